@@ -1,0 +1,33 @@
+//! Models of storage devices, pure state machines like the policies: time is
+//! an argument, and the same requests give the same completions.
+#![forbid(unsafe_code)]
+
+use seekway_policy::request::{Request, RequestId};
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::Instant;
+
+/// A device that serves commands. A command is a [`Request`] whose extent may
+/// span several guests' requests that the engine coalesced; its id is the
+/// engine's handle and comes back from [`DeviceModel::pop_completed`].
+pub trait DeviceModel: Send {
+    /// What a policy may know of the device.
+    fn profile(&self) -> DeviceProfile;
+
+    /// How many commands the device takes at once, at least 1. The engine never
+    /// submits more.
+    fn queue_depth(&self) -> u32;
+
+    /// A command reaches the device. `now` never runs backwards. An extent past
+    /// the end of the device is a programmer error and panics: engines map and
+    /// check before.
+    fn submit(&mut self, now: Instant, command: &Request);
+
+    /// When the next command completes, if any is in flight.
+    fn next_completion(&self) -> Option<Instant>;
+
+    /// A command that has completed by `now`, earliest first.
+    fn pop_completed(&mut self, now: Instant) -> Option<RequestId>;
+
+    /// Only what this model alone knows, for reports (`cache_hits`, `seeks`, …).
+    fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
+}

@@ -1,0 +1,5 @@
+//! Seekway policies: pure state machines.
+#![forbid(unsafe_code)]
+pub mod request;
+pub mod scheduler;
+pub mod units;

@@ -1,0 +1,194 @@
+//! The contract between the dispatcher and a scheduling policy.
+//!
+//! A scheduler is a state machine: it is told what happens and when, and says
+//! what to do when it is asked. It never reads a clock, never calls back, and
+//! decides the same on the same input.
+
+use crate::request::{Completion, Extent, Request, RequestId, VmId};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
+
+/// What a scheduler is told of a VM when it joins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmSpec {
+    /// Its share relative to the other VMs'; 1 unless the operator says otherwise.
+    pub weight: NonZeroU32,
+    /// The VM's region: the extents of its images on the device, ascending and
+    /// disjoint. Empty when nothing is known of them.
+    pub region: Vec<Extent>,
+}
+
+impl Default for VmSpec {
+    fn default() -> Self {
+        VmSpec { weight: NonZeroU32::MIN, region: Vec::new() }
+    }
+}
+
+/// A scheduling policy for one device.
+pub trait Scheduler: Send {
+    /// A VM joins. Requests of a VM arrive only between its attach and its detach.
+    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec);
+
+    /// The VM leaves: hand back all it has queued, in arrival order.
+    /// Requests already dispatched complete later; their `completed` still comes.
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request>;
+
+    /// A request joins the queue. Only reads and writes come here.
+    fn arrived(&mut self, now: Instant, request: Request);
+
+    /// A request that this policy dispatched is done.
+    fn completed(&mut self, now: Instant, completion: &Completion);
+
+    /// What to do now. Called only while the device has room for a command.
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision;
+
+    /// By when some queued request ought to be dispatched, if the policy has deadlines.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Only what this policy alone knows; latency is measured outside, alike for all.
+    fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
+}
+
+/// A scheduler's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Send this one; the policy forgets it until `completed`.
+    Dispatch(RequestId),
+    /// Work is queued and deliberately withheld, at the latest until `until`,
+    /// which lies in `(now, now + HOLD_MAX]`. Every arrival and completion asks again.
+    Hold {
+        /// When the policy wants to be asked again if nothing happens.
+        until: Instant,
+        /// What it waits for.
+        why: HoldReason,
+    },
+    /// Nothing is queued.
+    Idle,
+}
+
+/// Why work is withheld, so that reports can show the time by its cause.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HoldReason {
+    /// For the issuer that was just served (anticipatory's and CFQ's idling).
+    Anticipation,
+    /// For the next request of the VM that is served (Pregather's coarse timer).
+    Coarse,
+    /// For a request in the sub-region around the head (Pregather's fine timer).
+    Fine,
+    /// Writes wait while synchronous requests are in flight (CFQ).
+    Async,
+    /// For a better plan (CATS's busdriver delay).
+    Busdriver,
+    /// A channel keeps its turn of device time (VMCD's time form).
+    Turn,
+}
+
+impl HoldReason {
+    /// All reasons, in the order in which reports list them.
+    pub const ALL: [HoldReason; 6] = [
+        HoldReason::Anticipation,
+        HoldReason::Coarse,
+        HoldReason::Fine,
+        HoldReason::Async,
+        HoldReason::Busdriver,
+        HoldReason::Turn,
+    ];
+    /// The word in reports, journals and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HoldReason::Anticipation => "anticipation",
+            HoldReason::Coarse => "coarse",
+            HoldReason::Fine => "fine",
+            HoldReason::Async => "async",
+            HoldReason::Busdriver => "busdriver",
+            HoldReason::Turn => "turn",
+        }
+    }
+    /// The inverse of [`HoldReason::name`].
+    pub fn from_name(name: &str) -> Option<HoldReason> {
+        HoldReason::ALL.into_iter().find(|r| r.name() == name)
+    }
+}
+
+/// The device as the dispatcher sees it when it asks for a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceView<'a> {
+    /// The sector after the last one that was dispatched.
+    pub head: Lba,
+    /// Requests dispatched and not completed.
+    pub in_flight: u32,
+    /// What is known of the device.
+    pub profile: &'a DeviceProfile,
+}
+
+/// What a policy may know of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceProfile {
+    /// Size of the device.
+    pub capacity: Sectors,
+    /// Time of a revolution; `None` for a device without one.
+    pub rotation: Option<Nanos>,
+    /// Seek time against distance in sectors, ascending in distance: the
+    /// knots of a piecewise linear curve, without rotation. Empty: unknown.
+    pub seek: Vec<(Sectors, Nanos)>,
+}
+
+impl DeviceProfile {
+    /// A device of which only the size is known, taken to rotate or not.
+    pub fn unknown(capacity: Sectors, rotational: bool) -> Self {
+        // 7200 rpm, the slowest and commonest of today's disks.
+        let rotation = rotational.then_some(Nanos::new(8_333_333));
+        DeviceProfile { capacity, rotation, seek: Vec::new() }
+    }
+
+    /// Does the device have a head to move?
+    pub fn rotational(&self) -> bool {
+        self.rotation.is_some()
+    }
+
+    /// Time to position the head `distance` away: seek by the curve and half a
+    /// rotation (algorithms.md, section 2.2). Zero for distance zero, where the
+    /// head already stands. `None` when the curve is not known.
+    pub fn positioning(&self, distance: Sectors) -> Option<Nanos> {
+        let (&first, &last) = (self.seek.first()?, self.seek.last()?);
+        if distance == Sectors::ZERO {
+            return Some(Nanos::ZERO);
+        }
+        let half_turn = Nanos::new(self.rotation.map_or(0, |r| r.get() / 2));
+        let seek = if distance <= first.0 {
+            first.1
+        } else if distance >= last.0 {
+            last.1
+        } else {
+            let right = self.seek.partition_point(|&(d, _)| d < distance);
+            let ((d0, t0), (d1, t1)) = (self.seek[right - 1], self.seek[right]);
+            let span = d1.get() - d0.get();
+            let into = distance.get() - d0.get();
+            if t1 >= t0 {
+                t0 + t1.saturating_sub(t0).scaled(into, span)
+            } else {
+                t0.saturating_sub(t0.saturating_sub(t1).scaled(into, span))
+            }
+        };
+        Some(seek + half_turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positioning_interpolates_and_adds_half_a_turn() {
+        let p = DeviceProfile {
+            capacity: Sectors::new(1_000),
+            rotation: Some(Nanos::new(100)),
+            seek: vec![(Sectors::new(10), Nanos::new(20)), (Sectors::new(110), Nanos::new(120))],
+        };
+        let at = |d| p.positioning(Sectors::new(d)).unwrap().get();
+        assert_eq!((at(0), at(1), at(10), at(60), at(5_000)), (0, 70, 70, 120, 170));
+        assert_eq!(DeviceProfile::unknown(Sectors::new(1), true).positioning(Sectors::new(9)), None);
+    }
+}

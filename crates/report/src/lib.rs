@@ -1,0 +1,2 @@
+//! Tables, figures and the self-contained HTML report.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The deterministic simulator.
+#![forbid(unsafe_code)]

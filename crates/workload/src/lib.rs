@@ -1,0 +1,78 @@
+//! Where requests come from: traces and generators, behind one small trait.
+#![forbid(unsafe_code)]
+
+use seekway_policy::request::{Op, ProcessTag};
+use seekway_policy::units::{Instant, Lba, Sectors};
+
+/// One VM's disk as a source needs it: its name and how large its address
+/// space is. The engine places it on the device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmDisk {
+    /// Shown in every table.
+    pub name: String,
+    /// Sectors that the source's extents stay below.
+    pub capacity: Sectors,
+}
+
+/// A request that a source wants done now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Issue {
+    /// The source's own handle; it comes back in [`Source::completed`].
+    pub token: u64,
+    /// Index into [`Source::vms`].
+    pub vm: u16,
+    /// Which process inside the guest, where the source knows it.
+    pub tag: Option<ProcessTag>,
+    /// What.
+    pub op: Op,
+    /// Does somebody wait for it (see `policy::request::Request::sync`)?
+    pub sync: bool,
+    /// First sector, relative to the VM's disk.
+    pub start: Lba,
+    /// Length, at least one sector (any value for a flush).
+    pub len: Sectors,
+}
+
+/// How one application of a source fares, for the experiments' tables.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AppReport {
+    /// Index into [`Source::vms`].
+    pub vm: u16,
+    /// `SR`, `RR`, `sort.map3`, …
+    pub name: String,
+    /// When it had done all its work; `None` while it runs.
+    pub finished: Option<Instant>,
+    /// Bytes that it has read and written (as the application counts them).
+    pub bytes: u64,
+}
+
+/// A load on one or more VMs. A pure state machine: the engine polls it when
+/// `next_wake` is due and after each batch of completions.
+pub trait Source: Send {
+    /// The VMs that this source drives, fixed for its lifetime, at least one.
+    fn vms(&self) -> &[VmDisk];
+
+    /// Append what is to be issued at `now`. Called at time zero, whenever
+    /// `next_wake` is due, and after completions.
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError>;
+
+    /// The request issued with `token` is done.
+    fn completed(&mut self, now: Instant, token: u64);
+
+    /// When the source wants to be polled next if nothing completes before.
+    fn next_wake(&self) -> Option<Instant>;
+
+    /// True when the source will issue nothing more and waits for nothing.
+    fn finished(&self) -> bool;
+
+    /// Per application, where the source has any.
+    fn apps(&self) -> Vec<AppReport> {
+        Vec::new()
+    }
+}
+
+/// A source failed in mid-run: a bad line in a trace, a file that vanished.
+/// The text says what, where and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceError(pub String);
