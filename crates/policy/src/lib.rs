@@ -1,5 +1,8 @@
 //! Seekway policies: pure state machines.
 #![forbid(unsafe_code)]
+pub mod params;
+pub mod queues;
 pub mod request;
 pub mod scheduler;
+pub mod schedulers;
 pub mod units;

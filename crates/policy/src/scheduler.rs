@@ -189,6 +189,9 @@ mod tests {
         };
         let at = |d| p.positioning(Sectors::new(d)).unwrap().get();
         assert_eq!((at(0), at(1), at(10), at(60), at(5_000)), (0, 70, 70, 120, 170));
-        assert_eq!(DeviceProfile::unknown(Sectors::new(1), true).positioning(Sectors::new(9)), None);
+        assert_eq!(
+            DeviceProfile::unknown(Sectors::new(1), true).positioning(Sectors::new(9)),
+            None
+        );
     }
 }

@@ -1,0 +1,348 @@
+//! Parameters of policies and devices in one spelling,
+//! `name:key=value,key=value`, for the command line, configuration files, the
+//! control interface and experiments alike.
+//!
+//! Values: durations carry a unit (`8ms`, `6700us`, `2s`; a bare `0` is none);
+//! sizes are sectors when bare (`2000`) and bytes with a unit (`16MiB`, `64k`);
+//! flags are `true` or `false`.
+
+use crate::units::{Nanos, SECTOR_BYTES, Sectors};
+use std::fmt;
+
+/// What kind of value a parameter takes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    /// A span of time, with a unit.
+    Duration,
+    /// A length on the disk: sectors, or bytes with a unit.
+    Size,
+    /// A whole number in a range, both ends included.
+    Count(u64, u64),
+    /// A decimal number in a range, both ends included.
+    Number(f64, f64),
+    /// `true` or `false`.
+    Flag,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+}
+
+/// A parameter as a registry entry declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct ParamSpec {
+    /// Its name.
+    pub key: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its default, in the spelling of the command line.
+    pub default: &'static str,
+    /// One line for `--help` and the policy's page.
+    pub help: &'static str,
+}
+
+/// A parsed value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Value {
+    Duration(Nanos),
+    Size(Sectors),
+    Count(u64),
+    Number(f64),
+    Flag(bool),
+    Choice(&'static str),
+}
+
+/// What was wrong with a specification. The text says what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParamError(String);
+
+impl ParamError {
+    /// An error with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        ParamError(text.into())
+    }
+}
+
+impl fmt::Display for ParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+impl std::error::Error for ParamError {}
+
+/// `name:key=value,key=value` taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spec<'a> {
+    /// What stands before the colon.
+    pub name: &'a str,
+    /// The pairs, as written.
+    pub given: Vec<(&'a str, &'a str)>,
+}
+
+/// Longest specification that is looked at, in bytes.
+pub const SPEC_BYTES_MAX: usize = 4096;
+
+/// Take a specification apart without looking at the names.
+pub fn parse_spec(text: &str) -> Result<Spec<'_>, ParamError> {
+    if text.len() > SPEC_BYTES_MAX {
+        let n = text.len();
+        return Err(ParamError(format!("specification of {n} bytes; at most {SPEC_BYTES_MAX}")));
+    }
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(ParamError(format!("no name in '{text}': write name:key=value,key=value")));
+    }
+    let mut given: Vec<(&str, &str)> = Vec::new();
+    for pair in rest.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(ParamError(format!("'{pair}' in '{text}' is not key=value")));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if given.iter().any(|(k, _)| *k == key) {
+            return Err(ParamError(format!("{key} is given twice in '{text}'")));
+        }
+        given.push((key, value));
+    }
+    Ok(Spec { name, given })
+}
+
+/// The parameters of one registry entry with their values.
+#[derive(Clone, Debug)]
+pub struct Params {
+    specs: &'static [ParamSpec],
+    values: Vec<Value>,
+}
+
+impl Params {
+    /// The defaults. Panics when a declaration's own default does not parse.
+    pub fn defaults(specs: &'static [ParamSpec]) -> Params {
+        let parse = |s: &ParamSpec| match parse_value(s, s.default) {
+            Ok(v) => v,
+            Err(e) => panic!("the default of parameter {} is wrong: {e}", s.key),
+        };
+        Params { specs, values: specs.iter().map(parse).collect() }
+    }
+
+    /// The defaults with some values replaced.
+    pub fn with(
+        specs: &'static [ParamSpec],
+        name: &str,
+        given: &[(&str, &str)],
+    ) -> Result<Params, ParamError> {
+        let mut params = Params::defaults(specs);
+        for (key, value) in given {
+            let Some(at) = specs.iter().position(|s| s.key == *key) else {
+                return Err(unknown_key(specs, name, key));
+            };
+            params.values[at] = parse_value(&specs[at], value)?;
+        }
+        Ok(params)
+    }
+
+    fn value(&self, key: &str) -> Value {
+        match self.specs.iter().position(|s| s.key == key) {
+            Some(at) => self.values[at],
+            None => panic!("parameter {key} is not declared"),
+        }
+    }
+    /// A duration. This and its siblings panic when the key is not declared
+    /// with that kind: a programmer error that the registry's test finds.
+    pub fn duration(&self, key: &str) -> Nanos {
+        match self.value(key) {
+            Value::Duration(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// A size.
+    pub fn size(&self, key: &str) -> Sectors {
+        match self.value(key) {
+            Value::Size(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// A whole number.
+    pub fn count(&self, key: &str) -> u64 {
+        match self.value(key) {
+            Value::Count(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// A decimal number.
+    pub fn number(&self, key: &str) -> f64 {
+        match self.value(key) {
+            Value::Number(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// A flag.
+    pub fn flag(&self, key: &str) -> bool {
+        match self.value(key) {
+            Value::Flag(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// A word.
+    pub fn choice(&self, key: &str) -> &'static str {
+        match self.value(key) {
+            Value::Choice(v) => v,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
+    /// Is this parameter at its declared default?
+    pub fn is_default(&self, key: &str) -> bool {
+        let spec = self.specs.iter().find(|s| s.key == key);
+        spec.is_some_and(|s| parse_value(s, s.default).ok() == Some(self.value(key)))
+    }
+}
+
+fn unknown_key(specs: &[ParamSpec], name: &str, key: &str) -> ParamError {
+    let known: Vec<&str> = specs.iter().map(|s| s.key).collect();
+    ParamError(if known.is_empty() {
+        format!("{name} takes no parameters, and '{key}' was given")
+    } else {
+        format!("{name} has no parameter '{key}'; it has {}", known.join(", "))
+    })
+}
+
+fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
+    let wrong = |expected: String| {
+        ParamError(format!(
+            "{}={text}: expected {expected}, for example {}",
+            spec.key, spec.default
+        ))
+    };
+    match spec.kind {
+        Kind::Duration => parse_duration(text)
+            .map(Value::Duration)
+            .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s)".into())),
+        Kind::Size => parse_size(text)
+            .map(Value::Size)
+            .ok_or_else(|| wrong("sectors, or bytes with a unit (KiB, MiB, GiB)".into())),
+        Kind::Count(low, high) => match text.parse() {
+            Ok(n) if (low..=high).contains(&n) => Ok(Value::Count(n)),
+            _ => Err(wrong(format!("a whole number from {low} to {high}"))),
+        },
+        Kind::Number(low, high) => match text.parse::<f64>() {
+            Ok(n) if (low..=high).contains(&n) => Ok(Value::Number(n)),
+            _ => Err(wrong(format!("a number from {low} to {high}"))),
+        },
+        Kind::Flag => match text {
+            "true" | "1" | "on" | "yes" => Ok(Value::Flag(true)),
+            "false" | "0" | "off" | "no" => Ok(Value::Flag(false)),
+            _ => Err(wrong("true or false".into())),
+        },
+        Kind::Choice(words) => match words.iter().find(|w| **w == text) {
+            Some(word) => Ok(Value::Choice(word)),
+            None => Err(wrong(format!("one of {}", words.join(", ")))),
+        },
+    }
+}
+
+/// Split a number from the unit behind it.
+fn split_unit(text: &str) -> (&str, &str) {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    text.split_at(digits)
+}
+
+/// `number · scale`, exact for whole numbers.
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(scale);
+    }
+    let value = number.parse::<f64>().ok()? * scale as f64;
+    (value.is_finite() && value >= 0.0 && value < u64::MAX as f64).then_some(value.round() as u64)
+}
+
+/// A duration with its unit: `8ms`, `6.7ms`, `2s`; a bare `0` needs none.
+pub fn parse_duration(text: &str) -> Option<Nanos> {
+    if text == "0" {
+        return Some(Nanos::ZERO);
+    }
+    let (number, unit) = split_unit(text);
+    let scale = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    scaled(number, scale).map(Nanos::new)
+}
+
+/// A size: bare sectors, or bytes with a unit (rounded up to sectors).
+pub fn parse_size(text: &str) -> Option<Sectors> {
+    let (number, unit) = split_unit(text);
+    if unit.is_empty() || unit == "s" {
+        return number.parse().ok().map(Sectors::new);
+    }
+    parse_bytes(text).map(|b| Sectors::new(b.div_ceil(SECTOR_BYTES)))
+}
+
+/// Bytes: a bare number, or one with a binary unit (`64k` = `64KiB` = 65,536).
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = split_unit(text);
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" | "kb" => 1 << 10,
+        "m" | "mib" | "mb" => 1 << 20,
+        "g" | "gib" | "gb" => 1 << 30,
+        "t" | "tib" | "tb" => 1 << 40,
+        _ => return None,
+    };
+    scaled(number, scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SPECS: &[ParamSpec] = &[
+        ParamSpec { key: "idle", kind: Kind::Duration, default: "8ms", help: "" },
+        ParamSpec { key: "back", kind: Kind::Size, default: "16MiB", help: "" },
+        ParamSpec { key: "n", kind: Kind::Count(1, 9), default: "4", help: "" },
+        ParamSpec { key: "form", kind: Kind::Choice(&["a", "b"]), default: "a", help: "" },
+    ];
+
+    fn check(text: &str) -> Result<Params, String> {
+        let spec = parse_spec(text).map_err(|e| e.to_string())?;
+        Params::with(SPECS, spec.name, &spec.given).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn values_replace_defaults() {
+        let p = check("cfq:idle=6.7ms, n=9").unwrap();
+        assert_eq!(p.duration("idle"), Nanos::from_micros(6_700));
+        assert_eq!((p.size("back"), p.count("n")), (Sectors::new(32_768), 9));
+        assert!(p.is_default("back") && !p.is_default("n"));
+        assert_eq!(check("cfq").unwrap().choice("form"), "a");
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        for (text, part) in [
+            ("cfq:idel=8ms", "has no parameter 'idel'; it has idle, back, n, form"),
+            ("cfq:idle=8", "expected a duration with a unit"),
+            ("cfq:n=10", "from 1 to 9"),
+            ("cfq:n=1,n=2", "given twice"),
+            ("cfq:n", "not key=value"),
+            ("cfq:form=c", "one of a, b"),
+            (":n=1", "no name"),
+        ] {
+            let error = check(text).map(|_| ()).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_durations() {
+        assert_eq!(parse_size("2000"), Some(Sectors::new(2000)));
+        assert_eq!(parse_size("64k"), Some(Sectors::new(128)));
+        assert_eq!(parse_size("1.5GiB"), Some(Sectors::new(3 << 20)));
+        assert_eq!(parse_bytes("12g"), Some(12 << 30));
+        assert_eq!(parse_duration("0"), Some(Nanos::ZERO));
+        for bad in ["", "ms", "1", "-1ms", "1e99s", "1.2.3s", "99999999999999s"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
+}

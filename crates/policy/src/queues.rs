@@ -1,0 +1,315 @@
+//! Queues that the schedulers share: requests by place, requests by age, and
+//! tables indexed by a request's slot. All are plain data without a clock.
+
+use crate::request::{Request, RequestId};
+use crate::units::{Lba, Sectors};
+use std::collections::BTreeSet;
+
+/// A table indexed by request slot. Slots are dense (see [`RequestId`]), so
+/// this is a vector, and looking up costs one bounds check.
+#[derive(Debug)]
+pub struct Slots<T> {
+    entries: Vec<Option<T>>,
+    len: usize,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Slots<T> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Slots { entries: Vec::new(), len: 0 }
+    }
+    /// Number of occupied slots.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// No slot is occupied.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Occupy a slot. Panics when it is taken: ids are unique while outstanding.
+    pub fn insert(&mut self, id: RequestId, value: T) {
+        let slot = id.slot();
+        if slot >= self.entries.len() {
+            self.entries.resize_with(slot + 1, || None);
+        }
+        assert!(self.entries[slot].is_none(), "request slot {slot} is taken twice");
+        self.entries[slot] = Some(value);
+        self.len += 1;
+    }
+    /// Free a slot and hand back what it held.
+    pub fn remove(&mut self, id: RequestId) -> Option<T> {
+        let taken = self.entries.get_mut(id.slot())?.take();
+        self.len -= taken.is_some() as usize;
+        taken
+    }
+    /// What a slot holds.
+    pub fn get(&self, id: RequestId) -> Option<&T> {
+        self.entries.get(id.slot())?.as_ref()
+    }
+    /// What a slot holds, to change it.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        self.entries.get_mut(id.slot())?.as_mut()
+    }
+    /// All occupied slots in slot order.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
+        let numbered = self.entries.iter().enumerate();
+        numbered.filter_map(|(slot, e)| Some((RequestId::new(slot as u32), e.as_ref()?)))
+    }
+}
+
+/// Requests sorted by their first sector; equal sectors by slot.
+#[derive(Debug, Default)]
+pub struct LbaQueue {
+    set: BTreeSet<(Lba, RequestId)>,
+}
+
+impl LbaQueue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.set.len()
+    }
+    /// No request is queued.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+    /// Add a request.
+    pub fn insert(&mut self, request: &Request) {
+        self.set.insert((request.extent.start(), request.id));
+    }
+    /// Take a request out; was it there?
+    pub fn remove(&mut self, request: &Request) -> bool {
+        self.set.remove(&(request.extent.start(), request.id))
+    }
+    /// The lowest request that starts at or after `lba`.
+    pub fn at_or_after(&self, lba: Lba) -> Option<(Lba, RequestId)> {
+        self.set.range((lba, RequestId::new(0))..).next().copied()
+    }
+    /// The highest request that starts before `lba`.
+    pub fn before(&self, lba: Lba) -> Option<(Lba, RequestId)> {
+        self.set.range(..(lba, RequestId::new(0))).next_back().copied()
+    }
+    /// The lowest request.
+    pub fn first(&self) -> Option<(Lba, RequestId)> {
+        self.set.first().copied()
+    }
+    /// The highest request.
+    pub fn last(&self) -> Option<(Lba, RequestId)> {
+        self.set.last().copied()
+    }
+    /// The request whose start lies nearest to `lba`; forward wins a tie.
+    pub fn nearest(&self, lba: Lba) -> Option<(Lba, RequestId)> {
+        match (self.at_or_after(lba), self.before(lba)) {
+            (Some(f), Some(b)) if b.0.distance(lba) < f.0.distance(lba) => Some(b),
+            (f, b) => f.or(b),
+        }
+    }
+    /// All requests, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Lba, RequestId)> + '_ {
+        self.set.iter().copied()
+    }
+    /// Remove everything.
+    pub fn clear(&mut self) {
+        self.set.clear();
+    }
+}
+
+/// The end of a list.
+const NIL: u32 = u32::MAX;
+
+/// The links of all [`ExpiryQueue`]s of one scheduler: each request stands in
+/// at most one of them, so one table of links serves all.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// (previous, next) by slot.
+    links: Vec<(u32, u32)>,
+}
+
+impl Links {
+    /// No links.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Requests in order of arrival, with removal from the middle in constant
+/// time. Where every request gets the same expiry span, order of arrival is
+/// order of expiry, so the head is the next to expire; a scheduler with
+/// several spans keeps one queue for each.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpiryQueue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for ExpiryQueue {
+    fn default() -> Self {
+        ExpiryQueue { head: NIL, tail: NIL, len: 0 }
+    }
+}
+
+impl ExpiryQueue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+    /// No request is queued.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// The oldest request.
+    pub fn head(&self) -> Option<RequestId> {
+        (self.head != NIL).then(|| RequestId::new(self.head))
+    }
+    /// Append a request.
+    pub fn push(&mut self, links: &mut Links, id: RequestId) {
+        let slot = id.slot();
+        if slot >= links.links.len() {
+            links.links.resize(slot + 1, (NIL, NIL));
+        }
+        links.links[slot] = (self.tail, NIL);
+        match self.tail {
+            NIL => self.head = slot as u32,
+            tail => links.links[tail as usize].1 = slot as u32,
+        }
+        self.tail = slot as u32;
+        self.len += 1;
+    }
+    /// Take a request out. It must stand in this queue.
+    pub fn remove(&mut self, links: &mut Links, id: RequestId) {
+        let (previous, next) = links.links[id.slot()];
+        match previous {
+            NIL => {
+                assert_eq!(self.head as usize, id.slot(), "request is not in this queue");
+                self.head = next;
+            }
+            p => links.links[p as usize].1 = next,
+        }
+        match next {
+            NIL => {
+                assert_eq!(self.tail as usize, id.slot(), "request is not in this queue");
+                self.tail = previous;
+            }
+            n => links.links[n as usize].0 = previous,
+        }
+        self.len -= 1;
+    }
+    /// The request after `id`, which must stand in this queue.
+    pub fn after(&self, links: &Links, id: RequestId) -> Option<RequestId> {
+        let next = links.links[id.slot()].1;
+        (next != NIL).then(|| RequestId::new(next))
+    }
+    /// All requests, oldest first.
+    pub fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = RequestId> + use<'a> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let id = (at != NIL).then(|| RequestId::new(at))?;
+            at = links.links[id.slot()].1;
+            Some(id)
+        })
+    }
+}
+
+/// The choose rule that anticipatory and CFQ share (`cfq_choose_req`,
+/// `as_choose_req`): of the next request forward and the next backward from
+/// `head`, the one that costs less. Backward up to `back_seek_max` costs
+/// `penalty` times its length; further back, and only then, counts as wrapped:
+/// a request ahead beats it, and between two wrapped the lower sector wins,
+/// since the head has to sweep back anyway.
+pub fn choose(
+    queue: &LbaQueue,
+    head: Lba,
+    back_seek_max: Sectors,
+    penalty: u64,
+) -> Option<(Lba, RequestId)> {
+    let forward = queue.at_or_after(head);
+    let backward = queue.before(head);
+    match (forward, backward) {
+        (Some(f), Some(b)) => {
+            let back = b.0.distance(head);
+            let near = back <= back_seek_max
+                && back.get().saturating_mul(penalty) < f.0.distance(head).get();
+            Some(if near { b } else { f })
+        }
+        (None, Some(b)) => {
+            let within = b.0.distance(head) <= back_seek_max;
+            Some(if within { b } else { queue.first()? })
+        }
+        (f, None) => f,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Extent, Op, VmId};
+    use crate::units::Instant;
+
+    fn request(slot: u32, lba: u64) -> Request {
+        Request {
+            id: RequestId::new(slot),
+            vm: VmId::new(0),
+            tag: None,
+            op: Op::Read,
+            sync: true,
+            extent: Extent::new(Lba::new(lba), Sectors::new(8)).unwrap(),
+            arrived: Instant::ZERO,
+        }
+    }
+
+    fn queue(lbas: &[u64]) -> LbaQueue {
+        let mut q = LbaQueue::new();
+        for (slot, &lba) in lbas.iter().enumerate() {
+            q.insert(&request(slot as u32, lba));
+        }
+        q
+    }
+
+    #[test]
+    fn expiry_queue_keeps_order_through_removals() {
+        let (mut links, mut q) = (Links::new(), ExpiryQueue::new());
+        let ids: Vec<_> = [3, 0, 7, 2].map(RequestId::new).into();
+        ids.iter().for_each(|&id| q.push(&mut links, id));
+        q.remove(&mut links, ids[2]);
+        q.remove(&mut links, ids[0]);
+        assert_eq!(q.iter(&links).collect::<Vec<_>>(), vec![ids[1], ids[3]]);
+        assert_eq!((q.head(), q.after(&links, ids[1])), (Some(ids[1]), Some(ids[3])));
+        q.remove(&mut links, ids[3]);
+        q.remove(&mut links, ids[1]);
+        assert!(q.is_empty() && q.head().is_none());
+    }
+
+    #[test]
+    fn choose_follows_the_rule_of_cfq() {
+        let far = Sectors::new(100);
+        let pick =
+            |lbas: &[u64], head| choose(&queue(lbas), Lba::new(head), far, 2).unwrap().0.get();
+        assert_eq!(pick(&[90, 130], 100), 90, "10 back costs 20, less than 30 ahead");
+        assert_eq!(pick(&[90, 115], 100), 115, "15 ahead beats 10 back at double cost");
+        assert_eq!(pick(&[90, 120], 100), 120, "a tie goes forward");
+        assert_eq!(pick(&[10, 5_000], 1_000), 5_000, "wrapped loses against ahead");
+        assert_eq!(pick(&[10, 500], 1_000), 10, "both wrapped: the lower sector");
+        assert_eq!(pick(&[10, 950], 1_000), 950, "not wrapped beats wrapped");
+    }
+
+    #[test]
+    fn nearest_looks_both_ways() {
+        let q = queue(&[10, 50, 100]);
+        let at = |lba| q.nearest(Lba::new(lba)).unwrap().0.get();
+        assert_eq!((at(0), at(29), at(30), at(76), at(500)), (10, 10, 50, 100, 100));
+    }
+}

@@ -1,0 +1,52 @@
+//! **noop**: one FIFO over all VMs. The baseline that every other policy has
+//! to beat, and the cheapest.
+
+use super::Entry;
+use crate::queues::{ExpiryQueue, Links, Slots};
+use crate::request::{Completion, Request, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::Instant;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "noop",
+    summary: "first come, first served",
+    source: "Linux block/noop-iosched.c, without merging (engines coalesce)",
+    params: &[],
+    build: |_| Ok(Box::new(Noop::default())),
+};
+
+/// The FIFO.
+#[derive(Default)]
+struct Noop {
+    queued: Slots<Request>,
+    fifo: ExpiryQueue,
+    links: Links,
+}
+
+impl Scheduler for Noop {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let of_vm = |id| self.queued.get(id).filter(|r: &&Request| r.vm == vm).copied();
+        let leaving: Vec<Request> = self.fifo.iter(&self.links).filter_map(of_vm).collect();
+        for request in &leaving {
+            self.fifo.remove(&mut self.links, request.id);
+            self.queued.remove(request.id);
+        }
+        leaving
+    }
+
+    fn arrived(&mut self, _now: Instant, request: Request) {
+        self.fifo.push(&mut self.links, request.id);
+        self.queued.insert(request.id, request);
+    }
+
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
+
+    fn decide(&mut self, _now: Instant, _device: &DeviceView<'_>) -> Decision {
+        let Some(id) = self.fifo.head() else { return Decision::Idle };
+        self.fifo.remove(&mut self.links, id);
+        self.queued.remove(id);
+        Decision::Dispatch(id)
+    }
+}
