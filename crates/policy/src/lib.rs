@@ -1,5 +1,7 @@
 //! Seekway policies: pure state machines.
 #![forbid(unsafe_code)]
+pub mod dispatcher;
+pub mod journal;
 pub mod params;
 pub mod queues;
 pub mod request;

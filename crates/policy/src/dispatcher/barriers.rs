@@ -1,0 +1,90 @@
+//! Order among requests that policies never see. A flush covers the writes
+//! that completed before it was issued, so it needs to wait for nothing. A
+//! discard or write-zeroes changes data: it waits for earlier requests of its
+//! VM on the same sectors, and later ones wait for it.
+
+use crate::request::{Op, Request, RequestId};
+use std::collections::VecDeque;
+
+/// A discard or write-zeroes that has arrived and not completed.
+struct Barrier {
+    request: Request,
+    /// Earlier overlapping requests that have not completed.
+    waits_for: Vec<RequestId>,
+    /// Later overlapping requests, in arrival order.
+    blocked: Vec<RequestId>,
+    dispatched: bool,
+}
+
+/// All barriers of a device, and the flushes that may go.
+#[derive(Default)]
+pub(super) struct Barriers {
+    flushes: VecDeque<RequestId>,
+    pending: Vec<Barrier>,
+}
+
+impl Barriers {
+    /// Nothing to order: the common case, one comparison.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.flushes.is_empty()
+    }
+
+    /// Must this request wait for an earlier barrier? If so it is remembered.
+    pub(super) fn blocks(&mut self, request: &Request) -> bool {
+        let same = |b: &&mut Barrier| {
+            b.request.vm == request.vm && b.request.extent.overlaps(request.extent)
+        };
+        match self.pending.iter_mut().rev().find(same) {
+            Some(barrier) => {
+                barrier.blocked.push(request.id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A flush arrives.
+    pub(super) fn flush(&mut self, id: RequestId) {
+        self.flushes.push_back(id);
+    }
+
+    /// A discard or write-zeroes arrives; `earlier` overlap it and are not done.
+    pub(super) fn push(&mut self, request: Request, earlier: Vec<RequestId>) {
+        debug_assert!(matches!(request.op, Op::Discard | Op::WriteZeroes));
+        let (waits_for, blocked) = (earlier, Vec::new());
+        self.pending.push(Barrier { request, waits_for, blocked, dispatched: false });
+    }
+
+    /// The next that may go to the device.
+    pub(super) fn next(&mut self) -> Option<RequestId> {
+        if let Some(id) = self.flushes.pop_front() {
+            return Some(id);
+        }
+        let ready = self.pending.iter_mut().find(|b| !b.dispatched && b.waits_for.is_empty())?;
+        ready.dispatched = true;
+        Some(ready.request.id)
+    }
+
+    /// A request is done: who may go now that waited for it? Barriers find out
+    /// through [`Barriers::next`]; blocked requests are handed back here.
+    pub(super) fn done(&mut self, id: RequestId) -> Vec<RequestId> {
+        for barrier in &mut self.pending {
+            barrier.waits_for.retain(|&w| w != id);
+        }
+        match self.pending.iter().position(|b| b.request.id == id) {
+            Some(at) => self.pending.remove(at).blocked,
+            None => Vec::new(),
+        }
+    }
+
+    /// A VM leaves: forget what is queued of it. `gone` lists its requests that
+    /// never reached the device.
+    pub(super) fn detach(&mut self, gone: &[RequestId]) {
+        self.flushes.retain(|id| !gone.contains(id));
+        self.pending.retain(|b| !gone.contains(&b.request.id));
+        for barrier in &mut self.pending {
+            barrier.waits_for.retain(|id| !gone.contains(id));
+            barrier.blocked.retain(|id| !gone.contains(id));
+        }
+    }
+}
