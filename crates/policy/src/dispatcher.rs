@@ -255,9 +255,13 @@ impl Dispatcher {
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
             Op::Flush => self.barriers.flush(id),
-            _ if !self.barriers.is_empty() && self.barriers.blocks(&request) => {}
-            Op::Read | Op::Write => self.enqueue(now, id),
             Op::Discard | Op::WriteZeroes => self.push_barrier(request),
+            Op::Read | Op::Write => {
+                let serial = self.serial;
+                if self.barriers.is_empty() || !self.barriers.blocks(serial, &request) {
+                    self.enqueue(now, id);
+                }
+            }
         }
         id
     }
@@ -453,7 +457,8 @@ impl Dispatcher {
         self.serial += 1;
         let (serial, epoch) = (self.serial, self.epoch);
         let state = State::Waiting;
-        let slot = Slot { request, state, serial, dispatched: now, leads: false, next: None, epoch };
+        let slot =
+            Slot { request, state, serial, dispatched: now, leads: false, next: None, epoch };
         match self.slots.get_mut(id.slot()) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),
@@ -507,16 +512,19 @@ impl Dispatcher {
         requests
     }
 
+    /// A barrier is pending from its arrival on, behind earlier ones too: what
+    /// comes later and overlaps finds it.
     fn push_barrier(&mut self, request: Request) {
+        let serial = self.slots[request.id.slot()].serial;
         let earlier = |s: &&Slot| {
             !matches!(s.state, State::Free | State::Ghost)
-                && s.request.id != request.id
+                && s.serial < serial
                 && s.request.vm == request.vm
                 && s.request.op != Op::Flush
                 && s.request.extent.overlaps(request.extent)
         };
         let waits_for = self.slots.iter().filter(earlier).map(|s| s.request.id).collect();
-        self.barriers.push(request, waits_for);
+        self.barriers.push(request, serial, waits_for);
     }
 
     /// One request is done: tell the policy, let go what waited for it.
@@ -535,13 +543,9 @@ impl Dispatcher {
             return;
         }
         for freed in self.barriers.done(id) {
-            let request = self.slots[freed.slot()].request;
-            if self.barriers.blocks(&request) {
-                continue;
-            }
-            match request.op {
-                Op::Read | Op::Write => self.enqueue(now, freed),
-                _ => self.push_barrier(request),
+            let Slot { request, serial, .. } = self.slots[freed.slot()];
+            if !self.barriers.blocks(serial, &request) {
+                self.enqueue(now, freed);
             }
         }
     }

@@ -198,7 +198,10 @@ fn parse_header(text: &str, build: Build<'_>) -> Result<Dispatcher, String> {
     for pair in rest.split_whitespace() {
         let (key, value) = pair.split_once('=').ok_or(format!("'{pair}' is not key=value"))?;
         let known = match key {
-            "policy" => Some(policy = Some(value)),
+            "policy" => {
+                policy = Some(value);
+                Some(())
+            }
             "depth" => value.parse().ok().map(|v| config.depth = v),
             "coalesce" => value.parse().ok().map(|v| config.coalesce = Sectors::new(v)),
             "hard" => parse_duration(value).map(|v| config.hard_limit = v),

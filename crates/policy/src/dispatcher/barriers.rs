@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 /// A discard or write-zeroes that has arrived and not completed.
 struct Barrier {
     request: Request,
+    /// Order of arrival among all requests.
+    serial: u64,
     /// Earlier overlapping requests that have not completed.
     waits_for: Vec<RequestId>,
-    /// Later overlapping requests, in arrival order.
+    /// Later overlapping reads and writes, in arrival order.
     blocked: Vec<RequestId>,
     dispatched: bool,
 }
@@ -29,10 +31,13 @@ impl Barriers {
         self.pending.is_empty() && self.flushes.is_empty()
     }
 
-    /// Must this request wait for an earlier barrier? If so it is remembered.
-    pub(super) fn blocks(&mut self, request: &Request) -> bool {
+    /// Must this request, which arrived as number `serial`, wait for an earlier
+    /// barrier? If so it is remembered.
+    pub(super) fn blocks(&mut self, serial: u64, request: &Request) -> bool {
         let same = |b: &&mut Barrier| {
-            b.request.vm == request.vm && b.request.extent.overlaps(request.extent)
+            b.serial < serial
+                && b.request.vm == request.vm
+                && b.request.extent.overlaps(request.extent)
         };
         match self.pending.iter_mut().rev().find(same) {
             Some(barrier) => {
@@ -49,10 +54,10 @@ impl Barriers {
     }
 
     /// A discard or write-zeroes arrives; `earlier` overlap it and are not done.
-    pub(super) fn push(&mut self, request: Request, earlier: Vec<RequestId>) {
+    pub(super) fn push(&mut self, request: Request, serial: u64, earlier: Vec<RequestId>) {
         debug_assert!(matches!(request.op, Op::Discard | Op::WriteZeroes));
         let (waits_for, blocked) = (earlier, Vec::new());
-        self.pending.push(Barrier { request, waits_for, blocked, dispatched: false });
+        self.pending.push(Barrier { request, serial, waits_for, blocked, dispatched: false });
     }
 
     /// The next that may go to the device.

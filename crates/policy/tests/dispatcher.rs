@@ -1,0 +1,356 @@
+//! The dispatcher's invariants, with policies of the tests' own so that each
+//! failure names the dispatcher: coalescing, staging, the hard limit, barriers,
+//! detach, switching and replay.
+
+use proptest::prelude::*;
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::journal::{Replay, ReplayError};
+use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{
+    Decision, DeviceProfile, DeviceView, HoldReason, Scheduler, VmSpec,
+};
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::BTreeMap;
+
+const VM: VmId = VmId::new(0);
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Nanos::from_millis(ms)
+}
+
+fn arrival(vm: u16, op: Op, start: u64, len: u64) -> Arrival {
+    let extent = Extent::new(Lba::new(start), Sectors::new(len)).unwrap();
+    Arrival { vm: VmId::new(vm), tag: None, op, sync: op == Op::Read, extent }
+}
+
+fn dispatcher(policy: Box<dyn Scheduler>, config: Config) -> Dispatcher {
+    let profile = DeviceProfile::unknown(Sectors::new(1 << 30), true);
+    let mut d = Dispatcher::new(policy, profile, config);
+    d.attach(at(0), VM, VmSpec::default());
+    d
+}
+
+fn noop(config: Config) -> Dispatcher {
+    dispatcher(schedulers::build("noop").unwrap(), config)
+}
+
+/// Poll once and expect a command; its extent as `start+len`.
+fn command(d: &mut Dispatcher, now: Instant) -> (RequestId, String) {
+    match d.poll(now) {
+        Output::Dispatch(c) => (c.id, c.extent.to_string()),
+        other => panic!("expected a command, got {other:?}"),
+    }
+}
+
+fn finish(d: &mut Dispatcher, now: Instant, id: RequestId) -> usize {
+    let mut done = Vec::new();
+    d.complete(now, id, true, &mut done);
+    done.len()
+}
+
+#[test]
+fn adjacent_requests_become_one_command_up_to_the_limit() {
+    let mut d = noop(Config { coalesce: Sectors::new(24), ..Config::default() });
+    for n in 0..5 {
+        d.arrive(at(0), arrival(0, Op::Read, 100 + 8 * n, 8));
+    }
+    let (first, extent) = command(&mut d, at(0));
+    assert_eq!(extent, "100+24");
+    assert_eq!(d.members(first).count(), 3);
+    assert_eq!(d.poll(at(0)), Output::Idle, "depth 1: the device is busy");
+    assert_eq!(finish(&mut d, at(8), first), 3);
+    assert_eq!(command(&mut d, at(8)).1, "124+16");
+}
+
+#[test]
+fn other_vm_other_direction_and_gaps_do_not_coalesce() {
+    let mut d = noop(Config { depth: 9, ..Config::default() });
+    d.attach(at(0), VmId::new(1), VmSpec::default());
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    d.arrive(at(0), arrival(1, Op::Read, 108, 8));
+    d.arrive(at(0), arrival(0, Op::Write, 108, 8));
+    d.arrive(at(0), arrival(0, Op::Read, 109, 8));
+    let extents: Vec<String> = (0..4).map(|_| command(&mut d, at(0)).1).collect();
+    assert_eq!(extents, ["100+8", "108+8", "108+8", "109+8"]);
+}
+
+#[test]
+fn a_decision_that_continues_nothing_is_the_next_command() {
+    let mut d = noop(Config::default());
+    for start in [100, 500, 108] {
+        d.arrive(at(0), arrival(0, Op::Read, start, 8));
+    }
+    let (first, extent) = command(&mut d, at(0));
+    assert_eq!(extent, "100+8", "the FIFO's next is 500, though 108 is queued");
+    finish(&mut d, at(8), first);
+    let (second, extent) = command(&mut d, at(8));
+    assert_eq!(extent, "500+8");
+    finish(&mut d, at(9), second);
+    assert_eq!(command(&mut d, at(9)).1, "108+8");
+    assert_eq!(d.stats().commands, 3);
+}
+
+#[test]
+fn discards_wait_for_earlier_and_hold_back_later_overlapping_requests() {
+    let mut d = noop(Config { depth: 9, coalesce: Sectors::ZERO, ..Config::default() });
+    d.arrive(at(0), arrival(0, Op::Write, 100, 8));
+    d.arrive(at(0), arrival(0, Op::Discard, 96, 8));
+    d.arrive(at(0), arrival(0, Op::Read, 96, 8));
+    d.arrive(at(0), arrival(0, Op::Read, 104, 8));
+    let (write, extent) = command(&mut d, at(0));
+    assert_eq!(extent, "100+8");
+    assert_eq!(command(&mut d, at(0)).1, "104+8", "does not overlap the discard");
+    assert_eq!(d.poll(at(0)), Output::Idle);
+    finish(&mut d, at(1), write);
+    let (discard, extent) = command(&mut d, at(1));
+    assert_eq!(extent, "96+8");
+    assert_eq!(d.poll(at(1)), Output::Idle);
+    finish(&mut d, at(2), discard);
+    assert_eq!(command(&mut d, at(2)).1, "96+8");
+}
+
+#[test]
+fn barriers_keep_their_order_among_each_other() {
+    let mut d = noop(Config { depth: 9, ..Config::default() });
+    d.arrive(at(0), arrival(0, Op::Discard, 96, 8));
+    d.arrive(at(0), arrival(0, Op::WriteZeroes, 100, 8));
+    d.arrive(at(0), arrival(0, Op::Read, 104, 4)); // overlaps the second only
+    let (first, _) = command(&mut d, at(0));
+    assert_eq!(d.poll(at(0)), Output::Idle);
+    finish(&mut d, at(1), first);
+    let (second, extent) = command(&mut d, at(1));
+    assert_eq!(extent, "100+8");
+    assert_eq!(d.poll(at(1)), Output::Idle);
+    finish(&mut d, at(2), second);
+    assert_eq!(command(&mut d, at(2)).1, "104+4");
+}
+
+#[test]
+fn flushes_pass_the_queue() {
+    let mut d = noop(Config::default());
+    d.arrive(at(0), arrival(0, Op::Read, 0, 8));
+    d.arrive(at(0), arrival(0, Op::Flush, 0, 1));
+    let Output::Dispatch(c) = d.poll(at(0)) else { panic!() };
+    assert_eq!(c.op, Op::Flush);
+}
+
+/// Serves its newest request, holds every request for `hold`.
+struct Stubborn {
+    queued: Vec<Request>,
+    hold: Nanos,
+    completed: u32,
+}
+
+impl Stubborn {
+    fn boxed(hold: Nanos) -> Box<Self> {
+        Box::new(Stubborn { queued: Vec::new(), hold, completed: 0 })
+    }
+}
+
+impl Scheduler for Stubborn {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        self.queued.extract_if(.., |r| r.vm == vm).collect()
+    }
+    fn arrived(&mut self, _now: Instant, request: Request) {
+        self.queued.push(request);
+    }
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {
+        self.completed += 1;
+    }
+    fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
+        let Some(newest) = self.queued.last() else { return Decision::Idle };
+        let until = newest.arrived + self.hold;
+        if now < until {
+            return Decision::Hold { until, why: HoldReason::Fine };
+        }
+        Decision::Dispatch(self.queued.pop().unwrap().id)
+    }
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("completed", self.completed.into());
+    }
+}
+
+#[test]
+fn the_hard_limit_overrides_the_policy_and_counts() {
+    let config = Config { hard_limit: Nanos::from_millis(50), ..Config::default() };
+    let mut d = dispatcher(Stubborn::boxed(Nanos::ZERO), config);
+    let oldest = d.arrive(at(0), arrival(0, Op::Read, 1000, 8));
+    let mut order = Vec::new();
+    for n in 0..20 {
+        let now = at(10 * n);
+        d.arrive(now, arrival(0, Op::Read, 5_000 - 100 * n, 8));
+        let (id, extent) = command(&mut d, now);
+        order.push(extent);
+        finish(&mut d, now + Nanos::from_millis(5), id);
+    }
+    assert_eq!(order.iter().filter(|e| *e == "1000+8").count(), 1, "served once: {order:?}");
+    assert_eq!(order[6], "1000+8", "at 60 ms it is the first past its limit");
+    assert!(d.stats().forced >= 1);
+    let _ = oldest;
+    // The policy lets go of its ghosts in the end: nothing is left, nothing comes twice.
+    let mut left = Vec::new();
+    while let Output::Dispatch(c) = d.poll(at(300)) {
+        left.push(c.extent);
+        finish(&mut d, at(300), c.id);
+    }
+    assert_eq!(left.len() + order.len(), 21);
+    assert_eq!(d.outstanding(), 0);
+    let mut completed = 0.0;
+    d.policy_metrics(&mut |_, v| completed = v);
+    assert_eq!(completed, 21.0, "the policy hears of every request once");
+}
+
+#[test]
+fn waits_are_counted_and_pay_only_when_an_arrival_ends_them() {
+    let mut d = dispatcher(Stubborn::boxed(Nanos::from_millis(10)), Config::default());
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    assert_eq!(d.poll(at(0)), Output::WakeAt(at(10)));
+    let (id, _) = command(&mut d, at(10));
+    finish(&mut d, at(11), id);
+    let holds = d.holds();
+    assert_eq!((holds.tried, holds.paid), (1, 0));
+    assert_eq!(holds.held[HoldReason::Fine as usize], Nanos::from_millis(10));
+}
+
+#[test]
+#[should_panic(expected = "policy holds until")]
+fn a_hold_without_bound_is_a_bug() {
+    let mut d = dispatcher(Stubborn::boxed(Nanos::from_secs(11)), Config::default());
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    d.poll(at(0));
+}
+
+#[test]
+fn detach_hands_back_everything_that_has_not_gone() {
+    let mut d = noop(Config { coalesce: Sectors::new(64), ..Config::default() });
+    for start in [100, 500, 108] {
+        d.arrive(at(0), arrival(0, Op::Read, start, 8)); // 500 will be staged
+    }
+    d.arrive(at(0), arrival(0, Op::Discard, 500, 8));
+    d.arrive(at(0), arrival(0, Op::Write, 500, 8));
+    let (first, _) = command(&mut d, at(0));
+    let starts: Vec<u64> = d.detach(at(1), VM).iter().map(|r| r.extent.start().get()).collect();
+    assert_eq!(starts, [500, 108, 500, 500], "in order of arrival, barriers included");
+    assert_eq!(finish(&mut d, at(2), first), 1);
+    assert_eq!((d.outstanding(), d.poll(at(3))), (0, Output::Idle));
+}
+
+/// Random inputs against every policy in the registry while policies are
+/// switched, VMs come and go and weights change. Each request completes or is
+/// handed back exactly once, and the journal replays.
+fn swarm(steps: &[(u8, u8, u16)], depth: u32) -> Result<(), TestCaseError> {
+    let names: Vec<&str> = schedulers::REGISTRY.iter().map(|e| e.name).collect();
+    let config = Config { depth, coalesce: Sectors::new(64), hard_limit: Nanos::from_millis(400) };
+    let profile = DeviceProfile::unknown(Sectors::new(1 << 20), true);
+    let mut d = Dispatcher::new(schedulers::build(names[0]).unwrap(), profile, config);
+    d.start_journal(names[0]);
+    let (mut now, mut open, mut flying) = (at(0), BTreeMap::new(), Vec::new());
+    for &(what, vm, value) in steps {
+        now = now + Nanos::from_micros(1 + 37 * u64::from(value));
+        let vm = VmId::new(u16::from(vm % 3));
+        match what % 16 {
+            0 if d.can_attach(vm) => d.attach(now, vm, VmSpec::default()),
+            1 if d.is_attached(vm) && value % 4 == 0 => {
+                for r in d.detach(now, vm) {
+                    prop_assert!(open.remove(&r.id).is_some(), "handed back twice");
+                }
+            }
+            2 => {
+                let name = names[value as usize % names.len()];
+                d.switch(now, name, schedulers::build(name).unwrap());
+            }
+            3 if d.is_attached(vm) => d.respec(now, vm, VmSpec::default()),
+            4..=6 if !flying.is_empty() => {
+                let id = flying.swap_remove(value as usize % flying.len());
+                let mut done = Vec::new();
+                d.complete(now, id, value % 7 != 0, &mut done);
+                for c in done {
+                    prop_assert!(open.remove(&c.request.id).is_some(), "completed twice");
+                }
+            }
+            7.. if d.is_attached(vm) => {
+                let op = [Op::Read, Op::Read, Op::Write, Op::Write, Op::Flush, Op::Discard];
+                let op = op[value as usize % 23 % 6];
+                let start = u64::from(value % 64) * 8;
+                open.insert(d.arrive(now, arrival(vm.index() as u16, op, start, 8)), ());
+            }
+            _ => {}
+        }
+        while let Output::Dispatch(c) = d.poll(now) {
+            flying.push(c.id);
+        }
+    }
+    for _ in 0..100_000 {
+        match d.poll(now) {
+            Output::Dispatch(c) => {
+                now = now + Nanos::from_millis(3);
+                let mut done = Vec::new();
+                flying.push(c.id);
+                for id in flying.drain(..) {
+                    d.complete(now, id, true, &mut done);
+                }
+                done.iter().for_each(|c| {
+                    open.remove(&c.request.id);
+                });
+            }
+            Output::WakeAt(t) => now = t,
+            Output::Idle if flying.is_empty() => break,
+            Output::Idle => {
+                let mut done = Vec::new();
+                for id in flying.drain(..) {
+                    d.complete(now, id, true, &mut done);
+                }
+                done.iter().for_each(|c| {
+                    open.remove(&c.request.id);
+                });
+            }
+        }
+    }
+    prop_assert!(open.is_empty(), "{} requests lost", open.len());
+    prop_assert_eq!(d.outstanding(), 0);
+    let journal = d.take_journal();
+    let mut replay = Replay::new(&schedulers::build);
+    for line in journal.lines() {
+        if let Err(e) = replay.feed(line) {
+            return Err(TestCaseError::fail(e.to_string()));
+        }
+    }
+    prop_assert!(replay.replayed().inputs >= journal.matches(" arrive ").count() as u64);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_is_lost_and_journals_replay(
+        steps in prop::collection::vec(any::<(u8, u8, u16)>(), 0..400),
+        depth in 1u32..5,
+    ) {
+        swarm(&steps, depth)?;
+    }
+
+    #[test]
+    fn replay_never_panics_on_garbage(lines in prop::collection::vec(".{0,60}", 0..20)) {
+        let mut replay = Replay::new(&schedulers::build);
+        let header = "seekway-journal 1 policy=noop depth=1 coalesce=1024 hard=30s capacity=99";
+        let _ = replay.feed(header);
+        for line in &lines {
+            let _ = replay.feed(line);
+        }
+    }
+}
+
+#[test]
+fn replay_says_where_it_differs() {
+    let mut d = noop(Config::default());
+    d.start_journal("noop");
+    d.arrive(at(1), arrival(0, Op::Read, 100, 8));
+    d.poll(at(1));
+    let text = d.take_journal().replace("dispatch 0 R 100+8", "dispatch 0 R 100+9");
+    let text = text.replacen('\n', "\n0 attach 0 weight=1\n", 1);
+    let mut replay = Replay::new(&schedulers::build);
+    let error = text.lines().find_map(|l| replay.feed(l).err()).unwrap();
+    assert!(matches!(error, ReplayError::Differs { line: 4, .. }), "{error}");
+}
