@@ -1,6 +1,21 @@
 //! Models of storage devices, pure state machines like the policies: time is
 //! an argument, and the same requests give the same completions.
+//!
+//! - [`linear`]: a constant plus a share of the distance, behind a segment cache;
+//! - [`disk`]: a drive with angle-exact mechanics and a cache stated part by part;
+//! - [`profile`]: named devices as TOML, and how experiments vary them;
+//! - [`validate`]: a model against a measured drive.
+//!
+//! What is absent: no clock, no file, no thread, no randomness. Times are whole
+//! nanoseconds; floating point only builds tables and reports.
 #![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod linear;
+pub mod profile;
+#[cfg(test)]
+mod testing;
+pub mod validate;
 
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;

@@ -1,0 +1,414 @@
+//! What happens to one command inside the drive, and between commands.
+
+use super::cache::{Cache, OnHit};
+use super::geometry::Track;
+use super::mechanics::Mechanics;
+use super::{CacheRules, DiskSpec, Overheads};
+use seekway_policy::request::{Op, Request};
+use std::collections::VecDeque;
+
+/// Reading on past the last request, into a segment.
+#[derive(Clone, Copy)]
+struct ReadAhead {
+    segment: usize,
+    /// The sector that is read next, and the one before which it stops.
+    next: u64,
+    target: u64,
+    /// No new command cuts in before this sector.
+    keep: u64,
+}
+
+/// Written data that has not reached the medium.
+#[derive(Clone, Copy)]
+struct Dirty {
+    start: u64,
+    end: u64,
+    /// When the data was in the cache.
+    since_ns: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: u64,
+    writes: u64,
+    cache_hits: u64,
+    stream_hits: u64,
+    write_hits: u64,
+    destages: u64,
+    same_track: u64,
+    same_cylinder: u64,
+    mechanical: u64,
+    seek_ns: u64,
+    rotation_ns: u64,
+    read_ahead_sectors: u64,
+}
+
+/// The drive without its queue.
+pub(super) struct Drive {
+    pub(super) mechanics: Mechanics,
+    pub(super) overheads: Overheads,
+    rules: CacheRules,
+    bus_sector_ns: u64,
+    cache: Cache,
+    head: Track,
+    /// Up to here the head's doings are worked out: it is free from then on.
+    head_ns: u64,
+    ahead: Option<ReadAhead>,
+    dirty: VecDeque<Dirty>,
+    /// When the last command was done: read-ahead that does not run in idle time ends here.
+    last_done_ns: u64,
+    last_was_write: bool,
+    counts: Counts,
+}
+
+impl Drive {
+    pub(super) fn new(spec: DiskSpec) -> Drive {
+        Drive {
+            cache: Cache::new(spec.cache.shape),
+            mechanics: spec.mechanics,
+            overheads: spec.overheads,
+            rules: spec.cache,
+            bus_sector_ns: spec.bus_sector_ns,
+            head: Track::default(),
+            head_ns: 0,
+            ahead: None,
+            dirty: VecDeque::with_capacity(spec.cache.write_segments as usize + 1),
+            last_done_ns: 0,
+            last_was_write: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Serves one command that the drive turns to at `at_ns`; says when it is done.
+    pub(super) fn serve(&mut self, at_ns: u64, command: &Request) -> u64 {
+        self.catch_up(at_ns);
+        let (start, end) = (command.extent.start().get(), command.extent.end().get());
+        let done_ns = match command.op {
+            Op::Read => self.read(at_ns, start, end),
+            Op::Write | Op::WriteZeroes => self.write(at_ns, start, end),
+            Op::Flush => self.flush(at_ns),
+            Op::Discard => {
+                self.forget(start, end);
+                at_ns + self.overhead(self.overheads.write_hit_ns)
+            }
+        };
+        match command.op {
+            Op::Read => self.last_was_write = false,
+            Op::Write | Op::WriteZeroes => self.last_was_write = true,
+            Op::Flush | Op::Discard => {}
+        }
+        self.last_done_ns = done_ns;
+        done_ns
+    }
+
+    /// How long after `at_ns` the head could begin with the command: for choosing
+    /// among several. Nothing for what the cache holds. Call [`Drive::catch_up`] first.
+    pub(super) fn positioning_ns(&self, at_ns: u64, command: &Request) -> u64 {
+        let (start, end) = (command.extent.start().get(), command.extent.end().get());
+        let write = command.op != Op::Read;
+        if !command.op.is_data() || (write && self.rules.write_cache) {
+            return 0;
+        }
+        if !write && self.cache.find(start).is_some_and(|s| self.cache.span(s).end >= end) {
+            return 0;
+        }
+        if !write && self.ahead.is_some_and(|a| a.next <= start && start < a.target) {
+            return 0;
+        }
+        let free = self.head_ns.max(at_ns);
+        self.mechanics.reach_ns(free, self.head, &self.mechanics.geometry.locate(start), write)
+            - at_ns
+    }
+
+    /// Works out what the drive did on its own until `now_ns`: read-ahead
+    /// first, then written data, oldest first. A write to the medium is never
+    /// interrupted: `head_ns` may end up later than `now_ns`.
+    pub(super) fn catch_up(&mut self, now_ns: u64) {
+        if let Some(ahead) = self.ahead {
+            let idle = now_ns > self.last_done_ns;
+            if idle && !self.rules.read_ahead_idle {
+                self.read_ahead_to(ahead.keep, u64::MAX);
+                self.read_ahead_to(ahead.target, self.last_done_ns);
+                self.ahead = None;
+            } else if self.read_ahead_to(ahead.target, now_ns) {
+                self.ahead = None;
+            } else {
+                return;
+            }
+        }
+        while let Some(&dirty) = self.dirty.front() {
+            let begin = self.head_ns.max(dirty.since_ns);
+            if begin >= now_ns {
+                break;
+            }
+            self.destage(begin);
+        }
+    }
+
+    /// Moves read-ahead on to `target` at most, until `until_ns`; true when it got there.
+    fn read_ahead_to(&mut self, target: u64, until_ns: u64) -> bool {
+        let Some(mut ahead) = self.ahead else { return true };
+        let before = ahead.next;
+        let (at, head) = (&mut self.head_ns, &mut self.head);
+        self.mechanics.read_on(at, head, &mut ahead.next, target, until_ns);
+        self.counts.read_ahead_sectors += ahead.next - before;
+        self.cache.grow(ahead.segment, ahead.next);
+        self.ahead = Some(ahead);
+        ahead.next >= target
+    }
+
+    /// Stops read-ahead for a command that needs the medium or the segment.
+    fn stop_read_ahead(&mut self) {
+        if let Some(ahead) = self.ahead {
+            let end = if self.rules.cut_short { ahead.keep } else { ahead.target };
+            self.read_ahead_to(end, u64::MAX);
+            self.ahead = None;
+        }
+    }
+
+    fn overhead(&self, pair_ns: [u64; 2]) -> u64 {
+        pair_ns[usize::from(self.last_was_write)]
+    }
+
+    fn read(&mut self, at_ns: u64, start: u64, end: u64) -> u64 {
+        self.counts.reads += 1;
+        let bus_ns = (end - start) * self.bus_sector_ns;
+        let hit_ns = at_ns + self.overhead(self.overheads.read_hit_ns) + bus_ns;
+        let held = self.cache.find(start);
+        if let Some(segment) = held.filter(|&s| self.cache.span(s).end >= end) {
+            self.counts.cache_hits += 1;
+            self.after_hit(at_ns, segment, start, end);
+            return hit_ns;
+        }
+        if let Some(done_ns) = self.read_from_stream(start, end) {
+            self.counts.stream_hits += 1;
+            return hit_ns.max(done_ns + self.bus_sector_ns);
+        }
+        self.stop_read_ahead();
+        // What the segment holds of the front needs no medium.
+        let missing = held.map_or(start, |s| self.cache.span(s).end.clamp(start, end));
+        let joins = held.or_else(|| self.cache.ending_at(start));
+        let begin = (at_ns + self.overhead(self.overheads.read_miss_ns)).max(self.head_ns);
+        let (first_ns, done_ns) = self.access(begin, missing, end, false);
+        let segment = match joins.filter(|_| self.rules.on_hit != OnHit::Consume) {
+            Some(segment) => {
+                self.cache.touch(segment);
+                self.cache.grow(segment, end);
+                Some(segment)
+            }
+            None => self.cache.allocate(start, end),
+        };
+        self.start_read_ahead(segment, end);
+        (done_ns + self.bus_sector_ns).max(first_ns + bus_ns)
+    }
+
+    /// A read of what read-ahead is about to reach: the head just goes on.
+    fn read_from_stream(&mut self, start: u64, end: u64) -> Option<u64> {
+        let ahead = self.ahead?;
+        let span = self.cache.span(ahead.segment);
+        if start < span.start
+            || start > ahead.target
+            || start > ahead.next + self.rules.read_ahead_max
+        {
+            return None;
+        }
+        self.read_ahead_to(end, u64::MAX);
+        let done_ns = self.head_ns;
+        self.cache.touch(ahead.segment);
+        let mut segment = ahead.segment;
+        if self.rules.on_hit == OnHit::Consume {
+            segment = self.cache.allocate(start, end).unwrap_or(segment);
+        }
+        let limit = match self.rules.on_hit {
+            OnHit::Keep => ahead.target,
+            OnHit::Extend | OnHit::Consume => end + self.rules.read_ahead_max,
+        };
+        self.ahead = Some(ReadAhead {
+            segment,
+            next: end,
+            target: limit.max(end).min(self.mechanics.geometry.capacity()),
+            keep: (end + self.rules.read_ahead_min).min(limit.max(end)),
+        });
+        Some(done_ns)
+    }
+
+    /// What a hit on `segment` does to segments and read-ahead.
+    fn after_hit(&mut self, at_ns: u64, segment: usize, start: u64, end: u64) {
+        self.cache.touch(segment);
+        let mut target_segment = segment;
+        match self.rules.on_hit {
+            OnHit::Keep => return,
+            OnHit::Extend => {}
+            OnHit::Consume => {
+                let held_end = self.cache.span(segment).end;
+                // The victim may be the segment itself: then it just loses its front.
+                target_segment = self.cache.allocate(start, held_end).unwrap_or(segment);
+            }
+        }
+        let limit = end + self.rules.read_ahead_max;
+        let capacity = self.mechanics.geometry.capacity();
+        match &mut self.ahead {
+            Some(ahead) if ahead.segment == segment => {
+                ahead.segment = target_segment;
+                ahead.target = limit.min(capacity).max(ahead.target.min(capacity));
+            }
+            // The victim's read-ahead has lost its segment.
+            Some(ahead) if ahead.segment == target_segment => self.ahead = None,
+            Some(_) => {}
+            None => {
+                let held_end = self.cache.span(target_segment).end;
+                if held_end < end + self.rules.resume_below {
+                    self.head_ns = self.head_ns.max(at_ns);
+                    self.resume_read_ahead(target_segment, held_end, limit);
+                }
+            }
+        }
+    }
+
+    fn start_read_ahead(&mut self, segment: Option<usize>, end: u64) {
+        self.ahead = None;
+        if let Some(segment) = segment.filter(|_| self.rules.read_ahead) {
+            self.resume_read_ahead(segment, end, end + self.rules.read_ahead_max);
+            if let Some(ahead) = &mut self.ahead {
+                ahead.keep = (end + self.rules.read_ahead_min).min(ahead.target);
+            }
+        }
+    }
+
+    fn resume_read_ahead(&mut self, segment: usize, next: u64, limit: u64) {
+        let target = limit.min(self.mechanics.geometry.capacity());
+        if self.rules.read_ahead && next < target {
+            self.ahead = Some(ReadAhead { segment, next, target, keep: next });
+        }
+    }
+
+    fn write(&mut self, at_ns: u64, start: u64, end: u64) -> u64 {
+        self.counts.writes += 1;
+        let bus_ns = (end - start) * self.bus_sector_ns;
+        let appends = self.dirty.iter().position(|d| d.start <= start && start <= d.end);
+        let pair = match appends {
+            Some(_) => self.overheads.write_hit_ns,
+            None => self.overheads.write_miss_ns,
+        };
+        let begin = at_ns + self.overhead(pair);
+        self.stop_read_ahead();
+        self.cache.invalidate(start, end);
+        let fits = end - start <= self.rules.shape.segment_sectors;
+        let done_ns = if self.rules.write_cache && fits {
+            begin.max(self.make_room(at_ns, appends, start, end)) + bus_ns
+        } else {
+            self.write_out_overlaps(start, end);
+            let (_, done_ns) = self.access(begin.max(self.head_ns), start, end, true);
+            done_ns.max(begin + bus_ns)
+        };
+        if self.rules.write_cache && fits {
+            self.enter_dirty(done_ns, start, end);
+        }
+        if self.rules.read_hits_on_writes {
+            match self.cache.ending_at(start) {
+                Some(segment) => self.cache.grow(segment, end),
+                None => {
+                    self.cache.allocate(start, end);
+                }
+            }
+        }
+        done_ns
+    }
+
+    /// When there is room for the run: at once where it joins another or a
+    /// segment is free, else when the oldest has been written.
+    fn make_room(&mut self, at_ns: u64, joins: Option<usize>, start: u64, end: u64) -> u64 {
+        if let Some(index) = joins {
+            let run = &self.dirty[index];
+            if end.max(run.end) - run.start.min(start) <= self.rules.shape.segment_sectors {
+                self.counts.write_hits += 1;
+                return at_ns;
+            }
+        }
+        if self.dirty.len() < self.rules.write_segments as usize {
+            return at_ns;
+        }
+        let begin = self.head_ns.max(at_ns);
+        self.destage(begin);
+        self.head_ns
+    }
+
+    fn enter_dirty(&mut self, since_ns: u64, start: u64, end: u64) {
+        let limit = self.rules.shape.segment_sectors;
+        let joined = self
+            .dirty
+            .iter_mut()
+            .find(|d| d.start <= start && start <= d.end && end.max(d.end) - d.start <= limit);
+        match joined {
+            Some(run) => run.end = run.end.max(end),
+            None => self.dirty.push_back(Dirty { start, end, since_ns }),
+        }
+    }
+
+    /// Writes the oldest run to the medium, beginning at `begin_ns`.
+    fn destage(&mut self, begin_ns: u64) {
+        if let Some(run) = self.dirty.pop_front() {
+            self.counts.destages += 1;
+            self.access(begin_ns, run.start, run.end, true);
+        }
+    }
+
+    /// Older data in the cache must not overwrite what goes to the medium directly.
+    fn write_out_overlaps(&mut self, start: u64, end: u64) {
+        while self.dirty.iter().any(|d| d.start < end && start < d.end) {
+            let begin = self.head_ns;
+            self.destage(begin);
+        }
+    }
+
+    fn flush(&mut self, at_ns: u64) -> u64 {
+        self.stop_read_ahead();
+        self.head_ns = if self.dirty.is_empty() { self.head_ns } else { self.head_ns.max(at_ns) };
+        while !self.dirty.is_empty() {
+            let begin = self.head_ns;
+            self.destage(begin);
+        }
+        let ready = at_ns + self.overhead(self.overheads.write_hit_ns);
+        // A write that is on its way to the medium has to get there too.
+        ready.max(self.head_ns)
+    }
+
+    /// Discarded sectors are neither read from the cache nor written any more.
+    fn forget(&mut self, start: u64, end: u64) {
+        self.ahead = None;
+        self.cache.invalidate(start, end);
+        self.dirty.retain(|d| !(start <= d.start && d.end <= end));
+    }
+
+    /// Moves the head over [start, end) from `begin_ns` on; when the first
+    /// sector and when the last had passed.
+    fn access(&mut self, begin_ns: u64, start: u64, end: u64, write: bool) -> (u64, u64) {
+        let place = self.mechanics.geometry.locate(start);
+        let movement = self.mechanics.movement_ns(self.head, place.track, write);
+        self.counts.mechanical += 1;
+        self.counts.same_track += u64::from(place.track == self.head);
+        self.counts.same_cylinder += u64::from(place.track.cylinder == self.head.cylinder);
+        self.counts.seek_ns += movement;
+        let wait = self.mechanics.rotation_wait_ns(begin_ns + movement, place.angle);
+        self.counts.rotation_ns += wait;
+        let run = self.mechanics.transfer(begin_ns, &mut self.head, start, end - start, write);
+        self.head_ns = run.done_ns;
+        (run.first_ns, run.done_ns)
+    }
+
+    pub(super) fn report(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        let c = &self.counts;
+        sink("reads", c.reads as f64);
+        sink("writes", c.writes as f64);
+        sink("cache_hits", c.cache_hits as f64);
+        sink("stream_hits", c.stream_hits as f64);
+        sink("write_hits", c.write_hits as f64);
+        sink("destages", c.destages as f64);
+        sink("mechanical", c.mechanical as f64);
+        sink("same_track", c.same_track as f64);
+        sink("same_cylinder", c.same_cylinder as f64);
+        sink("seek_ms", c.seek_ns as f64 / 1e6);
+        sink("rotation_ms", c.rotation_ns as f64 / 1e6);
+        sink("read_ahead_sectors", c.read_ahead_sectors as f64);
+    }
+}

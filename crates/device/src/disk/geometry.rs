@@ -1,0 +1,362 @@
+//! Where a sector lies: zones, tracks in the order in which the drive fills
+//! them, spares, slipped sectors, and the angle at which each sector passes
+//! under the head (zones, skews and slips as in the layout descriptions of
+//! DiskSim 4.0, generation 1, and of DIXtrac).
+
+use super::Turn;
+
+/// In which order the tracks of a zone are filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    /// All heads of a cylinder in the same order, then the next cylinder.
+    Cylinder,
+    /// The same, but every other cylinder of a zone from the last head to the first.
+    Serpentine,
+    /// A band of cylinders on one surface, back over the same band on the next
+    /// surface, and so on; then the next band (drives since about 2004).
+    Surface {
+        /// Cylinders in a band, at least 1; a zone's last band may be narrower.
+        band_cylinders: u32,
+    },
+}
+
+/// One zone of a layout, as a profile states it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ZoneSpec {
+    /// First cylinder of the zone.
+    pub first_cylinder: u32,
+    /// Cylinders in the zone, at least 1.
+    pub cylinders: u32,
+    /// Physical sectors on a track, at least 1.
+    pub sectors_per_track: u32,
+    /// Turn between the end of a track and the start of the next on another
+    /// head, in sectors of this zone, from 0 to `sectors_per_track`.
+    pub track_skew: f64,
+    /// The same for a step to another cylinder.
+    pub cylinder_skew: f64,
+    /// Angle of the zone's first sector, as a fraction of a turn in [0, 1).
+    pub first_angle: f64,
+    /// Physical sectors at the zone's end that hold no data.
+    pub spares: u64,
+    /// Physical positions (from the zone's first sector) that are skipped
+    /// because the medium is bad there; strictly ascending.
+    pub slips: Vec<u64>,
+}
+
+/// A track's place: what the arm and the head selector must reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Track {
+    /// Cylinder, from 0 at the outer edge.
+    pub cylinder: u32,
+    /// Surface, from 0.
+    pub head: u32,
+}
+
+/// A sector's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Index of the zone.
+    pub zone: usize,
+    /// The track.
+    pub track: Track,
+    /// Physical sector on the track, from 0.
+    pub sector: u32,
+    /// Angle at which the sector begins.
+    pub angle: Turn,
+    /// How many logical sectors there are from here to the track's end, at least 1.
+    pub left_on_track: u64,
+}
+
+struct Zone {
+    first_lba: u64,
+    sectors: u64,
+    first_cylinder: u32,
+    cylinders: u32,
+    sectors_per_track: u32,
+    first_angle: Turn,
+    /// Turn that one sector takes.
+    sector_turn: u64,
+    /// Skew of an ordinary step to the next track, and of the rarer one (to the
+    /// next cylinder where heads change fastest, to the next head otherwise).
+    step_turn: u64,
+    switch_turn: u64,
+    /// `slips[i] - i`: how many logical sectors precede the i-th slip.
+    slip_keys: Vec<u64>,
+}
+
+/// The whole layout. Built once; lookups take O(log zones + log slips).
+pub struct Geometry {
+    zones: Vec<Zone>,
+    surfaces: u32,
+    mapping: Mapping,
+    capacity: u64,
+    cylinders: u32,
+}
+
+impl Geometry {
+    /// Lays `capacity` sectors out over the zones, which ascend and do not
+    /// overlap (the profile's validation sees to it). What the zones hold beyond
+    /// `capacity` stays unused at the end.
+    ///
+    /// # Errors
+    /// With the number of sectors that the zones can hold when that is less than `capacity`.
+    pub fn new(
+        surfaces: u32,
+        mapping: Mapping,
+        specs: &[ZoneSpec],
+        capacity: u64,
+    ) -> Result<Geometry, u64> {
+        let mut first_lba = 0;
+        let mut zones = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let zone = Zone::new(spec, surfaces, mapping, first_lba);
+            first_lba += zone.sectors;
+            zones.push(zone);
+        }
+        if first_lba < capacity {
+            return Err(first_lba);
+        }
+        let cylinders = specs.iter().map(|s| s.first_cylinder + s.cylinders).max().unwrap_or(0);
+        Ok(Geometry { zones, surfaces, mapping, capacity, cylinders })
+    }
+
+    /// Sectors that hold data.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Cylinders, counting from 0 to the last zone's last.
+    pub fn cylinders(&self) -> u32 {
+        self.cylinders
+    }
+
+    /// Physical sectors on a track of zone `zone`.
+    pub fn sectors_per_track(&self, zone: usize) -> u32 {
+        self.zones[zone].sectors_per_track
+    }
+
+    /// Where sector `lba` lies. Panics when it is past the capacity.
+    pub fn locate(&self, lba: u64) -> Place {
+        assert!(lba < self.capacity, "sector {lba} is past the end ({} sectors)", self.capacity);
+        let index = self.zones.partition_point(|z| z.first_lba <= lba) - 1;
+        let zone = &self.zones[index];
+        let logical = lba - zone.first_lba;
+        let physical = zone.physical(logical);
+        let spt = u64::from(zone.sectors_per_track);
+        let track_number = physical / spt;
+        let sector = (physical - track_number * spt) as u32;
+        let track_end = ((track_number + 1) * spt).min(zone.physical_end());
+        let left_on_track = (zone.logical(track_end) - logical).min(self.capacity - lba);
+        let (track, switches) = zone.track(track_number, self.surfaces, self.mapping);
+        let angle = zone.angle(track_number, switches, sector);
+        Place { zone: index, track, sector, angle, left_on_track }
+    }
+
+    /// Physical sectors that pass under the head while the `count` logical
+    /// sectors from `lba` on are read: more than `count` where sectors are slipped.
+    /// All of them must lie on one track.
+    pub fn passing(&self, zone: usize, lba: u64, count: u64) -> u64 {
+        let zone = &self.zones[zone];
+        if zone.slip_keys.is_empty() {
+            return count;
+        }
+        let first = lba - zone.first_lba;
+        zone.physical(first + count - 1) - zone.physical(first) + 1
+    }
+
+    /// The inverse of [`Geometry::locate`]; `None` for a place that holds no
+    /// data (a spare, a slipped sector, past the capacity).
+    pub fn lba_at(&self, track: Track, sector: u32) -> Option<u64> {
+        let zone = self.zones.iter().find(|z| {
+            (z.first_cylinder..z.first_cylinder + z.cylinders).contains(&track.cylinder)
+        })?;
+        if track.head >= self.surfaces || sector >= zone.sectors_per_track {
+            return None;
+        }
+        let number = zone.track_number(track, self.surfaces, self.mapping);
+        let physical = number * u64::from(zone.sectors_per_track) + u64::from(sector);
+        let logical = zone.logical(physical);
+        let lba = zone.first_lba + logical;
+        let here = logical < zone.sectors && zone.physical(logical) == physical;
+        (here && lba < self.capacity).then_some(lba)
+    }
+}
+
+impl Zone {
+    fn new(spec: &ZoneSpec, surfaces: u32, mapping: Mapping, first_lba: u64) -> Zone {
+        let spt = u64::from(spec.sectors_per_track);
+        let physical = u64::from(spec.cylinders) * u64::from(surfaces) * spt;
+        let turn = |sectors: f64| Turn::of_fraction(sectors / spt as f64).0;
+        let (track_skew, cylinder_skew) = (turn(spec.track_skew), turn(spec.cylinder_skew));
+        let (step_turn, switch_turn) = match mapping {
+            Mapping::Cylinder | Mapping::Serpentine => (track_skew, cylinder_skew),
+            Mapping::Surface { .. } => (cylinder_skew, track_skew),
+        };
+        // Slipped sectors use spares up: the data ends where the spares begin,
+        // pushed back by as many sectors as were slipped, as far as spares go.
+        let slipped = spec.slips.len() as u64;
+        let unused = spec.spares.max(slipped);
+        Zone {
+            first_lba,
+            sectors: physical.saturating_sub(unused),
+            first_cylinder: spec.first_cylinder,
+            cylinders: spec.cylinders,
+            sectors_per_track: spec.sectors_per_track,
+            first_angle: Turn::of_fraction(spec.first_angle),
+            sector_turn: (u128::from(u64::MAX) / u128::from(spt)) as u64 + 1,
+            step_turn,
+            switch_turn,
+            slip_keys: spec.slips.iter().enumerate().map(|(i, &s)| s - i as u64).collect(),
+        }
+    }
+
+    /// Physical position of the zone's logical sector `logical`.
+    fn physical(&self, logical: u64) -> u64 {
+        logical + self.slip_keys.partition_point(|&key| key <= logical) as u64
+    }
+
+    /// Logical sectors before the physical position `physical`.
+    fn logical(&self, physical: u64) -> u64 {
+        if self.slip_keys.is_empty() {
+            return physical;
+        }
+        // Slip i lies at keys[i] + i; those below `physical` hold no data.
+        let (mut low, mut high) = (0, self.slip_keys.len());
+        while low < high {
+            let mid = (low + high) / 2;
+            if self.slip_keys[mid] + (mid as u64) < physical {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        physical - low as u64
+    }
+
+    /// The physical position after the zone's last data sector.
+    fn physical_end(&self) -> u64 {
+        self.physical(self.sectors - 1) + 1
+    }
+
+    /// The place of the zone's `number`-th track, and how many of the rarer
+    /// steps (see `switch_turn`) precede it.
+    fn track(&self, number: u64, surfaces: u32, mapping: Mapping) -> (Track, u64) {
+        let heads = u64::from(surfaces);
+        match mapping {
+            Mapping::Cylinder | Mapping::Serpentine => {
+                let (cylinder, mut head) = (number / heads, number % heads);
+                if mapping == Mapping::Serpentine && cylinder % 2 == 1 {
+                    head = heads - 1 - head;
+                }
+                let cylinder_at = self.first_cylinder + cylinder as u32;
+                (Track { cylinder: cylinder_at, head: head as u32 }, cylinder)
+            }
+            Mapping::Surface { band_cylinders } => {
+                let band = number / (heads * u64::from(band_cylinders));
+                let band_first = band * u64::from(band_cylinders);
+                let width = u64::from(band_cylinders).min(u64::from(self.cylinders) - band_first);
+                let within = number - band_first * heads;
+                let (head, along) = (within / width, within % width);
+                let along = if head % 2 == 1 { width - 1 - along } else { along };
+                let cylinder = self.first_cylinder + (band_first + along) as u32;
+                (Track { cylinder, head: head as u32 }, band * heads + head)
+            }
+        }
+    }
+
+    /// The inverse of [`Zone::track`].
+    fn track_number(&self, track: Track, surfaces: u32, mapping: Mapping) -> u64 {
+        let heads = u64::from(surfaces);
+        let cylinder = u64::from(track.cylinder - self.first_cylinder);
+        let head = u64::from(track.head);
+        match mapping {
+            Mapping::Cylinder => cylinder * heads + head,
+            Mapping::Serpentine if cylinder % 2 == 1 => cylinder * heads + heads - 1 - head,
+            Mapping::Serpentine => cylinder * heads + head,
+            Mapping::Surface { band_cylinders } => {
+                let band_first = cylinder - cylinder % u64::from(band_cylinders);
+                let width = u64::from(band_cylinders).min(u64::from(self.cylinders) - band_first);
+                let along = cylinder - band_first;
+                let along = if head % 2 == 1 { width - 1 - along } else { along };
+                band_first * heads + head * width + along
+            }
+        }
+    }
+
+    fn angle(&self, track_number: u64, switches: u64, sector: u32) -> Turn {
+        let steps = track_number - switches;
+        Turn(
+            self.first_angle
+                .0
+                .wrapping_add(steps.wrapping_mul(self.step_turn))
+                .wrapping_add(switches.wrapping_mul(self.switch_turn))
+                .wrapping_add(u64::from(sector).wrapping_mul(self.sector_turn)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(first_cylinder: u32, cylinders: u32, spt: u32) -> ZoneSpec {
+        ZoneSpec {
+            first_cylinder,
+            cylinders,
+            sectors_per_track: spt,
+            track_skew: 2.0,
+            cylinder_skew: 3.0,
+            first_angle: 0.0,
+            spares: 0,
+            slips: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn tracks_follow_the_mapping() {
+        let at = |mapping, number: u64| {
+            let g = Geometry::new(2, mapping, &[zone(0, 5, 10)], 100).unwrap();
+            let p = g.locate(number * 10);
+            assert_eq!(p.sector, 0);
+            (p.track.cylinder, p.track.head)
+        };
+        let order = |mapping| (0..6).map(|n| at(mapping, n)).collect::<Vec<_>>();
+        assert_eq!(order(Mapping::Cylinder), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]);
+        assert_eq!(order(Mapping::Serpentine), [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]);
+        let surface = Mapping::Surface { band_cylinders: 2 };
+        assert_eq!(order(surface), [(0, 0), (1, 0), (1, 1), (0, 1), (2, 0), (3, 0)]);
+        // The last band has one cylinder only.
+        assert_eq!((at(surface, 8), at(surface, 9)), ((4, 0), (4, 1)));
+    }
+
+    #[test]
+    fn skews_add_up_along_the_tracks() {
+        let g = Geometry::new(2, Mapping::Cylinder, &[zone(0, 5, 10)], 100).unwrap();
+        let angle = |lba| (g.locate(lba).angle.as_fraction() * 10.0).round() as u64 % 10;
+        // Track 1: one head switch. Track 2: and one cylinder switch. Track 4: two of each.
+        assert_eq!((angle(0), angle(3), angle(10), angle(20), angle(40)), (0, 3, 2, 5, 0));
+    }
+
+    #[test]
+    fn slipped_sectors_are_passed_over_and_use_up_spares() {
+        let spec = ZoneSpec { slips: vec![3, 4, 12], spares: 5, ..zone(0, 2, 10) };
+        let g = Geometry::new(1, Mapping::Cylinder, &[spec], 15).unwrap();
+        let place = |lba| {
+            let p = g.locate(lba);
+            (p.track.cylinder, p.sector, p.left_on_track)
+        };
+        assert_eq!(place(2), (0, 2, 6));
+        assert_eq!(place(3), (0, 5, 5));
+        assert_eq!(place(9), (1, 1, 6));
+        assert_eq!(place(10), (1, 3, 5));
+        assert_eq!(g.passing(0, 1, 3), 5);
+        assert_eq!(g.lba_at(Track { cylinder: 0, head: 0 }, 4), None);
+        assert_eq!(g.lba_at(Track { cylinder: 1, head: 0 }, 3), Some(10));
+        assert_eq!(g.lba_at(Track { cylinder: 1, head: 0 }, 9), None);
+    }
+
+    #[test]
+    fn zones_that_cannot_hold_the_capacity_are_refused() {
+        assert_eq!(Geometry::new(2, Mapping::Cylinder, &[zone(0, 5, 10)], 101).err(), Some(100));
+    }
+}

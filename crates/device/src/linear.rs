@@ -1,0 +1,221 @@
+//! The linear device of "virtual performance throttle" (algorithms.md,
+//! section 5): service time X = R/2 + S·(d/D), where d is the distance from
+//! the head to the request's start and D the size of the device; one server,
+//! no angle, no transfer time. A segment cache in front answers hits in a
+//! constant time: the shadow cache of section 3.1 (a ring of spans, FIFO).
+
+use crate::DeviceModel;
+use crate::disk::cache::{Cache, CacheShape, OnHit};
+use seekway_policy::request::{Op, Request, RequestId};
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use std::collections::VecDeque;
+
+/// Everything that a profile states of a linear device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinearSpec {
+    /// Sectors, at least 1: the D of the formula.
+    pub capacity: u64,
+    /// R/2, the part that does not depend on the distance.
+    pub base_ns: u64,
+    /// S, what a distance of D adds.
+    pub stroke_ns: u64,
+    /// A real revolution, for what policies are told; at most twice `base_ns`.
+    pub rotation_ns: u64,
+    /// A read that the cache holds.
+    pub hit_ns: u64,
+    /// The cache.
+    pub shape: CacheShape,
+    /// Sectors that the cache takes in after a request's end.
+    pub prefetch_sectors: u64,
+    /// What a hit does: [`OnHit::Consume`] enters the request anew, as section
+    /// 3.1 has it; [`OnHit::Extend`] prefetches on in the same segment.
+    pub on_hit: OnHit,
+    /// Commands that the device takes at once, at least 1; served as they came.
+    pub queue_depth: u32,
+}
+
+/// The device: a server, a head position and a cache.
+pub struct Linear {
+    spec: LinearSpec,
+    cache: Cache,
+    head: u64,
+    /// When the last command accepted so far will be done.
+    free_ns: u64,
+    /// In order of service, which is order of arrival and of completion.
+    in_flight: VecDeque<(u64, RequestId)>,
+    reads: u64,
+    writes: u64,
+    cache_hits: u64,
+    zero_distance: u64,
+    distance_sectors: u64,
+}
+
+impl Linear {
+    /// A device at rest, head on the first sector, cache empty.
+    pub fn new(spec: LinearSpec) -> Linear {
+        Linear {
+            cache: Cache::new(spec.shape),
+            in_flight: VecDeque::with_capacity(spec.queue_depth as usize),
+            spec,
+            head: 0,
+            free_ns: 0,
+            reads: 0,
+            writes: 0,
+            cache_hits: 0,
+            zero_distance: 0,
+            distance_sectors: 0,
+        }
+    }
+
+    /// Service time of a command, and what it does to head and cache. Writes
+    /// fill the cache but are never served by it.
+    fn serve_ns(&mut self, command: &Request) -> u64 {
+        let (start, end) = (command.extent.start().get(), command.extent.end().get());
+        match command.op {
+            Op::Read => self.reads += 1,
+            Op::Write | Op::WriteZeroes => self.writes += 1,
+            Op::Flush | Op::Discard => return self.spec.hit_ns,
+        }
+        let held = self.cache.find(start).filter(|&s| self.cache.span(s).end >= end);
+        let ahead = (end + self.spec.prefetch_sectors).min(self.spec.capacity);
+        if let (Op::Read, Some(segment)) = (command.op, held) {
+            self.cache_hits += 1;
+            self.cache.touch(segment);
+            match self.spec.on_hit {
+                OnHit::Consume => _ = self.cache.allocate(start, ahead),
+                OnHit::Extend => self.cache.grow(segment, ahead),
+                OnHit::Keep => {}
+            }
+            // A hit does not move the head.
+            return self.spec.hit_ns;
+        }
+        self.cache.allocate(start, ahead);
+        let distance = self.head.abs_diff(start);
+        self.head = end;
+        self.zero_distance += u64::from(distance == 0);
+        self.distance_sectors += distance;
+        let part =
+            u128::from(self.spec.stroke_ns) * u128::from(distance) / u128::from(self.spec.capacity);
+        self.spec.base_ns + part as u64
+    }
+}
+
+impl DeviceModel for Linear {
+    /// R/2 is told as half a turn of `rotation` plus a constant in the seek
+    /// curve, so that positioning comes to exactly X.
+    fn profile(&self) -> DeviceProfile {
+        let constant = self.spec.base_ns.saturating_sub(self.spec.rotation_ns / 2);
+        DeviceProfile {
+            capacity: Sectors::new(self.spec.capacity),
+            rotation: Some(Nanos::new(self.spec.rotation_ns)),
+            seek: vec![
+                (Sectors::ZERO, Nanos::new(constant)),
+                (Sectors::new(self.spec.capacity), Nanos::new(constant + self.spec.stroke_ns)),
+            ],
+        }
+    }
+
+    fn queue_depth(&self) -> u32 {
+        self.spec.queue_depth
+    }
+
+    fn submit(&mut self, now: Instant, command: &Request) {
+        let end = command.extent.end().get();
+        assert!(end <= self.spec.capacity, "command {} ends past the device", command.extent);
+        let waiting = self.in_flight.iter().filter(|&&(done, _)| done > now.as_nanos()).count();
+        assert!(waiting < self.spec.queue_depth as usize, "more commands than the queue takes");
+        let begin = self.free_ns.max(now.as_nanos());
+        self.free_ns = begin + self.serve_ns(command);
+        self.in_flight.push_back((self.free_ns, command.id));
+    }
+
+    fn next_completion(&self) -> Option<Instant> {
+        self.in_flight.front().map(|&(done, _)| Instant::from_nanos(done))
+    }
+
+    fn pop_completed(&mut self, now: Instant) -> Option<RequestId> {
+        let &(done, id) = self.in_flight.front()?;
+        if done > now.as_nanos() {
+            return None;
+        }
+        self.in_flight.pop_front();
+        Some(id)
+    }
+
+    /// `zero_distance` and `distance_sectors` count commands that moved the head.
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("reads", self.reads as f64);
+        sink("writes", self.writes as f64);
+        sink("cache_hits", self.cache_hits as f64);
+        sink("zero_distance", self.zero_distance as f64);
+        sink("distance_sectors", self.distance_sectors as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::cache::Replacement;
+    use crate::testing::{read, serve_one};
+
+    fn spec() -> LinearSpec {
+        LinearSpec {
+            capacity: 1_000_000,
+            base_ns: 4_250_000,
+            stroke_ns: 5_250_000,
+            rotation_ns: 4_000_000,
+            hit_ns: 250_000,
+            shape: CacheShape { segments: 2, segment_sectors: 221, replacement: Replacement::Fifo },
+            prefetch_sectors: 64,
+            on_hit: OnHit::Consume,
+            queue_depth: 1,
+        }
+    }
+
+    #[test]
+    fn service_is_base_plus_distance_and_hits_cost_a_constant() {
+        let mut d = Linear::new(spec());
+        // From 0 to the middle; then right behind, in the prefetched part.
+        assert_eq!(serve_one(&mut d, 0, &read(0, 500_000, 8)), 4_250_000 + 2_625_000);
+        assert_eq!(serve_one(&mut d, 9_000_000, &read(0, 500_008, 8)), 9_250_000);
+        // Past the prefetched part: distance from the end of the *miss*.
+        let x = 4_250_000 + 5_250_000 * 992 / 1_000_000;
+        assert_eq!(serve_one(&mut d, 10_000_000, &read(0, 501_000, 8)), 10_000_000 + x);
+    }
+
+    #[test]
+    fn positioning_of_the_profile_is_the_formula() {
+        let p = Linear::new(spec()).profile();
+        let at = |d| p.positioning(Sectors::new(d)).unwrap().get();
+        assert_eq!((at(500_000), at(1_000_000)), (6_875_000, 9_500_000));
+    }
+
+    #[test]
+    fn hits_consume_or_extend() {
+        // With two segments, three hits that each take one push out another
+        // stream; hits that extend their own leave it.
+        for (on_hit, survives) in [(OnHit::Consume, false), (OnHit::Extend, true)] {
+            let mut d = Linear::new(LinearSpec { on_hit, ..spec() });
+            let mut t = serve_one(&mut d, 0, &read(0, 900_000, 8));
+            for i in 0..4 {
+                t = serve_one(&mut d, t, &read(0, 100 + 8 * i, 8));
+            }
+            let done = serve_one(&mut d, t, &read(0, 900_008, 8));
+            assert_eq!(done - t == 250_000, survives, "{on_hit:?}");
+        }
+    }
+
+    #[test]
+    fn one_server_serves_in_order() {
+        let mut d = Linear::new(LinearSpec { queue_depth: 4, ..spec() });
+        d.submit(Instant::ZERO, &read(1, 0, 8));
+        d.submit(Instant::ZERO, &read(2, 0, 8));
+        assert_eq!(d.next_completion(), Some(Instant::from_nanos(4_250_000)));
+        let end = Instant::from_nanos(4_500_000);
+        assert_eq!(d.pop_completed(Instant::from_nanos(4_249_999)), None);
+        assert_eq!(d.pop_completed(end), Some(RequestId::new(1)));
+        assert_eq!(d.pop_completed(end), Some(RequestId::new(2)));
+        assert_eq!((d.pop_completed(end), d.next_completion()), (None, None));
+    }
+}

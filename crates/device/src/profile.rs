@@ -1,0 +1,227 @@
+//! Device profiles: TOML files in `profiles/`, embedded in the program, each
+//! figure with its source beside it; and the spelling
+//! `name:key=value,key=value` for what experiments vary.
+
+mod check;
+mod schema;
+mod vary;
+
+use crate::DeviceModel;
+use crate::disk::Disk;
+use crate::linear::Linear;
+use schema::File;
+use thiserror::Error;
+
+const EMBEDDED: &[(&str, &str)] = &[
+    ("linear-15k4", include_str!("../profiles/linear-15k4.toml")),
+    ("linear-7200", include_str!("../profiles/linear-7200.toml")),
+    ("cheetah-15k4", include_str!("../profiles/cheetah-15k4.toml")),
+    ("cheetah-15k5", include_str!("../profiles/cheetah-15k5.toml")),
+    ("cheetah-9lp", include_str!("../profiles/cheetah-9lp.toml")),
+    ("atlas-10k", include_str!("../profiles/atlas-10k.toml")),
+    ("seagate-1tb-7200", include_str!("../profiles/seagate-1tb-7200.toml")),
+];
+
+/// Longest profile text that is parsed.
+pub const PROFILE_BYTES_MAX: usize = 1 << 20;
+
+/// What is wrong with a profile or with how it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ProfileError {
+    /// No embedded profile has this name.
+    #[error("no device profile is called `{name}`; known are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not TOML, or a key that is missing, unknown or of another type; the
+    /// message names line and key.
+    #[error("device profile does not parse: {0}")]
+    Toml(String),
+    /// A figure out of its range.
+    #[error("device profile: {key}: expected {expected}, found {found}")]
+    Value {
+        /// Path of the key, as in `disk.layout.zone[3].sectors_per_track`.
+        key: String,
+        /// What is allowed there.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// An override that does not fit.
+    #[error("device profile `{profile}`: {key}={value}: expected {expected}")]
+    Override {
+        /// The profile's name.
+        profile: String,
+        /// The key before the `=`.
+        key: String,
+        /// What follows it.
+        value: String,
+        /// What is allowed.
+        expected: String,
+    },
+}
+
+/// A validated profile, of which devices can be built. Building never fails.
+#[derive(Clone)]
+pub struct Profile {
+    file: File,
+}
+
+/// Names of the embedded profiles, in the order of the help text.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().map(|&(name, _)| name)
+}
+
+/// Loads a profile: TOML text when `what` holds a line break, else the name of
+/// an embedded one with optional overrides, as in
+/// `seagate-1tb-7200:read_ahead_idle=false,queue_depth=8`.
+///
+/// Keys for drives: `segments`, `segment_sectors`, `replacement` (fifo, lru),
+/// `on_hit` (consume, extend, keep), `read_ahead`, `read_ahead_min`,
+/// `read_ahead_max`, `resume_below`, `read_ahead_idle`, `cut_short`,
+/// `read_hits_on_writes`, `write_cache`, `write_segments`, `queue_depth`,
+/// `queue_order` (fcfs, sptf). For linear devices: `segments`,
+/// `segment_sectors`, `prefetch_sectors`, `replacement`, `on_hit`, `base_ms`,
+/// `stroke_ms`, `hit_ms`, `queue_depth`.
+///
+/// # Errors
+/// Says which key, what was expected there and what was found.
+pub fn load(what: &str) -> Result<Profile, ProfileError> {
+    if what.contains('\n') {
+        return Profile::parse(what);
+    }
+    let (name, overrides) = what.split_once(':').unwrap_or((what, ""));
+    let Some(&(_, text)) = EMBEDDED.iter().find(|&&(n, _)| n == name) else {
+        let known = names().collect::<Vec<_>>().join(", ");
+        return Err(ProfileError::Unknown { name: name.to_owned(), known });
+    };
+    let mut profile = Profile::parse(text)?;
+    for part in overrides.split(',').filter(|p| !p.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        profile.vary(key.trim(), value.trim())?;
+    }
+    // Once all are in: `segment_sectors=64,read_ahead_max=64` may come in any order.
+    profile.check()?;
+    Ok(profile)
+}
+
+impl Profile {
+    /// Parses and checks TOML text.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn parse(text: &str) -> Result<Profile, ProfileError> {
+        if text.len() > PROFILE_BYTES_MAX {
+            let expected = format!("at most {PROFILE_BYTES_MAX} bytes");
+            let found = format!("{} bytes", text.len());
+            return Err(ProfileError::Value { key: "the file".into(), expected, found });
+        }
+        let file: File = toml::from_str(text).map_err(|e| ProfileError::Toml(e.to_string()))?;
+        let profile = Profile { file };
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// The profile's name.
+    pub fn name(&self) -> &str {
+        &self.file.name
+    }
+
+    /// What it describes, in a sentence.
+    pub fn summary(&self) -> &str {
+        &self.file.summary
+    }
+
+    /// Size of the device in sectors.
+    pub fn capacity_sectors(&self) -> u64 {
+        match (&self.file.linear, &self.file.disk) {
+            (Some(linear), _) => linear.capacity_sectors,
+            (None, Some(disk)) => disk.capacity_sectors,
+            (None, None) => 0,
+        }
+    }
+
+    /// A new device at rest at time 0.
+    pub fn build(&self) -> Box<dyn DeviceModel> {
+        match self.device() {
+            Ok(device) => device,
+            // Every way to a `Profile` goes through `check`, which builds the same.
+            Err(error) => unreachable!("a checked profile does not build: {error}"),
+        }
+    }
+
+    /// The drive itself, for tests and tools that look inside; `None` for a linear device.
+    pub fn build_disk(&self) -> Option<Disk> {
+        let file = self.file.disk.as_ref()?;
+        check::disk(file).ok().map(Disk::new)
+    }
+
+    fn device(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
+        match (&self.file.linear, &self.file.disk) {
+            (Some(linear), None) => Ok(Box::new(Linear::new(check::linear(linear)?))),
+            (None, Some(disk)) => Ok(Box::new(Disk::new(check::disk(disk)?))),
+            (linear, _) => Err(ProfileError::Value {
+                key: "the file".into(),
+                expected: "exactly one of [linear] and [disk]".into(),
+                found: if linear.is_some() { "both" } else { "neither" }.into(),
+            }),
+        }
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        self.device().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(what: &str) -> String {
+        load(what).err().map(|e| e.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn every_embedded_profile_loads_under_its_name() {
+        for name in names() {
+            let p = load(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(p.name(), name);
+            assert!(!p.summary().is_empty());
+            assert_eq!(p.build().profile().capacity.get(), p.capacity_sectors());
+        }
+    }
+
+    #[test]
+    fn overrides_reach_the_device() {
+        assert_eq!(load("linear-15k4:queue_depth=7").unwrap().build().queue_depth(), 7);
+        assert_eq!(
+            load("cheetah-15k5:queue_depth=9,queue_order=sptf").unwrap().build().queue_depth(),
+            9
+        );
+        assert!(load("seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64").is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        assert!(error("cheetah").contains("known are: linear-15k4"));
+        assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
+        assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
+        assert!(
+            error("cheetah-15k5:queue_depth=0")
+                .contains("disk.queue_depth: expected 1 to 256, found 0")
+        );
+        assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
+        assert!(error("a = 1\n").contains("line 1"));
+        assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
+        let text = include_str!("../profiles/cheetah-15k4.toml");
+        let broken = text.replacen("surfaces = ", "surfaces = 9", 1);
+        assert!(
+            error(&broken).contains("disk.layout.surfaces: expected 1 to 64"),
+            "{}",
+            error(&broken)
+        );
+    }
+}

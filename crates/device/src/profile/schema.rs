@@ -1,0 +1,148 @@
+//! The TOML of a profile, field by field. Parsing fills these; `super::check`
+//! turns them into specifications.
+
+use serde::Deserialize;
+
+/// A whole file: exactly one of the two kinds.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub name: String,
+    pub summary: String,
+    pub linear: Option<LinearFile>,
+    pub disk: Option<DiskFile>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinearFile {
+    pub capacity_sectors: u64,
+    pub base_ms: f64,
+    pub stroke_ms: f64,
+    pub rotation_ms: f64,
+    pub hit_ms: f64,
+    pub queue_depth: u32,
+    pub segments: u32,
+    pub segment_sectors: u64,
+    pub prefetch_sectors: u64,
+    pub replacement: ReplacementFile,
+    pub on_hit: OnHitFile,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DiskFile {
+    pub capacity_sectors: u64,
+    pub rpm: f64,
+    pub head_switch_ms: f64,
+    pub write_settle_ms: f64,
+    pub bus_sector_us: f64,
+    pub queue_depth: u32,
+    pub queue_order: OrderFile,
+    pub layout: LayoutFile,
+    pub seek: SeekFile,
+    pub overhead: OverheadFile,
+    pub cache: CacheFile,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LayoutFile {
+    pub surfaces: u32,
+    pub mapping: MappingFile,
+    #[serde(default)]
+    pub band_cylinders: u32,
+    pub zone: Vec<ZoneFile>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ZoneFile {
+    pub first_cylinder: u32,
+    pub last_cylinder: u32,
+    pub sectors_per_track: u32,
+    pub track_skew: f64,
+    pub cylinder_skew: f64,
+    #[serde(default)]
+    pub first_angle: f64,
+    #[serde(default)]
+    pub spares: u64,
+    #[serde(default)]
+    pub slips: Vec<u64>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SeekFile {
+    pub table_ms: Option<Vec<(u32, f64)>>,
+    pub formula: Option<FormulaFile>,
+}
+
+/// `a_ms + b_ms·√d` to `split` cylinders, `c_ms + e_ms·d` above.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FormulaFile {
+    pub a_ms: f64,
+    pub b_ms: f64,
+    pub split: u32,
+    pub c_ms: f64,
+    pub e_ms: f64,
+}
+
+/// Each: [after a read, after a write].
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OverheadFile {
+    pub read_hit_ms: [f64; 2],
+    pub read_miss_ms: [f64; 2],
+    pub write_hit_ms: [f64; 2],
+    pub write_miss_ms: [f64; 2],
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CacheFile {
+    pub segments: u32,
+    pub segment_sectors: u64,
+    pub replacement: ReplacementFile,
+    pub on_hit: OnHitFile,
+    pub read_ahead: bool,
+    pub read_ahead_min: u64,
+    pub read_ahead_max: u64,
+    pub resume_below: u64,
+    pub read_ahead_idle: bool,
+    pub cut_short: bool,
+    pub read_hits_on_writes: bool,
+    pub write_cache: bool,
+    pub write_segments: u32,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum MappingFile {
+    Cylinder,
+    Serpentine,
+    Surface,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ReplacementFile {
+    Fifo,
+    Lru,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OnHitFile {
+    Consume,
+    Extend,
+    Keep,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OrderFile {
+    Fcfs,
+    Sptf,
+}

@@ -1,0 +1,93 @@
+//! Overrides: the keys that experiments vary, by name.
+
+use super::schema::*;
+use super::{Profile, ProfileError};
+
+/// Sets `slot` from the text, or says what was expected.
+fn set<T: std::str::FromStr>(slot: &mut T, value: &str, expected: &str) -> Result<(), String> {
+    *slot = value.parse().map_err(|_| expected.to_owned())?;
+    Ok(())
+}
+
+fn choose<T: Copy>(slot: &mut T, value: &str, choices: &[(&str, T)]) -> Result<(), String> {
+    match choices.iter().find(|&&(word, _)| word == value) {
+        Some(&(_, choice)) => {
+            *slot = choice;
+            Ok(())
+        }
+        None => Err(choices.iter().map(|&(word, _)| word).collect::<Vec<_>>().join(" or ")),
+    }
+}
+
+const REPLACEMENTS: &[(&str, ReplacementFile)] =
+    &[("fifo", ReplacementFile::Fifo), ("lru", ReplacementFile::Lru)];
+const ON_HITS: &[(&str, OnHitFile)] =
+    &[("consume", OnHitFile::Consume), ("extend", OnHitFile::Extend), ("keep", OnHitFile::Keep)];
+const ORDERS: &[(&str, OrderFile)] = &[("fcfs", OrderFile::Fcfs), ("sptf", OrderFile::Sptf)];
+
+const COUNT: &str = "a whole number";
+const MS: &str = "a time in ms";
+const SWITCH: &str = "true or false";
+
+impl Profile {
+    /// Sets one override; ranges are checked when all are set.
+    pub(super) fn vary(&mut self, key: &str, value: &str) -> Result<(), ProfileError> {
+        let outcome = match (&mut self.file.linear, &mut self.file.disk) {
+            (Some(linear), _) => vary_linear(linear, key, value),
+            (None, Some(disk)) => vary_disk(disk, key, value),
+            (None, None) => Err("a device".to_owned()),
+        };
+        outcome.map_err(|expected| ProfileError::Override {
+            profile: self.file.name.clone(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            expected,
+        })
+    }
+}
+
+fn vary_linear(l: &mut LinearFile, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "segments" => set(&mut l.segments, value, COUNT),
+        "segment_sectors" => set(&mut l.segment_sectors, value, COUNT),
+        "prefetch_sectors" => set(&mut l.prefetch_sectors, value, COUNT),
+        "replacement" => choose(&mut l.replacement, value, REPLACEMENTS),
+        "on_hit" => choose(&mut l.on_hit, value, ON_HITS),
+        "base_ms" => set(&mut l.base_ms, value, MS),
+        "stroke_ms" => set(&mut l.stroke_ms, value, MS),
+        "hit_ms" => set(&mut l.hit_ms, value, MS),
+        "queue_depth" => set(&mut l.queue_depth, value, COUNT),
+        _ => Err(
+            "one of segments, segment_sectors, prefetch_sectors, replacement, on_hit, base_ms, \
+                  stroke_ms, hit_ms, queue_depth"
+                .to_owned(),
+        ),
+    }
+}
+
+fn vary_disk(d: &mut DiskFile, key: &str, value: &str) -> Result<(), String> {
+    let c = &mut d.cache;
+    match key {
+        "segments" => set(&mut c.segments, value, COUNT),
+        "segment_sectors" => set(&mut c.segment_sectors, value, COUNT),
+        "replacement" => choose(&mut c.replacement, value, REPLACEMENTS),
+        "on_hit" => choose(&mut c.on_hit, value, ON_HITS),
+        "read_ahead" => set(&mut c.read_ahead, value, SWITCH),
+        "read_ahead_min" => set(&mut c.read_ahead_min, value, COUNT),
+        "read_ahead_max" => set(&mut c.read_ahead_max, value, COUNT),
+        "resume_below" => set(&mut c.resume_below, value, COUNT),
+        "read_ahead_idle" => set(&mut c.read_ahead_idle, value, SWITCH),
+        "cut_short" => set(&mut c.cut_short, value, SWITCH),
+        "read_hits_on_writes" => set(&mut c.read_hits_on_writes, value, SWITCH),
+        "write_cache" => set(&mut c.write_cache, value, SWITCH),
+        "write_segments" => set(&mut c.write_segments, value, COUNT),
+        "queue_depth" => set(&mut d.queue_depth, value, COUNT),
+        "queue_order" => choose(&mut d.queue_order, value, ORDERS),
+        _ => Err(
+            "one of segments, segment_sectors, replacement, on_hit, read_ahead, read_ahead_min, \
+                  read_ahead_max, resume_below, read_ahead_idle, cut_short, read_hits_on_writes, \
+                  write_cache, write_segments, queue_depth, queue_order"
+                .to_owned(),
+        ),
+    }
+}

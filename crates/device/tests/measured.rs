@@ -1,0 +1,58 @@
+//! Models against the measured drives of /work/shared/traces/drives.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a test may read files and print
+
+use seekway_device::profile;
+use seekway_device::validate::{Pace, Validation, parse, validate};
+use std::path::PathBuf;
+
+fn trace(file: &str) -> Option<String> {
+    let shared = std::env::var_os("SEEKWAY_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let path = shared.join("traces/drives").join(file);
+    let text = std::fs::read_to_string(&path).ok();
+    if text.is_none() {
+        eprintln!("skipped: no trace at {} (set SEEKWAY_SHARED)", path.display());
+    }
+    text
+}
+
+fn run(what: &str, text: &str, pace: Pace) -> Validation {
+    let mut device = profile::load(what).unwrap().build();
+    let v = validate(&mut *device, &parse(text).unwrap(), pace).unwrap();
+    eprintln!(
+        "{what} {pace:?}: demerit {:.3} ms ({:.1} %), mean {:.3} measured {:.3} model, paired {:.3} ms",
+        v.demerit_ms,
+        100.0 * v.demerit_relative,
+        v.mean_measured_ms,
+        v.mean_model_ms,
+        v.paired_rms_ms
+    );
+    for (q, measured, model) in &v.quantiles {
+        eprintln!("  {:4.0} %  {measured:7.3}  {model:7.3}", q * 100.0);
+    }
+    v
+}
+
+fn check(what: &str, file: &str, demerit_ms_max: f64) {
+    let Some(text) = trace(file) else { return };
+    let v = run(what, &text, Pace::Closed);
+    run(what, &text, Pace::Measured);
+    assert!(v.demerit_ms <= demerit_ms_max, "{what}: demerit {:.3} ms", v.demerit_ms);
+}
+
+#[test]
+fn cheetah_15k5() {
+    check("cheetah-15k5", "cheetah15k5/random.trace", 0.32);
+}
+
+#[test]
+fn cheetah_9lp() {
+    check("cheetah-9lp", "cheetah9LP/cheetah9LP.trace", 0.30);
+}
+
+#[test]
+fn atlas_10k() {
+    check("atlas-10k", "atlas10k/atlas10k.trace", 0.30);
+}
