@@ -58,3 +58,4 @@ pub mod request;
 pub mod scheduler;
 pub mod schedulers;
 pub mod units;
+pub mod vnavigator;
