@@ -1,6 +1,9 @@
 //! Where requests come from: traces and generators, behind one small trait.
 #![forbid(unsafe_code)]
 
+pub mod replay;
+pub mod traces;
+
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_policy::units::{Instant, Lba, Sectors};
 

@@ -1,0 +1,452 @@
+//! Replaying a trace as a [`Source`].
+//!
+//! **Open loop** ([`Pace::Timed`]): every request is issued at its own time,
+//! whether earlier ones are done or not, as the trace's users did. **Closed
+//! loop** ([`Pace::Outstanding`]): times are ignored; each VM keeps so many
+//! requests outstanding, the next one issued as soon as one is done.
+//!
+//! The trace is streamed. In the closed loop with several VMs, requests of
+//! VMs that have enough outstanding wait in memory, at most
+//! [`HELD_RECORDS_MAX`] of them; when that is full, VMs whose requests lie
+//! further on in the trace wait too (counted in [`ReplayCounts::stalls`]).
+
+#[path = "replay_layout.rs"]
+mod layout;
+
+use crate::traces::{
+    Record, Scan, TraceError, TraceOptions, TraceReader, TraceStats, scan, scannable,
+};
+use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use layout::{Placement, Tags};
+use seekway_policy::request::Op;
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// Requests that wait in memory in the closed loop (10 MiB).
+pub const HELD_RECORDS_MAX: usize = 1 << 18;
+/// The most VMs that one trace is split into.
+pub const REPLAY_VMS_MAX: usize = 4096;
+/// Requests that one poll issues at most; the rest is due at once again.
+const POLL_ISSUES_MAX: usize = 4096;
+
+/// How much slower than in the trace time passes: 2 is half the speed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeScale {
+    millionths: u64,
+}
+
+impl TimeScale {
+    /// As fast as in the trace.
+    pub const ONE: TimeScale = TimeScale { millionths: 1_000_000 };
+
+    /// `factor` from 0.000001 to 1,000,000, else `None`.
+    pub fn new(factor: f64) -> Option<TimeScale> {
+        let millionths = (factor * 1e6).round();
+        (1.0..=1e12).contains(&millionths).then_some(TimeScale { millionths: millionths as u64 })
+    }
+
+    const fn apply(self, at: Nanos) -> Nanos {
+        at.scaled(self.millionths, 1_000_000)
+    }
+}
+
+/// When requests are issued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Open loop, at the trace's own times multiplied by the scale.
+    Timed {
+        /// Two is twice as slow as the trace.
+        time_scale: TimeScale,
+        /// Over all VMs: with so many outstanding the clock's requests wait, as
+        /// in a guest whose queues are full. They are counted as stalls.
+        outstanding_max: u32,
+    },
+    /// Closed loop.
+    Outstanding {
+        /// Per VM; zero counts as one.
+        per_vm: u32,
+    },
+}
+
+/// How a trace's volumes become VMs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// One VM, its disk the volumes one after the other.
+    OneVm,
+    /// A VM for each volume.
+    Split {
+        /// Only so many, those with the most requests; requests of the others
+        /// are dropped and counted. At most [`REPLAY_VMS_MAX`].
+        vms_max: usize,
+    },
+}
+
+/// What becomes of a request that ends behind the VM's disk, which happens only
+/// where a capacity was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overrun {
+    /// The replay fails.
+    Fail,
+    /// It is moved into the disk (start modulo capacity) and counted.
+    Wrap,
+}
+
+/// How a trace is to be replayed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplayOptions {
+    /// How it is read, limits included.
+    pub trace: TraceOptions,
+    /// When requests are issued.
+    pub pace: Pace,
+    /// Which VMs there are.
+    pub layout: Layout,
+    /// The VM's capacity, for a trace that cannot be scanned (standard input) or
+    /// a disk that has a size of its own. With [`Layout::Split`]: of every VM.
+    pub capacity: Option<Sectors>,
+    /// What to do with requests beyond that capacity.
+    pub overrun: Overrun,
+}
+
+impl Default for ReplayOptions {
+    /// Open loop at the trace's speed, one VM.
+    fn default() -> Self {
+        ReplayOptions {
+            trace: TraceOptions::default(),
+            pace: Pace::Timed { time_scale: TimeScale::ONE, outstanding_max: 16_384 },
+            layout: Layout::OneVm,
+            capacity: None,
+            overrun: Overrun::Fail,
+        }
+    }
+}
+
+/// What a replay has done so far, beyond the reader's own counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReplayCounts {
+    /// Requests issued.
+    pub issued: u64,
+    /// Requests of volumes that are no VM.
+    pub dropped: u64,
+    /// Requests moved into a disk too small for them.
+    pub wrapped: u64,
+    /// Polls that could not issue what they wanted, for the limit of
+    /// outstanding requests (open loop) or of those in memory (closed loop).
+    pub stalls: u64,
+}
+
+/// A trace as a load on VMs.
+pub struct TraceSource {
+    reader: TraceReader,
+    pace: Pace,
+    disks: Vec<VmDisk>,
+    placement: Placement,
+    tags: Tags,
+    vms: Vec<Vm>,
+    /// The request that the open loop issues next.
+    next: Option<Due>,
+    /// Nothing more is wanted from the reader.
+    drained: bool,
+    started: bool,
+    outstanding: u64,
+    /// Requests that the VMs will still get from the reader, where it was scanned.
+    left: Option<u64>,
+    /// VMs that may issue, want to and have nothing held (closed loop).
+    hungry: usize,
+    held: usize,
+    /// VMs with new credit since the last poll.
+    ready: Vec<u16>,
+    counts: ReplayCounts,
+}
+
+struct Due {
+    at: Instant,
+    vm: u16,
+    record: Record,
+}
+
+/// One VM's side of the replay.
+struct Vm {
+    /// Requests not yet drawn from the reader; `None` when it was not scanned.
+    left: Option<u64>,
+    /// Requests that it may issue now (closed loop).
+    credit: u32,
+    held: VecDeque<Record>,
+    hungry: bool,
+    outstanding: u64,
+    bytes: u64,
+    last_done: Option<Instant>,
+}
+
+impl Vm {
+    fn wants_more(&self) -> bool {
+        self.credit > 0 && self.held.is_empty() && self.left != Some(0)
+    }
+}
+
+impl TraceSource {
+    /// Replay the trace at `path` (`-` is the standard input). The file is
+    /// scanned first, to know capacities and volumes.
+    pub fn open(path: &Path, options: &ReplayOptions) -> Result<TraceSource, TraceError> {
+        let scanned = if scannable(path) { Some(scan(path, &options.trace)?) } else { None };
+        TraceSource::with_scan(path, scanned.as_ref(), options)
+    }
+
+    /// As [`TraceSource::open`], with the result of a [`scan`] under the same
+    /// options, or without one for a stream that can be read only once.
+    pub fn with_scan(
+        path: &Path,
+        scanned: Option<&Scan>,
+        options: &ReplayOptions,
+    ) -> Result<TraceSource, TraceError> {
+        let reader = TraceReader::open(path, &options.trace)?;
+        TraceSource::new(reader, scanned, options)
+    }
+
+    /// Replay what `reader` reads.
+    pub fn new(
+        reader: TraceReader,
+        scanned: Option<&Scan>,
+        options: &ReplayOptions,
+    ) -> Result<TraceSource, TraceError> {
+        let (disks, placement) = layout::place(reader.path(), scanned, options)?;
+        let credit = match options.pace {
+            Pace::Outstanding { per_vm } => per_vm.max(1),
+            Pace::Timed { .. } => 0,
+        };
+        let vm = |vm: usize| Vm {
+            left: scanned.map(|s| placement.requests_of(vm, s)),
+            credit,
+            held: VecDeque::new(),
+            hungry: false,
+            outstanding: 0,
+            bytes: 0,
+            last_done: None,
+        };
+        let vms: Vec<Vm> = (0..disks.len()).map(vm).collect();
+        if let (Some(s), Pace::Timed { .. }) = (scanned, options.pace)
+            && s.stats.duration == Nanos::ZERO
+            && s.stats.requests() > 1
+        {
+            let problem =
+                "all requests have the same time: replay it in a closed loop (outstanding n)";
+            return Err(TraceError::Replay { path: reader.path().into(), problem: problem.into() });
+        }
+        let mut source = TraceSource {
+            reader,
+            pace: options.pace,
+            left: vms.iter().map(|vm| vm.left).sum(),
+            hungry: 0,
+            tags: Tags::new(vms.len()),
+            vms,
+            disks,
+            placement,
+            next: None,
+            drained: false,
+            started: false,
+            outstanding: 0,
+            held: 0,
+            ready: Vec::new(),
+            counts: ReplayCounts::default(),
+        };
+        (0..source.vms.len()).for_each(|vm| source.count_hungry(vm));
+        Ok(source)
+    }
+
+    /// Keep the number of hungry VMs true after VM `index` has changed.
+    fn count_hungry(&mut self, index: usize) {
+        let vm = &mut self.vms[index];
+        let hungry = vm.wants_more();
+        match (vm.hungry, hungry) {
+            (false, true) => self.hungry += 1,
+            (true, false) => self.hungry -= 1,
+            _ => {}
+        }
+        vm.hungry = hungry;
+    }
+
+    /// What the reader has counted so far.
+    pub fn trace_stats(&self) -> &TraceStats {
+        self.reader.stats()
+    }
+
+    /// What the replay has counted so far.
+    pub fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+
+    /// The next request that belongs to a VM.
+    fn draw(&mut self) -> Result<Option<(u16, Record)>, SourceError> {
+        while !self.drained {
+            let Some(mut record) =
+                self.reader.next_record().map_err(|e| SourceError(e.to_string()))?
+            else {
+                self.drained = true;
+                break;
+            };
+            match self.placement.map(&mut record) {
+                Ok(layout::Mapped::To { vm, wrapped }) => {
+                    self.counts.wrapped += u64::from(wrapped);
+                    let side = &mut self.vms[usize::from(vm)];
+                    side.left = side.left.map(|left| left.saturating_sub(1));
+                    self.left = self.left.map(|left| left.saturating_sub(1));
+                    self.drained = self.left == Some(0);
+                    return Ok(Some((vm, record)));
+                }
+                Ok(layout::Mapped::Dropped) => self.counts.dropped += 1,
+                Err(problem) => {
+                    return Err(SourceError(format!("{}: {problem}", self.reader.path())));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn issue(&mut self, vm: u16, record: Record) -> Issue {
+        let side = &mut self.vms[usize::from(vm)];
+        side.outstanding += 1;
+        if record.op.is_data() {
+            side.bytes += record.len.bytes();
+        }
+        self.outstanding += 1;
+        // Sixteen bits of VM above forty-eight of a serial number.
+        let token = u64::from(vm) << 48 | self.counts.issued & 0xffff_ffff_ffff;
+        self.counts.issued += 1;
+        Issue {
+            token,
+            vm,
+            tag: self.tags.tag(vm, record.process),
+            op: record.op,
+            sync: record.sync,
+            start: record.start,
+            len: if record.op == Op::Flush { Sectors::new(1) } else { record.len },
+        }
+    }
+
+    fn poll_timed(
+        &mut self,
+        now: Instant,
+        scale: TimeScale,
+        outstanding_max: u32,
+        out: &mut Vec<Issue>,
+    ) -> Result<(), SourceError> {
+        let mut issued = 0;
+        loop {
+            if self.next.is_none() {
+                let due = |(vm, record): (u16, Record)| Due {
+                    at: Instant::ZERO + scale.apply(record.at),
+                    vm,
+                    record,
+                };
+                self.next = self.draw()?.map(due);
+            }
+            let Some(due) = self.next.take_if(|due| due.at <= now && issued < POLL_ISSUES_MAX)
+            else {
+                return Ok(());
+            };
+            if self.outstanding >= u64::from(outstanding_max.max(1)) {
+                self.counts.stalls += 1;
+                self.next = Some(due);
+                return Ok(());
+            }
+            let issue = self.issue(due.vm, due.record);
+            out.push(issue);
+            issued += 1;
+        }
+    }
+
+    fn poll_closed(&mut self, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        for vm in std::mem::take(&mut self.ready) {
+            let index = usize::from(vm);
+            while self.vms[index].credit > 0
+                && let Some(record) = self.vms[index].held.pop_front()
+            {
+                self.held -= 1;
+                self.vms[index].credit -= 1;
+                let issue = self.issue(vm, record);
+                out.push(issue);
+            }
+            self.count_hungry(index);
+        }
+        while self.hungry > 0 {
+            if self.held >= HELD_RECORDS_MAX {
+                self.counts.stalls += 1;
+                break;
+            }
+            let Some((vm, record)) = self.draw()? else { break };
+            let index = usize::from(vm);
+            let side = &mut self.vms[index];
+            if side.credit > 0 && side.held.is_empty() {
+                side.credit -= 1;
+                let issue = self.issue(vm, record);
+                out.push(issue);
+            } else {
+                side.held.push_back(record);
+                self.held += 1;
+            }
+            self.count_hungry(index);
+        }
+        Ok(())
+    }
+}
+
+impl Source for TraceSource {
+    fn vms(&self) -> &[VmDisk] {
+        &self.disks
+    }
+
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        self.started = true;
+        match self.pace {
+            Pace::Timed { time_scale, outstanding_max } => {
+                self.poll_timed(now, time_scale, outstanding_max, out)
+            }
+            Pace::Outstanding { .. } => self.poll_closed(out),
+        }
+    }
+
+    fn completed(&mut self, now: Instant, token: u64) {
+        let vm = (token >> 48) as u16;
+        let Some(side) = self.vms.get_mut(usize::from(vm)) else {
+            debug_assert!(false, "a token that this source never issued: {token:#x}");
+            return;
+        };
+        debug_assert!(side.outstanding > 0, "more completions than requests");
+        side.outstanding = side.outstanding.saturating_sub(1);
+        side.last_done = Some(now);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if matches!(self.pace, Pace::Outstanding { .. }) {
+            side.credit += 1;
+            self.ready.push(vm);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        if !self.started {
+            return Some(Instant::ZERO);
+        }
+        match self.pace {
+            Pace::Timed { outstanding_max, .. }
+                if self.outstanding >= u64::from(outstanding_max.max(1)) =>
+            {
+                None
+            }
+            _ => self.next.as_ref().map(|due| due.at),
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.drained && self.next.is_none() && self.held == 0 && self.outstanding == 0
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        let report = |(index, vm): (usize, &Vm)| {
+            let due = self.next.as_ref().is_some_and(|due| usize::from(due.vm) == index);
+            let all_drawn = self.drained || vm.left == Some(0);
+            let done = all_drawn && vm.held.is_empty() && vm.outstanding == 0 && !due;
+            let finished = if done { vm.last_done } else { None };
+            AppReport { vm: index as u16, name: "trace".into(), finished, bytes: vm.bytes }
+        };
+        self.vms.iter().enumerate().map(report).collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! Decompression, chosen by the first bytes and never by the file's name.
+//! All decoders stream, accept several members one after the other (as
+//! `cat a.gz b.gz` makes them) and are bounded in memory.
+
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+/// The most that a decoder may allocate for its dictionary or window. Larger
+/// ones (`zstd --ultra --long=27` and above, `xz --lzma2=dict=128MiB`) are refused.
+const WINDOW_BYTES_MAX: u32 = 100 << 20;
+
+/// What a stream is packed with.
+#[derive(Clone, Copy)]
+pub(super) struct Compression {
+    /// As messages name it.
+    pub(super) name: &'static str,
+    /// The command that checks such a file.
+    pub(super) check: &'static str,
+    magic: &'static [u8],
+    open: fn(Stream) -> Box<dyn Read + Send>,
+}
+
+type Stream = BufReader<Box<dyn Read + Send>>;
+
+const COMPRESSIONS: [Compression; 5] = [
+    Compression { name: "gzip", check: "gzip -t", magic: b"\x1f\x8b\x08", open: gzip },
+    Compression { name: "bzip2", check: "bzip2 -t", magic: b"BZh", open: bzip2 },
+    Compression { name: "xz", check: "xz -t", magic: b"\xfd7zXZ\0", open: xz },
+    Compression { name: "zstd", check: "zstd -t", magic: b"\x28\xb5\x2f\xfd", open: zstd },
+    Compression { name: "zstd", check: "zstd -t", magic: b"\x50\x2a\x4d\x18", open: zstd },
+];
+
+/// Unpack `input` if it is packed.
+pub(super) fn unpack(
+    mut input: Box<dyn Read + Send>,
+) -> io::Result<(Box<dyn Read + Send>, Option<Compression>)> {
+    let mut head = [0u8; 6];
+    let held = read_up_to(&mut *input, &mut head)?;
+    let head = &head[..held];
+    let compression = COMPRESSIONS.into_iter().find(|c| head.starts_with(c.magic));
+    let whole: Box<dyn Read + Send> = Box::new(Cursor::new(head.to_vec()).chain(input));
+    Ok(match compression {
+        Some(c) => ((c.open)(BufReader::with_capacity(64 << 10, whole)), compression),
+        None => (whole, None),
+    })
+}
+
+/// Read until `to` is full or the stream ends.
+pub(super) fn read_up_to(input: &mut dyn Read, to: &mut [u8]) -> io::Result<usize> {
+    let mut held = 0;
+    while held < to.len() {
+        match input.read(&mut to[held..]) {
+            Ok(0) => break,
+            Ok(n) => held = (held + n).min(to.len()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(held)
+}
+
+fn gzip(stream: Stream) -> Box<dyn Read + Send> {
+    Box::new(flate2::bufread::MultiGzDecoder::new(stream))
+}
+
+fn bzip2(stream: Stream) -> Box<dyn Read + Send> {
+    Box::new(bzip2::bufread::MultiBzDecoder::new(stream))
+}
+
+fn xz(stream: Stream) -> Box<dyn Read + Send> {
+    Box::new(lzma_rust2::XzReader::new_mem_limit(stream, true, WINDOW_BYTES_MAX >> 10))
+}
+
+fn zstd(stream: Stream) -> Box<dyn Read + Send> {
+    Box::new(ZstdFrames { state: Zstd::Between(stream) })
+}
+
+/// The `ruzstd` decoder ends with its frame: this one goes on to the next,
+/// skips skippable frames and verifies the checksums.
+struct ZstdFrames {
+    state: Zstd,
+}
+
+enum Zstd {
+    Between(Stream),
+    Inside(Box<Frame>),
+    Ended,
+}
+
+struct Frame {
+    stream: Stream,
+    decoder: FrameDecoder,
+}
+
+impl Frame {
+    /// Zero at the frame's end.
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
+            self.decoder
+                .decode_blocks(&mut self.stream, BlockDecodingStrategy::UptoBlocks(1))
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        }
+        self.decoder.read(out)
+    }
+}
+
+impl Read for ZstdFrames {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match std::mem::replace(&mut self.state, Zstd::Ended) {
+                Zstd::Ended => return Ok(0),
+                Zstd::Between(stream) => self.state = next_frame(stream)?,
+                Zstd::Inside(mut frame) => {
+                    let n = frame.read(out)?;
+                    if n > 0 {
+                        self.state = Zstd::Inside(frame);
+                        return Ok(n);
+                    }
+                    let stored = frame.decoder.get_checksum_from_data();
+                    if stored.is_some() && stored != frame.decoder.get_calculated_checksum() {
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "checksum mismatch",
+                        ));
+                    }
+                    self.state = Zstd::Between(frame.stream);
+                }
+            }
+        }
+    }
+}
+
+fn next_frame(mut stream: Stream) -> io::Result<Zstd> {
+    if stream.fill_buf()?.is_empty() {
+        return Ok(Zstd::Ended);
+    }
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_window_size(u64::from(WINDOW_BYTES_MAX));
+    match decoder.init(&mut stream) {
+        Ok(()) => Ok(Zstd::Inside(Box::new(Frame { stream, decoder }))),
+        Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+            length,
+            ..
+        })) => {
+            let length = u64::from(length);
+            if io::copy(&mut (&mut stream).take(length), &mut io::sink())? < length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(Zstd::Between(stream))
+        }
+        Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, e)),
+    }
+}

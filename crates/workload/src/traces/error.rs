@@ -1,0 +1,190 @@
+//! What can be wrong with a trace, said so that the user can mend it: which
+//! file, which line or record, which column, what was expected and found.
+
+use super::Format;
+use std::fmt;
+use std::io;
+
+/// Why one record cannot be used. The lenient mode counts by these.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reason {
+    /// A field is missing or the record ends too early.
+    Missing,
+    /// A field holds something else than its format says.
+    Malformed,
+    /// Control or non-ASCII bytes where text was expected.
+    Binary,
+    /// A negative number.
+    Negative,
+    /// A number, a time or an end of extent too large to be represented.
+    Overflow,
+    /// A read, write or discard of no sectors.
+    ZeroLength,
+    /// Neither read nor write nor any other operation of the format.
+    UnknownOp,
+    /// A line of more than [`super::LINE_BYTES_MAX`] bytes.
+    LineTooLong,
+    /// A binary record without its magic number.
+    BadMagic,
+    /// A version of the format that no reader here knows.
+    BadVersion,
+    /// The file ends inside a binary record.
+    Truncated,
+    /// More than [`super::VOLUMES_MAX`] volumes.
+    TooManyVolumes,
+}
+
+impl Reason {
+    /// Every reason, in the order of their declaration.
+    pub const ALL: [Reason; 12] = [
+        Reason::Missing,
+        Reason::Malformed,
+        Reason::Binary,
+        Reason::Negative,
+        Reason::Overflow,
+        Reason::ZeroLength,
+        Reason::UnknownOp,
+        Reason::LineTooLong,
+        Reason::BadMagic,
+        Reason::BadVersion,
+        Reason::Truncated,
+        Reason::TooManyVolumes,
+    ];
+
+    /// A few words for tables and messages.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing field",
+            Reason::Malformed => "malformed field",
+            Reason::Binary => "binary bytes in text",
+            Reason::Negative => "negative number",
+            Reason::Overflow => "number too large",
+            Reason::ZeroLength => "zero length",
+            Reason::UnknownOp => "unknown operation",
+            Reason::LineTooLong => "line too long",
+            Reason::BadMagic => "no magic number",
+            Reason::BadVersion => "unsupported version",
+            Reason::Truncated => "truncated record",
+            Reason::TooManyVolumes => "too many volumes",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// Where in a trace something is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A text format: both count from one; the column counts bytes.
+    Line {
+        /// Line number.
+        line: u64,
+        /// Byte in the line.
+        column: u64,
+    },
+    /// A binary format.
+    Record {
+        /// Record number from one.
+        number: u64,
+        /// Offset of the record's first byte in the (uncompressed) file.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for Place {
+    /// `12:7` for a line and column, `record 3 at byte 96` for a record.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line { line, column } => write!(f, "{line}:{column}"),
+            Place::Record { number, offset } => write!(f, "record {number} at byte {offset}"),
+        }
+    }
+}
+
+/// A trace cannot be read. Every message names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("{path}: cannot open the trace: {source}")]
+    Open {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A read failed in the middle.
+    #[error("{path}: cannot read on: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The compressed data ends too early or is damaged.
+    #[error("{path}: {compression} data truncated or damaged ({source}); check it with `{tool}`")]
+    Compressed {
+        /// The file.
+        path: String,
+        /// `gzip`, `bzip2`, `xz` or `zstd`.
+        compression: &'static str,
+        /// The command that checks such a file.
+        tool: &'static str,
+        /// What the decoder said.
+        source: io::Error,
+    },
+    /// One record is unusable. The lenient mode skips and counts it.
+    #[error("{path}:{place}: {reason}: expected {expected}, found {found}")]
+    Record {
+        /// The file.
+        path: String,
+        /// Where in it.
+        place: Place,
+        /// The kind of fault.
+        reason: Reason,
+        /// What the format wants there.
+        expected: &'static str,
+        /// What is there, escaped and shortened.
+        found: String,
+    },
+    /// No reader recognises the content.
+    #[error(
+        "{path}: trace format not recognised; name it with --input-format: {}",
+        Format::names()
+    )]
+    UnknownFormat {
+        /// The file.
+        path: String,
+    },
+    /// Several readers recognise the content.
+    #[error("{path}: could be {candidates}: name the right one with --input-format")]
+    AmbiguousFormat {
+        /// The file.
+        path: String,
+        /// The formats' names, with `or` in between.
+        candidates: String,
+    },
+    /// There is not one request in the trace.
+    #[error(
+        "{path}: no requests in this trace (read as {format}; {ignored} other lines or events)"
+    )]
+    Empty {
+        /// The file.
+        path: String,
+        /// The format that was detected or given.
+        format: Format,
+        /// Lines and events that are no requests.
+        ignored: u64,
+    },
+    /// The trace cannot be replayed in the way that was asked for.
+    #[error("{path}: {problem}")]
+    Replay {
+        /// The file.
+        path: String,
+        /// What does not fit, and what to do.
+        problem: String,
+    },
+}

@@ -1,0 +1,106 @@
+//! Sorting by time within a bounded window.
+
+use super::raw::Raw;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Holds requests back until nothing earlier can come any more, as far as the
+/// window reaches. Requests that come in order cost no sorting: they queue;
+/// only the late ones go through a heap.
+pub(super) struct Window {
+    records_max: usize,
+    time_max_ns: u64,
+    in_order: VecDeque<Raw>,
+    late: BinaryHeap<Reverse<Late>>,
+    /// The latest time that has come in, and the latest that has gone out.
+    newest_ns: u64,
+    released_ns: u64,
+    sequence: u64,
+    pub(super) reordered: u64,
+    pub(super) clamped: u64,
+}
+
+struct Late {
+    raw: Raw,
+    sequence: u64,
+}
+
+impl Late {
+    fn key(&self) -> (u64, u64) {
+        (self.raw.time_ns, self.sequence)
+    }
+}
+impl PartialEq for Late {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Late {}
+impl PartialOrd for Late {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Late {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Window {
+    /// A window of at most `records_max` requests and `time_max_ns` nanoseconds
+    /// of trace time, whichever is reached first.
+    pub(super) fn new(records_max: usize, time_max_ns: u64) -> Self {
+        Window {
+            records_max,
+            time_max_ns,
+            in_order: VecDeque::new(),
+            late: BinaryHeap::new(),
+            newest_ns: 0,
+            released_ns: 0,
+            sequence: 0,
+            reordered: 0,
+            clamped: 0,
+        }
+    }
+
+    /// Take in the next request of the trace.
+    pub(super) fn push(&mut self, raw: Raw) {
+        if raw.time_ns >= self.newest_ns {
+            self.newest_ns = raw.time_ns;
+            self.in_order.push_back(raw);
+            return;
+        }
+        self.reordered += 1;
+        self.sequence += 1;
+        self.late.push(Reverse(Late { raw, sequence: self.sequence }));
+    }
+
+    /// The earliest request, once the window is full or `over` says that no
+    /// more will come. Times never decrease: a request that came too late for
+    /// the window gets the time of the one before it.
+    pub(super) fn pop(&mut self, over: bool) -> Option<Raw> {
+        let front = self.in_order.front().map(|raw| raw.time_ns);
+        let late = self.late.peek().map(|l| l.0.raw.time_ns);
+        let earliest = match (front, late) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        let held = self.in_order.len() + self.late.len();
+        if !over && held <= self.records_max && self.newest_ns - earliest <= self.time_max_ns {
+            return None;
+        }
+        // Of equal times the one in order came first.
+        let mut raw = match (front, late) {
+            (Some(a), Some(b)) if b < a => self.late.pop()?.0.raw,
+            (None, _) => self.late.pop()?.0.raw,
+            _ => self.in_order.pop_front()?,
+        };
+        if raw.time_ns < self.released_ns {
+            self.clamped += 1;
+            raw.time_ns = self.released_ns;
+        }
+        self.released_ns = raw.time_ns;
+        Some(raw)
+    }
+}

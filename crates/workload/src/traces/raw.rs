@@ -1,0 +1,167 @@
+//! What decoders produce: a request with its own clock, and the table of
+//! volumes that they name.
+
+use super::cursor::Fault;
+use super::error::Reason;
+use super::{REQUEST_SECTORS_MAX, SECTORS_MAX, VOLUMES_MAX};
+use seekway_policy::request::Op;
+use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
+use std::collections::HashMap;
+use std::io;
+
+/// One request as the trace has it: time by the trace's own clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Raw {
+    /// Nanoseconds from the trace's own origin.
+    pub(super) time_ns: u64,
+    pub(super) volume: u32,
+    /// Process id, zero where the format has none.
+    pub(super) process: u32,
+    pub(super) op: Op,
+    pub(super) sync: bool,
+    pub(super) span: Span,
+}
+
+/// Sectors, checked: the end is at most [`SECTORS_MAX`], the length at most
+/// [`REQUEST_SECTORS_MAX`] and not zero (except for a flush).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub(super) start: Lba,
+    pub(super) len: Sectors,
+    /// The trace's bytes were no whole sectors and were rounded outwards.
+    pub(super) rounded: bool,
+}
+
+impl Span {
+    /// Of a flush: it has no place.
+    pub(super) const NONE: Span = Span { start: Lba::ZERO, len: Sectors::ZERO, rounded: false };
+
+    /// From sectors of 512 bytes.
+    #[inline]
+    pub(super) fn sectors(start: u64, len: u64) -> Result<Span, Reason> {
+        Span::checked(start, len, false)
+    }
+
+    /// From bytes, rounded outwards to whole sectors.
+    #[inline]
+    pub(super) fn bytes(offset: u64, len: u64) -> Result<Span, Reason> {
+        if len == 0 {
+            return Err(Reason::ZeroLength);
+        }
+        let end = offset.checked_add(len).ok_or(Reason::Overflow)?;
+        let start = offset / SECTOR_BYTES;
+        let rounded = !(offset | len).is_multiple_of(SECTOR_BYTES);
+        Span::checked(start, end.div_ceil(SECTOR_BYTES) - start, rounded)
+    }
+
+    #[inline]
+    fn checked(start: u64, len: u64, rounded: bool) -> Result<Span, Reason> {
+        if len == 0 {
+            return Err(Reason::ZeroLength);
+        }
+        let end = start.checked_add(len).ok_or(Reason::Overflow)?;
+        if len > REQUEST_SECTORS_MAX || end > SECTORS_MAX {
+            return Err(Reason::Overflow);
+        }
+        Ok(Span { start: Lba::new(start), len: Sectors::new(len), rounded })
+    }
+}
+
+/// What a decoder found next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A request.
+    Request(Raw),
+    /// A line or an event that is no request and needs none: a header, a
+    /// comment, a completion.
+    Ignored,
+    /// The trace is over.
+    End,
+}
+
+/// Why a decoder cannot give the next step.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// This record is unusable; the next call goes on behind it.
+    Record { fault: Fault, place: super::Place },
+    /// The stream is broken.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(e: io::Error) -> Self {
+        Stop::Io(e)
+    }
+}
+
+/// Turns a stream of bytes into requests.
+pub(super) trait Decode: Send {
+    /// One step onwards. After [`Step::End`] or [`Stop::Io`] not called again.
+    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop>;
+}
+
+/// The volumes of a trace, numbered in the order of their first request.
+pub(super) struct Volumes {
+    names: Vec<Box<str>>,
+    numbers: HashMap<Box<[u8]>, u32>,
+    /// The volume of the previous request: most requests ask for the same.
+    last: (Vec<u8>, u32),
+    /// What the one volume of a format without volumes is called.
+    anonymous: Box<str>,
+}
+
+impl Volumes {
+    /// No volumes yet; a nameless one will be called `anonymous`.
+    pub(super) fn new(anonymous: &str) -> Self {
+        Volumes {
+            names: Vec::new(),
+            numbers: HashMap::new(),
+            last: (Vec::new(), u32::MAX),
+            anonymous: anonymous.into(),
+        }
+    }
+
+    /// The names, by volume number.
+    pub(super) fn names(&self) -> &[Box<str>] {
+        &self.names
+    }
+
+    /// The number of the volume with key `key`; an empty key is the one
+    /// volume of a format that has no volumes. `name` makes the shown name
+    /// when the volume is new.
+    #[inline]
+    pub(super) fn intern(
+        &mut self,
+        key: &[u8],
+        name: impl FnOnce(&[u8]) -> String,
+    ) -> Result<u32, Reason> {
+        if self.last.1 != u32::MAX && self.last.0 == key {
+            return Ok(self.last.1);
+        }
+        let number = match self.numbers.get(key) {
+            Some(number) => *number,
+            None => self.add(key, name)?,
+        };
+        self.last.0.clear();
+        self.last.0.extend_from_slice(key);
+        self.last.1 = number;
+        Ok(number)
+    }
+
+    #[cold]
+    fn add(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> Result<u32, Reason> {
+        if self.names.len() >= VOLUMES_MAX {
+            return Err(Reason::TooManyVolumes);
+        }
+        let number = self.names.len() as u32;
+        let name = if key.is_empty() { self.anonymous.to_string() } else { name(key) };
+        self.names.push(name.into());
+        self.numbers.insert(key.into(), number);
+        Ok(number)
+    }
+}
+
+/// A volume's key shown as it is.
+pub(super) fn plain_name(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}

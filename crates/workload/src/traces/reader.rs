@@ -1,0 +1,349 @@
+//! Opening a trace and drawing records from it.
+
+use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
+use super::buffer::Buffer;
+use super::compress::{Compression, read_up_to, unpack};
+use super::order::Window;
+use super::raw::{Decode, Raw, Step, Stop, Volumes};
+use super::stats::{Scan, ScannedVolume, TraceStats};
+use super::text::TextDecoder;
+use super::vscsi::VscsiDecoder;
+use super::{Format, Record, TraceError};
+use seekway_policy::units::Nanos;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes that the format is detected from.
+const SNIFF_BYTES: usize = 64 << 10;
+/// Most files of one blktrace: one per CPU.
+const CPUS_MAX: usize = 1024;
+
+/// How a trace is to be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceOptions {
+    /// `None`: detect it.
+    pub format: Option<Format>,
+    /// Which events of a blktrace are the requests.
+    pub blktrace_event: BlktraceEvent,
+    /// Skip and count unusable records instead of failing at the first.
+    pub lenient: bool,
+    /// Requests that the reorder window holds at most.
+    pub reorder_records: usize,
+    /// Trace time that the reorder window spans at most.
+    pub reorder_time: Nanos,
+    /// Stop after so many requests.
+    pub limit: Option<u64>,
+    /// Stop before the first request later than this (in trace time).
+    pub duration_max: Option<Nanos>,
+    /// Shorten every gap between two requests to this; off by default.
+    pub jump_max: Option<Nanos>,
+}
+
+impl Default for TraceOptions {
+    fn default() -> Self {
+        TraceOptions {
+            format: None,
+            blktrace_event: BlktraceEvent::default(),
+            lenient: false,
+            reorder_records: 65_536,
+            reorder_time: Nanos::from_secs(1),
+            limit: None,
+            duration_max: None,
+            jump_max: None,
+        }
+    }
+}
+
+/// A trace, request by request, sorted by time.
+pub struct TraceReader {
+    path: String,
+    format: Format,
+    compression: Option<Compression>,
+    options: TraceOptions,
+    decoder: Box<dyn Decode>,
+    volumes: Volumes,
+    window: Window,
+    stats: TraceStats,
+    /// The decoder has no more.
+    drained: bool,
+    /// Nothing more is handed on: end, limit or error.
+    over: bool,
+    /// The raw time that counts as zero, and that of the previous request.
+    origin_ns: Option<u64>,
+    cut_ns: u64,
+    previous: Nanos,
+}
+
+impl TraceReader {
+    /// Open the trace at `path`; `-` is the standard input. A name that is no
+    /// file but has `NAME.blktrace.0` or `NAME.0` beside it is a blktrace with
+    /// a file per CPU.
+    pub fn open(path: &Path, options: &TraceOptions) -> Result<TraceReader, TraceError> {
+        let name = path.display().to_string();
+        if name == "-" {
+            return TraceReader::from_read("stdin", Box::new(io::stdin()), options);
+        }
+        match File::open(path) {
+            Ok(file) if !path.is_dir() => TraceReader::from_read(&name, Box::new(file), options),
+            Ok(_) => {
+                Err(TraceError::Open { path: name, source: io::ErrorKind::IsADirectory.into() })
+            }
+            Err(source) => {
+                let files = per_cpu_files(path);
+                if source.kind() != io::ErrorKind::NotFound || files.is_empty() {
+                    return Err(TraceError::Open { path: name, source });
+                }
+                TraceReader::per_cpu(&name, &files, options)
+            }
+        }
+    }
+
+    /// Read a trace from any stream; `name` is what messages call it, and its
+    /// stem names the volume of a format without volumes.
+    pub fn from_read(
+        name: &str,
+        input: Box<dyn Read + Send>,
+        options: &TraceOptions,
+    ) -> Result<TraceReader, TraceError> {
+        let (mut input, compression) = unpack(input).map_err(|e| read_error(name, None, e))?;
+        let mut head = vec![0; SNIFF_BYTES];
+        let held =
+            read_up_to(&mut *input, &mut head).map_err(|e| read_error(name, compression, e))?;
+        head.truncate(held);
+        let whole = held < SNIFF_BYTES;
+        let format = match options.format {
+            Some(format) => format,
+            None => Format::detect(&head, whole, name)?,
+        };
+        let buffer = Buffer::new(Box::new(Cursor::new(head.clone()).chain(input)));
+        let decoder: Box<dyn Decode> = match (format, format.parser()) {
+            (_, Some(parser)) => Box::new(TextDecoder::new(buffer, parser)),
+            (Format::Vscsi, _) => Box::new(VscsiDecoder::new(buffer, &head)),
+            _ => {
+                Box::new(BlktraceDecoder::new(vec![(name.into(), buffer)], options.blktrace_event))
+            }
+        };
+        Ok(TraceReader::new(name, format, compression, decoder, options))
+    }
+
+    fn per_cpu(
+        name: &str,
+        files: &[PathBuf],
+        options: &TraceOptions,
+    ) -> Result<TraceReader, TraceError> {
+        if options.format.is_some_and(|f| f != Format::Blktrace) {
+            let problem = "only a blktrace has a file per CPU: name one file".into();
+            return Err(TraceError::Replay { path: name.into(), problem });
+        }
+        let mut streams = Vec::new();
+        for file in files {
+            let path = file.display().to_string();
+            let opened = File::open(file)
+                .map_err(|source| TraceError::Open { path: path.clone(), source })?;
+            let (input, _) = unpack(Box::new(opened)).map_err(|e| read_error(&path, None, e))?;
+            let mut buffer = Buffer::new(input);
+            let head = buffer.ensure(48).map_err(|e| read_error(&path, None, e))?;
+            if !head.is_empty() && !blktrace::is_blktrace(head) {
+                return Err(TraceError::UnknownFormat { path });
+            }
+            streams.push((path, buffer));
+        }
+        let decoder = Box::new(BlktraceDecoder::new(streams, options.blktrace_event));
+        Ok(TraceReader::new(name, Format::Blktrace, None, decoder, options))
+    }
+
+    fn new(
+        name: &str,
+        format: Format,
+        compression: Option<Compression>,
+        decoder: Box<dyn Decode>,
+        options: &TraceOptions,
+    ) -> TraceReader {
+        TraceReader {
+            path: name.into(),
+            format,
+            compression,
+            options: options.clone(),
+            decoder,
+            volumes: Volumes::new(&stem(name)),
+            window: Window::new(options.reorder_records, options.reorder_time.get()),
+            stats: TraceStats::default(),
+            drained: false,
+            over: false,
+            origin_ns: None,
+            cut_ns: 0,
+            previous: Nanos::ZERO,
+        }
+    }
+
+    /// What messages call the trace.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Detected or given.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Counts over what has been handed on so far.
+    pub fn stats(&self) -> &TraceStats {
+        &self.stats
+    }
+
+    /// The name of volume `number`; empty for a number that no record had.
+    pub fn volume_name(&self, number: u32) -> &str {
+        self.volumes.names().get(number as usize).map_or("", |name| name)
+    }
+
+    /// The next request, `None` at the end. After an error the trace is over.
+    pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        if self.over || self.options.limit.is_some_and(|limit| self.stats.requests() >= limit) {
+            return Ok(None);
+        }
+        let raw = match self.next_raw() {
+            Ok(Some(raw)) => raw,
+            end => {
+                self.over = true;
+                return end.map(|_| None);
+            }
+        };
+        let record = self.place(raw);
+        if self.options.duration_max.is_some_and(|max| record.at > max) {
+            self.over = true;
+            return Ok(None);
+        }
+        self.stats.add(&record);
+        Ok(Some(record))
+    }
+
+    /// The next request in the order of time, by the trace's own clock.
+    fn next_raw(&mut self) -> Result<Option<Raw>, TraceError> {
+        loop {
+            if let Some(raw) = self.window.pop(self.drained) {
+                self.stats.reordered = self.window.reordered;
+                self.stats.clamped = self.window.clamped;
+                return Ok(Some(raw));
+            }
+            if self.drained {
+                return Ok(None);
+            }
+            match self.decoder.step(&mut self.volumes) {
+                Ok(Step::Request(raw)) => {
+                    self.stats.rounded += u64::from(raw.span.rounded);
+                    self.window.push(raw);
+                }
+                Ok(Step::Ignored) => self.stats.ignored += 1,
+                Ok(Step::End) => self.drained = true,
+                Err(stop) => self.stopped(stop)?,
+            }
+        }
+    }
+
+    /// Skip the record if that is allowed.
+    #[cold]
+    fn stopped(&mut self, stop: Stop) -> Result<(), TraceError> {
+        let (fault, place) = match stop {
+            Stop::Record { fault, place } => (fault, place),
+            Stop::Io(e) => return Err(read_error(&self.path, self.compression, e)),
+        };
+        let reason = fault.reason;
+        let error = TraceError::Record {
+            path: self.path.clone(),
+            place,
+            reason,
+            expected: fault.expected,
+            found: fault.found.unwrap_or_default(),
+        };
+        if !self.options.lenient {
+            return Err(error);
+        }
+        self.stats.skip(reason, || error.to_string());
+        Ok(())
+    }
+
+    /// Shift a request to the trace's origin, gaps cut if so asked.
+    fn place(&mut self, raw: Raw) -> Record {
+        let origin = *self.origin_ns.get_or_insert(raw.time_ns);
+        let elapsed = raw.time_ns.saturating_sub(origin).saturating_sub(self.cut_ns);
+        let mut at = Nanos::new(elapsed);
+        let gap = at.saturating_sub(self.previous);
+        if let Some(max) = self.options.jump_max
+            && gap > max
+        {
+            self.cut_ns += gap.saturating_sub(max).get();
+            self.stats.jumps_cut += 1;
+            at = self.previous + max;
+        }
+        self.previous = at;
+        let Raw { volume, process, op, sync, span, .. } = raw;
+        Record { at, volume, process, op, sync, start: span.start, len: span.len }
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_record().transpose()
+    }
+}
+
+/// Can the trace be read twice? Not so for the standard input and pipes.
+pub fn scannable(path: &Path) -> bool {
+    path.as_os_str() != "-" && (path.is_file() || !path.exists())
+}
+
+/// Read the whole trace once (under the options' limits) and say what is in
+/// it: capacities for placing VMs, counts, duration. An error when there is
+/// not one request.
+pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
+    let mut reader = TraceReader::open(path, options)?;
+    while reader.next_record()?.is_some() {}
+    let TraceReader { path, format, volumes, mut stats, .. } = reader;
+    if stats.requests() == 0 {
+        return Err(TraceError::Empty { path, format, ignored: stats.ignored });
+    }
+    // A limit can cut off the first request of a volume that has been named.
+    stats.volumes.resize(volumes.names().len(), Default::default());
+    let named = volumes.names().iter().zip(&stats.volumes);
+    let volumes = named
+        .map(|(name, stats)| ScannedVolume { name: name.to_string(), stats: *stats })
+        .collect();
+    Ok(Scan { format, volumes, stats })
+}
+
+/// `NAME.blktrace.N` or `NAME.N`, by N.
+fn per_cpu_files(path: &Path) -> Vec<PathBuf> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some(base) = path.file_name().and_then(|n| n.to_str()) else { return Vec::new() };
+    let Ok(entries) = parent.read_dir() else { return Vec::new() };
+    let mut files = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|n| n.strip_prefix(base)?.strip_prefix('.'));
+        let number = rest.map(|r| r.strip_prefix("blktrace.").unwrap_or(r));
+        if let Some(cpu) = number.and_then(|n| n.parse::<u32>().ok()) {
+            files.push((cpu, entry.path()));
+        }
+    }
+    files.sort();
+    files.truncate(CPUS_MAX);
+    files.into_iter().map(|(_, path)| path).collect()
+}
+
+fn read_error(path: &str, compression: Option<Compression>, source: io::Error) -> TraceError {
+    let path = path.into();
+    match compression {
+        Some(c) => TraceError::Compressed { path, compression: c.name, tool: c.check, source },
+        None => TraceError::Read { path, source },
+    }
+}
+
+/// `trace` of `dir/trace.csv.gz`.
+fn stem(name: &str) -> String {
+    let file = Path::new(name).file_name().map_or(name.into(), |f| f.to_string_lossy());
+    let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("trace");
+    stem.into()
+}

@@ -1,0 +1,148 @@
+//! VMware vSCSI traces as CloudPhysics published them: little-endian records
+//! of 32 bytes (version 1) or 40 (version 2), times in microseconds, `lbn` in
+//! sectors of 512 bytes, `len` in bytes. The layouts are those of libCacheSim's
+//! reader (`vscsi.h`):
+//!
+//! ```text
+//! v1: u32 sn, len, nSG; u16 cmd, ver; u64 lbn, ts
+//! v2: u16 cmd, ver; u32 sn, len, nSG; u64 lbn, ts, rt
+//! ```
+
+use super::buffer::Buffer;
+use super::cursor::Fault;
+use super::error::{Place, Reason};
+use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
+use seekway_policy::request::Op;
+use seekway_policy::units::Sectors;
+
+/// Where the fields of one version are, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    size: usize,
+    cmd: usize,
+    len: usize,
+    lbn: usize,
+    ts: usize,
+    version: u16,
+}
+
+const V1: Layout = Layout { size: 32, len: 4, cmd: 12, lbn: 16, ts: 24, version: 1 };
+const V2: Layout = Layout { size: 40, cmd: 0, len: 8, lbn: 16, ts: 24, version: 2 };
+
+/// The version whose mark all whole records of `head` bear, with at least one.
+pub(super) fn layout(head: &[u8]) -> Option<Layout> {
+    [V1, V2].into_iter().find(|layout| {
+        let mut records = head.chunks_exact(layout.size).take(64).peekable();
+        records.peek().is_some()
+            && records.all(|r| version(*layout, r) == layout.version && is_scsi(*layout, r))
+    })
+}
+
+fn version(layout: Layout, record: &[u8]) -> u16 {
+    u16_at(record, layout.cmd + 2) >> 8
+}
+
+/// Beyond the version byte: an operation code of one byte.
+fn is_scsi(layout: Layout, record: &[u8]) -> bool {
+    u16_at(record, layout.cmd) <= 0xff
+}
+
+/// Decodes either version.
+pub(super) struct VscsiDecoder {
+    buffer: Buffer,
+    layout: Layout,
+    number: u64,
+}
+
+impl VscsiDecoder {
+    /// Decode `buffer`, of which `head` is the beginning. Without a version's
+    /// mark in it: as version 1, which then reports the first bad record.
+    pub(super) fn new(buffer: Buffer, head: &[u8]) -> Self {
+        VscsiDecoder { buffer, layout: layout(head).unwrap_or(V1), number: 0 }
+    }
+}
+
+impl Decode for VscsiDecoder {
+    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
+        let offset = self.buffer.offset();
+        let size = self.layout.size;
+        let held = self.buffer.ensure(size)?;
+        if held.is_empty() {
+            return Ok(Step::End);
+        }
+        self.number += 1;
+        let place = Place::Record { number: self.number, offset };
+        let result = match held.get(..size) {
+            Some(record) => parse(self.layout, record, volumes),
+            None => {
+                let found = format!("{} bytes", held.len());
+                Err(Fault::binary(Reason::Truncated, "a whole record of 32 or 40 bytes", found))
+            }
+        };
+        self.buffer.consume(size);
+        match result {
+            Ok(Some(raw)) => Ok(Step::Request(raw)),
+            Ok(None) => Ok(Step::Ignored),
+            Err(fault) => Err(Stop::Record { fault, place }),
+        }
+    }
+}
+
+fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
+    if version(layout, record) != layout.version {
+        let found = format!("version {}", version(layout, record));
+        return Err(Fault::binary(
+            Reason::BadVersion,
+            "the version of the first record (1 or 2)",
+            found,
+        ));
+    }
+    let op = match u16_at(record, layout.cmd) {
+        0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
+        0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
+        0x35 | 0x91 => Op::Flush,
+        // Other commands of a byte move no data of the disk (INQUIRY, …) or
+        // have their extents in a payload that is not traced (UNMAP).
+        0..=0xff => return Ok(None),
+        cmd => {
+            return Err(Fault::binary(
+                Reason::UnknownOp,
+                "a SCSI command of one byte",
+                format!("{cmd:#x}"),
+            ));
+        }
+    };
+    let (lbn, len) = (u64_at(record, layout.lbn), u32_at(record, layout.len));
+    let fault = |reason| Fault::binary(reason, "an extent", format!("{len} bytes at sector {lbn}"));
+    let span = match op {
+        Op::Flush => Span::NONE,
+        _ => {
+            let sectors = Sectors::from_bytes(u64::from(len));
+            let mut span = Span::sectors(lbn, sectors.get()).map_err(fault)?;
+            span.rounded = sectors.bytes() != u64::from(len);
+            span
+        }
+    };
+    let ts = u64_at(record, layout.ts);
+    let time_ns = ts.checked_mul(1000).ok_or_else(|| {
+        Fault::binary(Reason::Overflow, "a time below 584 years", format!("{ts} microseconds"))
+    })?;
+    let volume = volumes
+        .intern(b"", plain_name)
+        .map_err(|reason| Fault::binary(reason, "one volume", String::new()))?;
+    Ok(Some(Raw { time_ns, volume, process: 0, op, sync: op == Op::Read, span }))
+}
+
+/// Little-endian fields; zero beyond the record's end, which no layout reaches.
+fn field<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    record.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
+}
+fn u16_at(record: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(field(record, at))
+}
+fn u32_at(record: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(field(record, at))
+}
+fn u64_at(record: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(field(record, at))
+}
