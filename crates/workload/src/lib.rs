@@ -1,6 +1,8 @@
 //! Where requests come from: traces and generators, behind one small trait.
 #![forbid(unsafe_code)]
 
+pub mod generators;
+pub mod guest;
 pub mod replay;
 pub mod traces;
 

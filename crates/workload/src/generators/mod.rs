@@ -1,0 +1,63 @@
+//! Synthetic loads. Most are applications inside a modelled guest
+//! ([`crate::guest`]); `uniform` is a bare source for measuring engines.
+//!
+//! [`REGISTRY`] is the one list from which names, help and parsing derive;
+//! [`parse_vm`] reads the command line's description of a VM.
+
+pub mod plan;
+pub mod rng;
+pub mod sysbench;
+
+use crate::guest::app::App;
+use crate::{Source, VmDisk};
+use seekway_policy::params::{ParamError, ParamSpec, Params};
+
+pub use plan::{AppPlan, VmPlan, fleet, parse_vm};
+
+/// How a generator is made. The last argument is its seed.
+#[derive(Clone, Copy, Debug)]
+pub enum Build {
+    /// An application of a guest.
+    App(fn(&Params, u64) -> Result<Box<dyn App>, ParamError>),
+    /// A source of its own, without a guest: the VM's only load.
+    Bare(fn(VmDisk, &Params, u64) -> Result<Box<dyn Source>, ParamError>),
+}
+
+/// A generator as the command line knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Generator {
+    /// The name in `app=NAME:key=value`.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Its parameters with defaults and help.
+    pub params: &'static [ParamSpec],
+    /// Makes one.
+    pub build: Build,
+}
+
+/// All generators.
+pub static REGISTRY: &[Generator] = &[sysbench::GENERATOR];
+
+/// The names of all generators, in the registry's order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|g| g.name)
+}
+
+/// The generator called `name`.
+pub fn find(name: &str) -> Result<&'static Generator, ParamError> {
+    REGISTRY.iter().find(|g| g.name == name).ok_or_else(|| {
+        let known: Vec<&str> = names().collect();
+        ParamError::new(format!("no generator '{name}'; there are {}", known.join(", ")))
+    })
+}
+
+/// A parameter's declaration, in one line.
+pub(crate) const fn param(
+    key: &'static str,
+    kind: seekway_policy::params::Kind,
+    default: &'static str,
+    help: &'static str,
+) -> ParamSpec {
+    ParamSpec { key, kind, default, help }
+}

@@ -1,0 +1,78 @@
+//! What a guest runs: an application is a pure state machine that says, for
+//! each of its threads, what system call comes next.
+
+use seekway_policy::units::{Instant, Nanos};
+
+/// A file of an application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSpec {
+    /// Its size, or the size that it will grow to, in bytes.
+    pub bytes: u64,
+    /// Does it exist with all its blocks when the application starts? If not,
+    /// writing allocates them.
+    pub exists: bool,
+}
+
+/// An open file: the unit of read-ahead (`struct file` of Linux).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HandleSpec {
+    /// Index into [`App::files`].
+    pub file: u32,
+    /// O_DIRECT: past the page cache.
+    pub direct: bool,
+    /// O_SYNC: each write is followed by an fsync.
+    pub sync: bool,
+    /// Which process of the application opened it (for tags), from zero.
+    pub process: u16,
+}
+
+/// The next system call of a thread. Offsets and lengths in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// pread
+    Read {
+        /// Index into [`App::handles`].
+        handle: u32,
+        /// Where in the file.
+        offset: u64,
+        /// How much.
+        len: u32,
+    },
+    /// pwrite
+    Write {
+        /// Index into [`App::handles`].
+        handle: u32,
+        /// Where in the file.
+        offset: u64,
+        /// How much.
+        len: u32,
+    },
+    /// fsync
+    Fsync {
+        /// Index into [`App::handles`].
+        handle: u32,
+    },
+    /// Think, off the CPU.
+    Sleep(Nanos),
+    /// Compute, on a vCPU.
+    Compute(Nanos),
+    /// Wait until another thread of this application is done with all its work.
+    Park,
+    /// This thread has no more work.
+    Done,
+}
+
+/// An application inside a guest.
+pub trait App: Send {
+    /// As it shows in the tables.
+    fn name(&self) -> &str;
+    /// How many threads it has.
+    fn threads(&self) -> u32;
+    /// Its files, in the order in which they lie on the image.
+    fn files(&self) -> &[FileSpec];
+    /// Its open files.
+    fn handles(&self) -> &[HandleSpec];
+    /// What `thread` does next. Called once for each system call, when the one
+    /// before has returned. After [`Op::Done`] it is not called again.
+    fn next(&mut self, now: Instant, thread: u32) -> Op;
+}

@@ -1,0 +1,192 @@
+//! The guest's block layer with noop: requests go to the virtual disk in the
+//! order of issue, at most `nr_requests` of each direction allocated (as the
+//! single-queue block layer of Linux did, `block/blk-core.c`) and at most
+//! `ring` on the virtual queue. A request that cannot leave yet grows by an
+//! adjacent one behind it (`elv_merge`'s last-merge).
+
+use seekway_policy::request::{Op, ProcessTag};
+use std::collections::VecDeque;
+
+/// What an I/O is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Fill page frames.
+    Fill,
+    /// Clean page frames; background write-back counts against its own limit.
+    Clean {
+        /// The flusher's, or that of an fsync or a commit?
+        background: bool,
+    },
+    /// O_DIRECT: no frames.
+    Direct,
+    /// The journal process: log, commit block, barrier.
+    Journal,
+    /// A barrier after an fsync.
+    Barrier,
+}
+
+/// One request of the guest to its virtual disk.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// What for.
+    pub purpose: Purpose,
+    /// Read, write or flush.
+    pub op: Op,
+    /// Does somebody wait?
+    pub sync: bool,
+    /// The process that it is done for.
+    pub tag: Option<ProcessTag>,
+    /// First sector on the image.
+    pub sector: u64,
+    /// Sectors.
+    pub sectors: u32,
+    /// The file whose pages it carries ([`Purpose::Fill`], [`Purpose::Clean`]).
+    pub file: u32,
+    /// First page of that file.
+    pub page: u32,
+    /// Pages.
+    pub pages: u32,
+    /// Who is to be told: threads, by number, or the journal.
+    pub waiters: Vec<u32>,
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+/// Requests from submission to completion.
+#[derive(Debug)]
+pub struct BlockLayer {
+    ios: Vec<Io>,
+    free: Vec<u32>,
+    nr_requests: u32,
+    ring: u32,
+    sectors_max: u32,
+    allocated: [u32; 2],
+    waiting: [VecDeque<u32>; 2],
+    staged: VecDeque<u32>,
+    in_flight: u32,
+}
+
+impl BlockLayer {
+    /// Limits: requests of one direction, requests on the virtual queue,
+    /// sectors of one request.
+    pub fn new(nr_requests: u32, ring: u32, sectors_max: u32) -> Self {
+        BlockLayer {
+            ios: Vec::new(),
+            free: Vec::new(),
+            nr_requests,
+            ring,
+            sectors_max,
+            allocated: [0; 2],
+            waiting: [VecDeque::new(), VecDeque::new()],
+            staged: VecDeque::new(),
+            in_flight: 0,
+        }
+    }
+
+    /// The I/O with this number.
+    pub fn io(&self, number: u32) -> &Io {
+        &self.ios[number as usize]
+    }
+    /// Tell `waiter` when the I/O is done.
+    pub fn add_waiter(&mut self, number: u32, waiter: u32) {
+        self.ios[number as usize].waiters.push(waiter);
+    }
+    /// Nothing is queued or in flight.
+    pub fn is_idle(&self) -> bool {
+        self.free.len() == self.ios.len()
+    }
+    /// So many reads are under way that read-ahead had better not add to them
+    /// (`bdi_read_congested`: 7/8 of nr_requests).
+    pub fn reads_congested(&self) -> bool {
+        self.allocated[READ] + self.waiting[READ].len() as u32 > self.nr_requests * 7 / 8
+    }
+
+    /// Take `io` in: the number of the request that now carries it, and
+    /// whether that is an older one that it was merged with.
+    pub fn submit(&mut self, mut io: Io) -> (u32, bool) {
+        if let Some(number) = self.merge(&io) {
+            return (number, true);
+        }
+        let number = match self.free.pop() {
+            Some(number) => {
+                let mut waiters = std::mem::take(&mut self.ios[number as usize].waiters);
+                waiters.append(&mut io.waiters);
+                self.ios[number as usize] = Io { waiters, ..io };
+                number
+            }
+            None => {
+                self.ios.push(io);
+                self.ios.len() as u32 - 1
+            }
+        };
+        let way = direction(&self.ios[number as usize]);
+        if self.allocated[way] < self.nr_requests {
+            self.allocated[way] += 1;
+            self.staged.push_back(number);
+        } else {
+            self.waiting[way].push_back(number);
+        }
+        (number, false)
+    }
+
+    fn merge(&mut self, io: &Io) -> Option<u32> {
+        if self.in_flight + (self.staged.len() as u32) <= self.ring {
+            return None; // the last one is as good as gone
+        }
+        let number = match self.waiting[direction(io)].back() {
+            Some(last) => *last,
+            None => *self.staged.back()?,
+        };
+        let last = &mut self.ios[number as usize];
+        let carries_pages = matches!(io.purpose, Purpose::Fill | Purpose::Clean { .. });
+        let alike = last.purpose == io.purpose && last.tag == io.tag && last.sync == io.sync;
+        let adjacent = last.sector + u64::from(last.sectors) == io.sector
+            && last.file == io.file
+            && last.page + last.pages == io.page
+            && last.sectors + io.sectors <= self.sectors_max;
+        if !(carries_pages && alike && adjacent) {
+            return None;
+        }
+        last.sectors += io.sectors;
+        last.pages += io.pages;
+        last.waiters.extend_from_slice(&io.waiters);
+        Some(number)
+    }
+
+    /// The next request that may go to the disk now.
+    pub fn issue(&mut self) -> Option<u32> {
+        if self.in_flight == self.ring {
+            return None;
+        }
+        let number = self.staged.pop_front()?;
+        self.in_flight += 1;
+        Some(number)
+    }
+
+    /// The disk is done with a request; its number stays taken until [`Self::release`].
+    pub fn complete(&mut self, number: u32) {
+        self.in_flight -= 1;
+        let way = direction(&self.ios[number as usize]);
+        match self.waiting[way].pop_front() {
+            Some(next) => self.staged.push_back(next),
+            None => self.allocated[way] -= 1,
+        }
+    }
+
+    /// Those who wait for the I/O; give the vector back with [`Self::release`].
+    pub fn take_waiters(&mut self, number: u32) -> Vec<u32> {
+        std::mem::take(&mut self.ios[number as usize].waiters)
+    }
+
+    /// The number may be used again.
+    pub fn release(&mut self, number: u32, mut waiters: Vec<u32>) {
+        waiters.clear();
+        self.ios[number as usize].waiters = waiters;
+        self.free.push(number);
+    }
+}
+
+fn direction(io: &Io) -> usize {
+    if io.op == Op::Read { READ } else { WRITE }
+}

@@ -1,0 +1,132 @@
+//! A file as the guest's kernel sees it: where its blocks are, which of its
+//! pages are cached, which are dirty.
+
+use crate::guest::PAGE_SECTORS;
+use crate::guest::cache::NONE;
+use crate::guest::layout::Run;
+use seekway_policy::units::Instant;
+
+/// One file (or the inode area, which is cached like one).
+#[derive(Debug)]
+pub struct File {
+    runs: Vec<Run>,
+    /// Frame of each page, [`NONE`] when absent.
+    pub frames: Vec<u32>,
+    /// Pages that have blocks; reading beyond is not done.
+    pub size_pages: u32,
+    /// The block of the inode area that holds its inode.
+    pub inode_block: u32,
+    /// When the oldest dirty page became so; `None` when clean.
+    pub dirtied_at: Option<Instant>,
+    /// On the flusher's list?
+    pub listed: bool,
+    /// Has dirty pages in blocks that the running transaction allocated.
+    pub fresh: bool,
+    /// Has been read since it was last changed (relatime).
+    pub read_once: bool,
+    /// The last transaction that changed its inode.
+    pub transaction: u64,
+    /// The clock tick of its last change of mtime, plus one.
+    pub mtime_tick: u64,
+    /// Write-back requests under way.
+    pub cleaning: Vec<u32>,
+    /// Where the flusher goes on.
+    pub cursor: u32,
+    dirty: Vec<u64>,
+    dirty_pages: u32,
+}
+
+impl File {
+    /// A file of which `size_pages` exist, in these runs.
+    pub fn new(runs: Vec<Run>, size_pages: u32, inode_block: u32) -> Self {
+        let pages = runs.last().map_or(0, |r| r.page + r.pages) as usize;
+        File {
+            runs,
+            frames: vec![NONE; pages],
+            size_pages,
+            inode_block,
+            dirtied_at: None,
+            listed: false,
+            fresh: false,
+            read_once: false,
+            transaction: 0,
+            mtime_tick: 0,
+            cleaning: Vec::new(),
+            cursor: 0,
+            dirty: vec![0; pages.div_ceil(64)],
+            dirty_pages: 0,
+        }
+    }
+
+    /// The sector of `page`, and how many pages from there on are contiguous on the image.
+    pub fn locate(&self, page: u32) -> (u64, u32) {
+        let at = self.runs.partition_point(|r| r.page + r.pages <= page);
+        let run = self.runs[at];
+        let into = page - run.page;
+        (run.sector + u64::from(into) * PAGE_SECTORS, run.pages - into)
+    }
+    /// Pages that the file may have.
+    pub fn pages_max(&self) -> u32 {
+        self.frames.len() as u32
+    }
+    /// Is there a frame for `page`?
+    pub fn is_cached(&self, page: u32) -> bool {
+        self.frames.get(page as usize).is_some_and(|f| *f != NONE)
+    }
+    /// How many pages are dirty.
+    pub fn dirty_pages(&self) -> u32 {
+        self.dirty_pages
+    }
+    /// Note that `page` is dirty. It was not.
+    pub fn set_dirty(&mut self, now: Instant, page: u32) {
+        self.dirty[page as usize / 64] |= 1 << (page % 64);
+        self.dirty_pages += 1;
+        self.dirtied_at.get_or_insert(now);
+    }
+    /// Note that `page` is clean. It was dirty.
+    pub fn clear_dirty(&mut self, page: u32) {
+        self.dirty[page as usize / 64] &= !(1 << (page % 64));
+        self.dirty_pages -= 1;
+        if self.dirty_pages == 0 {
+            self.dirtied_at = None;
+        }
+    }
+    /// The first dirty page at or after `page`.
+    pub fn next_dirty(&self, page: u32) -> Option<u32> {
+        let mut word = page as usize / 64;
+        let mut bits = self.dirty.get(word)? & (u64::MAX << (page % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.dirty.get(word)?;
+        }
+        Some(word as u32 * 64 + bits.trailing_zeros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dirty_pages_are_found_in_order() {
+        let runs = vec![
+            Run { page: 0, pages: 100, sector: 8000 },
+            Run { page: 100, pages: 100, sector: 80 },
+        ];
+        let mut f = File::new(runs, 200, 0);
+        for p in [199, 0, 63, 64, 130] {
+            f.set_dirty(Instant::ZERO, p);
+        }
+        let mut seen = Vec::new();
+        let mut at = 0;
+        while let Some(p) = f.next_dirty(at) {
+            seen.push(p);
+            at = p + 1;
+        }
+        assert_eq!(seen, [0, 63, 64, 130, 199]);
+        seen.iter().for_each(|p| f.clear_dirty(*p));
+        assert_eq!((f.next_dirty(0), f.dirtied_at), (None, None));
+        assert_eq!(f.locate(99), (8000 + 99 * 8, 1));
+        assert_eq!(f.locate(150), (80 + 50 * 8, 50));
+    }
+}

@@ -1,0 +1,46 @@
+//! One guest VM between its applications and its virtual disk: file system
+//! layout, Linux's page cache with read-ahead and write-back, an ext3-like
+//! journal, and a noop block layer.
+//!
+//! ```text
+//!  App::next ─▶ threads ─▶ pages (read-ahead, cache) ─▶ block ─▶ Issue
+//!                  │           ▲ writeback, journal        │
+//!                  └───────────┴────────── completed ◀─────┘
+//! ```
+//!
+//! What is modelled, and where it departs from Linux:
+//! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`]); a
+//!   reader of a page in flight waits for it; no page is read twice while cached;
+//! - the page cache is bounded by guest memory and reclaimed by Linux's two
+//!   lists ([`cache`]); pages in flight or dirty are not scanned;
+//! - write-back: dirty background limit, dirty limit with writers held back
+//!   (woken when 1/32 below the limit, without rate estimation), a flusher every
+//!   5 s for files dirty for 30 s, file by file, ascending, 4 MiB a turn;
+//! - journal: one running and one committing transaction, a commit every 5 s or
+//!   by fsync, log blocks in sequence, then the commit block; the inode and
+//!   bitmap blocks are written in place later, by the flusher;
+//! - requests of one system call or flush are cut at `max_request_kib` and at
+//!   extents, go out in the order of issue, and merge only while queued;
+//! - inodes are in memory from the start: opening a file reads nothing;
+//! - O_DIRECT neither looks into the page cache nor invalidates it.
+
+pub mod app;
+pub mod block;
+pub mod cache;
+pub mod file;
+mod journal;
+pub mod layout;
+mod pages;
+pub mod params;
+pub mod readahead;
+mod threads;
+mod vm;
+mod writeback;
+
+pub use params::GuestParams;
+pub use vm::GuestVm;
+
+/// Sectors of 512 bytes in a page (and in a file system block): 4 KiB.
+pub const PAGE_SECTORS: u64 = 8;
+/// Bytes in a page.
+pub const PAGE_BYTES: u64 = 4096;

@@ -1,0 +1,199 @@
+//! Pages on their way between frames and disk: filling, cleaning, and what
+//! happens when either is done (`mm/filemap.c`, `mm/readahead.c`, `fs/mpage.c`).
+
+use crate::guest::PAGE_SECTORS;
+use crate::guest::block::{Io, Purpose};
+use crate::guest::cache::{DIRTY, MARKER, NONE, UPTODATE, WRITEBACK};
+use crate::guest::readahead::Window;
+use crate::guest::vm::GuestVm;
+use seekway_policy::request::Op;
+use seekway_policy::units::Instant;
+
+/// On whose behalf pages are cleaned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cleaner {
+    /// The flusher: nobody waits.
+    Flusher,
+    /// An fsync by way of a handle.
+    Fsync(u32),
+    /// A commit in ordered mode.
+    Commit,
+}
+
+impl GuestVm {
+    /// A frame for `page` of `file`, off the lists, contents invalid. `None`
+    /// when there is none to be had now.
+    pub(super) fn allocate(&mut self, file: u32, page: u32) -> Option<u32> {
+        let (at, evicted) = self.cache.allocate(file, page, NONE)?;
+        if let Some((file, page)) = evicted {
+            self.files[file as usize].frames[page as usize] = NONE;
+        }
+        self.files[file as usize].frames[page as usize] = at;
+        Some(at)
+    }
+
+    /// Read what is missing of `window` by way of `handle`. Stops early when
+    /// memory is short.
+    pub(super) fn fill(&mut self, handle: u32, window: Window) {
+        let (file, tag) = {
+            let h = &self.handles[handle as usize];
+            (h.file, h.tag)
+        };
+        let end = (window.start + window.pages).min(self.files[file as usize].size_pages);
+        let mut page = window.start;
+        while page < end {
+            if self.files[file as usize].is_cached(page) {
+                page += 1;
+                continue;
+            }
+            let (sector, contiguous) = self.files[file as usize].locate(page);
+            let most = contiguous.min(self.params.request_pages).min(end - page);
+            let n = self.allocate_run(file, page, most, window.marked);
+            if n == 0 {
+                return;
+            }
+            let io = Io {
+                purpose: Purpose::Fill,
+                op: Op::Read,
+                sync: true,
+                tag,
+                sector,
+                sectors: n * PAGE_SECTORS as u32,
+                file,
+                page,
+                pages: n,
+                waiters: Vec::new(),
+            };
+            let (number, _) = self.block.submit(io);
+            for p in page..page + n {
+                let at = self.files[file as usize].frames[p as usize];
+                self.cache.set_io(at, number);
+            }
+            page += n;
+        }
+    }
+
+    /// Frames for the pages from `page` on that are missing, at most `most`.
+    fn allocate_run(&mut self, file: u32, page: u32, most: u32, marked: Option<u32>) -> u32 {
+        let mut n = 0;
+        while n < most && !self.files[file as usize].is_cached(page + n) {
+            let Some(at) = self.allocate(file, page + n) else { break };
+            if marked == Some(page + n) {
+                *self.cache.flags_mut(at) |= MARKER;
+            }
+            n += 1;
+        }
+        n
+    }
+
+    /// The pages have arrived.
+    pub(super) fn filled(&mut self, file: u32, page: u32, pages: u32) {
+        for p in page..page + pages {
+            let at = self.files[file as usize].frames[p as usize];
+            *self.cache.flags_mut(at) |= UPTODATE;
+            self.cache.unpin(at);
+        }
+        self.wake_memory_waiters();
+    }
+
+    /// `page`, whose frame is `at` and valid, was written to.
+    pub(super) fn dirty_page(&mut self, now: Instant, file: u32, page: u32, at: u32) {
+        let flags = self.cache.flags_mut(at);
+        if *flags & DIRTY != 0 {
+            return;
+        }
+        *flags |= DIRTY;
+        self.cache.pin(at);
+        self.files[file as usize].set_dirty(now, page);
+        self.flusher.dirty += 1;
+        self.list_dirty(now, file);
+    }
+
+    /// Write the first run of dirty pages of `file` at or after `from` that is
+    /// not under write-back: its request, and the page after it.
+    pub(super) fn clean_run(
+        &mut self,
+        file: u32,
+        mut from: u32,
+        cleaner: Cleaner,
+    ) -> Option<(u32, u32)> {
+        let f = &self.files[file as usize];
+        let page = loop {
+            let page = f.next_dirty(from)?;
+            if self.cache.frame(f.frames[page as usize]).flags & WRITEBACK == 0 {
+                break page;
+            }
+            from = page + 1;
+        };
+        let (sector, contiguous) = f.locate(page);
+        let end = page + contiguous.min(self.params.request_pages);
+        let mut next = page;
+        while next < end && self.start_writeback(file, next) {
+            next += 1;
+        }
+        let pages = next - page;
+        let background = cleaner == Cleaner::Flusher;
+        let tag = match cleaner {
+            Cleaner::Fsync(handle) => self.handles[handle as usize].tag,
+            Cleaner::Flusher | Cleaner::Commit => None,
+        };
+        let io = Io {
+            purpose: Purpose::Clean { background },
+            op: Op::Write,
+            sync: !background,
+            tag,
+            sector,
+            sectors: pages * PAGE_SECTORS as u32,
+            file,
+            page,
+            pages,
+            waiters: Vec::new(),
+        };
+        let (number, merged) = self.block.submit(io);
+        if !merged {
+            self.files[file as usize].cleaning.push(number);
+            self.flusher.outstanding += u32::from(background);
+        }
+        Some((number, next))
+    }
+
+    /// Move a page from dirty to under write-back; false when it is not dirty
+    /// or is under write-back already.
+    fn start_writeback(&mut self, file: u32, page: u32) -> bool {
+        let at = self.files[file as usize].frames[page as usize];
+        if at == NONE {
+            return false;
+        }
+        let flags = self.cache.flags_mut(at);
+        if *flags & (DIRTY | WRITEBACK) != DIRTY {
+            return false;
+        }
+        *flags = (*flags & !DIRTY) | WRITEBACK;
+        self.files[file as usize].clear_dirty(page);
+        self.flusher.dirty -= 1;
+        self.flusher.under_way += 1;
+        true
+    }
+
+    /// Write-back request `number` is done.
+    pub(super) fn cleaned(&mut self, number: u32, background: bool) {
+        let io = self.block.io(number);
+        let (file, page, pages) = (io.file, io.page, io.pages);
+        let f = &mut self.files[file as usize];
+        f.cleaning.retain(|n| *n != number);
+        for p in page..page + pages {
+            let at = f.frames[p as usize];
+            *self.cache.flags_mut(at) &= !WRITEBACK;
+            self.cache.unpin(at);
+        }
+        self.flusher.under_way -= pages;
+        self.flusher.outstanding -= u32::from(background);
+        self.wake_memory_waiters();
+        self.wake_throttled();
+    }
+
+    /// Frames have become reclaimable.
+    fn wake_memory_waiters(&mut self) {
+        self.ready.extend(self.memory_waiters.drain(..));
+    }
+}

@@ -1,0 +1,402 @@
+//! The threads of the applications: one system call after the other, each a
+//! small state machine that stops where the kernel would sleep and goes on
+//! from there.
+
+use crate::guest::block::{Io, Purpose};
+use crate::guest::cache::{MARKER, NONE, UPTODATE};
+use crate::guest::pages::Cleaner;
+use crate::guest::readahead::Window;
+use crate::guest::vm::{GuestVm, pages_touched};
+use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
+use seekway_policy::request::Op;
+use seekway_policy::units::{Instant, Nanos};
+
+/// A read or write under way.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    handle: u32,
+    offset: u64,
+    len: u32,
+    /// The page that comes next.
+    page: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SyncStage {
+    /// Write what is dirty and wait.
+    Data,
+    /// Once more for what was under write-back and dirty at once.
+    DataAgain,
+    Journal,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// Between two system calls.
+    Next,
+    Read(Call),
+    Write(Call),
+    /// O_DIRECT; bytes count when its requests are done.
+    Direct(Call, Op),
+    DirectDone(Call, bool),
+    Fsync(u32, SyncStage),
+}
+
+/// Can the thread go on at once?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Go,
+    Sleep,
+}
+
+/// One thread of an application.
+#[derive(Debug)]
+pub(super) struct Thread {
+    app: u32,
+    local: u32,
+    work: Work,
+    /// I/Os that it waits for.
+    pub pending: u32,
+}
+
+impl Thread {
+    /// Thread number `local` of application `app`.
+    pub fn new(app: u32, local: u32) -> Self {
+        Thread { app, local, work: Work::Next, pending: 0 }
+    }
+}
+
+impl GuestVm {
+    /// Run `thread` until it has to wait.
+    pub(super) fn run_thread(&mut self, now: Instant, thread: u32) {
+        loop {
+            let step = match self.threads[thread as usize].work {
+                Work::Next => self.next_call(now, thread),
+                Work::Read(call) => self.step_read(now, thread, call),
+                Work::Write(call) => self.step_write(now, thread, call),
+                Work::Direct(call, op) => self.step_direct(now, thread, call, op),
+                Work::DirectDone(call, sync) => {
+                    self.count(thread, call.len);
+                    let fsync = Work::Fsync(call.handle, SyncStage::Data);
+                    self.set(thread, if sync { fsync } else { Work::Next }, Step::Go)
+                }
+                Work::Fsync(handle, stage) => self.step_fsync(thread, handle, stage),
+            };
+            if step == Step::Sleep {
+                return;
+            }
+        }
+    }
+
+    fn set(&mut self, thread: u32, work: Work, step: Step) -> Step {
+        self.threads[thread as usize].work = work;
+        step
+    }
+
+    /// Ask the application what the thread does next.
+    fn next_call(&mut self, now: Instant, thread: u32) -> Step {
+        let Thread { app, local, .. } = self.threads[thread as usize];
+        let running = &mut self.apps[app as usize];
+        let first = running.first_handle;
+        match running.app.next(now, local) {
+            app::Op::Read { handle, offset, len } => {
+                self.start_call(now, thread, first + handle, offset, len, Op::Read)
+            }
+            app::Op::Write { handle, offset, len } => {
+                self.start_call(now, thread, first + handle, offset, len, Op::Write)
+            }
+            app::Op::Fsync { handle } => {
+                self.compute(now, thread, self.params.cpu_op);
+                self.set(thread, Work::Fsync(first + handle, SyncStage::Data), Step::Sleep)
+            }
+            app::Op::Sleep(span) => {
+                self.wake_at(now + span, thread);
+                Step::Sleep
+            }
+            app::Op::Compute(span) => {
+                self.compute(now, thread, span);
+                Step::Sleep
+            }
+            app::Op::Park => {
+                running.parked.push(thread);
+                Step::Sleep
+            }
+            app::Op::Done => {
+                running.threads_left -= 1;
+                if running.threads_left == 0 {
+                    running.finished = Some(now);
+                }
+                self.ready.extend(running.parked.drain(..));
+                self.threads_left -= 1;
+                Step::Sleep
+            }
+        }
+    }
+
+    /// Begin a read or write: its CPU time first, then its pages. Bytes past
+    /// the room that the file has on the image are cut off.
+    fn start_call(
+        &mut self,
+        now: Instant,
+        thread: u32,
+        handle: u32,
+        offset: u64,
+        len: u32,
+        op: Op,
+    ) -> Step {
+        let h = &self.handles[handle as usize];
+        let file = &self.files[h.file as usize];
+        let pages = if op == Op::Read { file.size_pages } else { file.pages_max() };
+        let len = u64::from(len).min((u64::from(pages) * PAGE_BYTES).saturating_sub(offset)) as u32;
+        let (page, end) = pages_touched(offset, len);
+        let call = Call { handle, offset, len, page };
+        let copied = if h.direct { 0 } else { u64::from(end.saturating_sub(page)) };
+        let cost = self.params.cpu_op + self.params.cpu_page.scaled(copied, 1);
+        let work = match (len, h.direct, op) {
+            (0, ..) => Work::Next,
+            (_, true, op) => Work::Direct(call, op),
+            (_, false, Op::Read) => Work::Read(call),
+            (_, false, _) => Work::Write(call),
+        };
+        // A call that moves nothing takes its time all the same: no application
+        // can stop the clock by reading past the end of a file.
+        let cost = if len == 0 { cost.max(Nanos::from_micros(1)) } else { cost };
+        if cost == Nanos::ZERO {
+            return self.set(thread, work, Step::Go);
+        }
+        self.compute(now, thread, cost);
+        self.set(thread, work, Step::Sleep)
+    }
+
+    fn count(&mut self, thread: u32, bytes: u32) {
+        let app = self.threads[thread as usize].app;
+        self.apps[app as usize].bytes += u64::from(bytes);
+    }
+
+    /// Page after page of a buffered read (`do_generic_file_read`).
+    fn step_read(&mut self, now: Instant, thread: u32, mut call: Call) -> Step {
+        let file = self.handles[call.handle as usize].file;
+        let end = pages_touched(call.offset, call.len).1;
+        while call.page < end {
+            let Some(at) = self.read_page(thread, call.handle, call.page, end - call.page) else {
+                return self.set(thread, Work::Read(call), Step::Sleep);
+            };
+            if self.handles[call.handle as usize].read_ahead.previous() != Some(call.page) {
+                self.cache.accessed(at);
+            }
+            call.page += 1;
+        }
+        self.handles[call.handle as usize].read_ahead.read_until(end - 1);
+        if !std::mem::replace(&mut self.files[file as usize].read_once, true) {
+            self.change_inode(now, file); // relatime
+        }
+        self.count(thread, call.len);
+        self.set(thread, Work::Next, Step::Go)
+    }
+
+    /// The frame of `page`, valid; or `None`, and the thread will be woken to
+    /// try again. `wanted` pages from here on belong to the same call.
+    fn read_page(&mut self, thread: u32, handle: u32, page: u32, wanted: u32) -> Option<u32> {
+        let file = self.handles[handle as usize].file;
+        loop {
+            let mut at = self.files[file as usize].frames[page as usize];
+            if at == NONE {
+                self.read_ahead(handle, page, wanted, false);
+                at = self.files[file as usize].frames[page as usize];
+            }
+            if at == NONE {
+                self.fill(handle, Window { start: page, pages: 1, marked: None });
+                at = self.files[file as usize].frames[page as usize];
+            }
+            if at == NONE {
+                self.memory_waiters.push(thread);
+                return None;
+            }
+            if self.cache.frame(at).flags & MARKER != 0 {
+                *self.cache.flags_mut(at) &= !MARKER;
+                if !self.block.reads_congested() {
+                    self.read_ahead(handle, page, wanted, true);
+                    continue; // in a tiny cache, this page may have gone
+                }
+            }
+            let frame = self.cache.frame(at);
+            if frame.flags & UPTODATE != 0 {
+                return Some(at);
+            }
+            self.block.add_waiter(frame.io, thread);
+            self.threads[thread as usize].pending = 1;
+            return None;
+        }
+    }
+
+    fn read_ahead(&mut self, handle: u32, page: u32, wanted: u32, marker: bool) {
+        if self.params.read_ahead_pages == 0 {
+            return;
+        }
+        let h = &mut self.handles[handle as usize];
+        let file = &self.files[h.file as usize];
+        let max = self.params.read_ahead_pages;
+        let window = h.read_ahead.demand(max, marker, page, wanted, |p| file.is_cached(p));
+        if let Some(window) = window {
+            self.fill(handle, window);
+        }
+    }
+
+    /// Page after page of a buffered write (`generic_perform_write`).
+    fn step_write(&mut self, now: Instant, thread: u32, mut call: Call) -> Step {
+        let file = self.handles[call.handle as usize].file;
+        let end = pages_touched(call.offset, call.len).1;
+        while call.page < end {
+            let Some(at) = self.page_for_write(thread, file, &call) else {
+                return self.set(thread, Work::Write(call), Step::Sleep);
+            };
+            self.dirty_page(now, file, call.page, at);
+            self.cache.accessed(at);
+            self.extend_file(now, file, call.page);
+            call.page += 1;
+        }
+        self.modified(now, file);
+        self.count(thread, call.len);
+        let sync = self.handles[call.handle as usize].sync;
+        let after = if sync { Work::Fsync(call.handle, SyncStage::Data) } else { Work::Next };
+        if self.over_dirty_limit() {
+            self.throttled.push(thread);
+            return self.set(thread, after, Step::Sleep);
+        }
+        self.set(thread, after, Step::Go)
+    }
+
+    /// The frame to write into, or `None` when the thread has to wait: for
+    /// memory, for the page being read, or for the rest of a partial page.
+    fn page_for_write(&mut self, thread: u32, file: u32, call: &Call) -> Option<u32> {
+        let start = u64::from(call.page) * PAGE_BYTES;
+        let covered =
+            call.offset <= start && start + PAGE_BYTES <= call.offset + u64::from(call.len);
+        let beyond = call.page >= self.files[file as usize].size_pages;
+        let mut at = self.files[file as usize].frames[call.page as usize];
+        if at == NONE && (covered || beyond) {
+            if let Some(at) = self.allocate(file, call.page) {
+                *self.cache.flags_mut(at) |= UPTODATE;
+                return Some(at);
+            }
+        } else if at == NONE {
+            self.fill(call.handle, Window { start: call.page, pages: 1, marked: None });
+            at = self.files[file as usize].frames[call.page as usize];
+        }
+        if at == NONE {
+            self.memory_waiters.push(thread);
+            return None;
+        }
+        let frame = self.cache.frame(at);
+        if frame.flags & UPTODATE != 0 {
+            return Some(at);
+        }
+        self.block.add_waiter(frame.io, thread);
+        self.threads[thread as usize].pending = 1;
+        None
+    }
+
+    /// `page` has a block from now on.
+    fn extend_file(&mut self, now: Instant, file: u32, page: u32) {
+        let f = &mut self.files[file as usize];
+        if page >= f.size_pages {
+            f.size_pages = page + 1;
+            let (sector, _) = f.locate(page);
+            self.change_bitmap(now, file, sector);
+            self.change_inode(now, file);
+        }
+    }
+
+    /// The file's mtime changes, if its clock has ticked since.
+    fn modified(&mut self, now: Instant, file: u32) {
+        let tick = now.as_nanos() / self.params.mtime.get() + 1;
+        let f = &mut self.files[file as usize];
+        f.read_once = false;
+        if std::mem::replace(&mut f.mtime_tick, tick) != tick {
+            self.change_inode(now, file);
+        }
+    }
+
+    /// All requests of an O_DIRECT call at once (`fs/direct-io.c`).
+    fn step_direct(&mut self, now: Instant, thread: u32, call: Call, op: Op) -> Step {
+        let h = &self.handles[call.handle as usize];
+        let (file, tag, sync) = (h.file, h.tag, h.sync && op == Op::Write);
+        let mut at = call.offset / 512;
+        let end = (call.offset + u64::from(call.len)).div_ceil(512);
+        while at < end {
+            let page = (at / PAGE_SECTORS) as u32;
+            let into = at % PAGE_SECTORS;
+            let (sector, contiguous) = self.files[file as usize].locate(page);
+            let most = u64::from(contiguous) * PAGE_SECTORS - into;
+            let limit = u64::from(self.params.request_pages) * PAGE_SECTORS;
+            let sectors = most.min(limit).min(end - at) as u32;
+            self.block.submit(Io {
+                purpose: Purpose::Direct,
+                op,
+                sync: true,
+                tag,
+                sector: sector + into,
+                sectors,
+                file: NONE,
+                page: 0,
+                pages: 0,
+                waiters: vec![thread],
+            });
+            self.threads[thread as usize].pending += 1;
+            at += u64::from(sectors);
+        }
+        if op == Op::Write {
+            for page in call.page..pages_touched(call.offset, call.len).1 {
+                self.extend_file(now, file, page);
+            }
+            self.modified(now, file);
+        }
+        self.set(thread, Work::DirectDone(call, sync), Step::Sleep)
+    }
+
+    /// fsync: the data, then the transaction that holds the inode, else a barrier.
+    fn step_fsync(&mut self, thread: u32, handle: u32, stage: SyncStage) -> Step {
+        let file = self.handles[handle as usize].file;
+        let next = match stage {
+            SyncStage::Data | SyncStage::DataAgain => {
+                let (requests, again) = self.sync_file(file, Cleaner::Fsync(handle), thread);
+                self.threads[thread as usize].pending = requests;
+                let twice = again && stage == SyncStage::Data;
+                let next = if twice { SyncStage::DataAgain } else { SyncStage::Journal };
+                let step = if requests == 0 { Step::Go } else { Step::Sleep };
+                return self.set(thread, Work::Fsync(handle, next), step);
+            }
+            SyncStage::Journal => {
+                let transaction = self.files[file as usize].transaction;
+                if !self.journal.has_committed(transaction) {
+                    self.wait_for_commit(transaction, thread);
+                    Step::Sleep
+                } else if self.params.barrier {
+                    self.submit_barrier(handle, thread);
+                    Step::Sleep
+                } else {
+                    Step::Go
+                }
+            }
+            SyncStage::Done => return self.set(thread, Work::Next, Step::Go),
+        };
+        self.set(thread, Work::Fsync(handle, SyncStage::Done), next)
+    }
+
+    fn submit_barrier(&mut self, handle: u32, thread: u32) {
+        self.threads[thread as usize].pending = 1;
+        self.block.submit(Io {
+            purpose: Purpose::Barrier,
+            op: Op::Flush,
+            sync: true,
+            tag: self.handles[handle as usize].tag,
+            sector: 0,
+            sectors: 1,
+            file: NONE,
+            page: 0,
+            pages: 0,
+            waiters: vec![thread],
+        });
+    }
+}

@@ -1,0 +1,302 @@
+//! The guest as a [`Source`]: what it is made of, and its event loop.
+
+use crate::generators::rng::{Rng, split};
+use crate::guest::app::{App, FileSpec};
+use crate::guest::block::{BlockLayer, Purpose};
+use crate::guest::cache::Cache;
+use crate::guest::file::File;
+use crate::guest::journal::Journal;
+use crate::guest::layout::{Layout, Run, lay_out, pages_of};
+use crate::guest::params::GuestParams;
+use crate::guest::readahead::ReadAhead;
+use crate::guest::threads::Thread;
+use crate::guest::writeback::Flusher;
+use crate::guest::{PAGE_BYTES, PAGE_SECTORS};
+use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use seekway_policy::request::ProcessTag;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The number under which the journal waits for an I/O.
+pub(super) const JOURNAL: u32 = u32::MAX;
+/// The inode area is the first file.
+pub(super) const INODES: u32 = 0;
+/// The first tag that a process gets (1–7 mean something else, see algorithms.md section 6).
+const TAG_FIRST: u16 = 8;
+/// The tags of one application start this far from the next one's.
+const TAG_STEP: u16 = 64;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub file: u32,
+    pub direct: bool,
+    pub sync: bool,
+    pub tag: Option<ProcessTag>,
+    pub read_ahead: ReadAhead,
+}
+
+/// An application while it runs.
+pub(super) struct Running {
+    pub app: Box<dyn App>,
+    pub name: String,
+    pub threads_left: u32,
+    pub finished: Option<Instant>,
+    pub bytes: u64,
+    pub parked: Vec<u32>,
+    pub first_handle: u32,
+}
+
+/// One guest VM with its applications.
+pub struct GuestVm {
+    disk: [VmDisk; 1],
+    pub(super) params: GuestParams,
+    pub(super) apps: Vec<Running>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) threads_left: u32,
+    pub(super) handles: Vec<Handle>,
+    pub(super) files: Vec<File>,
+    pub(super) cache: Cache,
+    pub(super) block: BlockLayer,
+    pub(super) journal: Journal,
+    pub(super) flusher: Flusher,
+    /// Threads that can go on now.
+    pub(super) ready: VecDeque<u32>,
+    pub(super) memory_waiters: Vec<u32>,
+    pub(super) throttled: Vec<u32>,
+    timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    timer_number: u64,
+    cpu_free: Vec<Instant>,
+    /// Completions on their way through the virtualisation path.
+    arriving: VecDeque<(Instant, u32)>,
+}
+
+impl GuestVm {
+    /// A guest called `name` that runs `apps`. Placement on the image follows
+    /// from `seed`. Fails when the files do not fit on the image.
+    pub fn new(
+        name: &str,
+        params: GuestParams,
+        apps: Vec<Box<dyn App>>,
+        seed: u64,
+    ) -> Result<GuestVm, SourceError> {
+        let specs: Vec<&[FileSpec]> = apps.iter().map(|a| a.files()).collect();
+        let mut rng = Rng::new(split(seed, 0));
+        let layout = lay_out(params.image_sectors, &specs, params.pieces, &mut rng);
+        let layout = layout.map_err(|missing| {
+            SourceError(format!(
+                "VM {name}: its applications' files exceed the image by {missing} bytes: \
+                 raise image= or make them smaller"
+            ))
+        })?;
+        let phase = Nanos::new(rng.below(params.flush_interval.get()));
+        let sectors_max = params.request_pages * PAGE_SECTORS as u32;
+        let mut vm = GuestVm {
+            disk: [VmDisk { name: name.into(), capacity: Sectors::new(params.image_sectors) }],
+            apps: Vec::new(),
+            threads: Vec::new(),
+            threads_left: 0,
+            handles: Vec::new(),
+            files: vec![inode_file(&layout)],
+            cache: Cache::new(params.cache_pages),
+            block: BlockLayer::new(params.nr_requests, params.ring, sectors_max),
+            journal: Journal::new(&layout),
+            flusher: Flusher::new(phase),
+            ready: VecDeque::new(),
+            memory_waiters: Vec::new(),
+            throttled: Vec::new(),
+            timers: BinaryHeap::new(),
+            timer_number: 0,
+            cpu_free: vec![Instant::ZERO; params.vcpus as usize],
+            arriving: VecDeque::new(),
+            params,
+        };
+        for (app, runs) in apps.into_iter().zip(layout.files) {
+            vm.add_app(app, runs, layout.inode_pages);
+        }
+        Ok(vm)
+    }
+
+    fn add_app(&mut self, app: Box<dyn App>, runs: Vec<Vec<Run>>, inode_pages: u32) {
+        let number = self.apps.len() as u32;
+        let first_file = self.files.len() as u32;
+        for (at, (spec, runs)) in app.files().iter().zip(runs).enumerate() {
+            let pages = if spec.exists { pages_of(spec.bytes) as u32 } else { 0 };
+            // 16 inodes of 256 bytes to a block; each directory in a group of its own.
+            let inode_block = (number * 64 + at as u32 / 16) % (inode_pages / 2);
+            self.files.push(File::new(runs, pages, inode_block));
+        }
+        let first_handle = self.handles.len() as u32;
+        for handle in app.handles() {
+            let process = TAG_FIRST + number as u16 * TAG_STEP + handle.process % TAG_STEP;
+            let tag = if self.params.tags { ProcessTag::new(process.min(1023)) } else { None };
+            self.handles.push(Handle {
+                file: first_file + handle.file,
+                direct: handle.direct,
+                sync: handle.sync,
+                tag,
+                read_ahead: ReadAhead::new(),
+            });
+        }
+        for local in 0..app.threads() {
+            self.ready.push_back(self.threads.len() as u32);
+            self.threads.push(Thread::new(number, local));
+        }
+        self.threads_left += app.threads();
+        let same = self.apps.iter().filter(|a| a.app.name() == app.name()).count();
+        let name = match same {
+            0 => app.name().to_string(),
+            n => format!("{}.{}", app.name(), n + 1),
+        };
+        self.apps.push(Running {
+            name,
+            threads_left: app.threads(),
+            finished: None,
+            bytes: 0,
+            parked: Vec::new(),
+            first_handle,
+            app,
+        });
+    }
+
+    /// Wake `thread` at `at`.
+    pub(super) fn wake_at(&mut self, at: Instant, thread: u32) {
+        self.timer_number += 1;
+        self.timers.push(Reverse((at, self.timer_number, thread)));
+    }
+
+    /// `thread` computes for `cost` on the vCPU that is free first, then goes on.
+    pub(super) fn compute(&mut self, now: Instant, thread: u32, cost: Nanos) {
+        let free = self.cpu_free.iter_mut().min().expect("a guest has a vCPU");
+        *free = (*free).max(now) + cost;
+        let at = *free;
+        self.wake_at(at, thread);
+    }
+
+    /// Let everything happen that can at `now`.
+    fn settle(&mut self, now: Instant) {
+        loop {
+            while let Some(thread) = self.ready.pop_front() {
+                self.run_thread(now, thread);
+            }
+            self.maybe_commit(now);
+            self.flush(now);
+            match self.timers.peek() {
+                Some(Reverse((at, _, _))) if *at <= now => {
+                    let Some(Reverse((_, _, thread))) = self.timers.pop() else { return };
+                    self.ready.push_back(thread);
+                }
+                _ if self.ready.is_empty() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// The guest sees the completion of I/O `number`.
+    fn arrived(&mut self, now: Instant, number: u32) {
+        self.block.complete(number);
+        let io = self.block.io(number);
+        match io.purpose {
+            Purpose::Fill => self.filled(io.file, io.page, io.pages),
+            Purpose::Clean { background } => self.cleaned(number, background),
+            Purpose::Direct | Purpose::Journal | Purpose::Barrier => {}
+        }
+        let waiters = self.block.take_waiters(number);
+        for waiter in &waiters {
+            if *waiter == JOURNAL {
+                self.journal_io_done(now);
+            } else {
+                let thread = &mut self.threads[*waiter as usize];
+                thread.pending -= 1;
+                if thread.pending == 0 {
+                    self.ready.push_back(*waiter);
+                }
+            }
+        }
+        self.block.release(number, waiters);
+    }
+
+    /// Pages that the page cache holds, and the most that it may.
+    pub fn cache_pages(&self) -> (u32, u32) {
+        (self.cache.used(), self.cache.limit())
+    }
+    /// Pages that are dirty.
+    pub fn dirty_pages(&self) -> u32 {
+        self.flusher.dirty
+    }
+}
+
+fn inode_file(layout: &Layout) -> File {
+    let run = Run { page: 0, pages: layout.inode_pages, sector: layout.inode_sector };
+    File::new(vec![run], layout.inode_pages, 0)
+}
+
+impl Source for GuestVm {
+    fn vms(&self) -> &[VmDisk] {
+        &self.disk
+    }
+
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        while let Some((at, number)) = self.arriving.front().copied() {
+            if at > now {
+                break;
+            }
+            self.arriving.pop_front();
+            self.arrived(now, number);
+        }
+        self.settle(now);
+        while let Some(number) = self.block.issue() {
+            let io = self.block.io(number);
+            out.push(Issue {
+                token: u64::from(number),
+                vm: 0,
+                tag: io.tag,
+                op: io.op,
+                sync: io.sync,
+                start: Lba::new(io.sector),
+                len: Sectors::new(u64::from(io.sectors)),
+            });
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, now: Instant, token: u64) {
+        if self.params.latency == Nanos::ZERO {
+            self.arrived(now, token as u32);
+        } else {
+            self.arriving.push_back((now + self.params.latency, token as u32));
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
+        let arrival = self.arriving.front().map(|(at, _)| *at);
+        let candidates = [timer, arrival, self.commit_due(), self.flush_due()];
+        candidates.into_iter().flatten().min()
+    }
+
+    fn finished(&self) -> bool {
+        self.threads_left == 0
+            && self.ready.is_empty()
+            && self.arriving.is_empty()
+            && self.block.is_idle()
+            && (!self.params.sync_at_end || (self.flusher.dirty == 0 && self.journal.is_idle()))
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        let report = |a: &Running| AppReport {
+            vm: 0,
+            name: a.name.clone(),
+            finished: a.finished,
+            bytes: a.bytes,
+        };
+        self.apps.iter().map(report).collect()
+    }
+}
+
+/// The pages that `len` bytes from `offset` on touch: first, and one past the last.
+pub(super) fn pages_touched(offset: u64, len: u32) -> (u32, u32) {
+    let end = (offset + u64::from(len)).div_ceil(PAGE_BYTES);
+    ((offset / PAGE_BYTES) as u32, end as u32)
+}

@@ -1,0 +1,116 @@
+//! Generators through the guest model against a disk of constant latency.
+
+mod device;
+
+use device::{Run, run};
+use seekway_policy::request::Op;
+use seekway_policy::units::Nanos;
+use seekway_workload::generators::{fleet, parse_vm};
+
+const MIB: u64 = 2048;
+const LATENCY: Nanos = Nanos::from_micros(500);
+
+fn vm(text: &str, seed: u64) -> Run {
+    let plan = parse_vm(text).unwrap();
+    run(&mut *plan.source(seed, 0).unwrap(), LATENCY)
+}
+
+/// Where metadata ends on a 12 GiB image: 1 MiB, 64 MiB of inodes, 128 MiB of journal.
+const DATA: u64 = 193 * MIB;
+
+#[test]
+fn sequential_read_reads_each_byte_once_in_large_requests() {
+    for kib in [48, 64, 128] {
+        let done = vm(&format!("max_request_kib={kib},app=sysbench:mode=SR,size=256m"), 3);
+        let mut reads = done.of(Op::Read);
+        assert_eq!(reads.iter().map(|i| i.len.get()).sum::<u64>(), 256 * MIB);
+        reads.sort_by_key(|i| i.start);
+        assert!(reads.windows(2).all(|w| w[0].start.get() + w[0].len.get() <= w[1].start.get()));
+        let full = reads.iter().filter(|i| i.len.get() == kib * 2).count() as u64;
+        assert!(full * kib * 2 * 10 > 256 * MIB * 6, "{kib} KiB: {full} full requests");
+        assert!(reads.iter().all(|i| i.len.get() <= kib * 2));
+        assert_eq!(done.apps[0].bytes, 256 << 20);
+        assert!(done.apps[0].finished.is_some());
+    }
+}
+
+#[test]
+fn two_windows_are_in_flight_in_sequential_reading() {
+    let done = vm("app=sysbench:mode=SR,size=256m,threads=1,files=1", 3);
+    assert_eq!(done.in_flight_max, 2);
+    let one_by_one = LATENCY.scaled(done.issued.len() as u64, 1);
+    let took = done.apps[0].finished.unwrap().as_nanos();
+    assert!(took < one_by_one.scaled(6, 10).get(), "{took} ns against {one_by_one}");
+}
+
+#[test]
+fn random_read_sends_blocks_from_all_threads() {
+    let done = vm("ram=120m,app=sysbench:mode=RR,requests=4000", 9);
+    let reads = done.of(Op::Read);
+    let blocks = reads.iter().filter(|i| i.len.get() == 32).count();
+    assert!(blocks * 100 >= reads.len() * 95, "{blocks} of {}", reads.len());
+    let full = done.issued.iter().filter(|i| i.2 >= 12).count();
+    assert!(full * 10 > reads.len() * 9, "{full} of {} join 12 or more", reads.len());
+    // One more where a random block happens to be a file's first: Linux reads ahead there.
+    assert!((16..=18).contains(&done.in_flight_max), "{}", done.in_flight_max);
+    assert!(reads.iter().all(|i| i.start.get() >= DATA));
+    assert!(done.apps[0].bytes == 4000 * 16384);
+}
+
+#[test]
+fn sequential_write_writes_each_page_once_and_the_journal_at_the_start() {
+    let done = vm("app=sysbench:mode=SW,size=256m", 5);
+    let mut data: Vec<_> =
+        done.of(Op::Write).into_iter().filter(|i| i.start.get() >= DATA).collect();
+    data.sort_by_key(|i| i.start);
+    assert_eq!(data.iter().map(|i| i.len.get()).sum::<u64>(), 256 * MIB);
+    assert!(data.windows(2).all(|w| w[0].start.get() + w[0].len.get() <= w[1].start.get()));
+    let log = done.of(Op::Write).into_iter().filter(|i| i.start.get() < DATA).count();
+    assert!(log > 2, "{log} requests below the data");
+}
+
+#[test]
+fn random_write_reaches_the_disk_and_fsync_commits() {
+    let done = vm("mtime=4ms,app=sysbench:mode=RW,size=64m,files=16,requests=1000", 5);
+    let writes = done.of(Op::Write);
+    let data: u64 = writes.iter().filter(|i| i.start.get() >= DATA).map(|i| i.len.get()).sum();
+    assert!(data >= 32 * 700 && data <= 32 * 1000, "{data} sectors for 1000 blocks of 32");
+    let journal = writes.iter().filter(|i| (65 * MIB..DATA).contains(&i.start.get())).count();
+    assert!(journal >= 6, "{journal} journal writes");
+    assert!(writes.iter().filter(|i| i.start.get() >= DATA).any(|i| i.sync));
+    assert_eq!(done.apps[0].bytes, 1000 * 16384);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_requests() {
+    let text = "app=sysbench:mode=SR,size=64m,app=sysbench:mode=RW,size=64m,requests=500";
+    let (a, b, c) = (vm(text, 1), vm(text, 1), vm(text, 2));
+    assert_eq!(a.issued, b.issued);
+    assert_ne!(a.issued, c.issued);
+}
+
+#[test]
+fn a_fleet_keeps_its_vms_apart() {
+    let plans: Vec<_> = ["SR", "RR", "SW"]
+        .iter()
+        .map(|m| {
+            parse_vm(&format!("name={m},app=sysbench:mode={m},size=32m,requests=300")).unwrap()
+        })
+        .collect();
+    let mut both = fleet(&plans, 4).unwrap();
+    let done = run(&mut both, LATENCY);
+    assert_eq!(done.apps.iter().map(|a| a.vm).collect::<Vec<_>>(), [0, 1, 2]);
+    for (n, plan) in plans.iter().enumerate() {
+        let alone = run(&mut *plan.source(4, n as u16).unwrap(), LATENCY);
+        let mine = done.issued.iter().filter(|i| i.1.vm == n as u16).count();
+        assert_eq!(mine, alone.issued.len(), "VM {n} does what it does alone");
+    }
+}
+
+#[test]
+fn latency_delays_and_changes_nothing_else() {
+    let text = "app=sysbench:mode=SR,size=64m";
+    let (a, b) = (vm(text, 1), vm(&format!("latency=1ms,{text}"), 1));
+    assert_eq!(a.of(Op::Read).len(), b.of(Op::Read).len());
+    assert!(b.ended.since(a.ended) > Nanos::from_millis(100));
+}
