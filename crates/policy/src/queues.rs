@@ -1,9 +1,10 @@
 //! Queues that the schedulers share: requests by place, requests by age, and
 //! tables indexed by a request's slot. All are plain data without a clock.
 
-use crate::request::{Request, RequestId};
+use crate::request::{Request, RequestId, VmId};
 use crate::units::{Lba, Sectors};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 /// A table indexed by request slot. Slots are dense (see [`RequestId`]), so
 /// this is a vector, and looking up costs one bounds check.
@@ -63,6 +64,58 @@ impl<T> Slots<T> {
     }
 }
 
+/// The requests that a scheduler has queued, with the order of their arrival,
+/// which `Scheduler::detach` owes its caller.
+#[derive(Debug, Default)]
+pub struct Pool {
+    /// The request and its arrival's number.
+    slots: Slots<(Request, u64)>,
+    arrivals: u64,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+    /// No request is queued.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+    /// Add a request. Panics when its slot is taken.
+    pub fn insert(&mut self, request: Request) {
+        self.slots.insert(request.id, (request, self.arrivals));
+        self.arrivals += 1;
+    }
+    /// Take a request out. Panics when it is not queued: ids come from the
+    /// scheduler's own queues.
+    pub fn take(&mut self, id: RequestId) -> Request {
+        match self.slots.remove(id) {
+            Some((request, _)) => request,
+            None => panic!("request slot {} is not queued", id.slot()),
+        }
+    }
+    /// A queued request.
+    pub fn get(&self, id: RequestId) -> Option<&Request> {
+        self.slots.get(id).map(|(request, _)| request)
+    }
+    /// Take out all of one VM's requests, in order of arrival.
+    pub fn take_vm(&mut self, vm: VmId) -> Vec<Request> {
+        let of_vm = self.slots.iter().filter(|(_, (request, _))| request.vm == vm);
+        let mut leaving: Vec<(Request, u64)> = of_vm.map(|(_, entry)| *entry).collect();
+        leaving.sort_unstable_by_key(|&(_, arrival)| arrival);
+        let requests: Vec<Request> = leaving.into_iter().map(|(request, _)| request).collect();
+        for request in &requests {
+            self.slots.remove(request.id);
+        }
+        requests
+    }
+}
+
 /// Requests sorted by their first sector; equal sectors by slot.
 #[derive(Debug, Default)]
 pub struct LbaQueue {
@@ -97,6 +150,12 @@ impl LbaQueue {
     /// The highest request that starts before `lba`.
     pub fn before(&self, lba: Lba) -> Option<(Lba, RequestId)> {
         self.set.range(..(lba, RequestId::new(0))).next_back().copied()
+    }
+    /// The request that follows `request` in this order, whether or not
+    /// `request` itself is still queued.
+    pub fn after(&self, request: &Request) -> Option<(Lba, RequestId)> {
+        let key = (request.extent.start(), request.id);
+        self.set.range((Bound::Excluded(key), Bound::Unbounded)).next().copied()
     }
     /// The lowest request.
     pub fn first(&self) -> Option<(Lba, RequestId)> {

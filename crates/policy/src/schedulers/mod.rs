@@ -2,7 +2,16 @@
 //! line in [`REGISTRY`]; the command line, its help, the documentation, the
 //! conformance and the golden tests follow from it.
 
+mod anticipatory;
+mod cscan;
+mod deadline;
+mod issuers;
+mod look;
+mod merge;
 mod noop;
+mod sstf;
+#[cfg(test)]
+mod testing;
 
 use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use crate::scheduler::Scheduler;
@@ -22,7 +31,14 @@ pub struct Entry {
 }
 
 /// All policies, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[noop::ENTRY];
+pub static REGISTRY: &[Entry] = &[
+    noop::ENTRY,
+    deadline::ENTRY,
+    cscan::ENTRY,
+    look::ENTRY,
+    sstf::ENTRY,
+    anticipatory::ENTRY,
+];
 
 /// The entry of that name.
 pub fn find(name: &str) -> Result<&'static Entry, ParamError> {

@@ -1,0 +1,484 @@
+//! **anticipatory**: deadline's batches, and a short wait after a synchronous
+//! read for the next one of the same issuer.
+//!
+//! Source: Linux `block/as-iosched.c`, 2.6.x; Iyer and Druschel: "Anticipatory
+//! scheduling", SOSP 2001.
+//!
+//! Synchronous requests (reads, and writes that somebody waits for) and
+//! asynchronous ones alternate in batches limited by time. Inside a batch the
+//! choose rule orders requests around the last sector of that direction. When
+//! the last synchronous issuer has nothing queued or in flight, the device is
+//! held, up to `antic_expire` after its completion, for that issuer or for a
+//! request closer than its mean seek distance; unless it is known to think
+//! longer than that. A synchronous FIFO is looked at once per expire interval.
+//!
+//! Where the source leaves room or Seekway differs:
+//! - The acceptable distance does not widen while waiting (Linux starts at
+//!   4 MiB and doubles it every jiffy): algorithms.md gives the mean alone.
+//! - Asynchronous requests belong to no issuer here: in Linux the write-back
+//!   threads issue them, and a reader's wait neither ends nor fails by them.
+//! - That an issuer has exited is never known, so there is no exit probability.
+//!   Newcomers are judged by the mean think time of earlier newcomers' first.
+//! - Changing direction drains the device, as in Linux, but for no longer than
+//!   a batch lasts.
+//! - The length of a write batch in requests adapts as in Linux; adjacent
+//!   writes that engines coalesce count once.
+
+mod history;
+
+use self::history::{Issuer, Newcomers};
+use super::Entry;
+use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
+use super::merge::Run;
+use crate::params::{Kind, ParamSpec, Params};
+use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
+use crate::request::{Completion, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
+        help: "age at which a synchronous request goes first, looked at once per such interval" },
+    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "250ms",
+        help: "the same for an asynchronous one" },
+    ParamSpec { key: "read_batch", kind: Kind::Duration, default: "500ms",
+        help: "how long synchronous requests go on while asynchronous ones wait" },
+    ParamSpec { key: "write_batch", kind: Kind::Duration, default: "125ms",
+        help: "how long asynchronous requests go on while synchronous ones wait" },
+    ParamSpec { key: "antic_expire", kind: Kind::Duration, default: "6700us",
+        help: "longest wait for the issuer that was just served; 0 never waits" },
+    ParamSpec { key: "think_max", kind: Kind::Duration, default: "20ms",
+        help: "a longer think time counts as this" },
+    ParamSpec { key: "back_seek_max", kind: Kind::Size, default: "16MiB",
+        help: "furthest backward seek that the choose rule considers" },
+    ISSUER_PARAM,
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "anticipatory",
+    summary: "batches by deadline; waits briefly for the issuer just served",
+    source: "Linux block/as-iosched.c, 2.6; Iyer & Druschel, SOSP 2001",
+    params: PARAMS,
+    build: |params| Ok(Box::new(Anticipatory::new(params))),
+};
+
+const ASYNC: usize = 0;
+const SYNC: usize = 1;
+
+/// The requests of one direction.
+struct Direction {
+    sorted: LbaQueue,
+    fifo: ExpiryQueue,
+    expire: Nanos,
+    /// When the FIFO was last looked at.
+    looked: Instant,
+    /// The sector after the last one dispatched.
+    place: Lba,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Nobody has been waited for since the last dispatch.
+    Off,
+    On,
+    /// The wait is over; the next request goes.
+    Finished,
+}
+
+struct Anticipatory {
+    batch: [Nanos; 2],
+    antic_expire: Nanos,
+    think_max: Nanos,
+    back_seek_max: Sectors,
+
+    queued: Pool,
+    links: Links,
+    directions: [Direction; 2],
+    issuers: Issuers<Issuer>,
+    /// The issuer of each request from arrival to completion.
+    issuer_of: Slots<IssuerId>,
+    in_flight: u32,
+
+    /// The running batch.
+    direction: usize,
+    batch_ends: Instant,
+    /// The direction changed and the device drains, at the latest until then.
+    draining: Option<Instant>,
+    /// A synchronous batch waits for its first completion to start its clock.
+    new_batch: bool,
+    write_batch_began: Instant,
+    /// Asynchronous dispatches that a batch may have, adapted to its length in
+    /// time, and how many are left of the running one.
+    write_batch_max: u64,
+    write_batch_left: u64,
+    /// The write batch ran dry or alone, and so says nothing about its length.
+    write_batch_idled: bool,
+    run: Run,
+
+    /// The issuer of the last dispatch, when that was synchronous.
+    anticipated: Option<IssuerId>,
+    /// When it last completed a request, and so a wait began.
+    wait_began: Option<Instant>,
+    wait: Wait,
+    newcomers: Newcomers,
+    waits_met: u64,
+    waits_in_vain: u64,
+}
+
+impl Anticipatory {
+    fn new(params: &Params) -> Self {
+        let direction = |expire| Direction {
+            sorted: LbaQueue::new(),
+            fifo: ExpiryQueue::new(),
+            expire: params.duration(expire),
+            looked: Instant::ZERO,
+            place: Lba::ZERO,
+        };
+        let write_batch = params.duration("write_batch");
+        // One request for each 10 ms, as Linux begins.
+        let write_batch_max = (write_batch.get() / 10_000_000).max(2);
+        Anticipatory {
+            batch: [write_batch, params.duration("read_batch")],
+            antic_expire: params.duration("antic_expire"),
+            think_max: params.duration("think_max"),
+            back_seek_max: params.size("back_seek_max"),
+            queued: Pool::new(),
+            links: Links::new(),
+            directions: [direction("write_expire"), direction("read_expire")],
+            issuers: Issuers::new(params.choice("issuer") == "process"),
+            issuer_of: Slots::new(),
+            in_flight: 0,
+            direction: SYNC,
+            batch_ends: Instant::ZERO + params.duration("read_batch"),
+            draining: None,
+            new_batch: false,
+            write_batch_began: Instant::ZERO,
+            write_batch_max,
+            write_batch_left: write_batch_max,
+            write_batch_idled: false,
+            run: Run::default(),
+            anticipated: None,
+            wait_began: None,
+            wait: Wait::Off,
+            newcomers: Newcomers::default(),
+            waits_met: 0,
+            waits_in_vain: 0,
+        }
+    }
+
+    // ---- what is known of issuers -------------------------------------------
+
+    /// Is the request nearer than what the issuer usually asks for next?
+    fn is_close(&self, issuer: &Issuer, request: &Request) -> bool {
+        let distance = request.extent.start().distance(self.directions[self.direction].place);
+        distance < issuer.mean_seek(&self.newcomers)
+    }
+
+    fn learn(&mut self, now: Instant, id: IssuerId, request: &Request) {
+        let issuer = self.issuers.get_mut(id);
+        issuer.learn(now, request, self.think_max, &mut self.newcomers);
+    }
+
+    /// `as_can_break_anticipation`: should `candidate` go rather than wait for
+    /// the issuer `id`?
+    fn breaks(&mut self, now: Instant, id: IssuerId, candidate: Option<RequestId>) -> bool {
+        let request = candidate.and_then(|c| self.queued.get(c).copied());
+        let own = candidate.is_some_and(|c| self.issuer_of.get(c) == Some(&id));
+        let issuer = *self.issuers.get(id);
+        if own || issuer.queued > 0 || issuer.in_flight > 0 || self.wait_end() <= Some(now) {
+            return true;
+        }
+        if let Some(request) = request
+            && self.is_close(&issuer, &request)
+        {
+            // Processes that work together: another's close request is as
+            // good as its own, and says the same about it.
+            self.learn(now, id, &request);
+            return true;
+        }
+        issuer.mean_think(&self.newcomers) > self.antic_expire
+    }
+
+    /// When the wait for the anticipated issuer is over.
+    fn wait_end(&self) -> Option<Instant> {
+        self.wait_began.map(|began| began + self.antic_expire)
+    }
+
+    /// `as_can_anticipate`: wait, until then, rather than dispatch `candidate`?
+    fn anticipate(&mut self, now: Instant, candidate: Option<RequestId>) -> Option<Instant> {
+        let id = self.anticipated?;
+        if self.wait == Wait::Finished || self.breaks(now, id, candidate) {
+            return None;
+        }
+        self.wait_end()
+    }
+
+    /// The running wait's end, when that has not come.
+    fn still_waiting(&mut self, now: Instant) -> Option<Instant> {
+        if self.wait != Wait::On {
+            return None;
+        }
+        if let Some(until) = self.wait_end()
+            && now < until
+        {
+            return Some(until);
+        }
+        self.wait = Wait::Finished;
+        self.waits_in_vain += 1;
+        None
+    }
+
+    // ---- batches --------------------------------------------------------------
+
+    fn batch_expired(&self, now: Instant) -> bool {
+        if self.draining.is_some() || self.new_batch {
+            return false;
+        }
+        now > self.batch_ends || self.direction == ASYNC && self.write_batch_left == 0
+    }
+
+    /// Look at a FIFO, at most once per expire interval: has its head expired?
+    fn fifo_expired(&mut self, now: Instant, direction: usize) -> Option<RequestId> {
+        let d = &mut self.directions[direction];
+        if now.since(d.looked) < d.expire {
+            return None;
+        }
+        d.looked = now;
+        let id = d.fifo.head()?;
+        let expired = now > self.queued.get(id)?.arrived + d.expire;
+        expired.then_some(id)
+    }
+
+    /// Begin a batch of the other direction, or a further one of the same when
+    /// only that has requests: with the oldest.
+    fn begin_batch(&mut self, now: Instant) -> Option<RequestId> {
+        let (sync, writes) =
+            (!self.directions[SYNC].fifo.is_empty(), !self.directions[ASYNC].fifo.is_empty());
+        let chosen = if sync && !(writes && self.direction == SYNC) { SYNC } else { ASYNC };
+        if chosen != self.direction {
+            self.draining = Some(now + self.batch[chosen]);
+            self.new_batch = false;
+        }
+        self.direction = chosen;
+        if chosen == ASYNC {
+            self.write_batch_left = self.write_batch_max;
+            self.write_batch_idled = false;
+        }
+        self.directions[chosen].looked = now;
+        self.directions[chosen].fifo.head()
+    }
+
+    /// The device has drained: the clock of the new batch starts.
+    fn end_drain(&mut self, now: Instant) {
+        self.draining = None;
+        if self.direction == ASYNC {
+            self.batch_ends = now + self.batch[ASYNC];
+            self.write_batch_began = now;
+        } else {
+            self.new_batch = true;
+        }
+    }
+
+    /// `update_write_batch`: the first synchronous request after a write batch
+    /// is done; fit the number of writes to the time that they took.
+    fn adapt_write_batch(&mut self, now: Instant) {
+        let (took, batch) = (now.since(self.write_batch_began).get(), self.batch[ASYNC].get());
+        if took > batch && !self.write_batch_idled {
+            if took > batch.saturating_mul(3) {
+                self.write_batch_max /= 2;
+            } else {
+                self.write_batch_max -= 1;
+            }
+        } else if took < batch && self.write_batch_left == 0 {
+            if batch > took.saturating_mul(3) {
+                self.write_batch_max *= 2;
+            } else {
+                self.write_batch_max += 1;
+            }
+        }
+        self.write_batch_max = self.write_batch_max.clamp(1, 1 << 20);
+    }
+
+    /// What to dispatch now, or until when to wait for the anticipated issuer.
+    fn select(&mut self, now: Instant) -> Result<RequestId, Instant> {
+        let sync = !self.directions[SYNC].fifo.is_empty();
+        let writes = !self.directions[ASYNC].fifo.is_empty();
+        let mut pick = None;
+        if !(sync && writes && self.batch_expired(now)) {
+            let d = &self.directions[self.direction];
+            let next = choose(&d.sorted, d.place, self.back_seek_max, 2).map(|(_, id)| id);
+            if self.direction == SYNC && self.antic_expire > Nanos::ZERO {
+                if let Some(expired) = self.fifo_expired(now, SYNC) {
+                    return Ok(expired);
+                }
+                if let Some(until) = self.anticipate(now, next) {
+                    self.wait = Wait::On;
+                    return Err(until);
+                }
+            }
+            if next.is_some() && sync && !writes {
+                self.batch_ends = now + self.batch[SYNC];
+            }
+            pick = next;
+        }
+        let pick = match pick {
+            Some(id) => id,
+            None => self.begin_batch(now).expect("something is queued"),
+        };
+        Ok(self.fifo_expired(now, self.direction).unwrap_or(pick))
+    }
+
+    fn dispatch(&mut self, id: RequestId) {
+        let request = self.queued.take(id);
+        self.unlink(&request);
+        self.wait = Wait::Off;
+        self.wait_began = None;
+        let continues = self.run.extend(&request);
+        self.directions[self.direction].place = request.extent.end();
+        let issuer_id = *self.issuer_of.get(id).expect("a queued request has an issuer");
+        let issuer = self.issuers.get_mut(issuer_id);
+        issuer.queued -= request.sync as u32;
+        issuer.in_flight += request.sync as u32;
+        self.in_flight += 1;
+        if self.direction == SYNC {
+            self.anticipated = Some(issuer_id);
+        } else {
+            self.anticipated = None;
+            self.write_batch_left = self.write_batch_left.saturating_sub(!continues as u64);
+        }
+    }
+
+    fn unlink(&mut self, request: &Request) {
+        let direction = &mut self.directions[request.sync as usize];
+        direction.fifo.remove(&mut self.links, request.id);
+        direction.sorted.remove(request);
+    }
+
+    /// The anticipated issuer is no longer known.
+    fn forget_anticipated(&mut self) {
+        self.anticipated = None;
+        self.wait = Wait::Off;
+        self.wait_began = None;
+    }
+}
+
+impl Scheduler for Anticipatory {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.queued.take_vm(vm);
+        for request in &leaving {
+            self.unlink(request);
+            if let Some(id) = self.issuer_of.remove(request.id) {
+                if self.anticipated == Some(id) {
+                    self.forget_anticipated();
+                }
+                self.issuers.get_mut(id).queued -= request.sync as u32;
+                self.issuers.leave(id);
+            }
+        }
+        if self.anticipated.is_some_and(|id| self.issuers.vm(id) == vm) {
+            self.forget_anticipated();
+        }
+        self.issuers.detach(vm);
+        leaving
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        let (id, forgotten) = self.issuers.enter(&request, Issuer::default);
+        if forgotten.is_some() && self.anticipated == Some(id) {
+            self.forget_anticipated();
+        }
+        if request.sync {
+            self.learn(now, id, &request);
+            self.issuers.get_mut(id).queued += 1;
+        }
+        self.issuer_of.insert(request.id, id);
+        let direction = &mut self.directions[request.sync as usize];
+        direction.fifo.push(&mut self.links, request.id);
+        direction.sorted.insert(&request);
+        self.queued.insert(request);
+        if self.wait == Wait::On
+            && let Some(anticipated) = self.anticipated
+            && request.sync
+        {
+            let late = self.wait_end() <= Some(now);
+            if self.breaks(now, anticipated, Some(request.id)) {
+                self.waits_met += !late as u64;
+                self.wait = Wait::Finished;
+            }
+        }
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        let request = &completion.request;
+        let Some(id) = self.issuer_of.remove(request.id) else { return };
+        self.in_flight -= 1;
+        if request.sync {
+            let issuer = self.issuers.get_mut(id);
+            issuer.in_flight -= 1;
+            issuer.last_completion = Some(now);
+        }
+        if self.anticipated == Some(id) {
+            self.wait_began = Some(now);
+        }
+        self.issuers.leave(id);
+        if self.draining.is_some() && self.in_flight == 0 {
+            self.end_drain(now);
+        }
+        if self.new_batch && self.direction == SYNC && request.sync {
+            self.adapt_write_batch(now);
+            self.batch_ends = now + self.batch[SYNC];
+            self.new_batch = false;
+        }
+    }
+
+    fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
+        if self.queued.is_empty() {
+            return Decision::Idle;
+        }
+        let alone = self.directions[SYNC].fifo.is_empty();
+        if self.direction == ASYNC && alone && self.write_batch_left == 0 {
+            self.write_batch_idled = true;
+        }
+        loop {
+            if let Some(until) = self.draining {
+                if self.in_flight > 0 && now < until {
+                    return Decision::Hold { until, why: HoldReason::Async };
+                }
+                self.end_drain(now);
+            }
+            if let Some(until) = self.still_waiting(now) {
+                return Decision::Hold { until, why: HoldReason::Anticipation };
+            }
+            match self.select(now) {
+                Err(until) => {
+                    return Decision::Hold { until, why: HoldReason::Anticipation };
+                }
+                Ok(_) if self.draining.is_some() && self.in_flight > 0 => continue,
+                Ok(id) => {
+                    if self.draining.is_some() {
+                        self.end_drain(now);
+                    }
+                    self.dispatch(id);
+                    return Decision::Dispatch(id);
+                }
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let expiry = |d: &Direction| Some(self.queued.get(d.fifo.head()?)?.arrived + d.expire);
+        self.directions.iter().filter_map(expiry).min()
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("waits_met", self.waits_met as f64);
+        sink("waits_in_vain", self.waits_in_vain as f64);
+        sink("write_batch_max", self.write_batch_max as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

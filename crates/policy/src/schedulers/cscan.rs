@@ -1,0 +1,97 @@
+//! **cscan**: the circular scan. Always ascending; at the end, back to the
+//! lowest request without serving anything on the way.
+//!
+//! Source: the textbook rule (Seaman, Lind, Wilson: "On teleprocessing system
+//! design, part IV", IBM Systems Journal 5(3), 1966), in the form that turns
+//! at the last request instead of the last cylinder (C-LOOK), as all use it.
+//!
+//! Requests at the same sector go in slot order. Each dispatch moves the head
+//! up, so a sweep ends and no request waits for more than the rest of the
+//! sweep and the one after.
+
+use super::Entry;
+use crate::queues::{LbaQueue, Pool};
+use crate::request::{Completion, Request, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::Instant;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "cscan",
+    summary: "circular scan: ascending, then back to the lowest request",
+    source: "textbook C-SCAN, turning at the last request (C-LOOK)",
+    params: &[],
+    build: |_| Ok(Box::new(Cscan::default())),
+};
+
+#[derive(Default)]
+struct Cscan {
+    queued: Pool,
+    sorted: LbaQueue,
+    sweeps: u64,
+}
+
+impl Scheduler for Cscan {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.queued.take_vm(vm);
+        for request in &leaving {
+            self.sorted.remove(request);
+        }
+        leaving
+    }
+
+    fn arrived(&mut self, _now: Instant, request: Request) {
+        self.sorted.insert(&request);
+        self.queued.insert(request);
+    }
+
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
+
+    fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
+        let (lba, id) = match self.sorted.at_or_after(device.head) {
+            Some(ahead) => ahead,
+            None => match self.sorted.first() {
+                Some(lowest) => lowest,
+                None => return Decision::Idle,
+            },
+        };
+        self.sweeps += (lba < device.head) as u64;
+        let request = self.queued.take(id);
+        self.sorted.remove(&request);
+        Decision::Dispatch(id)
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("sweeps", self.sweeps as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedulers::testing::Rig;
+
+    #[test]
+    fn ascends_and_starts_again_at_the_lowest() {
+        let mut rig = Rig::new("cscan");
+        rig.head = crate::units::Lba::new(400);
+        rig.reads(0, [500, 100, 900, 300]);
+        assert_eq!(rig.serve_n(2), [500, 900]);
+        rig.read(1, 800);
+        assert_eq!(rig.serve_n(3), [100, 300, 800]);
+        assert!(rig.is_idle());
+        assert_eq!(rig.metric("sweeps"), 1.0);
+    }
+
+    #[test]
+    fn rewriting_one_place_starves_nobody() {
+        let mut rig = Rig::new("cscan");
+        rig.write(0, 100);
+        rig.read(1, 50);
+        assert_eq!(rig.serve(1), 50);
+        rig.read(1, 5_000);
+        assert_eq!(rig.serve(1), 100);
+        rig.write(0, 100);
+        assert_eq!(rig.serve_n(2), [5_000, 100]);
+    }
+}

@@ -1,0 +1,73 @@
+//! **sstf**: shortest seek time first, by distance from the head.
+//!
+//! Source: the textbook rule (Denning: "Effects of scheduling on file memory
+//! operations", AFIPS 1967).
+//!
+//! Distance is counted in sectors between the head and the request's start;
+//! forward wins a tie. It promises nobody anything: under steady load near the
+//! head a distant request starves.
+
+use super::Entry;
+use crate::queues::{LbaQueue, Pool};
+use crate::request::{Completion, Request, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::Instant;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "sstf",
+    summary: "the request nearest to the head; starves distant ones",
+    source: "textbook SSTF",
+    params: &[],
+    build: |_| Ok(Box::new(Sstf::default())),
+};
+
+#[derive(Default)]
+struct Sstf {
+    queued: Pool,
+    sorted: LbaQueue,
+}
+
+impl Scheduler for Sstf {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.queued.take_vm(vm);
+        for request in &leaving {
+            self.sorted.remove(request);
+        }
+        leaving
+    }
+
+    fn arrived(&mut self, _now: Instant, request: Request) {
+        self.sorted.insert(&request);
+        self.queued.insert(request);
+    }
+
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
+
+    fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
+        let Some((_, id)) = self.sorted.nearest(device.head) else { return Decision::Idle };
+        let request = self.queued.take(id);
+        self.sorted.remove(&request);
+        Decision::Dispatch(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedulers::testing::Rig;
+    use crate::units::Lba;
+
+    #[test]
+    fn the_nearest_goes_first_and_forward_wins_a_tie() {
+        let mut rig = Rig::new("sstf");
+        rig.head = Lba::new(400);
+        rig.reads(0, [500, 350, 300, 900]);
+        // 350 is 50 back; from its end, 358, 300 is nearer than 500; from 308 then 500.
+        assert_eq!(rig.serve_n(4), [350, 300, 500, 900]);
+        rig.head = Lba::new(600);
+        rig.read(0, 500);
+        rig.read(0, 700);
+        assert_eq!(rig.serve_n(2), [700, 500]);
+    }
+}
