@@ -9,6 +9,7 @@ mod issuers;
 mod look;
 mod merge;
 mod noop;
+mod pregather;
 mod sstf;
 #[cfg(test)]
 mod testing;
@@ -38,6 +39,7 @@ pub static REGISTRY: &[Entry] = &[
     look::ENTRY,
     sstf::ENTRY,
     anticipatory::ENTRY,
+    pregather::ENTRY,
 ];
 
 /// The entry of that name.

@@ -1,0 +1,174 @@
+//! Pregather's parameters. A correction of the paper's letter is a choice of
+//! `auto`, our form or the paper's; `auto` is ours, or the paper's when
+//! `literal=true`.
+
+use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::units::{Nanos, Sectors};
+use crate::vnavigator::{ModelParams, ZONES_MAX};
+
+const FLAGS: Kind = Kind::Choice(&["auto", "true", "false"]);
+
+const fn spec(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+) -> ParamSpec {
+    ParamSpec { key, kind, default, help }
+}
+
+pub(super) static PARAMS: &[ParamSpec] = &[
+    spec("zone", Kind::Size, "2000", "zone size B of the model"),
+    spec("lambda", Kind::Number(1.1, 1000.0), "2", "decay of a request's weight per window"),
+    spec("window", Kind::Duration, "20ms", "prediction window"),
+    spec("slice", Kind::Duration, "200ms", "a VM's turn, times its weight"),
+    spec("sync_expire", Kind::Duration, "125ms", "deadline of synchronous requests"),
+    spec("async_expire", Kind::Duration, "250ms", "deadline of the others"),
+    spec(
+        "expire",
+        Kind::Choice(&["always", "slice"]),
+        "always",
+        "look at deadlines, or once a turn",
+    ),
+    spec("zones", Kind::Count(64, ZONES_MAX as u64), "4096", "most zones a VM's model remembers"),
+    spec(
+        "merge",
+        Kind::Flag,
+        "true",
+        "a continuation joins its command before deadlines are looked at",
+    ),
+    spec(
+        "sweep",
+        Kind::Choice(&["own", "head"]),
+        "own",
+        "a turn goes on where the VM's own last request ended, or at the head",
+    ),
+    spec(
+        "unmeasured",
+        Kind::Choice(&["wait", "skip"]),
+        "wait",
+        "a hot zone without an interval yet: wait the least, or not at all",
+    ),
+    spec("literal", Kind::Flag, "false", "the paper's letter: turns every 'auto' below"),
+    spec(
+        "window_clock",
+        Kind::Choice(&["auto", "serving", "wall"]),
+        "auto",
+        "windows count the VM's serving time, or the wall's (literal)",
+    ),
+    spec("interval_cap", FLAGS, "auto", "drop intervals longer than the window (literal: false)"),
+    spec(
+        "interval_mean",
+        FLAGS,
+        "auto",
+        "divide by the number of intervals (literal: false, of requests)",
+    ),
+    spec("interval_min", FLAGS, "auto", "predict no interval below 1 ms (literal: false)"),
+    spec(
+        "think",
+        Kind::Choice(&["auto", "think", "interarrival"]),
+        "auto",
+        "AvgT is the think time, or the time between arrivals (literal)",
+    ),
+    spec("half_rotation", FLAGS, "auto", "SeekTime has half a rotation in it (literal: false)"),
+    spec(
+        "position",
+        Kind::Choice(&["auto", "end", "start"]),
+        "auto",
+        "P(LR) is the end of the last request, or its start (literal)",
+    ),
+    spec(
+        "arrival",
+        Kind::Choice(&["auto", "new", "pr"]),
+        "auto",
+        "a suitable arrival in a fine hold sends itself, or PR (literal)",
+    ),
+    spec(
+        "arrival_seek",
+        Kind::Choice(&["auto", "lr", "pr"]),
+        "auto",
+        "an arrival's seek is measured from LR, or from PR (literal)",
+    ),
+    spec(
+        "region",
+        Kind::Choice(&["auto", "extents", "interval"]),
+        "auto",
+        "a VM's region is its extents, or the interval around them (literal)",
+    ),
+    spec(
+        "alone",
+        FLAGS,
+        "auto",
+        "the coarse timer runs with no neighbour pending too (literal: false)",
+    ),
+];
+
+/// The parameters as the scheduler uses them. A flag named after a correction
+/// is true for our form.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Config {
+    pub model: ModelParams,
+    pub slice: Nanos,
+    pub sync_expire: Nanos,
+    pub async_expire: Nanos,
+    pub expire_always: bool,
+    pub merge: bool,
+    pub sweep_own: bool,
+    pub skip_unmeasured: bool,
+    pub serving_clock: bool,
+    pub think: bool,
+    pub half_rotation: bool,
+    pub position_end: bool,
+    pub arrival_new: bool,
+    pub arrival_from_lr: bool,
+    pub region_extents: bool,
+    pub alone: bool,
+}
+
+impl Config {
+    pub fn new(p: &Params) -> Result<Config, ParamError> {
+        let least = |key: &str, least: u64, text: &str| {
+            if p.duration(key).get() < least {
+                return Err(ParamError::new(format!("{key}={}: at least {text}", p.duration(key))));
+            }
+            Ok(p.duration(key))
+        };
+        if p.size("zone") == Sectors::ZERO {
+            return Err(ParamError::new("zone=0: a zone has at least one sector"));
+        }
+        let window = least("window", 1_000, "1us")?;
+        let slice = least("slice", 1_000_000, "1ms")?;
+        let literal = p.flag("literal");
+        let ours = |key: &str, word: &str| match p.choice(key) {
+            "auto" => !literal,
+            given => given == word,
+        };
+        let floor = Nanos::from_millis(1);
+        Ok(Config {
+            model: ModelParams {
+                zone: p.size("zone"),
+                lambda: p.number("lambda"),
+                window,
+                interval_cap: ours("interval_cap", "true"),
+                interval_mean: ours("interval_mean", "true"),
+                interval_min: if ours("interval_min", "true") { floor } else { Nanos::ZERO },
+                zones: p.count("zones") as usize,
+            },
+            slice,
+            sync_expire: p.duration("sync_expire"),
+            async_expire: p.duration("async_expire"),
+            expire_always: p.choice("expire") == "always",
+            merge: p.flag("merge"),
+            sweep_own: p.choice("sweep") == "own",
+            skip_unmeasured: p.choice("unmeasured") == "skip",
+            serving_clock: ours("window_clock", "serving"),
+            think: ours("think", "think"),
+            half_rotation: ours("half_rotation", "true"),
+            position_end: ours("position", "end"),
+            arrival_new: ours("arrival", "new"),
+            arrival_from_lr: ours("arrival_seek", "lr"),
+            region_extents: ours("region", "extents"),
+            alone: ours("alone", "true"),
+        })
+    }
+}
