@@ -1,2 +1,17 @@
-//! The deterministic simulator.
+//! The deterministic simulator: sources of requests on one side, a model of a
+//! device on the other, and between them the very dispatcher and policies that
+//! the host daemon runs.
+//!
+//! The same sources, policy, device and seed give the same result, to the last
+//! byte: no clock is read, no thread runs, and events at the same instant are
+//! handled in a fixed order (completions, then arrivals by source, then the
+//! dispatcher).
 #![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod layout;
+pub mod metrics;
+
+pub use engine::{Limits, Progress, Setup, SimError, run};
+pub use layout::{Layout, LayoutError, Placement};
+pub use metrics::{RunResult, VmResult};

@@ -1,0 +1,385 @@
+//! The event loop: time jumps from event to event, and whatever is due at one
+//! instant is handled in a fixed order before the dispatcher is polled.
+
+use crate::layout::Layout;
+use crate::metrics::{Meter, RunResult};
+use seekway_device::DeviceModel;
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
+use seekway_policy::scheduler::{Scheduler, VmSpec};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_workload::{Issue, Source, SourceError};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
+
+/// What a run needs besides its sources.
+pub struct Setup {
+    /// The policy.
+    pub scheduler: Box<dyn Scheduler>,
+    /// The device.
+    pub device: Box<dyn DeviceModel>,
+    /// Coalescing and the hard limit; the depth is the device's own.
+    pub config: Config,
+    /// Where the VMs lie.
+    pub layout: Layout,
+    /// Weights by VM; those missing are 1.
+    pub weights: Vec<NonZeroU32>,
+    /// The policy's specification, to keep a journal of the run.
+    pub journal: Option<String>,
+}
+
+/// When a run stops before its sources end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// At this simulated time.
+    pub until: Option<Instant>,
+    /// After this many completed requests.
+    pub requests: Option<u64>,
+}
+
+/// Requests outstanding beyond which a run is given up: the device cannot
+/// keep up with an open-loop trace, and every figure would only say so.
+pub const OUTSTANDING_MAX: usize = 500_000;
+
+/// Rounds at one instant beyond which a source is taken to run away.
+const ROUNDS_MAX: u32 = 1_000_000;
+
+/// Why a run ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A source failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A request lies outside its VM's disk.
+    #[error(
+        "VM {vm}: request {start}+{len} lies past the end of its disk ({capacity} sectors); \
+         is the capacity given too small?"
+    )]
+    OutOfRange {
+        /// The VM's name.
+        vm: String,
+        /// First sector.
+        start: u64,
+        /// Sectors.
+        len: u64,
+        /// Size of the VM's disk.
+        capacity: u64,
+    },
+    /// The device cannot keep up.
+    #[error(
+        "{OUTSTANDING_MAX} requests are outstanding at {at}: the device cannot keep up with this \
+         load; slow it down (--time-scale), replay it closed-loop (--outstanding), or choose a \
+         faster device"
+    )]
+    Overloaded {
+        /// The simulated time.
+        at: Instant,
+    },
+    /// A source keeps issuing without time passing.
+    #[error("a source issues without end at {at}; this is a bug in the source")]
+    RunAway {
+        /// The simulated time.
+        at: Instant,
+    },
+}
+
+/// Told now and then how far a run is: simulated time and completed requests.
+/// Returns false to stop the run there.
+pub type Progress<'a> = &'a mut dyn FnMut(Instant, u64) -> bool;
+
+/// Completions between two calls of [`Progress`].
+const PROGRESS_EVERY: u64 = 8192;
+
+/// Run the sources against policy and device until they end or a limit is met.
+/// The journal, if [`Setup::journal`] asked for one, comes back as text.
+pub fn run(
+    sources: Vec<Box<dyn Source>>,
+    setup: Setup,
+    limits: Limits,
+    progress: Progress<'_>,
+) -> Result<(RunResult, String), SimError> {
+    let mut engine = Engine::new(sources, setup);
+    let finished = engine.run(limits, progress)?;
+    Ok(engine.result(finished))
+}
+
+/// One VM as the engine numbers it: which source drives it.
+struct Engine {
+    sources: Vec<Box<dyn Source>>,
+    /// First VM number of each source.
+    vm_base: Vec<u16>,
+    dispatcher: Dispatcher,
+    device: Box<dyn DeviceModel>,
+    layout: Layout,
+    meter: Meter,
+    now: Instant,
+    /// (source, its token) by request slot.
+    owners: Vec<(u32, u64)>,
+    /// When each source wants to be polled; entries of `wakes` that differ are stale.
+    wake_of: Vec<Option<Instant>>,
+    wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// When the dispatcher wants to be polled.
+    dispatcher_wake: Option<Instant>,
+    /// Sources to poll at this instant, by number, and whether each is listed.
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
+    outstanding: usize,
+    outstanding_max: usize,
+    completed: u64,
+    issues: Vec<Issue>,
+    done: Vec<Completion>,
+}
+
+impl Engine {
+    fn new(sources: Vec<Box<dyn Source>>, setup: Setup) -> Self {
+        let Setup { scheduler, device, config, layout, weights, journal } = setup;
+        let config = Config { depth: device.queue_depth(), ..config };
+        let mut dispatcher = Dispatcher::new(scheduler, device.profile(), config);
+        if let Some(policy) = journal {
+            dispatcher.start_journal(&policy);
+        }
+        let mut vm_base = Vec::new();
+        let mut names = Vec::new();
+        for source in &sources {
+            vm_base.push(names.len() as u16);
+            names.extend(source.vms().iter().map(|d| d.name.clone()));
+        }
+        assert_eq!(names.len(), layout.len(), "every VM has its region");
+        for vm in 0..names.len() {
+            let weight = weights.get(vm).copied().unwrap_or(NonZeroU32::MIN);
+            let spec = VmSpec { weight, region: vec![layout.region(vm)] };
+            dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), spec);
+        }
+        let count = sources.len();
+        Engine {
+            sources,
+            vm_base,
+            dispatcher,
+            device,
+            layout,
+            meter: Meter::new(names.into_iter()),
+            now: Instant::ZERO,
+            owners: Vec::new(),
+            wake_of: vec![None; count],
+            wakes: BinaryHeap::new(),
+            dispatcher_wake: None,
+            dirty: (0..count as u32).collect(),
+            is_dirty: vec![true; count],
+            outstanding: 0,
+            outstanding_max: 0,
+            completed: 0,
+            issues: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// True when the sources came to their end.
+    fn run(&mut self, limits: Limits, progress: Progress<'_>) -> Result<bool, SimError> {
+        let mut report_at = PROGRESS_EVERY;
+        loop {
+            self.settle()?;
+            if limits.requests.is_some_and(|n| self.completed >= n) {
+                return Ok(false);
+            }
+            if self.completed >= report_at {
+                report_at = self.completed + PROGRESS_EVERY;
+                if !progress(self.now, self.completed) {
+                    return Ok(false);
+                }
+            }
+            let Some(next) = self.next_event() else {
+                return Ok(self.sources.iter().all(|s| s.finished()));
+            };
+            if let Some(until) = limits.until.filter(|&u| next > u) {
+                self.now = until;
+                return Ok(false);
+            }
+            debug_assert!(next >= self.now, "time ran backwards");
+            self.now = next;
+            self.collect_due();
+        }
+    }
+
+    /// The next instant at which anything happens.
+    fn next_event(&mut self) -> Option<Instant> {
+        while let Some(&Reverse((at, source))) = self.wakes.peek() {
+            if self.wake_of[source as usize] == Some(at) {
+                break;
+            }
+            self.wakes.pop();
+        }
+        let source = self.wakes.peek().map(|Reverse((at, _))| *at);
+        let earliest = [self.device.next_completion(), source, self.dispatcher_wake];
+        earliest.into_iter().flatten().min()
+    }
+
+    /// Take what is due now: completions of the device, wakes of sources.
+    fn collect_due(&mut self) {
+        while let Some(id) = self.device.pop_completed(self.now) {
+            self.complete(id);
+        }
+        while let Some(&Reverse((at, source))) = self.wakes.peek() {
+            if at > self.now {
+                break;
+            }
+            self.wakes.pop();
+            if self.wake_of[source as usize] == Some(at) {
+                self.wake_of[source as usize] = None;
+                self.mark(source);
+            }
+        }
+        self.dispatcher_wake = self.dispatcher_wake.filter(|&at| at > self.now);
+    }
+
+    fn mark(&mut self, source: u32) {
+        if !std::mem::replace(&mut self.is_dirty[source as usize], true) {
+            self.dirty.push(source);
+        }
+    }
+
+    fn complete(&mut self, id: RequestId) {
+        let mut done = std::mem::take(&mut self.done);
+        self.dispatcher.complete(self.now, id, true, &mut done);
+        for (n, completion) in done.iter().enumerate() {
+            self.meter.completed(self.now, completion, n == 0);
+            self.outstanding -= 1;
+            self.completed += 1;
+            let (source, token) = self.owners[completion.request.id.slot()];
+            self.sources[source as usize].completed(self.now, token);
+            self.mark(source);
+        }
+        done.clear();
+        self.done = done;
+    }
+
+    /// Poll sources and dispatcher until nothing more happens at this instant.
+    fn settle(&mut self) -> Result<(), SimError> {
+        for _ in 0..ROUNDS_MAX {
+            self.dirty.sort_unstable();
+            let dirty = std::mem::take(&mut self.dirty);
+            for &source in &dirty {
+                self.is_dirty[source as usize] = false;
+                self.poll_source(source)?;
+            }
+            debug_assert!(self.dirty.is_empty());
+            self.dirty = dirty;
+            self.dirty.clear();
+            self.poll_dispatcher();
+            if self.dirty.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(SimError::RunAway { at: self.now })
+    }
+
+    fn poll_source(&mut self, index: u32) -> Result<(), SimError> {
+        let n = index as usize;
+        let mut issues = std::mem::take(&mut self.issues);
+        let polled = self.sources[n].poll(self.now, &mut issues);
+        for issue in &issues {
+            self.issue(index, issue)?;
+        }
+        issues.clear();
+        self.issues = issues;
+        polled?;
+        let wake = self.sources[n].next_wake().map(|at| at.max(self.now));
+        if wake != self.wake_of[n] {
+            self.wake_of[n] = wake;
+            self.wakes.extend(wake.map(|at| Reverse((at, index))));
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, source: u32, issue: &Issue) -> Result<(), SimError> {
+        let vm = usize::from(self.vm_base[source as usize]) + usize::from(issue.vm);
+        let extent = self.extent(vm, issue)?;
+        let Issue { tag, op, sync, .. } = *issue;
+        self.meter.arrived(self.now, vm, op, extent.start(), extent.len().bytes());
+        let arrival = Arrival { vm: VmId::new(vm as u16), tag, op, sync, extent };
+        let id = self.dispatcher.arrive(self.now, arrival);
+        if id.slot() >= self.owners.len() {
+            self.owners.resize(id.slot() + 1, (0, 0));
+        }
+        self.owners[id.slot()] = (source, issue.token);
+        self.outstanding += 1;
+        self.outstanding_max = self.outstanding_max.max(self.outstanding);
+        if self.outstanding >= OUTSTANDING_MAX {
+            return Err(SimError::Overloaded { at: self.now });
+        }
+        Ok(())
+    }
+
+    /// The issue's place on the device; a flush has none of its own.
+    fn extent(&self, vm: usize, issue: &Issue) -> Result<Extent, SimError> {
+        let (start, len) = match issue.op {
+            Op::Flush => (Lba::ZERO, Sectors::new(1)),
+            _ => (issue.start, issue.len),
+        };
+        self.layout.map(vm, start, len).ok_or_else(|| SimError::OutOfRange {
+            vm: self.meter.vms[vm].name.clone(),
+            start: start.get(),
+            len: len.get(),
+            capacity: self.layout.region(vm).len().get(),
+        })
+    }
+
+    fn poll_dispatcher(&mut self) {
+        loop {
+            let head = self.dispatcher.head();
+            match self.dispatcher.poll(self.now) {
+                Output::Dispatch(command) if command.op.is_data() => {
+                    let requests = self.dispatcher.members(command.id).count() as u64;
+                    self.meter.dispatched(head, &command, requests);
+                    self.device.submit(self.now, &command);
+                }
+                // The models keep no volatile data: nothing to flush or forget.
+                Output::Dispatch(barrier) => self.complete(barrier.id),
+                Output::WakeAt(at) => return self.dispatcher_wake = Some(at),
+                Output::Idle => return self.dispatcher_wake = None,
+            }
+        }
+    }
+
+    fn result(mut self, finished: bool) -> (RunResult, String) {
+        let collect = |feed: &dyn Fn(&mut dyn FnMut(&'static str, f64))| {
+            let mut found = Vec::new();
+            feed(&mut |name, value| found.push((name, value)));
+            found
+        };
+        let mut apps = Vec::new();
+        for (source, base) in self.sources.iter().zip(&self.vm_base) {
+            let numbered = source.apps().into_iter().map(|mut app| {
+                app.vm += base;
+                app
+            });
+            apps.extend(numbered);
+        }
+        let journal = self.dispatcher.take_journal();
+        let meter = self.meter;
+        let result = RunResult {
+            simulated: self.now.since(Instant::ZERO),
+            vms: meter.vms,
+            response: meter.response,
+            service: meter.service,
+            service_from_dispatch: meter.service_from_dispatch,
+            seeks_per_command: meter.seeks_per_command,
+            seeks_per_request: meter.seeks_per_request,
+            barriers: meter.barriers,
+            holds: self.dispatcher.holds(),
+            stats: self.dispatcher.stats(),
+            apps,
+            policy_metrics: collect(&|sink| self.dispatcher.policy_metrics(sink)),
+            device_metrics: collect(&|sink| self.device.metrics(sink)),
+            outstanding_max: self.outstanding_max,
+            finished,
+        };
+        (result, journal)
+    }
+}
+
+/// The share of the device's time in which it worked, 0 to 1.
+pub fn utilisation(result: &RunResult) -> f64 {
+    let busy: Nanos = result.vms.iter().fold(Nanos::ZERO, |sum, v| sum + v.device_time);
+    busy.get() as f64 / result.simulated.get().max(1) as f64
+}

@@ -1,0 +1,329 @@
+//! What a run measures, alike for every policy: response and service times in
+//! HdrHistograms, seek distances, bandwidth over time and a sample of where
+//! each VM's requests went.
+
+use hdrhistogram::Histogram;
+use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::request::{Completion, Op, Request};
+use seekway_policy::units::{Instant, Lba, Nanos};
+use seekway_workload::AppReport;
+
+/// Times in nanoseconds with a resolution of a microsecond below two
+/// milliseconds and 0.1 % above, up to a day (longer counts as a day).
+pub type Times = Histogram<u64>;
+
+const TIME_MIN_NS: u64 = 1_000;
+const TIME_MAX_NS: u64 = 86_400_000_000_000;
+
+fn times(digits: u8) -> Times {
+    Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX_NS, digits).expect("constant bounds")
+}
+
+/// Distances between consecutive places of the head, by sign and magnitude.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SeekDistances {
+    /// Exactly where the head stood.
+    pub zero: u64,
+    /// Forward by `2^n` to `2^(n+1) - 1` sectors.
+    pub forward: [u64; 64],
+    /// Backward likewise.
+    pub backward: [u64; 64],
+}
+
+impl SeekDistances {
+    fn new() -> Self {
+        SeekDistances { zero: 0, forward: [0; 64], backward: [0; 64] }
+    }
+
+    fn record(&mut self, from: Lba, to: Lba) {
+        let bin = |d: u64| d.ilog2() as usize;
+        match to.get().cmp(&from.get()) {
+            std::cmp::Ordering::Equal => self.zero += 1,
+            std::cmp::Ordering::Greater => self.forward[bin(to.get() - from.get())] += 1,
+            std::cmp::Ordering::Less => self.backward[bin(from.get() - to.get())] += 1,
+        }
+    }
+
+    /// All that were counted.
+    pub fn total(&self) -> u64 {
+        self.zero + self.forward.iter().sum::<u64>() + self.backward.iter().sum::<u64>()
+    }
+
+    /// Share of distance zero, 0 to 1; 0 when nothing was counted.
+    pub fn zero_share(&self) -> f64 {
+        self.zero as f64 / self.total().max(1) as f64
+    }
+}
+
+/// Bytes per span of time. The span starts at 10 ms and doubles whenever the
+/// run outgrows [`Series::BINS_MAX`] bins, so that memory stays bounded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Series {
+    /// Length of a bin.
+    pub bin: Nanos,
+    /// Bytes completed in each bin.
+    pub bytes: Vec<u64>,
+}
+
+impl Series {
+    /// Most bins kept.
+    pub const BINS_MAX: usize = 2048;
+
+    fn new() -> Self {
+        Series { bin: Nanos::from_millis(10), bytes: Vec::new() }
+    }
+
+    fn record(&mut self, now: Instant, bytes: u64) {
+        let mut at = (now.as_nanos() / self.bin.get()) as usize;
+        while at >= Self::BINS_MAX {
+            self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.bin = self.bin + self.bin;
+            at /= 2;
+        }
+        if at >= self.bytes.len() {
+            self.bytes.resize(at + 1, 0);
+        }
+        self.bytes[at] += bytes;
+    }
+}
+
+/// Where and when requests arrived: every n-th, n doubling when the sample
+/// outgrows [`Scatter::POINTS_MAX`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scatter {
+    /// (arrival, first sector on the device, was it a read).
+    pub points: Vec<(Instant, Lba, bool)>,
+    stride: u64,
+    seen: u64,
+}
+
+impl Scatter {
+    /// Most points kept.
+    pub const POINTS_MAX: usize = 4096;
+
+    fn new() -> Self {
+        Scatter { points: Vec::new(), stride: 1, seen: 0 }
+    }
+
+    fn record(&mut self, now: Instant, lba: Lba, read: bool) {
+        if self.seen.is_multiple_of(self.stride) {
+            if self.points.len() == Self::POINTS_MAX {
+                let mut n = 0;
+                self.points.retain(|_| {
+                    n += 1;
+                    n % 2 == 1
+                });
+                self.stride *= 2;
+            }
+            if self.seen.is_multiple_of(self.stride) {
+                self.points.push((now, lba, read));
+            }
+        }
+        self.seen += 1;
+    }
+}
+
+/// What one VM got.
+#[derive(Clone, Debug)]
+pub struct VmResult {
+    /// Its name.
+    pub name: String,
+    /// Data requests completed (flushes and discards apart).
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Bytes that it asked for, completed or not.
+    pub offered_bytes: u64,
+    /// Device time spent on it.
+    pub device_time: Nanos,
+    /// Last arrival.
+    pub last_arrival: Instant,
+    /// Last completion.
+    pub last: Instant,
+    /// From arrival to completion.
+    pub response: Times,
+    /// Bytes over time.
+    pub bandwidth: Series,
+    /// Places over time.
+    pub scatter: Scatter,
+}
+
+/// Everything that one run measured.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// From time zero to the last event.
+    pub simulated: Nanos,
+    /// By VM, in the order of the sources.
+    pub vms: Vec<VmResult>,
+    /// Response of all data requests.
+    pub response: Times,
+    /// Device time of a command, from the later of its dispatch and the
+    /// completion before it.
+    pub service: Times,
+    /// The same from its dispatch: with more than one command outstanding it
+    /// counts queueing inside the device.
+    pub service_from_dispatch: Times,
+    /// Distances from the end of one command to the start of the next.
+    pub seeks_per_command: SeekDistances,
+    /// The same with each guest request counted: a coalesced one follows its
+    /// predecessor at distance zero.
+    pub seeks_per_request: SeekDistances,
+    /// Flushes, discards and write-zeroes.
+    pub barriers: u64,
+    /// Time withheld by cause.
+    pub holds: HoldStats,
+    /// The dispatcher's counts.
+    pub stats: Stats,
+    /// Applications of the sources, in order.
+    pub apps: Vec<AppReport>,
+    /// The policy's own figures.
+    pub policy_metrics: Vec<(&'static str, f64)>,
+    /// The device model's own figures.
+    pub device_metrics: Vec<(&'static str, f64)>,
+    /// Most requests outstanding at once.
+    pub outstanding_max: usize,
+    /// Did every source come to its end (else a limit stopped the run)?
+    pub finished: bool,
+}
+
+impl RunResult {
+    /// Data requests completed.
+    pub fn requests(&self) -> u64 {
+        self.vms.iter().map(|v| v.requests).sum()
+    }
+    /// Bytes moved.
+    pub fn bytes(&self) -> u64 {
+        self.vms.iter().map(|v| v.bytes).sum()
+    }
+    /// Requests a second over the whole run.
+    pub fn iops(&self) -> f64 {
+        per_second(self.requests() as f64, self.simulated)
+    }
+    /// MiB a second over the whole run.
+    pub fn mib_s(&self) -> f64 {
+        per_second(self.bytes() as f64 / (1 << 20) as f64, self.simulated)
+    }
+}
+
+/// `amount` over `span`; zero when no time passed.
+pub fn per_second(amount: f64, span: Nanos) -> f64 {
+    if span == Nanos::ZERO { 0.0 } else { amount / span.as_secs_f64() }
+}
+
+/// A time of a histogram in milliseconds.
+pub fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// The measuring side of the engine.
+pub(crate) struct Meter {
+    pub(crate) vms: Vec<VmResult>,
+    pub(crate) response: Times,
+    pub(crate) service: Times,
+    pub(crate) service_from_dispatch: Times,
+    pub(crate) seeks_per_command: SeekDistances,
+    pub(crate) seeks_per_request: SeekDistances,
+    pub(crate) barriers: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
+        let vm = |name| VmResult {
+            name,
+            requests: 0,
+            reads: 0,
+            bytes: 0,
+            offered_bytes: 0,
+            device_time: Nanos::ZERO,
+            last_arrival: Instant::ZERO,
+            last: Instant::ZERO,
+            response: times(2),
+            bandwidth: Series::new(),
+            scatter: Scatter::new(),
+        };
+        Meter {
+            vms: names.map(vm).collect(),
+            response: times(3),
+            service: times(3),
+            service_from_dispatch: times(3),
+            seeks_per_command: SeekDistances::new(),
+            seeks_per_request: SeekDistances::new(),
+            barriers: 0,
+        }
+    }
+
+    pub(crate) fn arrived(&mut self, now: Instant, vm: usize, op: Op, start: Lba, bytes: u64) {
+        if op.is_data() {
+            let vm = &mut self.vms[vm];
+            vm.offered_bytes += bytes;
+            vm.last_arrival = now;
+            vm.scatter.record(now, start, op == Op::Read);
+        }
+    }
+
+    /// A command of `requests` guest requests goes to the device.
+    pub(crate) fn dispatched(&mut self, head: Lba, command: &Request, requests: u64) {
+        self.seeks_per_command.record(head, command.extent.start());
+        self.seeks_per_request.record(head, command.extent.start());
+        self.seeks_per_request.zero += requests - 1;
+    }
+
+    /// A request is done; `leads` its command.
+    pub(crate) fn completed(&mut self, now: Instant, c: &Completion, leads: bool) {
+        if !c.request.op.is_data() {
+            self.barriers += 1;
+            return;
+        }
+        let response = now.since(c.request.arrived).get();
+        let bytes = c.request.extent.len().bytes();
+        let vm = &mut self.vms[c.request.vm.index()];
+        vm.requests += 1;
+        vm.reads += (c.request.op == Op::Read) as u64;
+        vm.bytes += bytes;
+        vm.device_time += c.service;
+        vm.last = now;
+        vm.response.saturating_record(response);
+        vm.bandwidth.record(now, bytes);
+        self.response.saturating_record(response);
+        if leads {
+            self.service.saturating_record(c.service.get());
+            self.service_from_dispatch.saturating_record(now.since(c.dispatched).get());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_and_scatter_stay_bounded_and_lose_nothing() {
+        let (mut series, mut scatter) = (Series::new(), Scatter::new());
+        for n in 0..100_000 {
+            let now = Instant::ZERO + Nanos::from_millis(n);
+            series.record(now, 3);
+            scatter.record(now, Lba::new(n), true);
+        }
+        assert!(series.bytes.len() <= Series::BINS_MAX);
+        assert_eq!(series.bytes.iter().sum::<u64>(), 300_000);
+        assert!((2048..=4096).contains(&scatter.points.len()));
+        let gaps: Vec<u64> =
+            scatter.points.windows(2).map(|p| p[1].1.get() - p[0].1.get()).collect();
+        assert!(gaps.iter().all(|&g| g == gaps[0]), "every n-th point is kept");
+    }
+
+    #[test]
+    fn distances_fall_into_their_bins() {
+        let mut seeks = SeekDistances::new();
+        for (from, to) in [(5, 5), (5, 6), (5, 13), (100, 0)] {
+            seeks.record(Lba::new(from), Lba::new(to));
+        }
+        assert_eq!(
+            (seeks.zero, seeks.forward[0], seeks.forward[3], seeks.backward[6]),
+            (1, 1, 1, 1)
+        );
+        assert_eq!(seeks.zero_share(), 0.25);
+    }
+}

@@ -1,0 +1,167 @@
+//! The engine against a device and sources of the tests' own, simple enough
+//! that every time can be worked out by hand.
+
+use seekway_device::DeviceModel;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::request::{Op, Request, RequestId};
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_sim::{Layout, Limits, Placement, RunResult, Setup, SimError, run};
+use seekway_workload::{Issue, Source, SourceError, VmDisk};
+use std::collections::VecDeque;
+
+fn ms(n: u64) -> Instant {
+    Instant::ZERO + Nanos::from_millis(n)
+}
+
+/// Every command takes 5 ms; `depth` at once.
+struct Constant {
+    depth: u32,
+    flying: VecDeque<(Instant, RequestId)>,
+}
+
+impl DeviceModel for Constant {
+    fn profile(&self) -> DeviceProfile {
+        DeviceProfile::unknown(Sectors::new(1 << 20), true)
+    }
+    fn queue_depth(&self) -> u32 {
+        self.depth
+    }
+    fn submit(&mut self, now: Instant, command: &Request) {
+        assert!(self.flying.len() < self.depth as usize, "more than the device takes");
+        self.flying.push_back((now + Nanos::from_millis(5), command.id));
+    }
+    fn next_completion(&self) -> Option<Instant> {
+        self.flying.front().map(|f| f.0)
+    }
+    fn pop_completed(&mut self, now: Instant) -> Option<RequestId> {
+        self.flying.pop_front_if(|f| f.0 <= now).map(|f| f.1)
+    }
+}
+
+/// Issues at given times, whatever completes.
+struct Timed {
+    disks: Vec<VmDisk>,
+    plan: VecDeque<(Instant, Issue)>,
+    open: usize,
+    completions: Vec<(Instant, u64)>,
+    forever: bool,
+}
+
+impl Timed {
+    fn new(plan: &[(u64, u16, Op, u64, u64)]) -> Self {
+        let issue = |(n, &(at, vm, op, start, len)): (usize, &(u64, u16, Op, u64, u64))| {
+            let (start, len) = (Lba::new(start), Sectors::new(len));
+            let issue = Issue { token: n as u64, vm, tag: None, op, sync: true, start, len };
+            (ms(at), issue)
+        };
+        let disk = |name: &str| VmDisk { name: name.into(), capacity: Sectors::new(10_000) };
+        Timed {
+            disks: vec![disk("a"), disk("b")],
+            plan: plan.iter().enumerate().map(issue).collect(),
+            open: 0,
+            completions: Vec::new(),
+            forever: false,
+        }
+    }
+}
+
+impl Source for Timed {
+    fn vms(&self) -> &[VmDisk] {
+        &self.disks
+    }
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        while let Some((_, issue)) = self.plan.pop_front_if(|p| p.0 <= now) {
+            if self.forever {
+                self.plan.push_back((now, issue));
+                out.push(Issue { op: Op::Flush, ..issue });
+                return Ok(());
+            }
+            out.push(issue);
+            self.open += 1;
+        }
+        Ok(())
+    }
+    fn completed(&mut self, now: Instant, token: u64) {
+        self.open = self.open.saturating_sub(1);
+        self.completions.push((now, token));
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        self.plan.front().map(|p| p.0)
+    }
+    fn finished(&self) -> bool {
+        self.plan.is_empty() && self.open == 0
+    }
+}
+
+fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
+    let device = Box::new(Constant { depth, flying: VecDeque::new() });
+    let layout = Layout::place(source.vms(), Sectors::new(1 << 20), &Placement::Spread).unwrap();
+    let setup = Setup {
+        scheduler: schedulers::build("noop").unwrap(),
+        device,
+        config: Config::default(),
+        layout,
+        weights: Vec::new(),
+        journal: None,
+    };
+    run(vec![Box::new(source)], setup, limits, &mut |_, _| true).map(|r| r.0)
+}
+
+use Op::{Flush, Read, Write};
+
+#[test]
+fn times_can_be_worked_out_by_hand() {
+    let plan = [(0, 0, Read, 0, 8), (1, 1, Write, 0, 16), (2, 0, Read, 8, 8), (40, 0, Flush, 0, 1)];
+    let result = simulate(Timed::new(&plan), 1, Limits::default()).unwrap();
+    // 0–5 a's read, 5–10 b's write, 10–15 a's second read; the flush takes no time.
+    let [a, b] = &result.vms[..] else { panic!() };
+    assert_eq!((a.requests, a.reads, a.bytes, b.requests, b.bytes), (2, 2, 8192, 1, 8192));
+    assert_eq!((a.device_time, b.device_time), (Nanos::from_millis(10), Nanos::from_millis(5)));
+    assert_eq!((a.last, b.last, result.simulated), (ms(15), ms(10), Nanos::from_millis(40)));
+    let close = |ns: u64, want_ms: f64| (ns as f64 / 1e6 / want_ms - 1.0).abs() < 0.01;
+    assert!(close(result.response.max(), 13.0) && close(result.response.min(), 5.0));
+    assert!(close(result.service.max(), 5.0));
+    assert_eq!((result.barriers, result.finished), (1, true));
+    assert_eq!(result.seeks_per_command.zero, 1, "only the first starts at the head");
+}
+
+#[test]
+fn coalesced_requests_count_each() {
+    let plan = [(0, 0, Read, 0, 8), (1, 0, Read, 100, 8), (1, 0, Read, 108, 8)];
+    let result = simulate(Timed::new(&plan), 1, Limits::default()).unwrap();
+    assert_eq!((result.stats.commands, result.stats.requests, result.requests()), (2, 3, 3));
+    assert_eq!(result.simulated, Nanos::from_millis(10));
+    assert_eq!(result.seeks_per_command.total(), 2);
+    assert_eq!((result.seeks_per_request.total(), result.seeks_per_request.zero), (3, 2));
+    assert_eq!(result.service.len(), 2);
+}
+
+#[test]
+fn depth_is_the_devices_own() {
+    let plan: Vec<_> = (0..6).map(|n| (0, 0, Read, n * 100, 8)).collect();
+    let result = simulate(Timed::new(&plan), 3, Limits::default()).unwrap();
+    assert_eq!(result.simulated, Nanos::from_millis(10));
+}
+
+#[test]
+fn limits_stop_a_run() {
+    let plan: Vec<_> = (0..100).map(|n| (n, 0, Read, n * 100, 8)).collect();
+    let until = Limits { until: Some(ms(52)), ..Limits::default() };
+    let result = simulate(Timed::new(&plan), 1, until).unwrap();
+    assert_eq!((result.requests(), result.finished), (10, false));
+    assert_eq!(result.simulated, Nanos::from_millis(52));
+    let requests = Limits { requests: Some(7), ..Limits::default() };
+    assert_eq!(simulate(Timed::new(&plan), 1, requests).unwrap().requests(), 7);
+}
+
+#[test]
+fn bad_sources_are_errors_not_hangs() {
+    let outside = simulate(Timed::new(&[(0, 1, Read, 9_999, 8)]), 1, Limits::default());
+    assert!(outside.unwrap_err().to_string().starts_with("VM b: request 9999+8 lies past"));
+    let mut source = Timed::new(&[(0, 0, Read, 0, 8)]);
+    source.forever = true;
+    let endless = simulate(source, 1, Limits::default()).unwrap_err();
+    assert!(matches!(endless, SimError::RunAway { .. }), "{endless}");
+}
