@@ -1,2 +1,27 @@
 //! Tables, figures and the self-contained HTML report.
+//!
+//! This crate knows nothing of policies, devices or simulators. It takes plain data and renders:
+//!
+//! - [`Table`]: aligned text for a terminal, CSV, Markdown, and HTML inside a report;
+//! - [`plot`]: figures as small SVGs that need no script, no font and no network;
+//! - [`Report`]: one HTML file that can be mailed, printed and read with scripts off;
+//! - [`fairness`]: the indices by which a shared disk is judged.
+//!
+//! All text is untrusted (VM names come from users): it is escaped in HTML and SVG, and control
+//! characters never reach a terminal. Nothing here panics on data: values that are not finite
+//! are left out and counted in a note, and a figure without data says so.
+//!
+//! The same input gives the same bytes.
 #![forbid(unsafe_code)]
+
+pub mod fairness;
+pub mod html;
+pub mod number;
+pub mod plot;
+pub mod svg;
+pub mod table;
+
+pub use html::{Block, Report, Section};
+pub use plot::{Axis, Bar, BarSeries, Bars, HeatMap, Histogram, Lines, Panels, Scatter, Series};
+pub use svg::Svg;
+pub use table::{Align, Cell, Column, Table, TextOptions, Tone};

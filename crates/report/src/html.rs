@@ -1,0 +1,245 @@
+//! One HTML file that says all: readable without a network, without scripts, and on paper.
+//!
+//! The page is written block by block. Its content policy forbids it to load anything, whatever
+//! slips into it.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::svg::{Svg, style};
+use crate::table::{Align, Table, Tone};
+
+const PAGE_STYLE: &str = include_str!("html/page.css");
+/// Sorts a table by a column when its heading is clicked; the page is complete without it.
+const SORT_SCRIPT: &str = include_str!("html/sort.js");
+const CONTENT_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// What a report says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The page's title.
+    pub title: String,
+    /// One sentence with the result.
+    pub subtitle: String,
+    /// What was run: command line, device, seed, version.
+    pub meta: Vec<(String, String)>,
+    /// In this order, with a table of contents if there are several.
+    pub sections: Vec<Section>,
+}
+
+/// A part of a report under a heading.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// Also its anchor: `Seek distance` → `#seek-distance`.
+    pub heading: String,
+    /// A paragraph below the heading; may be empty.
+    pub intro: String,
+    /// What follows.
+    pub blocks: Vec<Block>,
+}
+
+/// One thing in a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// With a caption from its title and its notes below.
+    Table(Table),
+    /// A figure, numbered through the report.
+    Figure {
+        /// From one of [`crate::plot`]'s figures.
+        svg: Svg,
+        /// Below it.
+        caption: String,
+    },
+    /// A paragraph; blank lines separate several.
+    Text(String),
+    /// A paragraph that must not be overlooked.
+    Warning(String),
+}
+
+impl Report {
+    /// Writes the page and flushes.
+    ///
+    /// # Errors
+    /// What the writer returns, such as a full disk.
+    pub fn write_html(&self, mut writer: impl io::Write) -> io::Result<()> {
+        let anchors = anchors(&self.sections);
+        writer.write_all(self.head().0.as_bytes())?;
+        writer.write_all(self.opening(&anchors).0.as_bytes())?;
+        let (mut figure, mut table) = (0, 0);
+        for (section, anchor) in self.sections.iter().zip(&anchors) {
+            let opening = html! {
+                h2 id=(anchor) { (section.heading) " " a.anchor href={ "#" (anchor) } aria-label="link to this section" { "#" } }
+                (paragraphs(&section.intro))
+            };
+            writer.write_all(b"<section>\n")?;
+            writer.write_all(opening.0.as_bytes())?;
+            for block in &section.blocks {
+                writer.write_all(render_block(block, &mut figure, &mut table).0.as_bytes())?;
+                writer.write_all(b"\n")?;
+            }
+            writer.write_all(b"</section>\n")?;
+        }
+        let closing = html! { script { (PreEscaped(SORT_SCRIPT)) } };
+        writer.write_all(b"</main>\n")?;
+        writer.write_all(closing.0.as_bytes())?;
+        writer.write_all(b"\n</body>\n</html>\n")?;
+        writer.flush()
+    }
+
+    fn head(&self) -> Markup {
+        html! {
+            (DOCTYPE)
+            (PreEscaped("<html lang=\"en\">\n"))
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(CONTENT_POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="generator" content=(concat!("seekway-report ", env!("CARGO_PKG_VERSION")));
+                meta name="color-scheme" content="light dark";
+                title { (self.title) }
+                style { (PreEscaped(PAGE_STYLE)) (PreEscaped(style())) }
+            }
+            (PreEscaped("\n<body>\n<main>\n"))
+        }
+    }
+
+    fn opening(&self, anchors: &[String]) -> Markup {
+        html! {
+            header {
+                h1 { (self.title) }
+                @if !self.subtitle.is_empty() { p.summary { (self.subtitle) } }
+                @if !self.meta.is_empty() {
+                    dl.meta {
+                        @for (name, value) in &self.meta { div { dt { (name) } dd { (value) } } }
+                    }
+                }
+            }
+            @if self.sections.len() > 1 {
+                nav aria-label="Contents" {
+                    ol {
+                        @for (section, anchor) in self.sections.iter().zip(anchors) {
+                            li { a href={ "#" (anchor) } { (section.heading) } }
+                        }
+                    }
+                }
+            }
+            (PreEscaped("\n"))
+        }
+    }
+}
+
+fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Markup {
+    match block {
+        Block::Table(table) => {
+            *tables += 1;
+            render_table(table, *tables)
+        }
+        Block::Figure { svg, caption } => {
+            *figures += 1;
+            html! {
+                figure id={ "figure-" (figures) } {
+                    div.scroll { (PreEscaped(svg.to_inline())) }
+                    figcaption { b { "Figure " (figures) "." } " " (caption) }
+                }
+            }
+        }
+        Block::Text(text) => paragraphs(text),
+        Block::Warning(text) => {
+            html! { div.warning role="note" { b { "Note" } (paragraphs(text)) } }
+        }
+    }
+}
+
+fn render_table(table: &Table, number: usize) -> Markup {
+    let shown = table.shown();
+    let side = |column: usize| (table.columns[column].align == Align::Right).then_some("n");
+    html! {
+        div.table id={ "table-" (number) } {
+            p.caption { b { "Table " (number) "." } " " (table.title) }
+            div.scroll { table {
+                thead { tr {
+                    @for (i, column) in table.columns.iter().enumerate() {
+                        th scope="col" class=[side(i)] {
+                            (column.name)
+                            @if !column.unit.is_empty() { " " span.unit { (column.unit) } }
+                        }
+                    }
+                } }
+                tbody {
+                    @for (row, cells) in shown.iter().enumerate() {
+                        tr {
+                            @for (i, cell) in cells.iter().enumerate() {
+                                td class=[side(i)] data-v=[table.cell(row, i).sort_key()] {
+                                    @match badge(table.cell(row, i).tone()) {
+                                        Some(class) => span class=(class) { (cell) },
+                                        None => (cell),
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            } }
+            @if table.rows.is_empty() { p.note { "No rows." } }
+            @for note in &table.notes { p.note { (note) } }
+        }
+    }
+}
+
+fn badge(tone: Tone) -> Option<&'static str> {
+    match tone {
+        Tone::Plain => None,
+        Tone::Good => Some("badge good"),
+        Tone::Fair => Some("badge fair"),
+        Tone::Bad => Some("badge bad"),
+    }
+}
+
+fn paragraphs(text: &str) -> Markup {
+    let parts = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
+    html! { @for part in parts { p { (part) } } }
+}
+
+/// A name for each section that can stand in a link, no two alike.
+fn anchors(sections: &[Section]) -> Vec<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut unique = |slug: String| loop {
+        let times = seen.entry(slug.clone()).or_insert(0);
+        *times += 1;
+        let candidate = if *times == 1 { slug.clone() } else { format!("{slug}-{times}") };
+        // "a-2" may be another section's own name.
+        if *times == 1 || !seen.contains_key(&candidate) {
+            seen.entry(candidate.clone()).or_insert(1);
+            return candidate;
+        }
+    };
+    sections.iter().map(|section| unique(slug(&section.heading))).collect()
+}
+
+fn slug(heading: &str) -> String {
+    let words = heading.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let slug = words.map(str::to_lowercase).collect::<Vec<_>>().join("-");
+    // The page's own ids end in a number; a section's may not be one of them.
+    let taken = ["figure-", "table-"].iter().any(|own| slug.starts_with(own));
+    if slug.is_empty() || taken { format!("section-{slug}") } else { slug }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anchors_are_unique() {
+        let sections: Vec<Section> = ["A b", "a-b", "a b 2", "a b", "", "Figure 1"]
+            .into_iter()
+            .map(|heading| Section { heading: heading.to_owned(), ..Section::default() })
+            .collect();
+        assert_eq!(
+            anchors(&sections),
+            ["a-b", "a-b-2", "a-b-2-2", "a-b-3", "section-", "section-figure-1"]
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Numbers for people: few digits, the same number of decimals down a column.
+
+/// What a table shows where there is no value.
+pub const ABSENT: &str = "–";
+
+/// `value` with `digits` significant digits and thousands separated: `1,234`, `12.3`, `0.00457`.
+///
+/// Scientific only below 10^-9 and from 10^15 on; absent for what is not finite.
+pub fn significant(value: f64, digits: i32) -> String {
+    if value != 0.0 && value.abs() < 1e-9 {
+        return format!("{value:.*e}", digits.max(1) as usize - 1);
+    }
+    fixed(value, decimals(value, digits))
+}
+
+/// `value` with exactly this many decimals and thousands separated.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    if value.abs() >= 1e15 {
+        return format!("{value:.3e}");
+    }
+    let plain = format!("{:.*}", decimals, value.abs());
+    let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
+    let is_zero = plain.bytes().all(|b| matches!(b, b'0' | b'.'));
+    let sign = if value < 0.0 && !is_zero { "-" } else { "" };
+    let dot = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{}{dot}{fraction}", group(whole))
+}
+
+/// A whole number with thousands separated: `12,345`.
+pub fn count(value: u64) -> String {
+    group(&value.to_string())
+}
+
+/// How many decimals a column of numbers needs: two significant digits for its smallest value,
+/// at least three and at most five for its largest.
+pub(crate) fn column_decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
+    let sizes = values.map(f64::abs).filter(|v| v.is_finite() && *v > 0.0);
+    let Some(max) = sizes.clone().max_by(f64::total_cmp) else { return 0 };
+    let min = sizes.clone().min_by(f64::total_cmp).unwrap_or(max);
+    if sizes.clone().all(|v| v.fract() == 0.0) {
+        return 0;
+    }
+    decimals(min, 2).clamp(decimals(max, 3), decimals(max, 5))
+}
+
+/// `value` for a column of so many decimals; a small value that they would turn into zero keeps
+/// two significant digits, because "0.00" would be false.
+pub(crate) fn in_column(value: f64, column_decimals: usize) -> String {
+    let lost = value != 0.0 && value.abs() < 0.5 * 10f64.powi(-(column_decimals as i32));
+    if lost { significant(value, 2) } else { fixed(value, column_decimals) }
+}
+
+fn decimals(value: f64, digits: i32) -> usize {
+    if value == 0.0 || !value.is_finite() {
+        return 0;
+    }
+    // Rounding may carry into one more digit (9.996 → 10.0), which then needs one decimal less.
+    let exponent = value.abs().log10().floor() as i32;
+    let step = 10f64.powi(exponent - digits + 1);
+    let carried = (value.abs() / step).round() * step >= 10f64.powi(exponent + 1) * (1.0 - 1e-12);
+    (digits - 1 - exponent - i32::from(carried)).clamp(0, 12) as usize
+}
+
+fn group(digits: &str) -> String {
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn significant_digits() {
+        let check = |value, want| assert_eq!(significant(value, 3), want);
+        check(0.0, "0");
+        check(1234.5, "1,234");
+        check(12.34, "12.3");
+        check(9.996, "10.0");
+        check(0.004567, "0.00457");
+        check(-1234567.0, "-1,234,567");
+        check(-0.0, "0");
+        check(f64::NAN, ABSENT);
+        check(f64::INFINITY, ABSENT);
+        check(1e300, "1.000e300");
+        check(1e-300, "1.00e-300");
+    }
+
+    #[test]
+    fn a_column_shares_its_decimals() {
+        let check = |values: &[f64], want: &[&str]| {
+            let decimals = column_decimals(values.iter().copied());
+            let shown: Vec<_> = values.iter().map(|v| in_column(*v, decimals)).collect();
+            assert_eq!(shown, want);
+        };
+        check(&[12.3456, 450.2, 1203.0], &["12", "450", "1,203"]);
+        check(&[0.123, 1.5, 12.0], &["0.12", "1.50", "12.00"]);
+        check(&[1.0, 20.0, 300.0], &["1", "20", "300"]);
+        check(&[0.0004, 1203.5], &["0.00040", "1,203.5"]);
+        check(&[f64::NAN, 0.0], &[ABSENT, "0"]);
+        check(&[], &[]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Grouped bars: policies by VM, or ours beside the paper's. They lie, so that names of any
+//! length can be read, and each says its value.
+
+use std::fmt::Write as _;
+
+use super::Look;
+use super::scale::{Along, Axis, Fitted};
+use super::sheet::{Key, RIGHT, Sheet, WIDTH};
+use crate::number;
+use crate::svg::{Escaped, Px, Svg, shortened, text_width};
+
+const BAR: f64 = 15.0;
+const GROUP_GAP: f64 = 12.0;
+const NAME_MAX: f64 = 180.0;
+const GROUPS_MAX: usize = 60;
+
+/// A group for each thing measured, with one bar of each series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bars {
+    /// Printed above; may be empty.
+    pub title: String,
+    /// The values' axis; zero is always included.
+    pub axis: Axis,
+    /// Names beside the groups, from the top down.
+    pub groups: Vec<String>,
+    /// One colour each.
+    pub series: Vec<BarSeries>,
+}
+
+/// The bars of one colour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BarSeries {
+    /// As in the legend.
+    pub name: String,
+    /// One for each group; `None`, missing or not finite leaves its place empty with a dash.
+    pub bars: Vec<Option<Bar>>,
+    /// Drawn in grey: the paper's, a bound.
+    pub reference: bool,
+}
+
+/// A value, and how far it varied from seed to seed if that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bar {
+    /// The bar's length.
+    pub value: f64,
+    /// Least and largest, drawn as a whisker.
+    pub range: Option<(f64, f64)>,
+}
+
+impl From<f64> for Bar {
+    fn from(value: f64) -> Bar {
+        Bar { value, range: None }
+    }
+}
+
+impl Bars {
+    /// Draws them.
+    pub fn render(&self) -> Svg {
+        let mut sheet = Sheet::new(&self.title);
+        let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];
+        if groups.len() < self.groups.len() {
+            sheet.note(format!("The first {GROUPS_MAX} of {} are shown.", self.groups.len()));
+        }
+        let given =
+            || (0..groups.len()).flat_map(|g| self.series.iter().filter_map(move |s| bar(s, g)));
+        let finite = || given().filter(|bar| bar.value.is_finite());
+        let ends = finite().flat_map(|bar| {
+            let (low, high) = bar.range.unwrap_or((bar.value, bar.value));
+            [bar.value, low, high].into_iter().filter(|v| v.is_finite())
+        });
+        let names = groups.iter().map(|name| text_width(name)).fold(0.0, f64::max).min(NAME_MAX);
+        let left = 8.0 + names + 10.0;
+        let axis = self.axis.clone().from_zero();
+        let Some(x) = axis.fit(ends, WIDTH - RIGHT - left, Along::X) else { return sheet.empty(0) };
+        let looks = Look::all(self.series.iter().map(|s| s.reference));
+        let keys: Vec<Key<'_>> = self
+            .series
+            .iter()
+            .zip(&looks)
+            .map(|(s, look)| Key { name: &s.name, look: *look, line: false })
+            .collect();
+        sheet.legend(&keys);
+        self.draw(&mut sheet, groups, &looks, &x, left);
+        sheet.finish()
+    }
+
+    fn draw(&self, sheet: &mut Sheet, groups: &[String], looks: &[Look], x: &Fitted, left: f64) {
+        let each = BAR * self.series.len() as f64;
+        let height = groups.len() as f64 * (each + GROUP_GAP) + GROUP_GAP;
+        let y = Fitted::frame();
+        let room = self.room_for_values(groups);
+        // The labels of the longest bars need room beyond the axis.
+        let width = WIDTH - RIGHT - left - room;
+        let at = |value: f64| left + x.place(value) * width;
+        let bare = Fitted::frame();
+        let area = sheet.panel("", left, height, &bare, &y, true);
+        let (top, bottom) = (area.top, area.top + height);
+        self.draw_ticks(sheet, x, &at, top, bottom);
+        for (g, group) in groups.iter().enumerate() {
+            let start = top + GROUP_GAP + g as f64 * (each + GROUP_GAP);
+            let name = shortened(group, NAME_MAX);
+            sheet.text_with_tip("e", left - 8.0, start + each / 2.0 + 4.0, &name, group);
+            for (s, series) in self.series.iter().enumerate() {
+                let y = start + s as f64 * BAR;
+                match bar(series, g).filter(|bar| bar.value.is_finite()) {
+                    Some(bar) => self.draw_bar(sheet, group, series, looks[s], bar, y, &at),
+                    None => sheet.text("s", at(0.0) + 5.0, y + BAR - 3.5, number::ABSENT),
+                }
+            }
+        }
+        let _ = write!(
+            sheet.body,
+            r#"<path class="ax" d="M{} {}v{}"/>"#,
+            Px(at(0.0)),
+            Px(top),
+            Px(height)
+        );
+        sheet.x_title(left, &x.title);
+    }
+
+    fn draw_ticks(
+        &self,
+        sheet: &mut Sheet,
+        x: &Fitted,
+        at: &dyn Fn(f64) -> f64,
+        top: f64,
+        bottom: f64,
+    ) {
+        let (from, to) = (at(f64::MIN), at(f64::MAX));
+        let mut grid = String::new();
+        for tick in &x.ticks {
+            let place = from + x.tick_place(tick) * (to - from);
+            let _ = write!(grid, "M{} {}v{}", Px(place), Px(top), Px(bottom - top));
+            sheet.text("s m", place, bottom + 16.0, &tick.label);
+        }
+        let _ = write!(sheet.body, r#"<path class="g" d="{grid}"/>"#);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one bar's whole context, used once")]
+    fn draw_bar(
+        &self,
+        sheet: &mut Sheet,
+        group: &str,
+        series: &BarSeries,
+        look: Look,
+        bar: Bar,
+        y: f64,
+        at: &dyn Fn(f64) -> f64,
+    ) {
+        let (from, to) = (at(bar.value.min(0.0)), at(bar.value.max(0.0)));
+        let range = bar.range.filter(|(low, high)| low.is_finite() && high.is_finite());
+        let mut tip = format!("{group}, {}: {}", series.name, self.axis.shown(bar.value));
+        if let Some((low, high)) = range {
+            tip += &format!(" ({} to {})", self.axis.shown(low), self.axis.shown(high));
+        }
+        let _ = write!(
+            sheet.body,
+            r#"<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>"#,
+            look.fill(),
+            Px(from),
+            Px(y + 1.0),
+            Px((to - from).max(1.0)),
+            Px(BAR - 2.0),
+            Escaped(&tip)
+        );
+        let mut end = to;
+        if let Some((low, high)) = range {
+            let (low, high, middle) = (at(low), at(high), y + BAR / 2.0);
+            end = end.max(high);
+            let (m, c) = (Px(middle), Px(middle - 3.0));
+            let _ = write!(
+                sheet.body,
+                r#"<path class="wh" d="M{} {m}H{}M{} {c}v6M{} {c}v6"/>"#,
+                Px(low),
+                Px(high),
+                Px(low),
+                Px(high)
+            );
+        }
+        sheet.text("s", end + 5.0, y + BAR - 3.5, &self.value_text(bar.value));
+    }
+
+    fn room_for_values(&self, groups: &[String]) -> f64 {
+        let bars =
+            (0..groups.len()).flat_map(|g| self.series.iter().filter_map(move |s| bar(s, g)));
+        bars.map(|bar| text_width(&self.value_text(bar.value))).fold(0.0, f64::max)
+    }
+
+    fn value_text(&self, value: f64) -> String {
+        let text = if self.axis.is_percent() {
+            format!("{} %", number::significant(value * 100.0, 3))
+        } else {
+            number::significant(value, 3)
+        };
+        text.replace('-', "−")
+    }
+}
+
+fn bar(series: &BarSeries, group: usize) -> Option<Bar> {
+    series.bars.get(group).copied().flatten()
+}

@@ -1,0 +1,286 @@
+//! A table of results, rendered as terminal text, CSV, Markdown and (by [`crate::html`]) HTML.
+
+mod text;
+
+use std::io;
+
+pub use text::TextOptions;
+
+use crate::number::{self, ABSENT};
+
+/// Rows of cells under named columns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Printed above; may be empty.
+    pub title: String,
+    /// At least one, or nothing is printed.
+    pub columns: Vec<Column>,
+    /// A short row reads as if filled up with [`Cell::Absent`]; surplus cells are not shown.
+    pub rows: Vec<Vec<Cell>>,
+    /// Printed below, one paragraph each.
+    pub notes: Vec<String>,
+}
+
+/// The heading of a column and how its cells stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Column {
+    /// Heading without the unit.
+    pub name: String,
+    /// Numbers to the right, words to the left.
+    pub align: Align,
+    /// Empty when there is none.
+    pub unit: String,
+}
+
+/// Where the text of a cell stands in its column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    #[default]
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// One value of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Cell {
+    /// Not measured, not defined: shown as an en dash, empty in CSV.
+    #[default]
+    Absent,
+    /// Words.
+    Text(String),
+    /// A whole number: `12,345`.
+    Count(u64),
+    /// A measured number, rounded alike with the others of its column; absent if not finite.
+    Number(f64),
+    /// A part of one, shown in per cent: 0.774 → `77.4 %`.
+    Share(f64),
+    /// A relative change, shown in per cent with its sign: -0.36 → `-36.0 %`.
+    Change(f64),
+    /// A factor: 1.6 → `1.60×`.
+    Ratio(f64),
+    /// A word to be judged at a glance, such as a verdict.
+    Badge {
+        /// The word.
+        text: String,
+        /// Its colour, where colours are shown.
+        tone: Tone,
+    },
+}
+
+/// How good the news is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Neither.
+    #[default]
+    Plain,
+    /// As wanted.
+    Good,
+    /// In part.
+    Fair,
+    /// Not as wanted.
+    Bad,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(title: impl Into<String>, columns: Vec<Column>) -> Table {
+        Table { title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// When the number of cells is not that of the columns: a mistake in the caller.
+    pub fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
+        let row: Vec<Cell> = row.into_iter().collect();
+        assert_eq!(row.len(), self.columns.len(), "one cell for each column of {:?}", self.title);
+        self.rows.push(row);
+    }
+
+    /// Aligned text for a terminal, ending in a line feed; see [`TextOptions`].
+    pub fn to_text(&self, options: TextOptions) -> String {
+        text::render(self, options)
+    }
+
+    /// Comma-separated values: headings, then full-precision numbers, shares as parts of one.
+    ///
+    /// # Errors
+    /// What the writer returns.
+    pub fn write_csv(&self, writer: impl io::Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(writer);
+        csv.write_record(self.columns.iter().map(Column::heading))?;
+        for row in 0..self.rows.len() {
+            csv.write_record((0..self.columns.len()).map(|column| self.cell(row, column).raw()))?;
+        }
+        csv.flush()
+    }
+
+    /// A GitHub-flavoured Markdown table, with the title in bold above.
+    pub fn to_markdown(&self) -> String {
+        let mut out = String::new();
+        if !self.title.is_empty() {
+            out += &format!("**{}**\n\n", markdown_escaped(&self.title));
+        }
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        out += &line(self.columns.iter().map(|c| markdown_escaped(&c.heading())).collect());
+        out += &line(self.columns.iter().map(|c| c.align.markdown_rule().to_owned()).collect());
+        for row in self.shown() {
+            out += &line(row.iter().map(|cell| markdown_escaped(cell)).collect());
+        }
+        for note in &self.notes {
+            out += &format!("\n{}\n", markdown_escaped(note));
+        }
+        out
+    }
+
+    /// Every cell as a person reads it, in full rows.
+    pub(crate) fn shown(&self) -> Vec<Vec<String>> {
+        let decimals: Vec<usize> = (0..self.columns.len()).map(|c| self.decimals(c)).collect();
+        let show = |row, column: usize| self.cell(row, column).shown(decimals[column]);
+        (0..self.rows.len())
+            .map(|row| (0..self.columns.len()).map(|column| show(row, column)).collect())
+            .collect()
+    }
+
+    pub(crate) fn cell(&self, row: usize, column: usize) -> &Cell {
+        self.rows[row].get(column).unwrap_or(&Cell::Absent)
+    }
+
+    fn decimals(&self, column: usize) -> usize {
+        number::column_decimals((0..self.rows.len()).filter_map(
+            |row| match self.cell(row, column) {
+                Cell::Number(value) => Some(*value),
+                _ => None,
+            },
+        ))
+    }
+}
+
+impl Column {
+    /// A column of words.
+    pub fn text(name: impl Into<String>) -> Column {
+        Column { name: name.into(), align: Align::Left, unit: String::new() }
+    }
+
+    /// A column of numbers; `unit` may be empty.
+    pub fn number(name: impl Into<String>, unit: impl Into<String>) -> Column {
+        Column { name: name.into(), align: Align::Right, unit: unit.into() }
+    }
+
+    /// `p99 (ms)`.
+    pub fn heading(&self) -> String {
+        match (self.name.as_str(), self.unit.as_str()) {
+            (name, "") => name.to_owned(),
+            ("", unit) => unit.to_owned(),
+            (name, unit) => format!("{name} ({unit})"),
+        }
+    }
+}
+
+impl Align {
+    fn markdown_rule(self) -> &'static str {
+        match self {
+            Align::Left => ":--",
+            Align::Right => "--:",
+        }
+    }
+}
+
+impl Cell {
+    /// A word with a tone.
+    pub fn badge(text: impl Into<String>, tone: Tone) -> Cell {
+        Cell::Badge { text: text.into(), tone }
+    }
+
+    pub(crate) fn tone(&self) -> Tone {
+        match self {
+            Cell::Badge { tone, .. } => *tone,
+            _ => Tone::Plain,
+        }
+    }
+
+    /// The cell's number at full precision, by which HTML tables are sorted.
+    pub(crate) fn sort_key(&self) -> Option<f64> {
+        match *self {
+            Cell::Absent | Cell::Text(_) | Cell::Badge { .. } => None,
+            Cell::Count(value) => Some(value as f64),
+            Cell::Number(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => Some(v),
+        }
+        .filter(|value| value.is_finite())
+    }
+
+    fn shown(&self, decimals: usize) -> String {
+        match self {
+            Cell::Absent => ABSENT.to_owned(),
+            Cell::Text(text) | Cell::Badge { text, .. } => text.clone(),
+            Cell::Count(value) => number::count(*value),
+            Cell::Number(value) => number::in_column(*value, decimals),
+            Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) if !v.is_finite() => {
+                ABSENT.to_owned()
+            }
+            Cell::Share(value) => format!("{} %", number::fixed(value * 100.0, 1)),
+            Cell::Change(value) => {
+                let shown = number::fixed(value * 100.0, 1);
+                let sign = if shown.starts_with('-') || shown == "0.0" { "" } else { "+" };
+                format!("{sign}{shown} %")
+            }
+            Cell::Ratio(value) => format!("{}×", number::fixed(*value, 2)),
+        }
+    }
+
+    fn raw(&self) -> String {
+        match self {
+            Cell::Absent => String::new(),
+            Cell::Text(text) | Cell::Badge { text, .. } => text.clone(),
+            Cell::Count(value) => value.to_string(),
+            Cell::Number(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => {
+                if v.is_finite() { v.to_string() } else { String::new() }
+            }
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::Text(text)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(value: f64) -> Cell {
+        Cell::Number(value)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(value: u64) -> Cell {
+        Cell::Count(value)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Cell {
+        value.map_or(Cell::Absent, Into::into)
+    }
+}
+
+/// A name may not become markup, a link or a second row.
+fn markdown_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,208 @@
+//! Whatever the data, every figure is well-formed XML of a bounded size, and says what it left out.
+
+use seekway_report::plot::{Outline, SeekBins, cdf};
+use seekway_report::*;
+
+const NAMES: [&str; 4] = [
+    "",
+    "<script>alert('1')</script>",
+    "a & \"b\" \u{0}\u{1b}[31m\u{fffe}",
+    "机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器机器",
+];
+
+fn data() -> Vec<Vec<(f64, f64)>> {
+    let odd = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::MAX,
+        f64::MIN,
+        f64::MIN_POSITIVE,
+        5e-324,
+        1e15,
+        1e15 + 1.0,
+    ];
+    let mut sets = vec![vec![], vec![(f64::NAN, f64::NAN)], vec![(1.0, 1.0)], vec![(0.0, 0.0); 3]];
+    sets.push(odd.iter().flat_map(|x| odd.iter().map(|y| (*x, *y))).collect());
+    sets.extend(odd.iter().flat_map(|x| odd.iter().map(|y| vec![(*x, *y), (*y, *x)])));
+    sets.push((0..50_000).map(|i| (f64::from(i), f64::from(i * 7919 % 10_007))).collect());
+    sets
+}
+
+fn axes() -> Vec<Axis> {
+    vec![
+        Axis::linear("linear", "ms"),
+        Axis::log("log", "s"),
+        Axis::time("<time>", "&"),
+        Axis::share("share"),
+        Axis::nines("nines"),
+        Axis::linear("zero", "").from_zero(),
+        Axis::linear("given", "").range(f64::NAN, 3.0),
+        Axis::log("given", "").range(-1.0, 3.0),
+        Axis::linear("given", "").range(-2.0, 3.0),
+    ]
+}
+
+#[track_caller]
+fn check(svg: &Svg) {
+    let text = svg.to_document();
+    assert!(text.len() < 200_000, "{} bytes", text.len());
+    let document =
+        roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert!(!document.descendants().any(|node| node.has_tag_name("script")));
+    for word in ["NaN", "inf"] {
+        let spoilt = document
+            .descendants()
+            .flat_map(|node| node.attributes())
+            .any(|attribute| attribute.name() != "aria-label" && attribute.value().contains(word));
+        assert!(!spoilt, "{word} in an attribute:\n{text}");
+    }
+}
+
+#[test]
+fn scatter_and_lines_take_anything() {
+    for points in data() {
+        let series: Vec<Series> =
+            NAMES.iter().map(|name| Series::new(*name, points.clone())).collect();
+        let axes = axes();
+        for (x, y) in axes.iter().zip(axes.iter().cycle().skip(1)).chain(axes.iter().zip(&axes)) {
+            let title = NAMES[1].to_owned();
+            for panels in [Panels::Auto, Panels::Together, Panels::Apart] {
+                check(
+                    &Scatter {
+                        title: title.clone(),
+                        x: x.clone(),
+                        y: y.clone(),
+                        series: series.clone(),
+                        panels,
+                    }
+                    .render(),
+                );
+            }
+            check(&Lines { title, x: x.clone(), y: y.clone(), series: series.clone() }.render());
+        }
+    }
+}
+
+#[test]
+fn bars_take_anything() {
+    for points in data().into_iter().filter(|points| points.len() < 1000) {
+        let bars =
+            points.iter().map(|(a, b)| Some(Bar { value: *a, range: Some((*b, *a)) })).collect();
+        let series =
+            vec![BarSeries { name: NAMES[2].into(), bars, reference: true }, BarSeries::default()];
+        let groups = (0..points.len()).map(|i| NAMES[i % 4].to_owned()).collect();
+        for axis in axes() {
+            check(
+                &Bars {
+                    title: String::new(),
+                    axis,
+                    groups: Vec::clone(&groups),
+                    series: series.clone(),
+                }
+                .render(),
+            );
+        }
+    }
+    check(
+        &Bars { title: "t".into(), axis: Axis::linear("", ""), groups: vec![], series: vec![] }
+            .render(),
+    );
+}
+
+#[test]
+fn histograms_take_anything() {
+    let all: SeekBins = [0, 1, -1, i64::MAX, i64::MIN, 12_345].into_iter().collect();
+    let mut full = SeekBins::default();
+    full.record_n(0, u64::MAX);
+    full.record_n(7, u64::MAX);
+    full.record_n(-7, u64::MAX);
+    for sets in [
+        vec![],
+        vec![SeekBins::default()],
+        vec![all.clone()],
+        vec![full, all.clone()],
+        vec![all; 30],
+    ] {
+        let series =
+            sets.into_iter().enumerate().map(|(i, bins)| (NAMES[i % 4].to_owned(), bins)).collect();
+        check(
+            &Histogram { title: "h".into(), label: "<l>".into(), unit: "&".into(), series }
+                .render(),
+        );
+    }
+}
+
+#[test]
+fn heat_maps_take_anything() {
+    for points in data() {
+        let values: Vec<f64> = points.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        let outlines = points
+            .iter()
+            .map(|p| Outline { x: *p, y: (p.1, p.0), label: NAMES[1].into() })
+            .collect();
+        let map = HeatMap {
+            title: NAMES[2].into(),
+            x: Axis::linear("x", "s"),
+            y: Axis::log("y", ""),
+            x_range: *points.first().unwrap_or(&(0.0, 1.0)),
+            y_range: (1.0, 10.0),
+            columns: 0,
+            values,
+            value_label: NAMES[2].into(),
+            log: false,
+            outlines,
+        };
+        for columns in [0, 1, 3, 300, 100_000] {
+            for log in [false, true] {
+                check(&HeatMap { columns, log, x_range: (0.0, 1.0), ..map.clone() }.render());
+            }
+        }
+        check(&map.render());
+    }
+}
+
+#[test]
+fn what_is_left_out_is_counted() {
+    let lines = |points| Lines {
+        title: "t".into(),
+        x: Axis::log("x", ""),
+        y: Axis::linear("y", ""),
+        series: vec![Series::new("a", points)],
+    };
+    let text = lines(vec![(0.0, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)]).render().to_document();
+    assert!(text.contains("No data") && text.contains("Left out: 3 values"), "{text}");
+    // A gap is meant, so it is not counted.
+    let text = lines(vec![(1.0, 1.0), (2.0, f64::NAN), (3.0, 2.0)]).render().to_document();
+    assert!(!text.contains("Left out"), "{text}");
+}
+
+#[test]
+fn the_same_data_give_the_same_bytes() {
+    let points: Vec<(f64, f64)> =
+        (0..30_000).map(|i| (f64::from(i), f64::from(i * 31 % 977))).collect();
+    let scatter = Scatter {
+        title: "t".into(),
+        x: Axis::time("t", "s"),
+        y: Axis::linear("y", ""),
+        series: vec![Series::new("a", points)],
+        panels: Panels::Auto,
+    };
+    assert_eq!(scatter.render(), scatter.render());
+}
+
+#[test]
+fn cdf_keeps_its_ends_and_rises() {
+    let samples: Vec<f64> = (0..100_000).map(|i| f64::from(i * 7919 % 100_003)).collect();
+    let points = cdf(samples.clone(), 200);
+    assert!(points.len() <= 200);
+    assert_eq!(points.last().map(|p| p.1), Some(1.0));
+    assert_eq!(points.first().map(|p| p.0), samples.iter().copied().reduce(f64::min));
+    assert!(points.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 < w[1].1));
+    assert!(cdf([f64::NAN], 10).is_empty());
+    assert_eq!(cdf([2.0, 1.0], 10), [(1.0, 0.5), (2.0, 1.0)]);
+}

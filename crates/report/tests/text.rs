@@ -1,0 +1,292 @@
+//! What tables and reports look like, as snapshots (`UPDATE_EXPECT=1 cargo test` renews them).
+
+use std::io;
+
+use expect_test::{Expect, expect};
+use seekway_report::*;
+
+fn table() -> Table {
+    let mut table = Table::new(
+        "What each scheduler gives",
+        vec![
+            Column::text("policy"),
+            Column::number("bandwidth", "MiB/s"),
+            Column::number("against cfq", ""),
+            Column::number("requests", ""),
+            Column::number("p99", "ms"),
+            Column::number("waits paid", ""),
+            Column::text("verdict"),
+        ],
+    );
+    let mut push = |name: &str,
+                    rate: f64,
+                    change: f64,
+                    requests: u64,
+                    p99: f64,
+                    paid: Option<f64>,
+                    verdict: Cell| {
+        let paid = paid.map_or(Cell::Absent, Cell::Share);
+        table.push([
+            name.into(),
+            rate.into(),
+            Cell::Change(change),
+            requests.into(),
+            p99.into(),
+            paid,
+            verdict,
+        ]);
+    };
+    push("noop", 14.8123, -0.495, 786_432, 410.25, None, Cell::Absent);
+    push("数据 | <b>", 0.5, 0.0, 7, f64::NAN, Some(0.5), Cell::badge("refuted", Tone::Bad));
+    push(
+        "pregather",
+        46.3,
+        0.58,
+        1_000_000,
+        1311.6,
+        Some(0.906),
+        Cell::badge("holds, on every seed that was tried", Tone::Good),
+    );
+    table.notes.push("Zero seeks are counted per dispatch.".into());
+    table
+}
+
+fn check(shown: &str, expect: Expect) {
+    expect.assert_eq(shown);
+}
+
+#[test]
+fn wide_text() {
+    check(
+        &table().to_text(TextOptions::default()),
+        expect![[r#"
+        What each scheduler gives
+
+        policy      bandwidth (MiB/s)  against cfq   requests  p99 (ms)  waits paid  verdict
+        ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+        noop                    14.81      -49.5 %    786,432       410           –  –
+        数据 | <b>               0.50        0.0 %          7         –      50.0 %  refuted
+        pregather               46.30      +58.0 %  1,000,000     1,312      90.6 %  holds, on every seed that was tried
+
+        Zero seeks are counted per dispatch.
+    "#]],
+    );
+}
+
+#[test]
+fn narrow_text_wraps_words() {
+    let text = table().to_text(TextOptions { width: Some(80), colour: false });
+    assert!(text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 80), "{text}");
+    check(
+        &text,
+        expect![[r#"
+            What each scheduler gives
+
+                        bandwidth  against               p99   waits
+            policy        (MiB/s)      cfq   requests   (ms)    paid  verdict
+            ────────────────────────────────────────────────────────────────────────────────
+            noop            14.81  -49.5 %    786,432    410       –  –
+            数据 | <b>       0.50    0.0 %          7      –  50.0 %  refuted
+            pregather       46.30  +58.0 %  1,000,000  1,312  90.6 %  holds, on every seed
+                                                                      that was tried
+
+            Zero seeks are counted per dispatch.
+        "#]],
+    );
+}
+
+#[test]
+fn very_narrow_text_is_blocks() {
+    let text = table().to_text(TextOptions { width: Some(40), colour: false });
+    assert!(text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 40), "{text}");
+    check(
+        &text,
+        expect![[r#"
+        What each scheduler gives
+
+        policy             noop
+        bandwidth (MiB/s)  14.81
+        against cfq        -49.5 %
+        requests           786,432
+        p99 (ms)           410
+        waits paid         –
+        verdict            –
+
+        policy             数据 | <b>
+        bandwidth (MiB/s)  0.50
+        against cfq        0.0 %
+        requests           7
+        p99 (ms)           –
+        waits paid         50.0 %
+        verdict            refuted
+
+        policy             pregather
+        bandwidth (MiB/s)  46.30
+        against cfq        +58.0 %
+        requests           1,000,000
+        p99 (ms)           1,312
+        waits paid         90.6 %
+        verdict            holds, on every seed
+                           that was tried
+
+        Zero seeks are counted per dispatch.
+    "#]],
+    );
+}
+
+#[test]
+fn colour_only_if_asked() {
+    let plain = table().to_text(TextOptions::default());
+    let coloured = table().to_text(TextOptions { colour: true, ..TextOptions::default() });
+    assert!(!plain.contains('\x1b'));
+    assert!(coloured.contains("\x1b[31mrefuted\x1b[0m"));
+}
+
+#[test]
+fn names_cannot_steer_a_terminal() {
+    let mut table = Table::new("a\x1b[2J", vec![Column::text("b\r"), Column::text("c\u{202e}")]);
+    table.push(["\x1b]0;owned\x07\n".into(), "\u{9b}31m".into()]);
+    let text = table.to_text(TextOptions::default());
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    assert!(!text.contains('\u{202e}'));
+}
+
+#[test]
+fn odd_shapes_do_not_panic() {
+    let empty = Table::default();
+    assert_eq!(empty.to_text(TextOptions::default()), "");
+    let mut ragged = Table::new("", vec![Column::text("a"), Column::number("b", "s")]);
+    ragged.rows = vec![vec![], vec![1.0.into(), 2.0.into(), 3.0.into()]];
+    for width in [0, 1, 5, 1000] {
+        let _ = ragged.to_text(TextOptions { width: Some(width), colour: true });
+    }
+    check(
+        &ragged.to_text(TextOptions::default()),
+        expect![[r#"
+        a  b (s)
+        ────────
+        –      –
+        1      2
+    "#]],
+    );
+}
+
+#[test]
+fn csv_has_full_precision() {
+    let mut csv = Vec::new();
+    table().write_csv(&mut csv).expect("a vector takes all");
+    check(
+        &String::from_utf8(csv).expect("UTF-8"),
+        expect![[r#"
+        policy,bandwidth (MiB/s),against cfq,requests,p99 (ms),waits paid,verdict
+        noop,14.8123,-0.495,786432,410.25,,
+        数据 | <b>,0.5,0,7,,0.5,refuted
+        pregather,46.3,0.58,1000000,1311.6,0.906,"holds, on every seed that was tried"
+    "#]],
+    );
+}
+
+#[test]
+fn markdown() {
+    check(
+        &table().to_markdown(),
+        expect![[r#"
+        **What each scheduler gives**
+
+        | policy | bandwidth (MiB/s) | against cfq | requests | p99 (ms) | waits paid | verdict |
+        | :-- | --: | --: | --: | --: | --: | :-- |
+        | noop | 14.81 | -49.5 % | 786,432 | 410 | – | – |
+        | 数据 \| \<b\> | 0.50 | 0.0 % | 7 | – | 50.0 % | refuted |
+        | pregather | 46.30 | +58.0 % | 1,000,000 | 1,312 | 90.6 % | holds, on every seed that was tried |
+
+        Zero seeks are counted per dispatch.
+    "#]],
+    );
+}
+
+fn report() -> Report {
+    let figure = Lines {
+        title: "Bandwidth".into(),
+        x: Axis::time("Time", "s"),
+        y: Axis::linear("Bandwidth", "MiB/s").from_zero(),
+        series: vec![Series::new("</svg><script>alert(2)</script>", vec![(0.0, 1.0), (1.0, 3.0)])],
+    };
+    Report {
+        title: "<script>alert(1)</script>".into(),
+        subtitle: "a & b".into(),
+        meta: vec![("Command".into(), "seekway compare --trace '\"><img src=x>'".into())],
+        sections: vec![
+            Section {
+                heading: "Results & more".into(),
+                intro: "First.\n\nSecond.".into(),
+                blocks: vec![
+                    Block::Table(table()),
+                    Block::Figure { svg: figure.render(), caption: "It <rises>.".into() },
+                ],
+            },
+            Section {
+                heading: "Results & more".into(),
+                intro: String::new(),
+                blocks: vec![Block::Text("x < y".into()), Block::Warning("1 record <lost>".into())],
+            },
+        ],
+    }
+}
+
+fn html(report: &Report) -> String {
+    let mut html = Vec::new();
+    report.write_html(&mut html).expect("a vector takes all");
+    String::from_utf8(html).expect("UTF-8")
+}
+
+#[test]
+fn html_fragment() {
+    let html = html(&report());
+    let from = html.find("<header>").expect("a header");
+    let figure = html.find("<div class=\"scroll\"><svg").expect("a figure");
+    check(
+        &html[from..figure].replace("</tr>", "</tr>\n"),
+        expect![[r##"
+        <header><h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1><p class="summary">a &amp; b</p><dl class="meta"><div><dt>Command</dt><dd>seekway compare --trace '&quot;&gt;&lt;img src=x&gt;'</dd></div></dl></header><nav aria-label="Contents"><ol><li><a href="#results-more">Results &amp; more</a></li><li><a href="#results-more-2">Results &amp; more</a></li></ol></nav>
+        <section>
+        <h2 id="results-more">Results &amp; more <a class="anchor" href="#results-more" aria-label="link to this section">#</a></h2><p>First.</p><p>Second.</p><div class="table" id="table-1"><p class="caption"><b>Table 1.</b> What each scheduler gives</p><div class="scroll"><table><thead><tr><th scope="col">policy</th><th scope="col" class="n">bandwidth <span class="unit">MiB/s</span></th><th scope="col" class="n">against cfq</th><th scope="col" class="n">requests</th><th scope="col" class="n">p99 <span class="unit">ms</span></th><th scope="col" class="n">waits paid</th><th scope="col">verdict</th></tr>
+        </thead><tbody><tr><td>noop</td><td class="n" data-v="14.8123">14.81</td><td class="n" data-v="-0.495">-49.5 %</td><td class="n" data-v="786432">786,432</td><td class="n" data-v="410.25">410</td><td class="n">–</td><td>–</td></tr>
+        <tr><td>数据 | &lt;b&gt;</td><td class="n" data-v="0.5">0.50</td><td class="n" data-v="0">0.0 %</td><td class="n" data-v="7">7</td><td class="n">–</td><td class="n" data-v="0.5">50.0 %</td><td><span class="badge bad">refuted</span></td></tr>
+        <tr><td>pregather</td><td class="n" data-v="46.3">46.30</td><td class="n" data-v="0.58">+58.0 %</td><td class="n" data-v="1000000">1,000,000</td><td class="n" data-v="1311.6">1,312</td><td class="n" data-v="0.906">90.6 %</td><td><span class="badge good">holds, on every seed that was tried</span></td></tr>
+        </tbody></table></div><p class="note">Zero seeks are counted per dispatch.</p></div>
+        <figure id="figure-1">"##]],
+    );
+}
+
+#[test]
+fn html_escapes_and_loads_nothing() {
+    let html = html(&report());
+    for bad in [
+        "<script>alert",
+        "<img",
+        "<rises>",
+        "<lost>",
+        "<b>Cmd",
+        "http://",
+        "https://",
+        "src=\"",
+        "@import",
+        "url(",
+    ] {
+        // The SVG namespace is a name, not an address to load from.
+        let html = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!html.contains(bad), "{bad}");
+    }
+    assert_eq!(html.matches("<script").count(), 1);
+    assert!(html.contains(r##"<a href="#results-more-2">"##));
+    assert!(html.contains(r#"<h2 id="results-more-2">"#));
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let mut room = [0_u8; 4096];
+    let error = report().write_html(&mut room[..]).expect_err("no room");
+    assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+    let error = table().write_csv(&mut room[..10]).expect_err("no room");
+    assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+}
