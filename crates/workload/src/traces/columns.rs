@@ -24,14 +24,14 @@ pub(super) struct Blkreplay {
 
 impl ParseLine for Blkreplay {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        let mut c = Cursor::new(line);
-        let is_row = c.peek().is_some_and(|b| b.is_ascii_digit()) && line.contains(&b';');
-        if !self.begun && !is_row {
-            return Ok(None);
-        }
         let semicolon = "a semicolon";
-        let time = c.decimal(9, "a time in seconds")?;
-        c.sep(b';', semicolon)?;
+        let mut c = Cursor::new(line);
+        let start = c.decimal(9, "a time in seconds");
+        let time = match start.and_then(|time| c.sep(b';', semicolon).map(|()| time)) {
+            // Prose may begin with a number, but not with "number ;".
+            Err(_) if !self.begun => return Ok(None),
+            time => time?,
+        };
         let column = c.pos();
         let start = c.u64("a sector number")?;
         c.sep(b';', semicolon)?;

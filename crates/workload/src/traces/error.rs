@@ -95,6 +95,16 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// What stands between `file:` and the place.
+    const fn gap(self) -> &'static str {
+        match self {
+            Place::Line { .. } => "",
+            Place::Record { .. } => " ",
+        }
+    }
+}
+
 impl fmt::Display for Place {
     /// `12:7` for a line and column, `record 3 at byte 96` for a record.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,7 +147,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// One record is unusable. The lenient mode skips and counts it.
-    #[error("{path}:{place}: {reason}: expected {expected}, found {found}")]
+    #[error("{path}:{gap}{place}: {reason}: expected {expected}, found {found}", gap = place.gap())]
     Record {
         /// The file.
         path: String,

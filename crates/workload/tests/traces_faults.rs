@@ -1,0 +1,390 @@
+//! Damaged traces: a message with the place in strict mode, a count in lenient
+//! mode, and a panic never.
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use seekway_policy::units::Nanos;
+use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
+use std::io::Cursor;
+use std::path::Path;
+
+fn open(bytes: &[u8], options: &TraceOptions) -> Result<TraceReader, TraceError> {
+    TraceReader::from_read("trace", Box::new(Cursor::new(bytes.to_vec())), options)
+}
+
+/// The first error of `bytes` read as `format`, then the lenient counts.
+fn check(format: Format, bytes: &[u8], expected: Expect) {
+    let mut options = TraceOptions { format: Some(format), ..TraceOptions::default() };
+    let failed = open(bytes, &options).unwrap().find_map(Result::err);
+    let mut text = failed.map_or("no error".into(), |e| e.to_string()) + "\n";
+    options.lenient = true;
+    let mut reader = open(bytes, &options).unwrap();
+    while reader.next_record().unwrap().is_some() {}
+    text += &format!("lenient: {} read", reader.stats().requests());
+    for skipped in &reader.stats().skipped {
+        text += &format!(", {} {}", skipped.count, skipped.reason);
+    }
+    expected.assert_eq(&(text + "\n"));
+}
+
+#[test]
+fn text_faults_have_line_and_column() {
+    let good = "130000000000000000,a,0,Read,4096,512,1\n";
+    let msr = |bad: &[u8], expected: Expect| {
+        let bytes = [good.as_bytes(), bad, b"\n\n", good.as_bytes()].concat();
+        check(Format::Msr, &bytes, expected);
+    };
+    msr(
+        b"130000000000000000,a,0,Read,4096",
+        expect![[r#"
+        trace:2:33: missing field: expected a comma, found the end of the line
+        lenient: 2 read, 1 missing field
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Reed,4096,512,1",
+        expect![[r#"
+        trace:2:24: unknown operation: expected an operation: R, W, Read or Write, found `Reed,4096,512,1`
+        lenient: 2 read, 1 unknown operation
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Read,-4096,512,1",
+        expect![[r#"
+        trace:2:29: negative number: expected an offset in bytes, found `-4096,512,1`
+        lenient: 2 read, 1 negative number
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Read,4096,0,1",
+        expect![[r#"
+        trace:2:29: zero length: expected a length in bytes, not zero, found `4096,0,1`
+        lenient: 2 read, 1 zero length
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Read,18446744073709551615,512,1",
+        expect![[r#"
+        trace:2:29: number too large: expected a length in bytes, not zero, found `18446744073709551615,512,1`
+        lenient: 2 read, 1 number too large
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Read,99999999999999999999,512,1",
+        expect![[r#"
+        trace:2:29: number too large: expected an offset in bytes, found `99999999999999999999,512,1`
+        lenient: 2 read, 1 number too large
+    "#]],
+    );
+    msr(
+        b"1300000000000000000,a,0,Read,4096,512,1",
+        expect![[r#"
+        trace:2:1: number too large: expected a time below 584 years, found `1300000000000000000,a,0,Read,409…`
+        lenient: 2 read, 1 number too large
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Re\0d,4096,512,1",
+        expect![[r#"
+        trace:2:26: binary bytes in text: expected an operation: R, W, Read or Write, found `\x00d,4096,512,1`
+        lenient: 2 read, 1 binary bytes in text
+    "#]],
+    );
+    msr(
+        b"\xff\xfe\x00\x01\x02",
+        expect![[r#"
+        trace:2:1: binary bytes in text: expected a time in units of 100 ns, found `\xff\xfe\x00\x01\x02`
+        lenient: 2 read, 1 binary bytes in text
+    "#]],
+    );
+    msr(
+        b"130000000000000000,a,0,Read,4096,512,1,junk",
+        expect![[r#"
+        trace:2:39: malformed field: expected the end of the line, found `,junk`
+        lenient: 2 read, 1 malformed field
+    "#]],
+    );
+    msr(
+        &[b'7'; 5000],
+        expect![[r#"
+        trace:2:4097: line too long: expected a line of at most 4096 bytes, found a longer one
+        lenient: 2 read, 1 line too long
+    "#]],
+    );
+}
+
+#[test]
+fn other_texts() {
+    check(
+        Format::Fio,
+        b"fio version 4 iolog\n/dev/a read 0 512\n",
+        expect![[r#"
+        trace:1:1: unsupported version: expected fio version 2 iolog or version 3, found `fio version 4 iolog`
+        lenient: 0 read, 2 unsupported version
+    "#]],
+    );
+    check(
+        Format::Fio,
+        b"fio version 2 iolog\n/dev/a rade 0 512\n",
+        expect![[r#"
+        trace:2:8: unknown operation: expected read, write, trim, sync, datasync, wait, add, open or close, found `rade 0 512`
+        lenient: 0 read, 1 unknown operation
+    "#]],
+    );
+    check(
+        Format::Tencent,
+        b"1,2,3,2,4\n1,2,3,1,4\n",
+        expect![[r#"
+        trace:1:7: unknown operation: expected 0 for a read or 1 for a write, found `2,4`
+        lenient: 1 read, 1 unknown operation
+    "#]],
+    );
+    check(
+        Format::Disksim,
+        b"R Hot 1 1 1.0 1.0\n",
+        expect![[r#"
+        trace:1:3: malformed field: expected Hit or Miss, found `Hot 1 1 1.0 1.0`
+        lenient: 0 read, 1 malformed field
+    "#]],
+    );
+    check(
+        Format::Blkreplay,
+        b"0.0 ; 1 ; 1 ; R\nprose\n",
+        expect![[r#"
+        trace:2:1: malformed field: expected a time in seconds, found `prose`
+        lenient: 1 read, 1 malformed field
+    "#]],
+    );
+    check(
+        Format::Systor,
+        b"1.0,0.1,R,0,7,9e9\n",
+        expect![[r#"
+        trace:1:16: malformed field: expected a length in bytes, not zero, found `e9`
+        lenient: 0 read, 1 malformed field
+    "#]],
+    );
+}
+
+#[test]
+fn binary_faults_have_record_and_byte() {
+    let mut record = [0u8; 32];
+    record[4..8].copy_from_slice(&4096u32.to_le_bytes());
+    record[12] = 0x28;
+    record[15] = 1;
+    let with = |at: usize, value: &[u8]| {
+        let mut bad = record;
+        bad[at..at + value.len()].copy_from_slice(value);
+        [&record[..], &bad, &record].concat()
+    };
+    check(
+        Format::Vscsi,
+        &with(15, &[3]),
+        expect![[r#"
+            trace: record 2 at byte 32: unsupported version: expected the version of the first record (1 or 2), found version 3
+            lenient: 2 read, 1 unsupported version
+        "#]],
+    );
+    check(
+        Format::Vscsi,
+        &with(4, &[0; 4]),
+        expect![[r#"
+            trace: record 2 at byte 32: zero length: expected an extent, found 0 bytes at sector 0
+            lenient: 2 read, 1 zero length
+        "#]],
+    );
+    check(
+        Format::Vscsi,
+        &with(16, &[0xff; 8]),
+        expect![[r#"
+            trace: record 2 at byte 32: number too large: expected an extent, found 4096 bytes at sector 18446744073709551615
+            lenient: 2 read, 1 number too large
+        "#]],
+    );
+    check(
+        Format::Vscsi,
+        &with(24, &[0xff; 8]),
+        expect![[r#"
+            trace: record 2 at byte 32: number too large: expected a time below 584 years, found 18446744073709551615 microseconds
+            lenient: 2 read, 1 number too large
+        "#]],
+    );
+    check(
+        Format::Vscsi,
+        &with(12, &[0x12]),
+        expect![[r#"
+        no error
+        lenient: 2 read
+    "#]],
+    );
+    check(
+        Format::Vscsi,
+        &[&record[..], &record[..20]].concat(),
+        expect![[r#"
+            trace: record 2 at byte 32: truncated record: expected a whole record of 32 or 40 bytes, found 20 bytes
+            lenient: 1 read, 1 truncated record
+        "#]],
+    );
+    check(
+        Format::Blktrace,
+        &record,
+        expect![[r#"
+            trace: record 1 at byte 0: truncated record: expected a whole record of 48 bytes, found 32 bytes
+            lenient: 0 read, 1 truncated record
+        "#]],
+    );
+}
+
+#[test]
+fn packed_data_cut_short_names_the_file() {
+    const MEMBERS: usize = 3;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for name in ["msr.csv.gz", "msr.csv.bz2", "msr.csv.xz", "msr.csv.zst"] {
+        let whole = std::fs::read(folder.join(name)).unwrap();
+        let mut silent = Vec::new();
+        for len in 6..whole.len() {
+            let options = TraceOptions { lenient: true, ..TraceOptions::default() };
+            let reader = open(&whole[..len], &options);
+            let failed = match reader {
+                Ok(mut reader) => reader.find_map(Result::err),
+                Err(e) => Some(e),
+            };
+            match failed {
+                Some(e) => assert!(e.to_string().starts_with("trace: "), "{name}: {e}"),
+                None => silent.push(len),
+            }
+        }
+        // Between two members the file is whole.
+        assert!(silent.len() <= MEMBERS, "{name} may be cut at {silent:?}");
+    }
+    let whole = std::fs::read(folder.join("msr.csv.gz")).unwrap();
+    let cut = open(&whole[..whole.len() - 3], &TraceOptions::default());
+    let message = cut.err().unwrap().to_string();
+    expect![
+        "trace: gzip data truncated or damaged (unexpected end of file); check it with `gzip -t`"
+    ]
+    .assert_eq(&message);
+}
+
+#[test]
+fn unknown_empty_and_ambiguous() {
+    let message = |bytes: &[u8]| open(bytes, &TraceOptions::default()).err().map(|e| e.to_string());
+    expect!["trace: trace format not recognised; name it with --input-format: blktrace, vscsi, fio, blkreplay, msr, systor, tencent, alibaba, spc, fiu, mqsim, disksim"].assert_eq(&message(b"").unwrap());
+    expect!["trace: trace format not recognised; name it with --input-format: blktrace, vscsi, fio, blkreplay, msr, systor, tencent, alibaba, spc, fiu, mqsim, disksim"].assert_eq(&message(&[0; 4096]).unwrap());
+}
+
+/// A window of three requests, or of 10 ns.
+#[test]
+fn later_than_the_window_is_clamped() {
+    let read = |records, time| {
+        let text = b"100 0 1 1 0\n101 0 1 1 0\n102 0 1 1 0\n103 0 1 1 0\n104 0 1 1 0\n50 0 1 1 0\n103 0 1 1 0\n";
+        let options = TraceOptions {
+            reorder_records: records,
+            reorder_time: Nanos::new(time),
+            ..TraceOptions::default()
+        };
+        let mut reader = open(text, &options).unwrap();
+        let times: Vec<u64> = reader.by_ref().map(|r| r.unwrap().at.get()).collect();
+        (times, reader.stats().reordered, reader.stats().clamped)
+    };
+    assert_eq!(read(100, 1000), (vec![0, 50, 51, 52, 53, 53, 54], 2, 0));
+    assert_eq!(read(3, 1000), (vec![0, 1, 1, 2, 3, 3, 4], 2, 1));
+    assert_eq!(read(100, 2), (vec![0, 1, 1, 2, 3, 3, 4], 2, 1));
+    assert_eq!(read(0, 0), (vec![0, 1, 2, 3, 4, 4, 4], 2, 2));
+}
+
+#[test]
+fn limits_and_jumps() {
+    let text = b"0 0 1 1 0\n10 0 1 1 0\n1000 0 1 1 0\n1010 0 1 1 0\n";
+    let times = |options: TraceOptions| -> Vec<u64> {
+        open(text, &options).unwrap().map(|r| r.unwrap().at.get()).collect()
+    };
+    let d = TraceOptions::default;
+    assert_eq!(times(d()), [0, 10, 1000, 1010]);
+    assert_eq!(times(TraceOptions { limit: Some(2), ..d() }), [0, 10]);
+    assert_eq!(times(TraceOptions { duration_max: Some(Nanos::new(1000)), ..d() }), [0, 10, 1000]);
+    assert_eq!(times(TraceOptions { jump_max: Some(Nanos::new(50)), ..d() }), [0, 10, 60, 70]);
+}
+
+const FIXTURES: [&str; 16] = [
+    "msr.csv",
+    "systor.csv",
+    "tencent.csv",
+    "alibaba.csv",
+    "spc.txt",
+    "fiu.txt",
+    "mqsim.trace",
+    "disksim.trace",
+    "blkreplay.load",
+    "fio2.log",
+    "fio3.log",
+    "kernel-loop.blktrace",
+    "msr.csv.gz",
+    "msr.csv.bz2",
+    "msr.csv.xz",
+    "msr.csv.zst",
+];
+
+/// Read to the end in both modes; times must not decrease and no request may
+/// be empty or overflow.
+fn survives(bytes: &[u8], format: Option<Format>) {
+    for lenient in [false, true] {
+        let options = TraceOptions { format, lenient, ..TraceOptions::default() };
+        let Ok(reader) = open(bytes, &options) else { continue };
+        let mut last = Nanos::ZERO;
+        for record in reader {
+            let Ok(r) = record else { break };
+            assert!(r.at >= last);
+            assert!(r.len.get() > 0 || r.op == seekway_policy::request::Op::Flush);
+            assert!(r.start.get() + r.len.get() <= seekway_workload::traces::SECTORS_MAX);
+            last = r.at;
+        }
+    }
+}
+
+fn any_format() -> impl Strategy<Value = Format> {
+    prop::sample::select(Format::all().collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_bytes_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        format in prop::option::of(any_format()),
+    ) {
+        survives(&bytes, format);
+    }
+
+    #[test]
+    fn text_like_bytes_never_panic(
+        text in "[0-9RWDrw,;. \n\t-]{0,200}",
+        format in any_format(),
+    ) {
+        survives(text.as_bytes(), Some(format));
+    }
+
+    #[test]
+    fn mutated_files_never_panic(
+        fixture in prop::sample::select(&FIXTURES[..]),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..8),
+        detect in any::<bool>(),
+    ) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let mut bytes = std::fs::read(folder.join(fixture)).unwrap();
+        let format = match TraceReader::open(&folder.join(fixture), &TraceOptions::default()) {
+            Ok(reader) if !detect => Some(reader.format()),
+            _ => None,
+        };
+        for (at, value, kind) in edits {
+            if bytes.is_empty() { break }
+            let at = at.index(bytes.len());
+            match kind {
+                0 => bytes[at] = value,
+                1 => { bytes.remove(at); }
+                _ => bytes.insert(at, value),
+            }
+        }
+        survives(&bytes, format);
+    }
+}

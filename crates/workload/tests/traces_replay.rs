@@ -1,0 +1,207 @@
+//! Replay in open and closed loop, with one VM and with several.
+
+use seekway_policy::request::Op;
+use seekway_policy::units::{Instant, Sectors};
+use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
+use seekway_workload::traces::{TraceError, TraceOptions, TraceReader, scan};
+use seekway_workload::{Issue, Source};
+use std::fs;
+use std::path::PathBuf;
+
+/// A file that is removed at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("seekway-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        File(path)
+    }
+
+    fn open(&self, options: &ReplayOptions) -> Result<TraceSource, TraceError> {
+        TraceSource::open(&self.0, options)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Three volumes: a (four requests), b (two), c (one). Nanoseconds, MQSim.
+const THREE: &str = "100 1 0 8 1\n200 1 8 8 1\n300 2 5000 8 0\n400 1 16 8 1\n\
+                     500 3 7 1 1\n600 1 24 8 1\n700 2 0 8 0\n";
+
+fn poll(source: &mut TraceSource, now: u64) -> Vec<Issue> {
+    let mut out = Vec::new();
+    source.poll(Instant::from_nanos(now), &mut out).unwrap();
+    out
+}
+
+fn places(issues: &[Issue]) -> Vec<(u16, u64)> {
+    issues.iter().map(|i| (i.vm, i.start.get())).collect()
+}
+
+fn timed(factor: f64) -> Pace {
+    Pace::Timed { time_scale: TimeScale::new(factor).unwrap(), outstanding_max: 1000 }
+}
+
+#[test]
+fn open_loop_issues_at_scaled_times_whatever_is_outstanding() {
+    let file = File::new("open", THREE);
+    let options = ReplayOptions { pace: timed(2.0), ..ReplayOptions::default() };
+    let mut source = file.open(&options).unwrap();
+    assert_eq!(source.next_wake(), Some(Instant::ZERO));
+    // Volume 2 begins at the next MiB behind volume 1, volume 3 behind that.
+    assert_eq!(places(&poll(&mut source, 0)), [(0, 0)]);
+    assert_eq!(source.next_wake(), Some(Instant::from_nanos(200)));
+    assert_eq!(poll(&mut source, 199), []);
+    assert_eq!(places(&poll(&mut source, 400)), [(0, 8), (0, 2048 + 5000)]);
+    let rest = poll(&mut source, 1200);
+    assert_eq!(places(&rest), [(0, 16), (0, 8192 + 7), (0, 24), (0, 2048)]);
+    assert_eq!(source.next_wake(), None);
+    assert!(!source.finished());
+    assert_eq!(source.vms()[0].capacity, Sectors::new(8192 + 8));
+}
+
+#[test]
+fn open_loop_waits_when_the_queue_is_full() {
+    let file = File::new("full", THREE);
+    let pace = Pace::Timed { time_scale: TimeScale::ONE, outstanding_max: 2 };
+    let mut source = file.open(&ReplayOptions { pace, ..ReplayOptions::default() }).unwrap();
+    let two = poll(&mut source, 10_000);
+    assert_eq!(two.len(), 2);
+    assert_eq!(source.next_wake(), None);
+    source.completed(Instant::from_nanos(11_000), two[0].token);
+    assert_eq!(poll(&mut source, 11_000).len(), 1);
+    assert_eq!(source.counts().stalls, 2);
+}
+
+#[test]
+fn closed_loop_keeps_each_vm_busy() {
+    let file = File::new("closed", THREE);
+    let options = ReplayOptions {
+        pace: Pace::Outstanding { per_vm: 1 },
+        layout: Layout::Split { vms_max: 10 },
+        ..ReplayOptions::default()
+    };
+    let mut source = file.open(&options).unwrap();
+    let names: Vec<_> = source.vms().iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["1", "2", "3"]);
+    let mut first = poll(&mut source, 0);
+    assert_eq!(places(&first), [(0, 0), (1, 5000), (2, 7)]);
+    // VM 1's second request lies behind two of VM 0, which wait.
+    source.completed(Instant::from_nanos(5), first[1].token);
+    let second = poll(&mut source, 5);
+    assert_eq!(places(&second), [(1, 0)]);
+    source.completed(Instant::from_nanos(6), second[0].token);
+    assert_eq!(poll(&mut source, 6), []);
+    let (mut now, mut starts) = (7, Vec::new());
+    first.retain(|issue| issue.vm != 1);
+    while let Some(issue) = first.pop() {
+        source.completed(Instant::from_nanos(now), issue.token);
+        first.extend(poll(&mut source, now));
+        starts.push(issue.start.get());
+        now += 1;
+    }
+    assert_eq!(starts, [7, 0, 8, 16, 24]);
+    assert!(source.finished());
+    let finished: Vec<_> = source.apps().iter().map(|a| a.finished.unwrap().as_nanos()).collect();
+    assert_eq!(finished, [11, 6, 7]);
+    assert_eq!(source.apps()[0].bytes, 4 * 4096);
+}
+
+#[test]
+fn the_busiest_volumes_are_taken_and_the_rest_dropped() {
+    let file = File::new("top", THREE);
+    let layout = Layout::Split { vms_max: 2 };
+    let options = ReplayOptions { pace: timed(1.0), layout, ..ReplayOptions::default() };
+    let mut source = file.open(&options).unwrap();
+    assert_eq!(source.vms().len(), 2);
+    assert_eq!(poll(&mut source, 1000).len(), 6);
+    assert_eq!(source.counts().dropped, 1);
+}
+
+#[test]
+fn a_disk_too_small_fails_or_wraps() {
+    let file = File::new("small", THREE);
+    let layout = Layout::Split { vms_max: 3 };
+    let mut options = ReplayOptions {
+        pace: timed(1.0),
+        layout,
+        capacity: Some(Sectors::new(16)),
+        ..ReplayOptions::default()
+    };
+    let mut source = file.open(&options).unwrap();
+    let failed = source.poll(Instant::from_nanos(1000), &mut Vec::new()).unwrap_err().to_string();
+    assert!(failed.contains("a request ends at sector 5008 of a disk of 16"), "{failed}");
+    options.overrun = Overrun::Wrap;
+    let mut source = file.open(&options).unwrap();
+    let issues = poll(&mut source, 1000);
+    assert_eq!(issues.len(), 7);
+    assert!(issues.iter().all(|i| i.start.get() + i.len.get() <= 16));
+    assert_eq!(source.counts().wrapped, 3);
+}
+
+#[test]
+fn a_stream_needs_a_capacity_and_has_one_volume() {
+    let reader = |text: &str| {
+        let input = Box::new(std::io::Cursor::new(text.to_string()));
+        TraceReader::from_read("stdin", input, &TraceOptions::default()).unwrap()
+    };
+    let mut options = ReplayOptions { pace: timed(1.0), ..ReplayOptions::default() };
+    let message = TraceSource::new(reader(THREE), None, &options).err().unwrap().to_string();
+    assert!(message.contains("give a capacity"), "{message}");
+    options.capacity = Some(Sectors::new(1 << 20));
+    let one = "100 1 0 8 1\n200 1 8 8 1\n";
+    let mut source = TraceSource::new(reader(one), None, &options).unwrap();
+    let issues = poll(&mut source, 1000);
+    assert_eq!(issues.len(), 2);
+    issues.iter().for_each(|i| source.completed(Instant::from_nanos(2000), i.token));
+    assert!(source.finished());
+    let mut source = TraceSource::new(reader(THREE), None, &options).unwrap();
+    let failed = source.poll(Instant::from_nanos(1000), &mut Vec::new()).unwrap_err().to_string();
+    assert!(failed.contains("a volume more than expected"), "{failed}");
+}
+
+#[test]
+fn a_trace_without_times_cannot_be_timed() {
+    let file = File::new("fio2", "fio version 2 iolog\na read 0 512\na sync 0 0\na trim 0 512\n");
+    let message = file.open(&ReplayOptions::default()).err().unwrap().to_string();
+    assert!(message.contains("closed loop"), "{message}");
+    let pace = Pace::Outstanding { per_vm: 8 };
+    let mut source = file.open(&ReplayOptions { pace, ..ReplayOptions::default() }).unwrap();
+    let ops: Vec<Op> = poll(&mut source, 0).iter().map(|i| i.op).collect();
+    assert_eq!(ops, [Op::Read, Op::Flush, Op::Discard]);
+}
+
+#[test]
+fn limits_hold_for_scan_and_replay_alike() {
+    let file = File::new("limit", THREE);
+    let trace = TraceOptions { limit: Some(3), ..TraceOptions::default() };
+    assert_eq!(scan(&file.0, &trace).unwrap().stats.requests(), 3);
+    let layout = Layout::Split { vms_max: 10 };
+    let options = ReplayOptions { trace, pace: timed(1.0), layout, ..ReplayOptions::default() };
+    let mut source = file.open(&options).unwrap();
+    let issues = poll(&mut source, 1000);
+    assert_eq!(places(&issues), [(0, 0), (0, 8), (1, 5000)]);
+    issues.iter().for_each(|i| source.completed(Instant::from_nanos(2000), i.token));
+    assert!(source.finished());
+    let empty = File::new("empty", "fio version 3 iolog\n0 a add\n");
+    let trace = TraceOptions {
+        format: Some(seekway_workload::traces::Format::Fio),
+        ..TraceOptions::default()
+    };
+    let message = scan(&empty.0, &trace).unwrap_err().to_string();
+    assert!(message.contains("no requests in this trace"), "{message}");
+}
+
+#[test]
+fn time_scales_have_bounds() {
+    assert!(TimeScale::new(0.0).is_none());
+    assert!(TimeScale::new(-1.0).is_none());
+    assert!(TimeScale::new(f64::NAN).is_none());
+    assert!(TimeScale::new(f64::INFINITY).is_none());
+    assert_eq!(TimeScale::new(1.0), Some(TimeScale::ONE));
+}
