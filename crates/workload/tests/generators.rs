@@ -51,7 +51,7 @@ fn random_read_sends_blocks_from_all_threads() {
     assert!(blocks * 100 >= reads.len() * 95, "{blocks} of {}", reads.len());
     let full = done.issued.iter().filter(|i| i.2 >= 12).count();
     assert!(full * 10 > reads.len() * 9, "{full} of {} join 12 or more", reads.len());
-    // One more where a random block happens to be a file's first: Linux reads ahead there.
+    // More where a random block happens to be a file's first: Linux reads ahead there.
     assert!((16..=18).contains(&done.in_flight_max), "{}", done.in_flight_max);
     assert!(reads.iter().all(|i| i.start.get() >= DATA));
     assert!(done.apps[0].bytes == 4000 * 16384);
@@ -74,7 +74,7 @@ fn random_write_reaches_the_disk_and_fsync_commits() {
     let done = vm("mtime=4ms,app=sysbench:mode=RW,size=64m,files=16,requests=1000", 5);
     let writes = done.of(Op::Write);
     let data: u64 = writes.iter().filter(|i| i.start.get() >= DATA).map(|i| i.len.get()).sum();
-    assert!(data >= 32 * 700 && data <= 32 * 1000, "{data} sectors for 1000 blocks of 32");
+    assert!((32 * 700..=32 * 1000).contains(&data), "{data} sectors for 1000 blocks of 32");
     let journal = writes.iter().filter(|i| (65 * MIB..DATA).contains(&i.start.get())).count();
     assert!(journal >= 6, "{journal} journal writes");
     assert!(writes.iter().filter(|i| i.start.get() >= DATA).any(|i| i.sync));
@@ -113,4 +113,67 @@ fn latency_delays_and_changes_nothing_else() {
     let (a, b) = (vm(text, 1), vm(&format!("latency=1ms,{text}"), 1));
     assert_eq!(a.of(Op::Read).len(), b.of(Op::Read).len());
     assert!(b.ended.since(a.ended) > Nanos::from_millis(100));
+}
+
+#[test]
+fn every_generator_ends_and_is_repeatable() {
+    for text in [
+        "app=fio:rw=randrw,size=8m,iodepth=4,numjobs=2,fsync=7",
+        "app=fio:rw=read,size=32m,direct=true,iodepth=8,bs=64k",
+        "app=fio:rw=randread,size=64m,zipf=1.1,io_size=4m,rate_iops=2000",
+        "app=fio:rw=rw,size=16m,time_based=true,runtime=2s,thinktime=1ms",
+        "app=fio:rw=write,size=16m,sync=true,bs=32k",
+        "app=sync:rw=read,size=16m",
+        "app=sync:rw=randread,size=16m",
+        "ram=256m,app=hadoop:bytes=128m,block=16m,spill=10m,maps=4",
+        "app=tpch:query=q2,size=64m,lookups=500",
+        "app=tpch:query=q19,size=64m,workers=2,app=sysbench:mode=RRW,size=16m,requests=500",
+        "app=uniform:requests=5000,read=70",
+        "tags=true,barrier=true,journal=none,pieces=4,app=sysbench:mode=RW,size=16m,requests=300",
+    ] {
+        let (a, b) = (vm(text, 1), vm(text, 1));
+        assert_eq!(a.issued, b.issued, "{text}");
+        assert!(a.apps.iter().all(|app| app.finished.is_some() && app.bytes > 0), "{text}");
+    }
+}
+
+#[test]
+fn fio_keeps_its_rate_and_its_depth() {
+    let done = vm("app=fio:rw=randread,size=64m,io_size=4m,rate_iops=500,direct=true", 1);
+    let took = done.apps[0].finished.unwrap().as_secs_f64();
+    assert!((took - 1024.0 / 500.0).abs() < 0.05, "{took} s for 1024 requests at 500 a second");
+    for direct in ["true", "false"] {
+        let text = format!("app=fio:rw=randread,bs=4k,iodepth=16,size=64m,direct={direct}");
+        let done = vm(&text, 1);
+        assert!(done.in_flight_max >= 16, "direct={direct}: {}", done.in_flight_max);
+        let read: u64 = done.of(Op::Read).iter().map(|i| i.len.get()).sum();
+        assert_eq!(read, 64 * MIB, "each block once, direct={direct}");
+    }
+}
+
+#[test]
+fn a_synchronous_reader_has_one_request_outstanding() {
+    let done = vm("app=sync:rw=read,size=16m", 1);
+    let reads = done.of(Op::Read);
+    assert_eq!((done.in_flight_max, reads.len()), (1, 256));
+    assert!(reads.windows(2).all(|w| w[0].start + w[0].len == w[1].start));
+}
+
+#[test]
+fn tags_tell_processes_apart_and_spare_the_flusher() {
+    let done = vm("tags=true,app=fio:rw=read,size=4m,numjobs=2,app=sysbench:mode=SW,size=16m", 1);
+    let mut tags: Vec<u16> = done.of(Op::Read).iter().map(|i| i.tag.unwrap().get()).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    assert_eq!(tags, [8, 9]);
+    assert!(done.of(Op::Write).iter().all(|i| i.sync || i.tag.is_none()));
+}
+
+#[test]
+fn a_hadoop_node_moves_its_data_through_all_phases() {
+    let done = vm("app=hadoop:bytes=256m,block=32m", 1);
+    // Map: read and spill; reduce: fetch (read, write), merge (read, write).
+    assert_eq!(done.apps[0].bytes, 6 * (256 << 20));
+    let full = done.of(Op::Read).iter().map(|i| i.len.get()).sum::<u64>();
+    assert!(full >= 256 * MIB, "{full} sectors read");
 }

@@ -4,9 +4,13 @@
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
+pub mod fio;
+pub mod hadoop;
 pub mod plan;
 pub mod rng;
 pub mod sysbench;
+pub mod tpch;
+pub mod uniform;
 
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
@@ -14,13 +18,18 @@ use seekway_policy::params::{ParamError, ParamSpec, Params};
 
 pub use plan::{AppPlan, VmPlan, fleet, parse_vm};
 
-/// How a generator is made. The last argument is its seed.
+/// Makes an application from its parameters and a seed.
+pub type BuildApp = fn(&Params, u64) -> Result<Box<dyn App>, ParamError>;
+/// Makes a source for a disk from its parameters and a seed.
+pub type BuildSource = fn(VmDisk, &Params, u64) -> Result<Box<dyn Source>, ParamError>;
+
+/// How a generator is made.
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
     /// An application of a guest.
-    App(fn(&Params, u64) -> Result<Box<dyn App>, ParamError>),
+    App(BuildApp),
     /// A source of its own, without a guest: the VM's only load.
-    Bare(fn(VmDisk, &Params, u64) -> Result<Box<dyn Source>, ParamError>),
+    Bare(BuildSource),
 }
 
 /// A generator as the command line knows it.
@@ -37,7 +46,14 @@ pub struct Generator {
 }
 
 /// All generators.
-pub static REGISTRY: &[Generator] = &[sysbench::GENERATOR];
+pub static REGISTRY: &[Generator] = &[
+    sysbench::GENERATOR,
+    fio::GENERATOR,
+    fio::SYNC_GENERATOR,
+    hadoop::GENERATOR,
+    tpch::GENERATOR,
+    uniform::GENERATOR,
+];
 
 /// The names of all generators, in the registry's order.
 pub fn names() -> impl Iterator<Item = &'static str> {

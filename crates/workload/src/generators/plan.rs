@@ -34,11 +34,14 @@ pub struct VmPlan {
     pub apps: Vec<AppPlan>,
 }
 
+/// A generator and the pairs given to it, as written.
+type Given<'a> = (&'static Generator, Vec<(&'a str, &'a str)>);
+
 /// Read the description of a VM. The error names the key and lists the valid ones.
 pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
     let mut name = None;
     let mut guest: Vec<(&str, &str)> = Vec::new();
-    let mut apps: Vec<(&'static Generator, Vec<(&str, &str)>)> = Vec::new();
+    let mut apps: Vec<Given<'_>> = Vec::new();
     for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(ParamError::new(format!("'{pair}' in '{text}' is not key=value")));
@@ -60,7 +63,7 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
             format!("VM '{text}' has {n} loads: give 1 to {APPS_MAX}, as app=sysbench:mode=SR");
         return Err(ParamError::new(need));
     }
-    let finish = |(generator, given): (&'static Generator, Vec<(&str, &str)>)| {
+    let finish = |(generator, given): Given<'_>| {
         let params = Params::with(generator.params, generator.name, &given);
         let params = params.map_err(|e| misplaced(e, generator, &given))?;
         Ok(AppPlan { generator, params })
@@ -75,7 +78,7 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
 }
 
 /// `NAME` or `NAME:key=value`, the first part of an application.
-fn start_app(value: &str) -> Result<(&'static Generator, Vec<(&str, &str)>), ParamError> {
+fn start_app(value: &str) -> Result<Given<'_>, ParamError> {
     let (name, first) = value.split_once(':').unwrap_or((value, ""));
     let generator = find(name.trim())?;
     let mut given = Vec::new();

@@ -68,7 +68,7 @@ impl ReadAhead {
             self.async_size = self.size;
         } else if request > max || self.previous.is_some_and(|p| offset == p || offset == p + 1) {
             self.initial(offset, request, max);
-        } else if !self.from_history(offset, request, max, cached) {
+        } else if !self.join_history(offset, request, max, cached) {
             return Some(Window { start: offset, pages: request, marked: None });
         }
         Some(self.submit(offset, max))
@@ -82,7 +82,7 @@ impl ReadAhead {
 
     /// Cached pages just before `offset` betray a stream among interleaved ones
     /// (`try_context_readahead`).
-    fn from_history(
+    fn join_history(
         &mut self,
         offset: u32,
         request: u32,

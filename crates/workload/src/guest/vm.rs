@@ -46,6 +46,7 @@ pub(super) struct Running {
     pub bytes: u64,
     pub parked: Vec<u32>,
     pub first_handle: u32,
+    pub first_file: u32,
 }
 
 /// One guest VM with its applications.
@@ -156,6 +157,7 @@ impl GuestVm {
             bytes: 0,
             parked: Vec::new(),
             first_handle,
+            first_file,
             app,
         });
     }
@@ -220,6 +222,12 @@ impl GuestVm {
     /// Pages that the page cache holds, and the most that it may.
     pub fn cache_pages(&self) -> (u32, u32) {
         (self.cache.used(), self.cache.limit())
+    }
+    /// Where `page` of file `file` of application `app` lies: its first sector.
+    /// Panics when there is no such page.
+    pub fn sector_of(&self, app: usize, file: u32, page: u32) -> Lba {
+        let file = self.apps[app].first_file + file;
+        Lba::new(self.files[file as usize].locate(page).0)
     }
     /// Pages that are dirty.
     pub fn dirty_pages(&self) -> u32 {

@@ -107,10 +107,10 @@ impl GuestVm {
         // What is dirty may all be under write-back already: look once, then wait.
         let mut progress = true;
         while self.flusher.outstanding < self.params.nr_requests {
-            if self.flusher.work.is_empty() {
-                if !std::mem::take(&mut progress) || !self.choose_work() {
-                    return;
-                }
+            if self.flusher.work.is_empty()
+                && (!std::mem::take(&mut progress) || !self.choose_work())
+            {
+                return;
             }
             if self.flusher.reason == Reason::Background && !self.over_background() {
                 while let Some(file) = self.flusher.work.pop_back() {

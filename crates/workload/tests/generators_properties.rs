@@ -1,0 +1,235 @@
+//! What must hold in the guest whatever its applications do: random sequences
+//! of system calls, checked against what the disk saw.
+
+mod device;
+
+use device::{Run, run_watched};
+use seekway_policy::params::Params;
+use seekway_policy::request::Op as DiskOp;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_workload::generators::rng::Rng;
+use seekway_workload::guest::app::{App, FileSpec, HandleSpec, Op};
+use seekway_workload::guest::{GuestParams, GuestVm, params};
+use std::sync::{Arc, Mutex};
+
+const LATENCY: Nanos = Nanos::from_micros(300);
+const FILES: u32 = 4;
+const FILE_PAGES: u64 = 600;
+const THREADS: u32 = 5;
+
+/// A system call: which, from when to when.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    op: Op,
+    start: Instant,
+    end: Option<Instant>,
+}
+
+type Log = Arc<Mutex<Vec<Vec<Call>>>>;
+
+/// Random calls on a few files, with a log of when each returned.
+struct Script {
+    files: Vec<FileSpec>,
+    handles: Vec<HandleSpec>,
+    left: Vec<u32>,
+    rng: Rng,
+    writes: bool,
+    log: Log,
+}
+
+impl Script {
+    fn new(seed: u64, writes: bool, calls: u32, log: Log) -> Script {
+        let exists = |n: u32| !writes || n % 2 == 0;
+        let file = |n| FileSpec { bytes: FILE_PAGES * 4096, exists: exists(n) };
+        let handle = |n| HandleSpec { file: n, ..HandleSpec::default() };
+        Script {
+            files: (0..FILES).map(file).collect(),
+            handles: (0..FILES).map(handle).collect(),
+            left: vec![calls; THREADS as usize],
+            rng: Rng::new(seed),
+            writes,
+            log,
+        }
+    }
+
+    fn draw(&mut self, now: Instant) -> Op {
+        let handle = self.rng.below(u64::from(FILES)) as u32;
+        let len = 1 + self.rng.below(100_000) as u32;
+        let offset = match self.rng.below(3) {
+            0 => (now.as_nanos() / 1000 * 4096) % (FILE_PAGES * 4096), // roughly in sequence
+            _ => self.rng.below(FILE_PAGES * 4096),
+        };
+        match self.rng.below(10) {
+            0 => Op::Sleep(Nanos::new(self.rng.below(20_000_000))),
+            1 if self.writes => Op::Fsync { handle },
+            2..=5 if self.writes => Op::Write { handle, offset, len },
+            _ => Op::Read { handle, offset, len },
+        }
+    }
+}
+
+impl App for Script {
+    fn name(&self) -> &str {
+        "script"
+    }
+    fn threads(&self) -> u32 {
+        THREADS
+    }
+    fn files(&self) -> &[FileSpec] {
+        &self.files
+    }
+    fn handles(&self) -> &[HandleSpec] {
+        &self.handles
+    }
+    fn next(&mut self, now: Instant, thread: u32) -> Op {
+        let log = self.log.clone();
+        let calls = &mut log.lock().unwrap()[thread as usize];
+        if let Some(last) = calls.last_mut() {
+            last.end = Some(now);
+        }
+        if self.left[thread as usize] == 0 {
+            return Op::Done;
+        }
+        self.left[thread as usize] -= 1;
+        let op = self.draw(now);
+        calls.push(Call { op, start: now, end: None });
+        op
+    }
+}
+
+struct Outcome {
+    seed: u64,
+    run: Run,
+    calls: Vec<Call>,
+    vm: GuestVm,
+}
+
+fn simulate(seed: u64, given: &[(&str, &str)], writes: bool, calls: u32) -> Outcome {
+    let log: Log = Arc::new(Mutex::new(vec![Vec::new(); THREADS as usize]));
+    let app = Script::new(seed, writes, calls, log.clone());
+    let params = Params::with(params::SPECS, "a VM", given).unwrap();
+    let mut vm = GuestVm::new("t", GuestParams::from(&params), vec![Box::new(app)], seed).unwrap();
+    let run = run_watched(&mut vm, LATENCY, |vm, now| {
+        let (used, limit) = vm.cache_pages();
+        assert!(used <= limit, "seed {seed} at {now}: {used} pages of {limit}");
+    });
+    assert_eq!(vm.dirty_pages(), 0, "seed {seed}");
+    let calls: Vec<Call> = log.lock().unwrap().iter().flatten().copied().collect();
+    assert!(calls.iter().all(|c| c.end.is_some()), "seed {seed}: a call never returned");
+    assert_eq!(calls.len() as u32, THREADS * (calls.len() as u32 / THREADS), "seed {seed}");
+    Outcome { seed, run, calls, vm }
+}
+
+impl Outcome {
+    /// Requests of `op` that cover the page: (issued, done).
+    fn on_page(&self, op: DiskOp, file: u32, page: u32) -> Vec<(Instant, Instant)> {
+        let sector = self.vm.sector_of(0, file, page).get();
+        let covers = |i: &&(Instant, seekway_workload::Issue, usize)| {
+            let start = i.1.start.get();
+            i.1.op == op && start <= sector && sector < start + i.1.len.get()
+        };
+        self.run.issued.iter().filter(covers).map(|i| (i.0, i.0 + LATENCY)).collect()
+    }
+}
+
+fn pages(offset: u64, len: u32) -> std::ops::Range<u32> {
+    let end = (offset + u64::from(len)).div_ceil(4096).min(FILE_PAGES);
+    (offset / 4096) as u32..end as u32
+}
+
+#[test]
+fn a_read_returns_when_its_pages_have_arrived_and_no_page_is_read_twice() {
+    for seed in 0..60 {
+        let kib = ["16", "48", "128"][seed as usize % 3];
+        let window = ["0", "128", "512"][seed as usize / 3 % 3];
+        let given = [("max_request_kib", kib), ("read_ahead_kb", window), ("latency", "0")];
+        let outcome = simulate(seed, &given, false, 40);
+        for call in &outcome.calls {
+            let Op::Read { handle, offset, len } = call.op else { continue };
+            for page in pages(offset, len) {
+                let reads = outcome.on_page(DiskOp::Read, handle, page);
+                assert_eq!(reads.len(), 1, "seed {seed}: page {page} of file {handle}");
+                assert!(reads[0].1 <= call.end.unwrap(), "seed {seed}: {call:?} returned early");
+            }
+        }
+        for file in 0..FILES {
+            for page in 0..FILE_PAGES as u32 {
+                assert!(outcome.on_page(DiskOp::Read, file, page).len() <= 1, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_written_reaches_the_disk_and_fsync_waits_for_it() {
+    for seed in 100..160 {
+        let ram = ["104MiB", "1GiB"][seed as usize % 2]; // 4 MiB of page cache, or plenty
+        let mode = ["ordered", "writeback", "none"][seed as usize % 3];
+        let barrier = if seed % 5 == 0 { "true" } else { "false" };
+        let given = [("ram", ram), ("journal", mode), ("mtime", "4ms"), ("barrier", barrier)];
+        let outcome = simulate(seed, &given, true, 40);
+        check_durable(&outcome);
+        check_fsyncs(&outcome);
+    }
+}
+
+/// Each page written has a request to the disk that began after its last write did.
+fn check_durable(outcome: &Outcome) {
+    for file in 0..FILES {
+        for page in 0..FILE_PAGES as u32 {
+            let wrote = |c: &&Call| match c.op {
+                Op::Write { handle, offset, len } => {
+                    handle == file && pages(offset, len).contains(&page)
+                }
+                _ => false,
+            };
+            let writes: Vec<&Call> = outcome.calls.iter().filter(wrote).collect();
+            let cleaned = outcome.on_page(DiskOp::Write, file, page);
+            let seed = outcome.seed;
+            assert!(cleaned.len() <= writes.len(), "seed {seed}: page {page} written too often");
+            if let Some(last) = writes.iter().map(|c| c.start).max() {
+                let newest = cleaned.iter().map(|c| c.0).max();
+                assert!(newest >= Some(last), "seed {seed}: page {page} of {file} is lost");
+            }
+        }
+    }
+}
+
+/// When an fsync returns, all that was written before it began is on the disk.
+fn check_fsyncs(outcome: &Outcome) {
+    for sync in &outcome.calls {
+        let Op::Fsync { handle: synced } = sync.op else { continue };
+        for write in &outcome.calls {
+            let Op::Write { handle, offset, len } = write.op else { continue };
+            if handle != synced || write.end.unwrap() > sync.start {
+                continue;
+            }
+            for page in pages(offset, len) {
+                let cleaned = outcome.on_page(DiskOp::Write, handle, page);
+                let in_time =
+                    |c: &(Instant, Instant)| c.0 >= write.start && c.1 <= sync.end.unwrap();
+                let seed = outcome.seed;
+                assert!(
+                    cleaned.iter().any(in_time),
+                    "seed {seed}: {sync:?} returned before page {page} of {write:?} was safe"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_cache_of_a_small_guest_never_stalls() {
+    for seed in 200..240 {
+        let given = [
+            ("ram", "104MiB"),
+            ("read_ahead_kb", "4096"),
+            ("dirty", "100"),
+            ("dirty_background", "100"),
+            ("latency", "1ms"),
+            ("ring", "4"),
+            ("nr_requests", "4"),
+        ];
+        simulate(seed, &given, seed % 2 == 0, 60);
+    }
+}
