@@ -75,6 +75,18 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|&(name, _)| name)
 }
 
+/// The TOML text of the embedded profile `name`, with the sources of its figures.
+///
+/// # Errors
+/// [`ProfileError::Unknown`].
+pub fn text(name: &str) -> Result<&'static str, ProfileError> {
+    let embedded = EMBEDDED.iter().find(|&&(n, _)| n == name);
+    embedded.map(|&(_, text)| text).ok_or_else(|| ProfileError::Unknown {
+        name: name.to_owned(),
+        known: names().collect::<Vec<_>>().join(", "),
+    })
+}
+
 /// Loads a profile: TOML text when `what` holds a line break, else the name of
 /// an embedded one with optional overrides, as in
 /// `seagate-1tb-7200:read_ahead_idle=false,queue_depth=8`.

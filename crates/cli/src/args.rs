@@ -1,0 +1,380 @@
+//! The command line. Man pages, completions and `--help` all come from here.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Which disk scheduler for many virtual machines that share a disk?
+///
+/// Seekway runs the policies of the literature and its own on your traces or
+/// on generated loads, against a model of the disk that you have or might buy.
+#[derive(Parser, Debug)]
+#[command(name = "seekway", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// All commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Compare(CompareArgs),
+    Advise(AdviseArgs),
+    Inspect(InspectArgs),
+    #[command(subcommand)]
+    Experiment(ExperimentCommand),
+    #[command(subcommand)]
+    Device(DeviceCommand),
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    #[command(subcommand)]
+    Workload(WorkloadCommand),
+    Replay(ReplayArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// Aligned text.
+    Table,
+    /// One JSON document.
+    Json,
+    /// Comma-separated values.
+    Csv,
+}
+
+/// Where the requests come from.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Load")]
+pub struct LoadArgs {
+    /// A trace, one VM each (repeat for several); `-` is the standard input
+    #[arg(long = "trace", value_name = "FILE")]
+    pub traces: Vec<PathBuf>,
+    /// A generated VM: `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR`
+    /// (see `seekway workload list`)
+    #[arg(long = "vm", value_name = "SPEC")]
+    pub vms: Vec<String>,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Slow the traces' clock by this factor (2: half the speed, 0.5: double)
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub time_scale: f64,
+    /// Ignore the traces' clock: each VM keeps so many requests outstanding
+    #[arg(long, value_name = "N", conflicts_with = "time_scale")]
+    pub outstanding: Option<u32>,
+    /// Where the VMs lie on the disk: `packed`, `packed:LBA`, `spread`,
+    /// `identity` (each trace's own LBAs), or one LBA for each VM: `0,50000000`
+    #[arg(long, value_name = "PLACE", default_value = "packed")]
+    pub map: String,
+    /// Weights of the VMs in their order, `4,1,1`; those missing are 1
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    pub weights: Vec<std::num::NonZeroU32>,
+    /// Size of each trace's disk where it is smaller than the trace says: what
+    /// lies beyond wraps round (bytes with a unit, or sectors)
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<String>,
+}
+
+/// How traces are read.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Reading traces")]
+pub struct ReadingArgs {
+    /// The traces' format, where it is not to be detected from their content
+    #[arg(long, value_name = "NAME")]
+    pub input_format: Option<String>,
+    /// Skip records that cannot be read and count them, instead of stopping
+    #[arg(long)]
+    pub lenient: bool,
+    /// A VM for each volume of a trace, the busiest ones at most
+    #[arg(long, value_name = "VMS", num_args = 0..=1, default_missing_value = "64")]
+    pub split: Option<usize>,
+    /// Read no more than so many requests of each trace
+    #[arg(long, value_name = "N")]
+    pub max_requests: Option<u64>,
+    /// Read no more than this span of each trace (`30s`, `5min`)
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<String>,
+}
+
+/// What serves them.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Disk")]
+pub struct DiskArgs {
+    /// The disk: a profile (`seekway device list`), with changes as
+    /// `NAME:key=value,…`, or a profile file
+    #[arg(long, value_name = "PROFILE", default_value = "seagate-1tb-7200")]
+    pub device: String,
+    /// Adjacent requests are coalesced up to this size; 0 never
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
+    pub coalesce: String,
+    /// A request that has waited longer is served whatever the policy says
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub hard_limit: String,
+}
+
+/// Put a load through several policies on one disk
+///
+/// Every policy serves the same load on the same model. What each VM gets, and
+/// all together, is printed as a table, JSON or CSV; --report writes a page with
+/// figures that needs no network.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
+  seekway compare --vm name=a,app=sysbench:mode=SR --vm name=b,app=sysbench:mode=RR --until 60s
+  seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json")]
+pub struct CompareArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub disk: DiskArgs,
+    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    pub policies: String,
+    /// First seed of generated loads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Run with so many seeds, from --seed on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seeds: u64,
+    /// Stop each run at this simulated time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    #[command(flatten)]
+    pub out: OutArgs,
+    /// Write each run's decisions into this folder, for `seekway replay`
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+}
+
+/// How results leave.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutArgs {
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Also write an HTML report, one file, readable without a network
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Runs at the same time; the machine's cores unless given
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<std::num::NonZeroUsize>,
+}
+
+/// Recommend a policy for traces and a disk
+///
+/// Runs every policy with its defaults, recommends one, and says by how much it
+/// is better and for whom it is worse.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway advise vm.vscsi db.csv --device cheetah-15k5
+  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --goal tail")]
+pub struct AdviseArgs {
+    /// Traces, one VM each; `-` is the standard input
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// What counts
+    #[arg(long, value_enum, default_value = "response")]
+    pub goal: Goal,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub disk: DiskArgs,
+    /// Slow the traces' clock by this factor
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub time_scale: f64,
+    /// Ignore the traces' clock: each VM keeps so many requests outstanding
+    #[arg(long, value_name = "N", conflicts_with = "time_scale")]
+    pub outstanding: Option<u32>,
+    /// Where the VMs lie on the disk (see `compare`)
+    #[arg(long, value_name = "PLACE", default_value = "packed")]
+    pub map: String,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// What `advise` judges by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Goal {
+    /// Mean response time.
+    Response,
+    /// The response time that 99 % stay below.
+    Tail,
+    /// Bytes per second.
+    Throughput,
+    /// Jain's index over the VMs' slowdowns.
+    Fairness,
+}
+
+/// Show what Pregather's model sees in a trace
+///
+/// Feeds the traces to the vNavigator model, one for each VM, in windows of the
+/// trace's own time, and shows hot zones and predicted intervals.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway inspect vm.vscsi --report model.html
+  seekway inspect vm.vscsi --at 12.5s --at 60s --format json")]
+pub struct InspectArgs {
+    /// Traces, one VM each; `-` is the standard input
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Show the model as it is at this time of the trace (repeat for several)
+    #[arg(long = "at", value_name = "TIME")]
+    pub at: Vec<String>,
+    /// Zone size (sectors, or bytes with a unit)
+    #[arg(long, value_name = "SIZE", default_value = "2000")]
+    pub zone: String,
+    /// Decay of a zone's density from window to window
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    pub lambda: f64,
+    /// Length of a window
+    #[arg(long, value_name = "TIME", default_value = "20ms")]
+    pub window: String,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Also write an HTML report with a heat map for each VM
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Reproduce the papers' experiments
+#[derive(Subcommand, Debug)]
+pub enum ExperimentCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    Run(ExperimentArgs),
+}
+
+/// Run experiments and judge every row against the paper
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway experiment run pregather-read --report read.html
+  seekway experiment run 'pregather-*' --seeds 2 --format json
+  seekway experiment run all --policy cfq:low_latency=false
+
+Exit status 1 when a row is not accepted.")]
+pub struct ExperimentArgs {
+    /// A name, a pattern with `*`, or `all`
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Number of seeds
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub seeds: u64,
+    /// First seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Put this policy through too, beside the paper's
+    #[arg(long, value_name = "SPEC")]
+    pub policy: Option<String>,
+    /// Run a tenth of the work: to see whether it runs, not what it gives
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Models of disks
+#[derive(Subcommand, Debug)]
+pub enum DeviceCommand {
+    /// The profiles there are
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// A profile as TOML, with the source of every figure
+    Show {
+        /// Its name
+        name: String,
+    },
+    Validate(ValidateArgs),
+}
+
+/// Replay a measured drive's trace on a model and compare the response times
+///
+/// Prints the demerit figure (RMS horizontal distance between the two
+/// distributions) and both means.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  seekway device validate cheetah-15k5 --trace ../shared/traces/drives/cheetah15k5/random.trace")]
+pub struct ValidateArgs {
+    /// The profile
+    pub profile: String,
+    /// A measured trace: `R|W Hit|Miss lbn sectors service_us interarrival_us`
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// Exit with 1 when the demerit figure is above this
+    #[arg(long, value_name = "MS")]
+    pub max_demerit: Option<f64>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+}
+
+/// The scheduling policies
+#[derive(Subcommand, Debug)]
+pub enum PolicyCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// One policy with its parameters, as Markdown
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// The generated loads and the trace formats
+#[derive(Subcommand, Debug)]
+pub enum WorkloadCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// A generator's parameters, or `vm` for those of the guest
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Replay a journal and check that the policy decides the same
+///
+/// Exit status 1 and the first difference when it does not.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  seekway compare --trace t.csv --policies cfq --journal out/ && seekway replay out/cfq.1.journal")]
+pub struct ReplayArgs {
+    /// The journal; `-` is the standard input
+    pub journal: PathBuf,
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  seekway completions bash > /etc/bash_completion.d/seekway")]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the man pages into a folder
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The folder
+    pub dir: PathBuf,
+}

@@ -1,0 +1,447 @@
+//! `seekway compare`: one load, one disk, several policies.
+
+use crate::Verdict;
+use crate::args::{CompareArgs, DiskArgs, Format};
+use crate::json::{Compared, Run};
+use crate::load::{self, Load};
+use crate::runs::{self, Outcome, Plan, Stage};
+use crate::{figures, output, progress};
+use anyhow::{Context, Result, bail};
+use seekway_policy::params::split_specs;
+use seekway_policy::scheduler::HoldReason;
+use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::units::Instant;
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::table::{Cell, Column, Table};
+use seekway_sim::metrics::per_second;
+use std::path::Path;
+
+/// Requests and figures of one comparison.
+pub struct Comparison {
+    /// What scripts read.
+    pub compared: Compared,
+    /// The runs themselves, in the same order.
+    pub outcomes: Vec<Outcome>,
+    /// What the reader has to know before trusting a figure.
+    pub warnings: Vec<String>,
+}
+
+/// Run the command.
+pub fn run(args: &CompareArgs) -> Result<Verdict> {
+    let policies = policies(&args.policies)?;
+    if args.seeds == 0 {
+        bail!("--seeds 0: at least 1");
+    }
+    let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
+    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+    let until = until.map(|span| Instant::ZERO + span);
+    if let Some(dir) = &args.journal {
+        std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+    }
+    let load = Load::new(&args.load)?;
+    let journal = args.journal.is_some();
+    let jobs = runs::jobs(args.out.jobs);
+    let made = compare(&load, &args.disk, &policies, &seeds, until, journal, jobs)?;
+    for warning in &made.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(dir) = &args.journal {
+        write_journals(dir, &made.outcomes)?;
+    }
+    if let Some(path) = &args.out.report {
+        let report = report(&made, "Seekway: one load, several policies");
+        output::write_file(path, |out| report.write_html(out))?;
+    }
+    print(&made, args.out.format)?;
+    if let Some(path) = &args.out.report {
+        eprintln!("report: {}", path.display());
+    }
+    Ok(Verdict::Done)
+}
+
+/// The policies that `--policies` names, checked.
+pub fn policies(list: &str) -> Result<Vec<String>> {
+    if list == "all" {
+        return Ok(REGISTRY.iter().map(|e| e.name.to_string()).collect());
+    }
+    let specs = split_specs(list);
+    if specs.is_empty() {
+        bail!("--policies: name at least one, or `all`");
+    }
+    for spec in &specs {
+        schedulers::build(spec).context("--policies")?;
+    }
+    Ok(specs)
+}
+
+/// Make all runs of a comparison.
+pub fn compare(
+    load: &Load,
+    disk: &DiskArgs,
+    policies: &[String],
+    seeds: &[u64],
+    until: Option<Instant>,
+    journal: bool,
+    jobs: usize,
+) -> Result<Comparison> {
+    let (profile, config) = load::disk(disk)?;
+    let stage = Stage { load, profile: &profile, config, until, journal };
+    let mut plans = Vec::new();
+    for policy in policies {
+        plans.extend(seeds.iter().map(|&seed| Plan { policy: policy.clone(), seed, only: None }));
+    }
+    let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), "comparing");
+    let outcomes = stage.run_all(&plans, jobs, &bar)?;
+    let demands = demands(&stage, &outcomes, seeds[0], jobs)?;
+    bar.finish_and_clear();
+    let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
+    let runs = outcomes.iter().map(|o| Run::new(o, demands.as_deref(), &weights)).collect();
+    let warnings = warnings(load, &outcomes, until.is_some());
+    let compared = Compared { device: disk.device.clone(), runs };
+    Ok(Comparison { compared, outcomes, warnings })
+}
+
+/// What each VM asks for in MiB/s: in the open loop its offered load, else
+/// what it gets with the disk to itself. `None` with a single VM, or where
+/// several VMs come from one closed-loop trace and cannot be run alone.
+fn demands(
+    stage: &Stage<'_>,
+    outcomes: &[Outcome],
+    seed: u64,
+    jobs: usize,
+) -> Result<Option<Vec<f64>>> {
+    let vms = stage.load.disks.len();
+    if vms < 2 {
+        return Ok(None);
+    }
+    if stage.load.open_loop {
+        let offered = |v: &seekway_sim::VmResult| {
+            let span = v.last_arrival.since(Instant::ZERO);
+            per_second(v.offered_bytes as f64 / f64::from(1 << 20), span)
+        };
+        return Ok(outcomes.first().map(|o| o.result.vms.iter().map(offered).collect()));
+    }
+    if stage.load.source_count() != vms {
+        return Ok(None);
+    }
+    let alone = |n| Plan { policy: "noop".into(), seed, only: Some(n) };
+    let plans: Vec<Plan> = (0..vms).map(alone).collect();
+    let quiet = Stage { journal: false, ..*stage };
+    let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
+    Ok(Some(outcomes.iter().map(|o| crate::json::vm_mib_s(&o.result.vms[0])).collect()))
+}
+
+fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let who = |o: &&Outcome| o.plan.policy.clone();
+    let list = |chosen: Vec<String>| chosen.join(", ");
+    if let Some(limit) = load.stalls_at() {
+        let full = outcomes.iter().filter(|o| o.result.outstanding_max >= limit);
+        let full: Vec<String> = full.map(|o| who(&o)).collect();
+        if !full.is_empty() {
+            warnings.push(format!(
+                "the disk could not keep up with the trace's clock under {}: {limit} requests were \
+                 outstanding and the clock waited; response times then measure the backlog \
+                 (try --time-scale 2 or --outstanding)",
+                list(full)
+            ));
+        }
+    }
+    let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
+    let forced: Vec<String> =
+        forced.map(|o| format!("{} ({})", o.plan.policy, o.result.stats.forced)).collect();
+    if !forced.is_empty() {
+        warnings.push(format!(
+            "requests waited past the hard limit and were forced out under {}",
+            list(forced)
+        ));
+    }
+    let unfinished = outcomes.iter().filter(|o| !o.result.finished && !limited);
+    let unfinished: Vec<String> = unfinished.map(|o| who(&o)).collect();
+    if !unfinished.is_empty() {
+        warnings.push(format!("the load did not come to its end under {}", list(unfinished)));
+    }
+    warnings
+}
+
+fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
+    for outcome in outcomes {
+        let keep = |c: char| if c.is_ascii_alphanumeric() || "=.-".contains(c) { c } else { '_' };
+        let policy: String = outcome.plan.policy.chars().map(keep).collect();
+        let path = dir.join(format!("{policy}.{}.journal", outcome.plan.seed));
+        output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Print the result in the format asked for.
+pub fn print(made: &Comparison, format: Format) -> Result<()> {
+    match format {
+        Format::Json => {
+            let text = serde_json::to_string_pretty(&made.compared)?;
+            output::print(&(text + "\n"))
+        }
+        Format::Csv => {
+            let mut csv = Vec::new();
+            flat(&made.compared).write_csv(&mut csv)?;
+            output::print(&String::from_utf8_lossy(&csv))
+        }
+        Format::Table => {
+            let options = output::table_options();
+            let mut text = String::new();
+            for table in tables(&made.compared) {
+                text += &table.to_text(options);
+                text.push('\n');
+            }
+            output::print(&text)
+        }
+    }
+}
+
+/// The policy's name, with the seed where there are several.
+fn label(runs: &[Run], run: &Run) -> String {
+    let several = runs.iter().any(|r| r.seed != runs[0].seed);
+    if several { format!("{} #{}", run.policy, run.seed) } else { run.policy.clone() }
+}
+
+fn number(value: Option<f64>) -> Cell {
+    value.map_or(Cell::Absent, Cell::Number)
+}
+
+/// All VMs together, each VM, time withheld by cause.
+pub fn tables(compared: &Compared) -> Vec<Table> {
+    let mut tables = vec![totals(compared)];
+    if compared.runs.iter().any(|r| r.vms.len() > 1) {
+        tables.push(by_vm(compared));
+    }
+    tables.extend(withheld(compared));
+    tables
+}
+
+fn totals(compared: &Compared) -> Table {
+    let columns = vec![
+        Column::text("policy"),
+        Column::number("bandwidth", "MiB/s"),
+        Column::number("IOPS", ""),
+        Column::number("response", "ms"),
+        Column::number("p50", "ms"),
+        Column::number("p99", "ms"),
+        Column::number("p99.9", "ms"),
+        Column::number("worst", "ms"),
+        Column::number("service", "ms"),
+        Column::number("seeks at 0", ""),
+        Column::number("φ", ""),
+        Column::number("Jain", ""),
+    ];
+    let mut table = Table::new(format!("All VMs together on {}", compared.device), columns);
+    for run in &compared.runs {
+        let r = &run.response_ms;
+        table.push([
+            Cell::Text(label(&compared.runs, run)),
+            Cell::Number(run.mib_s),
+            Cell::Number(run.iops),
+            Cell::Number(r.mean),
+            Cell::Number(r.p50),
+            Cell::Number(r.p99),
+            Cell::Number(r.p999),
+            Cell::Number(r.max),
+            Cell::Number(run.service_ms.mean),
+            Cell::Share(run.zero_seek_share),
+            number(run.phi),
+            number(run.jain),
+        ]);
+    }
+    table.notes.push(
+        "response: mean from arrival to completion. service: mean time of a command on the disk. \
+         φ (VMCD): smaller is fairer; Jain: 1 is fair."
+            .into(),
+    );
+    table
+}
+
+fn by_vm(compared: &Compared) -> Table {
+    let columns = vec![
+        Column::text("VM"),
+        Column::text("policy"),
+        Column::number("bandwidth", "MiB/s"),
+        Column::number("IOPS", ""),
+        Column::number("response", "ms"),
+        Column::number("p50", "ms"),
+        Column::number("p99", "ms"),
+        Column::number("p99.9", "ms"),
+        Column::number("worst", "ms"),
+        Column::number("disk time", ""),
+    ];
+    let mut table = Table::new("Each VM", columns);
+    let vms = compared.runs.first().map_or(0, |r| r.vms.len());
+    for vm in 0..vms {
+        for run in &compared.runs {
+            let v = &run.vms[vm];
+            let r = &v.response_ms;
+            table.push([
+                Cell::Text(v.name.clone()),
+                Cell::Text(label(&compared.runs, run)),
+                Cell::Number(v.mib_s),
+                Cell::Number(v.iops),
+                Cell::Number(r.mean),
+                Cell::Number(r.p50),
+                Cell::Number(r.p99),
+                Cell::Number(r.p999),
+                Cell::Number(r.max),
+                Cell::Share(v.device_time_share),
+            ]);
+        }
+    }
+    table
+}
+
+/// Time withheld by cause, where any run withheld any.
+fn withheld(compared: &Compared) -> Option<Table> {
+    let held = |run: &Run, why: &HoldReason| run.held_ms.get(why.name()).copied().unwrap_or(0.0);
+    let causes: Vec<HoldReason> = HoldReason::ALL
+        .into_iter()
+        .filter(|why| compared.runs.iter().any(|run| held(run, why) > 0.0))
+        .collect();
+    if causes.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column::text("policy")];
+    columns.extend(causes.iter().map(|why| Column::number(why.name(), "ms")));
+    columns.extend([
+        Column::number("of the run", ""),
+        Column::number("waits", ""),
+        Column::number("paid", ""),
+    ]);
+    let mut table = Table::new("Disk time withheld on purpose, by cause", columns);
+    for run in compared.runs.iter().filter(|r| r.waits.tried > 0) {
+        let total: f64 = run.held_ms.values().sum();
+        let mut row = vec![Cell::Text(label(&compared.runs, run))];
+        row.extend(causes.iter().map(|why| Cell::Number(held(run, why))));
+        row.push(Cell::Share(total / 1e3 / run.simulated_s.max(f64::MIN_POSITIVE)));
+        row.push(Cell::Count(run.waits.tried));
+        row.push(Cell::Share(run.waits.paid as f64 / run.waits.tried.max(1) as f64));
+        table.push(row);
+    }
+    table.notes.push("paid: the wait ended early, with a request that came during it.".into());
+    Some(table)
+}
+
+/// One line for each run and VM.
+fn flat(compared: &Compared) -> Table {
+    let text = ["policy", "vm"].map(Column::text);
+    let numbers = [
+        "seed",
+        "requests",
+        "iops",
+        "mib_s",
+        "mean_ms",
+        "p50_ms",
+        "p99_ms",
+        "p999_ms",
+        "max_ms",
+        "service_mean_ms",
+        "zero_seek_share",
+        "waits_tried",
+        "waits_paid",
+        "phi",
+        "jain",
+    ];
+    let mut columns: Vec<Column> = text.into();
+    columns.extend(numbers.map(|n| Column::number(n, "")));
+    let mut table = Table::new("", columns);
+    for run in &compared.runs {
+        let figures = |requests: u64, iops, mib_s, r: &crate::json::Response| {
+            [Cell::Count(run.seed), Cell::Count(requests)]
+                .into_iter()
+                .chain([iops, mib_s, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number))
+                .collect::<Vec<_>>()
+        };
+        let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text("all".into())];
+        row.extend(figures(run.requests, run.iops, run.mib_s, &run.response_ms));
+        row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
+        row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
+        row.extend([number(run.phi), number(run.jain)]);
+        table.push(row);
+        for vm in &run.vms {
+            let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text(vm.name.clone())];
+            row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
+            row.resize(table.columns.len(), Cell::Absent);
+            table.push(row);
+        }
+    }
+    table
+}
+
+/// The best run by a figure: its policy and the figure.
+fn best(compared: &Compared, figure: impl Fn(&Run) -> f64) -> Option<(String, f64)> {
+    let finite = compared.runs.iter().map(|r| (label(&compared.runs, r), figure(r)));
+    finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The result in a sentence.
+fn sentence(compared: &Compared) -> String {
+    let mut parts = Vec::new();
+    if let Some((policy, ms)) = best(compared, |r| r.response_ms.mean) {
+        parts.push(format!("{policy} answers fastest ({ms:.2} ms in the mean)"));
+    }
+    if let Some((policy, ms)) = best(compared, |r| r.response_ms.p99) {
+        parts.push(format!("{policy} has the shortest tail (p99 {ms:.1} ms)"));
+    }
+    if let Some((policy, negative)) = best(compared, |r| -r.mib_s) {
+        parts.push(format!("{policy} moves most ({:.2} MiB/s)", -negative));
+    }
+    let n = compared.runs.len();
+    format!("Of {n} runs on {}: {}.", compared.device, parts.join("; "))
+}
+
+/// The page of a comparison.
+pub fn report(made: &Comparison, title: &str) -> Report {
+    let compared = &made.compared;
+    let command: Vec<String> = std::env::args().collect();
+    let seed = compared.runs.first().map_or(0, |r| r.seed);
+    // Figures show the runs of the first seed: one line for each policy.
+    let shown: Vec<&Outcome> = made.outcomes.iter().filter(|o| o.plan.seed == seed).collect();
+    let mut result = Section { heading: "Result".into(), ..Section::default() };
+    result.blocks.extend(made.warnings.iter().cloned().map(Block::Warning));
+    result.blocks.extend(tables(compared).into_iter().map(Block::Table));
+    Report {
+        title: title.into(),
+        subtitle: sentence(compared),
+        meta: vec![
+            ("command".into(), command.join(" ")),
+            ("disk".into(), compared.device.clone()),
+            ("seed".into(), seed.to_string()),
+            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections: vec![result, pictures(&shown)],
+    }
+}
+
+fn pictures(shown: &[&Outcome]) -> Section {
+    let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
+    let mut blocks = Vec::new();
+    if let Some(first) = shown.first() {
+        let caption =
+            format!("Where each VM's requests went as they arrived (under {}).", first.plan.policy);
+        blocks.push(figure(figures::places(&first.result), &caption));
+    }
+    blocks.push(figure(
+        figures::seeks(shown),
+        "Seek distances from command to command. A tall middle is a head that stayed where it was.",
+    ));
+    blocks.push(figure(
+        figures::responses(shown),
+        "Response times of all requests; the axis stretches the tail.",
+    ));
+    let vms = shown.first().map_or(&[][..], |o| &o.result.vms);
+    for (n, vm) in vms.iter().enumerate().take(if vms.len() > 1 { 8 } else { 0 }) {
+        let caption = format!("Response times of {}.", vm.name);
+        blocks.push(figure(figures::responses_of_vm(shown, n), &caption));
+    }
+    blocks.push(figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together."));
+    for outcome in shown.iter().filter(|_| vms.len() > 1) {
+        let caption = format!("Bandwidth of each VM under {}.", outcome.plan.policy);
+        blocks.push(figure(figures::bandwidth(&outcome.result), &caption));
+    }
+    Section { heading: "Figures".into(), intro: String::new(), blocks }
+}

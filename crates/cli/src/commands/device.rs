@@ -1,0 +1,161 @@
+//! `seekway device`: profiles and how good they are.
+
+use crate::args::{DeviceCommand, Format, ValidateArgs};
+use crate::{Verdict, load, output};
+use anyhow::{Context, Result, bail};
+use seekway_device::profile;
+use seekway_device::validate::{self, Pace, Validation};
+use seekway_report::table::{Cell, Column, Table};
+use serde::Serialize;
+
+/// Largest measured trace that is read, in bytes: it is held whole.
+const TRACE_BYTES_MAX: u64 = 256 << 20;
+
+/// Run the command.
+pub fn run(command: &DeviceCommand) -> Result<Verdict> {
+    match command {
+        DeviceCommand::List { format } => list(*format),
+        DeviceCommand::Show { name } => show(name),
+        DeviceCommand::Validate(args) => validate(args),
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    summary: String,
+    capacity_sectors: u64,
+    rotation_ms: Option<f64>,
+    queue_depth: u32,
+}
+
+fn list(format: Format) -> Result<Verdict> {
+    let mut listed = Vec::new();
+    for name in profile::names() {
+        let profile = profile::load(name)?;
+        let device = profile.build();
+        listed.push(Listed {
+            name: name.to_string(),
+            summary: profile.summary().to_string(),
+            capacity_sectors: profile.capacity_sectors(),
+            rotation_ms: device.profile().rotation.map(|r| r.as_millis_f64()),
+            queue_depth: device.queue_depth(),
+        });
+    }
+    let columns = vec![
+        Column::text("profile"),
+        Column::number("size", "GiB"),
+        Column::number("revolution", "ms"),
+        Column::number("queue depth", ""),
+        Column::text("what it is"),
+    ];
+    let mut table = Table::new("", columns);
+    for l in &listed {
+        table.push([
+            Cell::Text(l.name.clone()),
+            Cell::Number(l.capacity_sectors as f64 / f64::from(1 << 21)),
+            l.rotation_ms.map_or(Cell::Absent, Cell::Number),
+            Cell::Count(l.queue_depth.into()),
+            Cell::Text(l.summary.clone()),
+        ]);
+    }
+    print_list(&table, &listed, format)
+}
+
+/// Print a table in the format asked for; `json` is what JSON shows.
+pub fn print_list<T: Serialize + ?Sized>(
+    table: &Table,
+    json: &T,
+    format: Format,
+) -> Result<Verdict> {
+    match format {
+        Format::Json => output::print(&(serde_json::to_string_pretty(json)? + "\n"))?,
+        Format::Csv => {
+            let mut csv = Vec::new();
+            table.write_csv(&mut csv)?;
+            output::print(&String::from_utf8_lossy(&csv))?;
+        }
+        Format::Table => output::print(&table.to_text(output::table_options()))?,
+    }
+    Ok(Verdict::Done)
+}
+
+fn show(name: &str) -> Result<Verdict> {
+    output::print(profile::text(name).with_context(|| format!("device {name}"))?)?;
+    Ok(Verdict::Done)
+}
+
+#[derive(Serialize)]
+struct Validated<'a> {
+    profile: &'a str,
+    trace: String,
+    requests: usize,
+    demerit_ms: f64,
+    demerit_relative: f64,
+    mean_measured_ms: f64,
+    mean_model_ms: f64,
+    quantiles: Vec<(f64, f64, f64)>,
+}
+
+fn validate(args: &ValidateArgs) -> Result<Verdict> {
+    let profile = load::device(&args.profile)?;
+    let shown = args.trace.display().to_string();
+    let size = std::fs::metadata(&args.trace).with_context(|| shown.clone())?.len();
+    if size > TRACE_BYTES_MAX {
+        bail!("{shown}: {size} bytes; a measured trace is at most {TRACE_BYTES_MAX}");
+    }
+    let text = std::fs::read_to_string(&args.trace).with_context(|| shown.clone())?;
+    let records = validate::parse(&text).with_context(|| shown.clone())?;
+    let mut device = profile.build();
+    let found = validate::validate(device.as_mut(), &records, Pace::Closed)
+        .with_context(|| shown.clone())?;
+    let json = Validated {
+        profile: &args.profile,
+        trace: shown,
+        requests: found.requests,
+        demerit_ms: found.demerit_ms,
+        demerit_relative: found.demerit_relative,
+        mean_measured_ms: found.mean_measured_ms,
+        mean_model_ms: found.mean_model_ms,
+        quantiles: found.quantiles.clone(),
+    };
+    match args.format {
+        Format::Table => output::print(&text_of(&json, &found))?,
+        other => drop(print_list(&quantiles(&found), &json, other)?),
+    }
+    let missed = args.max_demerit.is_some_and(|max| found.demerit_ms > max);
+    if missed {
+        let max = args.max_demerit.unwrap_or_default();
+        eprintln!("demerit figure {:.3} ms is above {max} ms", found.demerit_ms);
+    }
+    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
+}
+
+fn text_of(json: &Validated<'_>, found: &Validation) -> String {
+    let Validated { profile, trace, requests, .. } = json;
+    let error = 100.0 * (found.mean_model_ms / found.mean_measured_ms - 1.0);
+    format!(
+        "{profile} against {trace}, {requests} requests\n\
+         demerit figure  {:.3} ms ({:.1} % of the mean)\n\
+         mean measured   {:.3} ms\n\
+         mean of model   {:.3} ms ({error:+.1} %)\n\n{}",
+        found.demerit_ms,
+        found.demerit_relative * 100.0,
+        found.mean_measured_ms,
+        found.mean_model_ms,
+        quantiles(found).to_text(output::table_options()),
+    )
+}
+
+fn quantiles(found: &Validation) -> Table {
+    let columns = vec![
+        Column::number("quantile", ""),
+        Column::number("measured", "ms"),
+        Column::number("model", "ms"),
+    ];
+    let mut table = Table::new("", columns);
+    for &(q, measured, model) in &found.quantiles {
+        table.push([Cell::Share(q), Cell::Number(measured), Cell::Number(model)]);
+    }
+    table
+}

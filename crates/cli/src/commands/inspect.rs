@@ -1,0 +1,364 @@
+//! `seekway inspect`: what Pregather's model sees in a trace. A bare trace has
+//! no turns, so windows are counted in the trace's own time.
+
+use crate::args::{Format, InspectArgs};
+use crate::load::{self, Trace};
+use crate::{Verdict, output};
+use anyhow::{Result, anyhow, bail};
+use seekway_policy::request::Extent;
+use seekway_policy::units::{Instant, Lba, Nanos};
+use seekway_policy::vnavigator::{ModelParams, VNavigator};
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::plot::{Axis, HeatMap, Lines, Outline, Series};
+use seekway_report::table::{Cell, Column, Table};
+use seekway_workload::traces::{Scan, TraceReader, scan};
+use serde::Serialize;
+
+/// Columns and rows of a heat map.
+const COLUMNS: usize = 120;
+const ROWS: usize = 100;
+/// Hot zones in a table; JSON has all.
+const HOT_SHOWN: usize = 12;
+/// VMs with a heat map of their own.
+const MAPS_MAX: usize = 16;
+/// Most VMs that are looked at.
+const VMS_MAX: usize = 4096;
+
+/// `inspect --format json` at one time; several times are a list.
+#[derive(Serialize)]
+struct Seen {
+    at_s: f64,
+    vms: Vec<VmSeen>,
+}
+
+#[derive(Serialize)]
+struct VmSeen {
+    name: String,
+    window: u64,
+    /// Mean density of the zones with at least 1; null where there is none.
+    threshold: Option<f64>,
+    zones_at_least_1: usize,
+    hot: Vec<Hot>,
+}
+
+#[derive(Serialize)]
+struct Hot {
+    zone: u64,
+    start_lba: u64,
+    density: f64,
+    interval_ms: f64,
+}
+
+/// One VM under inspection.
+struct Watched {
+    name: String,
+    model: VNavigator,
+    capacity: u64,
+    requests: u64,
+    map: Map,
+}
+
+/// Density over time and place, and how the threshold went.
+struct Map {
+    /// Highest density seen in each cell, row by row from the lowest LBA.
+    cells: Vec<f64>,
+    /// (time in s, threshold) at the end of each column.
+    thresholds: Vec<(f64, f64)>,
+    /// (time in s, number of hot zones).
+    hot: Vec<(f64, f64)>,
+    /// Units predicted at the end of each column.
+    outlines: Vec<Outline>,
+}
+
+/// Run the command.
+pub fn run(args: &InspectArgs) -> Result<Verdict> {
+    let params = params(args)?;
+    let options = load::trace_options(&args.reading)?;
+    let mut traces = Vec::new();
+    for path in &args.traces {
+        let trace = Trace::open(path)?;
+        let scanned = scan(trace.path(), &options).map_err(|e| trace.error(e))?;
+        load::warn_of_scan(&trace, &scanned);
+        traces.push((trace, scanned));
+    }
+    let end = traces.iter().map(|(_, s)| s.stats.duration).max().unwrap_or(Nanos::ZERO);
+    let mut times =
+        args.at.iter().map(|t| load::duration("--at", t)).collect::<Result<Vec<Nanos>>>()?;
+    if times.is_empty() {
+        times.push(end);
+    }
+    times.sort_unstable();
+    let mut seen: Vec<Seen> =
+        times.iter().map(|t| Seen { at_s: t.as_secs_f64(), vms: Vec::new() }).collect();
+    let mut watched = Vec::new();
+    for (trace, scanned) in &traces {
+        let split = args.reading.split;
+        let mut vms = vms_of(trace, scanned, params, split);
+        if watched.len() + vms.len() > VMS_MAX {
+            bail!("more than {VMS_MAX} VMs: give --split a smaller number");
+        }
+        let reader = TraceReader::open(trace.path(), &options).map_err(|e| trace.error(e))?;
+        feed(reader, &mut vms, scanned, split, &times, &mut seen, end)
+            .map_err(|e| trace.error(e))?;
+        watched.extend(vms.into_iter().map(|(_, vm)| vm));
+    }
+    if let Some(path) = &args.report {
+        let report = report(&watched, &seen, end, params);
+        output::write_file(path, |out| report.write_html(out))?;
+    }
+    print(&seen, args.format)?;
+    Ok(Verdict::Done)
+}
+
+fn params(args: &InspectArgs) -> Result<ModelParams> {
+    let zone = load::size("--zone", &args.zone)?;
+    let window = load::duration("--window", &args.window)?;
+    if zone.get() == 0 || window == Nanos::ZERO {
+        bail!("--zone and --window must be more than nothing");
+    }
+    if !(args.lambda > 1.0 && args.lambda <= 1e6) {
+        return Err(anyhow!("--lambda {}: expected a factor above 1", args.lambda));
+    }
+    let zones = seekway_policy::vnavigator::ZONES_MAX;
+    Ok(ModelParams { zone, window, lambda: args.lambda, zones, ..ModelParams::default() })
+}
+
+/// The VMs of a trace by volume: all volumes one VM, or each its own.
+fn vms_of(
+    trace: &Trace,
+    scanned: &Scan,
+    params: ModelParams,
+    split: Option<usize>,
+) -> Vec<(Option<u32>, Watched)> {
+    let watch = |name: String, capacity: u64| Watched {
+        name,
+        model: VNavigator::new(params),
+        capacity: capacity.max(1),
+        requests: 0,
+        map: Map {
+            cells: vec![0.0; COLUMNS * ROWS],
+            thresholds: Vec::new(),
+            hot: Vec::new(),
+            outlines: Vec::new(),
+        },
+    };
+    let Some(most) = split else {
+        // Volumes one after the other, as `compare` lays them.
+        let total: u64 = scanned.volumes.iter().map(|v| v.capacity().get()).sum();
+        let stem = std::path::Path::new(&trace.shown).file_stem();
+        let name = match &scanned.volumes[..] {
+            [only] => only.name.clone(),
+            _ => stem.map_or_else(|| trace.shown.clone(), |s| s.to_string_lossy().into_owned()),
+        };
+        return vec![(None, watch(name, total))];
+    };
+    let mut busiest: Vec<usize> = (0..scanned.volumes.len()).collect();
+    busiest.sort_by_key(|&n| std::cmp::Reverse(scanned.volumes[n].stats.ops.total()));
+    busiest.truncate(most);
+    busiest.sort_unstable();
+    let vm = |n: usize| {
+        let volume = &scanned.volumes[n];
+        (Some(n as u32), watch(volume.name.clone(), volume.capacity().get()))
+    };
+    busiest.into_iter().map(vm).collect()
+}
+
+/// Feed a trace to its VMs' models, looking at them at `times` and at the end
+/// of each column of the maps.
+fn feed(
+    mut reader: TraceReader,
+    vms: &mut [(Option<u32>, Watched)],
+    scanned: &Scan,
+    split: Option<usize>,
+    times: &[Nanos],
+    seen: &mut [Seen],
+    end: Nanos,
+) -> Result<(), seekway_workload::traces::TraceError> {
+    let mut bases = Vec::new();
+    let mut base = 0;
+    for volume in &scanned.volumes {
+        bases.push(if split.is_some() { 0 } else { base });
+        base += volume.capacity().get();
+    }
+    let column_end = |n: usize| Nanos::new(end.get() / COLUMNS as u64 * (n as u64 + 1));
+    let (mut next_time, mut column) = (0, 0);
+    loop {
+        let record = reader.next_record()?;
+        let now = record.map_or(Nanos::new(u64::MAX), |r| r.at);
+        while next_time < times.len() && times[next_time] < now {
+            let at = times[next_time];
+            seen[next_time].vms.extend(vms.iter_mut().map(|(_, vm)| look(vm, at)));
+            next_time += 1;
+        }
+        while column < COLUMNS && column_end(column) < now {
+            vms.iter_mut().for_each(|(_, vm)| snapshot(vm, column_end(column)));
+            column += 1;
+        }
+        let Some(record) = record else { return Ok(()) };
+        let place =
+            |(volume, _): &&mut (Option<u32>, Watched)| volume.is_none_or(|v| v == record.volume);
+        let Some((_, vm)) = vms.iter_mut().find(place) else { continue };
+        let start = Lba::new(record.start.get() + bases[record.volume as usize]);
+        let Some(extent) = Extent::new(start, record.len).filter(|_| record.op.is_data()) else {
+            continue;
+        };
+        vm.model.observe(record.at, Instant::ZERO + record.at, extent);
+        vm.requests += 1;
+        let row = (start.get() as u128 * ROWS as u128 / vm.capacity as u128) as usize;
+        let cell = &mut vm.map.cells[row.min(ROWS - 1) * COLUMNS + column.min(COLUMNS - 1)];
+        *cell = cell.max(vm.model.density_at(start));
+    }
+}
+
+/// The model of one VM at `at`.
+fn look(vm: &mut Watched, at: Nanos) -> VmSeen {
+    vm.model.advance(at);
+    let hot = vm.model.hot_zones().map(|z| Hot {
+        zone: z.zone,
+        start_lba: z.start.get(),
+        density: z.density,
+        interval_ms: z.interval.as_millis_f64(),
+    });
+    VmSeen {
+        name: vm.name.clone(),
+        window: vm.model.window(),
+        threshold: vm.model.threshold(),
+        zones_at_least_1: vm.model.zones_at_least_1(),
+        hot: hot.collect(),
+    }
+}
+
+/// Note how a column of the map ends.
+fn snapshot(vm: &mut Watched, at: Nanos) {
+    vm.model.advance(at);
+    let x = at.as_secs_f64();
+    vm.map.thresholds.push((x, vm.model.threshold().unwrap_or(f64::NAN)));
+    let hot: Vec<_> = vm.model.hot_zones().collect();
+    vm.map.hot.push((x, hot.len() as f64));
+    for zone in hot.iter().take(4) {
+        let start = zone.start.get() as f64;
+        let label = format!(
+            "zone {} at {:.1} s: density {:.1}, next request in {:.1} ms",
+            zone.zone,
+            x,
+            zone.density,
+            zone.interval.as_millis_f64()
+        );
+        // One row high, however small the zone is.
+        let height = (vm.capacity as f64 / ROWS as f64).max(1.0);
+        vm.map.outlines.push(Outline { x: (x, x), y: (start, start + height), label });
+    }
+}
+
+fn print(seen: &[Seen], format: Format) -> Result<()> {
+    let tables: Vec<Table> = seen.iter().map(table).collect();
+    match format {
+        Format::Json => {
+            let json = match seen {
+                [one] => serde_json::to_string_pretty(one)?,
+                all => serde_json::to_string_pretty(all)?,
+            };
+            output::print(&(json + "\n"))
+        }
+        Format::Csv => {
+            let mut csv = Vec::new();
+            for table in &tables {
+                table.write_csv(&mut csv)?;
+            }
+            output::print(&String::from_utf8_lossy(&csv))
+        }
+        Format::Table => {
+            let options = output::table_options();
+            output::print(&tables.iter().map(|t| t.to_text(options) + "\n").collect::<String>())
+        }
+    }
+}
+
+fn table(seen: &Seen) -> Table {
+    let columns = vec![
+        Column::text("VM"),
+        Column::number("threshold", ""),
+        Column::number("zones ≥ 1", ""),
+        Column::number("hot zone", ""),
+        Column::number("first LBA", ""),
+        Column::number("density", ""),
+        Column::number("next in", "ms"),
+    ];
+    let mut table = Table::new(format!("The model at {:.3} s", seen.at_s), columns);
+    for vm in &seen.vms {
+        let mut densest: Vec<&Hot> = vm.hot.iter().collect();
+        densest.sort_by(|a, b| b.density.total_cmp(&a.density));
+        let head = [
+            Cell::Text(vm.name.clone()),
+            vm.threshold.map_or(Cell::Absent, Cell::Number),
+            Cell::Count(vm.zones_at_least_1 as u64),
+        ];
+        if densest.is_empty() {
+            table.push(head.clone().into_iter().chain([const { Cell::Absent }; 4]));
+        }
+        for hot in densest.iter().take(HOT_SHOWN) {
+            table.push(head.clone().into_iter().chain([
+                Cell::Count(hot.zone),
+                Cell::Count(hot.start_lba),
+                Cell::Number(hot.density),
+                Cell::Number(hot.interval_ms),
+            ]));
+        }
+        if densest.len() > HOT_SHOWN {
+            let more = densest.len() - HOT_SHOWN;
+            table.notes.push(format!("{}: {more} more hot zones (--format json has all)", vm.name));
+        }
+    }
+    table
+}
+
+fn report(watched: &[Watched], seen: &[Seen], end: Nanos, params: ModelParams) -> Report {
+    let end_s = end.as_secs_f64().max(f64::MIN_POSITIVE);
+    let mut sections = Vec::new();
+    for vm in watched.iter().take(MAPS_MAX) {
+        let map = HeatMap {
+            title: String::new(),
+            x: Axis::time("time", "s"),
+            y: Axis::linear("LBA", "sectors"),
+            x_range: (0.0, end_s),
+            y_range: (0.0, vm.capacity as f64),
+            columns: COLUMNS,
+            values: vm.map.cells.clone(),
+            value_label: "highest density of a zone".into(),
+            log: true,
+            outlines: vm.map.outlines.clone(),
+        };
+        let line = |title: &str, points: &[(f64, f64)]| Lines {
+            title: String::new(),
+            x: Axis::time("time", "s"),
+            y: Axis::linear(title, "").from_zero(),
+            series: vec![Series::new(&vm.name, points.to_vec())],
+        };
+        let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
+        sections.push(Section {
+            heading: vm.name.clone(),
+            intro: format!("{} requests.", vm.requests),
+            blocks: vec![
+                figure(map.render(), "Density of the zones over time; marks are hot zones, with the predicted interval as tooltip."),
+                figure(line("threshold", &vm.map.thresholds).render(), "The threshold δ: from this density on a zone is hot."),
+                figure(line("hot zones", &vm.map.hot).render(), "How many zones are hot."),
+            ],
+        });
+    }
+    let tables = seen.iter().map(|s| Block::Table(table(s))).collect();
+    let intro = String::new();
+    sections.insert(0, Section { heading: "The model".into(), intro, blocks: tables });
+    let command: Vec<String> = std::env::args().collect();
+    Report {
+        title: "Seekway: what the zone model sees".into(),
+        subtitle: format!(
+            "Zones of {} sectors, windows of {}, λ = {}.",
+            params.zone, params.window, params.lambda
+        ),
+        meta: vec![
+            ("command".into(), command.join(" ")),
+            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections,
+    }
+}

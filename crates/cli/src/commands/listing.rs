@@ -1,0 +1,135 @@
+//! `seekway policy` and `seekway workload`: the registries, as lists and pages.
+
+use super::device::print_list;
+use crate::args::{Format, PolicyCommand, WorkloadCommand};
+use crate::{Verdict, output};
+use anyhow::{Context, Result};
+use seekway_policy::params::{Kind, ParamSpec};
+use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_report::table::{Cell, Column, Table};
+use seekway_workload::generators;
+use seekway_workload::guest;
+use seekway_workload::traces::Format as TraceFormat;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Listed {
+    kind: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    params: Vec<Param>,
+}
+
+#[derive(Serialize)]
+struct Param {
+    key: &'static str,
+    takes: String,
+    default: &'static str,
+    help: &'static str,
+}
+
+fn params(specs: &'static [ParamSpec]) -> Vec<Param> {
+    let param = |s: &'static ParamSpec| Param {
+        key: s.key,
+        takes: takes(s.kind),
+        default: s.default,
+        help: s.help,
+    };
+    specs.iter().map(param).collect()
+}
+
+fn takes(kind: Kind) -> String {
+    match kind {
+        Kind::Duration => "a time".into(),
+        Kind::Size => "sectors, or bytes with a unit".into(),
+        Kind::Count(low, u64::MAX) => format!("a number from {low}"),
+        Kind::Count(low, high) => format!("{low} to {high}"),
+        Kind::Number(low, high) => format!("{low} to {high}"),
+        Kind::Flag => "true or false".into(),
+        Kind::Choice(words) => words.join(", "),
+    }
+}
+
+/// `seekway policy`.
+pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
+    match command {
+        PolicyCommand::List { format } => {
+            let entry = |e: &'static schedulers::Entry| Listed {
+                kind: "policy",
+                name: e.name,
+                summary: e.summary,
+                params: params(e.params),
+            };
+            list(REGISTRY.iter().map(entry).collect(), *format)
+        }
+        PolicyCommand::Show { name } => {
+            let entry = schedulers::find(name)?;
+            let mut page = format!("# {}\n\n{}.\n\n", entry.name, capital(entry.summary));
+            page += &format!("Source: {}.\n\n", entry.source);
+            page += &param_page(entry.params);
+            output::print(&page)?;
+            Ok(Verdict::Done)
+        }
+    }
+}
+
+/// `seekway workload`.
+pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
+    match command {
+        WorkloadCommand::List { format } => {
+            let generator = |g: &'static generators::Generator| Listed {
+                kind: "generator",
+                name: g.name,
+                summary: g.summary,
+                params: params(g.params),
+            };
+            let mut listed: Vec<Listed> = generators::REGISTRY.iter().map(generator).collect();
+            listed.extend(TraceFormat::all().map(|f| Listed {
+                kind: "trace format",
+                name: f.name(),
+                summary: f.about(),
+                params: Vec::new(),
+            }));
+            list(listed, *format)
+        }
+        WorkloadCommand::Show { name } => {
+            let (summary, specs) = if name == "vm" {
+                ("a guest: its image, memory and Linux page cache", guest::params::SPECS)
+            } else {
+                let generator = generators::find(name).context("(or `vm` for the guest)")?;
+                (generator.summary, generator.params)
+            };
+            let page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
+            output::print(&page)?;
+            Ok(Verdict::Done)
+        }
+    }
+}
+
+fn list(listed: Vec<Listed>, format: Format) -> Result<Verdict> {
+    let columns = ["name", "kind", "what it is"].map(Column::text);
+    let mut table = Table::new("", columns.into());
+    for l in &listed {
+        table.push([l.name, l.kind, l.summary].map(|t| Cell::Text(t.into())));
+    }
+    print_list(&table, &listed, format)
+}
+
+/// A Markdown table of parameters.
+pub fn param_page(specs: &'static [ParamSpec]) -> String {
+    if specs.is_empty() {
+        return "It has no parameters.\n".into();
+    }
+    let columns = ["parameter", "takes", "default", "what it does"].map(Column::text);
+    let mut table = Table::new("", columns.into());
+    for p in params(specs) {
+        let (key, default) = (format!("`{}`", p.key), format!("`{}`", p.default));
+        table.push([key, p.takes, default, p.help.to_string()].map(Cell::Text));
+    }
+    table.to_markdown()
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.trim_end_matches('.').chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}

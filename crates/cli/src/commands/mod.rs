@@ -1,0 +1,30 @@
+//! One file for each command.
+
+mod advise;
+mod compare;
+mod device;
+mod docs;
+mod experiment;
+mod inspect;
+mod listing;
+mod replay;
+
+use crate::Verdict;
+use crate::args::Command;
+use anyhow::Result;
+
+/// Run a command.
+pub fn run(command: Command) -> Result<Verdict> {
+    match command {
+        Command::Compare(args) => compare::run(&args),
+        Command::Advise(args) => advise::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Experiment(command) => experiment::run(&command),
+        Command::Device(command) => device::run(&command),
+        Command::Policy(command) => listing::policy(&command),
+        Command::Workload(command) => listing::workload(&command),
+        Command::Replay(args) => replay::run(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
+    }
+}

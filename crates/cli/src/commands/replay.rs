@@ -1,0 +1,49 @@
+//! `seekway replay`: does the policy decide the same again?
+
+use crate::args::ReplayArgs;
+use crate::{Verdict, output};
+use anyhow::{Context, Result, bail};
+use seekway_policy::journal::{Replay, ReplayError};
+use seekway_policy::schedulers;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+/// Longest line of a journal, in bytes: a region of many extents may be long.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Run the command.
+pub fn run(args: &ReplayArgs) -> Result<Verdict> {
+    let shown = args.journal.display().to_string();
+    let input: Box<dyn Read> = match shown.as_str() {
+        "-" => Box::new(std::io::stdin()),
+        path => Box::new(File::open(path).with_context(|| shown.clone())?),
+    };
+    let mut input = BufReader::new(input);
+    let mut replay = Replay::new(&schedulers::build);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        if read.with_context(|| shown.clone())? == 0 {
+            break;
+        }
+        let Ok(text) = std::str::from_utf8(&line) else {
+            bail!("{shown}: not a journal (not text)");
+        };
+        match replay.feed(text.trim_end_matches(['\n', '\r'])) {
+            Ok(()) => {}
+            Err(e @ ReplayError::Differs { .. }) => {
+                output::print(&format!("{shown}: {e}\n"))?;
+                return Ok(Verdict::NotAccepted);
+            }
+            Err(e) => bail!("{shown}: {e}"),
+        }
+    }
+    let done = replay.replayed();
+    if done.inputs + done.outputs == 0 {
+        bail!("{shown}: an empty journal");
+    }
+    let (inputs, outputs) = (done.inputs, done.outputs);
+    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same\n"))?;
+    Ok(Verdict::Done)
+}

@@ -1,0 +1,179 @@
+//! What scripts read: the keys of `compare --format json`, which stay as they
+//! are. Times in milliseconds, rates per second, shares from 0 to 1.
+
+use seekway_policy::scheduler::HoldReason;
+use seekway_sim::RunResult;
+use seekway_sim::metrics::{Times, ms, per_second};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// `compare --format json`.
+#[derive(Serialize)]
+pub struct Compared {
+    /// The disk's profile.
+    pub device: String,
+    /// One for each policy and seed.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Serialize)]
+pub struct Run {
+    pub policy: String,
+    pub seed: u64,
+    pub requests: u64,
+    pub simulated_s: f64,
+    pub wall_s: f64,
+    pub iops: f64,
+    pub mib_s: f64,
+    pub service_ms: Mean,
+    pub response_ms: Response,
+    pub zero_seek_share: f64,
+    pub zero_seek_share_requests: f64,
+    pub held_ms: BTreeMap<&'static str, f64>,
+    pub waits: Waits,
+    pub phi: Option<f64>,
+    pub jain: Option<f64>,
+    pub commands: u64,
+    pub forced: u64,
+    pub barriers: u64,
+    pub outstanding_max: usize,
+    pub finished: bool,
+    pub vms: Vec<Vm>,
+    pub apps: Vec<App>,
+    pub policy_metrics: BTreeMap<&'static str, f64>,
+    pub device_metrics: BTreeMap<&'static str, f64>,
+}
+
+#[derive(Serialize)]
+pub struct Mean {
+    pub mean: f64,
+}
+
+#[derive(Serialize)]
+pub struct Response {
+    pub mean: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+#[derive(Serialize)]
+pub struct Waits {
+    pub tried: u64,
+    pub paid: u64,
+}
+
+#[derive(Serialize)]
+pub struct Vm {
+    pub name: String,
+    pub requests: u64,
+    pub iops: f64,
+    pub mib_s: f64,
+    pub response_ms: Response,
+    pub device_time_share: f64,
+    /// What it asked for, where that is known: φ is judged against it.
+    pub demand_mib_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+pub struct App {
+    pub vm: String,
+    pub name: String,
+    pub finished_s: Option<f64>,
+    pub bytes: u64,
+}
+
+/// A histogram in the five figures that tables show.
+pub fn response(times: &Times) -> Response {
+    let at = |q: f64| ms(times.value_at_quantile(q));
+    Response {
+        mean: times.mean() / 1e6,
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: ms(times.max()),
+    }
+}
+
+/// MiB a second of one VM, up to its own last completion.
+pub fn vm_mib_s(vm: &seekway_sim::VmResult) -> f64 {
+    let span = vm.last.since(seekway_policy::units::Instant::ZERO);
+    per_second(vm.bytes as f64 / f64::from(1 << 20), span)
+}
+
+/// Fairness of one run against the VMs' demands in MiB/s.
+pub struct Fairness {
+    /// VMCD's index, smaller is fairer.
+    pub phi: Option<f64>,
+    /// Jain's index over the shares of their demands that the VMs got.
+    pub jain: Option<f64>,
+}
+
+/// Both indices. Without demands the VMs are taken to want the same.
+pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) -> Fairness {
+    let got: Vec<f64> = result.vms.iter().map(vm_mib_s).collect();
+    let weight = |n: usize| weights.get(n).copied().unwrap_or(1.0);
+    let weights: Vec<f64> = (0..got.len()).map(weight).collect();
+    let equal = vec![1.0; got.len()];
+    let demands = demands.unwrap_or(&equal);
+    let entitled = got.iter().zip(demands).zip(&weights);
+    let shares: Vec<f64> =
+        entitled.filter(|((_, d), _)| **d > 0.0).map(|((g, d), w)| g / (d * w)).collect();
+    Fairness {
+        phi: seekway_report::fairness::phi(demands, &got, &weights),
+        jain: seekway_report::fairness::jain(&shares),
+    }
+}
+
+impl Run {
+    /// The run `outcome`, judged against `demands` in MiB/s by VM.
+    pub fn new(outcome: &crate::runs::Outcome, demands: Option<&[f64]>, weights: &[f64]) -> Run {
+        let r = &outcome.result;
+        let fair = fairness(r, demands, weights);
+        let held = HoldReason::ALL.iter().zip(r.holds.held);
+        let busy: f64 = r.vms.iter().map(|v| v.device_time.as_secs_f64()).sum();
+        let vm = |(n, v): (usize, &seekway_sim::VmResult)| Vm {
+            name: v.name.clone(),
+            requests: v.requests,
+            iops: per_second(v.requests as f64, v.last.since(seekway_policy::units::Instant::ZERO)),
+            mib_s: vm_mib_s(v),
+            response_ms: response(&v.response),
+            device_time_share: v.device_time.as_secs_f64() / busy.max(f64::MIN_POSITIVE),
+            demand_mib_s: demands.and_then(|d| d.get(n).copied()),
+        };
+        let app = |a: &seekway_workload::AppReport| App {
+            vm: r.vms[usize::from(a.vm)].name.clone(),
+            name: a.name.clone(),
+            finished_s: a.finished.map(|t| t.as_secs_f64()),
+            bytes: a.bytes,
+        };
+        Run {
+            policy: outcome.plan.policy.clone(),
+            seed: outcome.plan.seed,
+            requests: r.requests(),
+            simulated_s: r.simulated.as_secs_f64(),
+            wall_s: outcome.wall.as_secs_f64(),
+            iops: r.iops(),
+            mib_s: r.mib_s(),
+            service_ms: Mean { mean: r.service.mean() / 1e6 },
+            response_ms: response(&r.response),
+            zero_seek_share: r.seeks_per_command.zero_share(),
+            zero_seek_share_requests: r.seeks_per_request.zero_share(),
+            held_ms: held.map(|(why, time)| (why.name(), time.as_millis_f64())).collect(),
+            waits: Waits { tried: r.holds.tried, paid: r.holds.paid },
+            phi: fair.phi,
+            jain: fair.jain,
+            commands: r.stats.commands,
+            forced: r.stats.forced,
+            barriers: r.barriers,
+            outstanding_max: r.outstanding_max,
+            finished: r.finished,
+            vms: r.vms.iter().enumerate().map(vm).collect(),
+            apps: r.apps.iter().map(app).collect(),
+            policy_metrics: r.policy_metrics.iter().copied().collect(),
+            device_metrics: r.device_metrics.iter().copied().collect(),
+        }
+    }
+}

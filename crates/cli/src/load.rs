@@ -1,0 +1,289 @@
+//! From the command line to sources of requests: traces and generated VMs,
+//! placed on a disk.
+
+use crate::args::{DiskArgs, LoadArgs, ReadingArgs};
+use anyhow::{Context, Result, anyhow, bail};
+use seekway_device::profile::{self, Profile};
+use seekway_policy::dispatcher::Config;
+use seekway_policy::params::{parse_duration, parse_size};
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_sim::Placement;
+use seekway_workload::generators::{VmPlan, parse_vm};
+use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
+use seekway_workload::traces::{Format, Scan, TraceOptions, scan};
+use seekway_workload::{Source, VmDisk};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Requests outstanding over all VMs of one trace beyond which its clock waits.
+const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
+
+/// A duration argument.
+pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
+    parse_duration(text).ok_or_else(|| {
+        anyhow!("{flag} {text}: expected a time with its unit, such as 500ms, 12.5s or 5min")
+    })
+}
+
+/// A size argument.
+pub fn size(flag: &str, text: &str) -> Result<Sectors> {
+    parse_size(text).ok_or_else(|| {
+        anyhow!("{flag} {text}: expected sectors, or bytes with a unit such as 512KiB")
+    })
+}
+
+/// How traces are read, by the arguments.
+pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
+    let format = match &reading.input_format {
+        None => None,
+        Some(name) => Some(
+            Format::from_name(name)
+                .ok_or_else(|| anyhow!("--input-format {name}: not one of {}", Format::names()))?,
+        ),
+    };
+    let duration_max =
+        reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
+    Ok(TraceOptions {
+        format,
+        lenient: reading.lenient,
+        limit: reading.max_requests,
+        duration_max,
+        ..TraceOptions::default()
+    })
+}
+
+/// A trace that can be read as often as there are runs.
+pub struct Trace {
+    path: PathBuf,
+    /// What it is called in messages.
+    pub shown: String,
+    /// Keeps the copy of a stream open; it has no name on the disk.
+    _spooled: Option<File>,
+}
+
+impl Trace {
+    /// The trace at `path`. The standard input is copied to a temporary file
+    /// first, for it is read several times.
+    pub fn open(path: &Path) -> Result<Trace> {
+        if path.as_os_str() != "-" {
+            return Ok(Trace {
+                path: path.into(),
+                shown: path.display().to_string(),
+                _spooled: None,
+            });
+        }
+        let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+        std::io::copy(&mut std::io::stdin().lock(), &mut file)
+            .context("cannot copy the standard input to a temporary file")?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        Ok(Trace { path, shown: "stdin".into(), _spooled: Some(file) })
+    }
+
+    /// Where to read it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error about it, under the name that the user knows.
+    pub fn error(&self, error: impl std::fmt::Display) -> anyhow::Error {
+        anyhow!("{}", error.to_string().replace(&self.path.display().to_string(), &self.shown))
+    }
+}
+
+/// Everything that a run needs to make its sources, as often as needed.
+pub struct Load {
+    traces: Vec<(Trace, Scan, ReplayOptions)>,
+    plans: Vec<VmPlan>,
+    /// The disks of all VMs, in order, names made unique.
+    pub disks: Vec<VmDisk>,
+    /// Where they lie.
+    pub placement: Placement,
+    /// Weights in the VMs' order.
+    pub weights: Vec<std::num::NonZeroU32>,
+    /// Are all requests issued by a clock (else by completions)?
+    pub open_loop: bool,
+}
+
+impl Load {
+    /// Read the arguments and scan the traces.
+    pub fn new(args: &LoadArgs) -> Result<Load> {
+        if args.traces.is_empty() && args.vms.is_empty() {
+            bail!("nothing to run: give --trace FILE or --vm SPEC (see --help)");
+        }
+        let options = replay_options(args)?;
+        let mut traces = Vec::new();
+        for path in &args.traces {
+            let trace = Trace::open(path)?;
+            let scanned = scan(trace.path(), &options.trace).map_err(|e| trace.error(e))?;
+            warn_of_scan(&trace, &scanned);
+            traces.push((trace, scanned, options.clone()));
+        }
+        let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
+        let plans = args.vms.iter().map(plan).collect::<Result<Vec<_>>>()?;
+        let open_loop = plans.is_empty() && args.outstanding.is_none();
+        let placement = placement(&args.map)?;
+        let weights = args.weights.clone();
+        let mut load = Load { traces, plans, disks: Vec::new(), placement, weights, open_loop };
+        let sources = load.sources(0)?;
+        load.disks = unique(sources.iter().flat_map(|s| s.vms().iter().cloned()).collect());
+        if load.weights.len() > load.disks.len() {
+            let (given, vms) = (load.weights.len(), load.disks.len());
+            bail!("--weights: {given} weights for {vms} VMs");
+        }
+        Ok(load)
+    }
+
+    /// New sources, at their beginning.
+    pub fn sources(&self, seed: u64) -> Result<Vec<Box<dyn Source>>> {
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        for (trace, scanned, options) in &self.traces {
+            let source = TraceSource::with_scan(trace.path(), Some(scanned), options);
+            sources.push(Box::new(source.map_err(|e| trace.error(e))?));
+        }
+        for (n, plan) in self.plans.iter().enumerate() {
+            sources.push(plan.source(seed, n as u16).map_err(|e| anyhow!("{e}"))?);
+        }
+        Ok(sources)
+    }
+
+    /// How many sources there are.
+    pub fn source_count(&self) -> usize {
+        self.traces.len() + self.plans.len()
+    }
+
+    /// Requests of one run, where they are known beforehand.
+    pub fn requests(&self) -> Option<u64> {
+        let traced = self.traces.iter().map(|(_, s, _)| s.stats.requests()).sum();
+        self.plans.is_empty().then_some(traced)
+    }
+
+    /// An error of a run, with the traces' names as the user knows them.
+    pub fn error(&self, error: impl std::fmt::Display) -> anyhow::Error {
+        let mut text = error.to_string();
+        for (trace, ..) in &self.traces {
+            text = text.replace(&trace.path.display().to_string(), &trace.shown);
+        }
+        anyhow!("{text}")
+    }
+
+    /// Outstanding requests at which an open-loop trace's clock waits.
+    pub fn stalls_at(&self) -> Option<usize> {
+        self.open_loop.then_some(OPEN_LOOP_OUTSTANDING_MAX as usize)
+    }
+}
+
+fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
+    let time_scale = TimeScale::new(args.time_scale).ok_or_else(|| {
+        anyhow!("--time-scale {}: expected a factor from 0.000001 to 1000000", args.time_scale)
+    })?;
+    let capacity = args.capacity.as_deref().map(|t| size("--capacity", t)).transpose()?;
+    if args.outstanding == Some(0) {
+        bail!("--outstanding 0: at least 1, or nothing would be issued");
+    }
+    Ok(ReplayOptions {
+        trace: trace_options(&args.reading)?,
+        pace: match args.outstanding {
+            Some(per_vm) => Pace::Outstanding { per_vm },
+            None => Pace::Timed { time_scale, outstanding_max: OPEN_LOOP_OUTSTANDING_MAX },
+        },
+        layout: match args.reading.split {
+            Some(vms_max) => Layout::Split { vms_max },
+            None => Layout::OneVm,
+        },
+        overrun: if capacity.is_some() { Overrun::Wrap } else { Overrun::Fail },
+        capacity,
+    })
+}
+
+/// Say what reading had to mend, so that nobody takes it for the trace itself.
+pub fn warn_of_scan(trace: &Trace, scanned: &Scan) {
+    let stats = &scanned.stats;
+    for skipped in &stats.skipped {
+        let first = trace.error(&skipped.first);
+        eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);
+    }
+    if stats.clamped > 0 {
+        let n = stats.clamped;
+        eprintln!(
+            "{}: {n} requests were out of order beyond the window and moved in time",
+            trace.shown
+        );
+    }
+    if stats.rounded > 0 {
+        eprintln!("{}: {} requests were rounded to whole sectors", trace.shown, stats.rounded);
+    }
+}
+
+fn placement(map: &str) -> Result<Placement> {
+    Ok(match map.split_once(':').unwrap_or((map, "")) {
+        ("packed", "") => Placement::Packed(Lba::ZERO),
+        ("packed", at) => Placement::Packed(lba(at)?),
+        ("spread", "") => Placement::Spread,
+        ("identity", "") => Placement::Identity,
+        _ => Placement::At(map.split(',').map(lba).collect::<Result<_>>()?),
+    })
+}
+
+fn lba(text: &str) -> Result<Lba> {
+    let sectors = parse_size(text.trim()).ok_or_else(|| {
+        anyhow!(
+            "--map {text}: expected packed, packed:LBA, spread, identity, or one LBA for each VM"
+        )
+    })?;
+    Ok(Lba::new(sectors.get()))
+}
+
+/// Two VMs of the same name get numbers.
+fn unique(mut disks: Vec<VmDisk>) -> Vec<VmDisk> {
+    for n in 0..disks.len() {
+        let name = disks[n].name.clone();
+        let before = disks[..n].iter().filter(|d| d.name == name).count();
+        if before > 0 {
+            let mut number = before + 1;
+            while disks.iter().any(|d| d.name == format!("{name}-{number}")) {
+                number += 1;
+            }
+            disks[n].name = format!("{name}-{number}");
+        }
+    }
+    disks
+}
+
+/// The disk and the dispatcher's settings, by the arguments.
+pub fn disk(args: &DiskArgs) -> Result<(Profile, Config)> {
+    let profile = device(&args.device)?;
+    let coalesce = size("--coalesce", &args.coalesce)?;
+    let hard_limit = duration("--hard-limit", &args.hard_limit)?;
+    Ok((profile, Config { depth: 1, coalesce, hard_limit }))
+}
+
+/// A profile by name, or from a TOML file.
+pub fn device(what: &str) -> Result<Profile> {
+    let file = Path::new(what);
+    if what.ends_with(".toml") || what.contains('/') {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {what}"))?;
+        return Profile::parse(&text).with_context(|| what.to_string());
+    }
+    profile::load(what).with_context(|| format!("device {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_unique() {
+        let disk = |name: &str| VmDisk { name: name.into(), capacity: Sectors::new(1) };
+        let named = unique(["a", "b", "a", "a-2", "a"].map(disk).into());
+        let names: Vec<&str> = named.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "a-3", "a-2", "a-4"]);
+    }
+
+    #[test]
+    fn places() {
+        assert_eq!(placement("packed:2048").unwrap(), Placement::Packed(Lba::new(2048)));
+        assert_eq!(placement("0,1MiB").unwrap(), Placement::At(vec![Lba::ZERO, Lba::new(2048)]));
+        assert!(placement("pakced").unwrap_err().to_string().contains("expected packed"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Standard output and files, so that a full disk or a closed pipe is noticed.
+
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Print a result to standard output and flush it.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}
+
+/// Is the root of the error a pipe whose reader has gone?
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |e: &(dyn std::error::Error + 'static)| Some(e.downcast_ref::<io::Error>()?.kind());
+    error.chain().any(|e| kind(e) == Some(io::ErrorKind::BrokenPipe))
+}
+
+/// Width for tables on standard output: the terminal's, or none when the
+/// output goes elsewhere.
+pub fn table_options() -> seekway_report::table::TextOptions {
+    let terminal = io::stdout().is_terminal();
+    let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let width = width.or_else(|| terminal.then(terminal_width).flatten());
+    seekway_report::table::TextOptions {
+        width,
+        colour: terminal && std::env::var_os("NO_COLOR").is_none(),
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
+}
+
+/// Write a file whole or not at all: beside its place first, then renamed.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let what = || format!("cannot write {}", path.display());
+    if !path.parent().is_none_or(|p| p.as_os_str().is_empty() || p.is_dir()) {
+        anyhow::bail!("{}: its folder does not exist", what());
+    }
+    if path.exists() && !path.is_file() {
+        // A pipe or a device: nothing to rename.
+        let mut out = BufWriter::new(File::create(path).with_context(what)?);
+        return write(&mut out).and_then(|()| out.flush()).with_context(what);
+    }
+    let mut name = path.file_name().with_context(what)?.to_os_string();
+    name.push(format!(".tmp{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = File::create(&beside).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()
+    });
+    let renamed = written.and_then(|()| std::fs::rename(&beside, path));
+    if renamed.is_err() {
+        let _ = std::fs::remove_file(&beside); // it may not exist; the first error is the one to tell
+    }
+    renamed.with_context(what)
+}

@@ -1,0 +1,148 @@
+//! Many runs of the simulator on the cores there are.
+
+use crate::load::Load;
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use seekway_device::profile::Profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::schedulers;
+use seekway_policy::units::Instant;
+use seekway_sim::{Layout, Limits, RunResult, Setup, run};
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// One run to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The policy's specification.
+    pub policy: String,
+    /// Seed of generated loads.
+    pub seed: u64,
+    /// Only this source of the load, by number; all of them if none.
+    pub only: Option<usize>,
+}
+
+/// One run that was made.
+pub struct Outcome {
+    /// What was run.
+    pub plan: Plan,
+    /// What it measured.
+    pub result: RunResult,
+    /// Real time that it took.
+    pub wall: Duration,
+    /// Its journal, where asked for.
+    pub journal: String,
+}
+
+/// What all runs of a command share.
+pub struct Stage<'a> {
+    /// The load.
+    pub load: &'a Load,
+    /// The disk.
+    pub profile: &'a Profile,
+    /// The dispatcher's settings.
+    pub config: Config,
+    /// When runs stop before their sources do.
+    pub until: Option<Instant>,
+    /// Keep journals?
+    pub journal: bool,
+}
+
+/// How many runs at a time: `jobs`, or the machine's cores.
+pub fn jobs(given: Option<NonZeroUsize>) -> usize {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    given.unwrap_or_else(cores).get()
+}
+
+/// Do `work` for each of `items` on `jobs` threads; results in the items'
+/// order. After an error no new item is begun, and the first error by order is
+/// the result.
+pub fn parallel<T: Sync, R: Send>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let results: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let worker = || {
+        while !failed.load(Ordering::Relaxed) {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(n) else { return };
+            let result = work(item);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            *results[n].lock().expect("no thread panics while it holds this") = Some(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..jobs.min(items.len())).for_each(|_| drop(scope.spawn(worker)));
+    });
+    results.into_iter().filter_map(|r| r.into_inner().expect("as above")).collect()
+}
+
+impl Stage<'_> {
+    /// Make all runs. `bar` counts completed requests.
+    pub fn run_all(&self, plans: &[Plan], jobs: usize, bar: &ProgressBar) -> Result<Vec<Outcome>> {
+        parallel(plans, jobs, |plan| self.run_one(plan, bar))
+    }
+
+    fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
+        let scheduler = schedulers::build(&plan.policy)?;
+        let device = self.profile.build();
+        let mut sources = self.load.sources(plan.seed)?;
+        let capacity = device.profile().capacity;
+        let layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
+        let mut weights = self.load.weights.clone();
+        let mut layout = layout;
+        if let Some(only) = plan.only {
+            let first: usize = sources[..only].iter().map(|s| s.vms().len()).sum();
+            let count = sources[only].vms().len();
+            sources = vec![sources.swap_remove(only)];
+            layout = layout.slice(first..first + count);
+            weights.clear();
+        }
+        let setup = Setup {
+            scheduler,
+            device,
+            config: self.config,
+            layout,
+            weights,
+            journal: self.journal.then(|| plan.policy.clone()),
+        };
+        let started = std::time::Instant::now();
+        let mut seen = 0;
+        let mut progress = |_: Instant, completed: u64| {
+            bar.inc(completed - seen);
+            seen = completed;
+            true
+        };
+        let limits = Limits { until: self.until, requests: None };
+        let made = run(sources, setup, limits, &mut progress);
+        let (mut result, journal) = made
+            .map_err(|e| self.load.error(e))
+            .with_context(|| format!("policy {}, seed {}", plan.policy, plan.seed))?;
+        bar.inc(result.requests().saturating_sub(seen));
+        if plan.only.is_none() {
+            for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {
+                vm.name.clone_from(&disk.name);
+            }
+        }
+        Ok(Outcome { plan: plan.clone(), result, wall: started.elapsed(), journal })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parallel_keeps_order_and_stops_at_errors() {
+        let items: Vec<u32> = (0..100).collect();
+        let doubled = parallel(&items, 3, |n| Ok(n * 2)).unwrap();
+        assert_eq!(doubled, items.iter().map(|n| n * 2).collect::<Vec<_>>());
+        let failed =
+            parallel(&items, 3, |n| if *n >= 10 { anyhow::bail!("item {n}") } else { Ok(()) });
+        assert!(failed.unwrap_err().to_string().starts_with("item 1"));
+    }
+}
