@@ -15,18 +15,22 @@ pub struct Run {
 }
 
 impl Run {
-    /// Count a dispatch: does it continue the run rather than begin one?
-    pub fn extend(&mut self, request: &Request) -> bool {
+    /// Would a dispatch continue the run rather than begin one?
+    pub fn continues(&self, request: &Request) -> bool {
         let extent = request.extent;
-        if let Some((op, end, len)) = &mut self.last
-            && (*op, *end) == (request.op, extent.start())
-            && *len + extent.len() <= RUN_MAX
-        {
-            *end = extent.end();
-            *len += extent.len();
-            return true;
-        }
-        self.last = Some((request.op, extent.end(), extent.len()));
-        false
+        self.last.is_some_and(|(op, end, len)| {
+            (op, end) == (request.op, extent.start()) && len + extent.len() <= RUN_MAX
+        })
+    }
+
+    /// Count a dispatch: does it continue the run?
+    pub fn extend(&mut self, request: &Request) -> bool {
+        let continues = self.continues(request);
+        let before = match self.last {
+            Some((_, _, len)) if continues => len,
+            _ => Sectors::ZERO,
+        };
+        self.last = Some((request.op, request.extent.end(), before + request.extent.len()));
+        continues
     }
 }

@@ -3,6 +3,7 @@
 //! conformance and the golden tests follow from it.
 
 mod anticipatory;
+mod cfq;
 mod cscan;
 mod deadline;
 mod issuers;
@@ -39,6 +40,7 @@ pub static REGISTRY: &[Entry] = &[
     look::ENTRY,
     sstf::ENTRY,
     anticipatory::ENTRY,
+    cfq::ENTRY,
     pregather::ENTRY,
 ];
 

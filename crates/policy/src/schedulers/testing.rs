@@ -114,6 +114,20 @@ impl Rig {
         self.complete();
         lba
     }
+    /// The same, after waiting for the ends of holds.
+    pub fn serve_late(&mut self, us: u64) -> u64 {
+        loop {
+            match self.decide() {
+                Decision::Hold { until, .. } => self.now = until,
+                Decision::Idle => panic!("nothing is queued"),
+                Decision::Dispatch(_) => break,
+            }
+        }
+        let lba = self.flying.last().unwrap().0.extent.start().get();
+        self.wait_us(us);
+        self.complete();
+        lba
+    }
     /// Serve `n` requests, 100 µs each; their first sectors.
     pub fn serve_n(&mut self, n: usize) -> Vec<u64> {
         (0..n).map(|_| self.serve(100)).collect()

@@ -1,0 +1,146 @@
+//! A queue of CFQ: the requests of one issuer, and what is known of it.
+
+use crate::queues::{ExpiryQueue, LbaQueue};
+use crate::request::{Request, VmId};
+use crate::schedulers::issuers::IssuerId;
+use crate::units::{Instant, Lba, Nanos, Sectors};
+
+/// Names a queue: the synchronous queue of an issuer, or the asynchronous one
+/// of a VM.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct QueueId {
+    pub sync: bool,
+    pub issuer: IssuerId,
+}
+
+/// What a queue is doing, by which it is served: the service trees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Workload {
+    Async = 0,
+    /// Synchronous, and not worth idling for by itself.
+    SyncNoIdle = 1,
+    Sync = 2,
+}
+
+/// Seeks longer than this count as seeks (`CFQQ_SEEK_THR`).
+const SEEK_LONG: Sectors = Sectors::new(800);
+/// Of the last 32 seeks, more long ones than this make a queue seeky.
+const SEEKS_LONG_MAX: u32 = 4;
+/// Think times need this many samples (of 256) to count (`sample_valid`).
+const SAMPLES_VALID: u64 = 80;
+
+/// A moving mean of the time from a completion to the next arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Think {
+    pub last_completion: Instant,
+    samples: u64,
+    total: u64,
+    mean: u64,
+}
+
+impl Think {
+    pub fn new(now: Instant) -> Self {
+        Think { last_completion: now, samples: 0, total: 0, mean: 0 }
+    }
+    /// A request arrives; a gap longer than twice the idle time counts as that.
+    pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
+        let longest = slice_idle.get().min(1 << 50) * 2;
+        let elapsed = now.since(self.last_completion).get().min(longest);
+        self.samples = (7 * self.samples + 256) / 8;
+        self.total = (7 * self.total + 256 * elapsed) / 8;
+        self.mean = (self.total + 128) / self.samples;
+    }
+    /// The mean, once there are enough samples.
+    pub fn mean(&self) -> Option<Nanos> {
+        (self.samples > SAMPLES_VALID).then_some(Nanos::new(self.mean))
+    }
+    pub fn is_longer_than(&self, span: Nanos) -> bool {
+        self.mean().is_some_and(|mean| mean > span)
+    }
+}
+
+/// Where a queue stands in the service trees: tree, key, and number of entry.
+pub(super) type Place = (Workload, i64, u64);
+
+pub(super) struct Queue {
+    pub vm: VmId,
+    pub sync: bool,
+    pub weight: u64,
+    pub sorted: LbaQueue,
+    pub fifo: ExpiryQueue,
+    /// The sector after its last dispatch, from which the choose rule counts.
+    pub position: Option<Lba>,
+    /// Commands in flight.
+    pub in_flight: u32,
+    pub think: Think,
+    /// Worth idling for, by its seeks and its think time.
+    pub idle_window: bool,
+    pub place: Option<Place>,
+    /// When its slice ends; `None` until the first completion starts it.
+    pub slice_end: Option<Instant>,
+    /// What was left of the last slice when it was cut short; negative: overrun.
+    pub residual_ns: i64,
+    /// Commands dispatched in this slice.
+    pub slice_commands: u64,
+    /// The FIFO has been looked at in this slice.
+    pub fifo_looked: bool,
+    /// The last 32 seeks, a bit for each long one.
+    seeks: u32,
+    /// The end of the last request that arrived.
+    last_end: Option<Lba>,
+}
+
+impl Queue {
+    pub fn new(now: Instant, vm: VmId, sync: bool, weight: u64) -> Self {
+        Queue {
+            vm,
+            sync,
+            weight,
+            sorted: LbaQueue::new(),
+            fifo: ExpiryQueue::new(),
+            position: None,
+            in_flight: 0,
+            think: Think::new(now),
+            idle_window: sync,
+            place: None,
+            slice_end: None,
+            residual_ns: 0,
+            slice_commands: 0,
+            fifo_looked: false,
+            seeks: 0,
+            last_end: None,
+        }
+    }
+
+    /// `cfq_update_io_seektime`.
+    pub fn learn_seek(&mut self, request: &Request) {
+        let start = request.extent.start();
+        let distance = self.last_end.map_or(Sectors::ZERO, |end| start.distance(end));
+        self.seeks = self.seeks << 1 | (distance > SEEK_LONG) as u32;
+        self.last_end = Some(request.extent.end());
+    }
+
+    pub fn is_seeky(&self) -> bool {
+        self.seeks.count_ones() > SEEKS_LONG_MAX
+    }
+
+    pub fn workload(&self) -> Workload {
+        match (self.sync, self.idle_window) {
+            (false, _) => Workload::Async,
+            (true, false) => Workload::SyncNoIdle,
+            (true, true) => Workload::Sync,
+        }
+    }
+
+    /// Has its slice begun and ended?
+    pub fn slice_used(&self, now: Instant) -> bool {
+        self.slice_end.is_some_and(|end| now >= end)
+    }
+
+    /// It is given the device.
+    pub fn begin_slice(&mut self) {
+        self.slice_end = None;
+        self.slice_commands = 0;
+        self.fifo_looked = false;
+    }
+}

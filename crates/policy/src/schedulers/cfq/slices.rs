@@ -1,0 +1,159 @@
+//! Slices of CFQ: how long, whose turn, and what is worth waiting for.
+
+use super::Cfq;
+use super::queue::{Queue, QueueId, Workload};
+use crate::units::{Instant, Nanos};
+
+/// The least time that a workload is given (`CFQ_MIN_TT`).
+const WORKLOAD_MIN: Nanos = Nanos::from_millis(2);
+
+impl Cfq {
+    /// `cfq_scaled_cfqq_slice`: by weight, and by `low_latency`.
+    pub(super) fn slice(&self, queue: &Queue) -> Nanos {
+        let busy = self.trees.busy().max(1) as u64;
+        let weights = self.trees.weight.max(1);
+        let base = self.config.slice[queue.sync as usize];
+        let slice = base.scaled(queue.weight.saturating_mul(busy), weights);
+        let slice_sync = self.config.slice[1];
+        let round = slice_sync.scaled(busy, 1);
+        if !self.config.low_latency || round <= self.config.target_latency {
+            return slice;
+        }
+        let low = self.config.slice_idle.scaled(2 * slice.get(), slice_sync.get()).min(slice);
+        slice.scaled(self.config.target_latency.get(), round.get()).max(low)
+    }
+
+    /// The key at which a queue goes back into its tree (`cfq_slice_offset`):
+    /// the later, the more queues there are and the shorter its slices.
+    fn key(&self, now: Instant, queue: &Queue) -> i64 {
+        // The longest slice, of the highest priority, is 1.8 times the default one.
+        let longest = self.config.slice[1].scaled(9, 5);
+        let short = longest.saturating_sub(self.config.slice[queue.sync as usize]);
+        let others = self.trees.busy().saturating_sub(1) as u64;
+        let key = (now + short.scaled(others, 1)).as_nanos() as i64;
+        key.saturating_sub(queue.residual_ns)
+    }
+
+    /// Put a queue into its tree, at the back.
+    pub(super) fn enqueue(&mut self, now: Instant, id: QueueId) {
+        let key = self.key(now, self.queue(id));
+        let old = self.config.old;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        queue.residual_ns = 0;
+        let workload = if old { Workload::Sync } else { queue.workload() };
+        self.trees.insert(id, queue, workload, key);
+    }
+
+    /// The active queue gives the device up (`cfq_slice_expired`); `cut`: what
+    /// is left of its slice, or what it overran, counts next time.
+    pub(super) fn expire(&mut self, now: Instant, cut: bool) {
+        let Some(id) = self.active.take() else { return };
+        self.idle_until = None;
+        let whole = self.slice(self.queue(id)).get() as i64;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        if cut {
+            let left = |end: Instant| end.as_nanos() as i64 - now.as_nanos() as i64;
+            queue.residual_ns = queue.slice_end.map_or(whole, left);
+        }
+        self.trees.remove(id, queue);
+        if !queue.sorted.is_empty() {
+            self.enqueue(now, id);
+        }
+    }
+
+    /// Choose the workload (`choose_wl_class_and_type`) and in it the next queue.
+    pub(super) fn activate_next(&mut self, now: Instant) -> Option<QueueId> {
+        let stays = self.trees.count(self.serving) > 0 && now < self.workload_ends;
+        if self.config.old {
+            self.serving = Workload::Sync;
+        } else if !stays {
+            self.serving = self.trees.most_urgent()?;
+            self.workload_ends = now + self.workload_time();
+        }
+        let id = self.trees.first(self.serving)?;
+        self.queue_mut(id).begin_slice();
+        self.active = Some(id);
+        self.idle_until = None;
+        self.slices += 1;
+        Some(id)
+    }
+
+    /// How long the workload in `serving` may last: its share of the target latency.
+    fn workload_time(&self) -> Nanos {
+        let count = self.trees.count(self.serving) as u64;
+        let share = self.config.target_latency.scaled(count, self.trees.busy() as u64);
+        let [slice_async, slice_sync] = self.config.slice;
+        let time = match self.serving {
+            Workload::Async => share.scaled(slice_async.get(), slice_sync.get()),
+            _ => share.max(self.config.slice_idle.scaled(2, 1)),
+        };
+        time.max(WORKLOAD_MIN)
+    }
+
+    /// `cfq_should_idle`: is a queue worth waiting for?
+    pub(super) fn should_idle(&self, queue: &Queue) -> bool {
+        if self.idle == Nanos::ZERO || !queue.sync {
+            return false;
+        }
+        if queue.idle_window || self.config.old {
+            return queue.idle_window;
+        }
+        // Not by itself; but the last one of its tree keeps the tree's share.
+        let tree = queue.place.map_or(queue.workload(), |(workload, ..)| workload);
+        let think = &self.trees.think[tree as usize];
+        self.trees.count(tree) == 1 && !think.is_longer_than(self.idle)
+    }
+
+    /// `cfq_update_idle_window`.
+    pub(super) fn update_idle_window(&mut self, id: QueueId) {
+        let (idle, old) = (self.idle, self.config.old);
+        let queue = self.queue_mut(id);
+        if idle == Nanos::ZERO || !old && queue.is_seeky() {
+            queue.idle_window = false;
+        } else if let Some(think) = queue.think.mean() {
+            queue.idle_window = think <= idle;
+        }
+    }
+
+    /// The active queue has run empty: wait for its issuer? (`cfq_arm_slice_timer`)
+    pub(super) fn arm_idle(&mut self, now: Instant, id: QueueId) {
+        let queue = self.queue(id);
+        if queue.in_flight > 0 || !self.should_idle(queue) {
+            return;
+        }
+        let left = queue.slice_end.map_or(Nanos::ZERO, |end| end.since(now));
+        if queue.think.is_longer_than(left) {
+            return;
+        }
+        self.idle_until = Some(now + self.idle);
+        self.idles += 1;
+    }
+
+    /// `cfq_should_preempt`: does a request in the queue `new` end the active slice?
+    pub(super) fn should_preempt(&self, now: Instant, new: QueueId) -> bool {
+        let Some(active) = self.active.map(|id| self.queue(id)) else { return false };
+        let (empty, new) = (active.sorted.is_empty(), self.queue(new));
+        let both_no_idle = !self.config.old
+            && self.serving == Workload::SyncNoIdle
+            && new.workload() == Workload::SyncNoIdle;
+        new.sync && !active.sync
+            || active.slice_used(now)
+            || empty && (both_no_idle || !self.should_idle(active))
+    }
+
+    pub(super) fn preempt(&mut self, now: Instant, id: QueueId) {
+        self.preemptions += 1;
+        let before = self.active.map(|active| self.queue(active).workload());
+        self.expire(now, true);
+        let old = self.config.old;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        let workload = queue.workload();
+        if before != Some(workload) {
+            // Another workload: its time begins anew.
+            self.workload_ends = now;
+        }
+        self.trees.remove(id, queue);
+        let tree = if old { Workload::Sync } else { workload };
+        self.trees.insert_front(now, id, queue, tree);
+    }
+}
