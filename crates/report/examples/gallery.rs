@@ -3,7 +3,7 @@
 
 use std::io;
 
-use seekway_report::plot::{Outline, SeekBins, cdf};
+use seekway_report::plot::cdf;
 use seekway_report::*;
 
 fn main() -> io::Result<()> {

@@ -98,9 +98,10 @@ pub fn max_min_shares(capacity: f64, demands: &[f64], weights: &[f64]) -> Vec<f6
     // Whoever needs the lowest water level per weight is satisfied first.
     open.sort_by(|&a, &b| (demands[a] / weights[a]).total_cmp(&(demands[b] / weights[b])));
     let mut left = capacity;
+    // Subtracting may round the last weights away: no part exceeds one.
     let mut weight_left: f64 = open.iter().map(|&i| weights[i]).sum();
     for i in open {
-        shares[i] = demands[i].min(left * weights[i] / weight_left);
+        shares[i] = demands[i].min(left * (weights[i] / weight_left).min(1.0));
         left = (left - shares[i]).max(0.0);
         weight_left -= weights[i];
     }

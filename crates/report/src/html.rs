@@ -148,7 +148,7 @@ fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Marku
         }
         Block::Text(text) => paragraphs(text),
         Block::Warning(text) => {
-            html! { div.warning role="note" { b { "Note" } (paragraphs(text)) } }
+            html! { div.warning role="note" { b { "Warning" } (paragraphs(text)) } }
         }
     }
 }

@@ -12,6 +12,29 @@
 //! are left out and counted in a note, and a figure without data says so.
 //!
 //! The same input gives the same bytes.
+//!
+//! ```
+//! use seekway_report::{Axis, Block, Cell, Column, Lines, Report, Section, Series, Table, TextOptions};
+//!
+//! let mut table = Table::new("Bandwidth", vec![Column::text("policy"), Column::number("rate", "MiB/s")]);
+//! table.push(["cfq".into(), Cell::Number(29.3)]);
+//! print!("{}", table.to_text(TextOptions::default()));
+//!
+//! let figure = Lines {
+//!     title: "Bandwidth".into(),
+//!     x: Axis::time("Time", "s"),
+//!     y: Axis::linear("Bandwidth", "MiB/s").from_zero(),
+//!     series: vec![Series::new("cfq", vec![(0.0, 28.0), (1.0, 30.6)])],
+//! };
+//! let blocks = vec![
+//!     Block::Table(table),
+//!     Block::Figure { svg: figure.render(), caption: "One run.".into() },
+//! ];
+//! let section = Section { heading: "Result".into(), intro: String::new(), blocks };
+//! let report = Report { title: "A run".into(), sections: vec![section], ..Report::default() };
+//! report.write_html(std::io::sink())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod fairness;
@@ -22,6 +45,7 @@ pub mod svg;
 pub mod table;
 
 pub use html::{Block, Report, Section};
-pub use plot::{Axis, Bar, BarSeries, Bars, HeatMap, Histogram, Lines, Panels, Scatter, Series};
+pub use plot::{Axis, Bar, BarSeries, Bars, HeatMap, Histogram, Lines, Outline, Panels};
+pub use plot::{PointSample, Scatter, SeekBins, Series};
 pub use svg::Svg;
 pub use table::{Align, Cell, Column, Table, TextOptions, Tone};

@@ -13,6 +13,7 @@ mod bars;
 mod heat;
 mod histogram;
 mod lines;
+mod sample;
 mod scale;
 mod scatter;
 mod sheet;
@@ -21,6 +22,7 @@ pub use bars::{Bar, BarSeries, Bars};
 pub use heat::{HeatMap, Outline};
 pub use histogram::{Histogram, SeekBins};
 pub use lines::{Lines, cdf};
+pub use sample::PointSample;
 pub use scale::Axis;
 pub use scatter::{Panels, Scatter};
 

@@ -180,6 +180,13 @@ impl Bars {
         sheet.text("s", end + 5.0, y + BAR - 3.5, &self.value_text(bar.value));
     }
 
+    /// Values beside the bars share their decimals, as in a table's column.
+    fn decimals(&self) -> usize {
+        let given = self.series.iter().flat_map(|series| series.bars.iter().flatten());
+        let scale = if self.axis.is_percent() { 100.0 } else { 1.0 };
+        number::column_decimals(given.map(|bar| bar.value * scale))
+    }
+
     fn room_for_values(&self, groups: &[String]) -> f64 {
         let bars =
             (0..groups.len()).flat_map(|g| self.series.iter().filter_map(move |s| bar(s, g)));
@@ -187,10 +194,10 @@ impl Bars {
     }
 
     fn value_text(&self, value: f64) -> String {
-        let text = if self.axis.is_percent() {
-            format!("{} %", number::significant(value * 100.0, 3))
-        } else {
-            number::significant(value, 3)
+        let decimals = self.decimals();
+        let text = match self.axis.is_percent() {
+            true => format!("{} %", number::in_column(value * 100.0, decimals)),
+            false => number::in_column(value, decimals),
         };
         text.replace('-', "−")
     }
