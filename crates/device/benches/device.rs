@@ -1,1 +1,60 @@
-fn main() {}
+//! Cost of a command: submit and pop.
+#![allow(missing_docs)]
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use seekway_device::profile;
+use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_policy::units::{Instant, Lba, Sectors};
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn commands(c: &mut Criterion) {
+    let mut group = c.benchmark_group("device");
+    group.throughput(Throughput::Elements(1));
+    for (what, sequential) in [
+        ("linear-15k4", false),
+        ("cheetah-15k5", false),
+        ("cheetah-15k5", true),
+        ("cheetah-9lp", false),
+        ("seagate-1tb-7200", false),
+        ("seagate-1tb-7200:queue_depth=8,queue_order=sptf", false),
+    ] {
+        let profile = profile::load(what).expect("an embedded profile");
+        let mut device = profile.build();
+        let depth = device.queue_depth();
+        let (mut state, mut now, mut next, mut in_flight) = (42, Instant::ZERO, 0, 0);
+        let capacity = profile.capacity_sectors() - 8;
+        let mut step = || {
+            if in_flight == depth {
+                now = device.next_completion().expect("commands are in flight");
+                while device.pop_completed(now).is_some() {
+                    in_flight -= 1;
+                }
+            }
+            next = if sequential { (next + 8) % capacity } else { random(&mut state) % capacity };
+            let extent = Extent::new(Lba::new(next), Sectors::new(8)).expect("not empty");
+            let request = Request {
+                id: RequestId::new(0),
+                vm: VmId::new(0),
+                tag: None,
+                op: Op::Read,
+                sync: true,
+                extent,
+                arrived: now,
+            };
+            device.submit(now, &request);
+            in_flight += 1;
+        };
+        let kind = if sequential { "sequential" } else { "random" };
+        group.bench_function(format!("{what}/{kind} 4 KiB reads"), |b| b.iter(&mut step));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, commands);
+criterion_main!(benches);

@@ -20,10 +20,6 @@ pub(crate) fn read(id: u32, lba: u64, sectors: u64) -> Request {
     request(id, Op::Read, lba, sectors)
 }
 
-pub(crate) fn write(id: u32, lba: u64, sectors: u64) -> Request {
-    request(id, Op::Write, lba, sectors)
-}
-
 /// Submits at `now_ns` to an idle device and pops; when it was done, in ns.
 pub(crate) fn serve_one(device: &mut dyn DeviceModel, now_ns: u64, command: &Request) -> u64 {
     device.submit(Instant::from_nanos(now_ns), command);
