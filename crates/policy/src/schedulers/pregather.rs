@@ -154,8 +154,8 @@ struct Pregather {
     links: Links,
     vms: Vec<Option<Vm>>,
     turn: Option<Turn>,
-    /// The VM that had the last turn.
-    served: usize,
+    /// The VM after the one that had the last turn.
+    next_vm: usize,
     timer: Option<Timer>,
     /// Arrivals since the last decision, while a timer runs.
     fresh: Vec<RequestId>,
@@ -182,7 +182,7 @@ impl Pregather {
             links: Links::new(),
             vms: Vec::new(),
             turn: None,
-            served: 0,
+            next_vm: 0,
             timer: None,
             fresh: Vec::new(),
             holding: None,
@@ -240,13 +240,13 @@ impl Pregather {
         self.end_turn(now);
         let n = self.vms.len();
         let busy = |&v: &usize| self.vm(v).is_some_and(|vm| !vm.sorted.is_empty());
-        let next = (1..=n).map(|step| (self.served + step) % n).find(busy);
+        let next = (0..n).map(|step| (self.next_vm + step) % n).find(busy);
         if let Some(vm) = next
             && let Some(state) = self.vm(vm)
         {
             let end = now + state.slice(&self.config);
             self.turn = Some(Turn { vm, start: now, end, checked: false });
-            self.served = vm;
+            self.next_vm = vm + 1;
             self.turns += 1;
         }
     }

@@ -40,7 +40,7 @@ const FREE: Zone = Zone {
 /// The end of a chain.
 const NIL: u32 = u32::MAX;
 /// Entries in a page of the slab.
-const PAGE: usize = 128;
+const PAGE: usize = 256;
 /// Bucket heads in a page.
 const HEADS: usize = 512;
 
@@ -55,13 +55,28 @@ pub(super) struct Table {
     used: u32,
     free: u32,
     len: u32,
+    /// Entries looked at, for the test that bounds the work of a request.
+    #[cfg(test)]
+    pub looked_at: std::cell::Cell<u64>,
 }
 
 impl Table {
-    /// A table without zones.
-    pub fn new() -> Self {
-        let heads = vec![vec![NIL; HEADS].into_boxed_slice()];
-        Table { pages: Vec::new(), heads, buckets: 16, used: 0, free: NIL, len: 0 }
+    /// A table without zones, for `zones` of them. The directories have their
+    /// final size at once: they are never copied.
+    pub fn new(zones: usize) -> Self {
+        let mut heads = Vec::with_capacity(zones / HEADS + 1);
+        heads.push(vec![NIL; HEADS].into_boxed_slice());
+        let pages = Vec::with_capacity(zones.div_ceil(PAGE));
+        Table {
+            pages,
+            heads,
+            buckets: 16,
+            used: 0,
+            free: NIL,
+            len: 0,
+            #[cfg(test)]
+            looked_at: Default::default(),
+        }
     }
     /// Zones held, faded ones that the sweep has not met yet included.
     pub fn len(&self) -> usize {
@@ -73,13 +88,17 @@ impl Table {
     }
     /// The memory it occupies.
     pub fn bytes(&self) -> usize {
-        let pages = self.pages.len() * (PAGE * size_of::<Zone>() + size_of::<usize>() * 2);
-        pages + self.heads.len() * (HEADS * size_of::<u32>() + size_of::<usize>() * 2)
+        let directories = self.pages.capacity() + self.heads.capacity();
+        directories * size_of::<Box<[u32]>>()
+            + self.pages.len() * PAGE * size_of::<Zone>()
+            + self.heads.len() * HEADS * size_of::<u32>()
     }
 
     /// An entry, which may be free.
     #[inline]
     pub fn at(&self, slot: u32) -> &Zone {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
         &self.pages[slot as usize / PAGE][slot as usize % PAGE]
     }
     /// An entry, to change anything but its number.
@@ -204,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_table_holds_what_a_set_holds() {
-        let (mut table, mut set) = (Table::new(), BTreeSet::new());
+        let (mut table, mut set) = (Table::new(1 << 13), BTreeSet::new());
         let mut x = 1_u64;
         for _ in 0..20_000 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -232,7 +251,7 @@ mod tests {
     #[test]
     fn chains_stay_short_on_regular_numbers() {
         for stride in [1, 2, 1000, 1 << 20, 1 << 33] {
-            let mut table = Table::new();
+            let mut table = Table::new(50_000);
             (0..50_000).for_each(|i| table.insert(Zone::new(i * stride, 0, Instant::ZERO, 0)));
             let mut longest = 0;
             for bucket in 0..table.buckets {
