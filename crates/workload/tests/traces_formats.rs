@@ -221,15 +221,15 @@ fn fio_version_2() {
     check(
         "fio2.log",
         expect![[r#"
-        fio
-        0ms /dev/vda W 0+8
-        1500us /dev/vda R sync 16+32
-        1500us /dev/vda F 0+0
-        1500us /dev/vda D 2048+128
-        R 1 W 1 F 1 D 1
-        ignored 5 reordered 0 clamped 0 rounded 0 duration 1500us
-        /dev/vda ends at 2176
-    "#]],
+            fio
+            0ms /dev/vda W 0+8
+            1500ms /dev/vda R sync 16+32
+            1500ms /dev/vda F 0+0
+            1500ms /dev/vda D 2048+128
+            R 1 W 1 F 1 D 1
+            ignored 6 reordered 0 clamped 0 rounded 0 duration 1500ms
+            /dev/vda ends at 2176
+        "#]],
     );
 }
 

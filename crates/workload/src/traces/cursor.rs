@@ -84,19 +84,10 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub(super) fn u64(&mut self, expected: &'static str) -> Result<u64, Fault> {
         let start = self.pos;
-        let mut value = 0u64;
-        while let Some(digit) = self.digit() {
-            // Nineteen digits cannot overflow; only beyond do we check.
-            if self.pos - start <= 19 {
-                value = value * 10 + digit;
-            } else {
-                value = value
-                    .checked_mul(10)
-                    .and_then(|v| v.checked_add(digit))
-                    .ok_or_else(|| self.fault_at(start, Reason::Overflow, expected))?;
-            }
-        }
-        if self.pos == start || matches!(self.peek(), Some(b'.' | b'A'..=b'Z' | b'a'..=b'z')) {
+        let Some(value) = self.digits(0, 0, usize::MAX) else {
+            return Err(self.fault_at(start, Reason::Overflow, expected));
+        };
+        if self.pos == start || self.peek().is_some_and(continues_number) {
             return Err(self.fault(expected));
         }
         Ok(value)
@@ -106,41 +97,49 @@ impl<'a> Cursor<'a> {
     /// of its own unit (seconds with scale 9 give nanoseconds); further
     /// digits are cut off.
     #[inline]
-    pub(super) fn decimal(&mut self, scale: u32, expected: &'static str) -> Result<u64, Fault> {
+    pub(super) fn decimal(&mut self, scale: usize, expected: &'static str) -> Result<u64, Fault> {
         let start = self.pos;
-        let mut value = 0u64;
-        let mut digits = 0;
-        let overflow = |c: &Self| c.fault_at(start, Reason::Overflow, expected);
-        while let Some(digit) = self.digit() {
-            digits += 1;
-            let next = value.checked_mul(10).and_then(|v| v.checked_add(digit));
-            value = next.ok_or_else(|| overflow(self))?;
-        }
+        let mut value = self.digits(0, 0, usize::MAX);
+        let digits = self.pos - start;
         let mut left = scale;
         if self.peek() == Some(b'.') && digits > 0 {
             self.pos += 1;
-            while let Some(digit) = self.digit() {
-                if left > 0 {
-                    left -= 1;
-                    let next = value.checked_mul(10).and_then(|v| v.checked_add(digit));
-                    value = next.ok_or_else(|| overflow(self))?;
-                }
+            let point = self.pos;
+            value = value.and_then(|v| self.digits(v, digits, scale));
+            left -= self.pos - point;
+            while self.peek().is_some_and(|b| b.is_ascii_digit()) {
+                self.pos += 1;
             }
         }
-        if digits == 0 || matches!(self.peek(), Some(b'.' | b'A'..=b'Z' | b'a'..=b'z')) {
+        if value.is_some() && (digits == 0 || self.peek().is_some_and(continues_number)) {
             return Err(self.fault(expected));
         }
-        value.checked_mul(10u64.pow(left)).ok_or_else(|| overflow(self))
+        value
+            .and_then(|v| v.checked_mul(10u64.pow(left as u32)))
+            .ok_or_else(|| self.fault_at(start, Reason::Overflow, expected))
     }
 
+    /// Append up to `most` digits to `value`, which has `used` digits already.
+    /// `None` when it overflows.
     #[inline]
-    fn digit(&mut self) -> Option<u64> {
-        let digit = self.peek()?.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
+    fn digits(&mut self, mut value: u64, used: usize, most: usize) -> Option<u64> {
+        let rest = &self.line[self.pos..];
+        let mut count = 0;
+        for byte in rest.iter().take(most) {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            // Nineteen digits cannot overflow; only beyond do we check.
+            value = if used + count < 19 {
+                value * 10 + u64::from(digit)
+            } else {
+                value.checked_mul(10)?.checked_add(u64::from(digit))?
+            };
+            count += 1;
         }
-        self.pos += 1;
-        Some(u64::from(digit))
+        self.pos += count;
+        Some(value)
     }
 
     /// The separator `byte`, blanks around it allowed.
@@ -188,6 +187,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn end(&mut self) -> Result<(), Fault> {
         if self.at_end() { Ok(()) } else { Err(self.fault("the end of the line")) }
     }
+}
+
+/// Bytes that make a number behind which they stand another kind of number.
+const fn continues_number(byte: u8) -> bool {
+    matches!(byte, b'.' | b'A'..=b'Z' | b'a'..=b'z')
 }
 
 /// `bytes` as text for a message: escaped, at most 32 of them.

@@ -5,7 +5,7 @@ use super::text::ParseLine;
 use super::{LINE_BYTES_MAX, TraceError, blktrace, columns, csv, fio, vscsi};
 use std::fmt;
 
-/// A trace format. [`Format::ALL`] lists them; all else derives from the table.
+/// A trace format. [`Format::all`] lists them; all else derives from one table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)] // The registry describes each.
 pub enum Format {

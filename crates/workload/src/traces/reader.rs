@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the format is detected from.
 const SNIFF_BYTES: usize = 64 << 10;
-/// Most files of one blktrace: one per CPU.
+/// Most files of one blktrace, one per CPU; each needs a buffer of 128 KiB.
 const CPUS_MAX: usize = 1024;
 
 /// How a trace is to be read.
@@ -134,6 +134,10 @@ impl TraceReader {
     ) -> Result<TraceReader, TraceError> {
         if options.format.is_some_and(|f| f != Format::Blktrace) {
             let problem = "only a blktrace has a file per CPU: name one file".into();
+            return Err(TraceError::Replay { path: name.into(), problem });
+        }
+        if files.len() > CPUS_MAX {
+            let problem = format!("{} files beside it: at most {CPUS_MAX} are merged", files.len());
             return Err(TraceError::Replay { path: name.into(), problem });
         }
         let mut streams = Vec::new();
@@ -329,7 +333,6 @@ fn per_cpu_files(path: &Path) -> Vec<PathBuf> {
         }
     }
     files.sort();
-    files.truncate(CPUS_MAX);
     files.into_iter().map(|(_, path)| path).collect()
 }
 
