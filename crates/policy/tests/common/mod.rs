@@ -1,0 +1,268 @@
+//! A small engine for tests: drives a policy as the dispatcher does, and
+//! checks at every step what the contract promises.
+
+#![allow(dead_code)] // each file of tests uses its own part
+
+use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The longest hold that the contract allows.
+pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
+/// Holds that may follow each other, each to its end and without any input.
+const HOLDS_IN_A_ROW_MAX: u32 = 4;
+/// Adjacent requests are coalesced into commands of at most this.
+const COALESCE: Sectors = Sectors::new(1024);
+
+/// What arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub vm: VmId,
+    pub tag: Option<ProcessTag>,
+    pub op: Op,
+    pub sync: bool,
+    pub extent: Extent,
+}
+
+/// A command on the device: requests that continue each other.
+pub struct Command {
+    pub requests: Vec<Request>,
+    pub dispatched: Instant,
+}
+
+/// A policy, the requests that it holds, and a device that takes `depth` commands.
+pub struct Engine {
+    policy: Box<dyn Scheduler>,
+    profile: DeviceProfile,
+    depth: usize,
+    pub now: Instant,
+    head: Lba,
+    /// In the policy, with their order of arrival.
+    queued: BTreeMap<RequestId, (u64, Request)>,
+    pub flying: Vec<Command>,
+    /// Handed out by the policy in the middle of a command that it does not continue.
+    staged: Option<Request>,
+    free: Vec<RequestId>,
+    slots: u32,
+    arrivals: u64,
+    last_completion: Instant,
+    pub hold: Option<Instant>,
+    holds_in_a_row: u32,
+    /// What the policy decided, a line each.
+    pub log: String,
+    pub dispatched: u64,
+    pub completed: u64,
+}
+
+impl Engine {
+    pub fn new(policy: Box<dyn Scheduler>, profile: DeviceProfile, depth: usize) -> Self {
+        Engine {
+            policy,
+            profile,
+            depth,
+            now: Instant::ZERO,
+            head: Lba::ZERO,
+            queued: BTreeMap::new(),
+            flying: Vec::new(),
+            staged: None,
+            free: Vec::new(),
+            slots: 0,
+            arrivals: 0,
+            last_completion: Instant::ZERO,
+            hold: None,
+            holds_in_a_row: 0,
+            log: String::new(),
+            dispatched: 0,
+            completed: 0,
+        }
+    }
+
+    pub fn attach(&mut self, vm: VmId, spec: VmSpec) {
+        self.policy.attach(self.now, vm, spec);
+    }
+
+    /// Detach a VM, and check that it gets back all it had queued, in order.
+    pub fn detach(&mut self, vm: VmId) -> Vec<Request> {
+        let returned = self.policy.detach(self.now, vm);
+        let of_vm = self.queued.values().filter(|(_, r)| r.vm == vm);
+        let mut expected: Vec<(u64, Request)> = of_vm.copied().collect();
+        expected.sort_by_key(|&(order, _)| order);
+        let expected: Vec<Request> = expected.into_iter().map(|(_, r)| r).collect();
+        assert_eq!(returned, expected, "detach of {vm:?} hands back all, in order of arrival");
+        for request in &returned {
+            self.queued.remove(&request.id);
+            self.free.push(request.id);
+        }
+        if self.staged.is_some_and(|request| request.vm == vm) {
+            let request = self.staged.take().unwrap();
+            self.launch(vec![request]);
+        }
+        self.input();
+        returned
+    }
+
+    pub fn arrive(&mut self, arrival: Arrival) -> RequestId {
+        let Arrival { vm, tag, op, sync, extent } = arrival;
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            RequestId::new(self.slots - 1)
+        });
+        let request = Request { id, vm, tag, op, sync, extent, arrived: self.now };
+        self.queued.insert(id, (self.arrivals, request));
+        self.arrivals += 1;
+        self.policy.arrived(self.now, request);
+        self.input();
+        id
+    }
+
+    /// Something has happened: a hold may end early.
+    fn input(&mut self) {
+        self.hold = None;
+        self.holds_in_a_row = 0;
+    }
+
+    /// The command at `index` completes now.
+    pub fn complete(&mut self, index: usize) -> Command {
+        let command = self.flying.remove(index);
+        let mut service = self.now.since(command.dispatched.max(self.last_completion));
+        self.last_completion = self.now;
+        for &request in &command.requests {
+            let dispatched = command.dispatched;
+            self.policy.completed(self.now, &Completion { request, dispatched, service, ok: true });
+            service = Nanos::ZERO;
+            self.free.push(request.id);
+            self.completed += 1;
+        }
+        self.input();
+        command
+    }
+
+    /// Ask until the device is full, or the policy holds or has nothing. The
+    /// commands that were begun.
+    pub fn pump(&mut self) -> usize {
+        let mut begun = 0;
+        while self.flying.len() < self.depth {
+            let first = match self.staged.take() {
+                Some(request) => request,
+                None => match self.ask() {
+                    Some(request) => request,
+                    None => break,
+                },
+            };
+            self.make_command(first);
+            begun += 1;
+        }
+        begun
+    }
+
+    fn make_command(&mut self, first: Request) {
+        let mut requests = vec![first];
+        let (mut end, mut len) = (first.extent.end(), first.extent.len());
+        let continues =
+            |r: &Request, end, len| r.op == first.op && r.extent.start() == end && len < COALESCE;
+        while self.queued.values().any(|(_, r)| continues(r, end, len)) {
+            let Some(next) = self.ask() else { break };
+            if !continues(&next, end, len) || len + next.extent.len() > COALESCE {
+                self.staged = Some(next);
+                break;
+            }
+            (end, len) = (next.extent.end(), len + next.extent.len());
+            requests.push(next);
+        }
+        self.launch(requests);
+    }
+
+    fn launch(&mut self, requests: Vec<Request>) {
+        self.flying.push(Command { requests, dispatched: self.now });
+    }
+
+    /// Ask the policy once, and check its answer.
+    fn ask(&mut self) -> Option<Request> {
+        let in_flight: usize = self.flying.iter().map(|c| c.requests.len()).sum();
+        let view =
+            DeviceView { head: self.head, in_flight: in_flight as u32, profile: &self.profile };
+        let decision = self.policy.decide(self.now, &view);
+        self.hold = None;
+        match decision {
+            Decision::Dispatch(id) => {
+                let Some((_, request)) = self.queued.remove(&id) else {
+                    panic!("{id:?} is dispatched at {}, and is not queued", self.now);
+                };
+                self.head = request.extent.end();
+                self.dispatched += 1;
+                self.holds_in_a_row = 0;
+                writeln!(self.log, "{} {} {:?}", self.now, id.slot(), request.vm).unwrap();
+                Some(request)
+            }
+            Decision::Hold { until, why } => {
+                assert!(!self.queued.is_empty(), "a hold with nothing queued at {}", self.now);
+                assert!(self.now < until, "a hold until {until} at {}", self.now);
+                assert!(until.since(self.now) <= HOLD_MAX, "held until {until} at {}", self.now);
+                writeln!(self.log, "{} hold {} until {until}", self.now, why.name()).unwrap();
+                self.hold = Some(until);
+                None
+            }
+            Decision::Idle => {
+                let n = self.queued.len();
+                assert_eq!(n, 0, "idle at {} with requests queued", self.now);
+                None
+            }
+        }
+    }
+
+    /// Let time pass, asking where a hold ends.
+    pub fn wait(&mut self, span: Nanos) {
+        let end = self.now + span;
+        while let Some(until) = self.hold.filter(|&until| until <= end) {
+            self.now = until;
+            self.hold = None;
+            if self.flying.len() == self.depth {
+                continue; // no room: nobody asks before a completion
+            }
+            self.holds_in_a_row += 1;
+            let n = self.holds_in_a_row;
+            assert!(n <= HOLDS_IN_A_ROW_MAX, "{n} holds without progress by {until}");
+            self.pump();
+        }
+        self.now = end;
+    }
+
+    /// Complete everything that is left, each command after `service`.
+    pub fn drain(&mut self, service: Nanos) {
+        let mut steps = 0;
+        loop {
+            self.pump();
+            if !self.flying.is_empty() {
+                self.wait(service);
+                self.complete(0);
+            } else if let Some(until) = self.hold {
+                self.wait(until.since(self.now));
+            } else {
+                assert_eq!(self.queued.len(), 0, "nothing goes and nothing is held");
+                return;
+            }
+            steps += 1;
+            assert!(steps < 100_000, "the policy does not come to an end");
+        }
+    }
+
+    pub fn metrics(&self) {
+        self.policy.metrics(&mut |name, value| {
+            assert!(value.is_finite(), "metric {name} is {value}");
+        });
+        let _ = self.policy.next_deadline();
+    }
+}
+
+/// Knuth's generator: enough for a trace, and the same everywhere.
+pub struct Lcg(pub u64);
+
+impl Lcg {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
