@@ -320,3 +320,12 @@ fn a_faded_zone_starts_afresh_and_its_memory_is_reclaimed() {
     assert_eq!(model.zones(), 1, "the sweep has been round");
     assert_eq!(model.density_at(Lba::new(7)), 2_501.0);
 }
+
+#[test]
+fn the_last_sector_of_all_has_a_zone() {
+    let mut model = VNavigator::new(ModelParams { zone: Sectors::new(1), ..params(2.0, false) });
+    let last = Extent::new(Lba::new(u64::MAX - 4), Sectors::new(4)).unwrap();
+    model.observe(Nanos::ZERO, Instant::ZERO, last);
+    assert_eq!(model.unit_at(last.end()).map(|u| u.start.get()), Some(u64::MAX - 1));
+    assert_eq!(model.hot_zones().count(), 4);
+}

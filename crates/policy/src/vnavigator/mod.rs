@@ -156,7 +156,7 @@ impl VNavigator {
         self.advance(clock);
         let first = self.zone_of(extent.start());
         let last = self.zone_of(Lba::new(extent.end().get() - 1));
-        for number in first..=last.min(first + (SPAN_MAX - 1)) {
+        for number in first..=last.min(first.saturating_add(SPAN_MAX - 1)) {
             self.touch(number, now);
         }
     }
@@ -275,7 +275,7 @@ impl VNavigator {
     pub fn unit_at(&self, lba: Lba) -> Option<Unit> {
         let number = self.zone_of(lba);
         if let Some(zone) = self.hot(number) {
-            let alone = self.hot(number + 1).is_some();
+            let alone = number.checked_add(1).is_some_and(|next| self.hot(next).is_some());
             return Some(self.unit(zone, if alone { 1 } else { 2 }));
         }
         let before = self.hot(number.checked_sub(1)?)?;
