@@ -1,5 +1,6 @@
 //! Replay in open and closed loop, with one VM and with several.
 
+use proptest::prelude::*;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Sectors};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
@@ -204,4 +205,54 @@ fn time_scales_have_bounds() {
     assert!(TimeScale::new(f64::NAN).is_none());
     assert!(TimeScale::new(f64::INFINITY).is_none());
     assert_eq!(TimeScale::new(1.0), Some(TimeScale::ONE));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// In whatever order requests are done, each is issued once, each VM's in
+    /// the trace's order, never more than allowed, and the replay ends.
+    #[test]
+    fn closed_loops_lose_nothing(
+        volumes in prop::collection::vec(0..5u64, 1..80),
+        per_vm in 1..4u32,
+        vms_max in 1..6usize,
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 80),
+    ) {
+        let row = |(i, v): (usize, &u64)| format!("{i} {v} {} 8 {}\n", i * 8, i % 2);
+        let text: String = volumes.iter().enumerate().map(row).collect();
+        let options = ReplayOptions {
+            pace: Pace::Outstanding { per_vm },
+            layout: Layout::Split { vms_max },
+            ..ReplayOptions::default()
+        };
+        let file = File::new(&format!("random-{:?}", std::thread::current().id()), &text);
+        let scanned = scan(&file.0, &options.trace).unwrap();
+        let mut source = file.open(&options).unwrap();
+        let mut outstanding: Vec<Issue> = poll(&mut source, 0);
+        let mut seen = vec![Vec::new(); source.vms().len()];
+        let mut picks = picks.iter().cycle();
+        while !outstanding.is_empty() {
+            for vm in 0..seen.len() {
+                let own = outstanding.iter().filter(|i| usize::from(i.vm) == vm).count();
+                prop_assert!(own <= per_vm as usize);
+            }
+            let done = outstanding.swap_remove(picks.next().unwrap().index(outstanding.len()));
+            seen[usize::from(done.vm)].push(done.start.get());
+            source.completed(Instant::from_nanos(1), done.token);
+            outstanding.extend(poll(&mut source, 1));
+        }
+        prop_assert!(source.finished());
+        let issued: u64 = seen.iter().map(|s| s.len() as u64).sum();
+        prop_assert_eq!(issued, source.counts().issued);
+        for (vm, mut starts) in seen.into_iter().enumerate() {
+            let name = &source.vms()[vm].name;
+            let own = |(i, v): (usize, &u64)| (v.to_string() == *name).then_some(i as u64 * 8);
+            let expected: Vec<u64> = volumes.iter().enumerate().filter_map(own).collect();
+            if per_vm == 1 { prop_assert_eq!(&starts, &expected); }
+            starts.sort_unstable();
+            prop_assert_eq!(starts, expected);
+        }
+        prop_assert_eq!(source.vms().len(), scanned.volumes.len().min(vms_max));
+    }
 }

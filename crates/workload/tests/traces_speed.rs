@@ -18,8 +18,10 @@ fn rate(name: &str, requests: u64, bytes: u64, start: Instant) {
     );
 }
 
-/// One of these makes the `i`th row of a format.
-const ROWS: [(&str, fn(&mut String, u64)); 4] = [
+/// Makes the `i`th row of a format.
+type Row = fn(&mut String, u64);
+
+const ROWS: [(&str, Row); 4] = [
     ("msr", |out, i| {
         let (time, offset) = (130_000_000_000_000_000 + i * 1000, i * 7919 % 100_000_000 * 4096);
         let _ = writeln!(out, "{time},host,{},Read,{offset},4096,1000", i % 3);

@@ -100,12 +100,29 @@ pub(super) trait Decode: Send {
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop>;
 }
 
+/// No volume has this number.
+const NOBODY: u32 = u32::MAX;
+/// Places for short keys.
+const SHORT_KEYS: usize = 4096;
+
+/// A key of at most seven bytes, and its length, as one number.
+#[inline]
+fn pack(key: &[u8]) -> Option<u64> {
+    if key.len() > 7 {
+        return None;
+    }
+    Some(key.iter().fold(key.len() as u64, |packed, byte| packed << 8 | u64::from(*byte)))
+}
+
 /// The volumes of a trace, numbered in the order of their first request.
 pub(super) struct Volumes {
     names: Vec<Box<str>>,
     numbers: HashMap<Box<[u8]>, u32>,
-    /// The volume of the previous request: most requests ask for the same.
+    /// The volume of the previous request with a long key: often the same.
     last: (Vec<u8>, u32),
+    /// Short keys, each in the one place that its hash gives it: only what
+    /// does not stand there costs a look into the map.
+    short: Vec<(u64, u32)>,
     /// What the one volume of a format without volumes is called.
     anonymous: Box<str>,
 }
@@ -116,7 +133,8 @@ impl Volumes {
         Volumes {
             names: Vec::new(),
             numbers: HashMap::new(),
-            last: (Vec::new(), u32::MAX),
+            last: (Vec::new(), NOBODY),
+            short: vec![(0, NOBODY); SHORT_KEYS],
             anonymous: anonymous.into(),
         }
     }
@@ -135,17 +153,29 @@ impl Volumes {
         key: &[u8],
         name: impl FnOnce(&[u8]) -> String,
     ) -> Result<u32, Reason> {
-        if self.last.1 != u32::MAX && self.last.0 == key {
-            return Ok(self.last.1);
+        if let Some(packed) = pack(key) {
+            let place = (packed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % SHORT_KEYS;
+            let (found, number) = self.short[place];
+            if found == packed && number != NOBODY {
+                return Ok(number);
+            }
+            let number = self.number(key, name)?;
+            self.short[place] = (packed, number);
+            return Ok(number);
         }
-        let number = match self.numbers.get(key) {
-            Some(number) => *number,
-            None => self.add(key, name)?,
-        };
-        self.last.0.clear();
-        self.last.0.extend_from_slice(key);
-        self.last.1 = number;
-        Ok(number)
+        if self.last.1 == NOBODY || self.last.0 != key {
+            self.last.1 = self.number(key, name)?;
+            self.last.0.clear();
+            self.last.0.extend_from_slice(key);
+        }
+        Ok(self.last.1)
+    }
+
+    fn number(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> Result<u32, Reason> {
+        match self.numbers.get(key) {
+            Some(number) => Ok(*number),
+            None => self.add(key, name),
+        }
     }
 
     #[cold]
