@@ -142,8 +142,7 @@ impl Deadline {
     fn unlink(&mut self, request: &Request) -> Option<RequestId> {
         let of = &mut self.directions[direction(request)];
         of.fifo.remove(&mut self.links, request.id);
-        of.sorted.remove(request);
-        of.sorted.after(request).map(|(_, id)| id)
+        of.sorted.take(request)?.map(|(_, id)| id)
     }
 }
 

@@ -10,7 +10,6 @@ use crate::units::{Instant, Lba, Nanos, Sectors};
 pub(super) struct Mean {
     samples: u64,
     total: u64,
-    mean: u64,
 }
 
 impl Mean {
@@ -19,7 +18,9 @@ impl Mean {
         let value = value.min(1 << 52);
         self.samples = (7 * self.samples + 256) / 8;
         self.total = (7 * self.total + 256 * value) / 8;
-        self.mean = (self.total + self.samples / 2) / self.samples;
+    }
+    fn get(&self) -> u64 {
+        (self.total + self.samples / 2) / self.samples.max(1)
     }
 }
 
@@ -71,7 +72,7 @@ impl Issuer {
             }
             // Do not let one odd fragment spoil the mean.
             let slack = if self.seek.samples <= 60 { 1 << 21 } else { 1 << 17 };
-            self.seek.add(distance.min(self.seek.mean.saturating_mul(4).saturating_add(slack)));
+            self.seek.add(distance.min(self.seek.get().saturating_mul(4).saturating_add(slack)));
         }
         self.place = Some(request.extent.end());
     }
@@ -79,13 +80,13 @@ impl Issuer {
     /// How long it usually thinks.
     pub fn mean_think(&self, all: &Newcomers) -> Nanos {
         let mean = if self.think.samples == 0 { all.think } else { self.think };
-        Nanos::new(mean.mean)
+        Nanos::new(mean.get())
     }
 
     /// How far it usually seeks.
     pub fn mean_seek(&self, all: &Newcomers) -> Sectors {
         let mean = if self.seek.samples == 0 { all.seek } else { self.seek };
-        Sectors::new(mean.mean)
+        Sectors::new(mean.get())
     }
 }
 
@@ -97,13 +98,13 @@ mod tests {
     fn the_mean_forgets_by_an_eighth() {
         let mut mean = Mean::default();
         mean.add(800);
-        assert_eq!((mean.samples, mean.mean), (32, 800));
+        assert_eq!((mean.samples, mean.get()), (32, 800));
         mean.add(0);
         // 7/8 of the old total over 7/8 of the old weight and 1/8 of the new.
-        assert_eq!((mean.samples, mean.mean), (60, 373));
+        assert_eq!((mean.samples, mean.get()), (60, 373));
         (0..100).for_each(|_| mean.add(1_000));
         // Rounding down settles the weight at 249 of 256.
-        assert!((970..=1_030).contains(&mean.mean), "{}", mean.mean);
+        assert!((970..=1_030).contains(&mean.get()), "{}", mean.get());
         mean.add(u64::MAX);
     }
 }

@@ -33,14 +33,14 @@ const SAMPLES_VALID: u64 = 80;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Think {
     pub last_completion: Instant,
+    /// Weight and weighted sum of the samples, 256 for each.
     samples: u64,
     total: u64,
-    mean: u64,
 }
 
 impl Think {
     pub fn new(now: Instant) -> Self {
-        Think { last_completion: now, samples: 0, total: 0, mean: 0 }
+        Think { last_completion: now, samples: 0, total: 0 }
     }
     /// A request arrives; a gap longer than twice the idle time counts as that.
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
@@ -48,14 +48,15 @@ impl Think {
         let elapsed = now.since(self.last_completion).get().min(longest);
         self.samples = (7 * self.samples + 256) / 8;
         self.total = (7 * self.total + 256 * elapsed) / 8;
-        self.mean = (self.total + 128) / self.samples;
     }
-    /// The mean, once there are enough samples.
-    pub fn mean(&self) -> Option<Nanos> {
-        (self.samples > SAMPLES_VALID).then_some(Nanos::new(self.mean))
+    /// Are there enough samples?
+    pub fn is_known(&self) -> bool {
+        self.samples > SAMPLES_VALID
     }
+    /// Is the mean known, and above `span`? (Without the division.)
     pub fn is_longer_than(&self, span: Nanos) -> bool {
-        self.mean().is_some_and(|mean| mean > span)
+        let limit = u128::from(span.get()) * u128::from(self.samples);
+        self.is_known() && u128::from(self.total) > limit
     }
 }
 

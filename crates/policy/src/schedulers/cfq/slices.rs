@@ -110,8 +110,8 @@ impl Cfq {
         let queue = self.queue_mut(id);
         if idle == Nanos::ZERO || !old && queue.is_seeky() {
             queue.idle_window = false;
-        } else if let Some(think) = queue.think.mean() {
-            queue.idle_window = think <= idle;
+        } else if queue.think.is_known() {
+            queue.idle_window = !queue.think.is_longer_than(idle);
         }
     }
 

@@ -1,0 +1,104 @@
+//! Cost of a scheduling step, for every policy of the registry: a request
+//! completes, another arrives, and the policy decides, with 64 requests of
+//! three VMs queued at random places (4 KiB each).
+//!
+//! `cargo bench -p seekway-policy --bench schedulers`; a word after `--`
+//! selects policies by name.
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+
+const SERVICE: Nanos = Nanos::from_micros(100);
+const CAPACITY: u64 = 1 << 31;
+
+/// A closed loop around one policy.
+struct Loop {
+    policy: Box<dyn Scheduler>,
+    profile: DeviceProfile,
+    now: Instant,
+    head: Lba,
+    requests: Vec<Request>,
+    random: u64,
+}
+
+impl Loop {
+    fn new(name: &str, queued: u32) -> Loop {
+        let mut policy = schedulers::build(name).expect("a registered name");
+        for vm in 0..3 {
+            policy.attach(Instant::ZERO, VmId::new(vm), VmSpec::default());
+        }
+        let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), true);
+        let (requests, head) = (Vec::new(), Lba::ZERO);
+        let mut this = Loop { policy, profile, now: Instant::ZERO, head, requests, random: 1 };
+        for slot in 0..queued {
+            let request = this.request(RequestId::new(slot));
+            this.requests.push(request);
+            this.policy.arrived(this.now, request);
+        }
+        this
+    }
+
+    /// A new request in that slot. A third are writes that nobody waits for.
+    fn request(&mut self, id: RequestId) -> Request {
+        // xorshift64: cheap beside what is measured.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let vm = (self.random >> 60) as u16 % 3;
+        let lba = Lba::new(self.random % (CAPACITY / 8) * 8);
+        let extent = Extent::new(lba, Sectors::new(8)).expect("in range");
+        let op = if vm == 2 { Op::Write } else { Op::Read };
+        let (vm, sync) = (VmId::new(vm), op == Op::Read);
+        Request { id, vm, tag: None, op, sync, extent, arrived: self.now }
+    }
+
+    /// Decide, complete what is dispatched, and let another arrive.
+    fn step(&mut self) {
+        let view = DeviceView { head: self.head, in_flight: 0, profile: &self.profile };
+        match self.policy.decide(self.now, &view) {
+            Decision::Dispatch(id) => {
+                let (request, dispatched) = (self.requests[id.slot()], self.now);
+                self.head = request.extent.end();
+                self.now = self.now + SERVICE;
+                let completion = Completion { request, dispatched, service: SERVICE, ok: true };
+                self.policy.completed(self.now, &completion);
+                let request = self.request(id);
+                self.requests[id.slot()] = request;
+                self.policy.arrived(self.now, request);
+            }
+            Decision::Hold { until, .. } => self.now = until,
+            Decision::Idle => unreachable!("requests are queued"),
+        }
+    }
+}
+
+fn step(c: &mut Criterion) {
+    let mut group = c.benchmark_group("step");
+    for entry in REGISTRY {
+        group.bench_function(BenchmarkId::new(entry.name, 64), |b| {
+            let mut this = Loop::new(entry.name, 64);
+            b.iter(|| this.step());
+        });
+    }
+    group.finish();
+    let mut group = c.benchmark_group("step_deep");
+    for entry in REGISTRY {
+        group.bench_function(BenchmarkId::new(entry.name, 1_000_000), |b| {
+            let mut this = Loop::new(entry.name, 1_000_000);
+            b.iter(|| this.step());
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .measurement_time(std::time::Duration::from_secs(2))
+        .warm_up_time(std::time::Duration::from_secs(1));
+    targets = step
+}
+criterion_main!(benches);
