@@ -39,7 +39,7 @@ struct Script {
 
 impl Script {
     fn new(seed: u64, writes: bool, calls: u32, log: Log) -> Script {
-        let exists = |n: u32| !writes || n % 2 == 0;
+        let exists = |n: u32| !writes || n.is_multiple_of(2);
         let file = |n| FileSpec { bytes: FILE_PAGES * 4096, exists: exists(n) };
         let handle = |n| HandleSpec { file: n, ..HandleSpec::default() };
         Script {
@@ -57,12 +57,13 @@ impl Script {
         let len = 1 + self.rng.below(100_000) as u32;
         let offset = match self.rng.below(3) {
             0 => (now.as_nanos() / 1000 * 4096) % (FILE_PAGES * 4096), // roughly in sequence
+            1 => self.rng.below(20_000),                               // where all threads meet
             _ => self.rng.below(FILE_PAGES * 4096),
         };
         match self.rng.below(10) {
             0 => Op::Sleep(Nanos::new(self.rng.below(20_000_000))),
-            1 if self.writes => Op::Fsync { handle },
-            2..=5 if self.writes => Op::Write { handle, offset, len },
+            1..=2 if self.writes => Op::Fsync { handle },
+            3..=6 if self.writes => Op::Write { handle, offset, len },
             _ => Op::Read { handle, offset, len },
         }
     }

@@ -5,6 +5,7 @@
 //! [`parse_vm`] reads the command line's description of a VM.
 
 pub mod fio;
+pub mod fio_job;
 pub mod hadoop;
 pub mod plan;
 pub mod rng;
@@ -16,6 +17,7 @@ use crate::guest::app::App;
 use crate::{Source, VmDisk};
 use seekway_policy::params::{ParamError, ParamSpec, Params};
 
+pub use fio_job::parse_fio_job;
 pub use plan::{AppPlan, VmPlan, fleet, parse_vm};
 
 /// Makes an application from its parameters and a seed.

@@ -179,7 +179,7 @@ mod tests {
     fn sequential_windows_double_up_to_the_maximum() {
         assert_eq!(windows(1, 32, 60), [(0, 4), (4, 8), (12, 16), (28, 32), (60, 32)]);
         assert_eq!(windows(4, 32, 60), [(0, 8), (8, 16), (24, 32), (56, 32), (88, 32)]);
-        assert_eq!(windows(16, 32, 60), [(0, 32), (32, 32)]);
+        assert_eq!(windows(16, 32, 60), [(0, 32), (32, 32), (64, 32)]);
     }
 
     #[test]
