@@ -38,13 +38,13 @@ fn run(what: &str, text: &str, pace: Pace) -> Validation {
 fn check(what: &str, file: &str, demerit_ms_max: f64) {
     let Some(text) = trace(file) else { return };
     let v = run(what, &text, Pace::Closed);
-    run(what, &text, Pace::Measured);
     assert!(v.demerit_ms <= demerit_ms_max, "{what}: demerit {:.3} ms", v.demerit_ms);
 }
 
 #[test]
 fn cheetah_15k5() {
-    check("cheetah-15k5", "cheetah15k5/random.trace", 0.32);
+    // 0.302, of which 67 requests make more than half: see the profile's head.
+    check("cheetah-15k5", "cheetah15k5/random.trace", 0.31);
 }
 
 #[test]
@@ -55,4 +55,27 @@ fn cheetah_9lp() {
 #[test]
 fn atlas_10k() {
     check("atlas-10k", "atlas10k/atlas10k.trace", 0.30);
+}
+
+/// The layout that was inferred from the trace predicts single requests: with
+/// an arbitrary phase their differences would be 1.93 ms RMS.
+#[test]
+fn the_15k5_layout_keeps_in_phase() {
+    let Some(text) = trace("cheetah15k5/random.trace") else { return };
+    let v = run("cheetah-15k5", &text, Pace::Measured);
+    assert!(v.paired_rms_ms < 1.6, "paired {:.3} ms", v.paired_rms_ms);
+}
+
+/// In the measured drives read-ahead runs on through idle time: without it the
+/// models are clearly further off.
+#[test]
+fn read_ahead_in_idle_time_is_what_the_drives_do() {
+    for (what, file) in
+        [("cheetah-9lp", "cheetah9LP/cheetah9LP.trace"), ("atlas-10k", "atlas10k/atlas10k.trace")]
+    {
+        let Some(text) = trace(file) else { return };
+        let with = run(what, &text, Pace::Closed).demerit_ms;
+        let without = run(&format!("{what}:read_ahead_idle=false"), &text, Pace::Closed).demerit_ms;
+        assert!(with * 1.3 < without, "{what}: {with:.3} and {without:.3} ms");
+    }
 }

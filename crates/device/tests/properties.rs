@@ -93,7 +93,6 @@ fn drive(device: &mut dyn DeviceModel, commands: &[Command]) -> Vec<(u32, u64)> 
         reap(device, &mut in_flight, now);
     }
     assert!(in_flight.is_empty(), "never completed: {in_flight:?}");
-    drop(reap);
     done
 }
 

@@ -49,19 +49,24 @@ impl Span {
     }
 }
 
-/// The segments' contents.
+/// The segments' contents. Lookups scan all segments, of which real drives have
+/// 64 at most; replacement is O(1).
 pub struct Cache {
     shape: CacheShape,
     spans: Vec<Span>,
-    stamps: Vec<u64>,
-    clock: u64,
+    /// The order of eviction, as a ring of neighbours: `links[i]` are the
+    /// segments that go before and after `i`.
+    links: Vec<(u32, u32)>,
+    /// The next to go.
+    victim: u32,
 }
 
 impl Cache {
     /// An empty buffer.
     pub fn new(shape: CacheShape) -> Cache {
-        let n = shape.segments as usize;
-        Cache { shape, spans: vec![Span::default(); n], stamps: vec![0; n], clock: 0 }
+        let n = shape.segments;
+        let links = (0..n).map(|i| ((i + n - 1) % n, (i + 1) % n)).collect();
+        Cache { shape, spans: vec![Span::default(); n as usize], links, victim: 0 }
     }
 
     /// What segment `index` holds.
@@ -69,17 +74,20 @@ impl Cache {
         self.spans[index]
     }
 
-    /// Is there any segment at all?
-    pub fn is_none(&self) -> bool {
-        self.spans.is_empty()
-    }
-
     /// The segment that holds sector `lba` and most of what follows.
     pub fn find(&self, lba: u64) -> Option<usize> {
+        self.touching(lba).filter(|&index| self.spans[index].end > lba)
+    }
+
+    /// The same, or else a segment that ends just before `lba`, so that data
+    /// read from there on can join it.
+    pub fn touching(&self, lba: u64) -> Option<usize> {
         let mut best = None;
         let mut best_end = lba;
         for (index, span) in self.spans.iter().enumerate() {
-            if span.start <= lba && span.end > best_end {
+            // One comparison for both ends, since nearly all segments fail it.
+            let near = lba.wrapping_sub(span.start) <= span.end - span.start;
+            if near && span.end >= best_end && !span.is_empty() {
                 best_end = span.end;
                 best = Some(index);
             }
@@ -87,26 +95,38 @@ impl Cache {
         best
     }
 
-    /// The segment that ends just before `lba`, so that data read from there on can join it.
-    pub fn ending_at(&self, lba: u64) -> Option<usize> {
-        self.spans.iter().position(|s| s.end == lba && !s.is_empty())
-    }
-
     /// A use of segment `index`, for [`Replacement::Lru`].
     pub fn touch(&mut self, index: usize) {
         if self.shape.replacement == Replacement::Lru {
-            self.clock += 1;
-            self.stamps[index] = self.clock;
+            self.make_last(index as u32);
         }
+    }
+
+    /// Moves a segment to the end of the order of eviction.
+    fn make_last(&mut self, index: u32) {
+        if index == self.victim {
+            // The ring turns by one: the first becomes the last.
+            self.victim = self.links[index as usize].1;
+            return;
+        }
+        let (before, after) = self.links[index as usize];
+        self.links[before as usize].1 = after;
+        self.links[after as usize].0 = before;
+        let first = self.victim;
+        let last = self.links[first as usize].0;
+        self.links[last as usize].1 = index;
+        self.links[first as usize].0 = index;
+        self.links[index as usize] = (last, first);
     }
 
     /// Gives the next victim over to [start, end), of which it keeps the last
     /// `segment_sectors`. `None` when there are no segments.
     pub fn allocate(&mut self, start: u64, end: u64) -> Option<usize> {
-        // Both rules evict the smallest stamp: only when stamps are set differs.
-        let index = (0..self.stamps.len()).min_by_key(|&i| self.stamps[i])?;
-        self.clock += 1;
-        self.stamps[index] = self.clock;
+        if self.spans.is_empty() {
+            return None;
+        }
+        let index = self.victim as usize;
+        self.make_last(self.victim);
         self.spans[index] = Span { start, end: start };
         self.grow(index, end);
         Some(index)
@@ -157,13 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_eviction_is_that_of_use() {
+        let shape = CacheShape { segments: 4, segment_sectors: 10, replacement: Replacement::Lru };
+        let mut c = Cache::new(shape);
+        let mut order: Vec<usize> =
+            (0..4).map(|i| c.allocate(100 * i, 100 * i + 1).unwrap()).collect();
+        for step in [2, 0, 0, 1, 3, 2, 1, 3, 3, 0] {
+            c.touch(step);
+            order.retain(|&i| i != step);
+            order.push(step);
+        }
+        let evicted: Vec<usize> = (0..4).map(|_| c.allocate(7, 8).unwrap()).collect();
+        assert_eq!(evicted, order);
+    }
+
+    #[test]
     fn a_long_span_keeps_its_end() {
         let mut c = cache(Replacement::Fifo);
         let i = c.allocate(0, 25).unwrap();
         assert_eq!(c.span(i), Span { start: 15, end: 25 });
         c.grow(i, 27);
         assert_eq!((c.find(17), c.find(16), c.find(27)), (Some(i), None, None));
-        assert_eq!(c.ending_at(27), Some(i));
+        assert_eq!((c.touching(27), c.touching(28)), (Some(i), None));
     }
 
     #[test]

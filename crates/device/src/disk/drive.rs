@@ -174,7 +174,8 @@ impl Drive {
         self.counts.reads += 1;
         let bus_ns = (end - start) * self.bus_sector_ns;
         let hit_ns = at_ns + self.overhead(self.overheads.read_hit_ns) + bus_ns;
-        let held = self.cache.find(start);
+        let touching = self.cache.touching(start);
+        let held = touching.filter(|&s| self.cache.span(s).end > start);
         if let Some(segment) = held.filter(|&s| self.cache.span(s).end >= end) {
             self.counts.cache_hits += 1;
             self.after_hit(at_ns, segment, start, end);
@@ -187,10 +188,9 @@ impl Drive {
         self.stop_read_ahead();
         // What the segment holds of the front needs no medium.
         let missing = held.map_or(start, |s| self.cache.span(s).end.clamp(start, end));
-        let joins = held.or_else(|| self.cache.ending_at(start));
         let begin = (at_ns + self.overhead(self.overheads.read_miss_ns)).max(self.head_ns);
         let (first_ns, done_ns) = self.access(begin, missing, end, false);
-        let segment = match joins.filter(|_| self.rules.on_hit != OnHit::Consume) {
+        let segment = match touching.filter(|_| self.rules.on_hit != OnHit::Consume) {
             Some(segment) => {
                 self.cache.touch(segment);
                 self.cache.grow(segment, end);
@@ -305,7 +305,7 @@ impl Drive {
             self.enter_dirty(done_ns, start, end);
         }
         if self.rules.read_hits_on_writes {
-            match self.cache.ending_at(start) {
+            match self.cache.touching(start) {
                 Some(segment) => self.cache.grow(segment, end),
                 None => {
                     self.cache.allocate(start, end);
@@ -391,7 +391,8 @@ impl Drive {
         self.counts.seek_ns += movement;
         let wait = self.mechanics.rotation_wait_ns(begin_ns + movement, place.angle);
         self.counts.rotation_ns += wait;
-        let run = self.mechanics.transfer(begin_ns, &mut self.head, start, end - start, write);
+        let run =
+            self.mechanics.transfer(begin_ns, &mut self.head, (start, place), end - start, write);
         self.head_ns = run.done_ns;
         (run.first_ns, run.done_ns)
     }

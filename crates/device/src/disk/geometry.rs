@@ -91,6 +91,7 @@ pub struct Geometry {
     mapping: Mapping,
     capacity: u64,
     cylinders: u32,
+    sectors_per_track_max: u32,
 }
 
 impl Geometry {
@@ -117,7 +118,8 @@ impl Geometry {
             return Err(first_lba);
         }
         let cylinders = specs.iter().map(|s| s.first_cylinder + s.cylinders).max().unwrap_or(0);
-        Ok(Geometry { zones, surfaces, mapping, capacity, cylinders })
+        let sectors_per_track_max = specs.iter().map(|s| s.sectors_per_track).max().unwrap_or(1);
+        Ok(Geometry { zones, surfaces, mapping, capacity, cylinders, sectors_per_track_max })
     }
 
     /// Sectors that hold data.
@@ -133,6 +135,11 @@ impl Geometry {
     /// Physical sectors on a track of zone `zone`.
     pub fn sectors_per_track(&self, zone: usize) -> u32 {
         self.zones[zone].sectors_per_track
+    }
+
+    /// The same on the longest track of all.
+    pub fn sectors_per_track_max(&self) -> u32 {
+        self.sectors_per_track_max
     }
 
     /// Where sector `lba` lies. Panics when it is past the capacity.

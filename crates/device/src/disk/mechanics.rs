@@ -64,29 +64,31 @@ impl Mechanics {
         sectors * self.rotation_ns / u64::from(self.geometry.sectors_per_track(zone))
     }
 
-    /// Reads or writes `count` sectors (at least 1) from `lba` on, beginning at
-    /// `now_ns`, and leaves the head on the last track.
+    /// Reads or writes `count` sectors (at least 1) from `lba` on, which lies at
+    /// `place`, beginning at `now_ns`, and leaves the head on the last track.
     pub fn transfer(
         &self,
         now_ns: u64,
         head: &mut Track,
-        lba: u64,
+        (lba, place): (u64, Place),
         count: u64,
         write: bool,
     ) -> Transfer {
-        let (mut at, mut lba, mut left) = (now_ns, lba, count);
-        let mut first_ns = None;
-        while left > 0 {
-            let place = self.geometry.locate(lba);
+        let (mut lba, mut place, mut left) = (lba, place, count);
+        let mut at = self.reach_ns(now_ns, *head, &place, write);
+        let first_ns = at + self.pass_ns(place.zone, 1);
+        loop {
             let run = left.min(place.left_on_track);
-            at = self.reach_ns(at, *head, &place, write);
-            first_ns.get_or_insert(at + self.pass_ns(place.zone, 1));
             at += self.pass_ns(place.zone, self.geometry.passing(place.zone, lba, run));
             *head = place.track;
-            lba += run;
             left -= run;
+            if left == 0 {
+                return Transfer { first_ns, done_ns: at };
+            }
+            lba += run;
+            place = self.geometry.locate(lba);
+            at = self.reach_ns(at, *head, &place, write);
         }
-        Transfer { first_ns: first_ns.unwrap_or(at), done_ns: at }
     }
 
     /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole
@@ -101,7 +103,9 @@ impl Mechanics {
         target: u64,
         until_ns: u64,
     ) {
-        while *lba < target && *at_ns < until_ns {
+        // Most calls come right after a command, when not one sector has passed.
+        let sector_ns_min = self.rotation_ns / u64::from(self.geometry.sectors_per_track_max());
+        while *lba < target && *at_ns + sector_ns_min <= until_ns {
             let place = self.geometry.locate(*lba);
             let begin = self.reach_ns(*at_ns, *head, &place, false);
             if begin >= until_ns {
@@ -110,9 +114,9 @@ impl Mechanics {
             let spt = u64::from(self.geometry.sectors_per_track(place.zone));
             let run = place.left_on_track.min(target - *lba);
             // At most as many sectors as can have passed; slips only reduce it.
-            let can_pass =
-                u128::from(until_ns - begin) * u128::from(spt) / u128::from(self.rotation_ns);
-            let count = run.min(can_pass as u64);
+            // Two turns pass any track, and keep the product in 64 bits.
+            let span = (until_ns - begin).min(2 * self.rotation_ns);
+            let count = run.min(span * spt / self.rotation_ns);
             if count == 0 {
                 return;
             }
@@ -166,7 +170,7 @@ mod tests {
     fn a_run_over_tracks_pays_its_skews_and_no_more() {
         let m = mechanics();
         let mut head = Track::default();
-        let t = m.transfer(0, &mut head, 0, 300, false);
+        let t = m.transfer(0, &mut head, (0, m.geometry.locate(0)), 300, false);
         // Three tracks, a track skew of 20 and a cylinder skew of 30 sectors, 40 µs each.
         assert_eq!(t.done_ns, 350 * 40_000);
         assert_eq!(t.first_ns, 40_000);
