@@ -544,3 +544,40 @@ fn wrong_parameters_say_what_is_wrong() {
         assert!(error.to_string().contains(part), "{spec}: {error}");
     }
 }
+
+/// A reader in VM 0 that thinks 4 and 6 ms in turn; VM 1 has a request queued
+/// from the start of the last wait. How long is it withheld?
+fn uneven_reader(spec: &str) -> u64 {
+    let mut s = Script::new(&format!("pregather:slice=10s,{spec}"), 2);
+    let mut t = 0;
+    for i in 0..40 {
+        s.serve(t, 0, 1_000 + i * 8);
+        t += 1_000 + if i % 2 == 0 { 4_000 } else { 6_000 };
+    }
+    let last = s.read(t, 0, 1_320);
+    assert_eq!(s.decide(t), last);
+    s.read(t, 1, FAR);
+    s.done(t + 1_000, last);
+    match s.decide(t + 1_000) {
+        Coarse(until) => until - t - 1_000,
+        other => panic!("{spec}: {other:?}"),
+    }
+}
+
+#[test]
+fn patience_bridges_uneven_thinking_up_to_the_seek() {
+    let letter = uneven_reader("patience=false");
+    assert!((4_500..5_500).contains(&letter), "AvgT is {letter}");
+    assert_eq!(uneven_reader(""), SEEK, "5 ms and 4 times 1 ms, but no more than the seek");
+}
+
+#[test]
+fn a_vm_without_work_keeps_its_place() {
+    let mut s = Script::new("pregather:slice=2ms", 3);
+    s.serve(0, 0, 0);
+    // VM 1 has nothing when its turn comes: VM 2, then VM 1 before VM 0.
+    s.serve(3_000, 2, 2 * FAR);
+    s.read(6_000, 0, 0);
+    let second = s.read(6_000, 1, FAR);
+    assert_eq!(s.decide(6_000), second);
+}

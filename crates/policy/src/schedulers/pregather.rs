@@ -27,10 +27,18 @@
 //! - A slice runs from the first decision of a turn by the wall clock, scaled
 //!   by the VM's weight (ours), whether or not the VM has work: others borrow.
 //!   A VM's serving time, which the windows count, is the time in its turns.
+//! - Round robin: of the VMs with work, the one whose last turn is longest
+//!   ago. A VM that has nothing queued when its turn comes, such as one whose
+//!   request was just borrowed, keeps its place in front.
 //! - AvgT and AvgD are moving averages of weight 7/8, without a value before
 //!   the second request; without AvgT or AvgD no coarse timer runs. A think
 //!   time counts as a slice at the most, so that one long idleness is
 //!   forgotten within a few requests.
+//! - A timer of AvgT alone misses half of the requests that it waits for as
+//!   soon as think times vary at all, and a reader loses its turn to every
+//!   miss. So it runs for AvgT and four mean deviations, the extra no longer
+//!   than until the wait has lasted as long as the seek that it saves
+//!   (`patience`, ours; nothing changes where think times are constant).
 //! - A request that continues the one just dispatched goes with it before
 //!   deadlines are looked at again (`merge`), as Linux would have merged the
 //!   two in the queue; otherwise every expired request would cut a command short.
@@ -69,7 +77,7 @@ use vm::Vm;
 pub(super) const ENTRY: Entry = Entry {
     name: "pregather",
     summary: "turns of VMs; waits where a zone model expects the next request nearby",
-    source: "Pregather (CLUSTER 2013), sections IV and V, corrected (algorithms.md, section 2)",
+    source: "the Pregather paper, sections IV and V, corrected (algorithms.md, section 2)",
     params: config::PARAMS,
     build: |params| Ok(Box::new(Pregather::new(Config::new(params)?))),
 };
@@ -87,8 +95,11 @@ struct Turn {
 /// What the device may wait for. At most one timer runs.
 #[derive(Clone, Copy, Debug)]
 enum Timer {
-    /// `judged`: the condition on AvgD has been looked at.
+    /// AvgT is over at `mean_end`, patience at `end`; `judged`: the condition
+    /// on AvgD has been looked at.
     Coarse {
+        start: Instant,
+        mean_end: Instant,
         end: Instant,
         judged: bool,
     },
@@ -154,8 +165,6 @@ struct Pregather {
     links: Links,
     vms: Vec<Option<Vm>>,
     turn: Option<Turn>,
-    /// The VM after the one that had the last turn.
-    next_vm: usize,
     timer: Option<Timer>,
     /// Arrivals since the last decision, while a timer runs.
     fresh: Vec<RequestId>,
@@ -182,7 +191,6 @@ impl Pregather {
             links: Links::new(),
             vms: Vec::new(),
             turn: None,
-            next_vm: 0,
             timer: None,
             fresh: Vec::new(),
             holding: None,
@@ -238,16 +246,13 @@ impl Pregather {
             return;
         }
         self.end_turn(now);
-        let n = self.vms.len();
-        let busy = |&v: &usize| self.vm(v).is_some_and(|vm| !vm.sorted.is_empty());
-        let next = (0..n).map(|step| (self.next_vm + step) % n).find(busy);
-        if let Some(vm) = next
-            && let Some(state) = self.vm(vm)
-        {
+        let busy = self.vms.iter_mut().enumerate().filter_map(|(v, vm)| Some((v, vm.as_mut()?)));
+        let busy = busy.filter(|(_, vm)| !vm.sorted.is_empty());
+        if let Some((vm, state)) = busy.min_by_key(|(_, vm)| vm.last_turn) {
+            self.turns += 1;
+            state.last_turn = self.turns;
             let end = now + state.slice(&self.config);
             self.turn = Some(Turn { vm, start: now, end, checked: false });
-            self.next_vm = vm + 1;
-            self.turns += 1;
         }
     }
 

@@ -70,6 +70,12 @@ pub(super) static PARAMS: &[ParamSpec] = &[
         "auto",
         "AvgT is the think time, or the time between arrivals (literal)",
     ),
+    spec(
+        "patience",
+        FLAGS,
+        "auto",
+        "the coarse timer adds four mean deviations of the think time to AvgT, up to the seek it saves (ours; literal: false)",
+    ),
     spec("half_rotation", FLAGS, "auto", "SeekTime has half a rotation in it (literal: false)"),
     spec(
         "position",
@@ -117,6 +123,7 @@ pub(super) struct Config {
     pub skip_unmeasured: bool,
     pub serving_clock: bool,
     pub think: bool,
+    pub patience: bool,
     pub half_rotation: bool,
     pub position_end: bool,
     pub arrival_new: bool,
@@ -163,6 +170,7 @@ impl Config {
             skip_unmeasured: p.choice("unmeasured") == "skip",
             serving_clock: ours("window_clock", "serving"),
             think: ours("think", "think"),
+            patience: ours("patience", "true"),
             half_rotation: ours("half_rotation", "true"),
             position_end: ours("position", "end"),
             arrival_new: ours("arrival", "new"),

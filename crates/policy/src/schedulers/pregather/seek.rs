@@ -77,7 +77,7 @@ impl Seek {
 }
 
 /// The moving average with weight 7/8.
-pub(super) fn average(mean: Nanos, sample: Nanos) -> Nanos {
+fn average(mean: Nanos, sample: Nanos) -> Nanos {
     mean.scaled(7, 8) + Nanos::new(sample.get() / 8)
 }
 

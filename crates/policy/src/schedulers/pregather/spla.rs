@@ -36,7 +36,10 @@ impl Pregather {
             None => return,
         };
         self.coarse.set += 1;
-        self.timer = Some(Timer::Coarse { end: span(think), judged });
+        let patience =
+            if self.config.patience { think.deviation().scaled(4, 1) } else { Nanos::ZERO };
+        let (mean_end, end) = (span(think.mean()), span(think.mean() + patience));
+        self.timer = Some(Timer::Coarse { start: now, mean_end, end, judged });
     }
 
     /// AvgD(x) < |P(request) - P(LR)|
@@ -90,6 +93,12 @@ impl Pregather {
         }
     }
 
+    /// SeekTime from `from` to the start of a queued request.
+    fn seek_to(&self, id: RequestId, from: Lba, device: &DeviceView<'_>) -> Option<Nanos> {
+        let distance = self.request(id).extent.start().distance(from);
+        self.seek.time(device.profile, distance, self.config.half_rotation)
+    }
+
     /// Does the request meet the timer's condition, with the seek counted from `from`?
     fn is_suitable(
         &self,
@@ -106,7 +115,7 @@ impl Pregather {
                 if request.vm.index() == turn.vm {
                     return true;
                 }
-                self.vm(turn.vm).and_then(|vm| vm.think)
+                self.vm(turn.vm).and_then(|vm| vm.think).map(|think| think.mean())
             }
             Timer::Fine { unit, .. } => {
                 if unit.contains(start) {
@@ -115,7 +124,7 @@ impl Pregather {
                 Some(unit.interval)
             }
         };
-        let seek = self.seek.time(device.profile, start.distance(from), self.config.half_rotation);
+        let seek = self.seek_to(id, from, device);
         time >= seek
     }
 
@@ -142,13 +151,15 @@ impl Pregather {
             return self.dispatch(pr, rule, true);
         }
         let Some(turn) = self.turn else { return self.dispatch(pr, rule, false) };
-        if let Timer::Coarse { end, judged: false } = timer {
-            if !self.is_far(turn.vm, pr) {
+        let mut until = timer.end().min(turn.end).min(self.deadline(self.request(pr)));
+        if let Timer::Coarse { start, mean_end, end, judged } = timer {
+            if !judged && !self.is_far(turn.vm, pr) {
                 return self.dispatch(pr, rule, false);
             }
-            self.timer = Some(Timer::Coarse { end, judged: true });
+            self.timer = Some(Timer::Coarse { start, mean_end, end, judged: true });
+            let seek = self.seek_to(pr, self.lr, device).unwrap_or(Nanos::ZERO);
+            until = until.min(mean_end.max(start + seek));
         }
-        let mut until = timer.end().min(turn.end).min(self.deadline(self.request(pr)));
         if self.config.expire_always
             && let Some((deadline, _)) = self.vm(turn.vm).and_then(|vm| self.edf_head(vm))
         {

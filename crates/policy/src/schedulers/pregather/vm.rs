@@ -1,7 +1,6 @@
 //! What Pregather keeps of one VM.
 
 use super::config::Config;
-use super::seek::average;
 use crate::queues::{ExpiryQueue, LbaQueue, Links};
 use crate::request::{Extent, Request, RequestId};
 use crate::scheduler::VmSpec;
@@ -24,7 +23,7 @@ pub(super) struct Vm {
     sync: ExpiryQueue,
     rest: ExpiryQueue,
     /// AvgT; `None` before the second arrival.
-    pub think: Option<Nanos>,
+    pub think: Option<Average>,
     /// AvgD; `None` before the second arrival.
     pub distance: Option<Sectors>,
     arrived: Option<Instant>,
@@ -33,6 +32,8 @@ pub(super) struct Vm {
     arrived_end: Option<Lba>,
     /// End of its last request to be dispatched.
     pub dispatched_end: Option<Lba>,
+    /// Number of its last turn, 0 before the first.
+    pub last_turn: u64,
     /// Serving time of the turns that are over.
     pub served: Nanos,
     pub model: VNavigator,
@@ -61,6 +62,7 @@ impl Vm {
             completed: None,
             arrived_end: None,
             dispatched_end: None,
+            last_turn: 0,
             served: Nanos::ZERO,
             model: VNavigator::new(config.model),
         }
@@ -81,7 +83,7 @@ impl Vm {
             } else {
                 now.since(arrived)
             };
-            self.think = Some(self.think.map_or(sample, |mean| average(mean, sample)));
+            self.think = Some(Average::with(self.think, sample));
         }
         if let Some(previous) = self.arrived_end {
             let sample = previous.distance(start).get();
@@ -154,6 +156,39 @@ impl Vm {
     }
 }
 
+/// A moving mean of weight 7/8 with its mean deviation, in 256ths of a
+/// nanosecond: without the fraction rounding would pull the mean of equal
+/// samples below them, and a timer would end just before what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Average {
+    mean: u64,
+    deviation: u64,
+}
+
+impl Average {
+    /// Samples count as this at the most.
+    const LONGEST: Nanos = Nanos::from_secs(3_600);
+
+    /// The average, if there is one, and one sample more.
+    fn with(average: Option<Average>, sample: Nanos) -> Average {
+        let sample = sample.min(Self::LONGEST).get() << 8;
+        let Some(Average { mean, deviation }) = average else {
+            return Average { mean: sample, deviation: 0 };
+        };
+        let step = mean.abs_diff(sample);
+        let mean = if sample > mean { mean + step / 8 } else { mean - step / 8 };
+        Average { mean, deviation: deviation - deviation / 8 + step / 8 }
+    }
+    /// The mean, rounded up.
+    pub fn mean(&self) -> Nanos {
+        Nanos::new(self.mean.div_ceil(256))
+    }
+    /// The mean deviation, rounded up.
+    pub fn deviation(&self) -> Nanos {
+        Nanos::new(self.deviation.div_ceil(256))
+    }
+}
+
 /// Distance between two intervals; zero when they touch.
 fn between(a: (Lba, Lba), b: (Lba, Lba)) -> Sectors {
     if a.1 <= b.0 {
@@ -162,5 +197,20 @@ fn between(a: (Lba, Lba), b: (Lba, Lba)) -> Sectors {
         b.1.distance(a.0)
     } else {
         Sectors::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_samples_average_to_themselves() {
+        let mut average = Average::with(None, Nanos::new(900_017));
+        for ns in [1, 2_000_003].into_iter().chain([500_001; 400]) {
+            average = Average::with(Some(average), Nanos::new(ns));
+        }
+        assert_eq!(average.mean(), Nanos::new(500_001));
+        assert!(average.deviation() <= Nanos::new(1));
     }
 }
