@@ -179,13 +179,13 @@ impl Average {
         let mean = if sample > mean { mean + step / 8 } else { mean - step / 8 };
         Average { mean, deviation: deviation - deviation / 8 + step / 8 }
     }
-    /// The mean, rounded up.
+    /// The mean, rounded.
     pub fn mean(&self) -> Nanos {
-        Nanos::new(self.mean.div_ceil(256))
+        Nanos::new((self.mean + 128) >> 8)
     }
-    /// The mean deviation, rounded up.
+    /// The mean deviation, rounded.
     pub fn deviation(&self) -> Nanos {
-        Nanos::new(self.deviation.div_ceil(256))
+        Nanos::new((self.deviation + 128) >> 8)
     }
 }
 
