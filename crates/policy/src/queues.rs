@@ -130,6 +130,9 @@ pub struct LbaQueue {
     len: usize,
 }
 
+/// A request in an [`LbaQueue`]: its first sector and its id.
+pub type Queued = (Lba, RequestId);
+
 /// Most keys in a chunk; a fuller one is split in half.
 const CHUNK_MAX: usize = 256;
 
@@ -227,7 +230,7 @@ impl LbaQueue {
 
     /// The highest request that starts before `lba`, and the lowest that
     /// starts at or after it.
-    pub fn around(&self, lba: Lba) -> (Option<(Lba, RequestId)>, Option<(Lba, RequestId)>) {
+    pub fn around(&self, lba: Lba) -> (Option<Queued>, Option<Queued>) {
         let place = self.lower_bound(key(lba, 0));
         (self.just_before(place), self.at(place))
     }

@@ -183,6 +183,7 @@ fn specs() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)] // a test may be given its seed
 fn every_policy_keeps_the_contract() {
     let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
     for spec in specs() {

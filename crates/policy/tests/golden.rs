@@ -68,7 +68,7 @@ impl Scene {
             }
             _ => {
                 guest.place = self.lcg.below(REGION.get() / 64) * 64;
-                if guest.left % 4 == 0 {
+                if guest.left.is_multiple_of(4) {
                     guest.next = guest.next + Nanos::from_millis(15);
                 }
                 (Op::Write, 16)
