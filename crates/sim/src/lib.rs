@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod experiments;
 pub mod layout;
 pub mod metrics;
 

@@ -1,10 +1,379 @@
-//! `seekway experiment`.
+//! `seekway experiment`: run the papers' experiments and judge them.
 
-use crate::Verdict;
-use crate::args::ExperimentCommand;
-use anyhow::Result;
+use crate::args::{ExperimentArgs, ExperimentCommand, Format};
+use crate::runs::{self, Outcome, Plan};
+use crate::{Verdict, figures, output, progress};
+use anyhow::{Context, Result, bail};
+use seekway_policy::schedulers;
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
+use seekway_report::svg::Svg;
+use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
+use seekway_sim::RunResult;
+use seekway_sim::experiments::{
+    self, Cell, Experiment, Figure, Judged, Options, REGISTRY, Results, Row, Verdict as Judgement,
+};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// By how much `--quick` divides the work.
+const QUICK: u64 = 10;
 
 /// Run the command.
-pub fn run(_command: &ExperimentCommand) -> Result<Verdict> {
-    anyhow::bail!("not yet")
+pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
+    match command {
+        ExperimentCommand::List { format } => list(*format),
+        ExperimentCommand::Run(args) => run_all(args),
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    assumes: &'static str,
+}
+
+fn list(format: Format) -> Result<Verdict> {
+    let listed: Vec<Listed> = REGISTRY
+        .iter()
+        .map(|e| Listed { name: e.name, summary: e.summary, source: e.source, assumes: e.assumes })
+        .collect();
+    let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
+    let mut table = Table::new("", columns.into());
+    for l in &listed {
+        table.push([l.name, l.summary, l.source].map(|t| TableCell::Text(t.into())));
+    }
+    super::device::print_list(&table, &listed, format)
+}
+
+/// `experiment run --format json`: one document, or a list of several.
+#[derive(Serialize)]
+struct Ran {
+    experiment: &'static str,
+    seeds: Vec<u64>,
+    /// Every row is accepted.
+    holds: bool,
+    rows: Vec<RowJson>,
+    notes: Vec<String>,
+    assumes: &'static str,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    name: String,
+    paper: Option<f64>,
+    ours: Option<f64>,
+    range: (f64, f64),
+    unit: &'static str,
+    verdict: &'static str,
+    accepted: bool,
+    why: String,
+}
+
+impl RowJson {
+    fn new(row: &Row) -> RowJson {
+        RowJson {
+            name: row.name.clone(),
+            paper: row.paper,
+            ours: row.ours.is_finite().then_some(row.ours),
+            range: row.range,
+            unit: row.unit,
+            verdict: row.verdict.name(),
+            accepted: row.accepted,
+            why: row.why.clone(),
+        }
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    let mut chosen: Vec<&'static Experiment> = Vec::new();
+    for name in names {
+        let found = experiments::matching(name);
+        if found.is_empty() {
+            let known: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
+            bail!("no experiment '{name}'; there are {}", known.join(", "));
+        }
+        for e in found {
+            if !chosen.iter().any(|c| c.name == e.name) {
+                chosen.push(e);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
+    let chosen = chosen(&args.names)?;
+    if args.seeds == 0 {
+        bail!("--seeds 0: at least 1");
+    }
+    if let Some(policy) = &args.policy {
+        schedulers::build(policy).context("--policy")?;
+    }
+    let options = Options { shrink: if args.quick { QUICK } else { 1 } };
+    let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
+    let extra = args.policy.as_deref();
+    let mut sections = Vec::new();
+    let mut ran = Vec::new();
+    for experiment in chosen {
+        let cells = experiments::cells(experiment, &options, extra);
+        let results = run_cells(experiment, &cells, &seeds, runs::jobs(args.out.jobs))?;
+        let judged = experiments::judge(experiment, &options, extra, &results);
+        if args.out.format == Format::Table {
+            output::print(&(table(experiment, &judged).to_text(output::table_options()) + "\n"))?;
+        }
+        if args.out.report.is_some() {
+            sections.push(section(experiment, &judged, &results, seeds[0]));
+        }
+        ran.push(Ran {
+            experiment: experiment.name,
+            seeds: seeds.clone(),
+            holds: judged.rows.iter().all(|r| r.accepted),
+            rows: judged.rows.iter().map(RowJson::new).collect(),
+            notes: judged.notes,
+            assumes: experiment.assumes,
+        });
+    }
+    if let Some(path) = &args.out.report {
+        let report = page(sections, &ran, args.quick);
+        output::write_file(path, |out| report.write_html(out))?;
+        eprintln!("report: {}", path.display());
+    }
+    print(&ran, args.out.format)?;
+    let accepted = ran.iter().all(|r| r.holds);
+    Ok(if accepted { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+/// Run every cell with every seed.
+fn run_cells(
+    experiment: &Experiment,
+    cells: &[Cell],
+    seeds: &[u64],
+    jobs: usize,
+) -> Result<Results> {
+    let mut items = Vec::new();
+    for cell in cells {
+        items.extend(seeds.iter().map(|&seed| (cell, seed)));
+    }
+    let bar = progress::runs(items.len() as u64, experiment.name);
+    let made = runs::parallel(&items, jobs, |&(cell, seed)| {
+        let result = experiments::run_cell(cell, seed, &mut |_, _| true);
+        bar.inc(1);
+        result.map(Arc::new).map_err(|e| anyhow::anyhow!("{}, seed {seed}: {e}", experiment.name))
+    })?;
+    bar.finish_and_clear();
+    let mut results = Results::default();
+    for (cell, runs) in cells.iter().zip(made.chunks(seeds.len())) {
+        results.insert(cell, runs.to_vec());
+    }
+    Ok(results)
+}
+
+fn print(ran: &[Ran], format: Format) -> Result<()> {
+    match format {
+        Format::Json => {
+            let text = match ran {
+                [one] => serde_json::to_string_pretty(one)?,
+                all => serde_json::to_string_pretty(all)?,
+            };
+            output::print(&(text + "\n"))
+        }
+        Format::Csv => {
+            let mut csv = Vec::new();
+            flat(ran).write_csv(&mut csv)?;
+            output::print(&String::from_utf8_lossy(&csv))
+        }
+        // Tables were printed as they came; the end is a summary.
+        Format::Table => {
+            let rows = || ran.iter().flat_map(|r| &r.rows);
+            let count = |verdict: &str| rows().filter(|r| r.verdict == verdict).count();
+            let refused = rows().filter(|r| !r.accepted).count();
+            output::print(&format!(
+                "{} rows: {} hold, {} in part, {} refuted; {refused} not accepted\n",
+                rows().count(),
+                count("holds"),
+                count("in part"),
+                count("refuted"),
+            ))
+        }
+    }
+}
+
+fn flat(ran: &[Ran]) -> Table {
+    let columns = vec![
+        Column::text("experiment"),
+        Column::text("row"),
+        Column::number("paper", ""),
+        Column::number("ours", ""),
+        Column::number("least", ""),
+        Column::number("largest", ""),
+        Column::text("unit"),
+        Column::text("verdict"),
+        Column::text("accepted"),
+        Column::text("why"),
+    ];
+    let mut table = Table::new("", columns);
+    for r in ran {
+        for row in &r.rows {
+            table.push([
+                TableCell::Text(r.experiment.into()),
+                TableCell::Text(row.name.clone()),
+                row.paper.map_or(TableCell::Absent, TableCell::Number),
+                row.ours.map_or(TableCell::Absent, TableCell::Number),
+                TableCell::Number(row.range.0),
+                TableCell::Number(row.range.1),
+                TableCell::Text(row.unit.into()),
+                TableCell::Text(row.verdict.into()),
+                TableCell::Text(row.accepted.to_string()),
+                TableCell::Text(row.why.clone()),
+            ]);
+        }
+    }
+    table
+}
+
+/// A figure as tables show it: three significant digits.
+fn shown(value: f64, unit: &str) -> String {
+    let digits = seekway_report::number::significant(value, 3);
+    match unit {
+        "×" => format!("{digits}×"),
+        "%" => format!("{digits} %"),
+        _ => format!("{digits} {unit}"),
+    }
+}
+
+fn table(experiment: &Experiment, judged: &Judged) -> Table {
+    let columns = vec![
+        Column::text("row"),
+        Column { align: seekway_report::table::Align::Right, ..Column::text("paper") },
+        Column { align: seekway_report::table::Align::Right, ..Column::text("ours") },
+        Column::text("over the seeds"),
+        Column::text("verdict"),
+        Column::text("why"),
+    ];
+    let mut table = Table::new(format!("{}: {}", experiment.name, experiment.summary), columns);
+    for row in &judged.rows {
+        let (text, tone) = badge(row);
+        table.push([
+            TableCell::Text(row.name.clone()),
+            row.paper.map_or(TableCell::Absent, |p| TableCell::Text(shown(p, row.unit))),
+            TableCell::Text(shown(row.ours, row.unit)),
+            TableCell::Text(format!(
+                "{} to {}",
+                seekway_report::number::significant(row.range.0, 3),
+                seekway_report::number::significant(row.range.1, 3)
+            )),
+            TableCell::badge(text, tone),
+            TableCell::Text(row.why.clone()),
+        ]);
+    }
+    table.notes.push(format!("{}. Assumed: {}.", experiment.source, experiment.assumes));
+    table.notes.extend(judged.notes.iter().cloned());
+    table
+}
+
+fn badge(row: &Row) -> (String, Tone) {
+    let tone = match row.verdict {
+        Judgement::Holds => Tone::Good,
+        Judgement::InPart => Tone::Fair,
+        Judgement::Refuted => Tone::Bad,
+    };
+    let measured = row.paper.is_none();
+    match (row.accepted, measured) {
+        (false, _) => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
+        (true, true) => ("measured".into(), Tone::Plain),
+        (true, false) => (row.verdict.name().into(), tone),
+    }
+}
+
+fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
+    let command: Vec<String> = std::env::args().collect();
+    let rows = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
+    let holds = rows().filter(|r| r.verdict == "holds").count();
+    let mut subtitle = format!("{holds} of {} claims of the papers hold here.", rows().count());
+    if quick {
+        subtitle += " A quick run with a tenth of the work: not a result.";
+    }
+    Report {
+        title: "Seekway: the papers' experiments".into(),
+        subtitle,
+        meta: vec![
+            ("command".into(), command.join(" ")),
+            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections,
+    }
+}
+
+fn section(experiment: &Experiment, judged: &Judged, results: &Results, seed: u64) -> Section {
+    let mut blocks = vec![Block::Table(table(experiment, judged))];
+    blocks.extend(judged.figures.iter().map(|f| draw(f, results, seed)));
+    Section { heading: experiment.name.into(), intro: experiment.summary.into(), blocks }
+}
+
+/// The run of a cell with the first seed.
+fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
+    let result: &RunResult = &results.of(&key.0, &key.1)[0];
+    let plan = Plan { policy: key.1.clone(), seed, only: None };
+    Outcome { plan, result: result.clone(), wall: Duration::ZERO, journal: String::new() }
+}
+
+fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
+    let (svg, caption): (Svg, &String) = match figure {
+        Figure::Places(key, caption) => {
+            (figures::places(&first(results, key, seed).result), caption)
+        }
+        Figure::Seeks(keys, caption) => {
+            let outcomes: Vec<Outcome> = keys.iter().map(|k| first(results, k, seed)).collect();
+            (figures::seeks(&outcomes.iter().collect::<Vec<_>>()), caption)
+        }
+        Figure::Lines { x, log_x, y, series, caption } => {
+            let axis = if *log_x { Axis::log } else { Axis::linear };
+            let series = series.iter().map(|(name, points)| Series::new(name, points.clone()));
+            let lines = Lines {
+                title: String::new(),
+                x: axis(x.0.clone(), x.1.clone()),
+                y: Axis::linear(y.0.clone(), y.1.clone()).from_zero(),
+                series: series.collect(),
+            };
+            (lines.render(), caption)
+        }
+        Figure::Bars { axis, groups, series, caption } => {
+            let bar = |b: &Option<(f64, f64, f64)>| {
+                b.map(|(value, least, largest)| Bar { value, range: Some((least, largest)) })
+            };
+            let series = series.iter().map(|s| BarSeries {
+                name: s.name.clone(),
+                bars: s.bars.iter().map(bar).collect(),
+                reference: s.paper,
+            });
+            let bars = Bars {
+                title: String::new(),
+                axis: Axis::linear(axis.0.clone(), axis.1.clone()),
+                groups: groups.clone(),
+                series: series.collect(),
+            };
+            (bars.render(), caption)
+        }
+    };
+    Block::Figure { svg, caption: caption.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_once_and_unknown_ones_refused() {
+        let names = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|s| s.to_string()).collect();
+            chosen(&list).map(|c| c.len())
+        };
+        assert_eq!(names(&["all", "pregather-b"]).unwrap(), REGISTRY.len());
+        let error = names(&["pregather-x"]).unwrap_err().to_string();
+        assert!(error.contains("there are pregather-b"), "{error}");
+    }
 }

@@ -1,0 +1,185 @@
+//! From five seeds to a verdict (experiments.md): *holds* when the paper's
+//! ordering stands on every seed with at least half of its improvement, *in
+//! part* when the ordering stands in the mean, *refuted* otherwise.
+
+use crate::metrics::RunResult;
+use seekway_policy::units::Instant;
+
+/// What became of the paper's claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The ordering on every seed, at least half of the improvement.
+    Holds,
+    /// Some of that.
+    InPart,
+    /// Not so here.
+    Refuted,
+}
+
+impl Verdict {
+    /// As in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::InPart => "in part",
+            Verdict::Refuted => "refuted",
+        }
+    }
+}
+
+/// One claim and what we found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// What is claimed or measured.
+    pub name: String,
+    /// The paper's figure, where it gives one.
+    pub paper: Option<f64>,
+    /// Ours, the mean over the seeds.
+    pub ours: f64,
+    /// Ours, least and largest over the seeds.
+    pub range: (f64, f64),
+    /// Unit of both.
+    pub unit: &'static str,
+    /// What became of the claim.
+    pub verdict: Verdict,
+    /// Does it meet what experiments.md asks? A claim refuted with its cause does.
+    pub accepted: bool,
+    /// The reason of the verdict.
+    pub why: String,
+}
+
+/// Mean of some values; NaN for none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn range(values: &[f64]) -> (f64, f64) {
+    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
+    (fold(f64::min), fold(f64::max))
+}
+
+impl Row {
+    /// A figure that no paper claims anything of.
+    pub(super) fn measured(
+        name: impl Into<String>,
+        values: &[f64],
+        unit: &'static str,
+        why: impl Into<String>,
+    ) -> Row {
+        Row {
+            name: name.into(),
+            paper: None,
+            ours: mean(values),
+            range: range(values),
+            unit,
+            verdict: Verdict::Holds,
+            accepted: true,
+            why: why.into(),
+        }
+    }
+
+    /// A claim "by this factor more" (`paper` above 1) or "less" (below 1).
+    pub(super) fn factor(name: impl Into<String>, paper: f64, values: &[f64]) -> Row {
+        let gain = |v: f64| if paper >= 1.0 { v - 1.0 } else { 1.0 - v };
+        let wanted = gain(paper) / 2.0;
+        let ours = mean(values);
+        let right = values.iter().filter(|&&v| gain(v) > 0.0).count();
+        let (verdict, why) = if right == values.len() && gain(ours) >= wanted {
+            (Verdict::Holds, "the ordering on every seed and at least half of the gain".to_string())
+        } else if gain(ours) > 0.0 {
+            let seeds = values.len();
+            let share = gain(ours) / gain(paper) * 100.0;
+            (
+                Verdict::InPart,
+                format!("the ordering on {right} of {seeds} seeds, {share:.0} % of the gain"),
+            )
+        } else {
+            (Verdict::Refuted, format!("the ordering on {right} of {} seeds", values.len()))
+        };
+        let (name, range) = (name.into(), range(values));
+        let accepted = true;
+        Row { name, paper: Some(paper), ours, range, unit: "×", verdict, accepted, why }
+    }
+
+    /// A figure of which the paper gives the value, held to `within` of it (a share).
+    pub(super) fn value(
+        name: impl Into<String>,
+        paper: f64,
+        values: &[f64],
+        unit: &'static str,
+        within: f64,
+    ) -> Row {
+        let (ours, range) = (mean(values), range(values));
+        let off = (ours / paper - 1.0).abs();
+        let verdict = match off {
+            o if o <= within => Verdict::Holds,
+            o if o <= 2.0 * within => Verdict::InPart,
+            _ => Verdict::Refuted,
+        };
+        let why = format!("{:+.0} % of the paper's figure", 100.0 * (ours / paper - 1.0));
+        Row {
+            name: name.into(),
+            paper: Some(paper),
+            ours,
+            range,
+            unit,
+            verdict,
+            accepted: true,
+            why,
+        }
+    }
+
+    /// The row counts only when `condition` holds.
+    pub(super) fn accept_if(mut self, condition: bool) -> Row {
+        self.accepted = condition;
+        self
+    }
+
+    /// Say more.
+    pub(super) fn because(mut self, why: impl AsRef<str>) -> Row {
+        self.why = format!("{}; {}", self.why, why.as_ref());
+        self
+    }
+}
+
+/// Sum of the VMs' mean bandwidths, each over the VM's own time (MiB/s): what
+/// the Pregather paper calls total bandwidth.
+pub(super) fn bandwidth(r: &RunResult) -> f64 {
+    r.vms.iter().map(vm_bandwidth).sum()
+}
+
+/// Mean bandwidth of one VM until its last request is done (MiB/s).
+pub(super) fn vm_bandwidth(vm: &crate::metrics::VmResult) -> f64 {
+    let span = vm.last.since(Instant::ZERO);
+    crate::metrics::per_second(vm.bytes as f64 / f64::from(1 << 20), span)
+}
+
+/// When application number `app` was done, in seconds: NaN if it never was.
+pub(super) fn app_time(r: &RunResult, app: usize) -> f64 {
+    let finished = r.apps.get(app).and_then(|a| a.finished);
+    finished.map_or(f64::NAN, |t| t.as_secs_f64())
+}
+
+/// A figure of the policy's own.
+pub(super) fn policy_metric(r: &RunResult, name: &str) -> f64 {
+    let found = r.policy_metrics.iter().find(|(n, _)| *n == name);
+    found.map_or(f64::NAN, |m| m.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_follow_the_definition() {
+        let verdict = |paper, values: &[f64]| Row::factor("", paper, values).verdict;
+        assert_eq!(verdict(1.6, &[1.31, 1.40]), Verdict::Holds);
+        assert_eq!(verdict(1.6, &[1.20, 1.30]), Verdict::InPart, "less than half of the gain");
+        assert_eq!(verdict(1.6, &[0.99, 2.50]), Verdict::InPart, "not on every seed");
+        assert_eq!(verdict(1.6, &[0.90, 1.05]), Verdict::Refuted);
+        assert_eq!(verdict(0.64, &[0.80, 0.81]), Verdict::Holds, "a time that falls");
+        assert_eq!(verdict(0.64, &[1.2]), Verdict::Refuted);
+        assert_eq!(Row::value("", 46.0, &[50.0], "s", 0.25).verdict, Verdict::Holds);
+        assert_eq!(Row::value("", 46.0, &[95.0], "s", 0.25).verdict, Verdict::Refuted);
+    }
+}

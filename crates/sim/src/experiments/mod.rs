@@ -1,0 +1,248 @@
+//! The papers' experiments: named, repeatable, judged against the paper row by
+//! row. An experiment lists [`Cell`]s (a load on a disk under a policy); the
+//! caller runs each with each seed, in whatever order and on as many threads
+//! as it likes; the experiment then judges the results.
+//!
+//! Nothing here draws, prints or knows of a terminal: figures are described by
+//! [`Figure`] and drawn elsewhere.
+
+mod judge;
+mod pregather;
+mod run;
+
+pub use judge::{Row, Verdict};
+pub use run::run_cell;
+
+use crate::metrics::RunResult;
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A load on a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// Unique within the experiment.
+    pub name: String,
+    /// VMs, each as `workload::generators::parse_vm` reads it.
+    pub vms: Vec<String>,
+    /// Profile of the disk, with its changes.
+    pub device: String,
+    /// Adjacent requests are coalesced up to this size.
+    pub coalesce: Sectors,
+    /// Where the first image begins; the others follow.
+    pub place: Lba,
+    /// When the run ends, if not with its work.
+    pub until: Option<Nanos>,
+}
+
+/// One run to be made, with every seed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cell {
+    /// What runs where.
+    pub scenario: Arc<Scenario>,
+    /// Under which policy.
+    pub policy: String,
+}
+
+/// How an experiment is to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Divides the work of every application: 1 for the real thing.
+    pub shrink: u64,
+}
+
+/// All results of an experiment: by scenario and policy, one a seed.
+#[derive(Default)]
+pub struct Results {
+    runs: BTreeMap<(String, String), Vec<Arc<RunResult>>>,
+}
+
+impl Results {
+    /// Add the runs of a cell, in the order of the seeds.
+    pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
+        self.runs.insert((cell.scenario.name.clone(), cell.policy.clone()), runs);
+    }
+
+    /// The runs of a cell. Panics when it was not run: the experiment lists
+    /// what it judges.
+    pub fn of(&self, scenario: &str, policy: &str) -> &[Arc<RunResult>] {
+        let key = (scenario.to_string(), policy.to_string());
+        match self.runs.get(&key) {
+            Some(runs) => runs,
+            None => panic!("the experiment did not list {scenario} under {policy}"),
+        }
+    }
+
+    /// A figure of each run of a cell.
+    pub fn each(
+        &self,
+        scenario: &str,
+        policy: &str,
+        figure: impl Fn(&RunResult) -> f64,
+    ) -> Vec<f64> {
+        self.of(scenario, policy).iter().map(|r| figure(r)).collect()
+    }
+
+    /// A figure of one cell over that of another, seed by seed.
+    pub fn ratio(
+        &self,
+        scenario: &str,
+        over: (&str, &str),
+        figure: impl Fn(&RunResult) -> f64,
+    ) -> Vec<f64> {
+        let ours = self.each(scenario, over.0, &figure);
+        let base = self.each(scenario, over.1, &figure);
+        ours.iter().zip(&base).map(|(o, b)| o / b).collect()
+    }
+}
+
+/// What an experiment found.
+#[derive(Default)]
+pub struct Judged {
+    /// Row by row.
+    pub rows: Vec<Row>,
+    /// What the reader should know: assumptions, findings.
+    pub notes: Vec<String>,
+    /// What to draw.
+    pub figures: Vec<Figure>,
+}
+
+/// A figure, to be drawn from the runs of the first seed where it names cells.
+pub enum Figure {
+    /// LBA over time per VM of one cell: (scenario, policy), caption.
+    Places((String, String), String),
+    /// Seek distances of several cells.
+    Seeks(Vec<(String, String)>, String),
+    /// Lines: title of x, of y, whether x is logarithmic, series, caption.
+    Lines {
+        /// Axis to the right, with its unit.
+        x: (String, String),
+        /// Is it logarithmic?
+        log_x: bool,
+        /// Axis upwards, with its unit.
+        y: (String, String),
+        /// Name and points.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+        /// Below it.
+        caption: String,
+    },
+    /// Bars: groups, and for each series its name, values (with least and
+    /// largest over the seeds) and whether it is the paper's.
+    Bars {
+        /// What the bars measure, with its unit.
+        axis: (String, String),
+        /// Names beside the groups.
+        groups: Vec<String>,
+        /// The series.
+        series: Vec<BarSeries>,
+        /// Below it.
+        caption: String,
+    },
+}
+
+/// Bars of one colour.
+pub struct BarSeries {
+    /// In the legend.
+    pub name: String,
+    /// By group: mean, least, largest.
+    pub bars: Vec<Option<(f64, f64, f64)>>,
+    /// The paper's own figures?
+    pub paper: bool,
+}
+
+/// A named experiment.
+pub struct Experiment {
+    /// `pregather-read`.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Where it stands in the paper.
+    pub source: &'static str,
+    /// What it assumes where the paper is silent.
+    pub assumes: &'static str,
+    /// What is to be run.
+    pub cells: fn(&Options) -> Vec<Cell>,
+    /// What came of it.
+    pub judge: fn(&Options, &Results) -> Judged,
+}
+
+/// All experiments, in the order of `experiment list`.
+pub static REGISTRY: &[Experiment] = pregather::EXPERIMENTS;
+
+/// The experiments whose names match `pattern` (`*` stands for anything, `all`
+/// for all of them).
+pub fn matching(pattern: &str) -> Vec<&'static Experiment> {
+    let fits = |e: &&Experiment| pattern == "all" || glob(pattern.as_bytes(), e.name.as_bytes());
+    REGISTRY.iter().filter(fits).collect()
+}
+
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some((b'*', rest)) => (0..=name.len()).any(|n| glob(rest, &name[n..])),
+        Some((c, rest)) => name.first() == Some(c) && glob(rest, &name[1..]),
+    }
+}
+
+/// The cells of an experiment, and those of a further policy on every scenario
+/// on which cfq runs.
+pub fn cells(experiment: &Experiment, options: &Options, extra: Option<&str>) -> Vec<Cell> {
+    let mut cells = (experiment.cells)(options);
+    if let Some(extra) = extra {
+        let on = |c: &&Cell| c.policy == "cfq";
+        let more = |c: &Cell| Cell { scenario: c.scenario.clone(), policy: extra.to_string() };
+        let more: Vec<Cell> = cells.iter().filter(on).map(more).collect();
+        cells.extend(more);
+    }
+    let mut unique: Vec<Cell> = Vec::new();
+    for cell in cells {
+        if !unique.contains(&cell) {
+            unique.push(cell);
+        }
+    }
+    unique
+}
+
+/// Judge an experiment; with a further policy, rows that set it beside cfq.
+pub fn judge(
+    experiment: &Experiment,
+    options: &Options,
+    extra: Option<&str>,
+    results: &Results,
+) -> Judged {
+    let mut judged = (experiment.judge)(options, results);
+    let Some(extra) = extra else { return judged };
+    let scenarios: Vec<String> =
+        results.runs.keys().filter(|(_, p)| p == "cfq").map(|(s, _)| s.clone()).collect();
+    for scenario in scenarios {
+        let ratios = results.ratio(&scenario, (extra, "cfq"), judge::bandwidth);
+        let name = format!("{scenario}: {extra} against cfq, bandwidth");
+        judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
+    }
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names() {
+        let names = |p| matching(p).iter().map(|e| e.name).collect::<Vec<_>>();
+        assert_eq!(names("pregather-read"), ["pregather-read"]);
+        assert_eq!(names("pregather-*").len(), REGISTRY.len());
+        assert!(names("*-b").contains(&"pregather-b") && names("nothing").is_empty());
+    }
+
+    /// Every cell of every experiment can be built: loads parse, devices and
+    /// policies exist, images fit.
+    #[test]
+    fn every_cell_builds() {
+        for experiment in REGISTRY {
+            for cell in cells(experiment, &Options { shrink: 1 }, Some("noop")) {
+                let built = run::prepare(&cell, 1);
+                assert!(built.is_ok(), "{} {}: {:?}", experiment.name, cell.policy, built.err());
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Running one cell of an experiment with one seed.
+
+use super::Cell;
+use crate::engine::{Limits, Progress, Setup, run};
+use crate::layout::{Layout, Placement};
+use crate::metrics::RunResult;
+use seekway_device::profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::schedulers;
+use seekway_policy::units::Instant;
+use seekway_workload::Source;
+use seekway_workload::generators::parse_vm;
+
+/// Run `cell` with `seed`. The error says what could not be built or run.
+pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunResult, String> {
+    let (sources, setup) = prepare(cell, seed)?;
+    let until = cell.scenario.until.map(|span| Instant::ZERO + span);
+    let made = run(sources, setup, Limits { until, requests: None }, progress);
+    made.map(|(result, _)| result)
+        .map_err(|e| format!("{}, {}: {e}", cell.scenario.name, cell.policy))
+}
+
+/// Sources and setup of a cell.
+pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, Setup), String> {
+    let scenario = &cell.scenario;
+    let what = |e: &dyn std::fmt::Display| format!("{}, {}: {e}", scenario.name, cell.policy);
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    for (n, vm) in scenario.vms.iter().enumerate() {
+        let plan = parse_vm(vm).map_err(|e| what(&e))?;
+        sources.push(plan.source(seed, n as u16).map_err(|e| what(&e))?);
+    }
+    let device = profile::load(&scenario.device).map_err(|e| what(&e))?.build();
+    let disks: Vec<_> = sources.iter().flat_map(|s| s.vms().to_vec()).collect();
+    let placement = Placement::Packed(scenario.place);
+    let layout =
+        Layout::place(&disks, device.profile().capacity, &placement).map_err(|e| what(&e))?;
+    let setup = Setup {
+        scheduler: schedulers::build(&cell.policy).map_err(|e| what(&e))?,
+        device,
+        config: Config { coalesce: scenario.coalesce, ..Config::default() },
+        layout,
+        weights: Vec::new(),
+        journal: None,
+    };
+    Ok((sources, setup))
+}
