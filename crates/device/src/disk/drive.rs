@@ -391,8 +391,9 @@ impl Drive {
         self.counts.seek_ns += movement;
         let wait = self.mechanics.rotation_wait_ns(begin_ns + movement, place.angle);
         self.counts.rotation_ns += wait;
+        let ready_ns = begin_ns + movement + wait;
         let run =
-            self.mechanics.transfer(begin_ns, &mut self.head, (start, place), end - start, write);
+            self.mechanics.transfer(ready_ns, &mut self.head, (start, place), end - start, write);
         self.head_ns = run.done_ns;
         (run.first_ns, run.done_ns)
     }

@@ -84,7 +84,8 @@ struct Zone {
     slip_keys: Vec<u64>,
 }
 
-/// The whole layout. Built once; lookups take O(log zones + log slips).
+/// The whole layout. Built once; a lookup takes O(log slips) and a step or two
+/// from a table to the zone.
 pub struct Geometry {
     zones: Vec<Zone>,
     surfaces: u32,
@@ -92,6 +93,9 @@ pub struct Geometry {
     capacity: u64,
     cylinders: u32,
     sectors_per_track_max: u32,
+    /// The zone of sector `bucket << zone_shift`: where the search begins.
+    zone_of_bucket: Vec<u16>,
+    zone_shift: u32,
 }
 
 impl Geometry {
@@ -119,7 +123,22 @@ impl Geometry {
         }
         let cylinders = specs.iter().map(|s| s.first_cylinder + s.cylinders).max().unwrap_or(0);
         let sectors_per_track_max = specs.iter().map(|s| s.sectors_per_track).max().unwrap_or(1);
-        Ok(Geometry { zones, surfaces, mapping, capacity, cylinders, sectors_per_track_max })
+        // Some 1,000 buckets: nearly all lie inside one zone.
+        let zone_shift = (capacity >> 10).max(1).ilog2();
+        let zone_of = |bucket: u64| {
+            zones.partition_point(|z: &Zone| z.first_lba <= bucket << zone_shift) as u16 - 1
+        };
+        let zone_of_bucket = (0..=capacity >> zone_shift).map(zone_of).collect();
+        Ok(Geometry {
+            zones,
+            surfaces,
+            mapping,
+            capacity,
+            cylinders,
+            sectors_per_track_max,
+            zone_of_bucket,
+            zone_shift,
+        })
     }
 
     /// Sectors that hold data.
@@ -145,7 +164,10 @@ impl Geometry {
     /// Where sector `lba` lies. Panics when it is past the capacity.
     pub fn locate(&self, lba: u64) -> Place {
         assert!(lba < self.capacity, "sector {lba} is past the end ({} sectors)", self.capacity);
-        let index = self.zones.partition_point(|z| z.first_lba <= lba) - 1;
+        let mut index = usize::from(self.zone_of_bucket[(lba >> self.zone_shift) as usize]);
+        while self.zones.get(index + 1).is_some_and(|next| next.first_lba <= lba) {
+            index += 1;
+        }
         let zone = &self.zones[index];
         let logical = lba - zone.first_lba;
         let physical = zone.physical(logical);

@@ -65,17 +65,18 @@ impl Mechanics {
     }
 
     /// Reads or writes `count` sectors (at least 1) from `lba` on, which lies at
-    /// `place`, beginning at `now_ns`, and leaves the head on the last track.
+    /// `place` and comes under the head at `ready_ns` (see
+    /// [`Mechanics::reach_ns`]); leaves the head on the last track.
     pub fn transfer(
         &self,
-        now_ns: u64,
+        ready_ns: u64,
         head: &mut Track,
         (lba, place): (u64, Place),
         count: u64,
         write: bool,
     ) -> Transfer {
         let (mut lba, mut place, mut left) = (lba, place, count);
-        let mut at = self.reach_ns(now_ns, *head, &place, write);
+        let mut at = ready_ns;
         let first_ns = at + self.pass_ns(place.zone, 1);
         loop {
             let run = left.min(place.left_on_track);

@@ -6,11 +6,23 @@
 pub struct SeekCurve {
     /// (cylinders, ns), strictly ascending in cylinders, which start at 1 or above.
     knots: Vec<(u32, u64)>,
+    /// How many knots lie below `bucket << shift`: where the search begins.
+    below: Vec<u16>,
+    shift: u32,
 }
+
+/// Longest distance of a curve, in cylinders.
+pub const DISTANCE_MAX: u32 = 1 << 24;
+
+/// Most points of a curve.
+pub const POINTS_MAX: usize = 10_000;
+
+/// Pieces of equal width into which distances are divided to find their knots.
+const BUCKETS: u32 = 1_024;
 
 impl SeekCurve {
     /// From measured points (cylinders, ms), strictly ascending in cylinders,
-    /// at least one, the first at 1 or above; times at 0 or above. A measured curve need not
+    /// 1 to [`POINTS_MAX`] of them, the first at 1 or above; times at 0 or above. A measured curve need not
     /// rise everywhere. Beyond the ends the nearest point counts.
     ///
     /// # Errors
@@ -18,16 +30,22 @@ impl SeekCurve {
     pub fn from_table(points_ms: &[(u32, f64)]) -> Result<SeekCurve, usize> {
         let mut previous = 0;
         for (index, &(cylinders, ms)) in points_ms.iter().enumerate() {
-            if cylinders <= previous || !(0.0..=1e4).contains(&ms) {
+            if cylinders <= previous || cylinders > DISTANCE_MAX || !(0.0..=1e4).contains(&ms) {
                 return Err(index);
             }
             previous = cylinders;
         }
-        if points_ms.is_empty() {
-            return Err(0);
+        if points_ms.is_empty() || points_ms.len() > POINTS_MAX {
+            return Err(points_ms.len().min(POINTS_MAX));
         }
-        let knots = points_ms.iter().map(|&(d, ms)| (d, (ms * 1e6).round() as u64)).collect();
-        Ok(SeekCurve { knots })
+        let knots: Vec<(u32, u64)> =
+            points_ms.iter().map(|&(d, ms)| (d, (ms * 1e6).round() as u64)).collect();
+        // The last knot falls into the last bucket at most.
+        let shift = (previous / BUCKETS + 1).next_power_of_two().trailing_zeros();
+        let below =
+            |bucket: u32| knots.partition_point(|&(d, _): &(u32, u64)| d < bucket << shift) as u16;
+        let below = (0..=BUCKETS).map(below).collect();
+        Ok(SeekCurve { knots, below, shift })
     }
 
     /// From `a + b·√d` up to `split` cylinders and `c + e·d` above, all in ms
@@ -66,7 +84,9 @@ impl SeekCurve {
         if distance == 0 {
             return 0;
         }
-        let right = self.knots.partition_point(|&(d, _)| d < distance);
+        let bucket = (distance >> self.shift).min(BUCKETS - 1) as usize;
+        let (low, high) = (self.below[bucket] as usize, self.below[bucket + 1] as usize);
+        let right = low + self.knots[low..high].partition_point(|&(d, _)| d < distance);
         if right == 0 {
             return self.knots[0].1;
         }
@@ -105,6 +125,7 @@ mod tests {
         assert_eq!(at(999), 1_500_000);
         assert_eq!(SeekCurve::from_table(&[(5, 1.0), (5, 2.0)]), Err(1));
         assert_eq!(SeekCurve::from_table(&[(0, 1.0)]), Err(0));
+        assert_eq!(SeekCurve::from_table(&[(u32::MAX, 1.0)]), Err(0));
         assert_eq!(SeekCurve::from_table(&[(1, f64::NAN)]), Err(0));
     }
 

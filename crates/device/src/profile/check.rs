@@ -18,6 +18,7 @@ const SEGMENT_SECTORS_MAX: u64 = 1 << 24;
 const QUEUE_DEPTH_MAX: u32 = 256;
 const CYLINDERS_MAX: u32 = 1 << 24;
 const SURFACES_MAX: u32 = 64;
+const ZONES_MAX: usize = 1_000;
 const SECTORS_PER_TRACK_MAX: u32 = 65_535;
 
 fn wrong(
@@ -146,9 +147,7 @@ fn layout(f: &LayoutFile, capacity: u64) -> Result<Geometry, ProfileError> {
             )?,
         },
     };
-    if f.zone.is_empty() {
-        return Err(wrong("disk.layout.zone", "at least one zone", "none"));
-    }
+    within("disk.layout.zone", f.zone.len(), 1..=ZONES_MAX)?;
     let mut next_cylinder = 0;
     let mut zones = Vec::with_capacity(f.zone.len());
     for (index, z) in f.zone.iter().enumerate() {
