@@ -105,6 +105,23 @@ pub fn parse_spec(text: &str) -> Result<Spec<'_>, ParamError> {
     Ok(Spec { name, given })
 }
 
+/// Split `noop,cfq:quantum=4,slice_idle=0,look` into its specifications: a
+/// piece that is only `key=value` belongs to the specification before it.
+pub fn split_specs(text: &str) -> Vec<String> {
+    let mut specs: Vec<String> = Vec::new();
+    for piece in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let name_ends = piece.find(':').unwrap_or(piece.len());
+        match (piece.find('='), specs.last_mut()) {
+            (Some(equals), Some(last)) if equals < name_ends => {
+                last.push(if last.contains(':') { ',' } else { ':' });
+                last.push_str(piece);
+            }
+            _ => specs.push(piece.to_string()),
+        }
+    }
+    specs
+}
+
 /// The parameters of one registry entry with their values.
 #[derive(Clone, Debug)]
 pub struct Params {
@@ -332,6 +349,14 @@ mod tests {
             let error = check(text).map(|_| ()).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn lists_of_specifications_split_at_names() {
+        let split = |text: &str| split_specs(text).join(" | ");
+        assert_eq!(split("noop,cfq:a=1,b=2, look"), "noop | cfq:a=1,b=2 | look");
+        assert_eq!(split("cfq,a=1"), "cfq:a=1");
+        assert_eq!(split(",,"), "");
     }
 
     #[test]
