@@ -80,6 +80,18 @@ impl Trace {
         Ok(Trace { path, shown: "stdin".into(), _spooled: Some(file) })
     }
 
+    /// What the VM on one of its volumes is called. A volume that is only a
+    /// number says nothing: the file's name stands for it if it is the only
+    /// one, else before it.
+    pub fn vm_name(&self, volume: &str, alone: bool) -> String {
+        if volume.chars().any(char::is_alphabetic) {
+            return volume.into();
+        }
+        let file = self.shown.rsplit('/').next().unwrap_or_default();
+        let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("trace");
+        if alone { stem.into() } else { format!("{stem}.{volume}") }
+    }
+
     /// Where to read it.
     pub fn path(&self) -> &Path {
         &self.path
@@ -126,7 +138,16 @@ impl Load {
         let weights = args.weights.clone();
         let mut load = Load { traces, plans, disks: Vec::new(), placement, weights, open_loop };
         let sources = load.sources(0)?;
-        load.disks = unique(sources.iter().flat_map(|s| s.vms().iter().cloned()).collect());
+        let mut disks = Vec::new();
+        for (n, source) in sources.iter().enumerate() {
+            let vms = source.vms();
+            let mut named = vms.to_vec();
+            if let Some((trace, ..)) = load.traces.get(n) {
+                named.iter_mut().for_each(|d| d.name = trace.vm_name(&d.name, vms.len() == 1));
+            }
+            disks.extend(named);
+        }
+        load.disks = unique(disks);
         if load.weights.len() > load.disks.len() {
             let (given, vms) = (load.weights.len(), load.disks.len());
             bail!("--weights: {given} weights for {vms} VMs");

@@ -145,10 +145,9 @@ fn vms_of(
     let Some(most) = split else {
         // Volumes one after the other, as `compare` lays them.
         let total: u64 = scanned.volumes.iter().map(|v| v.capacity().get()).sum();
-        let stem = std::path::Path::new(&trace.shown).file_stem();
         let name = match &scanned.volumes[..] {
-            [only] => only.name.clone(),
-            _ => stem.map_or_else(|| trace.shown.clone(), |s| s.to_string_lossy().into_owned()),
+            [only] => trace.vm_name(&only.name, true),
+            _ => trace.vm_name("", true),
         };
         return vec![(None, watch(name, total))];
     };
@@ -158,7 +157,8 @@ fn vms_of(
     busiest.sort_unstable();
     let vm = |n: usize| {
         let volume = &scanned.volumes[n];
-        (Some(n as u32), watch(volume.name.clone(), volume.capacity().get()))
+        let name = trace.vm_name(&volume.name, scanned.volumes.len() == 1);
+        (Some(n as u32), watch(name, volume.capacity().get()))
     };
     busiest.into_iter().map(vm).collect()
 }

@@ -120,13 +120,18 @@ pub fn param_page(specs: &'static [ParamSpec]) -> String {
     if specs.is_empty() {
         return "It has no parameters.\n".into();
     }
-    let columns = ["parameter", "takes", "default", "what it does"].map(Column::text);
-    let mut table = Table::new("", columns.into());
+    let mut page = String::from("| parameter | takes | default | what it does |\n");
+    page += "| :-- | :-- | :-- | :-- |\n";
     for p in params(specs) {
-        let (key, default) = (format!("`{}`", p.key), format!("`{}`", p.default));
-        table.push([key, p.takes, default, p.help.to_string()].map(Cell::Text));
+        let (takes, help) = (in_cell(&p.takes), in_cell(p.help));
+        page += &format!("| `{}` | {takes} | `{}` | {help} |\n", p.key, p.default);
     }
-    table.to_markdown()
+    page
+}
+
+/// Words as they stand in a cell of a Markdown table.
+fn in_cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*")
 }
 
 fn capital(text: &str) -> String {

@@ -1,0 +1,127 @@
+//! Closed pipes, full disks, Ctrl-C: the program ends in order and leaves no
+//! half file behind.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{Folder, command, seekway, trace};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(200));
+    let mut child = command(&["compare", "--trace", &path, "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // Closed before a result is there to be written.
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert_eq!(ended.status.code(), Some(0));
+
+    let mut child = command(&["policy", "show", "pregather"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
+    assert_eq!(first, "# pregather\n");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(200));
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("/dev/full"));
+    for args in [
+        &["compare", "--trace", &path][..],
+        &["compare", "--trace", &path, "--format", "csv"],
+        &["inspect", &path],
+        &["policy", "list"],
+        &["completions", "bash"],
+    ] {
+        let ran = command(args).stdout(full()).stderr(Stdio::piped()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("No space left") && said.contains("standard output"), "{said}");
+    }
+    seekway(&["compare", "--trace", &path, "--policies", "noop", "--report", "/dev/full"])
+        .refused(&["/dev/full", "No space left"]);
+    let nowhere = folder.arg("absent/out.html");
+    seekway(&["compare", "--trace", &path, "--policies", "noop", "--report", &nowhere])
+        .refused(&["absent/out.html", "folder does not exist"]);
+}
+
+/// A file system of 64 KiB, where we may mount one.
+struct Tiny(std::path::PathBuf);
+
+impl Tiny {
+    fn mount(at: std::path::PathBuf) -> Option<Tiny> {
+        std::fs::create_dir(&at).expect("our folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&at).stderr(Stdio::null());
+        let mounted = mount.status().is_ok_and(|s| s.success());
+        if !mounted {
+            println!("skipped: no right to mount a file system");
+        }
+        mounted.then_some(Tiny(at))
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status(); // the folder goes with the test
+    }
+}
+
+#[test]
+fn a_report_that_has_no_room_leaves_the_old_one() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(2_000));
+    let Some(_mounted) = Tiny::mount(folder.path("tiny")) else { return };
+    let report = folder.file("tiny/out.html", "the old one");
+    seekway(&["compare", "--trace", &path, "--report", &report])
+        .refused(&["out.html", "No space left"]);
+    assert_eq!(std::fs::read_to_string(&report).expect("still there"), "the old one");
+    let dir = folder.arg("tiny");
+    assert_eq!(std::fs::read_dir(&dir).expect("ours").count(), 1, "no half file");
+    seekway(&["compare", "--trace", &path, "--journal", &dir]).refused(&["No space left"]);
+}
+
+#[test]
+fn ctrl_c_ends_at_once_and_leaves_nothing() {
+    let folder = Folder::new();
+    let (report, path) = (folder.arg("out.html"), folder.file("a.trace", &trace(200)));
+    let temporary = folder.path("tmp");
+    std::fs::create_dir(&temporary).expect("our folder");
+    // Far more work than the test waits for, and a trace from a pipe.
+    let vm = "app=uniform:requests=1000000000";
+    let mut child = command(&["compare", "--trace", "-", "--vm", vm, "--report", &report])
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(&std::fs::read(&path).expect("ours")).expect("it reads");
+    drop(stdin);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().expect("alive").is_none(), "it was done before the signal");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let asked = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        assert!(asked.elapsed() < Duration::from_secs(5), "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(folder.names(), ["a.trace", "tmp"], "no report, whole or half");
+    assert_eq!(std::fs::read_dir(&temporary).expect("ours").count(), 0, "no temporary file");
+}

@@ -1,0 +1,207 @@
+//! What scripts rely on: JSON keys, CSV, determinism, the report, journals.
+
+mod common;
+
+use common::{Folder, json, policies, seekway, seekway_with, trace};
+use serde_json::Value;
+
+/// Every one of `keys` is there.
+#[track_caller]
+fn has(value: &Value, keys: &[&str]) {
+    for key in keys {
+        assert!(value.get(key).is_some(), "no {key:?} in {value:#}");
+    }
+}
+
+const RESPONSE: &[&str] = &["mean", "p50", "p99", "p999", "max"];
+
+fn load(folder: &Folder) -> Vec<String> {
+    let (a, b) = (folder.file("a.trace", &trace(300)), folder.file("b.trace", &trace(200)));
+    ["compare", "--trace", &a, "--trace", &b].map(String::from).into()
+}
+
+fn run(load: &[String], more: &[&str]) -> common::Ran {
+    let mut args: Vec<&str> = load.iter().map(String::as_str).collect();
+    args.extend(more);
+    seekway(&args)
+}
+
+#[test]
+fn compare_has_the_keys_that_scripts_read() {
+    let folder = Folder::new();
+    let made = json(&run(&load(&folder), &["--format", "json"]).ok());
+    assert_eq!(made["device"], "seagate-1tb-7200");
+    let runs = made["runs"].as_array().expect("a list");
+    let names: Vec<&str> = runs.iter().filter_map(|r| r["policy"].as_str()).collect();
+    assert_eq!(names, policies());
+    for run in runs {
+        has(run, &["policy", "seed", "requests", "simulated_s", "wall_s", "iops", "mib_s"]);
+        has(run, &["service_ms", "response_ms", "zero_seek_share", "held_ms", "waits"]);
+        has(run, &["phi", "jain", "vms"]);
+        has(&run["service_ms"], &["mean"]);
+        has(&run["response_ms"], RESPONSE);
+        has(&run["waits"], &["tried", "paid"]);
+        assert!(run["held_ms"].is_object());
+        assert_eq!(run["requests"], 500);
+        let vms = run["vms"].as_array().expect("a list");
+        assert_eq!(vms.len(), 2);
+        for vm in vms {
+            has(vm, &["name", "requests", "iops", "mib_s", "response_ms"]);
+            has(&vm["response_ms"], RESPONSE);
+        }
+    }
+}
+
+#[test]
+fn inspect_has_the_keys_that_scripts_read() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(300));
+    let made = json(&seekway(&["inspect", &path, "--at", "0.5s", "--format", "json"]).ok());
+    let vm = &made["vms"][0];
+    has(vm, &["name", "window", "threshold", "zones_at_least_1", "hot"]);
+    assert_eq!(vm["window"], 25, "windows of 20 ms");
+    let hot = vm["hot"].as_array().expect("a list");
+    assert!(!hot.is_empty(), "{made:#}");
+    hot.iter().for_each(|zone| has(zone, &["zone", "start_lba", "density", "interval_ms"]));
+    let several =
+        seekway(&["inspect", &path, "--at", "0.5s", "--at", "1s", "--format", "json"]).ok();
+    assert_eq!(json(&several).as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn validate_has_its_keys_and_fails_above_its_limit() {
+    let folder = Folder::new();
+    let mut text = String::new();
+    for n in 0..200u64 {
+        text += &format!("R Miss {} 8 {} 12000\n", n * n * 7_919 % 100_000_000, 5_000 + n * 20);
+    }
+    let path = folder.file("drive.trace", &text);
+    let validate = ["device", "validate", "cheetah-15k5", "--trace", &path, "--format", "json"];
+    let made = json(&seekway(&validate).ok());
+    has(&made, &["profile", "trace", "requests", "demerit_ms"]);
+    has(&made, &["mean_measured_ms", "mean_model_ms"]);
+    assert_eq!(made["requests"], 200);
+    let strict = seekway(&[&validate[..], &["--max-demerit", "0.001"]].concat());
+    assert_eq!(strict.code, Some(1));
+    assert_eq!(json(&strict.out), made, "the result is printed all the same");
+    assert!(strict.err.contains("above 0.001"), "{}", strict.err);
+    assert_eq!(seekway(&[&validate[..], &["--max-demerit", "1000"]].concat()).code, Some(0));
+}
+
+#[test]
+fn advise_recommends_one_of_the_policies() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(300));
+    for goal in ["response", "tail", "throughput", "fairness"] {
+        let made = json(&seekway(&["advise", &path, "--goal", goal, "--format", "json"]).ok());
+        let best = made["recommend"].as_str().expect("a name").to_string();
+        assert!(policies().contains(&best));
+        assert_eq!(made["ranking"][0]["policy"], best);
+    }
+    let piped = seekway_with(trace(300).as_bytes(), &["advise", "-"]).ok();
+    assert!(piped.contains("Use "), "{piped}");
+}
+
+#[test]
+fn csv_has_a_line_for_each_run_and_vm() {
+    let folder = Folder::new();
+    let csv = run(&load(&folder), &["--policies", "noop,cfq", "--format", "csv"]).ok();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].starts_with("policy,vm,seed,requests,iops,mib_s,mean_ms,p50_ms,p99_ms"));
+    let starts: Vec<String> =
+        lines[1..].iter().map(|l| l.split(',').take(2).collect::<Vec<_>>().join(",")).collect();
+    assert_eq!(starts, ["noop,all", "noop,a", "noop,b", "cfq,all", "cfq,a", "cfq,b"]);
+    let fields = lines[0].split(',').count();
+    assert!(lines.iter().all(|l| l.split(',').count() == fields), "{csv}");
+}
+
+/// JSON without what depends on the machine.
+fn timeless(text: &str) -> Value {
+    let mut made = json(text);
+    for run in made["runs"].as_array_mut().expect("a list") {
+        run.as_object_mut().expect("an object").remove("wall_s");
+    }
+    made
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let load =
+        ["--vm", "app=sysbench:mode=RW,requests=300", "--vm", "app=sysbench:mode=RR,requests=300"];
+    let once = |seed: &str, jobs: &str| {
+        let end = ["--seed", seed, "--jobs", jobs, "--format", "json"];
+        seekway(&[&["compare"][..], &load, &end].concat()).ok()
+    };
+    let (first, second) = (once("7", "1"), once("7", "3"));
+    assert_eq!(timeless(&first).to_string(), timeless(&second).to_string());
+    let bytes = |text: &str| {
+        let lines = text.lines().filter(|l| !l.contains("\"wall_s\""));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(bytes(&first), bytes(&second));
+    assert_ne!(timeless(&first), timeless(&once("8", "1")), "the seed matters");
+    let table = |()| seekway(&[&["compare"][..], &load].concat()).ok();
+    assert_eq!(table(()), table(()));
+}
+
+#[test]
+fn several_seeds_are_several_runs() {
+    let vm = "app=sysbench:mode=RR,requests=200";
+    let args =
+        ["compare", "--vm", vm, "--policies", "noop,cfq", "--seeds", "3", "--format", "json"];
+    let made = json(&seekway(&args).ok());
+    let runs = made["runs"].as_array().expect("a list");
+    let seeds: Vec<u64> = runs.iter().filter_map(|r| r["seed"].as_u64()).collect();
+    assert_eq!(seeds, [1, 2, 3, 1, 2, 3]);
+}
+
+#[test]
+fn the_report_needs_no_network() {
+    let folder = Folder::new();
+    let (load, report) = (load(&folder), folder.arg("out.html"));
+    run(&load, &["--policies", "noop,pregather", "--report", &report]).ok();
+    let html = std::fs::read_to_string(&report).expect("written");
+    assert!(html.contains("<svg") && html.contains("pregather") && html.contains("</html>"));
+    // Nothing is loaded: no address in any attribute or style that fetches.
+    for load in ["src=", "<link", "@import", "url(", "href=\"http", "<iframe"] {
+        assert!(!html.contains(load), "the page has {load}");
+    }
+    let left = folder.names();
+    assert_eq!(left, ["a.trace", "b.trace", "out.html"], "no temporary file stays");
+    let inspected = folder.arg("model.html");
+    let trace = folder.arg("a.trace");
+    seekway(&["inspect", &trace, "--report", &inspected]).ok();
+    assert!(std::fs::read_to_string(&inspected).expect("written").contains("<svg"));
+}
+
+#[test]
+fn journals_replay_for_every_policy() {
+    let folder = Folder::new();
+    let (load, dir) = (load(&folder), folder.arg("journals"));
+    run(&load, &["--journal", &dir]).ok();
+    for policy in policies() {
+        let path = format!("{dir}/{policy}.1.journal");
+        let said = seekway(&["replay", &path]).ok();
+        assert!(said.contains("all the same"), "{policy}: {said}");
+    }
+    // From a pipe, and with a decision changed.
+    let path = format!("{dir}/cfq.1.journal");
+    let text = std::fs::read_to_string(&path).expect("written");
+    seekway_with(text.as_bytes(), &["replay", "-"]).ok();
+    let dispatch = text.lines().find(|l| l.contains(" dispatch ")).expect("something was served");
+    let slot: Vec<&str> = dispatch.split(' ').collect();
+    let other = dispatch.replacen(&format!(" dispatch {} ", slot[2]), " dispatch 999 ", 1);
+    let tampered = folder.file("tampered.journal", &text.replacen(dispatch, &other, 1));
+    let ran = seekway(&["replay", &tampered]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("tampered.journal") && ran.out.contains("999"), "{}", ran.out);
+    // Torn, or something else altogether.
+    let line = text.lines().nth(3).expect("lines");
+    let torn = text.replacen(line, &line[..line.len() / 2], 1);
+    let torn = folder.file("torn.journal", &torn);
+    assert!(matches!(seekway(&["replay", &torn]).code, Some(1 | 2)));
+    let prose = folder.file("prose.journal", "Once upon a time\n");
+    seekway(&["replay", &prose]).refused(&["prose.journal"]);
+    let empty = folder.file("empty.journal", "");
+    seekway(&["replay", &empty]).refused(&["empty"]);
+}

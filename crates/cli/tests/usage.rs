@@ -1,0 +1,157 @@
+//! Help, exit status and messages: what somebody meets who types it wrong.
+
+mod common;
+
+use common::{Folder, fixture, json, seekway, seekway_with, trace};
+
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["compare"],
+    &["advise"],
+    &["inspect"],
+    &["experiment"],
+    &["experiment", "list"],
+    &["experiment", "run"],
+    &["device"],
+    &["device", "list"],
+    &["device", "show"],
+    &["device", "validate"],
+    &["policy"],
+    &["policy", "list"],
+    &["policy", "show"],
+    &["workload"],
+    &["workload", "list"],
+    &["workload", "show"],
+    &["replay"],
+    &["completions"],
+    &["man"],
+];
+
+#[test]
+fn every_command_has_help() {
+    for command in COMMANDS {
+        let help = seekway(&[command, &["--help"][..]].concat()).ok();
+        assert!(help.contains("Usage: seekway"), "{command:?}: {help}");
+        let longest = help.lines().map(|l| l.chars().count()).max();
+        assert!(longest <= Some(110), "{command:?}: a line of {longest:?} characters");
+    }
+    assert!(seekway(&["--version"]).ok().starts_with("seekway 0."));
+}
+
+#[test]
+fn wrong_usage_is_status_2_with_a_message() {
+    for (args, part) in [
+        (&["compare"][..], "give --trace FILE or --vm SPEC"),
+        (&["frobnicate"], "unrecognized subcommand"),
+        (&["compare", "--bogus"], "unexpected argument"),
+        (&["compare", "--vm", "app=sysbench", "--format", "xml"], "possible values: table, json"),
+        (
+            &["compare", "--vm", "app=sysbench", "--policies", "bfq"],
+            "no policy 'bfq'; there are noop",
+        ),
+        (&["compare", "--vm", "app=sysbench", "--policies", ","], "name at least one"),
+        (&["compare", "--vm", "app=sysbench", "--policies", "cfq:quantun=4"], "it has slice_sync"),
+        (&["compare", "--vm", "app=sysbench", "--policies", "cfq:slice_idle=8"], "with a unit"),
+        (&["compare", "--vm", "app=sysbench", "--device", "floppy"], "cheetah-15k5"),
+        (&["compare", "--vm", "app=sysbench", "--device", "seagate-1tb-7200:heads=9"], "heads"),
+        (&["compare", "--vm", "app=sysbench", "--device", "none.toml"], "cannot read none.toml"),
+        (&["compare", "--vm", "app=sysbench:mode=XX"], "SR, SW, RR, RW"),
+        (&["compare", "--vm", "app=nothing"], "--vm app=nothing"),
+        (&["compare", "--vm", "app=sysbench", "--until", "60"], "a time with its unit"),
+        (&["compare", "--vm", "app=sysbench", "--seeds", "0"], "at least 1"),
+        (&["compare", "--vm", "app=sysbench", "--map", "pakced"], "expected packed"),
+        (&["compare", "--vm", "app=sysbench", "--weights", "1,2"], "2 weights for 1 VMs"),
+        (&["compare", "--vm", "app=sysbench", "--weights", "0"], "--weights"),
+        (&["compare", "--vm", "app=sysbench", "--outstanding", "0"], "at least 1"),
+        (&["compare", "--trace", "absent.trace"], "absent.trace"),
+        (&["compare", "--trace", "x", "--input-format", "blktrce"], "blktrace, vscsi, fio"),
+        (&["advise"], "required"),
+        (&["inspect", "absent.trace"], "absent.trace"),
+        (&["device", "show", "floppy"], "cheetah-15k5"),
+        (&["policy", "show", "bfq"], "pregather"),
+        (&["workload", "show", "bonnie"], "sysbench"),
+        (&["replay", "absent.journal"], "absent.journal"),
+        (&["device", "validate", "cheetah-15k5", "--trace", "absent"], "absent"),
+    ] {
+        let ran = seekway(args);
+        assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(part), "{args:?}: no {part:?} in {}", ran.err);
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_with_line_and_column() {
+    let folder = Folder::new();
+    let mut text = trace(40);
+    text.insert_str(0, "0 0 800 eight 1\n");
+    let bad = folder.file("bad.trace", &text);
+    for args in [&["compare", "--trace", &bad][..], &["advise", &bad], &["inspect", &bad]] {
+        seekway(args).refused(&["bad.trace:1:9", "eight"]);
+    }
+    // The same from standard input, under its own name.
+    seekway_with(text.as_bytes(), &["inspect", "-"]).refused(&["stdin:1:9"]);
+    let lenient = ["compare", "--trace", &bad, "--lenient", "--format", "json"];
+    let ran = seekway(&lenient);
+    assert!(ran.err.contains("1 records skipped") && ran.err.contains(":1:9"), "{}", ran.err);
+    let made = json(&ran.ok());
+    assert_eq!(made["runs"][0]["requests"], 40);
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let folder = Folder::new();
+    for (name, text) in [("empty", ""), ("prose", "Once upon a time\nthere was a disk.\n")] {
+        let path = folder.file(name, text);
+        seekway(&["compare", "--trace", &path]).refused(&[name]);
+    }
+    seekway_with(b"", &["inspect", "-"]).refused(&["stdin"]);
+    let folder_itself = folder.arg("");
+    seekway(&["compare", "--trace", &folder_itself]).refused(&[]);
+}
+
+#[test]
+fn every_format_is_read_from_a_file_and_from_a_pipe() {
+    for name in [
+        "msr.csv",
+        "msr.csv.gz",
+        "msr.csv.bz2",
+        "msr.csv.xz",
+        "msr.csv.zst",
+        "systor.csv",
+        "tencent.csv",
+        "alibaba.csv",
+        "spc.txt",
+        "fiu.txt",
+        "mqsim.trace",
+        "disksim.trace",
+        "blkreplay.load",
+        "fio2.log",
+        "fio3.log",
+        "kernel-loop.blktrace",
+    ] {
+        let path = fixture(name);
+        // By hand, with flaws that `--lenient` counts; MQSim's columns fit others too.
+        let format = if name == "mqsim.trace" { &["--input-format", "mqsim"][..] } else { &[] };
+        let end = &["--lenient", "--policies", "noop", "--format", "json"];
+        let file = seekway(&[&["compare", "--trace", &path][..], format, end].concat()).ok();
+        let bytes = std::fs::read(&path).expect("a fixture");
+        let pipe = [&["compare", "--trace", "-"][..], format, end].concat();
+        let pipe = json(&seekway_with(&bytes, &pipe).ok());
+        let file = json(&file);
+        let requests = &file["runs"][0]["requests"];
+        assert!(requests.as_u64() > Some(0), "{name}");
+        assert_eq!(*requests, pipe["runs"][0]["requests"], "{name}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(seekway(&["completions", shell]).ok().contains("compare"));
+    }
+    let folder = Folder::new();
+    seekway(&["man", &folder.arg("man")]).ok();
+    let pages = std::fs::read_dir(folder.path("man")).expect("made").count();
+    assert!(pages >= 15, "{pages} pages");
+}
