@@ -7,7 +7,7 @@ use crate::units::{Instant, Nanos};
 /// Time withheld and what came of it. A *wait* begins when the policy holds
 /// back queued work while the device is idle, and ends with the next dispatch.
 /// It has *paid* when what is dispatched arrived during the wait and before
-/// its time was up.
+/// its time was over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HoldStats {
     /// Device time withheld by cause, indexed as [`HoldReason::ALL`].
@@ -52,7 +52,7 @@ impl Holds {
     pub(super) fn end(&mut self, now: Instant, dispatched: Option<&Request>) {
         let Some(wait) = self.current.take() else { return };
         self.stats.held[wait.why as usize] += now.since(wait.counted);
-        let paid = dispatched.is_some_and(|r| r.arrived >= wait.began && now < wait.until);
+        let paid = dispatched.is_some_and(|r| r.arrived >= wait.began && now <= wait.until);
         self.stats.paid += paid as u64;
     }
 }

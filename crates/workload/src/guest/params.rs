@@ -36,6 +36,12 @@ pub static SPECS: &[ParamSpec] = &[
     spec("barrier", Kind::Flag, "false", "flush around commits and after fsync"),
     spec("mtime", Kind::Duration, "1s", "granularity of time stamps (ext3: 1 s; ext4: 4ms)"),
     spec("latency", Kind::Duration, "0", "added to each request's completion"),
+    spec(
+        "host_direct",
+        Kind::Flag,
+        "true",
+        "the host opens the image with O_DIRECT: all writes reach its scheduler as synchronous",
+    ),
     spec("vcpus", Kind::Count(1, 256), "2", "virtual CPUs"),
     spec("cpu_op", Kind::Duration, "2us", "CPU time of a system call"),
     spec("cpu_page", Kind::Duration, "1us", "CPU time of each 4 KiB copied"),
@@ -93,6 +99,10 @@ pub struct GuestParams {
     pub mtime: Nanos,
     /// Added to each completion.
     pub latency: Nanos,
+    /// Every write is synchronous to the host's scheduler, as with blktap AIO
+    /// and QEMU's cache=none (`REQ_SYNC` of an O_DIRECT write); else only those
+    /// for which somebody in the guest waits.
+    pub host_direct: bool,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// CPU time of a system call.
@@ -135,6 +145,7 @@ impl From<&Params> for GuestParams {
             barrier: p.flag("barrier"),
             mtime: p.duration("mtime").max(Nanos::new(1)),
             latency: p.duration("latency"),
+            host_direct: p.flag("host_direct"),
             vcpus: p.count("vcpus") as u32,
             cpu_op: p.duration("cpu_op"),
             cpu_page: p.duration("cpu_page"),

@@ -261,7 +261,7 @@ impl Source for GuestVm {
                 vm: 0,
                 tag: io.tag,
                 op: io.op,
-                sync: io.sync,
+                sync: io.sync || self.params.host_direct,
                 start: Lba::new(io.sector),
                 len: Sectors::new(u64::from(io.sectors)),
             });
