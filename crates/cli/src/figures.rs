@@ -9,7 +9,7 @@ use seekway_sim::{RunResult, VmResult};
 /// Points of a distribution's line.
 const CDF_POINTS: usize = 200;
 /// Bins of a bandwidth line.
-const TIME_POINTS: usize = 240;
+const TIME_POINTS: usize = 60;
 
 /// Where each VM's requests went over time, as in figure 1 of the Pregather paper.
 pub fn places(result: &RunResult) -> Svg {
@@ -119,7 +119,7 @@ fn lines_over_time(series: Vec<Series>) -> Svg {
     Lines { title: String::new(), x, y, series }.render()
 }
 
-/// MiB/s of some VMs together, in bins that divide the run into some 240 parts.
+/// MiB/s of some VMs together, in bins that divide the run into TIME_POINTS parts at most.
 fn rates(vms: &[&VmResult], result: &RunResult) -> Vec<(f64, f64)> {
     let end = result.simulated.as_secs_f64();
     let Some(bin_s) = vms.iter().map(|v| v.bandwidth.bin.as_secs_f64()).reduce(f64::max) else {

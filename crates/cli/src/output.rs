@@ -11,6 +11,19 @@ pub fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
 }
 
+/// The command as somebody would type it again.
+pub fn command_line() -> String {
+    let quoted = |arg: String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./+@%".contains(c);
+        if !arg.is_empty() && arg.chars().all(plain) {
+            return arg;
+        }
+        format!("'{}'", arg.replace('\'', "'\\''"))
+    };
+    let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
+    std::iter::once("seekway".to_string()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
 /// Is the root of the error a pipe whose reader has gone?
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |e: &(dyn std::error::Error + 'static)| Some(e.downcast_ref::<io::Error>()?.kind());

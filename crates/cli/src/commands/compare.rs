@@ -16,6 +16,9 @@ use seekway_report::table::{Cell, Column, Table};
 use seekway_sim::metrics::per_second;
 use std::path::Path;
 
+/// VMs with a figure of their own in the report.
+const VMS_SHOWN: usize = 8;
+
 /// Requests and figures of one comparison.
 pub struct Comparison {
     /// What scripts read.
@@ -292,6 +295,11 @@ fn by_vm(compared: &Compared) -> Table {
             ]);
         }
     }
+    table.notes.push(
+        "bandwidth and IOPS: up to the VM's own last completion. disk time: its share of the time \
+         that the disk worked."
+            .into(),
+    );
     table
 }
 
@@ -372,23 +380,29 @@ fn flat(compared: &Compared) -> Table {
     table
 }
 
-/// The best run by a figure: its policy and the figure.
-fn best(compared: &Compared, figure: impl Fn(&Run) -> f64) -> Option<(String, f64)> {
-    let finite = compared.runs.iter().map(|r| (label(&compared.runs, r), figure(r)));
+/// The best run by a figure, and the figure.
+fn best(compared: &Compared, figure: impl Fn(&Run) -> f64) -> Option<(&Run, f64)> {
+    let finite = compared.runs.iter().map(|r| (r, figure(r)));
     finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The result in a sentence.
 fn sentence(compared: &Compared) -> String {
     let mut parts = Vec::new();
-    if let Some((policy, ms)) = best(compared, |r| r.response_ms.mean) {
-        parts.push(format!("{policy} answers fastest ({ms:.2} ms in the mean)"));
+    if let Some((run, ms)) = best(compared, |r| r.response_ms.mean) {
+        let (policy, worst) = (label(&compared.runs, run), run.response_ms.max / 1e3);
+        parts.push(format!(
+            "{policy} answers fastest in the mean ({ms:.2} ms, at worst {worst:.1} s)"
+        ));
     }
-    if let Some((policy, ms)) = best(compared, |r| r.response_ms.p99) {
-        parts.push(format!("{policy} has the shortest tail (p99 {ms:.1} ms)"));
+    if let Some((run, ms)) = best(compared, |r| r.response_ms.p999) {
+        parts.push(format!(
+            "{} has the shortest tail (p99.9 {ms:.1} ms)",
+            label(&compared.runs, run)
+        ));
     }
-    if let Some((policy, negative)) = best(compared, |r| -r.mib_s) {
-        parts.push(format!("{policy} moves most ({:.2} MiB/s)", -negative));
+    if let Some((run, negative)) = best(compared, |r| -r.mib_s) {
+        parts.push(format!("{} moves most ({:.2} MiB/s)", label(&compared.runs, run), -negative));
     }
     let n = compared.runs.len();
     format!("Of {n} runs on {}: {}.", compared.device, parts.join("; "))
@@ -397,51 +411,63 @@ fn sentence(compared: &Compared) -> String {
 /// The page of a comparison.
 pub fn report(made: &Comparison, title: &str) -> Report {
     let compared = &made.compared;
-    let command: Vec<String> = std::env::args().collect();
     let seed = compared.runs.first().map_or(0, |r| r.seed);
     // Figures show the runs of the first seed: one line for each policy.
     let shown: Vec<&Outcome> = made.outcomes.iter().filter(|o| o.plan.seed == seed).collect();
     let mut result = Section { heading: "Result".into(), ..Section::default() };
     result.blocks.extend(made.warnings.iter().cloned().map(Block::Warning));
     result.blocks.extend(tables(compared).into_iter().map(Block::Table));
+    let mut sections = vec![result];
+    sections.extend(pictures(&shown));
     Report {
         title: title.into(),
         subtitle: sentence(compared),
         meta: vec![
-            ("command".into(), command.join(" ")),
-            ("disk".into(), compared.device.clone()),
-            ("seed".into(), seed.to_string()),
-            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+            ("Command".into(), output::command_line()),
+            ("Disk".into(), compared.device.clone()),
+            ("Seed".into(), seed.to_string()),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
-        sections: vec![result, pictures(&shown)],
+        sections,
     }
 }
 
-fn pictures(shown: &[&Outcome]) -> Section {
-    let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
-    let mut blocks = Vec::new();
-    if let Some(first) = shown.first() {
-        let caption =
-            format!("Where each VM's requests went as they arrived (under {}).", first.plan.policy);
-        blocks.push(figure(figures::places(&first.result), &caption));
-    }
-    blocks.push(figure(
-        figures::seeks(shown),
-        "Seek distances from command to command. A tall middle is a head that stayed where it was.",
-    ));
-    blocks.push(figure(
+fn pictures(shown: &[&Outcome]) -> Vec<Section> {
+    let figure = |svg, caption: String| Block::Figure { svg, caption };
+    let section =
+        |heading: &str, blocks| Section { heading: heading.into(), intro: String::new(), blocks };
+    let Some(first) = shown.first() else { return Vec::new() };
+    let vms = &first.result.vms;
+    let each = if vms.len() > 1 { &vms[..vms.len().min(VMS_SHOWN)] } else { &[] };
+    let places = vec![
+        figure(
+            figures::places(&first.result),
+            format!("Where each VM's requests went as they arrived (under {}).", first.plan.policy),
+        ),
+        figure(
+            figures::seeks(shown),
+            "Seek distances from command to command. A tall middle is a head that stayed where it \
+             was."
+                .into(),
+        ),
+    ];
+    let mut responses = vec![figure(
         figures::responses(shown),
-        "Response times of all requests; the axis stretches the tail.",
-    ));
-    let vms = shown.first().map_or(&[][..], |o| &o.result.vms);
-    for (n, vm) in vms.iter().enumerate().take(if vms.len() > 1 { 8 } else { 0 }) {
+        "Response times of all requests; the axis stretches the tail.".into(),
+    )];
+    for (n, vm) in each.iter().enumerate() {
         let caption = format!("Response times of {}.", vm.name);
-        blocks.push(figure(figures::responses_of_vm(shown, n), &caption));
+        responses.push(figure(figures::responses_of_vm(shown, n), caption));
     }
-    blocks.push(figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together."));
-    for outcome in shown.iter().filter(|_| vms.len() > 1) {
+    let mut bandwidth =
+        vec![figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together.".into())];
+    for outcome in shown.iter().filter(|_| !each.is_empty()) {
         let caption = format!("Bandwidth of each VM under {}.", outcome.plan.policy);
-        blocks.push(figure(figures::bandwidth(&outcome.result), &caption));
+        bandwidth.push(figure(figures::bandwidth(&outcome.result), caption));
     }
-    Section { heading: "Figures".into(), intro: String::new(), blocks }
+    vec![
+        section("Where the requests go", places),
+        section("Response times", responses),
+        section("Bandwidth over time", bandwidth),
+    ]
 }

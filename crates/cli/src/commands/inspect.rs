@@ -348,7 +348,6 @@ fn report(watched: &[Watched], seen: &[Seen], end: Nanos, params: ModelParams) -
     let tables = seen.iter().map(|s| Block::Table(table(s))).collect();
     let intro = String::new();
     sections.insert(0, Section { heading: "The model".into(), intro, blocks: tables });
-    let command: Vec<String> = std::env::args().collect();
     Report {
         title: "Seekway: what the zone model sees".into(),
         subtitle: format!(
@@ -356,8 +355,8 @@ fn report(watched: &[Watched], seen: &[Seen], end: Nanos, params: ModelParams) -
             params.zone, params.window, params.lambda
         ),
         meta: vec![
-            ("command".into(), command.join(" ")),
-            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+            ("Command".into(), output::command_line()),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
         sections,
     }
