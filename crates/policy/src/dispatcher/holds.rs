@@ -52,7 +52,7 @@ impl Holds {
     pub(super) fn end(&mut self, now: Instant, dispatched: Option<&Request>) {
         let Some(wait) = self.current.take() else { return };
         self.stats.held[wait.why as usize] += now.since(wait.counted);
-        let paid = dispatched.is_some_and(|r| r.arrived >= wait.began && now <= wait.until);
+        let paid = dispatched.is_some_and(|r| r.arrived > wait.began && now <= wait.until);
         self.stats.paid += paid as u64;
     }
 }
