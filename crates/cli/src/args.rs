@@ -43,6 +43,8 @@ pub enum Format {
     Json,
     /// Comma-separated values.
     Csv,
+    /// Tables for a document.
+    Markdown,
 }
 
 /// Where the requests come from.

@@ -1,6 +1,9 @@
 //! Standard output and files, so that a full disk or a closed pipe is noticed.
 
+use crate::args::Format;
 use anyhow::{Context, Result};
+use seekway_report::table::Table;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -22,6 +25,27 @@ pub fn command_line() -> String {
     };
     let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
     std::iter::once("seekway".to_string()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
+/// Print tables as text, Markdown or CSV, and `json` as JSON.
+pub fn print_as<T: Serialize + ?Sized>(format: Format, tables: &[Table], json: &T) -> Result<()> {
+    let text = match format {
+        Format::Json => serde_json::to_string_pretty(json)? + "\n",
+        Format::Csv => {
+            let mut csv = Vec::new();
+            for table in tables {
+                table.write_csv(&mut csv)?;
+            }
+            String::from_utf8_lossy(&csv).into_owned()
+        }
+        Format::Markdown => tables.iter().map(|t| t.to_markdown() + "\n").collect(),
+        Format::Table => {
+            let options = table_options();
+            let texts: Vec<String> = tables.iter().map(|t| t.to_text(options)).collect();
+            texts.join("\n")
+        }
+    };
+    print(&text)
 }
 
 /// Is the root of the error a pipe whose reader has gone?

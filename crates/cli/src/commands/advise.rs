@@ -76,29 +76,19 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         report.sections[0].blocks.insert(0, Block::Table(table.clone()));
         output::write_file(path, |out| report.write_html(out))?;
     }
-    match args.out.format {
-        Format::Json => {
-            let advice = Advice {
-                recommend: ranking[0].policy.clone(),
-                goal: format!("{:?}", args.goal).to_lowercase(),
-                figure: figure_name(args.goal),
-                ranking,
-                gain_over_cfq: gain,
-                worse_for: losers,
-                advice,
-                compared: made.compared,
-            };
-            output::print(&(serde_json::to_string_pretty(&advice)? + "\n"))?;
-        }
-        Format::Csv => {
-            let mut csv = Vec::new();
-            table.write_csv(&mut csv)?;
-            output::print(&String::from_utf8_lossy(&csv))?;
-        }
-        Format::Table => {
-            let text = table.to_text(output::table_options());
-            output::print(&format!("{text}\n{advice}\n"))?;
-        }
+    let json = Advice {
+        recommend: ranking[0].policy.clone(),
+        goal: format!("{:?}", args.goal).to_lowercase(),
+        figure: figure_name(args.goal),
+        ranking,
+        gain_over_cfq: gain,
+        worse_for: losers,
+        advice,
+        compared: made.compared,
+    };
+    output::print_as(args.out.format, &[table], &json)?;
+    if matches!(args.out.format, Format::Table | Format::Markdown) {
+        output::print(&format!("\n{}\n", json.advice))?;
     }
     Ok(Verdict::Done)
 }

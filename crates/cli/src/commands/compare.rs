@@ -179,26 +179,11 @@ fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
 
 /// Print the result in the format asked for.
 pub fn print(made: &Comparison, format: Format) -> Result<()> {
-    match format {
-        Format::Json => {
-            let text = serde_json::to_string_pretty(&made.compared)?;
-            output::print(&(text + "\n"))
-        }
-        Format::Csv => {
-            let mut csv = Vec::new();
-            flat(&made.compared).write_csv(&mut csv)?;
-            output::print(&String::from_utf8_lossy(&csv))
-        }
-        Format::Table => {
-            let options = output::table_options();
-            let mut text = String::new();
-            for table in tables(&made.compared) {
-                text += &table.to_text(options);
-                text.push('\n');
-            }
-            output::print(&text)
-        }
-    }
+    let tables = match format {
+        Format::Csv => vec![flat(&made.compared)],
+        _ => tables(&made.compared),
+    };
+    output::print_as(format, &tables, &made.compared)
 }
 
 /// The policy's name, with the seed where there are several.

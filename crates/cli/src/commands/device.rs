@@ -59,24 +59,7 @@ fn list(format: Format) -> Result<Verdict> {
             Cell::Text(l.summary.clone()),
         ]);
     }
-    print_list(&table, &listed, format)
-}
-
-/// Print a table in the format asked for; `json` is what JSON shows.
-pub fn print_list<T: Serialize + ?Sized>(
-    table: &Table,
-    json: &T,
-    format: Format,
-) -> Result<Verdict> {
-    match format {
-        Format::Json => output::print(&(serde_json::to_string_pretty(json)? + "\n"))?,
-        Format::Csv => {
-            let mut csv = Vec::new();
-            table.write_csv(&mut csv)?;
-            output::print(&String::from_utf8_lossy(&csv))?;
-        }
-        Format::Table => output::print(&table.to_text(output::table_options()))?,
-    }
+    output::print_as(format, &[table], &listed)?;
     Ok(Verdict::Done)
 }
 
@@ -121,7 +104,7 @@ fn validate(args: &ValidateArgs) -> Result<Verdict> {
     };
     match args.format {
         Format::Table => output::print(&text_of(&json, &found))?,
-        other => drop(print_list(&quantiles(&found), &json, other)?),
+        other => output::print_as(other, &[quantiles(&found)], &json)?,
     }
     let missed = args.max_demerit.is_some_and(|max| found.demerit_ms > max);
     if missed {

@@ -46,7 +46,8 @@ fn list(format: Format) -> Result<Verdict> {
     for l in &listed {
         table.push([l.name, l.summary, l.source].map(|t| TableCell::Text(t.into())));
     }
-    super::device::print_list(&table, &listed, format)
+    output::print_as(format, &[table], &listed)?;
+    Ok(Verdict::Done)
 }
 
 /// `experiment run --format json`: one document, or a list of several.
@@ -122,8 +123,10 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         let cells = experiments::cells(experiment, &options, extra);
         let results = run_cells(experiment, &cells, &seeds, runs::jobs(args.out.jobs))?;
         let judged = experiments::judge(experiment, &options, extra, &results);
-        if args.out.format == Format::Table {
-            output::print(&(table(experiment, &judged).to_text(output::table_options()) + "\n"))?;
+        if !matches!(args.out.format, Format::Json | Format::Csv) {
+            // As they come: a long series is read while it runs.
+            output::print_as(args.out.format, &[table(experiment, &judged)], "")?;
+            output::print("\n")?;
         }
         if args.out.report.is_some() {
             sections.push(section(experiment, &judged, &results, seeds[0]));
@@ -174,20 +177,12 @@ fn run_cells(
 
 fn print(ran: &[Ran], format: Format) -> Result<()> {
     match format {
-        Format::Json => {
-            let text = match ran {
-                [one] => serde_json::to_string_pretty(one)?,
-                all => serde_json::to_string_pretty(all)?,
-            };
-            output::print(&(text + "\n"))
-        }
-        Format::Csv => {
-            let mut csv = Vec::new();
-            flat(ran).write_csv(&mut csv)?;
-            output::print(&String::from_utf8_lossy(&csv))
-        }
+        Format::Json | Format::Csv => match ran {
+            [one] => output::print_as(format, &[flat(ran)], one),
+            all => output::print_as(format, &[flat(ran)], all),
+        },
         // Tables were printed as they came; the end is a summary.
-        Format::Table => {
+        Format::Table | Format::Markdown => {
             let rows = || ran.iter().flat_map(|r| &r.rows);
             let count = |verdict: &str| rows().filter(|r| r.verdict == verdict).count();
             let refused = rows().filter(|r| !r.accepted).count();

@@ -252,25 +252,9 @@ fn snapshot(vm: &mut Watched, at: Nanos) {
 
 fn print(seen: &[Seen], format: Format) -> Result<()> {
     let tables: Vec<Table> = seen.iter().map(table).collect();
-    match format {
-        Format::Json => {
-            let json = match seen {
-                [one] => serde_json::to_string_pretty(one)?,
-                all => serde_json::to_string_pretty(all)?,
-            };
-            output::print(&(json + "\n"))
-        }
-        Format::Csv => {
-            let mut csv = Vec::new();
-            for table in &tables {
-                table.write_csv(&mut csv)?;
-            }
-            output::print(&String::from_utf8_lossy(&csv))
-        }
-        Format::Table => {
-            let options = output::table_options();
-            output::print(&tables.iter().map(|t| t.to_text(options) + "\n").collect::<String>())
-        }
+    match seen {
+        [one] => output::print_as(format, &tables, one),
+        all => output::print_as(format, &tables, all),
     }
 }
 

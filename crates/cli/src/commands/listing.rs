@@ -1,6 +1,5 @@
 //! `seekway policy` and `seekway workload`: the registries, as lists and pages.
 
-use super::device::print_list;
 use crate::args::{Format, PolicyCommand, WorkloadCommand};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
@@ -112,7 +111,8 @@ fn list(listed: Vec<Listed>, format: Format) -> Result<Verdict> {
     for l in &listed {
         table.push([l.name, l.kind, l.summary].map(|t| Cell::Text(t.into())));
     }
-    print_list(&table, &listed, format)
+    output::print_as(format, &[table], &listed)?;
+    Ok(Verdict::Done)
 }
 
 /// A Markdown table of parameters.
