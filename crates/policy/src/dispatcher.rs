@@ -193,7 +193,9 @@ impl Dispatcher {
         self.record(|j| j.detach(now, vm));
         assert!(self.vms[vm.index()].take().is_some(), "{vm:?} is not attached");
         self.withdraw(now, vm);
-        self.staged.take_if(|id| self.slots[id.slot()].request.vm == vm);
+        if let Some(id) = self.staged.take_if(|id| self.slots[id.slot()].request.vm == vm) {
+            self.report_staged(now, id);
+        }
         let of_vm = |s: &&Slot| s.state == State::Waiting && s.request.vm == vm;
         let mut gone: Vec<RequestId> =
             self.slots.iter().filter(of_vm).map(|s| s.request.id).collect();
@@ -510,6 +512,17 @@ impl Dispatcher {
             self.slots[request.id.slot()].state = State::Waiting;
         }
         requests
+    }
+
+    /// The policy has dispatched this request, and it will never reach the
+    /// device: its id may only be used again once the policy has heard the end.
+    fn report_staged(&mut self, now: Instant, id: RequestId) {
+        let slot = &self.slots[id.slot()];
+        if slot.epoch == self.epoch {
+            let (request, service) = (slot.request, Nanos::ZERO);
+            let end = Completion { request, dispatched: now, service, ok: false };
+            self.scheduler.completed(now, &end);
+        }
     }
 
     /// A barrier is pending from its arrival on, behind earlier ones too: what

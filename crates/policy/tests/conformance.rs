@@ -12,22 +12,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use seekway_policy::request::{Extent, Op, ProcessTag, Request, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
-use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::schedulers;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
-
-/// Variants that are tried beside each entry's defaults.
-const VARIANTS: &[&str] = &[
-    "deadline:fifo_batch=1,writes_starved=0",
-    "deadline:read_expire=1ms,write_expire=1ms",
-    "anticipatory:antic_expire=0",
-    "anticipatory:issuer=vm,read_batch=2ms,write_batch=1ms",
-    "anticipatory:read_expire=1ms,write_expire=1ms,antic_expire=30ms",
-    "cfq:issuer=vm,low_latency=false",
-    "cfq:generation=2.6.30",
-    "cfq:slice_idle=0,quantum=1",
-    "cfq:slice_sync=3ms,slice_async=1ms,slice_idle=1ms,target_latency=5ms",
-];
 
 const VMS: u16 = 8;
 
@@ -178,15 +165,11 @@ fn play(spec: &str, case: &Case) -> String {
     engine.log
 }
 
-fn specs() -> impl Iterator<Item = &'static str> {
-    REGISTRY.iter().map(|entry| entry.name).chain(VARIANTS.iter().copied())
-}
-
 #[test]
 #[allow(clippy::disallowed_methods)] // a test may be given its seed
 fn every_policy_keeps_the_contract() {
     let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
-    for spec in specs() {
+    for spec in common::specs() {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

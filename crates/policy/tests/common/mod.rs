@@ -5,6 +5,7 @@
 
 use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,6 +16,28 @@ pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
 const HOLDS_IN_A_ROW_MAX: u32 = 4;
 /// Adjacent requests are coalesced into commands of at most this.
 const COALESCE: Sectors = Sectors::new(1024);
+
+/// Variants that are tried beside each entry's defaults.
+pub const VARIANTS: &[&str] = &[
+    "deadline:fifo_batch=1,writes_starved=0",
+    "deadline:read_expire=1ms,write_expire=1ms",
+    "anticipatory:antic_expire=0",
+    "anticipatory:issuer=vm,read_batch=2ms,write_batch=1ms",
+    "anticipatory:read_expire=1ms,write_expire=1ms,antic_expire=30ms",
+    "cfq:issuer=vm,low_latency=false",
+    "cfq:generation=2.6.30",
+    "cfq:slice_idle=0,quantum=1",
+    "cfq:slice_sync=3ms,slice_async=1ms,slice_idle=1ms,target_latency=5ms",
+    "pregather:literal=true",
+    "pregather:literal=true,half_rotation=true,expire=slice,merge=false,sweep=head",
+    "pregather:slice=1ms,sync_expire=0,async_expire=0,interval_min=false",
+    "pregather:zone=1,zones=64,lambda=1.1,window=1us,unmeasured=skip,patience=false,alone=false",
+];
+
+/// Every policy with its defaults, and the variants.
+pub fn specs() -> impl Iterator<Item = &'static str> {
+    REGISTRY.iter().map(|entry| entry.name).chain(VARIANTS.iter().copied())
+}
 
 /// What arrives.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +183,9 @@ impl Engine {
     fn make_command(&mut self, first: Request) {
         let mut requests = vec![first];
         let (mut end, mut len) = (first.extent.end(), first.extent.len());
-        let continues =
-            |r: &Request, end, len| r.op == first.op && r.extent.start() == end && len < COALESCE;
+        let continues = |r: &Request, end, len| {
+            (r.vm, r.op, r.extent.start()) == (first.vm, first.op, end) && len < COALESCE
+        };
         while self.queued.values().any(|(_, r)| continues(r, end, len)) {
             let Some(next) = self.ask() else { break };
             if !continues(&next, end, len) || len + next.extent.len() > COALESCE {

@@ -1,0 +1,192 @@
+//! Random inputs against every policy through the real dispatcher, while
+//! policies are switched, VMs come and go, weights change, guests tag their
+//! requests and overlap them, and the hard limit forces requests past the
+//! policy. Each request completes or is handed back exactly once, and the
+//! journal replays. `PROPTEST_CASES=20000` looks longer.
+
+mod common;
+
+use proptest::prelude::*;
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::journal::Replay;
+use seekway_policy::request::{Extent, Op, ProcessTag, RequestId, VmId};
+use seekway_policy::scheduler::{DeviceProfile, VmSpec};
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+/// One event: what, which VM, and a number to derive the rest from.
+type Step = (u8, u8, u32);
+
+#[derive(Clone, Debug)]
+struct Case {
+    depth: u32,
+    coalesce: u64,
+    hard_us: u64,
+    rotational: bool,
+    /// The policy that begins, and the only one unless `switches`.
+    policy: usize,
+    switches: bool,
+    steps: Vec<Step>,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let hard = prop::sample::select(vec![0, 1_000, 10_000, 400_000, 30_000_000]);
+    let coalesce = prop::sample::select(vec![0, 24, 1_024]);
+    let steps = prop::collection::vec(any::<Step>(), 0..400);
+    (1u32..5, coalesce, hard, any::<bool>(), any::<usize>(), any::<bool>(), steps).prop_map(
+        |(depth, coalesce, hard_us, rotational, policy, switches, steps)| Case {
+            depth,
+            coalesce,
+            hard_us,
+            rotational,
+            policy,
+            switches,
+            steps,
+        },
+    )
+}
+
+/// A dispatcher under test and what it owes.
+struct Swarm {
+    disk: Dispatcher,
+    now: Instant,
+    /// Arrived, and neither completed nor handed back.
+    open: BTreeSet<RequestId>,
+    flying: Vec<RequestId>,
+    /// Where each VM's last request ended.
+    ends: [u64; 3],
+}
+
+impl Swarm {
+    fn new(case: &Case, policy: &str) -> Swarm {
+        let config = Config {
+            depth: case.depth,
+            coalesce: Sectors::new(case.coalesce),
+            hard_limit: Nanos::from_micros(case.hard_us),
+        };
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 20), case.rotational);
+        let mut disk = Dispatcher::new(schedulers::build(policy).unwrap(), profile, config);
+        disk.start_journal(policy);
+        let (now, open) = (Instant::ZERO, BTreeSet::new());
+        Swarm { disk, now, open, flying: Vec::new(), ends: [0; 3] }
+    }
+
+    fn step(&mut self, (what, vm, value): Step, policies: &[&str]) -> Result<(), TestCaseError> {
+        // Mostly short spans, one in sixteen up to 0.4 s.
+        let short = value % 4_000;
+        let us = if value & 0xf000 == 0 { short * 100 } else { short };
+        self.now = self.now + Nanos::from_micros(u64::from(us));
+        let (now, id) = (self.now, VmId::new(u16::from(vm % 3)));
+        let spec = VmSpec {
+            weight: NonZeroU32::new(value % 9 + 1).unwrap(),
+            region: Vec::from_iter(extent(u64::from(vm % 3) * 1_000, 1_000).filter(|_| vm > 99)),
+        };
+        match what % 32 {
+            0..=2 if self.disk.can_attach(id) => self.disk.attach(now, id, spec),
+            3 if self.disk.is_attached(id) => {
+                for r in self.disk.detach(now, id) {
+                    prop_assert!(self.open.remove(&r.id), "handed back twice");
+                }
+            }
+            4 if !policies.is_empty() => {
+                let name = policies[value as usize % policies.len()];
+                self.disk.switch(now, name, schedulers::build(name).unwrap());
+            }
+            5 if self.disk.is_attached(id) => self.disk.respec(now, id, spec),
+            6..=13 => self.complete(value as usize, value % 7 != 0)?,
+            14.. if self.disk.is_attached(id) => self.arrive(id, value),
+            _ => {}
+        }
+        self.poll();
+        Ok(())
+    }
+
+    fn arrive(&mut self, vm: VmId, value: u32) {
+        use Op::*;
+        let op = [Read, Read, Read, Read, Write, Write, Write, Flush, Discard, WriteZeroes];
+        let op = op[value as usize / 5 % 97 % op.len()];
+        let (n, len) = (u64::from(value), 1 + u64::from(value >> 8) % 40);
+        let start = match value % 8 {
+            0..=2 => self.ends[vm.index()],
+            3..=5 => n / 8 % 200,
+            6 => n / 8 % (1 << 20),
+            _ => u64::MAX - 64 + n % 24,
+        };
+        let Some(extent) = extent(start, len) else { return };
+        self.ends[vm.index()] = extent.end().get();
+        let tag = ProcessTag::new([0, 0, 8, 9, value as u16][value as usize / 3 % 5]);
+        let sync = value & 0x400 == 0;
+        self.open.insert(self.disk.arrive(self.now, Arrival { vm, tag, op, sync, extent }));
+    }
+
+    fn complete(&mut self, which: usize, ok: bool) -> Result<(), TestCaseError> {
+        if self.flying.is_empty() {
+            return Ok(());
+        }
+        let id = self.flying.swap_remove(which % self.flying.len());
+        let mut done = Vec::new();
+        self.disk.complete(self.now, id, ok, &mut done);
+        for c in done {
+            prop_assert!(self.open.remove(&c.request.id), "completed twice");
+        }
+        Ok(())
+    }
+
+    /// Poll until the device is full or nothing goes; when to poll again.
+    fn poll(&mut self) -> Option<Instant> {
+        loop {
+            match self.disk.poll(self.now) {
+                Output::Dispatch(command) => self.flying.push(command.id),
+                Output::WakeAt(t) => return Some(t),
+                Output::Idle => return None,
+            }
+        }
+    }
+
+    fn drain(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..100_000 {
+            let wake = self.poll();
+            if !self.flying.is_empty() {
+                self.now = self.now + Nanos::from_millis(3);
+                self.complete(0, true)?;
+            } else if let Some(t) = wake {
+                self.now = t;
+            } else {
+                break;
+            }
+        }
+        prop_assert!(self.open.is_empty(), "{} requests lost", self.open.len());
+        prop_assert_eq!(self.disk.outstanding(), 0);
+        Ok(())
+    }
+}
+
+fn extent(start: u64, len: u64) -> Option<Extent> {
+    Extent::new(Lba::new(start), Sectors::new(len))
+}
+
+fn run(case: &Case) -> Result<(), TestCaseError> {
+    let all: Vec<&str> = common::specs().collect();
+    let mut swarm = Swarm::new(case, all[case.policy % all.len()]);
+    for &step in &case.steps {
+        swarm.step(step, if case.switches { &all } else { &[] })?;
+    }
+    swarm.drain()?;
+    let journal = swarm.disk.take_journal();
+    let mut replay = Replay::new(&schedulers::build);
+    for line in journal.lines() {
+        replay.feed(line).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    }
+    prop_assert!(replay.replayed().inputs >= journal.matches(" arrive ").count() as u64);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_is_lost_and_journals_replay(case in case()) {
+        run(&case)?;
+    }
+}
