@@ -37,7 +37,7 @@ fn settings() -> Vec<(String, String, String, u64)> {
 }
 
 /// What of the policy is varied, on the scenario as it is.
-const FORMS: [&str; 26] = [
+const FORMS: [&str; 28] = [
     "zone=500",
     "zone=8000",
     "lambda=1.5",
@@ -47,6 +47,8 @@ const FORMS: [&str; 26] = [
     "slice=100ms",
     "slice=400ms",
     "expire=slice",
+    "sync_expire=500ms",
+    "sync_expire=1s",
     "merge=false",
     "sweep=head",
     "unmeasured=skip",
