@@ -6,124 +6,37 @@
 mod adjacency;
 mod barriers;
 mod holds;
+mod slots;
+mod types;
+mod vms;
 
 pub use holds::HoldStats;
+pub use types::{
+    Arrival, COALESCE_DEFAULT, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Stats, VMS_MAX,
+};
 
 use crate::journal::Journal;
 use crate::queues::{ExpiryQueue, Links};
-use crate::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::request::{Completion, Extent, Op, Request, RequestId};
+use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
+use crate::units::{Instant, Lba, Nanos};
 use adjacency::Adjacency;
 use barriers::Barriers;
 use holds::Holds;
+use slots::{Slot, State, Table};
+use vms::Attached;
 
-/// Requests that may be outstanding on one device. [`Dispatcher::arrive`]
-/// panics beyond it: engines bound their queues well below.
-pub const OUTSTANDING_MAX: usize = 1 << 22;
-/// VMs on one device.
-pub const VMS_MAX: usize = 4096;
-/// The longest that a policy may withhold work without being asked again.
-pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
-/// The default of [`Config::coalesce`]: 512 KiB, Linux's usual limit
-/// (`max_sectors_kb`).
-pub const COALESCE_DEFAULT: Sectors = Sectors::new(1024);
-
-/// How the dispatcher treats the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// Commands that the device takes at once, at least 1.
-    pub depth: u32,
-    /// Longest command that adjacent requests are coalesced into; zero never
-    /// coalesces. A single request longer than this still goes whole.
-    pub coalesce: Sectors,
-    /// A request that has waited longer is dispatched whatever the policy says.
-    pub hard_limit: Nanos,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config { depth: 1, coalesce: COALESCE_DEFAULT, hard_limit: Nanos::from_secs(30) }
-    }
-}
-
-/// A request as it reaches the dispatcher, already mapped to the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrival {
-    /// Whose; attached before.
-    pub vm: VmId,
-    /// Which process inside the guest, if known.
-    pub tag: Option<ProcessTag>,
-    /// What.
-    pub op: Op,
-    /// Does somebody wait for it?
-    pub sync: bool,
-    /// Where.
-    pub extent: Extent,
-}
-
-/// What an engine shall do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Output {
-    /// Send this command to the device. Its id is that of its first request,
-    /// its extent covers all of [`Dispatcher::members`].
-    Dispatch(Request),
-    /// Poll again then, unless an input comes before.
-    WakeAt(Instant),
-    /// Poll again after the next input.
-    Idle,
-}
-
-/// What has passed through a dispatcher.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Guests' requests dispatched.
-    pub requests: u64,
-    /// Commands that they were coalesced into.
-    pub commands: u64,
-    /// Requests dispatched against the policy because of the hard limit.
-    pub forced: u64,
-}
-
-/// Where a request stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Free,
-    /// In nobody's queue: behind a barrier, a barrier itself, or staged.
-    Waiting,
-    /// In the policy.
-    Queued,
-    /// On the device; `forced`: the policy still believes that it is queued.
-    InFlight {
-        forced: bool,
-    },
-    /// Done after being forced; the policy still believes that it is queued.
-    Ghost,
-}
-
-struct Slot {
-    request: Request,
-    state: State,
-    /// Order of arrival, unique.
-    serial: u64,
-    dispatched: Instant,
-    /// First of its command, by whose id the engine knows it.
-    leads: bool,
-    /// Next request of the same command.
-    next: Option<RequestId>,
-    /// The policy that it was handed to, counted by [`Dispatcher::switch`].
-    epoch: u32,
-}
+/// Commands that go by the policy's choice between two that are forced.
+const FORCED_EVERY: u32 = 4;
 
 /// The dispatcher of one device.
 pub struct Dispatcher {
     scheduler: Box<dyn Scheduler>,
     profile: DeviceProfile,
     config: Config,
-    slots: Vec<Slot>,
-    free: Vec<RequestId>,
-    /// Specifications of the attached VMs by number.
-    vms: Vec<Option<VmSpec>>,
+    slots: Table,
+    /// The attached VMs by number.
+    vms: Vec<Option<Attached>>,
     /// Requests that the policy holds, ghosts included.
     queued: usize,
     /// All queued requests, oldest first.
@@ -137,9 +50,8 @@ pub struct Dispatcher {
     in_flight_requests: u32,
     in_flight_commands: u32,
     last_completion: Instant,
-    serial: u64,
     epoch: u32,
-    /// Commands since the last forced one.
+    /// Commands, and holds of an idle device, since the last forced command.
     since_forced: u32,
     holds: Holds,
     stats: Stats,
@@ -153,8 +65,7 @@ impl Dispatcher {
             scheduler,
             profile,
             config: Config { depth: config.depth.max(1), ..config },
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Table::default(),
             vms: Vec::new(),
             queued: 0,
             by_age: ExpiryQueue::new(),
@@ -166,84 +77,11 @@ impl Dispatcher {
             in_flight_requests: 0,
             in_flight_commands: 0,
             last_completion: Instant::ZERO,
-            serial: 0,
             epoch: 0,
-            since_forced: 0,
+            since_forced: FORCED_EVERY,
             holds: Holds::default(),
             stats: Stats::default(),
             journal: None,
-        }
-    }
-
-    /// A VM joins. Panics when it is attached already or its number is too large.
-    pub fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
-        assert!(vm.index() < VMS_MAX, "{vm:?}: at most {VMS_MAX} VMs");
-        if self.vms.len() <= vm.index() {
-            self.vms.resize(vm.index() + 1, None);
-        }
-        assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.record(|j| j.attach(now, vm, &spec));
-        self.vms[vm.index()] = Some(spec.clone());
-        self.scheduler.attach(now, vm, spec);
-    }
-
-    /// A VM leaves: its requests that have not reached the device, in order of
-    /// arrival. What is in flight completes as usual.
-    pub fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
-        self.record(|j| j.detach(now, vm));
-        assert!(self.vms[vm.index()].take().is_some(), "{vm:?} is not attached");
-        self.withdraw(now, vm);
-        if let Some(id) = self.staged.take_if(|id| self.slots[id.slot()].request.vm == vm) {
-            self.report_staged(now, id);
-        }
-        let of_vm = |s: &&Slot| s.state == State::Waiting && s.request.vm == vm;
-        let mut gone: Vec<RequestId> =
-            self.slots.iter().filter(of_vm).map(|s| s.request.id).collect();
-        self.barriers.detach(&gone);
-        gone.sort_by_key(|id| self.slots[id.slot()].serial);
-        let requests = gone.iter().map(|id| self.slots[id.slot()].request).collect();
-        for id in gone {
-            self.release(id);
-        }
-        if self.queued == 0 {
-            self.holds.end(now, None);
-        }
-        requests
-    }
-
-    /// Change a VM's weight or region while it runs. What the policy has
-    /// learnt of the VM is lost, no request is.
-    pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
-        assert!(self.vms[vm.index()].is_some(), "{vm:?} is not attached");
-        self.record(|j| j.respec(now, vm, &spec));
-        let requests = self.withdraw(now, vm);
-        self.vms[vm.index()] = Some(spec.clone());
-        self.scheduler.attach(now, vm, spec);
-        for request in requests {
-            self.enqueue(now, request.id);
-        }
-    }
-
-    /// Change the policy while it runs: drain the old one, refeed the new one.
-    /// `name` is what the journal notes. Requests in flight complete unseen by
-    /// the new policy.
-    pub fn switch(&mut self, now: Instant, name: &str, scheduler: Box<dyn Scheduler>) {
-        self.record(|j| j.switch(now, name));
-        let attached: Vec<(VmId, VmSpec)> = (0..self.vms.len())
-            .filter_map(|n| Some((VmId::new(n as u16), self.vms[n].clone()?)))
-            .collect();
-        let mut requests: Vec<Request> = Vec::new();
-        for (vm, _) in &attached {
-            requests.extend(self.withdraw(now, *vm));
-        }
-        requests.sort_by_key(|r| self.slots[r.id.slot()].serial);
-        self.scheduler = scheduler;
-        self.epoch += 1;
-        for (vm, spec) in attached {
-            self.scheduler.attach(now, vm, spec);
-        }
-        for request in requests {
-            self.enqueue(now, request.id);
         }
     }
 
@@ -252,14 +90,14 @@ impl Dispatcher {
     pub fn arrive(&mut self, now: Instant, arrival: Arrival) -> RequestId {
         let Arrival { vm, tag, op, sync, extent } = arrival;
         assert!(self.is_attached(vm), "request of {vm:?}, which is not attached");
-        let id = self.allocate(now, arrival);
+        let id = self.slots.allocate(now, arrival, self.epoch);
         self.record(|j| j.arrive(now, &arrival));
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
             Op::Flush => self.barriers.flush(id),
             Op::Discard | Op::WriteZeroes => self.push_barrier(request),
             Op::Read | Op::Write => {
-                let serial = self.serial;
+                let serial = self.slots[id].serial;
                 if self.barriers.is_empty() || !self.barriers.blocks(serial, &request) {
                     self.enqueue(now, id);
                 }
@@ -273,13 +111,13 @@ impl Dispatcher {
     pub fn complete(&mut self, now: Instant, id: RequestId, ok: bool, done: &mut Vec<Completion>) {
         self.record(|j| j.complete(now, id, ok));
         assert!(self.is_in_flight(id), "{id:?} is not a command in flight");
-        let first = &self.slots[id.slot()];
+        let first = &self.slots[id];
         let mut service = now.since(first.dispatched.max(self.last_completion));
         self.last_completion = now;
         self.in_flight_commands -= 1;
         let mut next = Some(id);
         while let Some(id) = next {
-            let slot = &self.slots[id.slot()];
+            let slot = &self.slots[id];
             next = slot.next;
             let (request, dispatched) = (slot.request, slot.dispatched);
             let completion = Completion { request, dispatched, service, ok };
@@ -287,6 +125,9 @@ impl Dispatcher {
             self.in_flight_requests -= 1;
             self.finish(now, &completion);
             done.push(completion);
+        }
+        if let Some(last) = done.last() {
+            self.bound_ghosts(now, last.request.vm);
         }
     }
 
@@ -318,8 +159,10 @@ impl Dispatcher {
             Decision::Hold { until, why } => {
                 if self.in_flight_commands == 0 {
                     self.holds.hold(now, until, why);
+                    self.since_forced = self.since_forced.saturating_add(1);
                 }
-                Output::WakeAt(until)
+                let limit = self.limit().filter(|&limit| now < limit);
+                Output::WakeAt(limit.map_or(until, |limit| limit.min(until)))
             }
             Decision::Idle => Output::Idle,
         }
@@ -353,7 +196,7 @@ impl Dispatcher {
 
     /// The policy lets go of a request. False when it had been forced out.
     fn leaves_policy(&mut self, now: Instant, id: RequestId) -> bool {
-        let slot = &mut self.slots[id.slot()];
+        let slot = &mut self.slots[id];
         self.queued -= 1;
         match slot.state {
             State::Queued => {
@@ -371,48 +214,55 @@ impl Dispatcher {
                 let (request, dispatched) = (slot.request, slot.dispatched);
                 let ghost = Completion { request, dispatched, service: Nanos::ZERO, ok: true };
                 self.scheduler.completed(now, &ghost);
-                self.release(id);
+                self.slots.release(id);
+                self.count_ghost(request.vm, -1);
                 false
             }
             state => panic!("policy dispatched {id:?}, which is {state:?}"),
         }
     }
 
-    /// The oldest request when it is past the hard limit. Every fourth command
-    /// at the most, so that an overloaded device does not degrade to a FIFO.
+    /// When the oldest request is past the hard limit.
+    fn limit(&self) -> Option<Instant> {
+        let oldest = &self.slots[self.by_age.head()?].request;
+        Some(oldest.arrived + self.config.hard_limit + Nanos::new(1))
+    }
+
+    /// The oldest request when it is past the hard limit. Only every fifth
+    /// command, so that an overloaded device does not degrade to a FIFO.
     fn overdue(&mut self, now: Instant) -> Option<RequestId> {
-        let id = self.by_age.head()?;
-        let age = now.since(self.slots[id.slot()].request.arrived);
-        (age > self.config.hard_limit && self.since_forced >= 4).then_some(id)
+        self.by_age.head().filter(|_| {
+            self.since_forced >= FORCED_EVERY && self.limit().is_some_and(|limit| limit <= now)
+        })
     }
 
     /// Make a command of `first` and what continues it.
     fn dispatch(&mut self, now: Instant, first: RequestId, forced: bool) -> Output {
         if forced {
-            let request = self.slots[first.slot()].request;
+            let request = self.slots[first].request;
             self.by_age.remove(&mut self.links, first);
             self.adjacency.remove(&request);
             self.since_forced = 0;
         } else {
             self.since_forced = self.since_forced.saturating_add(1);
         }
-        let mut command = self.slots[first.slot()].request;
+        let mut command = self.slots[first].request;
         self.holds.end(now, Some(&command));
         self.sent(now, first, forced);
-        self.slots[first.slot()].leads = true;
+        self.slots[first].leads = true;
         let mut last = first;
         while command.op.is_data()
             && self.continues(&command)
             && let Decision::Dispatch(id) = self.ask(now)
         {
-            let next = self.slots[id.slot()].request;
+            let next = self.slots[id].request;
             if !self.fits(&command, &next) {
                 self.staged = Some(id);
                 break;
             }
             let len = command.extent.len() + next.extent.len();
             command.extent = Extent::new(command.extent.start(), len).expect("adjacent extents");
-            self.slots[last.slot()].next = Some(id);
+            self.slots[last].next = Some(id);
             self.sent(now, id, false);
             last = id;
         }
@@ -427,7 +277,7 @@ impl Dispatcher {
             && self
                 .adjacency
                 .at(command.extent.end())
-                .any(|id| self.fits(command, &self.slots[id.slot()].request))
+                .any(|id| self.fits(command, &self.slots[id].request))
     }
 
     /// May `next` be part of the command? Never across VMs: one VM's failure
@@ -440,7 +290,7 @@ impl Dispatcher {
     }
 
     fn sent(&mut self, now: Instant, id: RequestId, forced: bool) {
-        let slot = &mut self.slots[id.slot()];
+        let slot = &mut self.slots[id];
         slot.state = State::InFlight { forced };
         slot.dispatched = now;
         slot.next = None;
@@ -451,31 +301,9 @@ impl Dispatcher {
         self.stats.requests += 1;
     }
 
-    fn allocate(&mut self, now: Instant, arrival: Arrival) -> RequestId {
-        let id = self.free.pop().unwrap_or(RequestId::new(self.slots.len() as u32));
-        assert!(id.slot() < OUTSTANDING_MAX, "more than {OUTSTANDING_MAX} requests outstanding");
-        let Arrival { vm, tag, op, sync, extent } = arrival;
-        let request = Request { id, vm, tag, op, sync, extent, arrived: now };
-        self.serial += 1;
-        let (serial, epoch) = (self.serial, self.epoch);
-        let state = State::Waiting;
-        let slot =
-            Slot { request, state, serial, dispatched: now, leads: false, next: None, epoch };
-        match self.slots.get_mut(id.slot()) {
-            Some(free) => *free = slot,
-            None => self.slots.push(slot),
-        }
-        id
-    }
-
-    fn release(&mut self, id: RequestId) {
-        self.slots[id.slot()].state = State::Free;
-        self.free.push(id);
-    }
-
     /// Hand a request to the policy.
     fn enqueue(&mut self, now: Instant, id: RequestId) {
-        let slot = &mut self.slots[id.slot()];
+        let slot = &mut self.slots[id];
         (slot.state, slot.epoch) = (State::Queued, self.epoch);
         let request = slot.request;
         self.queued += 1;
@@ -484,51 +312,10 @@ impl Dispatcher {
         self.scheduler.arrived(now, request);
     }
 
-    /// Take a VM's requests back from the policy, in order of arrival, without
-    /// those that were forced out before.
-    fn withdraw(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
-        let mut requests = self.scheduler.detach(now, vm);
-        requests.retain(|r| match self.slots[r.id.slot()].state {
-            State::Queued => true,
-            State::Ghost => {
-                self.queued -= 1;
-                self.release(r.id);
-                false
-            }
-            State::InFlight { forced: true } => {
-                self.queued -= 1;
-                // The policy no longer knows it: its completion is not for it.
-                let slot = &mut self.slots[r.id.slot()];
-                slot.state = State::InFlight { forced: false };
-                slot.epoch = self.epoch.wrapping_sub(1);
-                false
-            }
-            state => panic!("policy handed back {:?}, which is {state:?}", r.id),
-        });
-        for request in &requests {
-            self.queued -= 1;
-            self.by_age.remove(&mut self.links, request.id);
-            self.adjacency.remove(request);
-            self.slots[request.id.slot()].state = State::Waiting;
-        }
-        requests
-    }
-
-    /// The policy has dispatched this request, and it will never reach the
-    /// device: its id may only be used again once the policy has heard the end.
-    fn report_staged(&mut self, now: Instant, id: RequestId) {
-        let slot = &self.slots[id.slot()];
-        if slot.epoch == self.epoch {
-            let (request, service) = (slot.request, Nanos::ZERO);
-            let end = Completion { request, dispatched: now, service, ok: false };
-            self.scheduler.completed(now, &end);
-        }
-    }
-
     /// A barrier is pending from its arrival on, behind earlier ones too: what
     /// comes later and overlaps finds it.
     fn push_barrier(&mut self, request: Request) {
-        let serial = self.slots[request.id.slot()].serial;
+        let serial = self.slots[request.id].serial;
         let earlier = |s: &&Slot| {
             !matches!(s.state, State::Free | State::Ghost)
                 && s.serial < serial
@@ -543,20 +330,21 @@ impl Dispatcher {
     /// One request is done: tell the policy, let go what waited for it.
     fn finish(&mut self, now: Instant, completion: &Completion) {
         let id = completion.request.id;
-        let slot = &mut self.slots[id.slot()];
+        let slot = &mut self.slots[id];
         if slot.state == (State::InFlight { forced: true }) {
             slot.state = State::Ghost;
+            self.count_ghost(completion.request.vm, 1);
         } else {
             if completion.request.op.is_data() && slot.epoch == self.epoch {
                 self.scheduler.completed(now, completion);
             }
-            self.release(id);
+            self.slots.release(id);
         }
         if self.barriers.is_empty() {
             return;
         }
         for freed in self.barriers.done(id) {
-            let Slot { request, serial, .. } = self.slots[freed.slot()];
+            let Slot { request, serial, .. } = self.slots[freed];
             if !self.barriers.blocks(serial, &request) {
                 self.enqueue(now, freed);
             }
@@ -568,28 +356,20 @@ impl Dispatcher {
     pub fn members(&self, id: RequestId) -> impl Iterator<Item = &Request> + '_ {
         let mut at = Some(id);
         std::iter::from_fn(move || {
-            let slot = &self.slots[at?.slot()];
+            let slot = &self.slots[at?];
             at = slot.next;
             Some(&slot.request)
         })
     }
 
-    /// May a VM of this number be attached?
-    pub fn can_attach(&self, vm: VmId) -> bool {
-        vm.index() < VMS_MAX && !self.is_attached(vm)
-    }
-    /// Is the VM attached?
-    pub fn is_attached(&self, vm: VmId) -> bool {
-        self.vms.get(vm.index()).is_some_and(Option::is_some)
-    }
     /// Is this a command on the device?
     pub fn is_in_flight(&self, id: RequestId) -> bool {
-        let slot = self.slots.get(id.slot());
+        let slot = self.slots.get(id);
         slot.is_some_and(|s| s.leads && matches!(s.state, State::InFlight { .. }))
     }
     /// Requests that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
     /// Commands on the device.
     pub fn in_flight(&self) -> u32 {

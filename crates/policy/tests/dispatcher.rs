@@ -202,6 +202,57 @@ fn the_hard_limit_overrides_the_policy_and_counts() {
 }
 
 #[test]
+fn a_policy_that_only_holds_meets_the_hard_limit_too() {
+    struct Holder(Vec<Request>);
+    impl Scheduler for Holder {
+        fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+        fn detach(&mut self, _now: Instant, _vm: VmId) -> Vec<Request> {
+            std::mem::take(&mut self.0)
+        }
+        fn arrived(&mut self, _now: Instant, request: Request) {
+            self.0.push(request);
+        }
+        fn completed(&mut self, _now: Instant, _completion: &Completion) {}
+        fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
+            Decision::Hold { until: now + Nanos::from_secs(1), why: HoldReason::Fine }
+        }
+    }
+    let config = Config { hard_limit: Nanos::from_millis(50), ..Config::default() };
+    let mut d = dispatcher(Box::new(Holder(Vec::new())), config);
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    let limit = at(50) + Nanos::new(1);
+    assert_eq!(d.poll(at(0)), Output::WakeAt(limit), "not the hold's end");
+    assert_eq!(command(&mut d, limit).1, "100+8");
+    d.arrive(at(60), arrival(0, Op::Read, 300, 8));
+    // The next comes after four refusals, and not at every poll.
+    let (mut now, mut polls) = (at(200), 0);
+    finish(&mut d, now, RequestId::new(0));
+    while let Output::WakeAt(t) = d.poll(now) {
+        (now, polls) = (t, polls + 1);
+    }
+    assert_eq!((polls, d.stats().forced), (4, 2));
+}
+
+#[test]
+fn a_policy_that_starves_a_vm_does_not_hoard_its_ghosts() {
+    let config = Config { hard_limit: Nanos::from_millis(1), ..Config::default() };
+    let mut d = dispatcher(Stubborn::boxed(Nanos::ZERO), config);
+    let mut most = 0;
+    // Ten are outstanding, and the newest goes first: the others are forced in
+    // the end, and their ghosts stay at the bottom.
+    for n in 0..20_000 {
+        d.arrive(at(n), arrival(0, Op::Read, 20 * n, 8));
+        if n >= 10 {
+            let (id, _) = command(&mut d, at(n));
+            finish(&mut d, at(n), id);
+        }
+        most = most.max(d.outstanding());
+    }
+    assert!(d.stats().forced > 3_000, "{:?}", d.stats());
+    assert!(most < 300, "{most} slots for ten requests");
+}
+
+#[test]
 fn waits_are_counted_and_pay_only_when_an_arrival_ends_them() {
     let mut d = dispatcher(Stubborn::boxed(Nanos::from_millis(10)), Config::default());
     d.arrive(at(0), arrival(0, Op::Read, 100, 8));

@@ -83,13 +83,14 @@ impl Barriers {
     }
 
     /// A VM leaves: forget what is queued of it. `gone` lists its requests that
-    /// never reached the device.
+    /// never reached the device, ascending.
     pub(super) fn detach(&mut self, gone: &[RequestId]) {
-        self.flushes.retain(|id| !gone.contains(id));
-        self.pending.retain(|b| !gone.contains(&b.request.id));
+        let stays = |id: &RequestId| gone.binary_search(id).is_err();
+        self.flushes.retain(stays);
+        self.pending.retain(|b| stays(&b.request.id));
         for barrier in &mut self.pending {
-            barrier.waits_for.retain(|id| !gone.contains(id));
-            barrier.blocked.retain(|id| !gone.contains(id));
+            barrier.waits_for.retain(stays);
+            barrier.blocked.retain(stays);
         }
     }
 }

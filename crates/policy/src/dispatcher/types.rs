@@ -1,0 +1,71 @@
+//! What goes into a dispatcher and what comes out of it, and its limits.
+
+use crate::request::{Extent, Op, ProcessTag, Request, VmId};
+use crate::units::{Instant, Nanos, Sectors};
+
+/// Requests that may be outstanding on one device. [`Dispatcher::arrive`]
+/// panics beyond it: engines bound their queues well below.
+pub const OUTSTANDING_MAX: usize = 1 << 22;
+/// VMs on one device.
+pub const VMS_MAX: usize = 4096;
+/// The longest that a policy may withhold work without being asked again.
+pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
+/// The default of [`Config::coalesce`]: 512 KiB, Linux's usual limit
+/// (`max_sectors_kb`).
+pub const COALESCE_DEFAULT: Sectors = Sectors::new(1024);
+
+/// How the dispatcher treats the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Commands that the device takes at once, at least 1.
+    pub depth: u32,
+    /// Longest command that adjacent requests are coalesced into; zero never
+    /// coalesces. A single request longer than this still goes whole.
+    pub coalesce: Sectors,
+    /// A request that has waited longer is dispatched whatever the policy says.
+    pub hard_limit: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { depth: 1, coalesce: COALESCE_DEFAULT, hard_limit: Nanos::from_secs(30) }
+    }
+}
+
+/// A request as it reaches the dispatcher, already mapped to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Whose; attached before.
+    pub vm: VmId,
+    /// Which process inside the guest, if known.
+    pub tag: Option<ProcessTag>,
+    /// What.
+    pub op: Op,
+    /// Does somebody wait for it?
+    pub sync: bool,
+    /// Where.
+    pub extent: Extent,
+}
+
+/// What an engine shall do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Send this command to the device. Its id is that of its first request,
+    /// its extent covers all of [`Dispatcher::members`].
+    Dispatch(Request),
+    /// Poll again then, unless an input comes before.
+    WakeAt(Instant),
+    /// Poll again after the next input.
+    Idle,
+}
+
+/// What has passed through a dispatcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Guests' requests dispatched.
+    pub requests: u64,
+    /// Commands that they were coalesced into.
+    pub commands: u64,
+    /// Requests dispatched against the policy because of the hard limit.
+    pub forced: u64,
+}
