@@ -17,6 +17,9 @@ use std::sync::Arc;
 const PLACE: Lba = Lba::new(1_283_200_000);
 const DISK: &str = "seagate-1tb-7200";
 const COALESCE: Sectors = Sectors::new(1024);
+/// The ablation that decides several rows: under a heavy load every request is
+/// past CFQ's deadlines of 125 and 250 ms, and EDF degrades to a FIFO.
+const PATIENT: &str = "pregather:sync_expire=1s,async_expire=2s";
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {

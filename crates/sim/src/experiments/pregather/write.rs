@@ -2,7 +2,7 @@
 
 use super::super::judge::{app_time, bandwidth, mean, policy_metric};
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::{mean_of, random, read_vms, scenario, sequential, three_vms, under};
+use super::{PATIENT, mean_of, random, read_vms, scenario, sequential, three_vms, under};
 use crate::metrics::{RunResult, VmResult};
 use std::collections::BTreeMap;
 
@@ -105,10 +105,6 @@ fn makespan(results: &Results, base: &str) -> String {
 
 const HADOOP_POLICIES: [&str; 6] =
     ["pregather", PATIENT, "pregather:literal=true", "cfq", "anticipatory", "deadline"];
-
-/// The ablation that decides these rows: with a second's work queued, every
-/// request is past CFQ's deadlines, and EDF degrades to a FIFO.
-const PATIENT: &str = "pregather:sync_expire=1s,async_expire=2s";
 
 /// As in pregather-mix: how much a guest keeps outstanding.
 const GUESTS: [(&str, &str); 2] = [
