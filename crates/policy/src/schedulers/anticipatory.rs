@@ -386,6 +386,7 @@ impl Scheduler for Anticipatory {
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
+        self.run.end();
         let (id, forgotten) = self.issuers.enter(&request, Issuer::default);
         if forgotten.is_some() && self.anticipated == Some(id) {
             self.forget_anticipated();
@@ -412,6 +413,7 @@ impl Scheduler for Anticipatory {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.run.end();
         let request = &completion.request;
         let Some(id) = self.issuer_of.remove(request.id) else { return };
         self.in_flight -= 1;

@@ -326,6 +326,7 @@ impl Scheduler for Cfq {
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
+        self.run.end();
         let (vm, sync) = (request.vm, request.sync);
         let weight = self.weights.get(vm.index()).copied().unwrap_or(1);
         let queues = &mut self.queues[sync as usize];
@@ -364,6 +365,7 @@ impl Scheduler for Cfq {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.run.end();
         let request = &completion.request;
         let Some(Known { queue: id, leads }) = self.known.remove(request.id) else { return };
         self.stall_until = None;

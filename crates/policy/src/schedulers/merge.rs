@@ -2,35 +2,45 @@
 //! that have been merged, so where they count requests (a quantum, a batch of
 //! writes) the policies here count runs of adjacent ones.
 
-use crate::request::{Op, Request};
+use crate::request::{Op, Request, VmId};
 use crate::units::{Lba, Sectors};
 
 /// The longest run that counts as one: Linux's usual `max_sectors_kb`, 512 KiB.
 const RUN_MAX: Sectors = Sectors::new(1024);
 
-/// The run that the last dispatch belongs to.
+/// The run that the last dispatch belongs to: requests of one VM, dispatched
+/// without an input in between, as a command is made.
 #[derive(Default)]
 pub struct Run {
-    last: Option<(Op, Lba, Sectors)>,
+    /// Whose, what, where it ends and how long it is.
+    last: Option<(VmId, Op, Lba, Sectors)>,
 }
 
 impl Run {
     /// Would a dispatch continue the run rather than begin one?
     pub fn continues(&self, request: &Request) -> bool {
         let extent = request.extent;
-        self.last.is_some_and(|(op, end, len)| {
-            (op, end) == (request.op, extent.start()) && len + extent.len() <= RUN_MAX
+        self.last.is_some_and(|(vm, op, end, len)| {
+            (vm, op, end) == (request.vm, request.op, extent.start())
+                && len + extent.len() <= RUN_MAX
         })
+    }
+
+    /// A request arrived or completed: what is dispatched next is a command of
+    /// its own, wherever it begins.
+    pub fn end(&mut self) {
+        self.last = None;
     }
 
     /// Count a dispatch: does it continue the run?
     pub fn extend(&mut self, request: &Request) -> bool {
         let continues = self.continues(request);
         let before = match self.last {
-            Some((_, _, len)) if continues => len,
+            Some((.., len)) if continues => len,
             _ => Sectors::ZERO,
         };
-        self.last = Some((request.op, request.extent.end(), before + request.extent.len()));
+        self.last =
+            Some((request.vm, request.op, request.extent.end(), before + request.extent.len()));
         continues
     }
 }

@@ -29,7 +29,8 @@ impl Cfq {
         // The longest slice, of the highest priority, is 1.8 times the default one.
         let longest = self.config.slice[1].scaled(9, 5);
         let short = longest.saturating_sub(self.config.slice[queue.sync as usize]);
-        let others = self.trees.busy().saturating_sub(1) as u64;
+        // It stands in no tree now: those that do are the others.
+        let others = self.trees.busy() as u64;
         let key = (now + short.scaled(others, 1)).as_nanos() as i64;
         key.saturating_sub(queue.residual_ns)
     }

@@ -244,3 +244,40 @@ fn processes_have_queues_of_their_own_and_are_bounded() {
     assert_eq!(rig.serve(100), 10);
     assert_eq!(rig.hold_us(Anticipation), 8_000);
 }
+
+#[test]
+fn a_read_in_flight_that_follows_a_finished_one_keeps_the_slice() {
+    let mut rig = Rig::new("cfq");
+    rig.read(0, 1_000);
+    rig.serve(500);
+    // Its next read is a command of its own: the one before has completed.
+    rig.read(0, 1_008);
+    assert_eq!(rig.dispatch(), 1_008);
+    rig.read(1, 9_000_000);
+    assert!(rig.hold_us(Anticipation) > 0, "the device has room, and the slice is not over");
+    rig.complete();
+    assert_eq!(rig.hold_us(Anticipation), 8_000);
+}
+
+#[test]
+fn requests_of_two_vms_side_by_side_are_two_commands() {
+    let mut rig = Rig::new("cfq:slice_idle=0");
+    rig.read(0, 1_000);
+    rig.read(1, 1_008);
+    rig.write(2, 50_000);
+    assert_eq!((rig.dispatch(), rig.dispatch()), (1_000, 1_008));
+    rig.complete();
+    assert!(rig.hold_us(Async) > 0, "the second is still in flight");
+}
+
+#[test]
+fn an_async_queue_stands_back_by_each_other_busy_queue() {
+    let mut rig = Rig::new("cfq:low_latency=false");
+    rig.reads(0, (0..100).map(|i| 100 * i));
+    rig.reads(1, (0..100).map(|i| 1_000_000 + 100 * i));
+    rig.writes(2, (0..100).map(|i| 2_000_000 + 100 * i));
+    // Two others, 180 - 40 ms for each: its key is 280 ms, beyond the 270 at which VM 0
+    // stands when the workload's time is over at 220 ms, and before the 490 of 440 ms.
+    let vms: Vec<u64> = turns(&mut rig, 45, 10_000).into_iter().map(|(vm, _)| vm).collect();
+    assert_eq!(vms, [0, 1, 0, 1, 2]);
+}
