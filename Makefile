@@ -1,0 +1,62 @@
+# make            what there is
+# make demo       build, run, show: a table here and a report to open
+# make test       every test
+#
+# Needs: cargo (rustup takes the toolchain from rust-toolchain.toml) and a C
+# linker, which `install-deps` takes from Debian's packages when it is missing.
+
+CARGO ?= cargo
+OUT ?= out
+SEEKWAY = $(CARGO) run --quiet --release --package seekway --
+
+# Three machines on one disk: two streams, a stream beside random reads, and
+# random reads (figure 5 of the Pregather paper). The tests check that README.md
+# and docs/policies show what this gives.
+DEMO = compare \
+	--vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
+	--vm name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000 \
+	--vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
+	--map packed:1283200000 --until 60s
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench bench-memory docs install-deps build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
+	 sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
+
+build: install-deps ## the program, target/release/seekway
+	$(CARGO) build --release --package seekway
+
+demo: build ## three machines on one disk under every policy; a table and a report
+	@mkdir -p $(OUT)
+	@$(SEEKWAY) $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
+	@grep -v '^report:' $(OUT)/demo.log || true
+	@echo
+	@echo "The same with figures, to open in a browser:"
+	@echo "$(abspath $(OUT))/demo.html"
+
+test: install-deps ## all tests of all crates
+	$(CARGO) test --workspace --all-targets --no-fail-fast
+	$(CARGO) test --workspace --doc
+
+lint: install-deps ## formatting, clippy, and licences where cargo-deny is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v cargo-deny >/dev/null; then \
+		$(CARGO) deny --workspace check licenses bans sources; \
+	else \
+		echo "cargo-deny is not installed: licences and duplicates are not checked (cargo install cargo-deny --locked)"; \
+	fi
+
+bench: install-deps ## what one table shows: each figure, its target, and whether it is met
+	@scripts/bench
+
+bench-memory: build ## a hundred million requests through a pipe in under 200 MB
+	@scripts/bench-memory
+
+docs: install-deps ## rewrite what is generated in README.md and docs/
+	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
+
+install-deps: ## what is missing, from Debian's packages
+	@scripts/install-deps

@@ -1,0 +1,92 @@
+//! How many requests a second the whole simulator does on one core: source,
+//! dispatcher, policy, disk model and metrics, uniformly random 4 KiB, two
+//! thirds reads, 64 outstanding.
+//!
+//! Targets: noop 1.5 million requests a second, pregather 0.7 million.
+//! `cargo bench -p seekway-sim --bench engine`; a word after `--` selects
+//! policies by name.
+#![allow(missing_docs)] // criterion's macros
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use seekway_device::profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::units::Lba;
+use seekway_sim::{Layout, Limits, Placement, Setup, run};
+use seekway_workload::generators::parse_vm;
+use std::time::{Duration, Instant};
+
+/// Requests of one run: enough that building it does not count.
+const REQUESTS: u64 = 200_000;
+
+/// One run; returns how many requests completed.
+fn simulate(policy: &str, vms: u64) -> u64 {
+    let image = 900 / vms;
+    let source = |n| {
+        // What does not divide goes to the first.
+        let share = |all: u64| all / vms + if n == 0 { all % vms } else { 0 };
+        let (outstanding, requests) = (share(64), share(REQUESTS));
+        let app = format!("uniform:outstanding={outstanding},read=67,requests={requests}");
+        let plan = parse_vm(&format!("image={image}g,app={app}")).expect("a plan");
+        plan.source(n, n as u16).expect("a source")
+    };
+    let sources: Vec<_> = (0..vms).map(source).collect();
+    let disks: Vec<_> = sources.iter().flat_map(|s| s.vms().iter().cloned()).collect();
+    let device = profile::load("seagate-1tb-7200").expect("an embedded profile").build();
+    let placement = Placement::Packed(Lba::ZERO);
+    let layout = Layout::place(&disks, device.profile().capacity, &placement).expect("it fits");
+    let setup = Setup {
+        scheduler: schedulers::build(policy).expect("a registered policy"),
+        device,
+        config: Config::default(),
+        layout,
+        weights: Vec::new(),
+        journal: None,
+    };
+    let (result, _) = run(sources, setup, Limits::default(), &mut |_, _| true).expect("a run");
+    assert!(result.finished);
+    result.requests()
+}
+
+/// CPU time of this thread, where the system tells it: other work on the
+/// machine does not count. Exact to a scheduler's tick, so measure long spans.
+fn cpu_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// The time of `times` runs.
+fn measure(times: u64, policy: &str, vms: u64) -> Duration {
+    let (wall, cpu) = (Instant::now(), cpu_time());
+    (0..times).for_each(|_| assert_eq!(simulate(policy, vms), REQUESTS));
+    match (cpu, cpu_time()) {
+        (Some(before), Some(after)) if after > before => after - before,
+        _ => wall.elapsed(),
+    }
+}
+
+fn engine(c: &mut Criterion) {
+    let mut group = c.benchmark_group("engine");
+    group.throughput(Throughput::Elements(REQUESTS));
+    group.sample_size(10);
+    for entry in REGISTRY {
+        group.bench_function(BenchmarkId::new(entry.name, 1), |b| {
+            b.iter_custom(|times| measure(times, entry.name, 1));
+        });
+    }
+    for policy in ["noop", "cfq", "pregather"] {
+        group.bench_function(BenchmarkId::new(policy, 3), |b| {
+            b.iter_custom(|times| measure(times, policy, 3));
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_millis(500));
+    targets = engine
+}
+criterion_main!(benches);
