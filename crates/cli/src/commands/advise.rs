@@ -164,7 +164,8 @@ fn sentence(ranking: &[Ranked], losers: &[Loser], goal: Goal, made: &Comparison)
         && let Some(cfq) = ranking.iter().find(|r| r.policy == "cfq")
     {
         let gain = gain(ranking, goal).unwrap_or(0.0) * 100.0;
-        text += &format!("; cfq {:.3} ({gain:.1} % worse by that)", cfq.value);
+        let than = if smaller_is_better(goal) { "less" } else { "more" };
+        text += &format!("; {gain:.1} % {than} than cfq's {:.3}", cfq.value);
     }
     text += ". ";
     let (first, last) = (ranking[0].value, ranking[ranking.len() - 1].value);
