@@ -77,6 +77,9 @@ pub struct Spec<'a> {
     pub given: Vec<(&'a str, &'a str)>,
 }
 
+/// Longest duration that a parameter takes: sums and small multiples of it stay
+/// far below the end of time.
+pub const DURATION_MAX: Nanos = Nanos::from_secs(1_000 * 3_600);
 /// Longest specification that is looked at, in bytes.
 pub const SPEC_BYTES_MAX: usize = 4096;
 
@@ -169,6 +172,19 @@ impl Params {
             v => panic!("parameter {key} is {v:?}"),
         }
     }
+    /// A duration that has to lie in a range, both ends included.
+    pub fn duration_within(
+        &self,
+        key: &str,
+        least: Nanos,
+        most: Nanos,
+    ) -> Result<Nanos, ParamError> {
+        match self.duration(key) {
+            given if given < least => Err(ParamError(format!("{key}={given}: at least {least}"))),
+            given if given > most => Err(ParamError(format!("{key}={given}: at most {most}"))),
+            given => Ok(given),
+        }
+    }
     /// A size.
     pub fn size(&self, key: &str) -> Sectors {
         match self.value(key) {
@@ -229,8 +245,9 @@ fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
     };
     match spec.kind {
         Kind::Duration => parse_duration(text)
+            .filter(|&span| span <= DURATION_MAX)
             .map(Value::Duration)
-            .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s)".into())),
+            .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s), at most 1000h".into())),
         Kind::Size => parse_size(text)
             .map(Value::Size)
             .ok_or_else(|| wrong("sectors, or bytes with a unit (KiB, MiB, GiB)".into())),
@@ -345,10 +362,23 @@ mod tests {
             ("cfq:n", "not key=value"),
             ("cfq:form=c", "one of a, b"),
             (":n=1", "no name"),
+            ("cfq:idle=1001h", "at most 1000h"),
         ] {
             let error = check(text).map(|_| ()).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_range_of_durations_is_refused_by_name() {
+        let p = check("cfq:idle=11s").unwrap();
+        let within = |low, high| {
+            let range = (Nanos::from_millis(low), Nanos::from_millis(high));
+            p.duration_within("idle", range.0, range.1).map_err(|e| e.to_string())
+        };
+        assert_eq!(within(0, 11_000), Ok(Nanos::from_secs(11)));
+        assert_eq!(within(0, 10_000), Err("idle=11s: at most 10s".into()));
+        assert_eq!(within(12_000, 20_000), Err("idle=11s: at least 12s".into()));
     }
 
     #[test]

@@ -7,11 +7,14 @@
 mod common;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::journal::Replay;
+use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::request::{Extent, Op, ProcessTag, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
-use seekway_policy::schedulers;
+use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -167,11 +170,11 @@ fn extent(start: u64, len: u64) -> Option<Extent> {
     Extent::new(Lba::new(start), Sectors::new(len))
 }
 
-fn run(case: &Case) -> Result<(), TestCaseError> {
-    let all: Vec<&str> = common::specs().collect();
-    let mut swarm = Swarm::new(case, all[case.policy % all.len()]);
+/// Play a case with one of the policies, or all of them in turns.
+fn run(case: &Case, policies: &[&str]) -> Result<(), TestCaseError> {
+    let mut swarm = Swarm::new(case, policies[case.policy % policies.len()]);
     for &step in &case.steps {
-        swarm.step(step, if case.switches { &all } else { &[] })?;
+        swarm.step(step, if case.switches { policies } else { &[] })?;
     }
     swarm.drain()?;
     let journal = swarm.disk.take_journal();
@@ -187,6 +190,48 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_is_lost_and_journals_replay(case in case()) {
-        run(&case)?;
+        run(&case, &common::specs().collect::<Vec<_>>())?;
+    }
+}
+
+/// The ends of what a parameter takes, and values beyond reason.
+fn extremes(param: &ParamSpec) -> Vec<String> {
+    let texts = |words: &[&str]| words.iter().map(|w| w.to_string()).collect();
+    match param.kind {
+        Kind::Duration => texts(&["0", "1ns", "9s", "11s", "1h", "1000h", "5000000h"]),
+        Kind::Size => texts(&["0", "1", "18446744073709551615"]),
+        Kind::Count(low, high) => vec![low.to_string(), high.to_string()],
+        Kind::Number(low, high) => vec![low.to_string(), high.to_string()],
+        Kind::Flag => texts(&["true", "false"]),
+        Kind::Choice(words) => texts(words),
+    }
+}
+
+/// What an operator may write is refused, or works.
+#[test]
+fn extreme_parameters_are_refused_or_work() {
+    let mut runner = TestRunner::deterministic();
+    let cases: Vec<Case> = (0..40)
+        .map(|n| {
+            let case = case().new_tree(&mut runner).unwrap().current();
+            Case { rotational: n % 8 > 0, switches: false, hard_us: 60_000_000, ..case }
+        })
+        .collect();
+    for entry in REGISTRY {
+        for param in entry.params {
+            for value in extremes(param) {
+                let spec = format!("{}:{}={value}", entry.name, param.key);
+                if schedulers::build(&spec).is_err() {
+                    continue;
+                }
+                for case in &cases {
+                    let run = || run(case, &[&spec]);
+                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+                        Ok(result) => result.unwrap_or_else(|e| panic!("{spec}: {e}")),
+                        Err(_) => panic!("{spec} panicked"),
+                    }
+                }
+            }
+        }
     }
 }

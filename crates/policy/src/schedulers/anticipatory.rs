@@ -30,7 +30,8 @@ use self::history::{Issuer, Newcomers};
 use super::Entry;
 use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
 use super::merge::Run;
-use crate::params::{Kind, ParamSpec, Params};
+use crate::dispatcher::HOLD_MAX;
+use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
@@ -60,7 +61,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "batches by deadline; waits briefly for the issuer just served",
     source: "Linux block/as-iosched.c, 2.6; Iyer & Druschel, SOSP 2001",
     params: PARAMS,
-    build: |params| Ok(Box::new(Anticipatory::new(params))),
+    build: |params| Ok(Box::new(Anticipatory::new(params)?)),
 };
 
 const ASYNC: usize = 0;
@@ -127,7 +128,7 @@ struct Anticipatory {
 }
 
 impl Anticipatory {
-    fn new(params: &Params) -> Self {
+    fn new(params: &Params) -> Result<Self, ParamError> {
         let direction = |expire| Direction {
             sorted: LbaQueue::new(),
             fifo: ExpiryQueue::new(),
@@ -138,9 +139,9 @@ impl Anticipatory {
         let write_batch = params.duration("write_batch");
         // One request for each 10 ms, as Linux begins.
         let write_batch_max = (write_batch.get() / 10_000_000).max(2);
-        Anticipatory {
+        Ok(Anticipatory {
             batch: [write_batch, params.duration("read_batch")],
-            antic_expire: params.duration("antic_expire"),
+            antic_expire: params.duration_within("antic_expire", Nanos::ZERO, HOLD_MAX)?,
             think_max: params.duration("think_max"),
             back_seek_max: params.size("back_seek_max"),
             queued: Pool::new(),
@@ -164,7 +165,7 @@ impl Anticipatory {
             newcomers: Newcomers::default(),
             waits_met: 0,
             waits_in_vain: 0,
-        }
+        })
     }
 
     // ---- what is known of issuers -------------------------------------------
@@ -257,7 +258,7 @@ impl Anticipatory {
             (!self.directions[SYNC].fifo.is_empty(), !self.directions[ASYNC].fifo.is_empty());
         let chosen = if sync && !(writes && self.direction == SYNC) { SYNC } else { ASYNC };
         if chosen != self.direction {
-            self.draining = Some(now + self.batch[chosen]);
+            self.draining = Some(now + self.batch[chosen].min(HOLD_MAX));
             self.new_batch = false;
         }
         self.direction = chosen;

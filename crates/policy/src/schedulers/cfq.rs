@@ -40,7 +40,8 @@ use self::trees::Trees;
 use super::Entry;
 use super::issuers::{ISSUER_PARAM, Issuers};
 use super::merge::Run;
-use crate::params::{Kind, ParamSpec, Params};
+use crate::dispatcher::HOLD_MAX;
+use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
@@ -80,7 +81,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "slices of device time for each issuer in turn, with idling",
     source: "Linux block/cfq-iosched.c, 4.x",
     params: PARAMS,
-    build: |params| Ok(Box::new(Cfq::new(params))),
+    build: |params| Ok(Box::new(Cfq::new(params)?)),
 };
 
 /// How long to hold back for commands in flight before going on regardless.
@@ -138,14 +139,14 @@ struct Cfq {
 }
 
 impl Cfq {
-    fn new(params: &Params) -> Self {
+    fn new(params: &Params) -> Result<Self, ParamError> {
         let old = params.choice("generation") == "2.6.30";
         let by_process = params.choice("issuer") == "process";
         let config = Config {
             slice: [params.duration("slice_async"), params.duration("slice_sync")],
             // cfq_prio_to_maxrq at the default priority: 2 · rq · (8 - 4).
             async_commands_max: 8 * params.count("slice_async_rq"),
-            slice_idle: params.duration("slice_idle"),
+            slice_idle: params.duration_within("slice_idle", Nanos::ZERO, HOLD_MAX)?,
             quantum: params.count("quantum"),
             fifo_expire: [
                 params.duration("fifo_expire_async"),
@@ -157,7 +158,7 @@ impl Cfq {
             target_latency: params.duration("target_latency"),
             old,
         };
-        Cfq {
+        Ok(Cfq {
             idle: config.slice_idle,
             config,
             weights: Vec::new(),
@@ -178,7 +179,7 @@ impl Cfq {
             idles: 0,
             idles_in_vain: 0,
             preemptions: 0,
-        }
+        })
     }
 
     fn queue(&self, id: QueueId) -> &Queue {

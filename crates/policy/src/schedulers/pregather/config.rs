@@ -2,7 +2,7 @@
 //! `auto`, our form or the paper's; `auto` is ours, or the paper's when
 //! `literal=true`.
 
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params};
 use crate::units::{Nanos, Sectors};
 use crate::vnavigator::{ModelParams, ZONES_MAX};
 
@@ -134,17 +134,11 @@ pub(super) struct Config {
 
 impl Config {
     pub fn new(p: &Params) -> Result<Config, ParamError> {
-        let least = |key: &str, least: u64, text: &str| {
-            if p.duration(key).get() < least {
-                return Err(ParamError::new(format!("{key}={}: at least {text}", p.duration(key))));
-            }
-            Ok(p.duration(key))
-        };
         if p.size("zone") == Sectors::ZERO {
             return Err(ParamError::new("zone=0: a zone has at least one sector"));
         }
-        let window = least("window", 1_000, "1us")?;
-        let slice = least("slice", 1_000_000, "1ms")?;
+        let window = p.duration_within("window", Nanos::from_micros(1), DURATION_MAX)?;
+        let slice = p.duration_within("slice", Nanos::from_millis(1), DURATION_MAX)?;
         let literal = p.flag("literal");
         let ours = |key: &str, word: &str| match p.choice(key) {
             "auto" => !literal,
