@@ -42,6 +42,9 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
                 .ok_or_else(|| anyhow!("--input-format {name}: not one of {}", Format::names()))?,
         ),
     };
+    if reading.split == Some(0) {
+        bail!("--split 0: at least 1 VM, or nothing would be read");
+    }
     let duration_max =
         reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
     Ok(TraceOptions {
@@ -65,7 +68,7 @@ pub struct Trace {
 impl Trace {
     /// The trace at `path`. The standard input is copied to a temporary file
     /// first, for it is read several times.
-    pub fn open(path: &Path) -> Result<Trace> {
+    fn open(path: &Path) -> Result<Trace> {
         if path.as_os_str() != "-" {
             return Ok(Trace {
                 path: path.into(),
@@ -78,6 +81,14 @@ impl Trace {
             .context("cannot copy the standard input to a temporary file")?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         Ok(Trace { path, shown: "stdin".into(), _spooled: Some(file) })
+    }
+
+    /// All traces of a command line.
+    pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Trace>> {
+        if paths.iter().filter(|p| p.as_os_str() == "-").count() > 1 {
+            bail!("`-`, the standard input, can be one trace only");
+        }
+        paths.iter().map(|path| Trace::open(path)).collect()
     }
 
     /// What the VM on one of its volumes is called. A volume that is only a
@@ -125,8 +136,7 @@ impl Load {
         }
         let options = replay_options(args)?;
         let mut traces = Vec::new();
-        for path in &args.traces {
-            let trace = Trace::open(path)?;
+        for trace in Trace::open_all(&args.traces)? {
             let scanned = scan(trace.path(), &options.trace).map_err(|e| trace.error(e))?;
             warn_of_scan(&trace, &scanned);
             traces.push((trace, scanned, options.clone()));

@@ -65,6 +65,8 @@ fn wrong_usage_is_status_2_with_a_message() {
         (&["compare", "--vm", "app=sysbench", "--outstanding", "0"], "at least 1"),
         (&["compare", "--trace", "absent.trace"], "absent.trace"),
         (&["compare", "--trace", "x", "--input-format", "blktrce"], "blktrace, vscsi, fio"),
+        (&["compare", "--trace", "-", "--trace", "-"], "one trace only"),
+        (&["inspect", "x", "--split", "0"], "at least 1 VM"),
         (&["advise"], "required"),
         (&["inspect", "absent.trace"], "absent.trace"),
         (&["device", "show", "floppy"], "cheetah-15k5"),

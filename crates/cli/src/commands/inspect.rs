@@ -7,7 +7,7 @@ use crate::{Verdict, output};
 use anyhow::{Result, anyhow, bail};
 use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Lba, Nanos};
-use seekway_policy::vnavigator::{HotZone, ModelParams, VNavigator};
+use seekway_policy::vnavigator::{ModelParams, VNavigator};
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, HeatMap, Lines, Outline, Series};
 use seekway_report::table::{Cell, Column, Table};
@@ -62,36 +62,20 @@ struct Watched {
 struct Map {
     /// Highest density seen in each cell, row by row from the lowest LBA.
     cells: Vec<f64>,
-    /// The model when its threshold was highest in the current column.
-    peak: Option<Peak>,
-    /// (time in s, highest threshold) of each column.
+    /// (time in s, threshold) at the end of each column.
     thresholds: Vec<(f64, f64)>,
-    /// (time in s, number of hot zones at that moment).
+    /// (time in s, number of hot zones).
     hot: Vec<(f64, f64)>,
-    /// What was predicted at that moment.
+    /// Units predicted at the end of each column.
     outlines: Vec<Outline>,
 }
-
-/// A moment at which much was going on.
-struct Peak {
-    at: Nanos,
-    threshold: f64,
-    hot: Vec<HotZone>,
-}
-
-/// By how much a threshold must exceed the column's highest to be looked at:
-/// hot zones are found by looking at all zones, so not at every request.
-const PEAK_STEP: f64 = 1.05;
-/// Hot zones marked in a column of the map.
-const MARKED_MAX: usize = 4;
 
 /// Run the command.
 pub fn run(args: &InspectArgs) -> Result<Verdict> {
     let params = params(args)?;
     let options = load::trace_options(&args.reading)?;
     let mut traces = Vec::new();
-    for path in &args.traces {
-        let trace = Trace::open(path)?;
+    for trace in Trace::open_all(&args.traces)? {
         let scanned = scan(trace.path(), &options).map_err(|e| trace.error(e))?;
         load::warn_of_scan(&trace, &scanned);
         traces.push((trace, scanned));
@@ -152,7 +136,6 @@ fn vms_of(
         requests: 0,
         map: Map {
             cells: vec![0.0; COLUMNS * ROWS],
-            peak: None,
             thresholds: Vec::new(),
             hot: Vec::new(),
             outlines: Vec::new(),
@@ -207,7 +190,7 @@ fn feed(
             next_time += 1;
         }
         while column < COLUMNS && column_end(column) < now {
-            vms.iter_mut().for_each(|(_, vm)| close_column(vm, column_end(column)));
+            vms.iter_mut().for_each(|(_, vm)| snapshot(vm, column_end(column)));
             column += 1;
         }
         let Some(record) = record else { return Ok(()) };
@@ -223,7 +206,6 @@ fn feed(
         let row = (start.get() as u128 * ROWS as u128 / vm.capacity as u128) as usize;
         let cell = &mut vm.map.cells[row.min(ROWS - 1) * COLUMNS + column.min(COLUMNS - 1)];
         *cell = cell.max(vm.model.density_at(start));
-        note_peak(vm, record.at);
     }
 }
 
@@ -245,35 +227,24 @@ fn look(vm: &mut Watched, at: Nanos) -> VmSeen {
     }
 }
 
-/// Keep the model's state if its threshold is the column's highest.
-fn note_peak(vm: &mut Watched, at: Nanos) {
-    let Some(threshold) = vm.model.threshold() else { return };
-    let highest = vm.map.peak.as_ref().map_or(0.0, |p| p.threshold * PEAK_STEP);
-    if threshold > highest {
-        vm.map.peak = Some(Peak { at, threshold, hot: vm.model.hot_zones().collect() });
-    }
-}
-
-/// Close a column of the map that ends at `end`.
-fn close_column(vm: &mut Watched, end: Nanos) {
-    let Some(peak) = vm.map.peak.take() else {
-        vm.map.thresholds.push((end.as_secs_f64(), f64::NAN));
-        vm.map.hot.push((end.as_secs_f64(), 0.0));
-        return;
-    };
-    let x = peak.at.as_secs_f64();
-    vm.map.thresholds.push((x, peak.threshold));
-    vm.map.hot.push((x, peak.hot.len() as f64));
-    // One row high, however small the zone is.
-    let height = (vm.capacity as f64 / ROWS as f64).max(1.0);
-    for zone in peak.hot.iter().take(MARKED_MAX) {
+/// Note how a column of the map ends.
+fn snapshot(vm: &mut Watched, at: Nanos) {
+    vm.model.advance(at);
+    let x = at.as_secs_f64();
+    vm.map.thresholds.push((x, vm.model.threshold().unwrap_or(f64::NAN)));
+    let hot: Vec<_> = vm.model.hot_zones().collect();
+    vm.map.hot.push((x, hot.len() as f64));
+    for zone in hot.iter().take(4) {
         let start = zone.start.get() as f64;
         let label = format!(
-            "zone {} at {x:.3} s: density {:.1}, next request in {:.1} ms",
+            "zone {} at {:.1} s: density {:.1}, next request in {:.1} ms",
             zone.zone,
+            x,
             zone.density,
             zone.interval.as_millis_f64()
         );
+        // One row high, however small the zone is.
+        let height = (vm.capacity as f64 / ROWS as f64).max(1.0);
         vm.map.outlines.push(Outline { x: (x, x), y: (start, start + height), label });
     }
 }
@@ -351,9 +322,9 @@ fn report(watched: &[Watched], seen: &[Seen], end: Nanos, params: ModelParams) -
             heading: vm.name.clone(),
             intro: format!("{} requests.", vm.requests),
             blocks: vec![
-                figure(map.render(), "Density of the zones over time; marks are hot zones where the threshold was highest, with the predicted interval as tooltip."),
-                figure(line("threshold", &vm.map.thresholds).render(), "The highest threshold δ in each span of the map: from this density on a zone is hot."),
-                figure(line("hot zones", &vm.map.hot).render(), "How many zones were hot at that moment."),
+                figure(map.render(), "Density of the zones over time; marks are hot zones, with the predicted interval as tooltip."),
+                figure(line("threshold", &vm.map.thresholds).render(), "The threshold δ: from this density on a zone is hot."),
+                figure(line("hot zones", &vm.map.hot).render(), "How many zones are hot."),
             ],
         });
     }
