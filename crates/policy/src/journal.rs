@@ -23,6 +23,9 @@ use std::num::NonZeroU32;
 /// The version in the first line.
 const MAGIC: &str = "seekway-journal 1";
 
+/// The last time that a replay takes: 146 years, so that sums stay far from overflow.
+const TIME_MAX: u64 = u64::MAX / 4;
+
 /// Notes taken and not yet handed to the engine.
 pub(crate) struct Journal {
     text: String,
@@ -31,6 +34,7 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) fn new(policy: &str, profile: &DeviceProfile, config: &Config) -> Self {
         let Config { depth, coalesce, hard_limit } = config;
+        let policy = one_word(policy);
         let mut text = format!(
             "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} capacity={}",
             profile.capacity
@@ -65,7 +69,7 @@ impl Journal {
         self.line(now, format_args!("detach {}", vm.index()));
     }
     pub(crate) fn switch(&mut self, now: Instant, policy: &str) {
-        self.line(now, format_args!("switch {policy}"));
+        self.line(now, format_args!("switch {}", one_word(policy)));
     }
     pub(crate) fn arrive(&mut self, now: Instant, a: &Arrival) {
         let sync = if a.sync { "sync" } else { "async" };
@@ -87,6 +91,11 @@ impl Journal {
             Output::Idle => self.line(now, format_args!("idle")),
         }
     }
+}
+
+/// A policy's specification, which may be written with blanks, without them.
+fn one_word(policy: &str) -> String {
+    policy.split_whitespace().collect()
 }
 
 struct SpecText<'a>(&'a VmSpec);
@@ -146,13 +155,21 @@ pub struct Replay<'a> {
     build: Build<'a>,
     dispatcher: Option<Dispatcher>,
     line: usize,
+    /// The time of the last line; none goes back.
+    now: Instant,
     replayed: Replayed,
 }
 
 impl<'a> Replay<'a> {
     /// A replay that builds policies with `build`.
     pub fn new(build: Build<'a>) -> Self {
-        Replay { build, dispatcher: None, line: 0, replayed: Replayed::default() }
+        Replay {
+            build,
+            dispatcher: None,
+            line: 0,
+            now: Instant::ZERO,
+            replayed: Replayed::default(),
+        }
     }
 
     /// What has been replayed so far.
@@ -170,8 +187,13 @@ impl<'a> Replay<'a> {
             return Ok(());
         };
         let (time, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let time = time.parse().map_err(|_| wrong(format!("'{time}' is not a time in ns")))?;
+        let time: u64 = time.parse().map_err(|_| wrong(format!("'{time}' is not a time in ns")))?;
         let now = Instant::from_nanos(time);
+        if now < self.now || time > TIME_MAX {
+            let before = self.now.as_nanos();
+            return Err(wrong(format!("time {time} after {before}: expected up to {TIME_MAX}")));
+        }
+        self.now = now;
         if matches!(rest.split(' ').next(), Some("dispatch" | "wake" | "idle")) {
             let mut journal = Journal { text: String::new() };
             journal.output(now, &dispatcher.poll(now));
@@ -221,7 +243,8 @@ fn parse_seek(text: &str) -> Option<Vec<(Sectors, crate::units::Nanos)>> {
         let (distance, time) = k.split_once(':')?;
         Some((Sectors::new(distance.parse().ok()?), parse_duration(time)?))
     };
-    text.split(',').map(knot).collect()
+    let knots: Vec<_> = text.split(',').map(knot).collect::<Option<_>>()?;
+    knots.is_sorted_by_key(|(distance, _)| *distance).then_some(knots)
 }
 
 /// Feed one input. `None` when the text is none, or one that would break the

@@ -265,6 +265,22 @@ fn waits_are_counted_and_pay_only_when_an_arrival_ends_them() {
 }
 
 #[test]
+fn a_wait_that_an_arrival_ends_has_paid() {
+    let mut d = dispatcher(schedulers::build("cfq").unwrap(), Config::default());
+    d.attach(at(0), VmId::new(1), VmSpec::default());
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    d.arrive(at(0), arrival(1, Op::Read, 900_000, 8));
+    let (id, _) = command(&mut d, at(0));
+    finish(&mut d, at(5), id);
+    assert_eq!(d.poll(at(5)), Output::WakeAt(at(13)));
+    d.arrive(at(7), arrival(0, Op::Read, 200, 8));
+    assert_eq!(command(&mut d, at(7)).1, "200+8");
+    let holds = d.holds();
+    assert_eq!((holds.tried, holds.paid), (1, 1));
+    assert_eq!(holds.held[HoldReason::Anticipation as usize], Nanos::from_millis(2));
+}
+
+#[test]
 #[should_panic(expected = "policy holds until")]
 fn a_hold_without_bound_is_a_bug() {
     let mut d = dispatcher(Stubborn::boxed(Nanos::from_secs(11)), Config::default());
@@ -316,17 +332,70 @@ fn the_policy_hears_of_a_staged_request_whose_vm_leaves() {
     }
 }
 
+/// A line that a journal may hold, or nearly: the time since the line before,
+/// and the rest.
+fn line() -> impl Strategy<Value = (u64, String)> {
+    let time = prop_oneof![40 => 0u64..10_000_000, 4 => 0..20_000_000_000u64, 1 => any::<u64>()];
+    let lba = prop_oneof![4 => 0u64..100, 1 => any::<u64>()];
+    let what = (0..11, 0u32..3, lba.clone(), 0u64..40, lba, any::<u16>()).prop_map(
+        |(verb, n, start, len, other, tag)| match verb {
+            0 | 1 => format!("attach {n} weight={tag} region={start}+{len},{other}+{len}"),
+            2 => format!("respec {n} weight=1 region={other}+{len},{start}+{len}"),
+            3 => format!("detach {n}"),
+            4 => format!(
+                "switch {}",
+                ["cfq", "pregather:literal=true", "deadline", "no"][tag as usize % 4]
+            ),
+            5..=7 => format!(
+                "arrive {n} {} sync {start}+{len} tag={tag}",
+                ["R", "W", "F", "D", "", "x"][tag as usize % 6]
+            ),
+            8 => format!("complete {n} ok"),
+            _ => "idle".into(),
+        },
+    );
+    (time, prop_oneof![30 => what, 1 => ".{0,60}"])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn replay_never_panics_on_garbage(lines in prop::collection::vec(".{0,60}", 0..20)) {
+    fn replay_never_panics_on_garbage(lines in prop::collection::vec(line(), 0..60)) {
         let mut replay = Replay::new(&schedulers::build);
-        let header = "seekway-journal 1 policy=noop depth=1 coalesce=1024 hard=30s capacity=99";
-        let _ = replay.feed(header);
-        for line in &lines {
-            let _ = replay.feed(line);
+        let header = "seekway-journal 1 policy=pregather depth=2 coalesce=1024 hard=30s capacity=99 rotation=8ms";
+        replay.feed(header).unwrap();
+        let mut time = 0u64;
+        for (passed, line) in &lines {
+            time = time.wrapping_add(*passed);
+            let _ = replay.feed(&format!("{time} {line}"));
         }
     }
+}
+
+#[test]
+fn a_replay_refuses_curves_and_times_that_go_back() {
+    let header = "seekway-journal 1 policy=noop depth=1 coalesce=0 hard=1s capacity=9";
+    let mut replay = Replay::new(&schedulers::build);
+    assert!(replay.feed(&format!("{header} seek=9:1ms,5:2ms")).is_err(), "distances ascend");
+    let mut replay = Replay::new(&schedulers::build);
+    replay.feed(&format!("{header} seek=5:1ms,9:2ms")).unwrap();
+    replay.feed("5 attach 0 weight=1").unwrap();
+    assert!(matches!(replay.feed("4 detach 0"), Err(ReplayError::Line(3, _))));
+    assert!(replay.feed(&format!("{} detach 0", u64::MAX)).is_err());
+    replay.feed("5 detach 0").unwrap();
+}
+
+#[test]
+fn a_specification_with_spaces_stays_one_word_of_the_journal() {
+    let spec = "cfq:slice_idle=4ms, quantum=4";
+    let mut d = dispatcher(schedulers::build(spec).unwrap(), Config::default());
+    d.start_journal(spec);
+    d.switch(at(1), spec, schedulers::build(spec).unwrap());
+    let mut replay = Replay::new(&schedulers::build);
+    for line in d.take_journal().lines() {
+        replay.feed(line).unwrap();
+    }
+    assert_eq!(replay.replayed().inputs, 1);
 }
 
 #[test]

@@ -483,6 +483,20 @@ fn a_continuation_joins_its_command_before_deadlines_count() {
 }
 
 #[test]
+fn what_arrives_behind_a_command_in_flight_does_not_join_it() {
+    let mut s = Script::new("pregather:sync_expire=5ms", 1);
+    let first = s.read(0, 0, 900_000);
+    let late = s.read(500, 0, 100_000);
+    assert_eq!(s.decide(4_000), late, "upwards from zero");
+    s.done(5_000, late);
+    assert_eq!(s.decide(5_000), first);
+    let oldest = s.read(5_100, 0, 200_000);
+    // The device has room for another command: deadlines count again.
+    s.read(11_000, 0, 900_008);
+    assert_eq!(s.decide(11_000), oldest);
+}
+
+#[test]
 fn nothing_is_held_in_flight_or_without_rotation_or_without_knowledge() {
     let (mut s, t) = reader("", 5_000);
     s.in_flight += 1;

@@ -350,6 +350,8 @@ impl Scheduler for Pregather {
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
+        // The command that was being made is on its way.
+        self.building = None;
         let index = request.vm.index();
         let clock = self.clock(index, now);
         let Some(Some(vm)) = self.vms.get_mut(index) else {

@@ -42,11 +42,10 @@ pub(super) struct Vm {
 impl Vm {
     pub fn new(spec: VmSpec, config: &Config) -> Vm {
         let mut region = spec.region;
-        if let (false, Some(first), Some(last)) =
-            (config.region_extents, region.first(), region.last())
-        {
-            let len = Sectors::new(last.end().get() - first.start().get());
-            region = Extent::new(first.start(), len).into_iter().collect();
+        let (low, high) =
+            (region.iter().map(|e| e.start()).min(), region.iter().map(|e| e.end()).max());
+        if let (false, Some(low), Some(high)) = (config.region_extents, low, high) {
+            region = Vec::from_iter(Extent::new(low, high.distance(low)));
         }
         Vm {
             weight: spec.weight.get(),
