@@ -14,9 +14,11 @@
 //!
 //! Files: [`geometry`] where a sector lies, [`seek`] how long the arm takes,
 //! [`mechanics`] both with time, [`cache`] the segments, `drive` what happens to
-//! one command and in the background; this one, the queue in front of it.
+//! one command and in the background, `divisor` arithmetic; this one, the queue in
+//! front of it.
 
 pub mod cache;
+mod divisor;
 mod drive;
 pub mod geometry;
 pub mod mechanics;
@@ -46,6 +48,7 @@ impl Turn {
         self.0 as f64 / 18_446_744_073_709_551_616.0
     }
     /// Time from angle 0 to here when a turn takes `rotation_ns`.
+    #[inline]
     pub fn as_ns(self, rotation_ns: u64) -> u64 {
         ((u128::from(self.0) * u128::from(rotation_ns)) >> 64) as u64
     }
@@ -238,9 +241,12 @@ impl DeviceModel for Disk {
         self.settle(now_ns);
         let in_drive = self.waiting.len() + usize::from(self.in_service.is_some());
         assert!(in_drive < self.queue_depth as usize, "more commands than the queue takes");
-        self.waiting.push_back((now_ns, *command));
         if self.in_service.is_none() {
-            self.begin(now_ns);
+            // Nothing waits either: `settle` has begun what did.
+            let done_ns = self.drive.serve(now_ns, command);
+            self.in_service = Some(InService { id: command.id, done_ns });
+        } else {
+            self.waiting.push_back((now_ns, *command));
         }
     }
 

@@ -54,6 +54,10 @@ impl Span {
 pub struct Cache {
     shape: CacheShape,
     spans: Vec<Span>,
+    /// The low halves of each span's start and length: what a search looks at
+    /// first, several at once. They agree wherever the spans do, and 2 TiB further on.
+    starts: Vec<u32>,
+    lengths: Vec<u32>,
     /// The order of eviction, as a ring of neighbours: `links[i]` are the
     /// segments that go before and after `i`.
     links: Vec<(u32, u32)>,
@@ -66,7 +70,14 @@ impl Cache {
     pub fn new(shape: CacheShape) -> Cache {
         let n = shape.segments;
         let links = (0..n).map(|i| ((i + n - 1) % n, (i + 1) % n)).collect();
-        Cache { shape, spans: vec![Span::default(); n as usize], links, victim: 0 }
+        Cache {
+            shape,
+            spans: vec![Span::default(); n as usize],
+            starts: vec![0; n as usize],
+            lengths: vec![0; n as usize],
+            links,
+            victim: 0,
+        }
     }
 
     /// What segment `index` holds.
@@ -81,13 +92,20 @@ impl Cache {
 
     /// The same, or else a segment that ends just before `lba`, so that data
     /// read from there on can join it.
+    #[inline]
     pub fn touching(&self, lba: u64) -> Option<usize> {
+        let near = self.starts.iter().zip(&self.lengths);
+        let any = near.fold(0, |any, (&start, &length)| {
+            any | u32::from((lba as u32).wrapping_sub(start) <= length)
+        });
+        if any == 0 { None } else { self.touching_near(lba) }
+    }
+
+    fn touching_near(&self, lba: u64) -> Option<usize> {
         let mut best = None;
         let mut best_end = lba;
         for (index, span) in self.spans.iter().enumerate() {
-            // One comparison for both ends, since nearly all segments fail it.
-            let near = lba.wrapping_sub(span.start) <= span.end - span.start;
-            if near && span.end >= best_end && !span.is_empty() {
+            if span.start <= lba && span.end >= best_end && !span.is_empty() {
                 best_end = span.end;
                 best = Some(index);
             }
@@ -138,18 +156,28 @@ impl Cache {
         let span = &mut self.spans[index];
         span.end = span.end.max(end);
         span.start = span.start.max(span.end.saturating_sub(self.shape.segment_sectors));
+        self.note(index);
+    }
+
+    /// Brings what a search looks at up to date with the span.
+    fn note(&mut self, index: usize) {
+        let span = self.spans[index];
+        self.starts[index] = span.start as u32;
+        self.lengths[index] = u32::try_from(span.end - span.start).unwrap_or(u32::MAX);
     }
 
     /// The sectors [start, end) are no longer what the medium holds: segments
     /// keep what precedes them, or what follows where nothing precedes.
     pub fn invalidate(&mut self, start: u64, end: u64) {
-        for span in &mut self.spans {
+        for index in 0..self.spans.len() {
+            let span = &mut self.spans[index];
             if span.start < end && start < span.end {
                 if span.start < start {
                     span.end = start;
                 } else {
                     span.start = end.min(span.end);
                 }
+                self.note(index);
             }
         }
     }
@@ -158,6 +186,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn cache(replacement: Replacement) -> Cache {
         Cache::new(CacheShape { segments: 2, segment_sectors: 10, replacement })
@@ -211,5 +240,34 @@ mod tests {
         assert_eq!(c.span(i), Span { start: 12, end: 15 });
         c.invalidate(0, 100);
         assert_eq!(c.find(12), None);
+    }
+
+    proptest! {
+        /// Places at multiples of 4 GiB sectors look alike to the first search.
+        #[test]
+        fn the_quick_search_finds_what_a_plain_one_finds(
+            steps in prop::collection::vec(
+                (0..4_u8, 0..40_u64, 0..30_u64, 0..3_u64, 0..4_usize), 1..60,
+            ),
+        ) {
+            let shape =
+                CacheShape { segments: 4, segment_sectors: 10, replacement: Replacement::Fifo };
+            let mut c = Cache::new(shape);
+            for (what, at, length, far, index) in steps {
+                let start = at + (far << 32);
+                match what {
+                    0 => drop(c.allocate(start, start + length)),
+                    1 => c.grow(index, start + length),
+                    2 => c.invalidate(start, start + length),
+                    _ => c.touch(index),
+                }
+                for lba in (0..80).flat_map(|lba| [lba, lba + (1 << 32), lba + (2 << 32)]) {
+                    let holds = |s: &&Span| s.start < s.end && s.start <= lba && lba <= s.end;
+                    let naive = c.spans.iter().filter(holds).map(|s| s.end).max();
+                    let found = c.touching(lba).map(|index| c.spans[index].end);
+                    prop_assert_eq!(found, naive, "sector {}", lba);
+                }
+            }
+        }
     }
 }

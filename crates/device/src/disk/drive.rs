@@ -148,6 +148,10 @@ impl Drive {
     /// Moves read-ahead on to `target` at most, until `until_ns`; true when it got there.
     fn read_ahead_to(&mut self, target: u64, until_ns: u64) -> bool {
         let Some(mut ahead) = self.ahead else { return true };
+        // Most calls come right after a command, when not one sector has passed.
+        if !self.mechanics.may_pass(self.head_ns, until_ns) {
+            return ahead.next >= target;
+        }
         let before = ahead.next;
         let (at, head) = (&mut self.head_ns, &mut self.head);
         self.mechanics.read_on(at, head, &mut ahead.next, target, until_ns);

@@ -4,6 +4,7 @@
 //! DiskSim 4.0, generation 1, and of DIXtrac).
 
 use super::Turn;
+use super::divisor::Divisor;
 
 /// In which order the tracks of a zone are filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +74,10 @@ struct Zone {
     first_cylinder: u32,
     cylinders: u32,
     sectors_per_track: u32,
+    /// The same, to divide by.
+    track_length: Divisor,
+    /// The physical position after the last data sector.
+    physical_end: u64,
     first_angle: Turn,
     /// Turn that one sector takes.
     sector_turn: u64,
@@ -84,11 +89,37 @@ struct Zone {
     slip_keys: Vec<u64>,
 }
 
+/// How many tracks make a cylinder and a band, to divide by.
+struct Steps {
+    heads: Divisor,
+    /// Cylinders in a band, and its tracks; both 1 for mappings without bands.
+    band: Divisor,
+    band_tracks: Divisor,
+}
+
+impl Steps {
+    fn new(surfaces: u32, mapping: Mapping) -> Steps {
+        let heads = u64::from(surfaces);
+        let (band, band_tracks) = match mapping {
+            Mapping::Surface { band_cylinders } => {
+                (u64::from(band_cylinders), heads * u64::from(band_cylinders))
+            }
+            Mapping::Cylinder | Mapping::Serpentine => (1, 1),
+        };
+        Steps {
+            heads: Divisor::new(heads),
+            band: Divisor::new(band),
+            band_tracks: Divisor::new(band_tracks),
+        }
+    }
+}
+
 /// The whole layout. Built once; a lookup takes O(log slips) and a step or two
 /// from a table to the zone.
 pub struct Geometry {
     zones: Vec<Zone>,
     surfaces: u32,
+    steps: Steps,
     mapping: Mapping,
     capacity: u64,
     cylinders: u32,
@@ -132,6 +163,7 @@ impl Geometry {
         Ok(Geometry {
             zones,
             surfaces,
+            steps: Steps::new(surfaces, mapping),
             mapping,
             capacity,
             cylinders,
@@ -156,12 +188,19 @@ impl Geometry {
         self.zones[zone].sectors_per_track
     }
 
+    /// The same, to divide by.
+    #[inline]
+    pub(super) fn track_length(&self, zone: usize) -> Divisor {
+        self.zones[zone].track_length
+    }
+
     /// The same on the longest track of all.
     pub fn sectors_per_track_max(&self) -> u32 {
         self.sectors_per_track_max
     }
 
     /// Where sector `lba` lies. Panics when it is past the capacity.
+    #[inline]
     pub fn locate(&self, lba: u64) -> Place {
         assert!(lba < self.capacity, "sector {lba} is past the end ({} sectors)", self.capacity);
         let mut index = usize::from(self.zone_of_bucket[(lba >> self.zone_shift) as usize]);
@@ -171,12 +210,12 @@ impl Geometry {
         let zone = &self.zones[index];
         let logical = lba - zone.first_lba;
         let physical = zone.physical(logical);
+        let (track_number, sector) = zone.track_length.div_rem(physical);
+        let sector = sector as u32;
         let spt = u64::from(zone.sectors_per_track);
-        let track_number = physical / spt;
-        let sector = (physical - track_number * spt) as u32;
-        let track_end = ((track_number + 1) * spt).min(zone.physical_end());
+        let track_end = ((track_number + 1) * spt).min(zone.physical_end);
         let left_on_track = (zone.logical(track_end) - logical).min(self.capacity - lba);
-        let (track, switches) = zone.track(track_number, self.surfaces, self.mapping);
+        let (track, switches) = zone.track(track_number, &self.steps, self.mapping);
         let angle = zone.angle(track_number, switches, sector);
         Place { zone: index, track, sector, angle, left_on_track }
     }
@@ -184,6 +223,7 @@ impl Geometry {
     /// Physical sectors that pass under the head while the `count` logical
     /// sectors from `lba` on are read: more than `count` where sectors are slipped.
     /// All of them must lie on one track.
+    #[inline]
     pub fn passing(&self, zone: usize, lba: u64, count: u64) -> u64 {
         let zone = &self.zones[zone];
         if zone.slip_keys.is_empty() {
@@ -225,22 +265,31 @@ impl Zone {
         // pushed back by as many sectors as were slipped, as far as spares go.
         let slipped = spec.slips.len() as u64;
         let unused = spec.spares.max(slipped);
-        Zone {
+        let sectors = physical.saturating_sub(unused);
+        let mut zone = Zone {
             first_lba,
-            sectors: physical.saturating_sub(unused),
+            sectors,
             first_cylinder: spec.first_cylinder,
             cylinders: spec.cylinders,
             sectors_per_track: spec.sectors_per_track,
+            track_length: Divisor::new(spt),
+            physical_end: 0,
             first_angle: Turn::of_fraction(spec.first_angle),
             sector_turn: (u128::from(u64::MAX) / u128::from(spt)) as u64 + 1,
             step_turn,
             switch_turn,
             slip_keys: spec.slips.iter().enumerate().map(|(i, &s)| s - i as u64).collect(),
-        }
+        };
+        zone.physical_end = zone.physical(sectors.saturating_sub(1)) + 1;
+        zone
     }
 
     /// Physical position of the zone's logical sector `logical`.
+    #[inline]
     fn physical(&self, logical: u64) -> u64 {
+        if self.slip_keys.is_empty() {
+            return logical;
+        }
         logical + self.slip_keys.partition_point(|&key| key <= logical) as u64
     }
 
@@ -262,18 +311,14 @@ impl Zone {
         physical - low as u64
     }
 
-    /// The physical position after the zone's last data sector.
-    fn physical_end(&self) -> u64 {
-        self.physical(self.sectors - 1) + 1
-    }
-
     /// The place of the zone's `number`-th track, and how many of the rarer
     /// steps (see `switch_turn`) precede it.
-    fn track(&self, number: u64, surfaces: u32, mapping: Mapping) -> (Track, u64) {
-        let heads = u64::from(surfaces);
+    #[inline]
+    fn track(&self, number: u64, steps: &Steps, mapping: Mapping) -> (Track, u64) {
+        let heads = steps.heads.get();
         match mapping {
             Mapping::Cylinder | Mapping::Serpentine => {
-                let (cylinder, mut head) = (number / heads, number % heads);
+                let (cylinder, mut head) = steps.heads.div_rem(number);
                 if mapping == Mapping::Serpentine && cylinder % 2 == 1 {
                     head = heads - 1 - head;
                 }
@@ -281,11 +326,14 @@ impl Zone {
                 (Track { cylinder: cylinder_at, head: head as u32 }, cylinder)
             }
             Mapping::Surface { band_cylinders } => {
-                let band = number / (heads * u64::from(band_cylinders));
+                let (band, within) = steps.band_tracks.div_rem(number);
                 let band_first = band * u64::from(band_cylinders);
-                let width = u64::from(band_cylinders).min(u64::from(self.cylinders) - band_first);
-                let within = number - band_first * heads;
-                let (head, along) = (within / width, within % width);
+                let left = u64::from(self.cylinders) - band_first;
+                let (width, (head, along)) = if left >= u64::from(band_cylinders) {
+                    (u64::from(band_cylinders), steps.band.div_rem(within))
+                } else {
+                    (left, (within / left, within % left))
+                };
                 let along = if head % 2 == 1 { width - 1 - along } else { along };
                 let cylinder = self.first_cylinder + (band_first + along) as u32;
                 (Track { cylinder, head: head as u32 }, band * heads + head)

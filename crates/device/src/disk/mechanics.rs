@@ -2,6 +2,7 @@
 //! which time, and how long it takes to get at a run of sectors.
 
 use super::Turn;
+use super::divisor::Divisor;
 use super::geometry::{Geometry, Place, Track};
 use super::seek::SeekCurve;
 
@@ -15,8 +16,10 @@ pub struct Mechanics {
     pub geometry: Geometry,
     /// Arm movement.
     pub seek: SeekCurve,
-    /// A revolution, at least 1.
+    /// A revolution.
     pub rotation_ns: u64,
+    /// The same, to divide by.
+    rotation: Divisor,
     /// Choosing another head; hidden behind a longer seek.
     pub head_switch_ns: u64,
     /// Extra settling before a write after any movement.
@@ -33,8 +36,22 @@ pub struct Transfer {
 }
 
 impl Mechanics {
+    /// A spindle that turns once in `rotation_ns`, at least 1, over `geometry`;
+    /// head switch and write settle as stated at the fields.
+    pub fn new(
+        geometry: Geometry,
+        seek: SeekCurve,
+        rotation_ns: u64,
+        head_switch_ns: u64,
+        write_settle_ns: u64,
+    ) -> Mechanics {
+        let rotation = Divisor::new(rotation_ns);
+        Mechanics { geometry, seek, rotation_ns, rotation, head_switch_ns, write_settle_ns }
+    }
+
     /// Time in ns to move from one track to another: seek and head switch
     /// happen at once, writes settle after either (DiskSim 4.0, mech_g1).
+    #[inline]
     pub fn movement_ns(&self, from: Track, to: Track, write: bool) -> u64 {
         if from == to {
             return 0;
@@ -46,27 +63,31 @@ impl Mechanics {
 
     /// How long after `now_ns` the angle comes under the head: below a turn.
     /// The spindle turns from time 0 at angle 0 and never stops.
+    #[inline]
     pub fn rotation_wait_ns(&self, now_ns: u64, angle: Turn) -> u64 {
-        let phase = now_ns % self.rotation_ns;
+        let phase = self.rotation.rem(now_ns);
         let target = angle.as_ns(self.rotation_ns);
         let wait = if target >= phase { target - phase } else { target + self.rotation_ns - phase };
         if wait + ROUNDING_NS >= self.rotation_ns { 0 } else { wait }
     }
 
     /// When the head, on `from` at `now_ns`, could begin with the sector at `place`.
+    #[inline]
     pub fn reach_ns(&self, now_ns: u64, from: Track, place: &Place, write: bool) -> u64 {
         let there = now_ns + self.movement_ns(from, place.track, write);
         there + self.rotation_wait_ns(there, place.angle)
     }
 
     /// Time in ns for `sectors` physical sectors of a zone to pass.
+    #[inline]
     fn pass_ns(&self, zone: usize, sectors: u64) -> u64 {
-        sectors * self.rotation_ns / u64::from(self.geometry.sectors_per_track(zone))
+        self.geometry.track_length(zone).div(sectors * self.rotation_ns)
     }
 
     /// Reads or writes `count` sectors (at least 1) from `lba` on, which lies at
     /// `place` and comes under the head at `ready_ns` (see
     /// [`Mechanics::reach_ns`]); leaves the head on the last track.
+    #[inline]
     pub fn transfer(
         &self,
         ready_ns: u64,
@@ -92,6 +113,14 @@ impl Mechanics {
         }
     }
 
+    /// Can a sector, of the longest track, have passed from `at_ns` to `until_ns`?
+    #[inline]
+    pub fn may_pass(&self, at_ns: u64, until_ns: u64) -> bool {
+        let longest = u64::from(self.geometry.sectors_per_track_max());
+        let span_ns = until_ns.saturating_sub(at_ns).saturating_add(1);
+        at_ns <= until_ns && span_ns.saturating_mul(longest) > self.rotation_ns
+    }
+
     /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole
     /// sectors only. `*at_ns` is when the head was done with the sector before
     /// `*lba`; both move on together, so that a later call goes on where this
@@ -104,20 +133,18 @@ impl Mechanics {
         target: u64,
         until_ns: u64,
     ) {
-        // Most calls come right after a command, when not one sector has passed.
-        let sector_ns_min = self.rotation_ns / u64::from(self.geometry.sectors_per_track_max());
-        while *lba < target && *at_ns + sector_ns_min <= until_ns {
+        while *lba < target && self.may_pass(*at_ns, until_ns) {
             let place = self.geometry.locate(*lba);
             let begin = self.reach_ns(*at_ns, *head, &place, false);
             if begin >= until_ns {
                 return;
             }
-            let spt = u64::from(self.geometry.sectors_per_track(place.zone));
             let run = place.left_on_track.min(target - *lba);
             // At most as many sectors as can have passed; slips only reduce it.
             // Two turns pass any track, and keep the product in 64 bits.
             let span = (until_ns - begin).min(2 * self.rotation_ns);
-            let count = run.min(span * spt / self.rotation_ns);
+            let spt = self.geometry.track_length(place.zone).get();
+            let count = run.min(self.rotation.div(span * spt));
             if count == 0 {
                 return;
             }
@@ -148,13 +175,13 @@ mod tests {
             spares: 0,
             slips: Vec::new(),
         };
-        Mechanics {
-            geometry: Geometry::new(2, Mapping::Cylinder, &[zone], 20_000).unwrap(),
-            seek: SeekCurve::from_table(&[(1, 1.0), (99, 5.0)]).unwrap(),
-            rotation_ns: 4_000_000,
-            head_switch_ns: 500_000,
-            write_settle_ns: 100_000,
-        }
+        Mechanics::new(
+            Geometry::new(2, Mapping::Cylinder, &[zone], 20_000).unwrap(),
+            SeekCurve::from_table(&[(1, 1.0), (99, 5.0)]).unwrap(),
+            4_000_000,
+            500_000,
+            100_000,
+        )
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Seek time against distance in cylinders: one representation, a piecewise
 //! linear curve, whether it was measured or comes from a formula.
 
+use super::divisor::Divisor;
+
 /// Time to move the arm, as knots over the distance. Distance 0 takes no time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeekCurve {
     /// (cylinders, ns), strictly ascending in cylinders, which start at 1 or above.
     knots: Vec<(u32, u64)>,
+    /// For each knot, cylinders since the one before (1 for the first).
+    widths: Vec<Divisor>,
     /// How many knots lie below `bucket << shift`: where the search begins.
     below: Vec<u16>,
     shift: u32,
@@ -45,7 +49,9 @@ impl SeekCurve {
         let below =
             |bucket: u32| knots.partition_point(|&(d, _): &(u32, u64)| d < bucket << shift) as u16;
         let below = (0..=BUCKETS).map(below).collect();
-        Ok(SeekCurve { knots, below, shift })
+        let width = |pair: &[(u32, u64)]| Divisor::new(u64::from(pair[1].0 - pair[0].0));
+        let widths = [Divisor::new(1)].into_iter().chain(knots.windows(2).map(width)).collect();
+        Ok(SeekCurve { knots, widths, below, shift })
     }
 
     /// From `a + b·√d` up to `split` cylinders and `c + e·d` above, all in ms
@@ -80,6 +86,7 @@ impl SeekCurve {
     }
 
     /// Time in ns to move the arm `distance` cylinders.
+    #[inline]
     pub fn time_ns(&self, distance: u32) -> u64 {
         if distance == 0 {
             return 0;
@@ -94,8 +101,10 @@ impl SeekCurve {
             return self.knots[right - 1].1;
         };
         let (d0, t0) = self.knots[right - 1];
-        let (into, span) = (i64::from(distance - d0), i64::from(d1 - d0));
-        (t0 as i64 + (t1 as i64 - t0 as i64) * into / span) as u64
+        debug_assert!(d0 < distance && distance <= d1);
+        // Measured curves fall here and there; rounded towards the left knot.
+        let part = self.widths[right].div(t0.abs_diff(t1) * u64::from(distance - d0));
+        if t1 >= t0 { t0 + part } else { t0 - part }
     }
 
     /// The knots: (cylinders, ns).

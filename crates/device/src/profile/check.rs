@@ -110,13 +110,13 @@ pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {
     let geometry = layout(&f.layout, f.capacity_sectors)?;
     let seek = seek(&f.seek, geometry.cylinders())?;
     Ok(DiskSpec {
-        mechanics: Mechanics {
+        mechanics: Mechanics::new(
             geometry,
             seek,
-            rotation_ns: (60e9 / rpm).round() as u64,
-            head_switch_ns: ms("disk.head_switch_ms", f.head_switch_ms)?,
-            write_settle_ns: ms("disk.write_settle_ms", f.write_settle_ms)?,
-        },
+            (60e9 / rpm).round() as u64,
+            ms("disk.head_switch_ms", f.head_switch_ms)?,
+            ms("disk.write_settle_ms", f.write_settle_ms)?,
+        ),
         overheads: Overheads {
             read_hit_ns: pair("disk.overhead.read_hit_ms", f.overhead.read_hit_ms)?,
             read_miss_ns: pair("disk.overhead.read_miss_ms", f.overhead.read_miss_ms)?,
