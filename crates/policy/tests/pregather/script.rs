@@ -1,0 +1,111 @@
+//! A script against one policy: VMs, requests and a device moved by hand.
+
+use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{
+    Decision, DeviceProfile, DeviceView, HoldReason, Scheduler, VmSpec,
+};
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
+
+pub const FAR: u64 = 100_000_000;
+pub const SEEK: u64 = 8_000;
+
+pub struct Script {
+    pub policy: Box<dyn Scheduler>,
+    pub profile: DeviceProfile,
+    pub requests: Vec<Request>,
+    pub in_flight: u32,
+}
+
+/// What a decision came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Did {
+    Sent(usize),
+    Coarse(u64),
+    Fine(u64),
+    Idle,
+}
+use Did::{Coarse, Fine, Idle, Sent};
+
+pub fn at(us: u64) -> Instant {
+    Instant::from_nanos(us * 1_000)
+}
+
+impl Script {
+    /// VMs with regions of 10^6 sectors, one every 10^8.
+    pub fn new(spec: &str, vms: u16) -> Script {
+        let mut script = Script::bare(spec);
+        for vm in 0..vms {
+            script.attach(vm, 1, &[(u64::from(vm) * FAR, 1_000_000)]);
+        }
+        script
+    }
+    pub fn bare(spec: &str) -> Script {
+        let seek = [1, 1 << 40].map(|d| (Sectors::new(d), Nanos::from_micros(SEEK / 2)));
+        let rotation = Some(Nanos::from_micros(SEEK));
+        let profile =
+            DeviceProfile { capacity: Sectors::new(1 << 40), rotation, seek: seek.into() };
+        let policy = schedulers::build(spec).unwrap();
+        Script { policy, profile, requests: Vec::new(), in_flight: 0 }
+    }
+    pub fn attach(&mut self, vm: u16, weight: u32, region: &[(u64, u64)]) {
+        let extent = |&(s, l): &(u64, u64)| Extent::new(Lba::new(s), Sectors::new(l)).unwrap();
+        let region = region.iter().map(extent).collect();
+        let weight = NonZeroU32::new(weight).unwrap();
+        self.policy.attach(at(0), VmId::new(vm), VmSpec { weight, region });
+    }
+    pub fn arrive(&mut self, us: u64, vm: u16, lba: u64, op: Op) -> Did {
+        let slot = self.requests.len();
+        let extent = Extent::new(Lba::new(lba), Sectors::new(8)).unwrap();
+        let sync = op == Op::Read;
+        let id = RequestId::new(slot as u32);
+        let vm = VmId::new(vm);
+        let request = Request { id, vm, tag: None, op, sync, extent, arrived: at(us) };
+        self.requests.push(request);
+        self.policy.arrived(at(us), request);
+        Sent(slot)
+    }
+    pub fn read(&mut self, us: u64, vm: u16, lba: u64) -> Did {
+        self.arrive(us, vm, lba, Op::Read)
+    }
+    pub fn decide(&mut self, us: u64) -> Did {
+        let device =
+            DeviceView { head: Lba::ZERO, in_flight: self.in_flight, profile: &self.profile };
+        match self.policy.decide(at(us), &device) {
+            Decision::Dispatch(id) => {
+                self.in_flight += 1;
+                Sent(id.slot())
+            }
+            Decision::Hold { until, why } => {
+                assert!(until > at(us));
+                let until = until.as_nanos() / 1_000;
+                if why == HoldReason::Coarse { Coarse(until) } else { Fine(until) }
+            }
+            Decision::Idle => Idle,
+        }
+    }
+    pub fn done(&mut self, us: u64, which: Did) {
+        let Sent(slot) = which else { panic!("{which:?} was not sent") };
+        self.in_flight -= 1;
+        let request = self.requests[slot];
+        let service = Nanos::from_millis(1);
+        let completion = Completion { request, dispatched: at(us), service, ok: true };
+        self.policy.completed(at(us), &completion);
+    }
+    /// Read, dispatched at once, done 1 ms later.
+    pub fn serve(&mut self, us: u64, vm: u16, lba: u64) {
+        let request = self.read(us, vm, lba);
+        assert_eq!(self.decide(us), request);
+        self.done(us + 1_000, request);
+    }
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut value = f64::NAN;
+        self.policy.metrics(&mut |n, v| {
+            if n == name {
+                value = v;
+            }
+        });
+        value
+    }
+}
