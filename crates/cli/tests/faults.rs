@@ -95,6 +95,26 @@ fn a_report_that_has_no_room_leaves_the_old_one() {
     seekway(&["compare", "--trace", &path, "--journal", &dir]).refused(&["No space left"]);
 }
 
+/// Ends with the test, however that ends.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, as it should have.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The signal of Ctrl-C, or SIGTERM where whoever runs the tests has it
+/// ignored, as a shell does for what it starts in the background.
+fn interrupt() -> &'static str {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
+    if mask & 0b10 == 0 { "-INT" } else { "-TERM" }
+}
+
 #[test]
 fn ctrl_c_ends_at_once_and_leaves_nothing() {
     let folder = Folder::new();
@@ -103,20 +123,22 @@ fn ctrl_c_ends_at_once_and_leaves_nothing() {
     std::fs::create_dir(&temporary).expect("our folder");
     // Far more work than the test waits for, and a trace from a pipe.
     let vm = "app=uniform:requests=1000000000";
-    let mut child = command(&["compare", "--trace", "-", "--vm", vm, "--report", &report])
+    let child = command(&["compare", "--trace", "-", "--vm", vm, "--report", &report])
         .env("TMPDIR", &temporary)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
+    let mut running = Running(child);
+    let child = &mut running.0;
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(&std::fs::read(&path).expect("ours")).expect("it reads");
     drop(stdin);
     std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().expect("alive").is_none(), "it was done before the signal");
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    assert!(Command::new("kill").args([interrupt(), &pid]).status().expect("kill").success());
     let asked = Instant::now();
     while child.try_wait().expect("a child").is_none() {
         assert!(asked.elapsed() < Duration::from_secs(5), "it goes on");
