@@ -30,6 +30,9 @@
 //! - Round robin: of the VMs with work, the one whose last turn is longest
 //!   ago. A VM that has nothing queued when its turn comes, such as one whose
 //!   request was just borrowed, keeps its place in front.
+//! - Only x's own deadlines are looked at: an expired request of another VM
+//!   waits for that VM's turn, or to be PR. So a request waits for the turns of
+//!   the others at the longest, not for its deadline.
 //! - AvgT and AvgD are moving averages of weight 7/8, without a value before
 //!   the second request; without AvgT or AvgD no coarse timer runs. A think
 //!   time counts as a slice at the most, so that one long idleness is

@@ -4,22 +4,9 @@
 mod script;
 
 use script::Did::{Coarse, Fine, Idle, Sent};
-use script::{FAR, SEEK, Script, at};
+use script::{FAR, SEEK, Script, at, reader, zone_reader};
 use seekway_policy::request::{Op, VmId};
 use seekway_policy::schedulers;
-
-/// A sequential reader in VM 0 with a think time of `think`: its second
-/// request completes at the time returned, when the one of VM 1 is queued
-/// (request 2, at 0 of its region).
-fn reader(spec: &str, think: u64) -> (Script, u64) {
-    let mut s = Script::new(&format!("pregather:{spec}"), 3);
-    s.serve(0, 0, 1_000);
-    let second = s.read(1_000 + think, 0, 1_008);
-    assert_eq!(s.decide(1_000 + think), second);
-    s.read(1_000 + think, 1, FAR);
-    s.done(2_000 + think, second);
-    (s, 2_000 + think)
-}
 
 #[test]
 fn coarse_timer_waits_for_the_vm_that_is_served() {
@@ -97,21 +84,6 @@ fn coarse_timer_runs_alone_and_judges_the_first_foreign_request() {
     s.serve(4_000, 0, 900_000);
     let near = s.read(6_000, 1, 1_000_100);
     assert_eq!(s.decide(6_000), near, "AvgD exceeds the way to it");
-}
-
-/// VM 0 has read zone 0 every `step` µs three times; a fourth request there
-/// (at 8) completes while one far away (request 4) is queued.
-fn zone_reader(spec: &str, step: u64) -> (Script, u64) {
-    let mut s = Script::new(&format!("pregather:{spec}"), 2);
-    for i in 0..3 {
-        s.serve(i * step, 0, 1_000 - i * 100);
-    }
-    let t = 3 * step;
-    let near = s.read(t, 0, 8);
-    assert_eq!(s.decide(t), near);
-    assert_eq!(s.read(t, 0, 500_000), Sent(4));
-    s.done(t + 1_000, near);
-    (s, t + 1_000)
 }
 
 #[test]
@@ -241,6 +213,21 @@ fn the_oldest_deadline_decides_and_reads_expire_before_writes() {
     s.done(252_000, Sent(3));
     assert_eq!(s.decide(252_000), write, "250 ms after its arrival");
     assert_eq!(s.metric("dispatch_expired"), 3.0);
+}
+
+#[test]
+fn an_expired_request_of_another_vm_waits_for_its_turn() {
+    let mut s = Script::new("pregather:sync_expire=5ms,slice=100ms", 2);
+    let first = s.read(0, 0, 0);
+    assert_eq!(s.decide(0), first);
+    let foreign = s.read(0, 1, FAR);
+    let own = s.read(49_000, 0, 8);
+    s.done(50_000, first);
+    assert_eq!(s.decide(50_000), own, "not the oldest of all");
+    s.read(99_500, 0, 16);
+    s.done(100_000, own);
+    assert_eq!(s.decide(100_000), foreign, "the turn of VM 1");
+    assert_eq!((s.metric("dispatch_expired"), s.metric("turns")), (1.0, 2.0));
 }
 
 #[test]

@@ -109,3 +109,31 @@ impl Script {
         value
     }
 }
+
+/// A sequential reader in VM 0 with a think time of `think`: its second
+/// request completes at the time returned, when the one of VM 1 is queued
+/// (request 2, at 0 of its region).
+pub fn reader(spec: &str, think: u64) -> (Script, u64) {
+    let mut s = Script::new(&format!("pregather:{spec}"), 3);
+    s.serve(0, 0, 1_000);
+    let second = s.read(1_000 + think, 0, 1_008);
+    assert_eq!(s.decide(1_000 + think), second);
+    s.read(1_000 + think, 1, FAR);
+    s.done(2_000 + think, second);
+    (s, 2_000 + think)
+}
+
+/// VM 0 has read zone 0 every `step` µs three times; a fourth request there
+/// (at 8) completes while one far away (request 4) is queued.
+pub fn zone_reader(spec: &str, step: u64) -> (Script, u64) {
+    let mut s = Script::new(&format!("pregather:{spec}"), 2);
+    for i in 0..3 {
+        s.serve(i * step, 0, 1_000 - i * 100);
+    }
+    let t = 3 * step;
+    let near = s.read(t, 0, 8);
+    assert_eq!(s.decide(t), near);
+    assert_eq!(s.read(t, 0, 500_000), Sent(4));
+    s.done(t + 1_000, near);
+    (s, t + 1_000)
+}
