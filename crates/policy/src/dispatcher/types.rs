@@ -3,7 +3,7 @@
 use crate::request::{Extent, Op, ProcessTag, Request, VmId};
 use crate::units::{Instant, Nanos, Sectors};
 
-/// Requests that may be outstanding on one device. [`Dispatcher::arrive`]
+/// Requests that may be outstanding on one device. [`Dispatcher::arrive`](super::Dispatcher::arrive)
 /// panics beyond it: engines bound their queues well below.
 pub const OUTSTANDING_MAX: usize = 1 << 22;
 /// VMs on one device.
@@ -51,7 +51,7 @@ pub struct Arrival {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Send this command to the device. Its id is that of its first request,
-    /// its extent covers all of [`Dispatcher::members`].
+    /// its extent covers all of [`Dispatcher::members`](super::Dispatcher::members).
     Dispatch(Request),
     /// Poll again then, unless an input comes before.
     WakeAt(Instant),

@@ -13,7 +13,7 @@
 //! wall's) apart from the time of arrival.
 //!
 //! **Cost.** A request costs O(1) for each zone that it touches, whatever the
-//! number of zones: see [`members`] for the mean and [`table`] for the zones.
+//! number of zones: see `members.rs` for the mean and `table.rs` for the zones.
 //! A zone whose density is below 10^-12 counts as gone from that moment; its
 //! memory is reclaimed by a sweep that looks at two entries for each zone
 //! touched, so a jump over thousands of windows costs nothing.
