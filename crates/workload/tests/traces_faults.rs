@@ -268,8 +268,84 @@ fn packed_data_cut_short_names_the_file() {
 #[test]
 fn unknown_empty_and_ambiguous() {
     let message = |bytes: &[u8]| open(bytes, &TraceOptions::default()).err().map(|e| e.to_string());
-    expect!["trace: trace format not recognised; name it with --input-format: blktrace, vscsi, fio, blkreplay, msr, systor, tencent, alibaba, spc, fiu, mqsim, disksim"].assert_eq(&message(b"").unwrap());
+    expect!["trace: the trace is empty: 0 bytes"].assert_eq(&message(b"").unwrap());
     expect!["trace: trace format not recognised; name it with --input-format: blktrace, vscsi, fio, blkreplay, msr, systor, tencent, alibaba, spc, fiu, mqsim, disksim"].assert_eq(&message(&[0; 4096]).unwrap());
+    // Lines of one format that are prose to another, and then a line of that one.
+    let msr = "130000000000000000,a,0,Read,4096,512,1\n".repeat(20);
+    let both = msr + "0.5 ; 8 ; 8 ; R\n";
+    expect!["trace: could be blkreplay or msr: name the right one with --input-format"]
+        .assert_eq(&message(both.as_bytes()).unwrap());
+}
+
+#[test]
+fn fiu_names_with_blanks() {
+    let rest = "6 0 00112233445566778899aabbccddeeff";
+    check(
+        Format::Fiu,
+        format!(
+            "1 2 Web Content 8 16 W {rest}\n1 2 a b 8 x W {rest}\n1 2 a b 8 16 X {rest}\n1 2 a b\n"
+        )
+        .as_bytes(),
+        expect![[r#"
+            trace:2:7: malformed field: expected a sector number, found `b 8 x W 6 0 00112233445566778899…`
+            lenient: 1 read, 3 malformed field
+        "#]],
+    );
+}
+
+/// A stream that never ends, of one byte over and over.
+#[test]
+fn what_never_ends_is_refused_at_once() {
+    for format in Format::all().map(Some).chain([None]) {
+        for byte in [0, b'7', b'a', 0xff] {
+            let options = TraceOptions { format, ..TraceOptions::default() };
+            let endless = Box::new(std::io::repeat(byte));
+            let failed = match TraceReader::from_read("trace", endless, &options) {
+                // Prose in front of a blkreplay trace may be a line of any length.
+                Ok(mut reader) => reader.next_record().err(),
+                Err(e) => Some(e),
+            };
+            let message = failed.map(|e| e.to_string()).unwrap_or_default();
+            assert!(message.starts_with("trace:"), "{format:?} {byte}: `{message}`");
+        }
+    }
+}
+
+#[test]
+fn marks_of_windows_do_not_disturb() {
+    for name in FIXTURES.into_iter().filter(|n| n.matches('.').count() == 1) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let plain = std::fs::read(folder.join(name)).unwrap();
+        let Ok(text) = String::from_utf8(plain.clone()) else { continue };
+        if text.contains('\0') {
+            continue; // binary
+        }
+        let windows = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+        let records = |bytes: &[u8]| -> Vec<_> {
+            open(bytes, &TraceOptions::default()).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(records(windows.as_bytes()), records(&plain), "{name}");
+        let unended = text.trim_end();
+        assert_eq!(records(unended.as_bytes()), records(&plain), "{name} without its last newline");
+    }
+}
+
+#[test]
+fn files_that_are_none() {
+    let folder = std::env::temp_dir().join(format!("seekway-faults-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let message = |path: &Path| {
+        let error = TraceReader::open(path, &TraceOptions::default()).err().unwrap().to_string();
+        error.replace(folder.to_str().unwrap(), "F")
+    };
+    expect!["F: cannot open the trace: is a directory"].assert_eq(&message(&folder));
+    let ring = folder.join("ring");
+    std::os::unix::fs::symlink(&ring, &ring).unwrap();
+    expect!["F/ring: cannot open the trace: Too many levels of symbolic links (os error 40)"]
+        .assert_eq(&message(&ring));
+    expect!["F/none: cannot open the trace: No such file or directory (os error 2)"]
+        .assert_eq(&message(&folder.join("none")));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A window of three requests, or of 10 ns.
@@ -305,7 +381,9 @@ fn limits_and_jumps() {
     assert_eq!(times(TraceOptions { jump_max: Some(Nanos::new(50)), ..d() }), [0, 10, 60, 70]);
 }
 
-const FIXTURES: [&str; 16] = [
+const FIXTURES: [&str; 18] = [
+    "vscsi1.vscsi",
+    "vscsi2.vscsi",
     "msr.csv",
     "systor.csv",
     "tencent.csv",

@@ -158,12 +158,32 @@ fn fiu() {
         0ms 6,0 W 40960+8 pid 711
         39064ns 6,0 W 81920+8 pid 96
         467651ns 8,1 R sync 40968+16 pid 711
-        R 1 W 2 F 0 D 0
-        ignored 0 reordered 0 clamped 0 rounded 0 duration 467651ns
+        567651ns 8,1 R sync 512+8 pid 4711
+        R 2 W 2 F 0 D 0
+        ignored 0 reordered 0 clamped 0 rounded 0 duration 567651ns
         6,0 ends at 81928
         8,1 ends at 40984
     "#]],
     );
+}
+
+#[test]
+fn vscsi_of_both_versions() {
+    let expected = expect![[r#"
+        vscsi
+        0ms vscsi1 R sync 2048+8
+        200us vscsi1 R sync 2056+16
+        250us vscsi1 W 8192+128
+        1ms vscsi1 F 0+0
+        2ms vscsi1 W 8589934592+2
+        R 2 W 2 F 1 D 0
+        ignored 1 reordered 1 clamped 0 rounded 1 duration 2ms
+        vscsi1 ends at 8589934594
+    "#]];
+    let [one, two] = ["vscsi1.vscsi", "vscsi2.vscsi"]
+        .map(|name| render(&fixture(name), &TraceOptions::default()));
+    assert_eq!(one.replace("vscsi1", "vscsi2"), two);
+    expected.assert_eq(&one);
 }
 
 #[test]

@@ -123,18 +123,23 @@ struct Events {
     event: BlktraceEvent,
     big_endian: bool,
     number: u64,
+    /// The last record had no magic number: the next one has to be looked for.
+    lost: bool,
     /// The data of a request whose preceding flush has been handed on.
     after_flush: Option<Raw>,
 }
 
 impl Events {
     fn new(buffer: Buffer, event: BlktraceEvent) -> Self {
-        Events { buffer, event, big_endian: false, number: 0, after_flush: None }
+        Events { buffer, event, big_endian: false, number: 0, lost: false, after_flush: None }
     }
 
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
         if let Some(raw) = self.after_flush.take() {
             return Ok(Step::Request(raw));
+        }
+        if std::mem::take(&mut self.lost) {
+            self.resynchronise()?;
         }
         let offset = self.buffer.offset();
         let held = self.buffer.ensure(HEADER)?;
@@ -153,7 +158,7 @@ impl Events {
             byte_order(&record).filter(|big| self.number == 1 || *big == self.big_endian)
         else {
             let found = format!("{:#010x}", read_u32(&record, 0, self.big_endian));
-            self.resynchronise()?;
+            self.lost = true;
             return stop(Fault::binary(Reason::BadMagic, "the magic number 0x65617407", found));
         };
         self.big_endian = big;

@@ -12,6 +12,8 @@ pub(super) struct Buffer {
     start: usize,
     end: usize,
     ended: bool,
+    /// The rest of a line that was too long comes next.
+    inside_line: bool,
     /// Bytes of the stream that lie before the window's start.
     offset: u64,
 }
@@ -25,6 +27,7 @@ impl Buffer {
             start: 0,
             end: 0,
             ended: false,
+            inside_line: false,
             offset: 0,
         }
     }
@@ -99,9 +102,13 @@ impl Buffer {
     }
 
     /// The next line without its end (`\n` or `\r\n`), `None` at the stream's
-    /// end, `Some(None)` for a line of more than `bytes_max` bytes, which is
-    /// skipped whole.
+    /// end, `Some(None)` for a line of more than `bytes_max` bytes. The next call
+    /// skips its rest: it may have no end, and who stops at the first bad line
+    /// shall not wait for it.
     pub(super) fn line(&mut self, bytes_max: usize) -> io::Result<Option<Option<&[u8]>>> {
+        if std::mem::take(&mut self.inside_line) {
+            self.skip_line()?;
+        }
         let mut searched = 0;
         let end = loop {
             if let Some(at) = memchr::memchr(b'\n', &self.held()[searched..]) {
@@ -109,7 +116,7 @@ impl Buffer {
             }
             searched = self.held().len();
             if searched > bytes_max + 1 {
-                self.skip_line()?;
+                self.inside_line = true;
                 return Ok(Some(None));
             }
             if !self.more()? {

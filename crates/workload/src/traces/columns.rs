@@ -61,7 +61,7 @@ fn is_rwbs(flags: &[u8]) -> bool {
 }
 
 /// FIU (SNIA IODedup): `ts_ns pid process lba sectors W|R major minor md5`.
-/// The process id is kept; the volume is `major,minor`.
+/// The process id is kept; its name may contain blanks. The volume is `major,minor`.
 pub(super) struct Fiu;
 
 impl ParseLine for Fiu {
@@ -80,17 +80,13 @@ impl ParseLine for Fiu {
         c.space(BLANK)?;
         c.word(b' ', "a process name")?;
         c.space(BLANK)?;
-        let column = c.pos();
-        let start = c.u64("a sector number")?;
-        c.space(BLANK)?;
-        let len = c.u64(LENGTH)?;
-        c.space(BLANK)?;
-        let at = c.pos();
-        let op = match c.word(b' ', "R or W")? {
-            b"R" | b"r" => Op::Read,
-            b"W" | b"w" => Op::Write,
-            _ => return Err(c.fault_at(at, Reason::UnknownOp, "R or W")),
-        };
+        let mut column = c.pos();
+        let mut request = fiu_request(&mut c);
+        if let Err(fault) = request {
+            // A name may have blanks: it ends where a request follows.
+            (c, column, request) = after_longer_name(c, column).ok_or(fault)?;
+        }
+        let (start, len, op) = request?;
         c.space(BLANK)?;
         let from = c.pos();
         c.u64("a major device number")?;
@@ -105,6 +101,41 @@ impl ParseLine for Fiu {
         let name = |key: &[u8]| plain_name(key).split_whitespace().collect::<Vec<_>>().join(",");
         let volume = here(&c, from, VOLUMES, volumes.intern(key, name))?;
         Ok(Some(Raw { process, ..data(time, volume, op, span) }))
+    }
+}
+
+/// `lba sectors W|R`
+fn fiu_request(c: &mut Cursor<'_>) -> Result<(u64, u64, Op), Fault> {
+    let start = c.u64("a sector number")?;
+    c.space(BLANK)?;
+    let len = c.u64(LENGTH)?;
+    c.space(BLANK)?;
+    let at = c.pos();
+    let op = match c.word(b' ', "R or W")? {
+        b"R" | b"r" => Op::Read,
+        b"W" | b"w" => Op::Write,
+        _ => return Err(c.fault_at(at, Reason::UnknownOp, "R or W")),
+    };
+    Ok((start, len, op))
+}
+
+type FiuRequest = Result<(u64, u64, Op), Fault>;
+
+/// The request further on in the line, `from` which on there is none, and its
+/// first byte; `None` when there is none at all.
+#[cold]
+fn after_longer_name<'a>(
+    mut c: Cursor<'a>,
+    from: usize,
+) -> Option<(Cursor<'a>, usize, FiuRequest)> {
+    c.back_to(from);
+    loop {
+        c.word(b' ', "a process name").ok()?;
+        c.space(BLANK).ok()?;
+        let (column, mut ahead) = (c.pos(), c);
+        if let Ok(request) = fiu_request(&mut ahead) {
+            return Some((ahead, column, Ok(request)));
+        }
     }
 }
 

@@ -21,6 +21,7 @@ impl Fault {
 }
 
 /// A position in a line.
+#[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     line: &'a [u8],
     pos: usize,
@@ -42,6 +43,11 @@ impl<'a> Cursor<'a> {
     /// Bytes from the line's start.
     pub(super) fn pos(&self) -> usize {
         self.pos
+    }
+
+    /// Go back to byte `pos`, where the cursor has been.
+    pub(super) fn back_to(&mut self, pos: usize) {
+        self.pos = pos.min(self.pos);
     }
 
     /// The line's bytes from `from` up to here.

@@ -160,6 +160,12 @@ pub enum TraceError {
         /// What is there, escaped and shortened.
         found: String,
     },
+    /// There is nothing in it at all.
+    #[error("{path}: the trace is empty: 0 bytes")]
+    NoBytes {
+        /// The file.
+        path: String,
+    },
     /// No reader recognises the content.
     #[error(
         "{path}: trace format not recognised; name it with --input-format: {}",

@@ -113,6 +113,7 @@ impl TraceReader {
         head.truncate(held);
         let whole = held < SNIFF_BYTES;
         let format = match options.format {
+            _ if head.is_empty() => return Err(TraceError::NoBytes { path: name.into() }),
             Some(format) => format,
             None => Format::detect(&head, whole, name)?,
         };
