@@ -5,7 +5,8 @@
 //! engine; libaio would not queue buffered ones). Random reads and writes
 //! visit each block once before any again, as fio's random map has it, unless
 //! `norandommap` or `zipf` is set. A rate is kept on average: what a slow disk
-//! has delayed is made up for.
+//! has delayed is made up for. A job has one block size: `bssplit` and ranges of
+//! sizes are refused.
 
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
@@ -17,7 +18,7 @@ const RW: &[&str] = &["read", "write", "rw", "randread", "randwrite", "randrw"];
 
 static PARAMS: &[ParamSpec] = &[
     param("rw", Kind::Choice(RW), "read", "pattern"),
-    param("bs", Kind::Size, "4KiB", "block size"),
+    param("bs", Kind::Size, "4KiB", "block size, one for the job: bssplit is not supported"),
     param("iodepth", Kind::Count(1, 4096), "1", "requests of a job outstanding"),
     param("numjobs", Kind::Count(1, 64), "1", "processes, each with its own file"),
     param("size", Kind::Size, "1GiB", "size of a job's file"),

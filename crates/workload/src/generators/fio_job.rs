@@ -89,6 +89,9 @@ fn translate(key: &str, value: &str) -> Result<Option<(String, String)>, String>
         "buffered" => ("direct", if value == "0" { "1" } else { "0" }.to_string()),
         "rw" | "iodepth" | "numjobs" | "time_based" | "direct" | "sync" | "fsync" | "rate_iops"
         | "rwmixread" | "norandommap" => (key, value.to_string()),
+        "bssplit" | "bsrange" | "blocksize_range" => {
+            return Err(format!("{key} is not supported: give one block size, as bs=4k"));
+        }
         _ => return Err(format!("{key} is not understood: take it out if it does not matter")),
     };
     Ok(Some((key.to_string(), value)))
@@ -118,7 +121,7 @@ mod tests {
         );
         for (text, part) in [
             ("[a]\nrw=trim\n", "rw=trim: expected one of"),
-            ("[a]\nbssplit=4k/50\n", "line 2: bssplit is not understood"),
+            ("[a]\nbssplit=4k/50\n", "line 2: bssplit is not supported: give one block size"),
         ] {
             let error = parse_fio_job(text).map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
