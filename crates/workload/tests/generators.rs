@@ -71,7 +71,8 @@ fn sequential_write_writes_each_page_once_and_the_journal_at_the_start() {
 
 #[test]
 fn random_write_reaches_the_disk_and_fsync_commits() {
-    let done = vm("mtime=4ms,app=sysbench:mode=RW,size=64m,files=16,requests=1000", 5);
+    let done =
+        vm("host_direct=false,mtime=4ms,app=sysbench:mode=RW,size=64m,files=16,requests=1000", 5);
     let writes = done.of(Op::Write);
     let data: u64 = writes.iter().filter(|i| i.start.get() >= DATA).map(|i| i.len.get()).sum();
     assert!((32 * 700..=32 * 1000).contains(&data), "{data} sectors for 1000 blocks of 32");
@@ -161,12 +162,35 @@ fn a_synchronous_reader_has_one_request_outstanding() {
 
 #[test]
 fn tags_tell_processes_apart_and_spare_the_flusher() {
-    let done = vm("tags=true,app=fio:rw=read,size=4m,numjobs=2,app=sysbench:mode=SW,size=16m", 1);
+    let text = "host_direct=false,tags=true,app=fio:rw=read,size=4m,numjobs=2,\
+                app=sysbench:mode=SW,size=16m";
+    let done = vm(text, 1);
     let mut tags: Vec<u16> = done.of(Op::Read).iter().map(|i| i.tag.unwrap().get()).collect();
     tags.sort_unstable();
     tags.dedup();
     assert_eq!(tags, [8, 9]);
     assert!(done.of(Op::Write).iter().all(|i| i.sync || i.tag.is_none()));
+}
+
+#[test]
+fn an_image_opened_with_o_direct_makes_all_writes_synchronous() {
+    let text = "dirty_background=1,app=sysbench:mode=SW,size=64m";
+    let (default, with, without) = (
+        vm(text, 1),
+        vm(&format!("host_direct=true,{text}"), 1),
+        vm(&format!("host_direct=false,{text}"), 1),
+    );
+    assert_eq!(default.issued, with.issued, "true is the default");
+    assert!(with.issued.iter().all(|i| i.1.sync));
+    // The flusher's are not waited for, those of the final fsyncs and of the journal are.
+    let sync = without.of(Op::Write).iter().filter(|i| i.sync).count();
+    let all = without.of(Op::Write).len();
+    assert!(sync > 0 && sync < all, "{sync} of {all}");
+    // Nothing else differs.
+    let extents = |run: &Run| -> Vec<_> {
+        run.issued.iter().map(|(at, i, _)| (*at, i.op, i.start, i.len)).collect()
+    };
+    assert_eq!(extents(&with), extents(&without));
 }
 
 #[test]

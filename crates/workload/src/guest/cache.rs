@@ -84,7 +84,8 @@ impl Cache {
     }
 
     /// A frame for `page` of `file`, not up to date, off the lists, read by
-    /// `io`; with the (file, page) that had to go for it. `None` when every
+    /// `io`; with the (file, page) that had to go for it ([`NONE`] for a discarded
+    /// one). `None` when every
     /// frame is in flight or dirty.
     pub fn allocate(&mut self, file: u32, page: u32, io: u32) -> Option<(u32, Option<(u32, u32)>)> {
         let fresh = Frame { file, page, flags: 0, io, prev: NONE, next: NONE };
@@ -117,6 +118,25 @@ impl Cache {
         if flags & (DIRTY | WRITEBACK | LISTED) == 0 && flags & UPTODATE != 0 {
             self.link(at);
         }
+    }
+
+    /// The page is wanted no more: its frame is the next to go. False, and
+    /// nothing is done, for a page in flight, dirty or under write-back.
+    pub fn discard(&mut self, at: u32) -> bool {
+        if self.frames[at as usize].flags & LISTED == 0 {
+            return false;
+        }
+        self.unlink(at);
+        let tail = self.lists[INACTIVE_LIST].tail;
+        self.frames[at as usize] =
+            Frame { file: NONE, page: NONE, flags: LISTED, io: NONE, prev: tail, next: NONE };
+        match tail {
+            NONE => self.lists[INACTIVE_LIST].head = at,
+            t => self.frames[t as usize].next = at,
+        }
+        self.lists[INACTIVE_LIST].tail = at;
+        self.lists[INACTIVE_LIST].len += 1;
+        true
     }
 
     /// The page was used (`mark_page_accessed`).
@@ -211,6 +231,23 @@ mod tests {
         *cache.flags_mut(0) &= !DIRTY;
         cache.unpin(0);
         assert_eq!(cache.used(), 3);
+    }
+
+    #[test]
+    fn a_discarded_frame_is_the_next_to_go() {
+        let mut cache = Cache::new(3);
+        assert!((0..3).all(|p| fill(&mut cache, p).is_none()));
+        cache.accessed(2);
+        cache.accessed(2); // on the active list
+        assert!(cache.discard(2));
+        cache.pin(1);
+        *cache.flags_mut(1) |= DIRTY;
+        assert!(!cache.discard(1));
+        assert_eq!(fill(&mut cache, 3), Some((NONE, NONE)));
+        assert_eq!(fill(&mut cache, 4), Some((1, 0)));
+        assert!(cache.discard(0) && cache.discard(2));
+        assert_eq!(fill(&mut cache, 5), Some((NONE, NONE)));
+        assert_eq!(fill(&mut cache, 6), Some((NONE, NONE)));
     }
 
     #[test]

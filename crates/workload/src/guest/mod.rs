@@ -22,7 +22,9 @@
 //! - requests of one system call or flush are cut at `max_request_kib` and at
 //!   extents, go out in the order of issue, and merge only while queued;
 //! - inodes are in memory from the start: opening a file reads nothing;
-//! - O_DIRECT neither looks into the page cache nor invalidates it.
+//! - O_DIRECT first writes back what is dirty in its range and waits for it; a
+//!   write then drops the range from the page cache, before and once more after.
+//!   Pages that are just being read stay.
 
 pub mod app;
 pub mod block;

@@ -25,7 +25,7 @@ impl GuestVm {
     /// when there is none to be had now.
     pub(super) fn allocate(&mut self, file: u32, page: u32) -> Option<u32> {
         let (at, evicted) = self.cache.allocate(file, page, NONE)?;
-        if let Some((file, page)) = evicted {
+        if let Some((file, page)) = evicted.filter(|(file, _)| *file != NONE) {
             self.files[file as usize].frames[page as usize] = NONE;
         }
         self.files[file as usize].frames[page as usize] = at;
@@ -109,24 +109,25 @@ impl GuestVm {
         self.list_dirty(now, file);
     }
 
-    /// Write the first run of dirty pages of `file` at or after `from` that is
+    /// Write the first run of dirty pages of `file` in `from..to` that is
     /// not under write-back: its request, and the page after it.
     pub(super) fn clean_run(
         &mut self,
         file: u32,
         mut from: u32,
+        to: u32,
         cleaner: Cleaner,
     ) -> Option<(u32, u32)> {
         let f = &self.files[file as usize];
         let page = loop {
-            let page = f.next_dirty(from)?;
+            let page = f.next_dirty(from).filter(|page| *page < to)?;
             if self.cache.frame(f.frames[page as usize]).flags & WRITEBACK == 0 {
                 break page;
             }
             from = page + 1;
         };
         let (sector, contiguous) = f.locate(page);
-        let end = page + contiguous.min(self.params.request_pages);
+        let end = (page + contiguous.min(self.params.request_pages)).min(to);
         let mut next = page;
         while next < end && self.start_writeback(file, next) {
             next += 1;
@@ -190,6 +191,16 @@ impl GuestVm {
         self.flusher.outstanding -= u32::from(background);
         self.wake_memory_waiters();
         self.wake_throttled();
+    }
+
+    /// Drop the clean pages of `pages` from the cache (`invalidate_inode_pages2_range`).
+    pub(super) fn invalidate(&mut self, file: u32, pages: std::ops::Range<u32>) {
+        for page in pages {
+            let Some(at) = self.files[file as usize].frames.get_mut(page as usize) else { return };
+            if *at != NONE && self.cache.discard(*at) {
+                *at = NONE;
+            }
+        }
     }
 
     /// Frames have become reclaimable.

@@ -37,9 +37,11 @@ enum Work {
     Next,
     Read(Call),
     Write(Call),
-    /// O_DIRECT; bytes count when its requests are done.
+    /// O_DIRECT: what is dirty in its range is written, so many times more, then
+    /// its own requests; bytes count when these are done.
+    DirectBegin(Call, Op, u8),
     Direct(Call, Op),
-    DirectDone(Call, bool),
+    DirectDone(Call, Op),
     Fsync(u32, SyncStage),
 }
 
@@ -75,12 +77,9 @@ impl GuestVm {
                 Work::Next => self.next_call(now, thread),
                 Work::Read(call) => self.step_read(now, thread, call),
                 Work::Write(call) => self.step_write(now, thread, call),
+                Work::DirectBegin(call, op, passes) => self.begin_direct(thread, call, op, passes),
                 Work::Direct(call, op) => self.step_direct(now, thread, call, op),
-                Work::DirectDone(call, sync) => {
-                    self.count(thread, call.len);
-                    let fsync = Work::Fsync(call.handle, SyncStage::Data);
-                    self.set(thread, if sync { fsync } else { Work::Next }, Step::Go)
-                }
+                Work::DirectDone(call, op) => self.direct_done(thread, call, op),
                 Work::Fsync(handle, stage) => self.step_fsync(thread, handle, stage),
             };
             if step == Step::Sleep {
@@ -155,7 +154,7 @@ impl GuestVm {
         let cost = self.params.cpu_op + self.params.cpu_page.scaled(copied, 1);
         let work = match (len, h.direct, op) {
             (0, ..) => Work::Next,
-            (_, true, op) => Work::Direct(call, op),
+            (_, true, op) => Work::DirectBegin(call, op, 2),
             (_, false, Op::Read) => Work::Read(call),
             (_, false, _) => Work::Write(call),
         };
@@ -318,10 +317,42 @@ impl GuestVm {
         }
     }
 
+    /// What the page cache has that the disk has not goes there first; twice, for
+    /// a page may be under write-back and dirty again (`generic_file_direct_write`,
+    /// `generic_file_read_iter`).
+    fn begin_direct(&mut self, thread: u32, call: Call, op: Op, passes: u8) -> Step {
+        let file = self.handles[call.handle as usize].file;
+        let pages = call.page..pages_touched(call.offset, call.len).1;
+        if passes > 0 {
+            let cleaner = Cleaner::Fsync(call.handle);
+            let requests = self.sync_pages(file, pages.clone(), cleaner, thread);
+            if requests > 0 {
+                self.threads[thread as usize].pending = requests;
+                return self.set(thread, Work::DirectBegin(call, op, passes - 1), Step::Sleep);
+            }
+        }
+        if op == Op::Write {
+            self.invalidate(file, pages);
+        }
+        self.set(thread, Work::Direct(call, op), Step::Go)
+    }
+
+    fn direct_done(&mut self, thread: u32, call: Call, op: Op) -> Step {
+        self.count(thread, call.len);
+        let h = &self.handles[call.handle as usize];
+        let (file, sync) = (h.file, h.sync && op == Op::Write);
+        if op == Op::Write {
+            // Somebody may have read the old contents meanwhile.
+            self.invalidate(file, call.page..pages_touched(call.offset, call.len).1);
+        }
+        let fsync = Work::Fsync(call.handle, SyncStage::Data);
+        self.set(thread, if sync { fsync } else { Work::Next }, Step::Go)
+    }
+
     /// All requests of an O_DIRECT call at once (`fs/direct-io.c`).
     fn step_direct(&mut self, now: Instant, thread: u32, call: Call, op: Op) -> Step {
         let h = &self.handles[call.handle as usize];
-        let (file, tag, sync) = (h.file, h.tag, h.sync && op == Op::Write);
+        let (file, tag) = (h.file, h.tag);
         let mut at = call.offset / 512;
         let end = (call.offset + u64::from(call.len)).div_ceil(512);
         while at < end {
@@ -352,7 +383,7 @@ impl GuestVm {
             }
             self.modified(now, file);
         }
-        self.set(thread, Work::DirectDone(call, sync), Step::Sleep)
+        self.set(thread, Work::DirectDone(call, op), Step::Sleep)
     }
 
     /// fsync: the data, then the transaction that holds the inode, else a barrier.

@@ -163,7 +163,7 @@ impl GuestVm {
     fn flush_front(&mut self) -> bool {
         let Some(file) = self.flusher.work.front().copied() else { return false };
         let cursor = self.files[file as usize].cursor;
-        match self.clean_run(file, cursor, Cleaner::Flusher) {
+        match self.clean_run(file, cursor, u32::MAX, Cleaner::Flusher) {
             Some((_, next)) => {
                 self.files[file as usize].cursor = next;
                 self.flusher.turn_left =
@@ -198,7 +198,7 @@ impl GuestVm {
     /// needed.
     pub(super) fn sync_file(&mut self, file: u32, cleaner: Cleaner, waiter: u32) -> (u32, bool) {
         let mut from = 0;
-        while let Some((_, next)) = self.clean_run(file, from, cleaner) {
+        while let Some((_, next)) = self.clean_run(file, from, u32::MAX, cleaner) {
             from = next;
         }
         let f = &self.files[file as usize];
@@ -206,5 +206,29 @@ impl GuestVm {
             self.block.add_waiter(*number, waiter);
         }
         (f.cleaning.len() as u32, f.dirty_pages() > 0)
+    }
+
+    /// The same for some pages of it (`filemap_write_and_wait_range`): the
+    /// requests that `waiter` has to wait for.
+    pub(super) fn sync_pages(
+        &mut self,
+        file: u32,
+        pages: std::ops::Range<u32>,
+        cleaner: Cleaner,
+        waiter: u32,
+    ) -> u32 {
+        let mut from = pages.start;
+        while let Some((_, next)) = self.clean_run(file, from, pages.end, cleaner) {
+            from = next;
+        }
+        let mut requests = 0;
+        for number in &self.files[file as usize].cleaning {
+            let io = self.block.io(*number);
+            if io.page < pages.end && pages.start < io.page + io.pages {
+                self.block.add_waiter(*number, waiter);
+                requests += 1;
+            }
+        }
+        requests
     }
 }
