@@ -5,6 +5,7 @@ mod device;
 use device::{Run, run};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
+use seekway_workload::Issue;
 use seekway_workload::generators::{fleet, parse_vm};
 
 const MIB: u64 = 2048;
@@ -103,8 +104,10 @@ fn a_fleet_keeps_its_vms_apart() {
     assert_eq!(done.apps.iter().map(|a| a.vm).collect::<Vec<_>>(), [0, 1, 2]);
     for (n, plan) in plans.iter().enumerate() {
         let alone = run(&mut *plan.source(4, n as u16).unwrap(), LATENCY);
-        let mine = done.issued.iter().filter(|i| i.1.vm == n as u16).count();
-        assert_eq!(mine, alone.issued.len(), "VM {n} does what it does alone");
+        // The disk is the same for any number: each VM does what it does alone.
+        let what = |(at, i, _): &(_, Issue, usize)| (*at, i.op, i.sync, i.start, i.len);
+        let mine: Vec<_> = done.issued.iter().filter(|i| i.1.vm == n as u16).map(what).collect();
+        assert_eq!(mine, alone.issued.iter().map(what).collect::<Vec<_>>(), "VM {n}");
     }
 }
 
@@ -191,6 +194,25 @@ fn an_image_opened_with_o_direct_makes_all_writes_synchronous() {
         run.issued.iter().map(|(at, i, _)| (*at, i.op, i.start, i.len)).collect()
     };
     assert_eq!(extents(&with), extents(&without));
+}
+
+#[test]
+fn tpch_scans_lineitem_once_and_looks_up_now_and_then() {
+    const PAGE: u64 = 8192;
+    let lineitem = ((64u64 << 20) / 1000 * 700).div_ceil(PAGE);
+    let done = vm("app=tpch:query=q19,size=64m", 1);
+    // Every 64 pages a lookup of two: the index of part, and part.
+    assert_eq!(done.apps[0].bytes, (lineitem + lineitem / 64 * 2) * PAGE);
+    let read = done.of(Op::Read);
+    let first = read.iter().map(|i| i.start).min().unwrap();
+    let in_order: Vec<_> =
+        read.iter().filter(|i| i.start.get() < first.get() + lineitem * 16).collect();
+    assert!(in_order.windows(2).all(|w| w[0].start + w[0].len == w[1].start), "a gap in the scan");
+    assert_eq!(in_order.iter().map(|i| i.len.get()).sum::<u64>(), lineitem * 16);
+    // q2 reads five pages a part, all over its tables and never lineitem.
+    let done = vm("app=tpch:query=q2,size=64m,lookups=300", 1);
+    assert_eq!(done.apps[0].bytes, 300 * 5 * PAGE);
+    assert!(done.of(Op::Read).iter().all(|i| i.start.get() >= first.get() + lineitem * 16));
 }
 
 #[test]

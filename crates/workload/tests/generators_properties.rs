@@ -122,9 +122,10 @@ fn simulate(seed: u64, given: &[(&str, &str)], what: (bool, bool), calls: u32) -
         assert!(used <= limit, "seed {seed} at {now}: {used} pages of {limit}");
     });
     assert_eq!(vm.dirty_pages(), 0, "seed {seed}");
+    let wanted = THREADS * calls;
     let calls: Vec<Call> = log.lock().unwrap().iter().flatten().copied().collect();
     assert!(calls.iter().all(|c| c.end.is_some()), "seed {seed}: a call never returned");
-    assert_eq!(calls.len() as u32, THREADS * (calls.len() as u32 / THREADS), "seed {seed}");
+    assert_eq!(calls.len() as u32, wanted, "seed {seed}");
     Outcome { seed, run, calls, vm }
 }
 
