@@ -3,7 +3,7 @@
 
 use seekway_policy::scheduler::HoldReason;
 use seekway_sim::RunResult;
-use seekway_sim::metrics::{Times, ms, per_second};
+use seekway_sim::metrics::{Times, ms};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -73,6 +73,8 @@ pub struct Vm {
     pub mib_s: f64,
     pub response_ms: Response,
     pub device_time_share: f64,
+    /// Requests that the end of the run found waiting.
+    pub unfinished: u64,
     /// What it asked for, where that is known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
 }
@@ -85,22 +87,17 @@ pub struct App {
     pub bytes: u64,
 }
 
-/// A histogram in the five figures that tables show.
-pub fn response(times: &Times) -> Response {
+/// A histogram in the five figures that tables show; `worst_ns` may be the age of
+/// a request that was never served.
+pub fn response(times: &Times, worst_ns: u64) -> Response {
     let at = |q: f64| ms(times.value_at_quantile(q));
     Response {
         mean: times.mean() / 1e6,
         p50: at(0.5),
         p99: at(0.99),
         p999: at(0.999),
-        max: ms(times.max()),
+        max: ms(worst_ns),
     }
-}
-
-/// MiB a second of one VM, up to its own last completion.
-pub fn vm_mib_s(vm: &seekway_sim::VmResult) -> f64 {
-    let span = vm.last.since(seekway_policy::units::Instant::ZERO);
-    per_second(vm.bytes as f64 / f64::from(1 << 20), span)
 }
 
 /// Fairness of one run against the VMs' demands in MiB/s.
@@ -113,7 +110,7 @@ pub struct Fairness {
 
 /// Both indices. Without demands the VMs are taken to want the same.
 pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) -> Fairness {
-    let got: Vec<f64> = result.vms.iter().map(vm_mib_s).collect();
+    let got: Vec<f64> = result.vms.iter().map(|v| v.mib_s()).collect();
     let weight = |n: usize| weights.get(n).copied().unwrap_or(1.0);
     let weights: Vec<f64> = (0..got.len()).map(weight).collect();
     let equal = vec![1.0; got.len()];
@@ -137,10 +134,11 @@ impl Run {
         let vm = |(n, v): (usize, &seekway_sim::VmResult)| Vm {
             name: v.name.clone(),
             requests: v.requests,
-            iops: per_second(v.requests as f64, v.last.since(seekway_policy::units::Instant::ZERO)),
-            mib_s: vm_mib_s(v),
-            response_ms: response(&v.response),
+            iops: v.iops(),
+            mib_s: v.mib_s(),
+            response_ms: response(&v.response, v.worst_ns()),
             device_time_share: v.device_time.as_secs_f64() / busy.max(f64::MIN_POSITIVE),
+            unfinished: v.unfinished,
             demand_mib_s: demands.and_then(|d| d.get(n).copied()),
         };
         let app = |a: &seekway_workload::AppReport| App {
@@ -158,7 +156,7 @@ impl Run {
             iops: r.iops(),
             mib_s: r.mib_s(),
             service_ms: Mean { mean: r.service.mean() / 1e6 },
-            response_ms: response(&r.response),
+            response_ms: response(&r.response, r.worst_ns()),
             zero_seek_share: r.seeks_per_command.zero_share(),
             zero_seek_share_requests: r.seeks_per_request.zero_share(),
             held_ms: held.map(|(why, time)| (why.name(), time.as_millis_f64())).collect(),

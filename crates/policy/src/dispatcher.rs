@@ -367,6 +367,11 @@ impl Dispatcher {
         let slot = self.slots.get(id);
         slot.is_some_and(|s| s.leads && matches!(s.state, State::InFlight { .. }))
     }
+    /// The requests that have arrived and not completed, in no stated order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Request> {
+        let waits = |s: &&slots::Slot| !matches!(s.state, State::Free | State::Ghost);
+        self.slots.iter().filter(waits).map(|s| &s.request)
+    }
     /// Requests that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
         self.slots.len()

@@ -342,11 +342,10 @@ impl Engine {
     }
 
     fn result(mut self, finished: bool) -> (RunResult, String) {
-        let collect = |feed: &dyn Fn(&mut dyn FnMut(&'static str, f64))| {
-            let mut found = Vec::new();
-            feed(&mut |name, value| found.push((name, value)));
-            found
-        };
+        self.meter.end(self.now, self.dispatcher.waiting());
+        let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
+        self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
         let mut apps = Vec::new();
         for (source, base) in self.sources.iter().zip(&self.vm_base) {
             let numbered = source.apps().into_iter().map(|mut app| {
@@ -369,8 +368,8 @@ impl Engine {
             holds: self.dispatcher.holds(),
             stats: self.dispatcher.stats(),
             apps,
-            policy_metrics: collect(&|sink| self.dispatcher.policy_metrics(sink)),
-            device_metrics: collect(&|sink| self.device.metrics(sink)),
+            policy_metrics,
+            device_metrics,
             outstanding_max: self.outstanding_max,
             finished,
         };

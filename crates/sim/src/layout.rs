@@ -33,7 +33,7 @@ pub enum LayoutError {
     /// A VM would reach past the end of the device.
     #[error(
         "VM {vm}: its disk would end at sector {end}, the device has {capacity}; \
-         place it elsewhere, choose a larger device, or use `--map fold` for traces"
+         place it elsewhere, choose a larger device, or give traces a smaller --capacity"
     )]
     TooLarge {
         /// The VM's name.

@@ -142,12 +142,35 @@ pub struct VmResult {
     pub last_arrival: Instant,
     /// Last completion.
     pub last: Instant,
+    /// Requests that the end of the run found waiting.
+    pub unfinished: u64,
+    /// How long the oldest of them had waited.
+    pub oldest: Nanos,
+    /// What its rates are over: up to its last completion when all it asked for
+    /// was done, else the whole run.
+    pub span: Nanos,
     /// From arrival to completion.
     pub response: Times,
     /// Bytes over time.
     pub bandwidth: Series,
     /// Places over time.
     pub scatter: Scatter,
+}
+
+impl VmResult {
+    /// Requests a second over its own span.
+    pub fn iops(&self) -> f64 {
+        per_second(self.requests as f64, self.span)
+    }
+    /// MiB a second over its own span.
+    pub fn mib_s(&self) -> f64 {
+        per_second(self.bytes as f64 / f64::from(1 << 20), self.span)
+    }
+    /// The longest wait in nanoseconds, of a request that is done or of one that
+    /// the end of the run found waiting.
+    pub fn worst_ns(&self) -> u64 {
+        self.response.max().max(self.oldest.get())
+    }
 }
 
 /// Everything that one run measured.
@@ -197,6 +220,10 @@ impl RunResult {
     pub fn bytes(&self) -> u64 {
         self.vms.iter().map(|v| v.bytes).sum()
     }
+    /// The longest wait in nanoseconds, see [`VmResult::worst_ns`].
+    pub fn worst_ns(&self) -> u64 {
+        self.vms.iter().map(VmResult::worst_ns).max().unwrap_or(0)
+    }
     /// Requests a second over the whole run.
     pub fn iops(&self) -> f64 {
         per_second(self.requests() as f64, self.simulated)
@@ -239,6 +266,9 @@ impl Meter {
             device_time: Nanos::ZERO,
             last_arrival: Instant::ZERO,
             last: Instant::ZERO,
+            unfinished: 0,
+            oldest: Nanos::ZERO,
+            span: Nanos::ZERO,
             response: times(2),
             bandwidth: Series::new(),
             scatter: Scatter::new(),
@@ -268,6 +298,19 @@ impl Meter {
         self.seeks_per_command.record(head, command.extent.start());
         self.seeks_per_request.record(head, command.extent.start());
         self.seeks_per_request.zero += requests - 1;
+    }
+
+    /// The run ends; `waiting` has not been served.
+    pub(crate) fn end<'a>(&mut self, now: Instant, waiting: impl Iterator<Item = &'a Request>) {
+        for request in waiting {
+            let vm = &mut self.vms[request.vm.index()];
+            vm.unfinished += 1;
+            vm.oldest = vm.oldest.max(now.since(request.arrived));
+        }
+        for vm in &mut self.vms {
+            let end = if vm.unfinished > 0 { now } else { vm.last };
+            vm.span = end.since(Instant::ZERO);
+        }
     }
 
     /// A request is done; `leads` its command.

@@ -3,8 +3,8 @@
 
 use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::Config;
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::{Layout, Limits, Placement, RunResult, Setup, SimError, run};
@@ -164,4 +164,47 @@ fn bad_sources_are_errors_not_hangs() {
     source.forever = true;
     let endless = simulate(source, 1, Limits::default()).unwrap_err();
     assert!(matches!(endless, SimError::RunAway { .. }), "{endless}");
+}
+
+/// Serves the newest request first, so that the oldest starves.
+struct Newest(Vec<Request>);
+
+impl seekway_policy::scheduler::Scheduler for Newest {
+    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
+    fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
+        self.0.extract_if(.., |r| r.vm == vm).collect()
+    }
+    fn arrived(&mut self, _: Instant, request: Request) {
+        self.0.push(request);
+    }
+    fn completed(&mut self, _: Instant, _: &Completion) {}
+    fn decide(&mut self, _: Instant, _: &DeviceView<'_>) -> Decision {
+        self.0.pop().map_or(Decision::Idle, |r| Decision::Dispatch(r.id))
+    }
+}
+
+#[test]
+fn a_starved_vm_does_not_look_well_served() {
+    // b gets one request served and then waits behind a's flood until the end.
+    let mut plan = vec![(0, 1, Read, 0, 8)];
+    plan.extend((0..200).map(|n| (6 + n * 4, 0, Read, n * 40, 8)));
+    plan.insert(2, (7, 1, Read, 500, 8));
+    let source = Timed::new(&plan);
+    let device = Box::new(Constant { depth: 1, flying: VecDeque::new() });
+    let layout = Layout::place(source.vms(), Sectors::new(1 << 20), &Placement::Spread).unwrap();
+    let setup = Setup {
+        scheduler: Box::new(Newest(Vec::new())),
+        device,
+        config: Config::default(),
+        layout,
+        weights: Vec::new(),
+        journal: None,
+    };
+    let until = Limits { until: Some(ms(500)), ..Limits::default() };
+    let (result, _) = run(vec![Box::new(source)], setup, until, &mut |_, _| true).unwrap();
+    let b = &result.vms[1];
+    assert_eq!((b.requests, b.unfinished), (1, 1));
+    assert_eq!(b.span, Nanos::from_millis(500), "rates are over the whole run");
+    assert_eq!(b.oldest, Nanos::from_millis(493));
+    assert_eq!((b.worst_ns(), result.worst_ns()), (493_000_000, 493_000_000));
 }

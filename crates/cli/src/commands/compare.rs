@@ -131,7 +131,7 @@ fn demands(
     let plans: Vec<Plan> = (0..vms).map(alone).collect();
     let quiet = Stage { journal: false, ..*stage };
     let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
-    Ok(Some(outcomes.iter().map(|o| crate::json::vm_mib_s(&o.result.vms[0])).collect()))
+    Ok(Some(outcomes.iter().map(|o| o.result.vms[0].mib_s()).collect()))
 }
 
 fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {

@@ -285,7 +285,6 @@ fn badge(row: &Row) -> (String, Tone) {
 }
 
 fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
-    let command: Vec<String> = std::env::args().collect();
     let rows = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
     let holds = rows().filter(|r| r.verdict == "holds").count();
     let mut subtitle = format!("{holds} of {} claims of the papers hold here.", rows().count());
@@ -296,8 +295,8 @@ fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
         title: "Seekway: the papers' experiments".into(),
         subtitle,
         meta: vec![
-            ("command".into(), command.join(" ")),
-            ("version".into(), env!("CARGO_PKG_VERSION").into()),
+            ("Command".into(), output::command_line()),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
         sections,
     }

@@ -3,7 +3,6 @@
 //! part* when the ordering stands in the mean, *refuted* otherwise.
 
 use crate::metrics::RunResult;
-use seekway_policy::units::Instant;
 
 /// What became of the paper's claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,8 +149,7 @@ pub(super) fn bandwidth(r: &RunResult) -> f64 {
 
 /// Mean bandwidth of one VM until its last request is done (MiB/s).
 pub(super) fn vm_bandwidth(vm: &crate::metrics::VmResult) -> f64 {
-    let span = vm.last.since(Instant::ZERO);
-    crate::metrics::per_second(vm.bytes as f64 / f64::from(1 << 20), span)
+    vm.mib_s()
 }
 
 /// When application number `app` was done, in seconds: NaN if it never was.

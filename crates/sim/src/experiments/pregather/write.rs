@@ -187,10 +187,11 @@ fn hadoop_rows(results: &Results, sort: &str, beside: &str) -> Vec<Row> {
             rows.push(row.because(traffic(results, sort, policy, base)));
         }
     }
-    let apps: [(&str, f64, &dyn Fn(&RunResult) -> f64); 3] = [
-        ("q2", 0.90, &|r| app_time(r, 4)),
-        ("q19", 0.92, &|r| app_time(r, 5)),
-        ("sort", 0.88, &sort_time),
+    type Time = fn(&RunResult) -> f64;
+    let apps: [(&str, f64, Time); 3] = [
+        ("q2", 0.90, |r| app_time(r, 4)),
+        ("q19", 0.92, |r| app_time(r, 5)),
+        ("sort", 0.88, sort_time),
     ];
     for (app, paper, time) in apps {
         for policy in ["pregather", PATIENT] {
