@@ -105,7 +105,9 @@ impl Cache {
         let mut best = None;
         let mut best_end = lba;
         for (index, span) in self.spans.iter().enumerate() {
-            if span.start <= lba && span.end >= best_end && !span.is_empty() {
+            // One comparison for both ends, since nearly all segments fail it.
+            let near = lba.wrapping_sub(span.start) <= span.end - span.start;
+            if near && span.end >= best_end && !span.is_empty() {
                 best_end = span.end;
                 best = Some(index);
             }
