@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-memory docs install-deps build
+.PHONY: help demo test lint bench bench-memory docs experiments install-deps build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -57,6 +57,9 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 
 docs: install-deps ## rewrite what is generated in README.md and docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
+
+experiments: build ## run the papers' experiments and rewrite docs/experiments/pregather-results.md
+	@scripts/experiments
 
 install-deps: ## what is missing, from Debian's packages
 	@scripts/install-deps

@@ -10,9 +10,10 @@ use seekway_policy::units::{Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceOptions, scan};
+use seekway_workload::traces::{Format, Scan, TraceOptions, scan, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -66,21 +67,24 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace at `path`. The standard input is copied to a temporary file
-    /// first, for it is read several times.
+    /// The trace at `path`. What can be read only once (the standard input, a
+    /// named pipe, `<(command)` of a shell) is copied to a temporary file first.
     fn open(path: &Path) -> Result<Trace> {
-        if path.as_os_str() != "-" {
-            return Ok(Trace {
-                path: path.into(),
-                shown: path.display().to_string(),
-                _spooled: None,
-            });
+        let mut shown = path.display().to_string();
+        if scannable(path) || path.is_dir() {
+            return Ok(Trace { path: path.into(), shown, _spooled: None });
         }
+        let mut input: Box<dyn Read> = if shown == "-" {
+            shown = "stdin".into();
+            Box::new(std::io::stdin())
+        } else {
+            Box::new(File::open(path).with_context(|| shown.clone())?)
+        };
         let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
-        std::io::copy(&mut std::io::stdin().lock(), &mut file)
-            .context("cannot copy the standard input to a temporary file")?;
+        std::io::copy(&mut input, &mut file)
+            .with_context(|| format!("cannot copy {shown} to a temporary file"))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        Ok(Trace { path, shown: "stdin".into(), _spooled: Some(file) })
+        Ok(Trace { path, shown, _spooled: Some(file) })
     }
 
     /// All traces of a command line.

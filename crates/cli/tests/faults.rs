@@ -35,6 +35,29 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
+/// What can be read once only is read by every policy all the same.
+#[test]
+fn a_named_pipe_is_a_trace_like_any_other() {
+    let folder = Folder::new();
+    let text = trace(200);
+    let path = folder.file("a.trace", &text);
+    let pipe = folder.arg("pipe.trace");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let writer = {
+        let (pipe, text) = (pipe.clone(), text.clone());
+        std::thread::spawn(move || {
+            let mut end = File::options().write(true).open(pipe).expect("the pipe opens");
+            end.write_all(text.as_bytes()).expect("it is read whole");
+        })
+    };
+    let args = ["--policies", "noop,cfq", "--format", "csv"];
+    let from_pipe = seekway(&[&["compare", "--trace", &pipe][..], &args].concat()).ok();
+    writer.join().expect("the writer ends");
+    let from_file = seekway(&[&["compare", "--trace", &path][..], &args].concat()).ok();
+    // The VMs are named after their files.
+    assert_eq!(from_pipe.replace(",pipe,", ",a,"), from_file);
+}
+
 #[test]
 fn a_full_disk_is_an_error() {
     let folder = Folder::new();

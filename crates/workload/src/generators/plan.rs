@@ -14,6 +14,9 @@ use seekway_policy::units::{Instant, Sectors};
 /// At most this many applications in one VM.
 pub const APPS_MAX: usize = 64;
 
+/// Longest name of a VM.
+pub const NAME_BYTES_MAX: usize = 64;
+
 /// One load of a VM.
 #[derive(Clone, Debug)]
 pub struct AppPlan {
@@ -52,6 +55,10 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
         } else if let Some((generator, given)) = apps.last_mut() {
             add_once(given, key, value, generator.name)?;
         } else if key == "name" {
+            if value.is_empty() || value.len() > NAME_BYTES_MAX {
+                let what = format!("name={value}: expected 1 to {NAME_BYTES_MAX} bytes");
+                return Err(ParamError::new(what));
+            }
             name = Some(value);
         } else {
             add_once(&mut guest, key, value, "the VM")?;
@@ -258,6 +265,7 @@ mod tests {
             ("app=sysbench:mode=SR,ram=1g", "ram belongs to the VM"),
             ("app=sysbench:mode=SR,mode=RR", "mode is given twice for sysbench"),
             ("app=sysbench:mode", "is not key=value"),
+            ("name=,app=sysbench", "expected 1 to 64 bytes"),
             ("app=sysbench:block=1g", "a block must fit in a file"),
         ] {
             let error = parse_vm(text).map(|_| ()).unwrap_err().to_string();
