@@ -183,12 +183,11 @@ fn print(ran: &[Ran], format: Format) -> Result<()> {
         },
         // Tables were printed as they came; the end is a summary.
         Format::Table | Format::Markdown => {
-            let rows = || ran.iter().flat_map(|r| &r.rows);
-            let count = |verdict: &str| rows().filter(|r| r.verdict == verdict).count();
-            let refused = rows().filter(|r| !r.accepted).count();
+            let claims = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
+            let count = |verdict: &str| claims().filter(|r| r.verdict == verdict).count();
+            let refused = ran.iter().flat_map(|r| &r.rows).filter(|r| !r.accepted).count();
             output::print(&format!(
-                "{} rows: {} hold, {} in part, {} refuted; {refused} not accepted\n",
-                rows().count(),
+                "claims of the papers: {} hold, {} in part, {} refuted; rows not accepted: {refused}\n",
                 count("holds"),
                 count("in part"),
                 count("refuted"),
