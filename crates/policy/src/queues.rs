@@ -2,8 +2,10 @@
 //! tables indexed by a request's slot. All are plain data without a clock.
 
 mod lba;
+mod sorted;
 
 pub use lba::{LbaQueue, Queued, choose};
+pub use sorted::Sorted;
 
 use crate::request::{Request, RequestId, VmId};
 

@@ -10,7 +10,7 @@
 //! sweep and the one after.
 
 use super::Entry;
-use crate::queues::{LbaQueue, Pool};
+use crate::queues::Sorted;
 use crate::request::{Completion, Request, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
@@ -25,8 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 #[derive(Default)]
 struct Cscan {
-    queued: Pool,
-    sorted: LbaQueue,
+    queued: Sorted,
     sweeps: u64,
 }
 
@@ -34,31 +33,25 @@ impl Scheduler for Cscan {
     fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
-        let leaving = self.queued.take_vm(vm);
-        for request in &leaving {
-            self.sorted.remove(request);
-        }
-        leaving
+        self.queued.take_vm(vm)
     }
 
     fn arrived(&mut self, _now: Instant, request: Request) {
-        self.sorted.insert(&request);
         self.queued.insert(request);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
-        let (lba, id) = match self.sorted.at_or_after(device.head) {
+        let (lba, id) = match self.queued.places().at_or_after(device.head) {
             Some(ahead) => ahead,
-            None => match self.sorted.first() {
+            None => match self.queued.places().first() {
                 Some(lowest) => lowest,
                 None => return Decision::Idle,
             },
         };
         self.sweeps += (lba < device.head) as u64;
-        let request = self.queued.take(id);
-        self.sorted.remove(&request);
+        self.queued.take(id);
         Decision::Dispatch(id)
     }
 

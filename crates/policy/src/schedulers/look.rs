@@ -12,7 +12,7 @@
 //! place for ever does not hold the head there.
 
 use super::Entry;
-use crate::queues::{LbaQueue, Pool};
+use crate::queues::Sorted;
 use crate::request::{Completion, Extent, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba};
@@ -27,8 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 #[derive(Default)]
 struct Look {
-    queued: Pool,
-    sorted: LbaQueue,
+    queued: Sorted,
     descending: bool,
     /// What was dispatched last.
     last: Option<Extent>,
@@ -38,13 +37,13 @@ struct Look {
 impl Look {
     fn select(&mut self, head: Lba) -> Option<RequestId> {
         let ahead = match self.descending {
-            false => self.sorted.at_or_after(head),
-            true => self.sorted.before(self.below(head)),
+            false => self.queued.places().at_or_after(head),
+            true => self.queued.places().before(self.below(head)),
         };
         if let Some((_, id)) = ahead {
             return Some(id);
         }
-        if self.sorted.is_empty() {
+        if self.queued.places().is_empty() {
             return None;
         }
         self.turns += 1;
@@ -52,8 +51,8 @@ impl Look {
         // After the turn downwards the head itself is the limit, for what starts
         // inside the last request has not been passed yet.
         let turned = match self.descending {
-            false => self.sorted.at_or_after(head),
-            true => self.sorted.before(head),
+            false => self.queued.places().at_or_after(head),
+            true => self.queued.places().before(head),
         };
         if let Some((_, id)) = turned {
             return Some(id);
@@ -61,7 +60,7 @@ impl Look {
         // Upwards from the lowest place nothing lies ahead: what is left starts
         // inside the last request.
         self.descending = true;
-        self.sorted.before(head).map(|(_, id)| id)
+        self.queued.places().before(head).map(|(_, id)| id)
     }
 
     /// Where a descending sweep stands.
@@ -77,15 +76,10 @@ impl Scheduler for Look {
     fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
-        let leaving = self.queued.take_vm(vm);
-        for request in &leaving {
-            self.sorted.remove(request);
-        }
-        leaving
+        self.queued.take_vm(vm)
     }
 
     fn arrived(&mut self, _now: Instant, request: Request) {
-        self.sorted.insert(&request);
         self.queued.insert(request);
     }
 
@@ -93,9 +87,7 @@ impl Scheduler for Look {
 
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
         let Some(id) = self.select(device.head) else { return Decision::Idle };
-        let request = self.queued.take(id);
-        self.sorted.remove(&request);
-        self.last = Some(request.extent);
+        self.last = Some(self.queued.take(id).extent);
         Decision::Dispatch(id)
     }
 

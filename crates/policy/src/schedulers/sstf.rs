@@ -8,7 +8,7 @@
 //! head a distant request starves.
 
 use super::Entry;
-use crate::queues::{LbaQueue, Pool};
+use crate::queues::Sorted;
 use crate::request::{Completion, Request, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
@@ -23,32 +23,27 @@ pub(super) const ENTRY: Entry = Entry {
 
 #[derive(Default)]
 struct Sstf {
-    queued: Pool,
-    sorted: LbaQueue,
+    queued: Sorted,
 }
 
 impl Scheduler for Sstf {
     fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
-        let leaving = self.queued.take_vm(vm);
-        for request in &leaving {
-            self.sorted.remove(request);
-        }
-        leaving
+        self.queued.take_vm(vm)
     }
 
     fn arrived(&mut self, _now: Instant, request: Request) {
-        self.sorted.insert(&request);
         self.queued.insert(request);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
-        let Some((_, id)) = self.sorted.nearest(device.head) else { return Decision::Idle };
-        let request = self.queued.take(id);
-        self.sorted.remove(&request);
+        let Some((_, id)) = self.queued.places().nearest(device.head) else {
+            return Decision::Idle;
+        };
+        self.queued.take(id);
         Decision::Dispatch(id)
     }
 }
