@@ -158,7 +158,7 @@ impl Engine {
             dispatcher,
             device,
             layout,
-            meter: Meter::new(names.into_iter()),
+            meter: Meter::new(names.into_iter(), config.depth),
             now: Instant::ZERO,
             owners: Vec::new(),
             wake_of: vec![None; count],
@@ -360,8 +360,10 @@ impl Engine {
             simulated: self.now.since(Instant::ZERO),
             vms: meter.vms,
             response: meter.response,
+            service_from_dispatch: meter
+                .service_from_dispatch
+                .unwrap_or_else(|| meter.service.clone()),
             service: meter.service,
-            service_from_dispatch: meter.service_from_dispatch,
             seeks_per_command: meter.seeks_per_command,
             seeks_per_request: meter.seeks_per_request,
             barriers: meter.barriers,

@@ -63,6 +63,9 @@ pub struct Series {
     pub bin: Nanos,
     /// Bytes completed in each bin.
     pub bytes: Vec<u64>,
+    /// Where the last bin ends: most completions fall into it, and a comparison
+    /// is cheaper than a division.
+    last_ends: Instant,
 }
 
 impl Series {
@@ -70,10 +73,17 @@ impl Series {
     pub const BINS_MAX: usize = 2048;
 
     fn new() -> Self {
-        Series { bin: Nanos::from_millis(10), bytes: Vec::new() }
+        Series { bin: Nanos::from_millis(10), bytes: Vec::new(), last_ends: Instant::ZERO }
     }
 
+    /// Count bytes at `now`, which never runs backwards.
     fn record(&mut self, now: Instant, bytes: u64) {
+        if now < self.last_ends
+            && let Some(last) = self.bytes.last_mut()
+        {
+            *last += bytes;
+            return;
+        }
         let mut at = (now.as_nanos() / self.bin.get()) as usize;
         while at >= Self::BINS_MAX {
             self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
@@ -84,6 +94,7 @@ impl Series {
             self.bytes.resize(at + 1, 0);
         }
         self.bytes[at] += bytes;
+        self.last_ends = Instant::from_nanos((at as u64 + 1) * self.bin.get());
     }
 }
 
@@ -93,6 +104,7 @@ impl Series {
 pub struct Scatter {
     /// (arrival, first sector on the device, was it a read).
     pub points: Vec<(Instant, Lba, bool)>,
+    /// A power of two.
     stride: u64,
     seen: u64,
 }
@@ -106,7 +118,7 @@ impl Scatter {
     }
 
     fn record(&mut self, now: Instant, lba: Lba, read: bool) {
-        if self.seen.is_multiple_of(self.stride) {
+        if self.seen & (self.stride - 1) == 0 {
             if self.points.len() == Self::POINTS_MAX {
                 let mut n = 0;
                 self.points.retain(|_| {
@@ -115,7 +127,7 @@ impl Scatter {
                 });
                 self.stride *= 2;
             }
-            if self.seen.is_multiple_of(self.stride) {
+            if self.seen & (self.stride - 1) == 0 {
                 self.points.push((now, lba, read));
             }
         }
@@ -249,14 +261,16 @@ pub(crate) struct Meter {
     pub(crate) vms: Vec<VmResult>,
     pub(crate) response: Times,
     pub(crate) service: Times,
-    pub(crate) service_from_dispatch: Times,
+    /// With one command at a time it is the service, and is not measured twice.
+    pub(crate) service_from_dispatch: Option<Times>,
     pub(crate) seeks_per_command: SeekDistances,
     pub(crate) seeks_per_request: SeekDistances,
     pub(crate) barriers: u64,
 }
 
 impl Meter {
-    pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
+    /// Measures VMs of these names on a device of that queue depth.
+    pub(crate) fn new(names: impl Iterator<Item = String>, depth: u32) -> Self {
         let vm = |name| VmResult {
             name,
             requests: 0,
@@ -277,7 +291,7 @@ impl Meter {
             vms: names.map(vm).collect(),
             response: times(3),
             service: times(3),
-            service_from_dispatch: times(3),
+            service_from_dispatch: (depth > 1).then(|| times(3)),
             seeks_per_command: SeekDistances::new(),
             seeks_per_request: SeekDistances::new(),
             barriers: 0,
@@ -332,7 +346,9 @@ impl Meter {
         self.response.saturating_record(response);
         if leads {
             self.service.saturating_record(c.service.get());
-            self.service_from_dispatch.saturating_record(now.since(c.dispatched).get());
+            if let Some(times) = &mut self.service_from_dispatch {
+                times.saturating_record(now.since(c.dispatched).get());
+            }
         }
     }
 }
