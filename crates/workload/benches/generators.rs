@@ -1,11 +1,20 @@
-//! What a request costs the simulator. Run it by hand, it prints:
-//! `cargo test --release -p seekway-workload --test generators_cost -- --ignored --nocapture`
+//! What a generator's request costs the simulator, and how deep its virtual
+//! queue is: `cargo bench -p seekway-workload --bench generators`.
 
+#[path = "../tests/device/mod.rs"]
 mod device;
 
 use device::run;
 use seekway_policy::units::Nanos;
 use seekway_workload::generators::parse_vm;
+
+fn main() {
+    // `cargo test --all-targets` runs benches too, without this argument.
+    if std::env::args().any(|arg| arg == "--bench") {
+        cost_of_a_request();
+        depth_of_the_queue();
+    }
+}
 
 /// CPU time of this thread so far; other work on the machine does not count.
 fn cpu_ns() -> f64 {
@@ -13,8 +22,6 @@ fn cpu_ns() -> f64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-#[test]
-#[ignore = "prints timings"]
 fn cost_of_a_request() {
     for text in [
         "app=sysbench:mode=SR",
@@ -37,8 +44,6 @@ fn cost_of_a_request() {
     }
 }
 
-#[test]
-#[ignore = "prints the depth of the virtual queue"]
 fn depth_of_the_queue() {
     for mode in ["SR", "RR", "SW", "RW"] {
         for kib in [48, 64, 128] {

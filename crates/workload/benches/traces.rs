@@ -1,6 +1,6 @@
-//! How fast the readers are. Not a test: run it by
-//! `cargo test -p seekway-workload --release --test traces_speed -- --ignored --nocapture`,
-//! with traces of your own in the folder that SEEKWAY_TRACES names.
+//! How fast the readers are, and how much memory a hundred million requests
+//! take: `cargo bench -p seekway-workload --bench traces`, with traces of your
+//! own in the folder that SEEKWAY_TRACES names.
 
 use seekway_workload::traces::{TraceOptions, TraceReader, scan};
 use std::fmt::Write as _;
@@ -16,6 +16,15 @@ fn rate(name: &str, requests: u64, bytes: u64, start: Instant) {
         millions / seconds,
         megabytes / seconds
     );
+}
+
+fn main() {
+    // `cargo test --all-targets` runs benches too, without this argument.
+    if std::env::args().any(|arg| arg == "--bench") {
+        rows_per_second();
+        files_of_your_own();
+        memory_of_a_hundred_million_requests();
+    }
 }
 
 /// Makes the `i`th row of a format.
@@ -61,8 +70,6 @@ impl Read for Repeat {
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
 fn rows_per_second() {
     for (name, row) in ROWS {
         let mut text = String::new();
@@ -76,8 +83,6 @@ fn rows_per_second() {
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
 fn files_of_your_own() {
     let Some(folder) = std::env::var_os("SEEKWAY_TRACES") else { return };
     let mut paths: Vec<PathBuf> =
@@ -93,8 +98,6 @@ fn files_of_your_own() {
 }
 
 /// A hundred million requests. Prints the most memory that the process has had.
-#[test]
-#[ignore = "a measurement"]
 fn memory_of_a_hundred_million_requests() {
     let mut text = String::new();
     (0..100_000).for_each(|i| ROWS[1].1(&mut text, i));
