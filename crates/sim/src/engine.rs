@@ -104,7 +104,7 @@ pub fn run(
     Ok(engine.result(finished))
 }
 
-/// One VM as the engine numbers it: which source drives it.
+/// A run under way.
 struct Engine {
     sources: Vec<Box<dyn Source>>,
     /// First VM number of each source.

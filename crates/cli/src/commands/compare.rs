@@ -206,9 +206,9 @@ pub fn tables(compared: &Compared) -> Vec<Table> {
     tables
 }
 
-fn totals(compared: &Compared) -> Table {
-    let columns = vec![
-        Column::text("policy"),
+/// What a VM, or all of them, got: the columns that both tables have.
+fn served_columns() -> [Column; 7] {
+    [
         Column::number("bandwidth", "MiB/s"),
         Column::number("IOPS", ""),
         Column::number("response", "ms"),
@@ -216,28 +216,33 @@ fn totals(compared: &Compared) -> Table {
         Column::number("p99", "ms"),
         Column::number("p99.9", "ms"),
         Column::number("worst", "ms"),
+    ]
+}
+
+fn served(mib_s: f64, iops: f64, r: &crate::json::Response) -> [Cell; 7] {
+    [mib_s, iops, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number)
+}
+
+fn totals(compared: &Compared) -> Table {
+    let mut columns = vec![Column::text("policy")];
+    columns.extend(served_columns());
+    columns.extend([
         Column::number("service", "ms"),
         Column::number("seeks at 0", ""),
         Column::number("φ", ""),
         Column::number("Jain", ""),
-    ];
+    ]);
     let mut table = Table::new(format!("All VMs together on {}", compared.device), columns);
     for run in &compared.runs {
-        let r = &run.response_ms;
-        table.push([
-            Cell::Text(label(&compared.runs, run)),
-            Cell::Number(run.mib_s),
-            Cell::Number(run.iops),
-            Cell::Number(r.mean),
-            Cell::Number(r.p50),
-            Cell::Number(r.p99),
-            Cell::Number(r.p999),
-            Cell::Number(r.max),
+        let mut row = vec![Cell::Text(label(&compared.runs, run))];
+        row.extend(served(run.mib_s, run.iops, &run.response_ms));
+        row.extend([
             Cell::Number(run.service_ms.mean),
             Cell::Share(run.zero_seek_share),
             number(run.phi),
             number(run.jain),
         ]);
+        table.push(row);
     }
     table.notes.push(
         "response: mean from arrival to completion. service: mean time of a command on the disk. \
@@ -248,40 +253,24 @@ fn totals(compared: &Compared) -> Table {
 }
 
 fn by_vm(compared: &Compared) -> Table {
-    let columns = vec![
-        Column::text("VM"),
-        Column::text("policy"),
-        Column::number("bandwidth", "MiB/s"),
-        Column::number("IOPS", ""),
-        Column::number("response", "ms"),
-        Column::number("p50", "ms"),
-        Column::number("p99", "ms"),
-        Column::number("p99.9", "ms"),
-        Column::number("worst", "ms"),
-        Column::number("disk time", ""),
-    ];
+    let mut columns = vec![Column::text("VM"), Column::text("policy")];
+    columns.extend(served_columns());
+    columns.push(Column::number("disk time", ""));
     let mut table = Table::new("Each VM", columns);
     let vms = compared.runs.first().map_or(0, |r| r.vms.len());
     for vm in 0..vms {
         for run in &compared.runs {
             let v = &run.vms[vm];
-            let r = &v.response_ms;
-            table.push([
-                Cell::Text(v.name.clone()),
-                Cell::Text(label(&compared.runs, run)),
-                Cell::Number(v.mib_s),
-                Cell::Number(v.iops),
-                Cell::Number(r.mean),
-                Cell::Number(r.p50),
-                Cell::Number(r.p99),
-                Cell::Number(r.p999),
-                Cell::Number(r.max),
-                Cell::Share(v.device_time_share),
-            ]);
+            let names = [v.name.clone(), label(&compared.runs, run)];
+            let mut row: Vec<Cell> = names.map(Cell::Text).into();
+            row.extend(served(v.mib_s, v.iops, &v.response_ms));
+            row.push(Cell::Share(v.device_time_share));
+            table.push(row);
         }
     }
     table.notes.push(
-        "bandwidth and IOPS: up to the VM's own last completion. disk time: its share of the time \
+        "bandwidth and IOPS: up to the VM's own last completion, or over the whole run where its \
+         requests were left waiting. disk time: its share of the time \
          that the disk worked."
             .into(),
     );

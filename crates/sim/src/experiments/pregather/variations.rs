@@ -1,7 +1,7 @@
 //! pregather-sensitivity and pregather-sync: what decides the result.
 
 use super::super::judge::{bandwidth, mean};
-use super::super::{Cell, Judged, Options, Results, Row};
+use super::super::{Cell, Judged, Options, Results, Row, Verdict};
 use super::{DISK, mean_of, read_vms, scenario, under};
 use seekway_policy::units::Sectors;
 
@@ -147,7 +147,10 @@ pub(super) fn sync_judge(_options: &Options, results: &Results) -> Judged {
             let ratios = results.ratio(name, (policy, "cfq"), bandwidth);
             let enough = ratios.iter().all(|&r| r >= 0.95);
             let why = sync_cause(policy, enough);
-            let row = Row::measured(format!("{name}: {policy} against cfq"), &ratios, "×", why);
+            let mut row = Row::measured(format!("{name}: {policy} against cfq"), &ratios, "×", why);
+            if !enough {
+                row.verdict = Verdict::Refuted;
+            }
             // Work-conserving policies cannot know that the next request comes;
             // the claim is on the policy of this paper as we would run it.
             judged.rows.push(row.accept_if(enough || policy != "pregather"));
