@@ -1,0 +1,4 @@
+//! Where guests' requests come in: one folder for each protocol.
+
+pub mod nbd;
+pub mod vhost_user;

@@ -1,0 +1,1 @@
+//! The vhost-user-blk front end.

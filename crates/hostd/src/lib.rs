@@ -1,0 +1,23 @@
+//! The host daemon: the second engine. Guests' requests come in through ports
+//! (a vring of vhost-user-blk, a connection of NBD), meet in one dispatcher per
+//! physical device, and go to their images by io_uring.
+//!
+//! One reactor thread per device owns everything on the data path: ports,
+//! dispatcher, policy, throttle, ring. Nothing there is locked or shared. The
+//! control thread accepts connections and answers the control API; each
+//! vhost-user connection and each NBD handshake has a thread of its own while
+//! it talks, so that a peer that stalls in mid-message stalls nobody else.
+//! They reach the reactor by messages only.
+//!
+//! ```text
+//!  vhost-user thread ─┐                ┌──────────── reactor (one per device) ────────────┐
+//!  NBD handshake ─────┼─ Message ────▶ │ Port ─▶ Core::submit ─▶ Dispatcher ─▶ io_uring   │
+//!  control thread ────┘                │   ◀──── Port::done ◀── Throttle ◀── completion   │
+//!                                      └──────────────────────────────────────────────────┘
+//! ```
+
+pub mod frontends;
+pub mod images;
+pub mod port;
+pub mod reactor;
+pub mod throttle;

@@ -1,0 +1,55 @@
+//! The reactor of one physical device: a thread that owns the ring, the
+//! dispatcher, the throttle and all ports.
+
+mod message;
+
+pub use message::{Handle, Message};
+
+use crate::images::Limits;
+use crate::port::{DiskId, Errno, Job, PortId};
+use io_uring::squeue;
+use seekway_policy::units::Instant;
+
+/// What ports may ask of the reactor.
+pub struct Core {}
+
+impl Core {
+    /// The time of this turn of the loop.
+    pub fn now(&self) -> Instant {
+        todo!()
+    }
+    /// Limits of a disk as they are now (a resize changes the capacity).
+    pub fn limits(&self, _disk: DiskId) -> &Limits {
+        todo!()
+    }
+    /// Hand in a job. `buffers` are where the data goes to or comes from, `len`
+    /// bytes together, none for other operations; they stay valid until
+    /// [`crate::port::Port::done`]. Fails, without a `done` to come, for what the
+    /// disk cannot do: `EINVAL` (range, alignment), `EPERM` (read-only),
+    /// `ENOTSUP`, `EBUSY` (too much outstanding: only ports without a bound of
+    /// their own see it).
+    pub fn submit(&mut self, _job: &Job, _buffers: &[libc::iovec]) -> Result<(), Errno> {
+        todo!()
+    }
+    /// Push an SQE of this port; its CQE comes back as [`crate::port::Port::event`] with `tag`
+    /// (24 bits). Whatever it points to must live until then.
+    ///
+    /// # Safety
+    /// What the entry points to stays valid until its (last) CQE.
+    pub unsafe fn push(&mut self, _port: PortId, _tag: u32, _entry: squeue::Entry) {
+        todo!()
+    }
+    /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
+    pub fn cancel(&mut self, _port: PortId, _tag: u32) {
+        todo!()
+    }
+    /// Begin to close this port (see [`crate::port`], step 6).
+    pub fn close(&mut self, _port: PortId) {
+        todo!()
+    }
+    /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
+    /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
+    pub fn block_status(&self, _disk: DiskId, _offset: u64, _len: u64, _max: usize) -> Vec<(u64, bool)> {
+        todo!()
+    }
+}
