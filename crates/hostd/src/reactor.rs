@@ -3,7 +3,7 @@
 
 mod message;
 
-pub use message::{Handle, Message};
+pub use message::{Disk, DiskStatus, Handle, Message, OpKind, OpStatus, Status};
 
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
@@ -49,7 +49,41 @@ impl Core {
     }
     /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
     /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
-    pub fn block_status(&self, _disk: DiskId, _offset: u64, _len: u64, _max: usize) -> Vec<(u64, bool)> {
+    pub fn block_status(
+        &self,
+        _disk: DiskId,
+        _offset: u64,
+        _len: u64,
+        _max: usize,
+    ) -> Vec<(u64, bool)> {
         todo!()
     }
+}
+
+/// What a reactor is started with.
+pub struct Setup {
+    /// For the thread's name and messages.
+    pub name: String,
+    /// The policy's specification.
+    pub policy: String,
+    /// Commands at once; `None` for 1 when emulated without command queueing,
+    /// else what the device is good for.
+    pub depth: Option<u32>,
+    /// Longest command that adjacent requests are coalesced into.
+    pub coalesce: seekway_policy::units::Sectors,
+    /// A request that has waited longer goes whatever the policy says.
+    pub hard_limit: seekway_policy::units::Nanos,
+    /// Emulate another device.
+    pub throttle: Option<crate::throttle::Throttle>,
+    /// Size and kind of the real device, for policies.
+    pub profile: seekway_policy::scheduler::DeviceProfile,
+    /// Poll rings for up to this long before sleeping; `None` never polls.
+    pub poll: Option<std::time::Duration>,
+    /// Where to write the journal of every input and output.
+    pub journal: Option<std::fs::File>,
+}
+
+/// Start a reactor's thread.
+pub fn spawn(_setup: Setup) -> Result<(Handle, std::thread::JoinHandle<()>), String> {
+    todo!()
 }

@@ -1,18 +1,146 @@
-//! How other threads reach a reactor.
+//! How other threads reach a reactor, and what it answers.
 
-use crate::port::{Port, PortId};
+use crate::images::{Image, fault::Fault};
+use crate::port::{DiskId, Port, PortId};
+use hdrhistogram::Histogram;
+use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::units::{Instant, Lba};
 use std::any::Any;
-use std::sync::mpsc;
+use std::num::NonZeroU32;
+use std::sync::mpsc::{self, SyncSender};
 use vmm_sys_util::eventfd::EventFd;
 
-/// What other threads tell a reactor.
+/// What other threads tell a reactor. A reply that nobody waits for is dropped.
 pub enum Message {
     /// Take in a port; it is open when the reply comes.
-    OpenPort(Box<dyn Port>, mpsc::SyncSender<PortId>),
+    OpenPort(Box<dyn Port>, SyncSender<PortId>),
     /// Hand something to a port; dropped when the port is gone.
     ToPort(PortId, Box<dyn Any + Send>),
     /// Close a port; nothing happens when it is gone.
     ClosePort(PortId),
+    /// Serve one more disk. The error is for the operator.
+    AttachDisk(Box<Disk>, SyncSender<Result<DiskId, String>>),
+    /// Close the disk's ports, carry out what is outstanding, let go of the
+    /// image. The reply comes when the image is closed.
+    DetachDisk(DiskId, SyncSender<Result<(), String>>),
+    /// The image has a new size: look, and take it over. The reply is the
+    /// capacity in bytes.
+    Resize(DiskId, SyncSender<Result<u64, String>>),
+    /// The disk's share from now on.
+    SetWeight(DiskId, NonZeroU32, SyncSender<Result<(), String>>),
+    /// Another policy, or the same with other parameters; nothing queued is lost.
+    SetPolicy(String, SyncSender<Result<(), String>>),
+    /// Ask the file system again where the image lies.
+    Remap(DiskId),
+    /// How things stand.
+    Status(SyncSender<Status>),
+    /// Close all ports, carry out what is outstanding, end.
+    Shutdown,
+}
+
+/// A disk to be served.
+pub struct Disk {
+    /// Its name, unique in the daemon.
+    pub name: String,
+    /// Opened and locked.
+    pub image: Image,
+    /// Its share, relative to the others'.
+    pub weight: NonZeroU32,
+    /// Where it begins on an emulated device, or on one whose file system does
+    /// not say; `None` for behind all others.
+    pub lba: Option<Lba>,
+    /// Failures to inject, for tests.
+    pub fault: Option<Fault>,
+}
+
+/// How a reactor stands. Counters count from its start.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Time since the reactor's start.
+    pub now: Instant,
+    /// The policy's specification as it was given.
+    pub policy: String,
+    /// Commands that the device takes at once.
+    pub depth: u32,
+    /// Commands on the device.
+    pub in_flight: u32,
+    /// Requests that have arrived and not completed.
+    pub outstanding: usize,
+    /// Requests, commands, forced.
+    pub stats: Stats,
+    /// Time withheld by cause.
+    pub holds: HoldStats,
+    /// What the policy alone knows (credits, hits, …).
+    pub policy_metrics: Vec<(&'static str, f64)>,
+    /// The throttle, when the device is emulated.
+    pub throttle: Option<crate::throttle::Report>,
+    /// One for each disk.
+    pub disks: Vec<DiskStatus>,
+}
+
+/// How a disk stands.
+#[derive(Clone, Debug)]
+pub struct DiskStatus {
+    /// Its number.
+    pub id: DiskId,
+    /// Its name.
+    pub name: String,
+    /// Its share.
+    pub weight: u32,
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// Vrings and connections that are open.
+    pub ports: u32,
+    /// Requests that have arrived and not completed.
+    pub outstanding: u32,
+    /// Time for which the device was idle and work withheld after a request of
+    /// this disk's was served last, in nanoseconds.
+    pub held_ns: u64,
+    /// Indexed by [`OpKind`].
+    pub ops: [OpStatus; OpKind::COUNT],
+}
+
+/// Operations as they are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards and write-zeroes.
+    Discard,
+}
+
+impl OpKind {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+    /// All of them, in the order of [`DiskStatus::ops`].
+    pub const ALL: [OpKind; Self::COUNT] =
+        [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Discard];
+    /// The word in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OpKind::Read => "read",
+            OpKind::Write => "write",
+            OpKind::Flush => "flush",
+            OpKind::Discard => "discard",
+        }
+    }
+}
+
+/// What has been done for one disk by one kind of operation.
+#[derive(Clone, Debug)]
+pub struct OpStatus {
+    /// Requests done, failed ones included.
+    pub requests: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// From arrival to completion, in nanoseconds.
+    pub latency_ns: Histogram<u64>,
 }
 
 /// The sending end: cheap to clone. Messages to a reactor that has ended are dropped.
@@ -31,14 +159,15 @@ impl Clone for Handle {
 impl Handle {
     /// Send a message. False when the reactor has ended.
     pub fn send(&self, message: Message) -> bool {
-        // The counter of an eventfd does not overflow in this universe.
+        // The counter of an eventfd holds more than can ever be added here.
         self.sender.send(message).is_ok() && self.wake.write(1).is_ok()
     }
 
-    /// Open a port. `None` when the reactor has ended.
-    pub fn open_port(&self, port: Box<dyn Port>) -> Option<PortId> {
+    /// Send what `message` makes of a reply's sender, and wait for the reply.
+    /// `None` when the reactor has ended.
+    pub fn ask<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Option<T> {
         let (reply, answer) = mpsc::sync_channel(1);
-        self.send(Message::OpenPort(port, reply));
+        self.send(message(reply));
         answer.recv().ok()
     }
 }
