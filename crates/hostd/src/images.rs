@@ -84,8 +84,23 @@ impl Image {
     pub fn map(&self) -> Option<Map> {
         todo!()
     }
+    /// What asks for the map elsewhere.
+    pub fn mapper(&self) -> std::io::Result<Mapper> {
+        todo!()
+    }
     /// Runs of data and holes: length and "is a hole", at most `max`.
     pub fn runs(&self, _offset: u64, _len: u64, _max: usize) -> Vec<(u64, bool)> {
+        todo!()
+    }
+}
+
+/// Asks the file system where an image lies, on a thread of its own: keeps a
+/// duplicate of the file.
+pub struct Mapper {}
+
+impl Mapper {
+    /// As [`Image::map`].
+    pub fn map(&self) -> Option<Map> {
         todo!()
     }
 }

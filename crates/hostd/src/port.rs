@@ -69,6 +69,9 @@ pub struct Errno(pub i32);
 /// One stream of requests of one guest. See the module's text for who calls
 /// what when.
 pub trait Port: Send {
+    /// The disk that it serves.
+    fn disk(&self) -> DiskId;
+
     /// The reactor has taken the port in under this number.
     fn open(&mut self, id: PortId, core: &mut Core);
 

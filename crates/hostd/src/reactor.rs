@@ -1,64 +1,43 @@
 //! The reactor of one physical device: a thread that owns the ring, the
-//! dispatcher, the throttle and all ports.
+//! dispatcher, the throttle, the disks and all ports. A turn of its loop:
+//!
+//! 1. completions of the ring: I/O that ended, events of ports, messages;
+//! 2. commands that the throttle lets go;
+//! 3. jobs that are done are handed to their ports;
+//! 4. the dispatcher is polled until it has nothing to dispatch;
+//! 5. ports with news tell their guests;
+//! 6. submit everything in one call, and sleep until there is news or a hold ends.
 
+mod admin;
+mod commands;
+mod core;
+mod disks;
+mod jobs;
+mod journal;
 mod message;
+mod ring;
 
+pub use self::core::Core;
 pub use message::{Disk, DiskStatus, Handle, Message, OpKind, OpStatus, Status};
 
-use crate::images::Limits;
-use crate::port::{DiskId, Errno, Job, PortId};
-use io_uring::squeue;
-use seekway_policy::units::Instant;
+use crate::port::Port;
+use crate::throttle::Throttle;
+use journal::JournalWriter;
+use ring::{Cqe, Source};
+use seekway_policy::dispatcher::{Config, Dispatcher};
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use std::fs::File;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
-/// What ports may ask of the reactor.
-pub struct Core {}
-
-impl Core {
-    /// The time of this turn of the loop.
-    pub fn now(&self) -> Instant {
-        todo!()
-    }
-    /// Limits of a disk as they are now (a resize changes the capacity).
-    pub fn limits(&self, _disk: DiskId) -> &Limits {
-        todo!()
-    }
-    /// Hand in a job. `buffers` are where the data goes to or comes from, `len`
-    /// bytes together, none for other operations; they stay valid until
-    /// [`crate::port::Port::done`]. Fails, without a `done` to come, for what the
-    /// disk cannot do: `EINVAL` (range, alignment), `EPERM` (read-only),
-    /// `ENOTSUP`, `EBUSY` (too much outstanding: only ports without a bound of
-    /// their own see it).
-    pub fn submit(&mut self, _job: &Job, _buffers: &[libc::iovec]) -> Result<(), Errno> {
-        todo!()
-    }
-    /// Push an SQE of this port; its CQE comes back as [`crate::port::Port::event`] with `tag`
-    /// (24 bits). Whatever it points to must live until then.
-    ///
-    /// # Safety
-    /// What the entry points to stays valid until its (last) CQE.
-    pub unsafe fn push(&mut self, _port: PortId, _tag: u32, _entry: squeue::Entry) {
-        todo!()
-    }
-    /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
-    pub fn cancel(&mut self, _port: PortId, _tag: u32) {
-        todo!()
-    }
-    /// Begin to close this port (see [`crate::port`], step 6).
-    pub fn close(&mut self, _port: PortId) {
-        todo!()
-    }
-    /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
-    /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
-    pub fn block_status(
-        &self,
-        _disk: DiskId,
-        _offset: u64,
-        _len: u64,
-        _max: usize,
-    ) -> Vec<(u64, bool)> {
-        todo!()
-    }
-}
+/// Commands at once on a device that turns: the policy orders them, and a queue
+/// below it would order them again.
+const DEPTH_ROTATIONAL: u32 = 1;
+/// Commands at once on a device that does not: what NVMe and virtio queues take.
+const DEPTH_SOLID: u32 = 128;
 
 /// What a reactor is started with.
 pub struct Setup {
@@ -66,24 +45,220 @@ pub struct Setup {
     pub name: String,
     /// The policy's specification.
     pub policy: String,
-    /// Commands at once; `None` for 1 when emulated without command queueing,
-    /// else what the device is good for.
+    /// Commands at once; `None` for what the modelled device takes when one is
+    /// emulated, else 1 for a device that turns and 128 for one that does not.
     pub depth: Option<u32>,
     /// Longest command that adjacent requests are coalesced into.
-    pub coalesce: seekway_policy::units::Sectors,
+    pub coalesce: Sectors,
     /// A request that has waited longer goes whatever the policy says.
-    pub hard_limit: seekway_policy::units::Nanos,
+    pub hard_limit: Nanos,
     /// Emulate another device.
-    pub throttle: Option<crate::throttle::Throttle>,
+    pub throttle: Option<Throttle>,
     /// Size and kind of the real device, for policies.
-    pub profile: seekway_policy::scheduler::DeviceProfile,
+    pub profile: DeviceProfile,
     /// Poll rings for up to this long before sleeping; `None` never polls.
-    pub poll: Option<std::time::Duration>,
+    pub poll: Option<Duration>,
     /// Where to write the journal of every input and output.
-    pub journal: Option<std::fs::File>,
+    pub journal: Option<File>,
 }
 
-/// Start a reactor's thread.
-pub fn spawn(_setup: Setup) -> Result<(Handle, std::thread::JoinHandle<()>), String> {
-    todo!()
+/// Start a reactor's thread. Fails for a policy that cannot be built and for
+/// a kernel without what the ring needs (Linux 5.19).
+pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
+    let (handle, mailbox) = Handle::new().map_err(|e| format!("eventfd: {e}"))?;
+    let own = handle.clone();
+    let (ready, started) = mpsc::sync_channel(1);
+    let thread = Builder::new()
+        .name(format!("dev-{}", setup.name).chars().take(15).collect())
+        .spawn(move || {
+            // The ring belongs to the thread that makes it.
+            match Reactor::new(setup, mailbox, own) {
+                Ok(mut reactor) => {
+                    let _ = ready.send(Ok(()));
+                    reactor.run();
+                }
+                Err(e) => _ = ready.send(Err(e)),
+            }
+        })
+        .map_err(|e| format!("thread: {e}"))?;
+    started.recv().map_err(|_| "the reactor's thread has died".to_string())??;
+    Ok((handle, thread))
+}
+
+/// The reactor: what ports may call ([`Core`]), and the ports.
+struct Reactor {
+    core: Core,
+    ports: Vec<Option<Box<dyn Port>>>,
+    mailbox: Receiver<Message>,
+    shutdown: bool,
+    poll: Option<Nanos>,
+    journal: Option<JournalWriter>,
+    /// Reused for each batch.
+    cqes: Vec<Cqe>,
+}
+
+impl Reactor {
+    fn new(setup: Setup, mailbox: Receiver<Message>, handle: Handle) -> Result<Reactor, String> {
+        let scheduler = schedulers::build(&setup.policy).map_err(|e| e.to_string())?;
+        let rotational = setup.profile.rotational();
+        let natural = match &setup.throttle {
+            Some(throttle) => throttle.queue_depth(),
+            None if rotational => DEPTH_ROTATIONAL,
+            None => DEPTH_SOLID,
+        };
+        let profile = setup.throttle.as_ref().map_or(setup.profile, Throttle::profile);
+        let config = Config {
+            // A model takes no more than its queue holds.
+            depth: match &setup.throttle {
+                Some(_) => setup.depth.unwrap_or(natural).clamp(1, natural),
+                None => setup.depth.unwrap_or(natural).max(1),
+            },
+            coalesce: setup.coalesce,
+            hard_limit: setup.hard_limit,
+        };
+        let mut dispatcher = Dispatcher::new(scheduler, profile, config);
+        let journal = setup.journal.map(|file| JournalWriter::start(file, &setup.name));
+        if journal.is_some() {
+            dispatcher.start_journal(&setup.policy);
+        }
+        let core = Core::new(dispatcher, setup.policy, config.depth, setup.throttle, handle)?;
+        let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
+        let (ports, cqes) = (Vec::new(), Vec::new());
+        Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })
+    }
+
+    fn run(&mut self) {
+        loop {
+            self.core.tick();
+            self.reap();
+            self.core.release_throttled();
+            self.deliver();
+            let wake = self.core.pump();
+            self.flush();
+            self.core.remap_stale();
+            self.bury();
+            if self.shutdown && self.is_drained() {
+                break;
+            }
+            self.note(false);
+            if !self.core.has_ready() {
+                self.sleep(wake);
+            }
+        }
+        self.note(true);
+    }
+
+    /// Handle what the ring has.
+    fn reap(&mut self) {
+        let mut cqes = std::mem::take(&mut self.cqes);
+        self.core.completions(&mut cqes);
+        for cqe in cqes.drain(..) {
+            match cqe.source {
+                Source::Io(io) => self.core.io_done(io, cqe.result),
+                Source::Mailbox => {
+                    if !cqe.more {
+                        self.core.watch_mailbox();
+                    }
+                    self.messages();
+                }
+                Source::Cancel => {}
+                Source::Port(id, tag) => {
+                    if !cqe.more {
+                        self.core.sqe_ended(id);
+                    }
+                    // A port stays until its last SQE has ended.
+                    if let Some(port) = &mut self.ports[usize::from(id.index)] {
+                        port.event(tag, cqe.result, cqe.more, &mut self.core);
+                        self.core.mark(id);
+                    }
+                }
+            }
+        }
+        self.cqes = cqes;
+        self.core.fail_injected();
+    }
+
+    /// Hand jobs that are done to their ports.
+    fn deliver(&mut self) {
+        while let Some((id, token, result)) = self.core.next_ready() {
+            if let Some(port) = &mut self.ports[usize::from(id.index)] {
+                port.done(token, result, &mut self.core);
+                self.core.mark(id);
+            }
+        }
+    }
+
+    /// Let ports with news tell their guests.
+    fn flush(&mut self) {
+        while let Some(id) = self.core.next_marked() {
+            if let Some(port) = &mut self.ports[usize::from(id.index)] {
+                port.flush(&mut self.core);
+            }
+        }
+    }
+
+    /// Ports that shall close begin to; those that are done with end.
+    fn bury(&mut self) {
+        while let Some(id) = self.core.next_closing() {
+            if let Some(port) = &mut self.ports[usize::from(id.index)] {
+                port.closing(&mut self.core);
+                port.flush(&mut self.core);
+            }
+        }
+        for id in self.core.drained_ports() {
+            if let Some(port) = self.ports[usize::from(id.index)].take() {
+                self.core.release_port(id);
+                port.closed();
+            }
+        }
+        self.core.finish_detaching();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.core.is_drained()
+    }
+
+    /// Submit, and wait for news until `wake`.
+    fn sleep(&mut self, wake: Option<Instant>) {
+        if let Some(poll) = self.poll
+            && self.spin(poll, wake)
+        {
+            return;
+        }
+        self.core.submit_and_wait(wake);
+    }
+
+    /// Look for news for up to `poll` without sleeping. True when there is some.
+    fn spin(&mut self, poll: Nanos, wake: Option<Instant>) -> bool {
+        let end = self.core.now() + poll;
+        let end = wake.map_or(end, |wake| wake.min(end));
+        loop {
+            if self.core.peek() {
+                return true;
+            }
+            let mut news = false;
+            for (index, port) in self.ports.iter_mut().enumerate() {
+                if let Some(port) = port
+                    && port.poll(&mut self.core)
+                {
+                    self.core.mark_index(index);
+                    news = true;
+                }
+            }
+            if news || self.core.tick() >= end {
+                return news;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Pass the journal on. A journal that cannot be written ends.
+    fn note(&mut self, last: bool) {
+        if let Some(journal) = &mut self.journal
+            && !journal.note(self.core.take_journal(), last)
+        {
+            self.journal = None;
+            self.core.stop_journal();
+        }
+    }
 }

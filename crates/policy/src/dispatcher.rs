@@ -409,6 +409,10 @@ impl Dispatcher {
     pub fn take_journal(&mut self) -> String {
         self.journal.as_mut().map(Journal::take).unwrap_or_default()
     }
+    /// Note no more.
+    pub fn stop_journal(&mut self) {
+        self.journal = None;
+    }
     fn record(&mut self, note: impl FnOnce(&mut Journal)) {
         if let Some(journal) = &mut self.journal {
             note(journal);

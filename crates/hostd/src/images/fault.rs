@@ -20,7 +20,12 @@ impl Fault {
         todo!()
     }
     /// What to do to this I/O (bytes in the image).
-    pub fn inject(&mut self, _write: bool, _offset: u64, _len: u64) -> Option<Injected> {
+    pub fn inject(
+        &mut self,
+        _op: seekway_policy::request::Op,
+        _offset: u64,
+        _len: u64,
+    ) -> Option<Injected> {
         todo!()
     }
 }

@@ -1,13 +1,14 @@
 //! How other threads reach a reactor, and what it answers.
 
-use crate::images::{Image, fault::Fault};
+use crate::images::{Image, Map, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::{HoldStats, Stats};
-use seekway_policy::units::{Instant, Lba};
+use seekway_policy::scheduler::HoldReason;
+use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
 use std::num::NonZeroU32;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use vmm_sys_util::eventfd::EventFd;
 
 /// What other threads tell a reactor. A reply that nobody waits for is dropped.
@@ -30,8 +31,8 @@ pub enum Message {
     SetWeight(DiskId, NonZeroU32, SyncSender<Result<(), String>>),
     /// Another policy, or the same with other parameters; nothing queued is lost.
     SetPolicy(String, SyncSender<Result<(), String>>),
-    /// Ask the file system again where the image lies.
-    Remap(DiskId),
+    /// Where the file system says that the image lies now; `None` when it does not.
+    Remapped(DiskId, Option<Map>),
     /// How things stand.
     Status(SyncSender<Status>),
     /// Close all ports, carry out what is outstanding, end.
@@ -93,9 +94,9 @@ pub struct DiskStatus {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
-    /// Time for which the device was idle and work withheld after a request of
-    /// this disk's was served last, in nanoseconds.
-    pub held_ns: u64,
+    /// Device time withheld while this disk was the one served last, by cause,
+    /// indexed as [`HoldReason::ALL`].
+    pub held: [Nanos; HoldReason::ALL.len()],
     /// Indexed by [`OpKind`].
     pub ops: [OpStatus; OpKind::COUNT],
 }
@@ -157,6 +158,18 @@ impl Clone for Handle {
 }
 
 impl Handle {
+    /// A handle, the receiving end, and what tells it of messages.
+    pub(super) fn new() -> std::io::Result<(Handle, Receiver<Message>)> {
+        let wake = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?;
+        let (sender, mailbox) = mpsc::channel();
+        Ok((Handle { sender, wake }, mailbox))
+    }
+
+    /// What is written to at each message.
+    pub(super) fn wake(&self) -> &EventFd {
+        &self.wake
+    }
+
     /// Send a message. False when the reactor has ended.
     pub fn send(&self, message: Message) -> bool {
         // The counter of an eventfd holds more than can ever be added here.

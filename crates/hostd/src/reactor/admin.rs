@@ -1,0 +1,290 @@
+//! What comes from other threads: ports and disks come and go, settings change,
+//! somebody asks how things stand.
+
+use super::Reactor;
+use super::core::Core;
+use super::disks::{DiskState, no_ops};
+use super::message::{Disk, Message, Status};
+use super::ring::FILES_MAX;
+use crate::images::Map;
+use crate::port::{DiskId, Port, PortId};
+use seekway_policy::request::VmId;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::SyncSender;
+
+/// After this long the file system is asked again where an image lies; twice as
+/// long each time, since a policy forgets what it knows of a VM that moves.
+const REMAP_AFTER: Nanos = Nanos::from_secs(2);
+/// The longest pause between two times.
+const REMAP_AFTER_MAX: Nanos = Nanos::from_secs(300);
+/// Disks placed one after another begin at multiples of this (1 MiB).
+const PLACE_SECTORS: u64 = 2048;
+
+impl Reactor {
+    /// Handle what has been sent.
+    pub(super) fn messages(&mut self) {
+        while let Ok(message) = self.mailbox.try_recv() {
+            self.message(message);
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        let core = &mut self.core;
+        match message {
+            Message::OpenPort(port, reply) => self.open_port(port, &reply),
+            Message::ToPort(id, message) => {
+                if core.is_live(id)
+                    && let Some(port) = &mut self.ports[usize::from(id.index)]
+                {
+                    port.message(message, core);
+                    core.mark(id);
+                }
+            }
+            Message::ClosePort(id) => core.close(id),
+            Message::AttachDisk(disk, reply) => _ = reply.send(core.attach_disk(*disk)),
+            Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
+            Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
+            Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
+            Message::SetPolicy(spec, reply) => _ = reply.send(core.set_policy(spec)),
+            Message::Remapped(id, map) => core.remapped(id, map),
+            Message::Status(reply) => _ = reply.send(core.status()),
+            Message::Shutdown => {
+                self.shutdown = true;
+                for id in core.ports_of(None) {
+                    core.close(id);
+                }
+            }
+        }
+    }
+
+    /// Take a port in. Refused (dropped, and the sender with it) while its disk
+    /// is not there or leaves, or the reactor ends.
+    fn open_port(&mut self, mut port: Box<dyn Port>, reply: &SyncSender<PortId>) {
+        let disk = port.disk();
+        let serves = self.core.disks.get(disk).is_some_and(|d| d.detaching.is_none());
+        if !serves || self.shutdown {
+            return;
+        }
+        let Some(id) = self.core.allocate_port() else { return };
+        self.core.bind(id, disk);
+        port.open(id, &mut self.core);
+        let index = usize::from(id.index);
+        if index >= self.ports.len() {
+            self.ports.resize_with(index + 1, || None);
+        }
+        self.ports[index] = Some(port);
+        self.core.mark(id);
+        let _ = reply.send(id);
+    }
+}
+
+impl Core {
+    fn attach_disk(&mut self, disk: Disk) -> Result<DiskId, String> {
+        let Disk { name, image, weight, lba, fault } = disk;
+        let free = |n: &usize| {
+            let vm = VmId::new(*n as u16);
+            self.disks.0.get(*n).is_none_or(Option::is_none) && self.dispatcher.can_attach(vm)
+        };
+        let number = (0..usize::from(FILES_MAX)).find(free);
+        let number = number.ok_or(format!("{name}: this device has {FILES_MAX} disks already"))?;
+        let limits = *image.limits();
+        // An emulated device knows nothing of where the file system put the image.
+        let mapped = if self.throttle.is_some() || lba.is_some() { None } else { image.map() };
+        let placed = match mapped {
+            Some(_) => None,
+            None => Some(self.place(&name, lba, limits.capacity_bytes)?),
+        };
+        let len = Sectors::new(limits.capacity_bytes / 512);
+        let map = mapped.unwrap_or_else(|| Map::linear(placed.unwrap_or(Lba::ZERO), len));
+        let fd = image.file().as_raw_fd();
+        self.ring.register_file(number as u16, Some(fd)).map_err(|e| format!("{name}: {e}"))?;
+        let state = DiskState {
+            name,
+            image,
+            limits,
+            weight,
+            map,
+            placed,
+            map_stale: false,
+            map_due: self.now + REMAP_AFTER,
+            remap_after: REMAP_AFTER,
+            mapping: false,
+            fault,
+            ports: 0,
+            outstanding: 0,
+            held: Default::default(),
+            detaching: None,
+            ops: no_ops(),
+        };
+        self.dispatcher.attach(self.now, VmId::new(number as u16), state.spec());
+        if number >= self.disks.0.len() {
+            self.disks.0.resize_with(number + 1, || None);
+        }
+        self.disks.0[number] = Some(state);
+        Ok(DiskId(number as u16))
+    }
+
+    /// Where a disk begins that the file system does not place.
+    fn place(&self, name: &str, lba: Option<Lba>, capacity_bytes: u64) -> Result<Lba, String> {
+        let ends =
+            self.disks.0.iter().flatten().filter_map(|d| {
+                d.placed.map(|at| at.get() + d.limits.capacity_bytes.div_ceil(512))
+            });
+        let behind = ends.max().unwrap_or(0).next_multiple_of(PLACE_SECTORS);
+        let start = lba.map_or(behind, Lba::get);
+        let device = self.dispatcher.profile().capacity.get();
+        let len = capacity_bytes.div_ceil(512);
+        match start.checked_add(len) {
+            Some(end) if self.throttle.is_none() || end <= device => Ok(Lba::new(start)),
+            _ => Err(format!(
+                "{name}: {len} sectors from sector {start} do not fit on the emulated device, which has {device}"
+            )),
+        }
+    }
+
+    fn detach_disk(&mut self, id: DiskId, reply: SyncSender<Result<(), String>>) {
+        match self.disks.get_mut(id) {
+            Some(disk) if disk.detaching.is_none() => disk.detaching = Some(reply),
+            _ => {
+                let _ = reply.send(Err(format!("there is no disk number {}", id.0)));
+                return;
+            }
+        }
+        for port in self.ports_of(Some(id)) {
+            self.close(port);
+        }
+        self.detaches += 1;
+    }
+
+    /// Disks that shall leave, and have nothing under way, do.
+    pub(super) fn finish_detaching(&mut self) {
+        if self.detaches == 0 {
+            return;
+        }
+        for number in 0..self.disks.0.len() {
+            let ends = |d: &mut DiskState| {
+                d.ports == 0 && d.outstanding == 0 && d.detaching.is_some() && !d.mapping
+            };
+            let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
+            self.detaches -= 1;
+            self.dispatcher.detach(self.now, VmId::new(number as u16));
+            let result = self.ring.register_file(number as u16, None);
+            let reply = disk.detaching.take();
+            // Closes the image and lets go of its lock.
+            drop(disk);
+            if let Some(reply) = reply {
+                let _ = reply.send(result.map_err(|e| e.to_string()));
+            }
+        }
+    }
+
+    fn resize(&mut self, id: DiskId) -> Result<u64, String> {
+        let none = format!("there is no disk number {}", id.0);
+        let disk = self.disks.get_mut(id).ok_or(none)?;
+        let before = disk.limits;
+        let capacity_bytes = disk.image.refresh().map_err(|e| e.to_string())?;
+        let (name, placed) = (disk.name.clone(), disk.placed);
+        if let Some(start) = placed {
+            // It must not grow over the end of the device, nor into a neighbour.
+            let len = Sectors::new(capacity_bytes / 512);
+            let device = self.dispatcher.profile().capacity.get();
+            if self.throttle.is_some() && start.get() + len.get() > device {
+                return Err(format!("{name}: {len} sectors do not fit on the emulated device"));
+            }
+            let disk = self.disks.get_mut(id).expect("looked at above");
+            disk.map = Map::linear(start, len);
+        }
+        let disk = self.disks.get_mut(id).expect("looked at above");
+        disk.limits = *disk.image.limits();
+        if disk.placed.is_none() {
+            disk.map_stale = true;
+            disk.map_due = self.now;
+            self.stale = true;
+        } else if before.capacity_bytes != capacity_bytes {
+            let spec = disk.spec();
+            self.dispatcher.respec(self.now, VmId::new(id.0), spec);
+        }
+        Ok(capacity_bytes)
+    }
+
+    fn set_weight(&mut self, id: DiskId, weight: NonZeroU32) -> Result<(), String> {
+        let none = format!("there is no disk number {}", id.0);
+        let disk = self.disks.get_mut(id).ok_or(none)?;
+        disk.weight = weight;
+        let spec = disk.spec();
+        self.dispatcher.respec(self.now, VmId::new(id.0), spec);
+        Ok(())
+    }
+
+    fn set_policy(&mut self, spec: String) -> Result<(), String> {
+        let scheduler = schedulers::build(&spec).map_err(|e| e.to_string())?;
+        self.dispatcher.switch(self.now, &spec, scheduler);
+        self.policy = spec;
+        Ok(())
+    }
+
+    /// Ask the file system again, by a thread, about images that have been
+    /// written where the map knows nothing.
+    pub(super) fn remap_stale(&mut self) {
+        if !self.stale {
+            return;
+        }
+        self.stale = false;
+        for number in 0..self.disks.0.len() {
+            let now = self.now;
+            let Some(disk) = &mut self.disks.0[number] else { continue };
+            if !disk.map_stale || disk.placed.is_some() {
+                continue;
+            }
+            if disk.mapping || now < disk.map_due {
+                self.stale = true;
+                continue;
+            }
+            disk.map_stale = false;
+            disk.map_due = now + disk.remap_after;
+            disk.remap_after = REMAP_AFTER_MAX.min(disk.remap_after + disk.remap_after);
+            let Ok(mapper) = disk.image.mapper() else { continue };
+            let handle = self.handle.clone();
+            let ask =
+                move || _ = handle.send(Message::Remapped(DiskId(number as u16), mapper.map()));
+            disk.mapping = std::thread::Builder::new().name("remap".into()).spawn(ask).is_ok();
+        }
+    }
+
+    fn remapped(&mut self, id: DiskId, map: Option<Map>) {
+        let now = self.now;
+        let Some(disk) = self.disks.get_mut(id) else { return };
+        disk.mapping = false;
+        let Some(map) = map else { return };
+        let region = map.region();
+        let moved = region != disk.map.region();
+        disk.map = map;
+        if moved {
+            let spec = disk.spec();
+            self.dispatcher.respec(now, VmId::new(id.0), spec);
+        }
+    }
+
+    fn status(&self) -> Status {
+        let mut policy_metrics = Vec::new();
+        self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        let disks = self.disks.0.iter().enumerate();
+        Status {
+            now: self.now,
+            policy: self.policy.clone(),
+            depth: self.depth,
+            in_flight: self.dispatcher.in_flight(),
+            outstanding: self.dispatcher.outstanding(),
+            stats: self.dispatcher.stats(),
+            holds: self.dispatcher.holds(),
+            policy_metrics,
+            throttle: self.throttle.as_ref().map(|t| t.report()),
+            disks: disks
+                .filter_map(|(n, disk)| Some(disk.as_ref()?.status(DiskId(n as u16))))
+                .collect(),
+        }
+    }
+}

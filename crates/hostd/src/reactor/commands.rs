@@ -1,0 +1,433 @@
+//! Commands of the dispatcher as I/O on images: what a command's members need
+//! is gathered into as few SQEs as their places in the files allow, continued
+//! when it comes up short, bounced when memory is misaligned, and tried one
+//! member at a time when it fails, so that each request gets its own answer.
+
+use super::core::Core;
+use super::jobs::{buffers_len, slice_buffers};
+use super::ring::{Source, file};
+use crate::images::fault::Injected;
+use crate::port::{DiskId, Errno, Job};
+use io_uring::{opcode, squeue, types};
+use seekway_policy::request::{Op, Request, RequestId};
+use std::alloc::{Layout, alloc, dealloc};
+
+/// Buffers that one SQE takes (`IOV_MAX`).
+const IOVECS_MAX: usize = 1024;
+/// An I/O that the kernel will not take now is handed in again so often.
+const RETRIES_MAX: u32 = 1000;
+/// Zeroes are written by so many bytes at a time where the file system cannot.
+const ZEROES_BYTES: usize = 1 << 16;
+
+/// What an I/O does to the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Read,
+    Write {
+        durable: bool,
+    },
+    Sync,
+    /// `fallocate` with this mode; `durable` calls for a sync behind it.
+    Allocate {
+        mode: i32,
+        durable: bool,
+    },
+    /// Zeroes by writing them.
+    Zeroes {
+        durable: bool,
+    },
+}
+
+/// One I/O on an image, for some members of a command.
+pub struct Io {
+    pub command: RequestId,
+    pub disk: DiskId,
+    pub kind: Kind,
+    /// Byte offset in the image, and bytes, of what is still to do.
+    pub offset: u64,
+    pub len: u64,
+    /// The guest's memory (or the bounce buffer) of what is still to do.
+    pub buffers: Vec<libc::iovec>,
+    /// The requests it is for. Kept when the slot is free, for the next I/O.
+    pub members: Vec<RequestId>,
+    pub bounce: Option<Bounce>,
+    pub retries: u32,
+}
+
+/// An aligned buffer in place of guest memory that is not.
+pub struct Bounce {
+    at: *mut u8,
+    layout: Layout,
+    /// The guest's memory.
+    original: Vec<libc::iovec>,
+}
+
+// SAFETY: a bounce buffer is owned, and the reactor's thread alone uses it.
+unsafe impl Send for Bounce {}
+
+impl Bounce {
+    /// A buffer of `len` bytes; filled from `original` for a write.
+    fn new(len: usize, align: usize, original: Vec<libc::iovec>, write: bool) -> Option<Bounce> {
+        let layout = Layout::from_size_align(len.max(1), align.max(512)).ok()?;
+        // SAFETY: the layout is not empty.
+        let at = unsafe { alloc(layout) };
+        if at.is_null() {
+            return None;
+        }
+        let bounce = Bounce { at, layout, original };
+        if write {
+            bounce.copy(false);
+        }
+        Some(bounce)
+    }
+
+    /// Copy between the guest's memory and the buffer.
+    fn copy(&self, to_guest: bool) {
+        let mut at = self.at;
+        for part in &self.original {
+            let guest = part.iov_base.cast::<u8>();
+            // SAFETY: the parts sum up to the buffer's length, and the port keeps
+            // them until the job is done.
+            unsafe {
+                match to_guest {
+                    true => std::ptr::copy_nonoverlapping(at, guest, part.iov_len),
+                    false => std::ptr::copy_nonoverlapping(guest, at, part.iov_len),
+                }
+                at = at.add(part.iov_len);
+            }
+        }
+    }
+}
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.at, self.layout) };
+    }
+}
+
+/// A page of zeroes to write from.
+#[repr(align(4096))]
+pub struct Zeroes([u8; ZEROES_BYTES]);
+pub static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
+
+impl Core {
+    /// Carry out a command of the dispatcher.
+    pub(super) fn start(&mut self, command: &Request) {
+        if command.op.is_data()
+            && let Some(throttle) = &mut self.throttle
+        {
+            throttle.submit(self.now, command);
+        }
+        let mut members = std::mem::take(&mut self.scratch);
+        members.extend(self.dispatcher.members(command.id).map(|r| r.id));
+        self.set_ios_left(command.id, 0);
+        match members[..] {
+            [only] => self.start_io(command.id, &[only]),
+            _ => self.start_runs(command.id, &members),
+        }
+        members.clear();
+        self.scratch = members;
+    }
+
+    /// One I/O for each run of members that are neighbours in the image too.
+    fn start_runs(&mut self, command: RequestId, members: &[RequestId]) {
+        let (mut from, mut iovecs, mut end) = (0, 0, None);
+        for (at, &id) in members.iter().enumerate() {
+            let part = *self.jobs.part(id);
+            let slot = &self.jobs[part.job];
+            let begin = slot.job.offset + part.start;
+            let more = slot.buffers.len();
+            if at > from && (end != Some(begin) || iovecs + more > IOVECS_MAX) {
+                self.start_io(command, &members[from..at]);
+                (from, iovecs) = (at, 0);
+            }
+            iovecs += more;
+            end = Some(begin + part.len);
+        }
+        self.start_io(command, &members[from..]);
+    }
+
+    /// One I/O for these members, which are neighbours in the image.
+    fn start_io(&mut self, command: RequestId, members: &[RequestId]) {
+        let first = *self.jobs.part(members[0]);
+        let job = self.jobs[first.job].job;
+        let index = self.ios.insert(command, job.disk);
+        let (mut len, mut durable) = (0, false);
+        let mut buffers = std::mem::take(&mut self.ios[index].buffers);
+        for &id in members {
+            let part = *self.jobs.part(id);
+            let slot = &self.jobs[part.job];
+            durable |= slot.job.fua;
+            if job.op.is_data() {
+                if part.start == 0 && part.len == slot.job.len {
+                    buffers.extend_from_slice(&slot.buffers);
+                } else {
+                    slice_buffers(&slot.buffers, part.start, part.len, &mut buffers);
+                }
+            }
+            len += part.len;
+        }
+        let io = &mut self.ios[index];
+        io.members.extend_from_slice(members);
+        (io.buffers, io.offset, io.len) = (buffers, job.offset + first.start, len);
+        io.kind = kind_of(&job, durable);
+        self.add_io(command);
+        match self.bounce_if_misaligned(index) {
+            true => self.submit_io(index),
+            false => self.injected.push((index, -libc::ENOMEM)),
+        }
+    }
+
+    /// Direct I/O needs aligned memory. False when there is none to be had.
+    fn bounce_if_misaligned(&mut self, index: u32) -> bool {
+        let io = &mut self.ios[index];
+        let align = self.disks.limits(io.disk).memory_align_bytes as usize;
+        let mask = align - 1;
+        if io.buffers.iter().all(|b| (b.iov_base as usize | b.iov_len) & mask == 0) {
+            return true;
+        }
+        let original = std::mem::take(&mut io.buffers);
+        let write = matches!(io.kind, Kind::Write { .. });
+        let Some(bounce) = Bounce::new(io.len as usize, align, original, write) else {
+            return false;
+        };
+        let (iov_base, iov_len) = (bounce.at.cast(), io.len as usize);
+        io.buffers.push(libc::iovec { iov_base, iov_len });
+        io.bounce = Some(bounce);
+        true
+    }
+
+    /// Hand an I/O to the kernel, or to the fault that is injected.
+    fn submit_io(&mut self, index: u32) {
+        let io = &mut self.ios[index];
+        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let injected = disk.fault.as_mut().and_then(|fault| match io.kind {
+            Kind::Read => fault.inject(Op::Read, io.offset, io.len),
+            Kind::Write { .. } => fault.inject(Op::Write, io.offset, io.len),
+            Kind::Sync => fault.inject(Op::Flush, io.offset, io.len),
+            Kind::Allocate { .. } | Kind::Zeroes { .. } => {
+                fault.inject(Op::WriteZeroes, io.offset, io.len)
+            }
+        });
+        let mut short = None;
+        match injected {
+            Some(Injected::Errno(errno)) => return self.injected.push((index, -errno)),
+            Some(Injected::Short(bytes)) => short = Some(bytes),
+            None => {}
+        }
+        let entry = io.entry(short);
+        // SAFETY: the I/O keeps its buffers' array, the jobs' ports the buffers.
+        unsafe { self.ring.push(Source::Io(index), entry) };
+    }
+
+    /// An I/O has ended with `result`, bytes or a negative errno.
+    pub(super) fn io_done(&mut self, index: u32, result: i32) {
+        let io = &mut self.ios[index];
+        if matches!(result.wrapping_neg(), libc::EAGAIN | libc::EINTR) && io.retries < RETRIES_MAX {
+            io.retries += 1;
+            return self.submit_io(index);
+        }
+        if result < 0 {
+            return self.io_failed(index, Errno(-result));
+        }
+        match io.kind {
+            Kind::Read | Kind::Write { .. } | Kind::Zeroes { .. } if (result as u64) < io.len => {
+                if result == 0 {
+                    // The end of the file, though inside the image: it has shrunk.
+                    return self.io_failed(index, Errno(libc::EIO));
+                }
+                io.advance(result as u64);
+                self.submit_io(index);
+            }
+            Kind::Allocate { durable: true, .. } => {
+                io.kind = Kind::Sync;
+                self.submit_io(index);
+            }
+            _ => {
+                if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
+                    bounce.copy(true);
+                }
+                self.io_ended(index);
+            }
+        }
+    }
+
+    /// An I/O failed: try another way, one member at a time, or say so.
+    fn io_failed(&mut self, index: u32, error: Errno) {
+        let io = &mut self.ios[index];
+        if let (Kind::Allocate { mode, durable }, libc::EOPNOTSUPP) = (io.kind, error.0) {
+            let id = io.members[0];
+            let part = *self.jobs.part(id);
+            if self.jobs[part.job].job.op == Op::Discard {
+                // Advice that the file system does not take.
+                return self.io_ended(index);
+            }
+            io.kind = match mode == PUNCH {
+                // It may still know how to zero without deallocating.
+                true => Kind::Allocate { mode: ZERO, durable },
+                false => Kind::Zeroes { durable },
+            };
+            return self.submit_io(index);
+        }
+        if io.members.len() > 1 {
+            let (command, members) = (io.command, io.members.clone());
+            for id in members {
+                self.start_io(command, &[id]);
+            }
+        } else {
+            let id = io.members[0];
+            self.jobs.fail_part(id, error);
+        }
+        self.io_ended(index);
+    }
+
+    /// An I/O is over; the command is when its last one is.
+    fn io_ended(&mut self, index: u32) {
+        let command = self.ios[index].command;
+        self.ios.remove(index);
+        if self.end_io(command) {
+            self.command_done(command);
+        }
+    }
+
+    /// What faults made of I/Os.
+    pub(super) fn fail_injected(&mut self) {
+        while let Some((index, result)) = self.injected.pop() {
+            self.io_done(index, result);
+        }
+    }
+}
+
+const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+
+fn kind_of(job: &Job, durable: bool) -> Kind {
+    match job.op {
+        Op::Read => Kind::Read,
+        Op::Write => Kind::Write { durable },
+        Op::Flush => Kind::Sync,
+        Op::Discard => Kind::Allocate { mode: PUNCH, durable: false },
+        Op::WriteZeroes if job.unmap => Kind::Allocate { mode: PUNCH, durable },
+        Op::WriteZeroes => Kind::Allocate { mode: ZERO, durable },
+    }
+}
+
+impl Io {
+    /// The SQE of what is still to do, or of the first `short` bytes of it.
+    fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
+        let fd = file(self.disk.0);
+        let (offset, dsync) = (self.offset, |durable| if durable { libc::RWF_DSYNC } else { 0 });
+        match self.kind {
+            Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Kind::Allocate { mode, .. } => {
+                opcode::Fallocate::new(fd, self.len).offset(offset).mode(mode).build()
+            }
+            Kind::Zeroes { durable } => {
+                let len = (ZEROES_BYTES as u64).min(self.len) as u32;
+                let flags = dsync(durable);
+                opcode::Write::new(fd, ZEROES.0.as_ptr(), len)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Kind::Read => match (&self.buffers[..], short) {
+                ([one], None) => {
+                    let (at, len) = (one.iov_base.cast(), one.iov_len as u32);
+                    opcode::Read::new(fd, at, len).offset(offset).build()
+                }
+                (all, None) => {
+                    opcode::Readv::new(fd, all.as_ptr(), all.len().min(IOVECS_MAX) as u32)
+                        .offset(offset)
+                        .build()
+                }
+                (all, Some(short)) => {
+                    let len = short.min(all[0].iov_len as u32);
+                    opcode::Read::new(fd, all[0].iov_base.cast(), len).offset(offset).build()
+                }
+            },
+            Kind::Write { durable } => match (&self.buffers[..], short) {
+                ([one], None) => {
+                    let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len as u32);
+                    opcode::Write::new(fd, at, len).offset(offset).rw_flags(dsync(durable)).build()
+                }
+                (all, None) => {
+                    opcode::Writev::new(fd, all.as_ptr(), all.len().min(IOVECS_MAX) as u32)
+                        .offset(offset)
+                        .rw_flags(dsync(durable))
+                        .build()
+                }
+                (all, Some(short)) => {
+                    let (at, len) = (all[0].iov_base.cast_const(), all[0].iov_len as u32);
+                    opcode::Write::new(fd, at.cast(), short.min(len))
+                        .offset(offset)
+                        .rw_flags(dsync(durable))
+                        .build()
+                }
+            },
+        }
+    }
+
+    /// The first `done` bytes are done.
+    fn advance(&mut self, done: u64) {
+        self.offset += done;
+        self.len -= done;
+        if !self.buffers.is_empty() {
+            let mut rest = Vec::with_capacity(self.buffers.len());
+            slice_buffers(&self.buffers, done, self.len, &mut rest);
+            debug_assert_eq!(buffers_len(&rest), self.len);
+            self.buffers = rest;
+        }
+    }
+}
+
+/// All I/Os under way.
+#[derive(Default)]
+pub struct Ios {
+    slots: Vec<Io>,
+    free: Vec<u32>,
+}
+
+// SAFETY: the buffers' addresses are used by the reactor's thread alone.
+unsafe impl Send for Ios {}
+
+impl Ios {
+    fn insert(&mut self, command: RequestId, disk: DiskId) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Io {
+                command,
+                disk,
+                kind: Kind::Sync,
+                offset: 0,
+                len: 0,
+                buffers: Vec::new(),
+                members: Vec::new(),
+                bounce: None,
+                retries: 0,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let io = &mut self.slots[index as usize];
+        (io.command, io.disk, io.retries, io.bounce) = (command, disk, 0, None);
+        io.buffers.clear();
+        io.members.clear();
+        index
+    }
+
+    fn remove(&mut self, index: u32) {
+        self[index].bounce = None;
+        self.free.push(index);
+    }
+}
+
+impl std::ops::Index<u32> for Ios {
+    type Output = Io;
+    fn index(&self, index: u32) -> &Io {
+        &self.slots[index as usize]
+    }
+}
+impl std::ops::IndexMut<u32> for Ios {
+    fn index_mut(&mut self, index: u32) -> &mut Io {
+        &mut self.slots[index as usize]
+    }
+}

@@ -1,0 +1,476 @@
+//! What ports may call, and the books of the reactor: jobs, commands, ports.
+
+use super::Handle;
+use super::commands::Ios;
+use super::disks::DiskState;
+use super::jobs::{Jobs, buffers_len};
+use super::ring::{Cqe, Ring, Source};
+use crate::images::Limits;
+use crate::port::{DiskId, Errno, Job, PortId};
+use crate::throttle::Throttle;
+use io_uring::squeue;
+use seekway_policy::dispatcher::{Arrival, Dispatcher, Output};
+use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
+use seekway_policy::scheduler::HoldReason;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::VecDeque;
+
+/// Jobs outstanding on one device; far below what the dispatcher takes, which
+/// counts the pieces of fragmented images.
+const JOBS_MAX: usize = 1 << 18;
+/// Pieces that one job is cut into. What is left goes with the last: places
+/// only guide policies.
+const PIECES_MAX: u32 = 256;
+/// Ports of one reactor.
+const PORTS_MAX: usize = 1 << 14;
+
+/// What the reactor keeps of a port.
+#[derive(Clone, Copy, Default)]
+struct PortSlot {
+    generation: u16,
+    live: bool,
+    disk: Option<DiskId>,
+    /// SQEs and jobs under way.
+    sqes: u32,
+    jobs: u32,
+    /// Is in `marked`.
+    marked: bool,
+    closing: bool,
+}
+
+/// What ports may ask of the reactor, and all of the reactor but the ports.
+pub struct Core {
+    pub(super) now: Instant,
+    epoch: std::time::Instant,
+    pub(super) ring: Ring,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) policy: String,
+    pub(super) depth: u32,
+    pub(super) throttle: Option<Throttle>,
+    pub(super) disks: Disks,
+    pub(super) jobs: Jobs,
+    pub(super) ios: Ios,
+    /// I/Os under way for each command, by its id's slot.
+    ios_left: Vec<u32>,
+    /// What faults have made of I/Os that never reach the kernel.
+    pub(super) injected: Vec<(u32, i32)>,
+    /// Members of the command that is being started.
+    pub(super) scratch: Vec<RequestId>,
+    done: Vec<Completion>,
+    /// Jobs that are done and not yet handed to their ports.
+    ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
+    ports: Vec<PortSlot>,
+    free_ports: Vec<u16>,
+    /// Ports with news for their guests.
+    marked: Vec<u16>,
+    /// Ports that shall close and have not been told.
+    closing: Vec<PortId>,
+    /// Ports that are closing.
+    ports_closing: usize,
+    /// Whose request was dispatched last, and the time withheld up to then.
+    served: Option<DiskId>,
+    held: [Nanos; HoldReason::ALL.len()],
+    /// Disks that shall leave.
+    pub(super) detaches: usize,
+    /// Some disk's map may be stale.
+    pub(super) stale: bool,
+    /// For threads that answer later.
+    pub(super) handle: Handle,
+}
+
+/// The disks by number.
+#[derive(Default)]
+pub struct Disks(pub(super) Vec<Option<DiskState>>);
+
+impl Disks {
+    /// The disk, if there is one of that number.
+    pub fn get(&self, id: DiskId) -> Option<&DiskState> {
+        self.0.get(usize::from(id.0))?.as_ref()
+    }
+    /// The same, to change.
+    pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
+        self.0.get_mut(usize::from(id.0))?.as_mut()
+    }
+    /// Limits of a disk that is there.
+    pub fn limits(&self, id: DiskId) -> &Limits {
+        &self.get(id).expect("a port's disk stays until the port has ended").limits
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        dispatcher: Dispatcher,
+        policy: String,
+        depth: u32,
+        throttle: Option<Throttle>,
+        handle: Handle,
+    ) -> Result<Core, String> {
+        let mut ring = Ring::new().map_err(|e| {
+            format!("io_uring: {e} (is it switched off? see /proc/sys/kernel/io_uring_disabled)")
+        })?;
+        ring.watch_mailbox(handle.wake());
+        Ok(Core {
+            now: Instant::ZERO,
+            epoch: std::time::Instant::now(),
+            ring,
+            dispatcher,
+            policy,
+            depth,
+            throttle,
+            disks: Disks::default(),
+            jobs: Jobs::default(),
+            ios: Ios::default(),
+            ios_left: Vec::new(),
+            injected: Vec::new(),
+            scratch: Vec::new(),
+            done: Vec::new(),
+            ready: VecDeque::new(),
+            ports: Vec::new(),
+            free_ports: Vec::new(),
+            marked: Vec::new(),
+            closing: Vec::new(),
+            ports_closing: 0,
+            served: None,
+            held: Default::default(),
+            detaches: 0,
+            stale: false,
+            handle,
+        })
+    }
+
+    /// The time of this turn of the loop, since the reactor's start.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Limits of a disk as they are now (a resize changes the capacity).
+    pub fn limits(&self, disk: DiskId) -> &Limits {
+        self.disks.limits(disk)
+    }
+
+    /// Hand in a job. `buffers` are where the data goes to or comes from, `len`
+    /// bytes together, none for other operations; they stay valid until
+    /// [`crate::port::Port::done`]. Fails, without a `done` to come, for what
+    /// the disk cannot do: `EINVAL` (range, alignment), `EPERM` (read-only),
+    /// `EBUSY` (too much outstanding: only ports without a bound of their own
+    /// see it).
+    pub fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno> {
+        let limits = self.disks.limits(job.disk);
+        check(job, buffers, limits)?;
+        if self.jobs.len() >= JOBS_MAX {
+            return Err(Errno(libc::EBUSY));
+        }
+        let index = self.jobs.insert(job, buffers, self.now);
+        self.ports[usize::from(job.port.index)].jobs += 1;
+        let disk = self.disks.get_mut(job.disk).expect("its limits were looked at");
+        disk.outstanding += 1;
+        if matches!(job.op, Op::Write | Op::WriteZeroes) && disk.map.has_hole(job.offset, job.len) {
+            (disk.map_stale, self.stale) = (true, true);
+        }
+        self.arrive(index);
+        Ok(())
+    }
+
+    /// The job's pieces reach the dispatcher.
+    fn arrive(&mut self, index: u32) {
+        let job = self.jobs[index].job;
+        let vm = VmId::new(job.disk.0);
+        let arrival = |extent| Arrival { vm, tag: job.tag, op: job.op, sync: true, extent };
+        if job.op == Op::Flush {
+            let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
+            let id = self.dispatcher.arrive(self.now, arrival(nowhere));
+            return self.jobs.add_part(id, index, 0, 0);
+        }
+        let (mut start, mut pieces) = (0, 0);
+        while start < job.len {
+            let disk = self.disks.get(job.disk).expect("a disk stays while it has jobs");
+            let left = job.len - start;
+            let mut extent = disk.map.piece(job.offset + start, left);
+            pieces += 1;
+            if pieces == PIECES_MAX {
+                let len = Sectors::new(left / 512);
+                extent = Extent::new(extent.start(), len).unwrap_or(extent);
+            }
+            let len = extent.len().bytes().min(left);
+            let id = self.dispatcher.arrive(self.now, arrival(extent));
+            self.jobs.add_part(id, index, start, len);
+            start += len;
+        }
+    }
+
+    /// Push an SQE of this port; its CQE comes back as
+    /// [`crate::port::Port::event`] with `tag` (24 bits).
+    ///
+    /// # Safety
+    /// What the entry points to stays valid until its (last) CQE.
+    pub unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {
+        self.ports[usize::from(port.index)].sqes += 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.push(Source::Port(port, tag), entry) };
+    }
+
+    /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
+    pub fn cancel(&mut self, port: PortId, tag: u32) {
+        self.ring.cancel(port, tag);
+    }
+
+    /// Begin to close this port (see [`crate::port`], step 6). Closing twice is
+    /// closing once.
+    pub fn close(&mut self, port: PortId) {
+        if let Some(slot) = self.ports.get_mut(usize::from(port.index))
+            && slot.live
+            && slot.generation == port.generation
+            && !slot.closing
+        {
+            slot.closing = true;
+            self.ports_closing += 1;
+            self.closing.push(port);
+        }
+    }
+
+    /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
+    /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
+    pub fn block_status(
+        &self,
+        disk: DiskId,
+        offset: u64,
+        len: u64,
+        max: usize,
+    ) -> Vec<(u64, bool)> {
+        let disk = self.disks.get(disk).expect("a port's disk stays until the port has ended");
+        disk.image.runs(offset, len, max)
+    }
+
+    // What follows is the loop's.
+
+    /// Look at the clock.
+    pub(super) fn tick(&mut self) -> Instant {
+        self.now = Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64);
+        self.now
+    }
+
+    pub(super) fn completions(&mut self, out: &mut Vec<Cqe>) {
+        self.ring.completions(out);
+    }
+
+    /// Watch for messages (again: a multishot poll may end).
+    pub(super) fn watch_mailbox(&mut self) {
+        self.ring.watch_mailbox(self.handle.wake());
+    }
+
+    pub(super) fn peek(&mut self) -> bool {
+        self.ring.peek()
+    }
+
+    pub(super) fn submit_and_wait(&mut self, wake: Option<Instant>) {
+        // The clock has gone on since the turn began.
+        let timeout = wake.map(|at| at.since(self.tick()).get());
+        self.ring.submit_and_wait(timeout);
+    }
+
+    /// Poll the dispatcher until it has nothing to dispatch. When to do so
+    /// again if nothing happens.
+    pub(super) fn pump(&mut self) -> Option<Instant> {
+        let wake = loop {
+            match self.dispatcher.poll(self.now) {
+                Output::Dispatch(command) => {
+                    self.attribute_held();
+                    self.served = Some(DiskId(command.vm.index() as u16));
+                    self.start(&command);
+                }
+                Output::WakeAt(at) => break Some(at),
+                Output::Idle => break None,
+            }
+        };
+        self.attribute_held();
+        let throttled = self.throttle.as_ref().and_then(|t| t.next());
+        [wake, throttled].into_iter().flatten().min()
+    }
+
+    /// What was withheld since the last look is the disk's that was served last.
+    fn attribute_held(&mut self) {
+        let held = self.dispatcher.holds().held;
+        if held == self.held {
+            return;
+        }
+        if let Some(disk) = self.served.and_then(|id| self.disks.get_mut(id)) {
+            for (of_disk, (now, before)) in disk.held.iter_mut().zip(held.iter().zip(&self.held)) {
+                *of_disk = *of_disk + now.saturating_sub(*before);
+            }
+        }
+        self.held = held;
+    }
+
+    pub(super) fn set_ios_left(&mut self, command: RequestId, left: u32) {
+        if command.slot() >= self.ios_left.len() {
+            self.ios_left.resize(command.slot() + 1, 0);
+        }
+        self.ios_left[command.slot()] = left;
+    }
+    pub(super) fn add_io(&mut self, command: RequestId) {
+        self.ios_left[command.slot()] += 1;
+    }
+    /// True when it was the command's last.
+    pub(super) fn end_io(&mut self, command: RequestId) -> bool {
+        self.ios_left[command.slot()] -= 1;
+        self.ios_left[command.slot()] == 0
+    }
+
+    /// The image is done with a command; the modelled device may not be.
+    pub(super) fn command_done(&mut self, command: RequestId) {
+        let is_data = self.dispatcher.members(command).next().is_some_and(|r| r.op.is_data());
+        match &mut self.throttle {
+            Some(throttle) if is_data => throttle.arrived(self.now, command),
+            _ => self.complete(command),
+        }
+    }
+
+    /// Commands that the throttle lets go.
+    pub(super) fn release_throttled(&mut self) {
+        while let Some(command) = self.throttle.as_mut().and_then(|t| t.pop(self.now)) {
+            self.complete(command);
+        }
+    }
+
+    /// A command is done: so are the requests in it.
+    fn complete(&mut self, command: RequestId) {
+        let mut done = std::mem::take(&mut self.done);
+        let failed = |r: RequestId| self.jobs.part(r).error.is_some();
+        let ok = !self.dispatcher.members(command).any(|r| failed(r.id));
+        self.dispatcher.complete(self.now, command, ok, &mut done);
+        for completion in done.drain(..) {
+            if let Some(job) = self.jobs.part_done(completion.request.id) {
+                self.job_done(job);
+            }
+        }
+        self.done = done;
+    }
+
+    fn job_done(&mut self, index: u32) {
+        let slot = &self.jobs[index];
+        let (job, error, response) = (slot.job, slot.error, self.now.since(slot.arrived));
+        self.jobs.remove(index);
+        let disk = self.disks.get_mut(job.disk).expect("a disk stays while it has jobs");
+        disk.count(&job, error.is_none(), response);
+        self.ports[usize::from(job.port.index)].jobs -= 1;
+        self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));
+    }
+
+    pub(super) fn next_ready(&mut self) -> Option<(PortId, u64, Result<(), Errno>)> {
+        self.ready.pop_front()
+    }
+    /// Is there something to do without waiting?
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+            || !self.injected.is_empty()
+            || !self.marked.is_empty()
+            || !self.closing.is_empty()
+    }
+
+    pub(super) fn mark(&mut self, id: PortId) {
+        self.mark_index(usize::from(id.index));
+    }
+    pub(super) fn mark_index(&mut self, index: usize) {
+        let slot = &mut self.ports[index];
+        if !slot.marked {
+            slot.marked = true;
+            self.marked.push(index as u16);
+        }
+    }
+    pub(super) fn next_marked(&mut self) -> Option<PortId> {
+        let index = self.marked.pop()?;
+        let slot = &mut self.ports[usize::from(index)];
+        slot.marked = false;
+        Some(PortId { index, generation: slot.generation })
+    }
+
+    /// A number for a new port. `None` when there are too many.
+    pub(super) fn allocate_port(&mut self) -> Option<PortId> {
+        let index = match self.free_ports.pop() {
+            Some(index) => index,
+            None if self.ports.len() < PORTS_MAX => {
+                self.ports.push(PortSlot::default());
+                (self.ports.len() - 1) as u16
+            }
+            None => return None,
+        };
+        let slot = &mut self.ports[usize::from(index)];
+        let generation = slot.generation.wrapping_add(1);
+        *slot = PortSlot { generation, live: true, ..PortSlot::default() };
+        Some(PortId { index, generation })
+    }
+    /// The port serves this disk: it ends when the disk is detached.
+    pub(super) fn bind(&mut self, id: PortId, disk: DiskId) {
+        self.ports[usize::from(id.index)].disk = Some(disk);
+        if let Some(disk) = self.disks.get_mut(disk) {
+            disk.ports += 1;
+        }
+    }
+    pub(super) fn is_live(&self, id: PortId) -> bool {
+        let slot = self.ports.get(usize::from(id.index));
+        slot.is_some_and(|s| s.live && s.generation == id.generation)
+    }
+    /// The ports of a disk, or of all disks.
+    pub(super) fn ports_of(&self, disk: Option<DiskId>) -> Vec<PortId> {
+        let of_disk = |s: &PortSlot| s.live && (disk.is_none() || s.disk == disk);
+        let slots = self.ports.iter().enumerate().filter(|(_, s)| of_disk(s));
+        slots.map(|(i, s)| PortId { index: i as u16, generation: s.generation }).collect()
+    }
+    pub(super) fn sqe_ended(&mut self, id: PortId) {
+        self.ports[usize::from(id.index)].sqes -= 1;
+    }
+    pub(super) fn next_closing(&mut self) -> Option<PortId> {
+        self.closing.pop()
+    }
+    /// Ports that are closing and have nothing under way.
+    pub(super) fn drained_ports(&self) -> Vec<PortId> {
+        if self.ports_closing == 0 {
+            return Vec::new();
+        }
+        // What is ready and not delivered is still the port's.
+        let drained = |s: &PortSlot| s.live && s.closing && s.sqes == 0 && s.jobs == 0;
+        let slots = self.ports.iter().enumerate().filter(|(_, s)| drained(s));
+        slots.map(|(i, s)| PortId { index: i as u16, generation: s.generation }).collect()
+    }
+    pub(super) fn release_port(&mut self, id: PortId) {
+        let slot = &mut self.ports[usize::from(id.index)];
+        slot.live = false;
+        if let Some(disk) = slot.disk.and_then(|disk| self.disks.get_mut(disk)) {
+            disk.ports -= 1;
+        }
+        self.ports_closing -= 1;
+        self.free_ports.push(id.index);
+    }
+    /// Is nothing under way, and no port open?
+    pub(super) fn is_drained(&self) -> bool {
+        self.jobs.len() == 0 && !self.ports.iter().any(|p| p.live)
+    }
+
+    pub(super) fn take_journal(&mut self) -> String {
+        self.dispatcher.take_journal()
+    }
+    pub(super) fn stop_journal(&mut self) {
+        self.dispatcher.stop_journal();
+    }
+}
+
+/// Is this a job that the disk can do?
+fn check(job: &Job, buffers: &[libc::iovec], limits: &Limits) -> Result<(), Errno> {
+    if limits.read_only && !matches!(job.op, Op::Read | Op::Flush) {
+        return Err(Errno(libc::EPERM));
+    }
+    if job.op == Op::Flush {
+        return Ok(());
+    }
+    let align = u64::from(limits.align_bytes);
+    let aligned = job.len > 0 && job.len.is_multiple_of(align) && job.offset.is_multiple_of(align);
+    let end = job.offset.checked_add(job.len);
+    let inside = end.is_some_and(|end| end <= limits.capacity_bytes);
+    let fits = !job.op.is_data() || buffers_len(buffers) == job.len;
+    // One I/O's length travels in 32 bits.
+    let short = !job.op.is_data() || job.len <= 1 << 30;
+    match aligned && inside && fits && short {
+        true => Ok(()),
+        false => Err(Errno(libc::EINVAL)),
+    }
+}

@@ -1,0 +1,101 @@
+//! The disks of a reactor: image, place on the device, and what has been done.
+
+use super::message::{DiskStatus, OpKind, OpStatus};
+use crate::images::fault::Fault;
+use crate::images::{Image, Limits, Map};
+use crate::port::{DiskId, Job};
+use hdrhistogram::Histogram;
+use seekway_policy::request::Op;
+use seekway_policy::scheduler::{HoldReason, VmSpec};
+use seekway_policy::units::{Instant, Lba, Nanos};
+use std::num::NonZeroU32;
+use std::sync::mpsc::SyncSender;
+
+/// Significant digits of the latency histograms: within one per cent.
+const DIGITS: u8 = 2;
+
+/// One disk.
+pub struct DiskState {
+    /// Its name.
+    pub name: String,
+    /// The open image.
+    pub image: Image,
+    /// Its limits as they are now.
+    pub limits: Limits,
+    /// Its share.
+    pub weight: NonZeroU32,
+    /// Where its bytes lie.
+    pub map: Map,
+    /// The map is one piece that we chose: nothing to ask the file system.
+    pub placed: Option<Lba>,
+    /// A write went where the map knows nothing.
+    pub map_stale: bool,
+    /// Not before then is the file system asked again.
+    pub map_due: Instant,
+    /// How long after that the next time.
+    pub remap_after: Nanos,
+    /// A thread is asking it now.
+    pub mapping: bool,
+    /// Failures to inject.
+    pub fault: Option<Fault>,
+    /// Ports that are open.
+    pub ports: u32,
+    /// Jobs under way.
+    pub outstanding: u32,
+    /// Device time withheld while this disk was the one served last.
+    pub held: [Nanos; HoldReason::ALL.len()],
+    /// Shall end; whom to tell.
+    pub detaching: Option<SyncSender<Result<(), String>>>,
+    /// What has been done.
+    pub ops: [OpStatus; OpKind::COUNT],
+}
+
+impl DiskState {
+    /// What policies are told of it.
+    pub fn spec(&self) -> VmSpec {
+        VmSpec { weight: self.weight, region: self.map.region() }
+    }
+
+    /// A job is done.
+    pub fn count(&mut self, job: &Job, ok: bool, response: Nanos) {
+        let kind = match job.op {
+            Op::Read => OpKind::Read,
+            Op::Write => OpKind::Write,
+            Op::Flush => OpKind::Flush,
+            Op::Discard | Op::WriteZeroes => OpKind::Discard,
+        };
+        let status = &mut self.ops[kind as usize];
+        status.requests += 1;
+        match ok {
+            true => status.bytes += job.len,
+            false => status.errors += 1,
+        }
+        // An auto-resizing histogram takes every value but zero.
+        let _ = status.latency_ns.record(response.get().max(1));
+        self.outstanding -= 1;
+    }
+
+    /// How it stands.
+    pub fn status(&self, id: DiskId) -> DiskStatus {
+        DiskStatus {
+            id,
+            name: self.name.clone(),
+            weight: self.weight.get(),
+            capacity_bytes: self.limits.capacity_bytes,
+            ports: self.ports,
+            outstanding: self.outstanding,
+            held: self.held,
+            ops: self.ops.clone(),
+        }
+    }
+}
+
+/// Nothing done yet.
+pub fn no_ops() -> [OpStatus; OpKind::COUNT] {
+    std::array::from_fn(|_| OpStatus {
+        requests: 0,
+        bytes: 0,
+        errors: 0,
+        latency_ns: Histogram::new(DIGITS).expect("two digits are in range"),
+    })
+}

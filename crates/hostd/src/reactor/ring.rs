@@ -1,0 +1,191 @@
+//! The io_uring of a reactor: what an SQE's `user_data` says, submission that
+//! never fails for want of room, and waiting with a deadline.
+
+use crate::port::PortId;
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Entries of the submission queue; more are submitted in between.
+const ENTRIES: u32 = 512;
+/// Entries of the completion queue; the kernel keeps what exceeds it.
+const COMPLETIONS: u32 = 4096;
+/// Files that may be registered: disks of one reactor.
+pub const FILES_MAX: u16 = 1024;
+
+/// Whose CQE it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// An I/O on an image, by its index.
+    Io(u32),
+    /// A port's SQE and its tag.
+    Port(PortId, u32),
+    /// Somebody has sent a message.
+    Mailbox,
+    /// The answer to a cancellation; says nothing.
+    Cancel,
+}
+
+const IO: u64 = 0;
+const PORT: u64 = 1;
+const MAILBOX: u64 = 2;
+const CANCEL: u64 = 3;
+
+impl Source {
+    /// kind:8, then the index:32, or port:16 generation:16 tag:24.
+    fn to_user_data(self) -> u64 {
+        match self {
+            Source::Io(index) => IO << 56 | u64::from(index),
+            Source::Port(PortId { index, generation }, tag) => {
+                PORT << 56
+                    | u64::from(index) << 40
+                    | u64::from(generation) << 24
+                    | u64::from(tag & 0xff_ffff)
+            }
+            Source::Mailbox => MAILBOX << 56,
+            Source::Cancel => CANCEL << 56,
+        }
+    }
+
+    fn from_user_data(data: u64) -> Source {
+        match data >> 56 {
+            IO => Source::Io(data as u32),
+            PORT => {
+                let (index, generation) = ((data >> 40) as u16, (data >> 24) as u16);
+                Source::Port(PortId { index, generation }, data as u32 & 0xff_ffff)
+            }
+            MAILBOX => Source::Mailbox,
+            _ => Source::Cancel,
+        }
+    }
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug)]
+pub struct Cqe {
+    /// Whose.
+    pub source: Source,
+    /// Bytes, or a negative errno.
+    pub result: i32,
+    /// The SQE stays armed.
+    pub more: bool,
+}
+
+/// The ring.
+pub struct Ring {
+    ring: IoUring,
+}
+
+impl Ring {
+    /// A ring of this thread, which alone may use it.
+    pub fn new() -> std::io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_cqsize(COMPLETIONS)
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(ENTRIES)
+            // Kernels before 6.1 know neither.
+            .or_else(|_| IoUring::builder().setup_cqsize(COMPLETIONS).build(ENTRIES))?;
+        ring.submitter().register_files_sparse(u32::from(FILES_MAX))?;
+        Ok(Ring { ring })
+    }
+
+    /// Register a file under an index below [`FILES_MAX`]; `None` takes it out.
+    pub fn register_file(&self, index: u16, fd: Option<RawFd>) -> std::io::Result<()> {
+        let fds = [fd.unwrap_or(-1)];
+        self.ring.submitter().register_files_update(u32::from(index), &fds).map(|_| ())
+    }
+
+    /// Push an SQE.
+    ///
+    /// # Safety
+    /// What it points to lives until its last CQE.
+    pub unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {
+        let entry = entry.user_data(source.to_user_data());
+        // SAFETY: the caller's promise.
+        while unsafe { self.ring.submission().push(&entry) }.is_err() {
+            // Full: hand the kernel what is there. It takes it or says why not,
+            // and "busy" passes when completions are read, which we cannot do
+            // here; the kernel then keeps them aside and takes the SQEs.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Watch an eventfd; each write to it gives a CQE, so nobody need read it.
+    pub fn watch_mailbox(&mut self, wake: &EventFd) {
+        let fd = io_uring::types::Fd(wake.as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(Source::Mailbox, entry) };
+    }
+
+    /// Cancel a port's SQE.
+    pub fn cancel(&mut self, port: PortId, tag: u32) {
+        let entry = opcode::AsyncCancel::new(Source::Port(port, tag).to_user_data()).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(Source::Cancel, entry) };
+    }
+
+    /// Move the completions that are there to `out`.
+    pub fn completions(&mut self, out: &mut Vec<Cqe>) {
+        out.extend(self.ring.completion().map(|cqe| Cqe {
+            source: Source::from_user_data(cqe.user_data()),
+            result: cqe.result(),
+            more: cqueue::more(cqe.flags()),
+        }));
+    }
+
+    /// Submit, and let the kernel finish what it has, without waiting. Are
+    /// there completions?
+    pub fn peek(&mut self) -> bool {
+        let to_submit = self.ring.submission().len() as u32;
+        const GETEVENTS: u32 = 1;
+        // SAFETY: no argument is passed.
+        let _ =
+            unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, GETEVENTS, None) };
+        !self.ring.completion().is_empty()
+    }
+
+    /// Submit, and wait for a completion for at most `timeout_ns`.
+    pub fn submit_and_wait(&mut self, timeout_ns: Option<u64>) {
+        let result = match timeout_ns {
+            None => self.ring.submit_and_wait(1),
+            Some(ns) => {
+                let time =
+                    Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32);
+                let args = SubmitArgs::new().timespec(&time);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+        };
+        if let Err(e) = result {
+            let passes = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
+            let errno = e.raw_os_error().unwrap_or(0);
+            assert!(passes.contains(&errno), "io_uring_enter: {e}");
+        }
+    }
+}
+
+/// The registered file of a disk.
+pub fn file(index: u16) -> Fixed {
+    Fixed(u32::from(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_data_comes_back() {
+        let port = PortId { index: 65_535, generation: 65_535 };
+        for source in [
+            Source::Io(u32::MAX),
+            Source::Port(port, 0xff_ffff),
+            Source::Port(PortId { index: 1, generation: 2 }, 3),
+            Source::Mailbox,
+            Source::Cancel,
+        ] {
+            assert_eq!(Source::from_user_data(source.to_user_data()), source);
+        }
+    }
+}
