@@ -1,0 +1,230 @@
+//! A port that does what a test tells it, and a reactor to try it on.
+#![allow(dead_code)] // each test file uses its part
+
+use seekway_hostd::images::fault::Fault;
+use seekway_hostd::images::{Image, OpenOptions};
+use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
+use seekway_hostd::reactor::{Core, Disk, Handle, Message, Setup, Status, spawn};
+use seekway_hostd::throttle::Throttle;
+use seekway_policy::request::Op;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Nanos, Sectors};
+use std::any::Any;
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A failing test says so after this long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A request of a test: the buffer comes back with the answer.
+pub struct Ask {
+    pub op: Op,
+    pub offset: u64,
+    pub len: u64,
+    pub fua: bool,
+    pub unmap: bool,
+    pub buffer: Vec<u8>,
+    /// Where in the buffer the data begins (to misalign it).
+    pub skip: usize,
+}
+
+impl Ask {
+    pub fn read(offset: u64, len: u64) -> Ask {
+        Ask::new(Op::Read, offset, len, vec![0xee; len as usize])
+    }
+    pub fn write(offset: u64, data: Vec<u8>) -> Ask {
+        Ask::new(Op::Write, offset, data.len() as u64, data)
+    }
+    pub fn flush() -> Ask {
+        Ask::new(Op::Flush, 0, 0, Vec::new())
+    }
+    pub fn new(op: Op, offset: u64, len: u64, buffer: Vec<u8>) -> Ask {
+        Ask { op, offset, len, fua: false, unmap: false, buffer, skip: 0 }
+    }
+}
+
+pub struct Answer {
+    pub token: u64,
+    pub result: Result<(), Errno>,
+    pub buffer: Vec<u8>,
+}
+
+struct TestPort {
+    disk: DiskId,
+    id: Option<PortId>,
+    asked: Vec<Option<Vec<u8>>>,
+    answers: Sender<Answer>,
+}
+
+impl Port for TestPort {
+    fn disk(&self) -> DiskId {
+        self.disk
+    }
+    fn open(&mut self, id: PortId, _core: &mut Core) {
+        self.id = Some(id);
+    }
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {
+        unreachable!("no SQE was pushed");
+    }
+    fn done(&mut self, token: u64, result: Result<(), Errno>, _core: &mut Core) {
+        let buffer = self.asked[token as usize].take().expect("done once");
+        let _ = self.answers.send(Answer { token, result, buffer });
+    }
+    fn flush(&mut self, _core: &mut Core) {}
+    fn message(&mut self, message: Box<dyn Any + Send>, core: &mut Core) {
+        let asks = message.downcast::<Vec<Ask>>().expect("a list of requests");
+        for mut ask in *asks {
+            let token = self.asked.len() as u64;
+            let job = Job {
+                disk: self.disk,
+                port: self.id.expect("open"),
+                token,
+                op: ask.op,
+                offset: ask.offset,
+                len: ask.len,
+                tag: None,
+                fua: ask.fua,
+                unmap: ask.unmap,
+            };
+            let data = &mut ask.buffer[ask.skip..];
+            // Two pieces, so that lists of buffers are used.
+            let half = data.len() / 1024 * 512;
+            let (a, b) = data.split_at_mut(half);
+            let iovecs: Vec<libc::iovec> = [a, b]
+                .into_iter()
+                .filter(|p| !p.is_empty())
+                .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
+                .collect();
+            let iovecs = if ask.op.is_data() { &iovecs[..] } else { &[] };
+            match core.submit(&job, iovecs) {
+                Ok(()) => self.asked.push(Some(ask.buffer)),
+                Err(e) => {
+                    self.asked.push(None);
+                    let _ = self.answers.send(Answer { token, result: Err(e), buffer: ask.buffer });
+                }
+            }
+        }
+    }
+    fn closing(&mut self, _core: &mut Core) {}
+    fn closed(self: Box<Self>) {
+        assert!(self.asked.iter().all(Option::is_none), "closed with requests under way");
+    }
+}
+
+/// A reactor under test.
+pub struct Rig {
+    pub handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub struct RigSetup<'a> {
+    pub policy: &'a str,
+    pub emulate: Option<&'a str>,
+    pub journal: Option<File>,
+    pub depth: Option<u32>,
+    pub poll: Option<Duration>,
+}
+
+impl Default for RigSetup<'_> {
+    fn default() -> Self {
+        RigSetup { policy: "noop", emulate: None, journal: None, depth: None, poll: None }
+    }
+}
+
+impl Rig {
+    pub fn start(setup: RigSetup<'_>) -> Rig {
+        let (handle, thread) = spawn(Setup {
+            name: "test".into(),
+            policy: setup.policy.into(),
+            depth: setup.depth,
+            coalesce: Sectors::new(1024),
+            hard_limit: Nanos::from_secs(30),
+            throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),
+            profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
+            poll: setup.poll,
+            journal: setup.journal,
+        })
+        .unwrap();
+        Rig { handle, thread: Some(thread) }
+    }
+
+    pub fn attach(&self, path: &Path, fault: Option<&str>) -> Result<DiskId, String> {
+        let options = OpenOptions { read_only: false, direct: true };
+        let image = Image::open(path, &options).map_err(|e| e.to_string())?;
+        let disk = Disk {
+            name: path.file_name().unwrap().to_string_lossy().into_owned(),
+            image,
+            weight: NonZeroU32::MIN,
+            lba: None,
+            fault: fault.map(|f| Fault::parse(f).unwrap()),
+        };
+        self.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap()
+    }
+
+    pub fn open(&self, disk: DiskId) -> Client {
+        let (sender, answers) = channel();
+        let port = TestPort { disk, id: None, asked: Vec::new(), answers: sender };
+        let id = self.handle.ask(|r| Message::OpenPort(Box::new(port), r)).expect("the port opens");
+        Client { handle: self.handle.clone(), id, answers }
+    }
+
+    pub fn status(&self) -> Status {
+        self.handle.ask(Message::Status).unwrap()
+    }
+
+    /// End, and see that the reactor's thread ended well.
+    pub fn stop(mut self) {
+        self.handle.send(Message::Shutdown);
+        self.thread.take().unwrap().join().expect("the reactor ended well");
+    }
+}
+
+/// A test's end of a port.
+pub struct Client {
+    handle: Handle,
+    pub id: PortId,
+    answers: Receiver<Answer>,
+}
+
+impl Client {
+    pub fn ask(&self, asks: Vec<Ask>) {
+        self.handle.send(Message::ToPort(self.id, Box::new(asks)));
+    }
+    pub fn answer(&self) -> Answer {
+        self.answers.recv_timeout(PATIENCE).expect("an answer in time")
+    }
+    /// Ask, and wait for all answers, in the order of asking.
+    pub fn do_all(&self, asks: Vec<Ask>) -> Vec<Answer> {
+        let count = asks.len();
+        self.ask(asks);
+        let mut answers: Vec<Answer> = (0..count).map(|_| self.answer()).collect();
+        answers.sort_by_key(|a| a.token);
+        answers
+    }
+    pub fn do_one(&self, ask: Ask) -> Answer {
+        self.do_all(vec![ask]).remove(0)
+    }
+    /// The port has ended when this returns.
+    pub fn close(self) {
+        self.handle.send(Message::ClosePort(self.id));
+        // The sender is dropped with the port.
+        while self.answers.recv_timeout(PATIENCE).is_ok() {}
+    }
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}

@@ -1,0 +1,285 @@
+//! The reactor on real images: what is written is what is read, under every
+//! policy and whatever goes wrong below.
+
+mod common;
+
+use common::{Ask, Rig, RigSetup, pattern};
+use seekway_hostd::port::Errno;
+use seekway_hostd::reactor::{Message, OpKind};
+use seekway_policy::journal::Replay;
+use seekway_policy::request::Op;
+use seekway_policy::schedulers;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// A directory on the disk of the build, where O_DIRECT works, not in /tmp,
+/// which may be a tmpfs.
+fn dir() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn image(dir: &TempDir, name: &str, len: u64) -> PathBuf {
+    let path = dir.path().join(name);
+    File::create(&path).unwrap().set_len(len).unwrap();
+    path
+}
+
+#[test]
+fn what_is_written_is_read_under_every_policy() {
+    for entry in schedulers::REGISTRY {
+        let dir = dir();
+        let path = image(&dir, "a.img", 16 * MIB);
+        let rig = Rig::start(RigSetup { policy: entry.name, ..RigSetup::default() });
+        let disk = rig.attach(&path, None).unwrap();
+        let client = rig.open(disk);
+        let writes = (0..256).map(|i| {
+            let mut ask = Ask::write(i * 4096, pattern(i, 4096));
+            // Every third is misaligned in memory and bounces.
+            if i % 3 == 0 {
+                ask.buffer.splice(0..0, std::iter::repeat_n(0, 7));
+                ask.skip = 7;
+            }
+            ask
+        });
+        let answers = client.do_all(writes.collect());
+        assert!(answers.iter().all(|a| a.result.is_ok()), "{}", entry.name);
+        assert!(client.do_one(Ask::flush()).result.is_ok());
+        let file = File::open(&path).unwrap();
+        let mut on_disk = vec![0; 4096];
+        for (i, answer) in
+            client.do_all((0..256).map(|i| Ask::read(i * 4096, 4096)).collect()).iter().enumerate()
+        {
+            assert!(answer.buffer == pattern(i as u64, 4096), "{}: block {i}", entry.name);
+            file.read_exact_at(&mut on_disk, i as u64 * 4096).unwrap();
+            assert!(on_disk == answer.buffer, "{}: block {i} on the disk", entry.name);
+        }
+        let status = rig.status();
+        let [reads, writes] =
+            [OpKind::Read, OpKind::Write].map(|k| status.disks[0].ops[k as usize].requests);
+        assert_eq!((reads, writes, status.outstanding), (256, 256, 0), "{}", entry.name);
+        client.close();
+        rig.stop();
+    }
+}
+
+#[test]
+fn requests_out_of_range_or_misaligned_are_refused_at_once() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+    for (offset, len) in
+        [(MIB, 512), (MIB - 512, 1024), (u64::MAX - 511, 512), (100, 512), (0, 100), (0, 0)]
+    {
+        let answer = client.do_one(Ask::read(offset, len));
+        assert_eq!(answer.result, Err(Errno(libc::EINVAL)), "{offset}+{len}");
+    }
+    assert!(client.do_one(Ask::read(MIB - 512, 512)).result.is_ok());
+    rig.stop();
+}
+
+#[test]
+fn one_bad_sector_fails_one_request_of_a_coalesced_command() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup { policy: "deadline", depth: Some(1), ..RigSetup::default() });
+    let path = image(&dir, "a.img", MIB);
+    // Allocated, so that neighbours in the file are neighbours on the device.
+    fs::write(&path, pattern(9, MIB as usize)).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    let disk = rig.attach(&path, Some("eio:op=read,from=40960,len=512")).unwrap();
+    let client = rig.open(disk);
+    let answers = client.do_all((0..32).map(|i| Ask::read(i * 4096, 4096)).collect());
+    for (i, answer) in answers.iter().enumerate() {
+        let expected = if i == 10 { Err(Errno(libc::EIO)) } else { Ok(()) };
+        assert_eq!(answer.result, expected, "request {i}");
+    }
+    let status = rig.status();
+    assert!(status.stats.commands < 32, "nothing was coalesced: {:?}", status.stats);
+    assert_eq!(status.disks[0].ops[OpKind::Read as usize].errors, 1);
+    rig.stop();
+}
+
+#[test]
+fn short_and_interrupted_transfers_are_continued() {
+    for fault in ["short:op=any", "again:op=any,count=50"] {
+        let dir = dir();
+        let rig = Rig::start(RigSetup::default());
+        let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), Some(fault)).unwrap());
+        let data = pattern(3, 64 << 10);
+        assert!(client.do_one(Ask::write(8192, data.clone())).result.is_ok(), "{fault}");
+        let answer = client.do_one(Ask::read(8192, 64 << 10));
+        assert!(answer.result.is_ok() && answer.buffer == data, "{fault}");
+        rig.stop();
+    }
+}
+
+#[test]
+fn an_image_that_shrinks_is_an_error_and_not_zeroes() {
+    let dir = dir();
+    let path = image(&dir, "a.img", MIB);
+    let other = image(&dir, "b.img", MIB);
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let unharmed = rig.open(rig.attach(&other, None).unwrap());
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(MIB / 2).unwrap();
+    assert_eq!(client.do_one(Ask::read(MIB / 2, 4096)).result, Err(Errno(libc::EIO)));
+    assert_eq!(client.do_one(Ask::read(MIB / 2 - 4096, 8192)).result, Err(Errno(libc::EIO)));
+    assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
+    assert!(unharmed.do_one(Ask::read(MIB / 2, 4096)).result.is_ok());
+    rig.stop();
+}
+
+#[test]
+fn discard_punches_and_write_zeroes_zeroes() {
+    let dir = dir();
+    let path = dir.path().join("a.img");
+    fs::write(&path, vec![0x5a; 4 * MIB as usize]).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let blocks = || fs::metadata(&path).unwrap().blocks();
+    let full = blocks();
+    assert!(client.do_one(Ask::new(Op::Discard, 0, MIB, Vec::new())).result.is_ok());
+    assert!(blocks() <= full - MIB / 512, "{} of {full} blocks are left", blocks());
+    let zero =
+        |at, unmap| Ask { fua: true, unmap, ..Ask::new(Op::WriteZeroes, at, MIB, Vec::new()) };
+    assert!(
+        client.do_all(vec![zero(MIB, true), zero(2 * MIB, false)]).iter().all(|a| a.result.is_ok())
+    );
+    for (at, byte) in [(0, 0), (MIB, 0), (2 * MIB, 0), (3 * MIB, 0x5a)] {
+        let answer = client.do_one(Ask::read(at, MIB));
+        assert!(answer.buffer.iter().all(|&b| b == byte), "MiB {}", at / MIB);
+    }
+    rig.stop();
+}
+
+#[test]
+fn a_full_file_system_says_so_and_the_rest_goes_on() {
+    let dir = dir();
+    let mount = dir.path().join("full");
+    fs::create_dir(&mount).unwrap();
+    let target = std::ffi::CString::new(mount.to_str().unwrap()).unwrap();
+    // SAFETY: all arguments are C strings.
+    let mounted = unsafe {
+        libc::mount(
+            c"seekway".as_ptr(),
+            target.as_ptr(),
+            c"tmpfs".as_ptr(),
+            0,
+            c"size=256k".as_ptr().cast(),
+        )
+    };
+    if mounted != 0 {
+        eprintln!("skipped: mounting a tmpfs needs root");
+        return;
+    }
+    let path = mount.join("a.img");
+    File::create(&path).unwrap().set_len(MIB).unwrap();
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let answers = client.do_all((0..256).map(|i| Ask::write(i * 4096, pattern(i, 4096))).collect());
+    let failed = answers.iter().filter(|a| a.result == Err(Errno(libc::ENOSPC))).count();
+    let fine = answers.iter().filter(|a| a.result.is_ok()).count();
+    assert!(failed > 0 && fine > 0 && failed + fine == 256, "{failed} failed, {fine} did not");
+    for answer in answers.iter().filter(|a| a.result.is_ok()) {
+        let read = client.do_one(Ask::read(answer.token * 4096, 4096));
+        assert!(read.buffer == pattern(answer.token, 4096), "block {}", answer.token);
+    }
+    rig.stop();
+    // SAFETY: a C string.
+    unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+}
+
+#[test]
+fn policies_change_under_load_and_the_journal_replays() {
+    let dir = dir();
+    let path = image(&dir, "a.img", 64 * MIB);
+    let journal = dir.path().join("journal");
+    let file = File::create(&journal).unwrap();
+    let setup = RigSetup {
+        policy: "pregather",
+        emulate: Some("linear-15k4"),
+        journal: Some(file),
+        ..RigSetup::default()
+    };
+    let rig = Rig::start(setup);
+    let clients = [(); 2].map(|()| rig.open(rig.attach(&path_of(&dir, &path), None).unwrap()));
+    for (turn, entry) in schedulers::REGISTRY.iter().enumerate() {
+        for client in &clients {
+            client.ask(
+                (0..40).map(|i| Ask::read((i * 7919 + turn as u64) % 16000 * 4096, 4096)).collect(),
+            );
+        }
+        rig.handle.ask(|r| Message::SetPolicy(entry.name.into(), r)).unwrap().unwrap();
+    }
+    let bad = rig.handle.ask(|r| Message::SetPolicy("nonesuch".into(), r)).unwrap();
+    assert!(bad.unwrap_err().contains("pregather"), "the error lists what there is");
+    for client in &clients {
+        for _ in 0..40 * schedulers::REGISTRY.len() {
+            assert!(client.answer().result.is_ok());
+        }
+    }
+    rig.stop();
+    let text = fs::read_to_string(&journal).unwrap();
+    let mut replay = Replay::new(&schedulers::build);
+    for line in text.lines() {
+        replay.feed(line).unwrap();
+    }
+    assert!(replay.replayed().outputs > 640, "{:?}", replay.replayed());
+}
+
+/// Each attach locks its image: a copy for each.
+fn path_of(dir: &TempDir, like: &PathBuf) -> PathBuf {
+    let count = fs::read_dir(dir.path()).unwrap().count();
+    let path = dir.path().join(format!("copy-{count}.img"));
+    fs::copy(like, &path).unwrap();
+    path
+}
+
+#[test]
+fn disks_leave_when_their_work_is_done_and_come_back_under_their_number() {
+    let dir = dir();
+    let path = image(&dir, "a.img", MIB);
+    let rig = Rig::start(RigSetup { emulate: Some("linear-15k4"), ..RigSetup::default() });
+    let disk = rig.attach(&path, None).unwrap();
+    let client = rig.open(disk);
+    client.ask((0..20).map(|i| Ask::write(i * 40_960, pattern(i, 4096))).collect());
+    rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+    for _ in 0..20 {
+        assert!(client.answer().result.is_ok());
+    }
+    assert!(rig.status().disks.is_empty());
+    let again = rig.attach(&path, None).expect("the lock is gone with the disk");
+    assert_eq!(again, disk);
+    assert!(rig.open(again).do_one(Ask::read(0, 4096)).buffer == pattern(0, 4096));
+    rig.stop();
+}
+
+#[test]
+fn a_resize_is_seen() {
+    let dir = dir();
+    let path = image(&dir, "a.img", MIB);
+    let rig = Rig::start(RigSetup::default());
+    let disk = rig.attach(&path, None).unwrap();
+    let client = rig.open(disk);
+    assert!(client.do_one(Ask::read(MIB, 4096)).result.is_err());
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * MIB).unwrap();
+    assert_eq!(rig.handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(2 * MIB));
+    assert!(client.do_one(Ask::read(MIB, 4096)).result.is_ok());
+    rig.stop();
+}
+
+#[test]
+fn polling_serves_too() {
+    let dir = dir();
+    let poll = Some(std::time::Duration::from_micros(50));
+    let rig = Rig::start(RigSetup { poll, ..RigSetup::default() });
+    let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+    for i in 0..100 {
+        assert!(client.do_one(Ask::write(i * 512, pattern(i, 512))).result.is_ok());
+    }
+    rig.stop();
+}
