@@ -1,5 +1,28 @@
 //! Images: raw files and block devices, their limits, locks, and where on the
 //! device they lie.
+//!
+//! An image is opened once, by whoever attaches the disk, and then belongs to
+//! the reactor. Nothing of it is on the data path but [`Limits`] and [`Map`];
+//! the I/O itself is io_uring's, on [`Image::file`].
+//!
+//! What is absent: image formats. Guests see the bytes of the file as they are.
+
+pub mod fault;
+mod fiemap;
+mod lock;
+mod map;
+mod place;
+mod probe;
+
+pub use map::Map;
+
+use place::Place;
+use seekway_policy::units::{SECTOR_BYTES, Sectors};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// What an image can do and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +43,6 @@ pub struct Limits {
     pub rotational: bool,
 }
 
-pub mod fault;
-
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Lba, Sectors};
-use std::fs::File;
-use std::path::{Path, PathBuf};
-
 /// How to open an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOptions {
@@ -39,94 +55,313 @@ pub struct OpenOptions {
 /// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// To be filled.
-    #[error("{0}")]
-    Other(String),
+    /// Nothing has this name.
+    #[error("{path}: there is no such file; to make one: qemu-img create -f raw {path} 10G")]
+    Missing {
+        /// The image, as given.
+        path: String,
+    },
+    /// A directory, a socket, a pipe, …
+    #[error("{path} is {what}; an image is a regular file or a block device")]
+    Kind {
+        /// The image, as given.
+        path: String,
+        /// What it is, with its article.
+        what: &'static str,
+    },
+    /// The rights of this process do not suffice.
+    #[error(
+        "{path}: {source}; the daemon runs as user {uid}: give it the right to {right} the image{hint}"
+    )]
+    Denied {
+        /// The image, as given.
+        path: String,
+        /// This process's effective user.
+        uid: u32,
+        /// "read" or "read and write".
+        right: &'static str,
+        /// What else would help, or nothing.
+        hint: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody else uses it.
+    #[error("{path}: locked by another program (QEMU, another seekway?): {holder}")]
+    Locked {
+        /// The image, as given.
+        path: String,
+        /// Who, as far as can be seen, and what to do.
+        holder: String,
+    },
+    /// A block device with a file system mounted from it, a member of an array, …
+    #[error(
+        "{path}: the block device is in use (mounted, a volume of LVM, in an array, \
+         or open in another program): see `lsblk {path}` and `fuser -v {path}`"
+    )]
+    Busy {
+        /// The image, as given.
+        path: String,
+    },
+    /// Empty, or not a multiple of the block size.
+    #[error(
+        "{path}: {size_bytes} bytes are no size for a disk: expected a multiple of {block_bytes}, not 0; {hint}"
+    )]
+    Size {
+        /// The image, as given.
+        path: String,
+        /// What it has.
+        size_bytes: u64,
+        /// What the size must be a multiple of.
+        block_bytes: u32,
+        /// The command that helps.
+        hint: String,
+    },
+    /// The kernel refused something else.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The image, as given.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
 }
 
-/// An open, locked image.
-pub struct Image {}
+/// An open, locked image. The lock lasts as long as the file is open anywhere,
+/// a ring that still has a request for it included.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    path: PathBuf,
+    limits: Limits,
+    place: Place,
+    is_block: bool,
+    is_direct: bool,
+    warnings: Vec<String>,
+}
 
 impl Image {
     /// Open and lock.
-    pub fn open(_path: &Path, _options: &OpenOptions) -> Result<Image, ImageError> {
-        todo!()
+    ///
+    /// What looks like a formatted image (qcow2, …) is served as raw all the
+    /// same: a guest can write such a header itself, and must not lock its
+    /// operator out by it. [`Image::warnings`] tells.
+    ///
+    /// # Errors
+    /// Names the path and what to do about it. A size that is not a multiple
+    /// of the block size is refused: to round down would hide the tail from
+    /// the guest, to round up would have to extend a file that is not ours.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
+        let is_block = is_block(path)?;
+        let file = open_file(path, options, is_block)?;
+        let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
+        lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
+
+        let mut warnings = Vec::new();
+        let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
+        let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
+        probe::warn_of_format(&file, path, &mut warnings);
+        if !is_block && let Err(e) = file.sync_data() {
+            // Written-back pages have a place that FIEMAP tells.
+            warnings.push(format!("{}: writing back what was cached: {e}", path.display()));
+        }
+        let least_physical = if is_block { 512 } else { 4096 };
+        let limits = Limits {
+            capacity_bytes: 0,
+            logical_block_bytes: align.blocks,
+            physical_block_bytes: place.physical.max(align.blocks).max(least_physical),
+            align_bytes: align.blocks,
+            memory_align_bytes: align.memory,
+            read_only: options.read_only,
+            rotational: place.rotational,
+        };
+        let (path, is_direct) = (path.to_path_buf(), align.direct);
+        let mut image = Image { file, path, limits, place, is_block, is_direct, warnings };
+        image.refresh()?;
+        Ok(image)
     }
+
     /// The file, for io_uring.
     pub fn file(&self) -> &File {
-        todo!()
+        &self.file
     }
     /// Its path as given.
     pub fn path(&self) -> &PathBuf {
-        todo!()
+        &self.path
     }
     /// Its limits.
     pub fn limits(&self) -> &Limits {
-        todo!()
+        &self.limits
     }
-    /// The physical device it lies on (major, minor of the whole disk where that is known).
+    /// The physical device it lies on (major, minor of the whole disk where
+    /// that is known). A file system without a device of its own (tmpfs,
+    /// btrfs, NFS) has major 0 and a minor that is its own.
     pub fn device(&self) -> (u32, u32) {
-        todo!()
+        self.place.device
     }
     /// The size of that device, where it is known.
     pub fn device_capacity(&self) -> Option<Sectors> {
-        todo!()
+        self.place.capacity
     }
     /// A block device rather than a file.
     pub fn is_block(&self) -> bool {
-        todo!()
+        self.is_block
     }
+    /// Goes the I/O past the page cache (O_DIRECT)?
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+    /// What the operator should know, one sentence each; seldom any.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Look at the size again; the new capacity in bytes.
+    ///
+    /// # Errors
+    /// When the new size is none for a disk; the capacity stays what it was.
     pub fn refresh(&mut self) -> Result<u64, ImageError> {
-        todo!()
+        // The end of a block device is its size too. I/O names its offsets, so
+        // that the file's position matters to nobody.
+        let size_bytes = (&self.file)
+            .seek(SeekFrom::End(0))
+            .map_err(|e| io_error(&self.path, "asking for its size", e))?;
+        let block_bytes = self.limits.align_bytes;
+        if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+            let path = self.path.display().to_string();
+            let hint = match (self.is_block, size_bytes) {
+                (true, _) => "use another device".to_owned(),
+                (false, 0) => format!("to give it one: truncate -s 10G {path}"),
+                (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
+            };
+            return Err(ImageError::Size { path, size_bytes, block_bytes, hint });
+        }
+        self.limits.capacity_bytes = size_bytes;
+        Ok(size_bytes)
     }
-    /// Where it lies on its device, by FIEMAP; `None` where the file system does not say.
+
+    /// Where it lies on its device, by FIEMAP; `None` where the file system
+    /// does not say, and for a file that has no place yet (all hole).
     pub fn map(&self) -> Option<Map> {
-        todo!()
+        let len = Sectors::new(self.limits.capacity_bytes / SECTOR_BYTES);
+        if self.is_block {
+            return Some(Map::linear(self.place.start, len));
+        }
+        // Without a device, the addresses are of some other space.
+        let limit = self.place.capacity?;
+        let extents = fiemap::extents(&self.file, self.limits.capacity_bytes).ok()?;
+        Map::of_extents(&extents, self.place.start, len, limit)
     }
-    /// What asks for the map elsewhere.
-    pub fn mapper(&self) -> std::io::Result<Mapper> {
-        todo!()
+
+    /// Runs of data and holes: length in bytes and "is a hole", at most `max`,
+    /// covering a prefix of the range, multiples of the alignment when
+    /// `offset` and `len` are. Data when in doubt: a block device, a file
+    /// system that does not say, an error.
+    pub fn runs(&self, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)> {
+        let end = offset.saturating_add(len);
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        let mut at = offset;
+        while at < end && runs.len() < max {
+            let (data, hole) = if self.is_block { (at, end) } else { self.next_run(at, end) };
+            if at < data {
+                runs.push((data - at, true));
+            }
+            // No data before the end, or no room to say so.
+            if data < end && runs.len() < max {
+                runs.push((hole - data, false));
+            }
+            at = hole;
+        }
+        runs
     }
-    /// Runs of data and holes: length and "is a hole", at most `max`.
-    pub fn runs(&self, _offset: u64, _len: u64, _max: usize) -> Vec<(u64, bool)> {
-        todo!()
+
+    /// The next data at or behind `at`: where it begins and ends, both rounded
+    /// outwards to the alignment and cut at `end`. At least one of the two lies
+    /// behind `at`.
+    fn next_run(&self, at: u64, end: u64) -> (u64, u64) {
+        let align = u64::from(self.limits.align_bytes);
+        let data = match self.seek(at, libc::SEEK_DATA) {
+            Ok(data) => (data / align * align).max(at),
+            Err(Some(libc::ENXIO)) => return (end, end),
+            Err(_) => return (at, end),
+        };
+        if data >= end {
+            return (end, end);
+        }
+        let hole = match self.seek(data, libc::SEEK_HOLE) {
+            // `max`: a hole punched meanwhile must not stop the loop.
+            Ok(hole) => hole.max(data + 1).div_ceil(align).saturating_mul(align),
+            Err(_) => end,
+        };
+        (data, hole.min(end))
+    }
+
+    fn seek(&self, at: u64, whence: i32) -> Result<u64, Option<i32>> {
+        let at = i64::try_from(at).map_err(|_| None)?;
+        // SAFETY: plain system call on a descriptor that is open.
+        let to = unsafe { libc::lseek64(self.file.as_raw_fd(), at, whence) };
+        u64::try_from(to).map_err(|_| io::Error::last_os_error().raw_os_error())
     }
 }
 
-/// Asks the file system where an image lies, on a thread of its own: keeps a
-/// duplicate of the file.
-pub struct Mapper {}
+/// Block device or file; an error for everything else.
+fn is_block(path: &Path) -> Result<bool, ImageError> {
+    let kind = match std::fs::metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(e) => return Err(open_error(path, true, e)),
+    };
+    let what = match kind {
+        k if k.is_file() => return Ok(false),
+        k if k.is_block_device() => return Ok(true),
+        k if k.is_dir() => "a directory",
+        k if k.is_char_device() => "a character device",
+        k if k.is_fifo() => "a pipe",
+        k if k.is_socket() => "a socket",
+        _ => "neither file nor device",
+    };
+    Err(ImageError::Kind { path: path.display().to_string(), what })
+}
 
-impl Mapper {
-    /// As [`Image::map`].
-    pub fn map(&self) -> Option<Map> {
-        todo!()
+/// Open without O_DIRECT, which comes when it is known to work.
+fn open_file(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File, ImageError> {
+    // O_EXCL claims a block device against mounts and the like. A reader does
+    // without, so that several can read.
+    let claim = if is_block && !options.read_only { libc::O_EXCL } else { 0 };
+    let mut open = File::options();
+    let open = open.read(true).write(!options.read_only);
+    let open = open.custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY | claim);
+    open.open(path).map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY) if is_block => ImageError::Busy { path: path.display().to_string() },
+        _ => open_error(path, options.read_only, e),
+    })
+}
+
+fn open_error(path: &Path, read_only: bool, source: io::Error) -> ImageError {
+    let right = if read_only { "read" } else { "read and write" };
+    let hint = if read_only { "" } else { ", or attach it read-only" };
+    let path = path.display().to_string();
+    match source.raw_os_error() {
+        Some(libc::ENOENT) => ImageError::Missing { path },
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+            // SAFETY: always succeeds.
+            let uid = unsafe { libc::geteuid() };
+            ImageError::Denied { path, uid, right, hint, source }
+        }
+        _ => ImageError::Io { path, what: "opening it", source },
     }
 }
 
-/// Where the bytes of an image lie on the device.
-#[derive(Clone, Debug)]
-pub struct Map {}
+fn io_error(path: &Path, what: &'static str, source: io::Error) -> ImageError {
+    ImageError::Io { path: path.display().to_string(), what, source }
+}
 
-impl Map {
-    /// The image lies in one piece.
-    pub fn linear(_start: Lba, _len: Sectors) -> Map {
-        todo!()
-    }
-    /// The first piece of `offset..offset+len` (bytes, multiples of 512): its
-    /// place and length. Never longer than asked, at least one sector; a hole is
-    /// placed where the file system would most likely put it.
-    pub fn piece(&self, _offset: u64, _len: u64) -> Extent {
-        todo!()
-    }
-    /// Is any part of the range a hole (or beyond what was mapped)?
-    pub fn has_hole(&self, _offset: u64, _len: u64) -> bool {
-        todo!()
-    }
-    /// All pieces, ascending and disjoint, neighbours merged, at most 1024: the
-    /// VM's region for policies.
-    pub fn region(&self) -> Vec<Extent> {
-        todo!()
+fn lock_error(path: &Path, meta: &std::fs::Metadata, error: lock::LockError) -> ImageError {
+    match error {
+        lock::LockError::Held => {
+            let holder = lock::describe_holders(meta);
+            ImageError::Locked { path: path.display().to_string(), holder }
+        }
+        lock::LockError::Io(e) => io_error(path, "locking it", e),
     }
 }

@@ -1,0 +1,142 @@
+//! The extents of a file as the file system tells them (FS_IOC_FIEMAP;
+//! Documentation/filesystems/fiemap.rst of the kernel).
+
+use seekway_policy::units::SECTOR_BYTES;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Extents asked for at once.
+const CHUNK: usize = 256;
+/// Extents of a file that are looked at; what lies behind counts as a hole.
+const EXTENTS_MAX: usize = 1 << 20;
+
+const FIEMAP_EXTENT_LAST: u32 = 0x1;
+/// Flags under which the address is none that data can be found at: UNKNOWN,
+/// DELALLOC, ENCODED, DATA_ENCRYPTED, NOT_ALIGNED, DATA_INLINE, DATA_TAIL.
+const FIEMAP_NO_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap` with its extents behind it.
+#[repr(C)]
+struct Raw {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [RawExtent; CHUNK],
+}
+
+/// `_IOWR('f', 11, struct fiemap)`, whose size is that of the head alone.
+const FS_IOC_FIEMAP: libc::Ioctl = libc::_IOWR::<[u64; 4]>(b'f' as u32, 11);
+
+/// A run of a file with a place: all in sectors, the place relative to the
+/// file system's device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileExtent {
+    /// Where in the file.
+    pub at: u64,
+    /// Where on the device.
+    pub place: u64,
+    /// How long, at least 1.
+    pub len: u64,
+}
+
+/// The extents of the first `size_bytes` that have a place, ascending and
+/// disjoint. Does not wait for dirty pages: those have no place yet.
+pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {
+    let mut found: Vec<FileExtent> = Vec::new();
+    let mut raw = Raw {
+        start: 0,
+        length: 0,
+        flags: 0,
+        mapped_extents: 0,
+        extent_count: 0,
+        reserved: 0,
+        extents: [RawExtent::default(); CHUNK],
+    };
+    let (mut next, mut seen) = (0, 0);
+    while next < size_bytes && seen < EXTENTS_MAX {
+        (raw.start, raw.length) = (next, size_bytes - next);
+        (raw.flags, raw.mapped_extents, raw.extent_count) = (0, 0, CHUNK as u32);
+        // SAFETY: `raw` is laid out as the kernel wants it, with room for
+        // `extent_count` extents, and ours alone.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &mut raw) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mapped = (raw.mapped_extents as usize).min(CHUNK);
+        let before = next;
+        for extent in &raw.extents[..mapped] {
+            found.extend(placed(extent, next, size_bytes));
+            next = next.max(extent.logical.saturating_add(extent.length));
+        }
+        seen += mapped;
+        let last = raw.extents[..mapped].last();
+        // A file that changes meanwhile must not keep us here.
+        if next == before || last.is_none_or(|e| e.flags & FIEMAP_EXTENT_LAST != 0) {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The part of an extent in `from..to` (bytes) when it has a place.
+fn placed(raw: &RawExtent, from: u64, to: u64) -> Option<FileExtent> {
+    let multiple = (raw.logical | raw.physical).is_multiple_of(SECTOR_BYTES);
+    if raw.flags & FIEMAP_NO_PLACE != 0 || !multiple {
+        return None;
+    }
+    // The file system may begin before and end behind what was asked for.
+    let start = raw.logical.max(from.next_multiple_of(SECTOR_BYTES));
+    let end = raw.logical.checked_add(raw.length)?.min(to);
+    let len = end.checked_sub(start)? / SECTOR_BYTES;
+    let place = raw.physical.checked_add(start - raw.logical)? / SECTOR_BYTES;
+    (len > 0).then_some(FileExtent { at: start / SECTOR_BYTES, place, len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_is_the_kernels() {
+        assert_eq!(size_of::<RawExtent>(), 56);
+        assert_eq!(size_of::<Raw>(), 32 + 56 * CHUNK);
+        assert_eq!(FS_IOC_FIEMAP as u64, 0xc020_660b);
+    }
+
+    #[test]
+    fn extents_are_cut_and_those_without_a_place_left_out() {
+        let raw = |flags| RawExtent {
+            logical: 4096,
+            physical: 1 << 20,
+            length: 8192,
+            flags,
+            ..RawExtent::default()
+        };
+        let whole = FileExtent { at: 8, place: 2048, len: 16 };
+        assert_eq!(placed(&raw(0), 0, 1 << 20), Some(whole));
+        assert_eq!(placed(&raw(0x800), 0, 1 << 20), Some(whole), "preallocated");
+        let cut = FileExtent { at: 16, place: 2056, len: 4 };
+        assert_eq!(placed(&raw(0), 8192, 10_240), Some(cut));
+        for flag in [0x2, 0x4, 0x8, 0x80, 0x100, 0x200, 0x400] {
+            assert_eq!(placed(&raw(flag), 0, 1 << 20), None, "{flag:#x}");
+        }
+        assert_eq!(placed(&raw(0), 12_288, 1 << 20), None);
+        let wild = RawExtent { logical: u64::MAX - 511, length: u64::MAX, ..raw(0) };
+        assert_eq!(placed(&wild, 0, u64::MAX), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Locks on images, in QEMU's terms, so that neither opens what the other
+//! writes. Open file description locks: they belong to the open file, survive
+//! a `close` of another descriptor in this process, and conflict between two
+//! opens in one process too.
+//!
+//! QEMU (`block/file-posix.c`) never locks data. Of two ranges of bytes, it
+//! locks byte `100 + p` shared when it uses permission p, and byte `200 + p`
+//! shared when it does not share p with others; then it looks whether anybody
+//! holds the counterpart. Both lock first and look then, so that of two that
+//! open at once at least one sees the other.
+//!
+//! - A writer here locks the whole file exclusively: nobody else can have any
+//!   of those bytes, QEMU cannot get any, and neither can a reader here.
+//! - A reader here does as a read-only device of QEMU does: it uses "consistent
+//!   read" and does not share "write" and "resize". Readers of both kinds go
+//!   together. A shared lock of the whole file would not do: QEMU's writers
+//!   hold shared locks only, with which it goes together.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+/// Base of the bytes that tell which permissions are used.
+const USED: i64 = 100;
+/// Base of the bytes that tell which permissions are not shared.
+const UNSHARED: i64 = 200;
+/// QEMU's permissions, by bit number (`BLK_PERM_CONSISTENT_READ`, …).
+const CONSISTENT_READ: i64 = 0;
+const WRITE: i64 = 1;
+const RESIZE: i64 = 3;
+
+/// Descriptors that are looked at for who holds a lock.
+const DESCRIPTORS_MAX: usize = 1 << 16;
+/// Holders that are named.
+const HOLDERS_MAX: usize = 4;
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub(super) enum LockError {
+    /// Somebody else has one.
+    Held,
+    /// The file system refuses.
+    Io(io::Error),
+}
+
+/// Lock an image until it is closed.
+pub(super) fn lock(file: &File, read_only: bool) -> Result<(), LockError> {
+    if !read_only {
+        return set(file, libc::F_WRLCK, 0, 0);
+    }
+    for byte in [USED + CONSISTENT_READ, UNSHARED + WRITE, UNSHARED + RESIZE] {
+        set(file, libc::F_RDLCK, byte, 1)?;
+    }
+    for byte in [UNSHARED + CONSISTENT_READ, USED + WRITE, USED + RESIZE] {
+        if is_locked(file, byte)? {
+            return Err(LockError::Held);
+        }
+    }
+    Ok(())
+}
+
+fn flock(kind: i32, start: i64, len: i64) -> libc::flock64 {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // A length of 0 is to the end, wherever that will be.
+    (lock.l_start, lock.l_len) = (start, len);
+    lock
+}
+
+fn set(file: &File, kind: i32, start: i64, len: i64) -> Result<(), LockError> {
+    let lock = flock(kind, start, len);
+    // SAFETY: `lock` lives through the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Err(LockError::Held),
+        _ => Err(LockError::Io(error)),
+    }
+}
+
+/// Does another open file hold any lock on this byte?
+fn is_locked(file: &File, byte: i64) -> Result<bool, LockError> {
+    let mut lock = flock(libc::F_WRLCK, byte, 1);
+    // SAFETY: `lock` lives through the call and is ours alone.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
+        return Err(LockError::Io(io::Error::last_os_error()));
+    }
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+/// Who holds locks on the file, for people. The kernel does not say it of open
+/// file description locks (the pid is -1), but `/proc/PID/fdinfo` does.
+pub(super) fn describe_holders(meta: &Metadata) -> String {
+    let holders = holders(meta);
+    if holders.is_empty() {
+        return "this user cannot see which; `lslocks` and `fuser -v` of root can".to_owned();
+    }
+    let shown = holders.iter().map(|&pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        match pid == std::process::id() {
+            true => "this daemon itself".to_owned(),
+            false => format!("process {pid} ({})", name.trim_end()),
+        }
+    });
+    format!("{} has it open; shut that down, or attach another image", {
+        shown.collect::<Vec<_>>().join(", ")
+    })
+}
+
+/// Processes with a lock on the file.
+fn holders(meta: &Metadata) -> Vec<u32> {
+    let mut left = DESCRIPTORS_MAX;
+    let mut found = Vec::new();
+    let Ok(processes) = fs::read_dir("/proc") else { return found };
+    for process in processes.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
+            continue;
+        };
+        if found.len() == HOLDERS_MAX || left == 0 {
+            break;
+        }
+        if holds(pid, meta, &mut left) {
+            found.push(pid);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+fn holds(pid: u32, meta: &Metadata, left: &mut usize) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    for descriptor in descriptors.flatten() {
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        let same = fs::metadata(descriptor.path())
+            .is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino()));
+        if !same {
+            continue;
+        }
+        let number = descriptor.file_name();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", number.display()));
+        if info.is_ok_and(|text| text.lines().any(|l| l.starts_with("lock:"))) {
+            return true;
+        }
+    }
+    false
+}

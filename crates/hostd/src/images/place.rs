@@ -1,0 +1,115 @@
+//! Which disk an image lies on, as sysfs tells.
+
+use seekway_policy::units::{Lba, Sectors};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What is known of the device below an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Major and minor of the whole disk; of the file system where no disk is known.
+    pub device: (u32, u32),
+    /// Size of the whole disk.
+    pub capacity: Option<Sectors>,
+    /// Where the partition begins; the disk's first sector without partitions.
+    pub start: Lba,
+    /// Does it turn?
+    pub rotational: bool,
+    /// Its logical block size in bytes, at least 512.
+    pub logical: u32,
+    /// Its physical block size in bytes, at least 512.
+    pub physical: u32,
+}
+
+impl Place {
+    /// Of the device number that `stat` tells.
+    pub fn of(dev: u64) -> Place {
+        let (major, minor) = (libc::major(dev), libc::minor(dev));
+        Place::read(Path::new(&format!("/sys/dev/block/{major}:{minor}")), (major, minor))
+    }
+
+    fn read(link: &Path, device: (u32, u32)) -> Place {
+        let mut place = Place {
+            device,
+            capacity: None,
+            start: Lba::ZERO,
+            rotational: false,
+            logical: 512,
+            physical: 512,
+        };
+        // The link leads to the disk or, one level below it, to the partition.
+        let Ok(mut folder) = fs::canonicalize(link) else { return place };
+        if folder.join("partition").exists() {
+            place.start = Lba::new(value(&folder, "start").unwrap_or(0));
+            folder.pop();
+            place.device = number(&folder).unwrap_or(device);
+        }
+        place.capacity = value(&folder, "size").filter(|&n| n > 0).map(Sectors::new);
+        place.rotational = value(&folder, "queue/rotational") == Some(1u64);
+        place.logical = value(&folder, "queue/logical_block_size").unwrap_or(512).max(512);
+        place.physical = value(&folder, "queue/physical_block_size").unwrap_or(512).max(512);
+        place
+    }
+}
+
+/// One number in a file of sysfs.
+fn value<T: FromStr>(folder: &Path, name: &str) -> Option<T> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
+/// The device number of a folder of sysfs.
+fn number(folder: &PathBuf) -> Option<(u32, u32)> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk of 1000 sectors with a partition at sector 64.
+    fn sysfs() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("sda/dev", "8:0\n"),
+            ("sda/size", "1000\n"),
+            ("sda/queue/rotational", "1\n"),
+            ("sda/queue/logical_block_size", "512\n"),
+            ("sda/queue/physical_block_size", "4096\n"),
+            ("sda/sda1/dev", "8:1\n"),
+            ("sda/sda1/partition", "1\n"),
+            ("sda/sda1/start", "64\n"),
+            ("sda/sda1/size", "900\n"),
+        ] {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_partition_leads_to_its_disk() {
+        let root = sysfs();
+        let disk = Place::read(&root.path().join("sda"), (8, 0));
+        let expected = Place {
+            device: (8, 0),
+            capacity: Some(Sectors::new(1000)),
+            start: Lba::ZERO,
+            rotational: true,
+            logical: 512,
+            physical: 4096,
+        };
+        assert_eq!(disk, expected);
+        let partition = Place::read(&root.path().join("sda/sda1"), (8, 1));
+        assert_eq!(partition, Place { start: Lba::new(64), ..expected });
+    }
+
+    #[test]
+    fn without_a_disk_there_is_only_a_number() {
+        let place = Place::read(Path::new("/nowhere/0:25"), (0, 25));
+        assert_eq!((place.device, place.capacity, place.rotational), ((0, 25), None, false));
+    }
+}

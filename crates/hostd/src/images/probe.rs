@@ -1,0 +1,152 @@
+//! What an open image can do: direct I/O and its alignment, by asking the
+//! kernel; and whether its first bytes look like another format's.
+
+use super::place::Place;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// How requests must lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Align {
+    /// Goes I/O past the page cache?
+    pub direct: bool,
+    /// Offsets and lengths: 512 or 4096.
+    pub blocks: u32,
+    /// Addresses: a power of two.
+    pub memory: u32,
+}
+
+/// The largest alignment that guests can be told of.
+const BLOCK_MAX: u32 = 4096;
+
+/// Ask for what was wanted, take what there is, warn when that is less.
+pub(super) fn choose(
+    file: &File,
+    direct: bool,
+    is_block: bool,
+    place: &Place,
+    warnings: &mut Vec<String>,
+) -> Align {
+    // A block device has blocks of its own with and without the page cache.
+    let least = if is_block { round_block(place.logical) } else { 512 };
+    let buffered = Align { direct: false, blocks: least, memory: 1 };
+    if !direct {
+        return buffered;
+    }
+    let (memory, blocks) = dio_alignment(file).unwrap_or((place.logical, place.logical));
+    if blocks == 0 || blocks > BLOCK_MAX || set_direct(file).is_err() {
+        let why =
+            if blocks > BLOCK_MAX { "wants blocks over 4096 bytes" } else { "is not possible" };
+        warnings.push(format!("direct I/O {why} on this file system: the page cache is used"));
+        return buffered;
+    }
+    let blocks = round_block(blocks).max(least);
+    if !is_block && blocks > 512 {
+        warnings.push(
+            "direct I/O on this file system needs blocks of 4096 bytes, which is what the guest \
+             sees; an image that was partitioned for 512 needs to be opened without it"
+                .to_owned(),
+        );
+    }
+    Align { direct: true, blocks, memory: memory.max(1).next_power_of_two() }
+}
+
+/// 512 or 4096, the two that guests know.
+fn round_block(bytes: u32) -> u32 {
+    if bytes <= 512 { 512 } else { BLOCK_MAX }
+}
+
+/// Alignment of memory and of offsets for direct I/O (`statx(2)`,
+/// STATX_DIOALIGN, Linux 6.1); both 0 where it is not possible, `None` where
+/// the kernel does not say.
+fn dio_alignment(file: &File) -> Option<(u32, u32)> {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut out: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor; `out` is ours.
+    let result = unsafe {
+        let flags = libc::AT_EMPTY_PATH;
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_DIOALIGN, &mut out)
+    };
+    let known = result == 0 && out.stx_mask & libc::STATX_DIOALIGN != 0;
+    known.then_some((out.stx_dio_mem_align, out.stx_dio_offset_align))
+}
+
+fn set_direct(file: &File) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: plain system calls on a descriptor that is open.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_DIRECT) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// First bytes of formats that people mistake for raw, and qemu-img's names.
+const FORMATS: &[(&[u8], &str)] = &[
+    (b"QFI\xfb", "qcow2"),
+    (b"QED\0", "qed"),
+    (b"KDMV", "vmdk"),
+    (b"# Disk DescriptorFile", "vmdk"),
+    (b"vhdxfile", "vhdx"),
+    (b"conectix", "vpc"),
+];
+
+/// Warn when the image begins as another format does.
+pub(super) fn warn_of_format(file: &File, path: &Path, warnings: &mut Vec<String>) {
+    let Some(format) = format(&first_block(file)) else { return };
+    let path = path.display();
+    warnings.push(format!(
+        "{path} begins as a {format} image does, and is served as it is, raw: if it is one, \
+         convert it first: qemu-img convert -f {format} -O raw {path} {path}.raw \
+         (if a guest wrote that into its own raw disk, all is well)"
+    ));
+}
+
+/// An aligned buffer, for the file may be in direct mode.
+#[repr(C, align(4096))]
+struct Block([u8; BLOCK_MAX as usize]);
+
+/// The first bytes, or zeroes: what cannot be read will fail where it matters.
+fn first_block(file: &File) -> Block {
+    let mut block = Block([0; BLOCK_MAX as usize]);
+    if file.read_at(&mut block.0, 0).is_err() {
+        block.0.fill(0);
+    }
+    block
+}
+
+fn format(block: &Block) -> Option<&'static str> {
+    let found = FORMATS.iter().find(|(magic, _)| block.0.starts_with(magic));
+    // VirtualBox writes a line of text first and its signature behind that.
+    let vdi = block.0[64..68] == [0x7f, 0x10, 0xda, 0xbe];
+    found.map(|&(_, name)| name).or(vdi.then_some("vdi"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_their_first_bytes() {
+        let check = |at: usize, bytes: &[u8]| {
+            let mut block = Block([0; 4096]);
+            block.0[at..at + bytes.len()].copy_from_slice(bytes);
+            format(&block)
+        };
+        assert_eq!(check(0, b"QFI\xfb\0\0\0\x03"), Some("qcow2"));
+        assert_eq!(check(0, b"vhdxfile"), Some("vhdx"));
+        assert_eq!(check(64, &[0x7f, 0x10, 0xda, 0xbe]), Some("vdi"));
+        assert_eq!(check(510, b"\x55\xaa"), None);
+        assert_eq!(check(0, b""), None);
+    }
+
+    #[test]
+    fn blocks_are_512_or_4096() {
+        let rounded = [1, 512, 1024, 4096, 8192].map(round_block);
+        assert_eq!(rounded, [512, 512, 4096, 4096, 4096]);
+    }
+}
