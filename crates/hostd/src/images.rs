@@ -244,14 +244,17 @@ impl Image {
     /// Where it lies on its device, by FIEMAP; `None` where the file system
     /// does not say, and for a file that has no place yet (all hole).
     pub fn map(&self) -> Option<Map> {
-        let len = Sectors::new(self.limits.capacity_bytes / SECTOR_BYTES);
-        if self.is_block {
-            return Some(Map::linear(self.place.start, len));
-        }
-        // Without a device, the addresses are of some other space.
-        let limit = self.place.capacity?;
-        let extents = fiemap::extents(&self.file, self.limits.capacity_bytes).ok()?;
-        Map::of_extents(&extents, self.place.start, len, limit)
+        map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes)
+    }
+
+    /// What asks the same on another thread, as the image is now.
+    ///
+    /// # Errors
+    /// When there are no more file descriptors.
+    pub fn mapper(&self) -> io::Result<Mapper> {
+        let (file, place) = (self.file.try_clone()?, self.place.clone());
+        let capacity_bytes = self.limits.capacity_bytes;
+        Ok(Mapper { file, place, is_block: self.is_block, capacity_bytes })
     }
 
     /// Runs of data and holes: length in bytes and "is a hole", at most `max`,
@@ -303,6 +306,34 @@ impl Image {
         let to = unsafe { libc::lseek64(self.file.as_raw_fd(), at, whence) };
         u64::try_from(to).map_err(|_| io::Error::last_os_error().raw_os_error())
     }
+}
+
+/// Asks where an image lies without holding up who serves it: the answer for
+/// a file in many pieces takes milliseconds.
+#[derive(Debug)]
+pub struct Mapper {
+    file: File,
+    place: Place,
+    is_block: bool,
+    capacity_bytes: u64,
+}
+
+impl Mapper {
+    /// As [`Image::map`].
+    pub fn map(&self) -> Option<Map> {
+        map_of(&self.file, &self.place, self.is_block, self.capacity_bytes)
+    }
+}
+
+fn map_of(file: &File, place: &Place, is_block: bool, capacity_bytes: u64) -> Option<Map> {
+    let len = Sectors::new(capacity_bytes / SECTOR_BYTES);
+    if is_block {
+        return Some(Map::linear(place.start, len));
+    }
+    // Without a device, the addresses are of some other space.
+    let limit = place.capacity?;
+    let extents = fiemap::extents(file, capacity_bytes).ok()?;
+    Map::of_extents(&extents, place.start, len, limit)
 }
 
 /// Block device or file; an error for everything else.

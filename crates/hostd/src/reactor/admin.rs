@@ -93,12 +93,15 @@ impl Core {
         let limits = *image.limits();
         // An emulated device knows nothing of where the file system put the image.
         let mapped = if self.throttle.is_some() || lba.is_some() { None } else { image.map() };
-        let placed = match mapped {
-            Some(_) => None,
-            None => Some(self.place(&name, lba, limits.capacity_bytes)?),
+        let ours = self.throttle.is_some() || lba.is_some() || image.device_capacity().is_none();
+        let (map, placed, unmapped) = match mapped {
+            Some(map) => (map, None, false),
+            None => {
+                let start = self.place(&name, lba, limits.capacity_bytes)?;
+                let map = Map::linear(start, Sectors::new(limits.capacity_bytes / 512));
+                (map, ours.then_some(start), !ours)
+            }
         };
-        let len = Sectors::new(limits.capacity_bytes / 512);
-        let map = mapped.unwrap_or_else(|| Map::linear(placed.unwrap_or(Lba::ZERO), len));
         let fd = image.file().as_raw_fd();
         self.ring.register_file(number as u16, Some(fd)).map_err(|e| format!("{name}: {e}"))?;
         let state = DiskState {
@@ -108,6 +111,7 @@ impl Core {
             weight,
             map,
             placed,
+            unmapped,
             map_stale: false,
             map_due: self.now + REMAP_AFTER,
             remap_after: REMAP_AFTER,
@@ -259,6 +263,7 @@ impl Core {
         let Some(disk) = self.disks.get_mut(id) else { return };
         disk.mapping = false;
         let Some(map) = map else { return };
+        disk.unmapped = false;
         let region = map.region();
         let moved = region != disk.map.region();
         disk.map = map;

@@ -164,7 +164,8 @@ impl Core {
         self.ports[usize::from(job.port.index)].jobs += 1;
         let disk = self.disks.get_mut(job.disk).expect("its limits were looked at");
         disk.outstanding += 1;
-        if matches!(job.op, Op::Write | Op::WriteZeroes) && disk.map.has_hole(job.offset, job.len) {
+        let writes = matches!(job.op, Op::Write | Op::WriteZeroes);
+        if writes && (disk.unmapped || disk.map.has_hole(job.offset, job.len)) {
             (disk.map_stale, self.stale) = (true, true);
         }
         self.arrive(index);

@@ -28,6 +28,8 @@ pub struct DiskState {
     pub map: Map,
     /// The map is one piece that we chose: nothing to ask the file system.
     pub placed: Option<Lba>,
+    /// The file system has not placed any of it yet.
+    pub unmapped: bool,
     /// A write went where the map knows nothing.
     pub map_stale: bool,
     /// Not before then is the file system asked again.
