@@ -16,6 +16,9 @@ use std::alloc::{Layout, alloc, dealloc};
 const IOVECS_MAX: usize = 1024;
 /// An I/O that the kernel will not take now is handed in again so often.
 const RETRIES_MAX: u32 = 1000;
+/// What one bounce buffer holds: with at most so many for each command on the
+/// device, misaligned guests cannot exhaust the host's memory.
+const BOUNCE_BYTES_MAX: u64 = 256 << 10;
 /// Zeroes are written by so many bytes at a time where the file system cannot.
 const ZEROES_BYTES: usize = 1 << 16;
 
@@ -46,55 +49,54 @@ pub struct Io {
     /// Byte offset in the image, and bytes, of what is still to do.
     pub offset: u64,
     pub len: u64,
-    /// The guest's memory (or the bounce buffer) of what is still to do.
+    /// The guest's memory of what is still to do.
     pub buffers: Vec<libc::iovec>,
     /// The requests it is for. Kept when the slot is free, for the next I/O.
     pub members: Vec<RequestId>,
     pub bounce: Option<Bounce>,
+    /// What the SQE names when that is not `buffers`.
+    single: [libc::iovec; 1],
     pub retries: u32,
 }
 
-/// An aligned buffer in place of guest memory that is not.
+/// An aligned buffer through which data goes whose memory is not, piece by piece.
 pub struct Bounce {
     at: *mut u8,
     layout: Layout,
-    /// The guest's memory.
-    original: Vec<libc::iovec>,
 }
 
 // SAFETY: a bounce buffer is owned, and the reactor's thread alone uses it.
 unsafe impl Send for Bounce {}
 
 impl Bounce {
-    /// A buffer of `len` bytes; filled from `original` for a write.
-    fn new(len: usize, align: usize, original: Vec<libc::iovec>, write: bool) -> Option<Bounce> {
-        let layout = Layout::from_size_align(len.max(1), align.max(512)).ok()?;
+    /// A buffer for `len` bytes, or for a piece of them.
+    fn new(len: u64, align: usize) -> Option<Bounce> {
+        let size = len.clamp(1, BOUNCE_BYTES_MAX) as usize;
+        let layout = Layout::from_size_align(size, align.max(512)).ok()?;
         // SAFETY: the layout is not empty.
         let at = unsafe { alloc(layout) };
-        if at.is_null() {
-            return None;
-        }
-        let bounce = Bounce { at, layout, original };
-        if write {
-            bounce.copy(false);
-        }
-        Some(bounce)
+        (!at.is_null()).then_some(Bounce { at, layout })
     }
 
-    /// Copy between the guest's memory and the buffer.
-    fn copy(&self, to_guest: bool) {
-        let mut at = self.at;
-        for part in &self.original {
-            let guest = part.iov_base.cast::<u8>();
-            // SAFETY: the parts sum up to the buffer's length, and the port keeps
-            // them until the job is done.
+    fn len(&self) -> u64 {
+        self.layout.size() as u64
+    }
+
+    /// Copy the first `len` bytes between the guest's memory and the buffer.
+    fn copy(&self, guest: &[libc::iovec], len: u64, to_guest: bool) {
+        let (mut at, mut left) = (self.at, len.min(self.len()) as usize);
+        for part in guest {
+            let (memory, take) = (part.iov_base.cast::<u8>(), part.iov_len.min(left));
+            // SAFETY: `left` keeps within the buffer, and the port keeps the
+            // guest's memory until the job is done.
             unsafe {
                 match to_guest {
-                    true => std::ptr::copy_nonoverlapping(at, guest, part.iov_len),
-                    false => std::ptr::copy_nonoverlapping(guest, at, part.iov_len),
+                    true => std::ptr::copy_nonoverlapping(at, memory, take),
+                    false => std::ptr::copy_nonoverlapping(memory, at, take),
                 }
-                at = at.add(part.iov_len);
+                at = at.add(take);
             }
+            left -= take;
         }
     }
 }
@@ -187,15 +189,8 @@ impl Core {
         if io.buffers.iter().all(|b| (b.iov_base as usize | b.iov_len) & mask == 0) {
             return true;
         }
-        let original = std::mem::take(&mut io.buffers);
-        let write = matches!(io.kind, Kind::Write { .. });
-        let Some(bounce) = Bounce::new(io.len as usize, align, original, write) else {
-            return false;
-        };
-        let (iov_base, iov_len) = (bounce.at.cast(), io.len as usize);
-        io.buffers.push(libc::iovec { iov_base, iov_len });
-        io.bounce = Some(bounce);
-        true
+        io.bounce = Bounce::new(io.len, align);
+        io.bounce.is_some()
     }
 
     /// Hand an I/O to the kernel, or to the fault that is injected.
@@ -231,6 +226,9 @@ impl Core {
         if result < 0 {
             return self.io_failed(index, Errno(-result));
         }
+        if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
+            bounce.copy(&io.buffers, result as u64, true);
+        }
         match io.kind {
             Kind::Read | Kind::Write { .. } | Kind::Zeroes { .. } if (result as u64) < io.len => {
                 if result == 0 {
@@ -244,12 +242,7 @@ impl Core {
                 io.kind = Kind::Sync;
                 self.submit_io(index);
             }
-            _ => {
-                if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
-                    bounce.copy(true);
-                }
-                self.io_ended(index);
-            }
+            _ => self.io_ended(index),
         }
     }
 
@@ -331,41 +324,49 @@ impl Io {
                     .rw_flags(flags)
                     .build()
             }
-            Kind::Read => match (&self.buffers[..], short) {
-                ([one], None) => {
+            Kind::Read => match self.target(short) {
+                [one] => {
                     let (at, len) = (one.iov_base.cast(), one.iov_len as u32);
                     opcode::Read::new(fd, at, len).offset(offset).build()
                 }
-                (all, None) => {
-                    opcode::Readv::new(fd, all.as_ptr(), all.len().min(IOVECS_MAX) as u32)
-                        .offset(offset)
-                        .build()
-                }
-                (all, Some(short)) => {
-                    let len = short.min(all[0].iov_len as u32);
-                    opcode::Read::new(fd, all[0].iov_base.cast(), len).offset(offset).build()
+                all => {
+                    let count = all.len().min(IOVECS_MAX) as u32;
+                    opcode::Readv::new(fd, all.as_ptr(), count).offset(offset).build()
                 }
             },
-            Kind::Write { durable } => match (&self.buffers[..], short) {
-                ([one], None) => {
-                    let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len as u32);
-                    opcode::Write::new(fd, at, len).offset(offset).rw_flags(dsync(durable)).build()
+            Kind::Write { durable } => {
+                if let Some(bounce) = &self.bounce {
+                    bounce.copy(&self.buffers, self.len, false);
                 }
-                (all, None) => {
-                    opcode::Writev::new(fd, all.as_ptr(), all.len().min(IOVECS_MAX) as u32)
-                        .offset(offset)
-                        .rw_flags(dsync(durable))
-                        .build()
+                let flags = dsync(durable);
+                match self.target(short) {
+                    [one] => {
+                        let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len as u32);
+                        opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build()
+                    }
+                    all => {
+                        let (at, count) = (all.as_ptr(), all.len().min(IOVECS_MAX) as u32);
+                        opcode::Writev::new(fd, at, count).offset(offset).rw_flags(flags).build()
+                    }
                 }
-                (all, Some(short)) => {
-                    let (at, len) = (all[0].iov_base.cast_const(), all[0].iov_len as u32);
-                    opcode::Write::new(fd, at.cast(), short.min(len))
-                        .offset(offset)
-                        .rw_flags(dsync(durable))
-                        .build()
-                }
-            },
+            }
         }
+    }
+
+    /// The memory that the next SQE names: the guest's, or the bounce buffer;
+    /// the first `short` bytes of its first piece when a fault makes it short.
+    fn target(&mut self, short: Option<u32>) -> &[libc::iovec] {
+        let first = match &self.bounce {
+            Some(bounce) => {
+                let iov_len = bounce.len().min(self.len) as usize;
+                libc::iovec { iov_base: bounce.at.cast(), iov_len }
+            }
+            None if short.is_none() => return &self.buffers,
+            None => self.buffers[0],
+        };
+        let iov_len = first.iov_len.min(short.map_or(usize::MAX, |s| s as usize));
+        self.single = [libc::iovec { iov_len, ..first }];
+        &self.single
     }
 
     /// The first `done` bytes are done.
@@ -403,6 +404,7 @@ impl Ios {
                 buffers: Vec::new(),
                 members: Vec::new(),
                 bounce: None,
+                single: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }],
                 retries: 0,
             });
             self.slots.len() as u32 - 1
