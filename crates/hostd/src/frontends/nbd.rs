@@ -1,1 +1,73 @@
-//! The NBD front end.
+//! The NBD front end: a server of the fixed newstyle protocol
+//! (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>; the
+//! comments below cite its sections).
+//!
+//! [`serve`] negotiates on the thread that calls it, with a time limit, and
+//! then hands the socket to the disk's reactor as a [`Port`](crate::port::Port).
+//! A session over TLS keeps its thread: it stands between the client and one
+//! end of a socket pair, so that the reactor never does cryptography.
+//!
+//! ```text
+//!  wire      numbers of the protocol
+//!  options   the negotiation, pure          handshake  the same over a socket
+//!  request   headers of requests, pure      reply      headers of replies, pure
+//!  buffers   what is received and read to   port       the connection in the reactor
+//!  outbox    what waits to be sent          tls        certificates; proxy  the thread
+//! ```
+//!
+//! What is absent: no allocation for each request, no reply before its request
+//! is done, no oldstyle negotiation, no extended headers, no compression.
+
+mod buffers;
+mod handshake;
+mod options;
+mod outbox;
+mod port;
+mod proxy;
+mod reply;
+mod request;
+mod tls;
+mod wire;
+
+pub use handshake::{ServeError, Socket, serve};
+pub use tls::{TlsError, tls_config};
+
+use crate::images::Limits;
+use crate::port::DiskId;
+use crate::reactor::Handle;
+use std::sync::Arc;
+
+/// A disk as clients of NBD see it.
+#[derive(Clone)]
+pub struct Export {
+    /// What clients ask for, at most [`wire::NAME_LEN_MAX`] bytes.
+    pub name: String,
+    /// The disk in its reactor.
+    pub disk: DiskId,
+    /// The reactor that serves it.
+    pub handle: Handle,
+    /// Its limits at this moment: a disk may be resized, and the next client
+    /// shall see it.
+    pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
+}
+
+/// What a listening socket offers.
+pub trait Exports: Send + Sync {
+    /// The export that a client asked for; the default export's name is "".
+    fn find(&self, name: &str) -> Option<Export>;
+    /// What `NBD_OPT_LIST` answers.
+    fn names(&self) -> Vec<String>;
+}
+
+/// The exports of a socket that belongs to one disk: whatever name the client
+/// gives, the socket has already said which disk is meant.
+pub struct Only(pub Export);
+
+impl Exports for Only {
+    fn find(&self, _name: &str) -> Option<Export> {
+        Some(self.0.clone())
+    }
+    fn names(&self) -> Vec<String> {
+        vec![self.0.name.clone()]
+    }
+}

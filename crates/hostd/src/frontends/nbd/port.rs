@@ -1,0 +1,575 @@
+//! The transmission phase of one connection, inside its disk's reactor.
+//!
+//! One receive is armed as long as there is room for more requests: it brings
+//! in as many as have come, and all of them are handed in. One message is
+//! under way to the client at most; what is done meanwhile leaves with the next.
+//! A request takes a slot from its header to the end of its reply, and data
+//! take a buffer: both are bounded, and a client that goes beyond waits.
+
+mod slots;
+
+use super::buffers::{Inbox, Pool};
+use super::options::Session;
+use super::outbox::Outbox;
+use super::reply::{self, Reply};
+use super::request::{Action, Refusal, Request, Verdict, judge};
+use super::wire::{CMD_BLOCK_STATUS, CMD_READ, NbdError};
+use crate::port::{DiskId, Errno, Job, Port, PortId};
+use crate::reactor::Core;
+use io_uring::{opcode, types};
+use seekway_policy::request::Op;
+use slots::{Data, Slots};
+use std::any::Any;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Requests between header and reply.
+const REQUESTS_MAX: usize = 1024;
+/// Memory for their data.
+const BUFFERS_MAX_BYTES: usize = 64 << 20;
+/// What one receive brings in at most.
+const INBOX_BYTES: usize = 128 << 10;
+/// A payload of which more than this is missing is received for itself; less,
+/// together with what follows it.
+const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
+/// Extents in one reply to block status.
+const EXTENTS_MAX: usize = 128;
+/// After this long without a request the connection gives its memory back.
+const IDLE: types::Timespec = types::Timespec::new().sec(2);
+/// How long a client that does not read its replies may hold up the closing.
+const LINGER: types::Timespec = types::Timespec::new().sec(3);
+
+/// Tags of our SQEs.
+const RECEIVE: u32 = 0;
+const SEND: u32 = 1;
+const TIMER: u32 = 2;
+
+/// What the timer is armed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timer {
+    Off,
+    /// Memory, when it ends with no request since it began.
+    Idle,
+    /// The last replies.
+    Linger,
+}
+
+/// What the next received bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expect {
+    Header,
+    /// The payload of a write, of which `filled` bytes are in the slot's buffer.
+    Payload {
+        slot: u32,
+        filled: usize,
+    },
+    /// The rest of the payload of a request that is refused.
+    Swallow {
+        slot: u32,
+        left_bytes: u64,
+    },
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    Serving,
+    /// No more requests; what is done is still replied to.
+    Ending,
+    /// Nobody is there to reply to.
+    Broken,
+}
+
+/// One client's connection.
+pub struct Connection {
+    socket: OwnedFd,
+    disk: DiskId,
+    structured: bool,
+    allocation: bool,
+    /// Known from `open` on, before anything else is called.
+    id: PortId,
+    phase: Phase,
+    closing: bool,
+    inbox: Inbox,
+    expect: Expect,
+    /// Pieces of a receive into a payload and the inbox.
+    scatter: Box<Scatter>,
+    receiving: bool,
+    /// The last receive emptied the socket: the next one had better wait first.
+    drained: bool,
+    pool: Pool,
+    slots: Slots,
+    /// Done, to be replied to.
+    ready: Vec<u32>,
+    /// Slots whose replies are in the outbox.
+    leaving: Vec<u32>,
+    outbox: Outbox,
+    sending: bool,
+    timer: Timer,
+    /// Has a request come since the timer began?
+    busy: bool,
+}
+
+/// A message header with room for a payload and the inbox.
+struct Scatter {
+    message: libc::msghdr,
+    pieces: [libc::iovec; 2],
+}
+
+// SAFETY: it points to the connection's own memory, and only while a receive
+// is armed.
+unsafe impl Send for Scatter {}
+
+impl Connection {
+    /// A connection that has been negotiated. The socket must block, so that
+    /// the ring waits instead of returning.
+    pub fn new(socket: OwnedFd, session: &Session) -> Connection {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: zeroes are a message header without address, pieces and control data.
+        let message = unsafe { std::mem::zeroed() };
+        Connection {
+            socket,
+            disk: session.export.disk,
+            structured: session.structured,
+            allocation: session.allocation,
+            id: PortId { index: 0, generation: 0 },
+            phase: Phase::Serving,
+            closing: false,
+            inbox: Inbox::new(INBOX_BYTES),
+            expect: Expect::Header,
+            scatter: Box::new(Scatter { message, pieces: [nothing; 2] }),
+            receiving: false,
+            drained: true,
+            pool: Pool::new(BUFFERS_MAX_BYTES),
+            slots: Slots::new(REQUESTS_MAX),
+            ready: Vec::new(),
+            leaving: Vec::new(),
+            outbox: Outbox::new(),
+            sending: false,
+            timer: Timer::Off,
+            busy: false,
+        }
+    }
+
+    fn fd(&self) -> types::Fd {
+        types::Fd(self.socket.as_raw_fd())
+    }
+
+    /// Understand what has been received, as far as there is room, and arm the
+    /// next receive.
+    fn take_requests(&mut self, core: &mut Core) {
+        while self.phase == Phase::Serving && self.advance(core) {}
+        if self.phase == Phase::Serving && !self.receiving && self.wants_bytes() {
+            self.receive(core);
+        }
+    }
+
+    /// One step through the inbox. False when it has too little, or a request
+    /// must wait for room.
+    fn advance(&mut self, core: &mut Core) -> bool {
+        match self.expect {
+            Expect::Header => self.begin_request(core),
+            Expect::Payload { slot, filled } => {
+                let state = &mut self.slots[slot];
+                let Data::Buffer(buffer) = &mut state.data else {
+                    unreachable!("a payload is received into a buffer")
+                };
+                let len = state.request.len_bytes as usize;
+                let piece = self.inbox.take(len - filled);
+                let end = filled + piece.len();
+                buffer.bytes()[filled..end].copy_from_slice(piece);
+                if end < len {
+                    self.expect = Expect::Payload { slot, filled: end };
+                    return false;
+                }
+                self.expect = Expect::Header;
+                self.submit(slot, core);
+                true
+            }
+            Expect::Swallow { slot, left_bytes } => {
+                let left_bytes = left_bytes - self.inbox.skip(left_bytes) as u64;
+                if left_bytes > 0 {
+                    self.expect = Expect::Swallow { slot, left_bytes };
+                    return false;
+                }
+                self.expect = Expect::Header;
+                self.ready.push(slot);
+                true
+            }
+        }
+    }
+
+    fn begin_request(&mut self, core: &mut Core) -> bool {
+        let Some(header) = self.inbox.header() else { return false };
+        let Some(request) = Request::parse(header) else {
+            self.end(Phase::Broken, core);
+            return false;
+        };
+        if !self.slots.has_room() {
+            return false;
+        }
+        match judge(&request, core.limits(self.disk), self.structured, self.allocation) {
+            Verdict::Disconnect => self.end(Phase::Ending, core),
+            Verdict::HangUp => self.end(Phase::Broken, core),
+            Verdict::Refuse(refusal) => {
+                let slot = self.slots.insert(request, Reply::Failed(refusal));
+                let left_bytes = u64::from(request.payload_bytes());
+                self.expect = Expect::Swallow { slot, left_bytes };
+                self.inbox.take_header();
+            }
+            Verdict::BlockStatus { one } => {
+                self.block_status(request, one, core);
+                self.inbox.take_header();
+            }
+            Verdict::Carry(action) => {
+                if !self.begin_action(request, action, core) {
+                    return false;
+                }
+                self.inbox.take_header();
+            }
+        }
+        self.busy = true;
+        self.phase == Phase::Serving
+    }
+
+    /// False when there is no memory now: the request stays in the inbox.
+    fn begin_action(&mut self, request: Request, action: Action, core: &mut Core) -> bool {
+        let data = match action.op.is_data() {
+            false => Data::None,
+            true => match self.pool.take(request.len_bytes) {
+                Some(buffer) => Data::Buffer(buffer),
+                // What is in use comes back, and then we try again.
+                None if self.pool.used_bytes() > 0 => return false,
+                None => {
+                    let refusal = Refusal::new(NbdError::NoMem, "the server is out of memory");
+                    let slot = self.slots.insert(request, Reply::Failed(refusal));
+                    let left_bytes = u64::from(request.payload_bytes());
+                    self.expect = Expect::Swallow { slot, left_bytes };
+                    return true;
+                }
+            },
+        };
+        let reply = match action.op {
+            Op::Read => {
+                Reply::Data { offset_bytes: request.offset_bytes, len_bytes: request.len_bytes }
+            }
+            _ => Reply::Done,
+        };
+        let slot = self.slots.insert(request, reply);
+        self.slots[slot].data = data;
+        self.slots[slot].action = action;
+        match action.op {
+            Op::Write => self.expect = Expect::Payload { slot, filled: 0 },
+            _ => self.submit(slot, core),
+        }
+        true
+    }
+
+    /// Hand a request to the reactor, or reply that it will not have it.
+    fn submit(&mut self, slot: u32, core: &mut Core) {
+        let (request, action) = (self.slots[slot].request, self.slots[slot].action);
+        let flush = action.op == Op::Flush;
+        let job = Job {
+            disk: self.disk,
+            port: self.id,
+            token: u64::from(slot),
+            op: action.op,
+            offset: if flush { 0 } else { request.offset_bytes },
+            len: if flush { 0 } else { u64::from(request.len_bytes) },
+            tag: None,
+            fua: action.fua,
+            unmap: action.unmap,
+        };
+        let iov_len = request.len_bytes as usize;
+        let result = match &self.slots[slot].data {
+            Data::Buffer(buffer) => {
+                let iov_base = buffer.start().cast();
+                core.submit(&job, &[libc::iovec { iov_base, iov_len }])
+            }
+            _ => core.submit(&job, &[]),
+        };
+        if let Err(Errno(errno)) = result {
+            self.fail(slot, errno);
+            self.ready.push(slot);
+        }
+    }
+
+    fn fail(&mut self, slot: u32, errno: i32) {
+        let error = NbdError::from_errno(errno);
+        self.slots[slot].reply = Reply::Failed(Refusal::new(error, "the disk failed the request"));
+    }
+
+    fn block_status(&mut self, request: Request, one: bool, core: &mut Core) {
+        let (offset, len) = (request.offset_bytes, request.len_bytes);
+        let max = if one { 2 } else { EXTENTS_MAX };
+        let runs = core.block_status(self.disk, offset, u64::from(len), max);
+        let align = core.limits(self.disk).align_bytes;
+        let mut bytes = Vec::new();
+        for (len, state) in reply::extents(&runs, len, align, one) {
+            bytes.extend(len.to_be_bytes());
+            bytes.extend(state.to_be_bytes());
+        }
+        let reply = Reply::Extents { len_bytes: bytes.len() as u32 };
+        let slot = self.slots.insert(request, reply);
+        self.slots[slot].data = Data::Bytes(bytes);
+        self.ready.push(slot);
+    }
+
+    /// Is it more bytes that are missing, and not room?
+    fn wants_bytes(&self) -> bool {
+        match self.expect {
+            Expect::Header => self.inbox.header().is_none() && self.slots.has_room(),
+            Expect::Payload { .. } | Expect::Swallow { .. } => true,
+        }
+    }
+
+    /// Arm a receive for what comes next: into the payload, the inbox, or both.
+    fn receive(&mut self, core: &mut Core) {
+        let fd = self.fd();
+        let poll_first = if self.drained { POLL_FIRST } else { 0 };
+        let space = self.inbox.space();
+        let (base, len) = (space.as_mut_ptr(), space.len());
+        let entry = match self.expect {
+            Expect::Payload { slot, filled } => {
+                let Data::Buffer(buffer) = &self.slots[slot].data else {
+                    unreachable!("a payload is received into a buffer")
+                };
+                let left = self.slots[slot].request.len_bytes as usize - filled;
+                let into = buffer.start().wrapping_add(filled);
+                if left > PAYLOAD_ALONE_BYTES {
+                    opcode::Recv::new(fd, into, left as u32)
+                        .flags(libc::MSG_WAITALL)
+                        .ioprio(poll_first)
+                        .build()
+                } else {
+                    let Scatter { message, pieces } = &mut *self.scatter;
+                    pieces[0] = libc::iovec { iov_base: into.cast(), iov_len: left };
+                    pieces[1] = libc::iovec { iov_base: base.cast(), iov_len: len };
+                    message.msg_iov = pieces.as_mut_ptr();
+                    message.msg_iovlen = pieces.len();
+                    opcode::RecvMsg::new(fd, &raw mut *message).ioprio(poll_first).build()
+                }
+            }
+            _ => opcode::Recv::new(fd, base, len as u32).ioprio(poll_first).build(),
+        };
+        self.receiving = true;
+        // SAFETY: inbox, scatter and buffer are not moved, read or freed while
+        // `receiving`, and the reactor keeps the port until the CQE has come.
+        unsafe { core.push(self.id, RECEIVE, entry) };
+    }
+
+    fn received(&mut self, result: i32, core: &mut Core) {
+        self.receiving = false;
+        if matches!(-result, libc::EINTR | libc::EAGAIN) {
+            return self.take_requests(core);
+        }
+        if result <= 0 {
+            // The end, between requests or within one; a client that has only
+            // closed its sending half still gets its replies.
+            let phase = if result == 0 { Phase::Ending } else { Phase::Broken };
+            // A cancelled receive is our own closing.
+            return self.end(if self.closing { self.phase } else { phase }, core);
+        }
+        let mut len = result as usize;
+        if let Expect::Payload { slot, filled } = self.expect {
+            let left = self.slots[slot].request.len_bytes as usize - filled;
+            let direct = len.min(left);
+            self.expect = Expect::Payload { slot, filled: filled + direct };
+            len -= direct;
+            self.drained = direct < left;
+        }
+        self.inbox.received(len);
+        if len > 0 {
+            self.drained = !self.inbox.is_full();
+        }
+        self.take_requests(core);
+    }
+
+    /// Take no more requests, and close.
+    fn end(&mut self, phase: Phase, core: &mut Core) {
+        self.phase = self.phase.max(phase);
+        core.close(self.id);
+    }
+
+    /// Gather what is ready into one message, and send it.
+    fn send(&mut self, core: &mut Core) {
+        self.outbox.clear();
+        let mut taken = 0;
+        for &slot in &self.ready {
+            if !self.outbox.has_room() {
+                break;
+            }
+            taken += 1;
+            let state = &self.slots[slot];
+            let Request { command, cookie, .. } = state.request;
+            let chunked = self.structured && matches!(command, CMD_READ | CMD_BLOCK_STATUS);
+            let data = match (&state.data, state.reply) {
+                (Data::Buffer(buffer), Reply::Data { len_bytes, .. }) => {
+                    Some((buffer.start().cast_const(), len_bytes as usize))
+                }
+                (Data::Bytes(bytes), Reply::Extents { .. }) => Some((bytes.as_ptr(), bytes.len())),
+                _ => None,
+            };
+            self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
+        }
+        self.leaving.extend(self.ready.drain(..taken));
+        self.push_message(core);
+    }
+
+    fn push_message(&mut self, core: &mut Core) {
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
+        self.sending = true;
+        // SAFETY: outbox and the leaving slots' data stay as they are while
+        // `sending`, and the reactor keeps the port until the CQE has come.
+        unsafe { core.push(self.id, SEND, entry) };
+    }
+
+    fn sent(&mut self, result: i32, core: &mut Core) {
+        self.sending = false;
+        let left = match result {
+            _ if self.phase == Phase::Broken => false,
+            0.. => !self.outbox.advance(result as usize),
+            _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
+            _ => {
+                self.end(Phase::Broken, core);
+                false
+            }
+        };
+        if left {
+            return self.push_message(core);
+        }
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|&slot| self.release(slot));
+        self.leaving = leaving;
+        self.leaving.clear();
+        // Requests may have been waiting for room.
+        self.take_requests(core);
+    }
+
+    /// The slot and its buffer are free again.
+    fn release(&mut self, slot: u32) {
+        if let Data::Buffer(buffer) = self.slots.remove(slot) {
+            self.pool.give(buffer);
+        }
+    }
+
+    fn arm_timer(&mut self, timer: Timer, core: &mut Core) {
+        let time = match timer {
+            Timer::Off => return,
+            Timer::Idle => &IDLE,
+            Timer::Linger => &LINGER,
+        };
+        (self.timer, self.busy) = (timer, false);
+        // SAFETY: the time is a constant.
+        unsafe { core.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
+    }
+
+    fn timer_ended(&mut self, core: &mut Core) {
+        let ended = std::mem::replace(&mut self.timer, Timer::Off);
+        match ended {
+            Timer::Idle if !self.closing => {
+                if self.busy || !self.slots.is_empty() {
+                    return self.arm_timer(Timer::Idle, core);
+                }
+                self.pool.clear();
+                self.outbox.shrink();
+            }
+            Timer::Linger if self.sending => {
+                self.phase = Phase::Broken;
+                core.cancel(self.id, SEND);
+            }
+            // Cancelled because the port closes: replies still have their time.
+            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, core),
+            _ => {}
+        }
+    }
+
+    /// Is there something that the client is still to get?
+    fn has_replies(&self) -> bool {
+        self.phase < Phase::Broken && (self.sending || self.slots.is_busy(self.expect_slot()))
+    }
+
+    /// The slot of a request whose payload has not come.
+    fn expect_slot(&self) -> Option<u32> {
+        match self.expect {
+            Expect::Header => None,
+            Expect::Payload { slot, .. } | Expect::Swallow { slot, .. } => Some(slot),
+        }
+    }
+}
+
+/// `IORING_RECVSEND_POLL_FIRST`.
+const POLL_FIRST: u16 = 1;
+
+impl Port for Connection {
+    fn disk(&self) -> DiskId {
+        self.disk
+    }
+
+    fn open(&mut self, id: PortId, core: &mut Core) {
+        self.id = id;
+        self.take_requests(core);
+    }
+
+    fn event(&mut self, tag: u32, result: i32, _more: bool, core: &mut Core) {
+        match tag {
+            RECEIVE => self.received(result, core),
+            SEND => self.sent(result, core),
+            _ => self.timer_ended(core),
+        }
+    }
+
+    fn done(&mut self, token: u64, result: Result<(), Errno>, core: &mut Core) {
+        let slot = token as u32;
+        let action = self.slots[slot].action;
+        match result {
+            Err(Errno(errno)) => self.fail(slot, errno),
+            // A job of discard knows no durability; a flush behind it does.
+            Ok(()) if action.op == Op::Discard && action.fua => {
+                self.slots[slot].action = Action { op: Op::Flush, fua: false, unmap: false };
+                return self.submit(slot, core);
+            }
+            Ok(()) => {}
+        }
+        self.ready.push(slot);
+    }
+
+    fn flush(&mut self, core: &mut Core) {
+        if self.phase == Phase::Broken {
+            let ready = std::mem::take(&mut self.ready);
+            ready.into_iter().for_each(|slot| self.release(slot));
+        } else if !self.sending && !self.ready.is_empty() {
+            self.send(core);
+        }
+        match self.timer {
+            Timer::Off if !self.closing && self.pool.held_bytes() > 0 => {
+                self.arm_timer(Timer::Idle, core);
+            }
+            Timer::Linger if !self.has_replies() => core.cancel(self.id, TIMER),
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, _message: Box<dyn Any + Send>, _core: &mut Core) {}
+
+    fn closing(&mut self, core: &mut Core) {
+        self.closing = true;
+        self.phase = self.phase.max(Phase::Ending);
+        if self.receiving {
+            core.cancel(self.id, RECEIVE);
+        }
+        if self.sending && self.phase == Phase::Broken {
+            core.cancel(self.id, SEND);
+        }
+        match self.timer {
+            // Its end begins the lingering.
+            Timer::Idle | Timer::Linger => core.cancel(self.id, TIMER),
+            Timer::Off if self.has_replies() => self.arm_timer(Timer::Linger, core),
+            Timer::Off => {}
+        }
+    }
+
+    fn closed(self: Box<Self>) {
+        // The socket closes with its descriptor; the buffers go with the pool.
+    }
+}
