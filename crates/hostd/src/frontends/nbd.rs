@@ -26,6 +26,8 @@ mod port;
 mod proxy;
 mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod wire;
 

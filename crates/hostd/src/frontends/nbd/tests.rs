@@ -1,0 +1,506 @@
+//! What needs no socket: options, requests, replies, memory.
+
+use super::buffers::{Inbox, Pool};
+use super::options::{Negotiation, ProtocolError, Security, Step, greeting, option_header};
+use super::outbox::Outbox;
+use super::reply::{self, Reply};
+use super::request::{Refusal, Request, Verdict, judge};
+use super::wire::*;
+use super::{Export, Exports};
+use crate::images::Limits;
+use crate::port::DiskId;
+use crate::reactor::{Handle, Setup, spawn};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Nanos, Sectors};
+use std::sync::{Arc, OnceLock};
+
+const LIMITS: Limits = Limits {
+    capacity_bytes: 1 << 30,
+    logical_block_bytes: 512,
+    physical_block_bytes: 4096,
+    align_bytes: 512,
+    memory_align_bytes: 512,
+    read_only: false,
+    rotational: false,
+};
+
+/// A reactor without disks: exports have one, and nothing here talks to it.
+fn reactor() -> Handle {
+    static REACTOR: OnceLock<Handle> = OnceLock::new();
+    let spawn = || {
+        let setup = Setup {
+            name: "none".into(),
+            policy: "noop".into(),
+            depth: None,
+            coalesce: Sectors::new(8),
+            hard_limit: Nanos::from_secs(1),
+            throttle: None,
+            profile: DeviceProfile::unknown(Sectors::new(8), false),
+            poll: None,
+            journal: None,
+        };
+        spawn(setup).expect("a reactor starts").0
+    };
+    REACTOR.get_or_init(spawn).clone()
+}
+
+/// Two disks, "web" and "db".
+struct TwoDisks;
+
+impl Exports for TwoDisks {
+    fn find(&self, name: &str) -> Option<Export> {
+        let disk = DiskId(["web", "db"].iter().position(|n| *n == name)? as u16);
+        Some(Export { name: name.into(), disk, handle: reactor(), limits: Arc::new(|| LIMITS) })
+    }
+    fn names(&self) -> Vec<String> {
+        vec!["web".into(), "db".into()]
+    }
+}
+
+fn negotiation(security: Security) -> Negotiation<'static> {
+    Negotiation::new(&TwoDisks, security, 3).expect("both flags were offered")
+}
+
+/// The replies to an option: kinds and data.
+fn replies(mut bytes: &[u8], option: u32) -> Vec<(u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let (header, rest) = bytes.split_at(20);
+        assert_eq!(header[..8], REPLY_MAGIC.to_be_bytes());
+        assert_eq!(header[8..12], option.to_be_bytes());
+        let kind = u32::from_be_bytes(header[12..16].try_into().unwrap());
+        let len = u32::from_be_bytes(header[16..20].try_into().unwrap()) as usize;
+        all.push((kind, rest[..len].to_vec()));
+        bytes = &rest[len..];
+    }
+    all
+}
+
+fn ask(negotiation: &mut Negotiation<'_>, option: u32, data: &[u8]) -> (Step, Vec<(u32, Vec<u8>)>) {
+    let mut out = Vec::new();
+    let step = negotiation.option(option, data, &mut out).expect("the client stays");
+    (step, replies(&out, option))
+}
+
+fn go(name: &str, kinds: &[u16]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend((kinds.len() as u16).to_be_bytes());
+    kinds.iter().for_each(|kind| data.extend(kind.to_be_bytes()));
+    data
+}
+
+fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend((queries.len() as u32).to_be_bytes());
+    for query in queries {
+        data.extend((query.len() as u32).to_be_bytes());
+        data.extend(query.as_bytes());
+    }
+    data
+}
+
+fn kinds(replies: &[(u32, Vec<u8>)]) -> Vec<u32> {
+    replies.iter().map(|(kind, _)| *kind).collect()
+}
+
+#[test]
+fn greets_with_fixed_newstyle() {
+    assert_eq!(&greeting(), b"NBDMAGICIHAVEOPT\x00\x03");
+}
+
+#[test]
+fn go_tells_size_flags_and_block_sizes() {
+    let mut negotiation = negotiation(Security::Plain);
+    assert_eq!(kinds(&ask(&mut negotiation, OPT_STRUCTURED_REPLY, &[]).1), [REP_ACK]);
+    let (step, replies) = ask(&mut negotiation, OPT_GO, &go("db", &[INFO_NAME]));
+    assert_eq!(kinds(&replies), [REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
+    let flags = TF_HAS_FLAGS
+        | TF_SEND_FLUSH
+        | TF_SEND_FUA
+        | TF_SEND_TRIM
+        | TF_SEND_WRITE_ZEROES
+        | TF_SEND_DF
+        | TF_CAN_MULTI_CONN;
+    let mut export = vec![0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0];
+    export.extend(flags.to_be_bytes());
+    assert_eq!(replies[0].1, export);
+    assert_eq!(replies[1].1, [0, 3, 0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0]);
+    assert_eq!(replies[2].1, *b"\x00\x01db");
+    let Step::Transmit(session) = step else { panic!("GO begins the transmission") };
+    assert_eq!(session.export.disk, DiskId(1));
+    assert!(session.structured && !session.allocation);
+}
+
+#[test]
+fn info_and_unknown_names_leave_the_negotiation_open() {
+    let mut negotiation = negotiation(Security::Plain);
+    let (step, replies) = ask(&mut negotiation, OPT_INFO, &go("web", &[]));
+    assert!(matches!(step, Step::Continue));
+    assert_eq!(kinds(&replies), [REP_INFO, REP_INFO, REP_ACK]);
+    let (step, replies) = ask(&mut negotiation, OPT_GO, &go("nobody", &[]));
+    assert!(matches!(step, Step::Continue));
+    assert_eq!(kinds(&replies), [REP_ERR_UNKNOWN]);
+    let (_, replies) = ask(&mut negotiation, OPT_GO, &go("web", &[])[..6]);
+    assert_eq!(kinds(&replies), [REP_ERR_INVALID]);
+    let (_, replies) = ask(&mut negotiation, OPT_LIST, &[]);
+    assert_eq!(kinds(&replies), [REP_SERVER, REP_SERVER, REP_ACK]);
+    assert_eq!(replies[0].1, *b"\x00\x00\x00\x03web");
+    assert_eq!(kinds(&ask(&mut negotiation, 77, &[1, 2]).1), [REP_ERR_UNSUP]);
+    assert!(matches!(ask(&mut negotiation, OPT_ABORT, &[]).0, Step::Abort));
+}
+
+#[test]
+fn contexts_belong_to_their_export() {
+    let mut n = negotiation(Security::Plain);
+    let wanted = meta("web", &["base:allocation"]);
+    assert_eq!(kinds(&ask(&mut n, OPT_SET_META_CONTEXT, &wanted).1), [REP_ERR_INVALID]);
+    ask(&mut n, OPT_STRUCTURED_REPLY, &[]);
+    for all in [&[][..], &["base:"]] {
+        let (_, replies) = ask(&mut n, OPT_LIST_META_CONTEXT, &meta("web", all));
+        assert_eq!(replies[0].1, *b"\x00\x00\x00\x00base:allocation");
+    }
+    let unknown = meta("web", &["qemu:dirty-bitmap:b", "base:"]);
+    assert_eq!(kinds(&ask(&mut n, OPT_SET_META_CONTEXT, &unknown).1), [REP_ACK]);
+    let set = [REP_META_CONTEXT, REP_ACK];
+    assert_eq!(kinds(&ask(&mut n, OPT_SET_META_CONTEXT, &wanted).1), set);
+    let Step::Transmit(other) = ask(&mut n, OPT_GO, &go("db", &[])).0 else { panic!("GO") };
+    assert!(!other.allocation, "the context was agreed on for another export");
+    let Step::Transmit(same) = ask(&mut n, OPT_GO, &go("web", &[])).0 else { panic!("GO") };
+    assert!(same.allocation);
+}
+
+#[test]
+fn required_tls_comes_first_and_starts_afresh() {
+    let mut n = negotiation(Security::Required);
+    for option in [OPT_LIST, OPT_GO, OPT_INFO, OPT_STRUCTURED_REPLY, OPT_SET_META_CONTEXT, 99] {
+        assert_eq!(kinds(&ask(&mut n, option, &[]).1), [REP_ERR_TLS_REQD], "{option}");
+    }
+    let refused = n.option(OPT_EXPORT_NAME, b"web", &mut Vec::new());
+    assert!(matches!(refused, Err(ProtocolError::ExportName)));
+    assert!(matches!(ask(&mut n, OPT_STARTTLS, &[]).0, Step::StartTls));
+    n.secured();
+    assert_eq!(kinds(&ask(&mut n, OPT_STARTTLS, &[]).1), [REP_ERR_INVALID]);
+    assert!(matches!(ask(&mut n, OPT_GO, &go("web", &[])).0, Step::Transmit(_)));
+
+    let mut plain = negotiation(Security::Plain);
+    assert_eq!(kinds(&ask(&mut plain, OPT_STARTTLS, &[]).1), [REP_ERR_POLICY]);
+    let mut offered = negotiation(Security::Offered);
+    ask(&mut offered, OPT_STRUCTURED_REPLY, &[]);
+    ask(&mut offered, OPT_STARTTLS, &[]);
+    offered.secured();
+    let Step::Transmit(session) = ask(&mut offered, OPT_GO, &go("web", &[])).0 else {
+        panic!("GO")
+    };
+    assert!(!session.structured, "agreed on in the clear");
+}
+
+#[test]
+fn old_clients_get_size_flags_and_zeroes() {
+    for (client_flags, len) in [(0, 134), (1, 134), (2, 10), (3, 10)] {
+        let mut n = Negotiation::new(&TwoDisks, Security::Plain, client_flags).unwrap();
+        let mut out = Vec::new();
+        let step = n.option(OPT_EXPORT_NAME, b"web", &mut out);
+        assert!(matches!(step, Ok(Step::Transmit(_))));
+        assert_eq!(out.len(), len);
+    }
+    let mut n = Negotiation::new(&TwoDisks, Security::Plain, 0).unwrap();
+    assert!(matches!(n.option(OPT_LIST, &[], &mut Vec::new()), Err(ProtocolError::NotFixed(3))));
+    assert!(Negotiation::new(&TwoDisks, Security::Plain, 4).is_err());
+}
+
+#[test]
+fn endless_negotiations_end() {
+    let mut n = negotiation(Security::Plain);
+    for _ in 0..OPTIONS_MAX {
+        ask(&mut n, OPT_LIST, &[]);
+    }
+    assert!(matches!(n.option(OPT_LIST, &[], &mut Vec::new()), Err(ProtocolError::TooMany)));
+    let mut header = *b"IHAVEOPT\0\0\0\x03\xff\xff\xff\xff";
+    assert!(matches!(option_header(&header), Err(ProtocolError::TooLong { option: 3, .. })));
+    header[12..].copy_from_slice(&[0, 0, 0, 9]);
+    assert_eq!(option_header(&header), Ok((3, 9)));
+    header[0] = b'X';
+    assert!(matches!(option_header(&header), Err(ProtocolError::Magic(_))));
+}
+
+fn request(command: u16, flags: u16, offset_bytes: u64, len_bytes: u32) -> Request {
+    Request { flags, command, cookie: 7, offset_bytes, len_bytes }
+}
+
+#[test]
+fn requests_are_judged() {
+    let judged = |r: &Request, limits: &Limits| match judge(r, limits, true, true) {
+        Verdict::Refuse(refusal) => Err(refusal.error),
+        verdict => Ok(verdict),
+    };
+    let end = LIMITS.capacity_bytes;
+    let cases = [
+        (request(CMD_READ, 0, 0, 0), NbdError::Inval),
+        (request(CMD_READ, 0, 1, 512), NbdError::Inval),
+        (request(CMD_READ, 0, 0, 511), NbdError::Inval),
+        (request(CMD_READ, 0, end, 512), NbdError::Inval),
+        (request(CMD_READ, 0, u64::MAX - 511, 1024), NbdError::Inval),
+        (request(CMD_READ, 0, 0, REQUEST_LEN_MAX + 512), NbdError::Overflow),
+        (request(CMD_READ, CMD_FLAG_REQ_ONE, 0, 512), NbdError::Inval),
+        (request(CMD_WRITE, 0, end - 512, 1024), NbdError::NoSpc),
+        (request(CMD_WRITE, CMD_FLAG_NO_HOLE, 0, 512), NbdError::Inval),
+        (request(CMD_WRITE_ZEROES, 0, end, 512), NbdError::NoSpc),
+        (request(CMD_WRITE_ZEROES, 1 << 4, 0, 512), NbdError::Inval),
+        (request(CMD_TRIM, 0, end, 512), NbdError::Inval),
+        (request(CMD_BLOCK_STATUS, 0, 0, 0), NbdError::Inval),
+        (request(CMD_FLUSH, 0, 512, 0), NbdError::Inval),
+        (request(5, 0, 0, 512), NbdError::Inval),
+        (request(999, 0, 0, 512), NbdError::Inval),
+    ];
+    for (case, error) in cases {
+        assert_eq!(judged(&case, &LIMITS), Err(error), "{case:?}");
+    }
+    let read_only = Limits { read_only: true, ..LIMITS };
+    for command in [CMD_WRITE, CMD_TRIM, CMD_WRITE_ZEROES] {
+        let case = request(command, 0, 0, 512);
+        assert_eq!(judged(&case, &read_only), Err(NbdError::Perm), "{case:?}");
+    }
+    let long = request(CMD_WRITE, 0, 0, REQUEST_LEN_MAX + 512);
+    assert_eq!(judged(&long, &LIMITS), Ok(Verdict::HangUp));
+    assert_eq!(judged(&request(CMD_DISC, 9, 9, 9), &LIMITS), Ok(Verdict::Disconnect));
+    // Without structured replies there is no DF, without a context no status.
+    let frag = request(CMD_READ, CMD_FLAG_DF, 0, 512);
+    assert!(matches!(judge(&frag, &LIMITS, true, true), Verdict::Carry(_)));
+    assert!(matches!(judge(&frag, &LIMITS, false, false), Verdict::Refuse(_)));
+    let status = request(CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, 0, 512);
+    assert_eq!(judge(&status, &LIMITS, true, true), Verdict::BlockStatus { one: true });
+    assert!(matches!(judge(&status, &LIMITS, true, false), Verdict::Refuse(_)));
+    let zeroes = request(CMD_WRITE_ZEROES, CMD_FLAG_FUA | CMD_FLAG_NO_HOLE, 0, u32::MAX & !511);
+    let Verdict::Refuse(refusal) = judge(&zeroes, &LIMITS, true, true) else { panic!("too long") };
+    assert_eq!(refusal.error, NbdError::NoSpc);
+    let zeroes = Request { len_bytes: 1 << 30, ..zeroes };
+    let Verdict::Carry(action) = judge(&zeroes, &LIMITS, true, true) else { panic!("it fits") };
+    assert!(action.fua && !action.unmap);
+}
+
+#[test]
+fn replies_have_the_right_bytes() {
+    let header = |reply, chunked| {
+        let mut out = Vec::new();
+        reply::header(&mut out, 0x0102_0304_0506_0708, reply, chunked);
+        out
+    };
+    assert_eq!(
+        header(Reply::Done, false),
+        b"\x67\x44\x66\x98\0\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08"
+    );
+    let data = Reply::Data { offset_bytes: 0x200, len_bytes: 0x1000 };
+    assert_eq!(header(data, false), header(Reply::Done, false));
+    assert_eq!(
+        header(data, true),
+        b"\x66\x8e\x33\xef\0\x01\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\x10\x08\0\0\0\0\0\0\x02\0"
+    );
+    let failed = Reply::Failed(Refusal::new(NbdError::NoSpc, "full"));
+    assert_eq!(header(failed, false)[..8], *b"\x67\x44\x66\x98\0\0\0\x1c");
+    assert_eq!(header(failed, true)[4..8], [0, 1, 0x80, 1]);
+    assert_eq!(header(failed, true)[16..], *b"\0\0\0\x0a\0\0\0\x1c\0\x04full");
+    let extents = Reply::Extents { len_bytes: 16 };
+    assert_eq!(header(extents, true)[16..], [0, 0, 0, 20, 0, 0, 0, 1]);
+}
+
+#[test]
+fn extents_never_call_data_zero() {
+    const HOLE: u32 = STATE_HOLE | STATE_ZERO;
+    let check = |runs: &[(u64, bool)], len, align, one, expected: &[(u32, u32)]| {
+        assert_eq!(reply::extents(runs, len, align, one), expected, "{runs:?} of {len}");
+    };
+    check(&[(4096, false), (4096, true)], 8192, 512, false, &[(4096, 0), (4096, HOLE)]);
+    check(&[(4096, false), (4096, true)], 8192, 512, true, &[(4096, 0)]);
+    check(&[], 8192, 512, false, &[(8192, 0)]);
+    check(&[(4096, true), (4096, true)], 8192, 512, false, &[(8192, HOLE)]);
+    // More than was asked for.
+    check(&[(1 << 40, true)], 8192, 512, false, &[(8192, HOLE)]);
+    // Borders within a block.
+    check(&[(100, false), (8092, true)], 8192, 4096, false, &[(4096, 0), (4096, HOLE)]);
+    check(&[(5000, true), (3192, false)], 8192, 4096, false, &[(4096, HOLE), (4096, 0)]);
+    check(&[(100, true), (8092, false)], 8192, 4096, false, &[(8192, 0)]);
+}
+
+#[test]
+fn buffers_are_reused_and_bounded() {
+    let mut pool = Pool::new(64 << 20);
+    let first = pool.take(5000).expect("there is room");
+    let start = first.start();
+    assert_eq!(start as usize % 4096, 0);
+    pool.give(first);
+    assert_eq!(pool.take(8192).expect("there is room").start(), start);
+    let mut pool = Pool::new(64 << 20);
+    let mut long = pool.take(REQUEST_LEN_MAX).expect("there is room");
+    long.bytes()[REQUEST_LEN_MAX as usize - 1] = 1;
+    let other = pool.take(REQUEST_LEN_MAX).expect("there is room");
+    assert!(pool.take(512).is_none());
+    pool.give(other);
+    // What lies idle makes room for what is wanted.
+    let small = pool.take(512).expect("there is room");
+    assert_eq!(pool.held_bytes(), (32 << 20) + 4096);
+    pool.give(small);
+    pool.give(long);
+    pool.clear();
+    assert_eq!((pool.held_bytes(), pool.used_bytes()), (0, 0));
+}
+
+/// What an outbox would send, in steps of `step` bytes.
+fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        // SAFETY: the pieces point to the outbox and to the test's data.
+        let sent = unsafe {
+            let message = &*outbox.message();
+            let pieces = std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen);
+            let mut left = step;
+            for piece in pieces {
+                let len = piece.iov_len.min(left);
+                all.extend(std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), len));
+                left -= len;
+            }
+            step - left
+        };
+        if outbox.advance(sent) {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn outbox_holds_many_replies() {
+    let mut outbox = Outbox::new();
+    let data = [7u8; 512];
+    outbox.clear();
+    let mut count = 0;
+    while outbox.has_room() {
+        let data = Some((data.as_ptr(), data.len()));
+        outbox.push(|out| reply::header(out, 1, Reply::Done, false), data);
+        count += 1;
+    }
+    assert!(count >= 256, "only {count} replies in one message");
+    assert_eq!(drain(&mut outbox, usize::MAX).len(), count * 528);
+}
+
+proptest! {
+    #[test]
+    fn any_option_is_survived(options in vec((0u32..12, vec(any::<u8>(), 0..64)), 0..20)) {
+        let mut n = negotiation(Security::Offered);
+        for (option, data) in options {
+            if n.option(option, &data, &mut Vec::new()).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// One byte of a valid option changed, or its end cut off.
+    #[test]
+    fn mutated_options_are_survived(at in 0usize..64, byte: u8, cut in 0usize..64, which in 0usize..3) {
+        let mut data = [go("web", &[1, 2, 3]), meta("web", &["base:allocation", "base:"]), meta("", &[])][which].clone();
+        if let Some(b) = data.get_mut(at) {
+            *b = byte;
+        }
+        data.truncate(cut);
+        for option in [OPT_GO, OPT_INFO, OPT_SET_META_CONTEXT, OPT_LIST_META_CONTEXT] {
+            let mut n = negotiation(Security::Plain);
+            ask(&mut n, OPT_STRUCTURED_REPLY, &[]);
+            ask(&mut n, option, &data);
+        }
+    }
+
+    #[test]
+    fn any_header_is_survived(bytes: [u8; 16], request: [u8; 28]) {
+        let _ = option_header(&bytes);
+        if let Some(request) = Request::parse(&request) {
+            judge(&request, &LIMITS, true, true);
+        }
+    }
+
+    /// Whatever the verdict lets pass lies inside the disk and is aligned.
+    #[test]
+    fn what_passes_is_in_range(
+        flags in 0u16..32, command in 0u16..10, offset: u64, len: u32,
+        shift in 0u32..64, align in prop::sample::select(vec![512u32, 4096]),
+    ) {
+        let limits = Limits { align_bytes: align, ..LIMITS };
+        let mask = !u64::from(align - 1);
+        let request = request(command, flags, (offset >> shift) & mask, len & mask as u32);
+        if let Verdict::Carry(action) = judge(&request, &limits, true, true) {
+            if action.op != seekway_policy::request::Op::Flush {
+                prop_assert!(request.len_bytes > 0);
+                let end = request.offset_bytes + u64::from(request.len_bytes);
+                prop_assert!(end <= limits.capacity_bytes);
+            }
+        }
+    }
+
+    /// However the bytes are cut, the inbox gives back the same.
+    #[test]
+    fn inbox_keeps_the_stream(bytes in vec(any::<u8>(), 0..2000), cuts in vec(1usize..90, 1..60)) {
+        let mut inbox = Inbox::new(64);
+        let (mut fed, mut got) = (0, Vec::<u8>::new());
+        for cut in cuts.iter().cycle() {
+            let space = inbox.space();
+            let len = space.len().min(*cut).min(bytes.len() - fed);
+            space[..len].copy_from_slice(&bytes[fed..fed + len]);
+            inbox.received(len);
+            fed += len;
+            if cut % 3 == 0 && let Some(header) = inbox.header() {
+                got.extend(header);
+                inbox.take_header();
+            } else {
+                got.extend(inbox.take(cut / 2 + 1));
+            }
+            if got.len() == bytes.len() {
+                break;
+            }
+        }
+        prop_assert_eq!(got, bytes);
+    }
+
+    /// Runs of any kind: the extents cover the request's beginning, and no
+    /// block that holds data is called a hole.
+    #[test]
+    fn extents_are_honest(
+        runs in vec((0u64..20_000, any::<bool>()), 0..12), blocks in 1u32..20, one: bool,
+    ) {
+        let (len, align) = (blocks * 4096, 4096u32);
+        let extents = reply::extents(&runs, len, align, one);
+        prop_assert!(!extents.is_empty());
+        prop_assert!(!one || extents.len() == 1);
+        let total: u64 = extents.iter().map(|e| u64::from(e.0)).sum();
+        prop_assert!(total <= u64::from(len));
+        let mut start = 0u64;
+        for (extent, state) in extents {
+            prop_assert!(extent > 0 && extent % align == 0);
+            let end = start + u64::from(extent);
+            let mut at = 0u64;
+            for &(run, hole) in &runs {
+                let overlaps = run > 0 && at < end && at + run > start;
+                prop_assert!(state == 0 || hole || !overlaps);
+                at += run;
+            }
+            start = end;
+        }
+    }
+
+    /// Short sends: all bytes leave once and in order.
+    #[test]
+    fn outbox_continues(lens in vec(0usize..40, 1..30), step in 1usize..50) {
+        let data: Vec<Vec<u8>> = lens.iter().map(|&len| vec![len as u8; len]).collect();
+        let mut outbox = Outbox::new();
+        outbox.clear();
+        let mut expected = Vec::new();
+        for piece in &data {
+            let header = |out: &mut Vec<u8>| reply::header(out, 9, Reply::Done, false);
+            header(&mut expected);
+            expected.extend(piece);
+            let some = (!piece.is_empty()).then_some((piece.as_ptr(), piece.len()));
+            outbox.push(header, some);
+        }
+        prop_assert_eq!(drain(&mut outbox, step), expected);
+    }
+}
