@@ -115,7 +115,7 @@ mod tests {
     fn the_layout_is_the_kernels() {
         assert_eq!(size_of::<RawExtent>(), 56);
         assert_eq!(size_of::<Raw>(), 32 + 56 * CHUNK);
-        assert_eq!(FS_IOC_FIEMAP as u64, 0xc020_660b);
+        assert_eq!(FS_IOC_FIEMAP, 0xc020_660b);
     }
 
     #[test]

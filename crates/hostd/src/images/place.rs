@@ -2,7 +2,7 @@
 
 use seekway_policy::units::{Lba, Sectors};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 /// What is known of the device below an image.
@@ -59,7 +59,7 @@ fn value<T: FromStr>(folder: &Path, name: &str) -> Option<T> {
 }
 
 /// The device number of a folder of sysfs.
-fn number(folder: &PathBuf) -> Option<(u32, u32)> {
+fn number(folder: &Path) -> Option<(u32, u32)> {
     let text = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

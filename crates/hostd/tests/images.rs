@@ -1,0 +1,352 @@
+//! Images against the real kernel: files of this directory's file system, of
+//! tmpfs, and loop devices (as root).
+
+use seekway_hostd::images::{Image, ImageError, Map, OpenOptions};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
+const RO: OpenOptions = OpenOptions { read_only: true, direct: false };
+const DIRECT: OpenOptions = OpenOptions { read_only: false, direct: true };
+
+/// A sparse file of this size.
+fn sparse(folder: &Path, name: &str, bytes: u64) -> PathBuf {
+    let path = folder.join(name);
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+fn writer(path: &Path) -> File {
+    File::options().write(true).open(path).unwrap()
+}
+
+fn error(path: &Path, options: &OpenOptions) -> String {
+    Image::open(path, options).map(|_| ()).unwrap_err().to_string()
+}
+
+/// The output of a program; `None`, with a message, where it is not installed
+/// or fails.
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    match Command::new(program).args(args).output() {
+        Ok(o) if o.status.success() => Some(String::from_utf8_lossy(&o.stdout).into_owned()),
+        Ok(o) => {
+            eprintln!("{program} {args:?}: {}", String::from_utf8_lossy(&o.stderr).trim());
+            None
+        }
+        Err(e) => {
+            eprintln!("{program}: {e}");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_is_no_image_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    assert!(error(&root.join("none"), &RW).contains("no such file; to make one: qemu-img create"));
+    assert!(error(root, &RW).contains("is a directory; an image is a regular file"));
+    assert!(error(Path::new("/dev/null"), &RW).contains("is a character device"));
+    let odd = sparse(root, "odd.img", 1000);
+    let text = error(&odd, &RW);
+    assert!(text.contains("1000 bytes") && text.contains("truncate -s %512 "), "{text}");
+    // The hint helps.
+    assert!(output("truncate", &["-s", "%512", odd.to_str().unwrap()]).is_some());
+    assert_eq!(Image::open(&odd, &RW).unwrap().limits().capacity_bytes, 1024);
+    assert!(error(&sparse(root, "empty.img", 0), &RW).contains("truncate -s 10G"));
+    let socket = root.join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(error(&socket, &RW).contains("is a socket"));
+}
+
+#[test]
+fn rights_that_do_not_suffice_are_named() {
+    // SAFETY: always succeeds.
+    if unsafe { libc::geteuid() } == 0 {
+        eprintln!("skipped: root may open everything");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 4096);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    let text = error(&path, &RW);
+    assert!(text.contains("read and write the image, or attach it read-only"), "{text}");
+    assert!(Image::open(&path, &RO).is_ok());
+}
+
+#[test]
+fn limits_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let image = Image::open(&path, &RW).unwrap();
+    let limits = image.limits();
+    assert_eq!((limits.capacity_bytes, limits.align_bytes), (1 << 20, 512));
+    assert_eq!((limits.logical_block_bytes, limits.memory_align_bytes), (512, 1));
+    assert!(limits.physical_block_bytes >= 4096 && !limits.read_only);
+    assert!(!image.is_block() && !image.is_direct());
+    assert_eq!((image.path(), image.warnings().len()), (&path, 0));
+}
+
+#[test]
+fn direct_io_works_as_it_says() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let image = Image::open(&path, &DIRECT).unwrap();
+    let limits = *image.limits();
+    if !image.is_direct() {
+        assert!(image.warnings()[0].contains("page cache"), "{:?}", image.warnings());
+        eprintln!("no direct I/O here");
+        return;
+    }
+    // SAFETY: plain system call.
+    let flags = unsafe { libc::fcntl(image.file().as_raw_fd(), libc::F_GETFL) };
+    assert_ne!(flags & libc::O_DIRECT, 0);
+    // A block at the least alignment, in memory with no more than the least.
+    let (block, memory) = (limits.align_bytes as usize, limits.memory_align_bytes as usize);
+    let mut buffer = vec![7u8; block + 2 * 4096];
+    let at = buffer.as_ptr().align_offset(4096) + memory % 4096;
+    image.file().write_all_at(&buffer[at..at + block], block as u64).unwrap();
+    buffer.fill(0);
+    image.file().read_exact_at(&mut buffer[at..at + block], block as u64).unwrap();
+    assert!(buffer[at..at + block].iter().all(|&b| b == 7));
+}
+
+#[test]
+fn formats_are_warned_of_and_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    writer(&path).write_all(b"QFI\xfb").unwrap();
+    for options in [RW, RO, DIRECT] {
+        let image = Image::open(&path, &options).unwrap();
+        let text = image.warnings().concat();
+        assert!(text.contains("qemu-img convert -f qcow2 -O raw"), "{text}");
+    }
+}
+
+#[test]
+fn sizes_are_looked_at_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let mut image = Image::open(&path, &RW).unwrap();
+    for bytes in [1 << 21, 1 << 19, 512, 1 << 20] {
+        writer(&path).set_len(bytes).unwrap();
+        assert_eq!(image.refresh().unwrap(), bytes);
+        assert_eq!(image.limits().capacity_bytes, bytes);
+    }
+    for bytes in [1000, 0] {
+        writer(&path).set_len(bytes).unwrap();
+        assert!(matches!(image.refresh(), Err(ImageError::Size { .. })));
+        assert_eq!(image.limits().capacity_bytes, 1 << 20, "stays");
+    }
+}
+
+#[test]
+fn runs_of_a_sparse_file() {
+    const M: u64 = 1 << 20;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = sparse(folder.path(), "a.img", 16 * M);
+    for at in [2, 3, 8] {
+        writer(&path).write_all_at(&vec![1; M as usize], at * M).unwrap();
+    }
+    let image = Image::open(&path, &RW).unwrap();
+    let all = [(2 * M, true), (2 * M, false), (4 * M, true), (M, false), (7 * M, true)];
+    let check = |offset: u64, len: u64, max: usize, expected: &[(u64, bool)]| {
+        assert_eq!(image.runs(offset, len, max), expected, "{offset}+{len}, {max}");
+    };
+    check(0, 16 * M, 100, &all);
+    check(0, 16 * M, 3, &all[..3]);
+    check(0, 16 * M, 1, &all[..1]);
+    check(3 * M, 2 * M, 100, &[(M, false), (M, true)]);
+    check(M, M, 100, &[(M, true)]);
+    check(2 * M, M, 100, &[(M, false)]);
+    check(10 * M, 6 * M, 100, &[(6 * M, true)]);
+    check(0, 0, 100, &[]);
+    check(0, M, 0, &[]);
+}
+
+/// A line of `filefrag -v`: first and last block in the file, first on the device.
+fn filefrag_extent(line: &str) -> Option<(u64, u64, u64)> {
+    let mut words = line.split([':', '.', ' ']).filter(|w| !w.is_empty());
+    let mut next = || words.next()?.parse::<u64>().ok();
+    let _index = next()?;
+    Some((next()?, next()?, next()?))
+}
+
+/// Compare the map with what filefrag says; how many extents it says there are.
+fn compare_with_filefrag(path: &Path, map: &Map, partition: u64) -> Option<usize> {
+    let text = output("filefrag", &["-v", "-b512", path.to_str().unwrap()])?;
+    let extents: Vec<_> = text.lines().filter_map(filefrag_extent).collect();
+    for &(from, to, place) in &extents {
+        for at in [from, (from + to) / 2, to] {
+            let piece = map.piece(at * 512, 512);
+            assert_eq!(piece.start().get(), partition + place + (at - from), "sector {at}\n{text}");
+        }
+        assert!(!map.has_hole(from * 512, (to - from + 1) * 512));
+    }
+    Some(extents.len())
+}
+
+/// Where the partition of a file's file system begins on its disk.
+fn partition_start(path: &Path) -> u64 {
+    let dev = std::fs::metadata(path).unwrap().dev();
+    let sysfs = format!("/sys/dev/block/{}:{}/start", libc::major(dev), libc::minor(dev));
+    std::fs::read_to_string(sysfs).map_or(0, |text| text.trim().parse().unwrap())
+}
+
+#[test]
+fn maps_are_those_of_filefrag() {
+    // Not /tmp, which may be a tmpfs.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = sparse(folder.path(), "a.img", 64 << 20);
+    assert!(Image::open(&path, &RW).unwrap().map().is_none(), "nothing has a place yet");
+    // 400 extents: more than FIEMAP is asked for at once.
+    for n in 0..400 {
+        writer(&path).write_all_at(&[1; 4096], n * 131_072).unwrap();
+    }
+    let image = Image::open(&path, &RW).unwrap();
+    let Some(map) = image.map() else {
+        eprintln!("skipped: this file system does not tell, on device {:?}", image.device());
+        return;
+    };
+    if let Some(extents) = compare_with_filefrag(&path, &map, partition_start(&path)) {
+        assert!(extents >= 400, "{extents}");
+    }
+    assert!(map.has_hole(4096, 512) && map.has_hole(0, 8192) && !map.has_hole(131_072, 4096));
+    let capacity = image.device_capacity().unwrap();
+    let region = map.region();
+    assert!(region.windows(2).all(|w| w[0].end() < w[1].start()));
+    assert!(region.iter().all(|e| e.end().get() <= capacity.get()));
+    assert_eq!(region.iter().map(|e| e.len().get()).sum::<u64>(), 400 * 8);
+}
+
+#[test]
+fn tmpfs_has_no_place() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    };
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    for options in [RW, DIRECT] {
+        let image = Image::open(&path, &options).unwrap();
+        assert_eq!((image.device().0, image.device_capacity()), (0, None));
+        assert!(image.map().is_none());
+        assert!(image.is_direct() || !options.direct || image.warnings().len() == 1);
+        assert_eq!(image.runs(0, 1 << 20, 9), [(1 << 20, true)]);
+    }
+}
+
+/// A loop device over a file, let go of when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn new(path: &Path, sector_bytes: u32) -> Option<Loop> {
+        let sector = sector_bytes.to_string();
+        let args = ["--find", "--show", "--sector-size", &sector, path.to_str()?];
+        let device = output("losetup", &args);
+        if device.is_none() {
+            eprintln!("skipped: no loop device to be had");
+        }
+        Some(Loop(device?.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let gone = output("losetup", &["--detach", &self.0]).is_some();
+        assert!(gone || std::thread::panicking(), "{} stays", self.0);
+    }
+}
+
+#[test]
+fn block_devices() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for sector_bytes in [512, 4096] {
+        let path = sparse(folder.path(), &format!("disk-{sector_bytes}"), 8 << 20);
+        let Some(device) = Loop::new(&path, sector_bytes) else { return };
+        let node = Path::new(&device.0);
+        let mut image = Image::open(node, &DIRECT).unwrap();
+        assert!(image.is_block() && image.is_direct(), "{:?}", image.warnings());
+        let limits = *image.limits();
+        assert_eq!(limits.capacity_bytes, 8 << 20);
+        assert_eq!((limits.logical_block_bytes, limits.align_bytes), (sector_bytes, sector_bytes));
+        assert_eq!(image.device().0, 7);
+        assert_eq!(image.device_capacity().map(|s| s.bytes()), Some(8 << 20));
+        assert_eq!(image.map().unwrap().region().len(), 1);
+        assert_eq!(image.map().unwrap().piece(8192, 4096).to_string(), "16+8");
+        assert_eq!(image.runs(4096, 8192, 9), [(8192, false)]);
+        // One writer, nobody beside.
+        let second = Image::open(node, &RW).map(|_| ());
+        assert!(matches!(second, Err(ImageError::Busy { .. } | ImageError::Locked { .. })));
+        let reader = Image::open(node, &RO).map(|_| ());
+        assert!(matches!(reader, Err(ImageError::Locked { .. })));
+        writer(&path).set_len(16 << 20).unwrap();
+        output("losetup", &["--set-capacity", &device.0]).unwrap();
+        assert_eq!(image.refresh().unwrap(), 16 << 20);
+        drop(image);
+        let readers = (Image::open(node, &RO).unwrap(), Image::open(node, &RO).unwrap());
+        assert!(readers.0.limits().read_only && readers.1.is_block());
+    }
+}
+
+/// Put a table with one partition, from sector 2048 to the end, on a disk.
+fn partition(path: &Path, sectors: u32) {
+    let mut table = [0u8; 512];
+    table[450] = 0x83;
+    table[454..458].copy_from_slice(&2048u32.to_le_bytes());
+    table[458..462].copy_from_slice(&(sectors - 2048).to_le_bytes());
+    table[510..].copy_from_slice(b"\x55\xaa");
+    writer(path).write_all(&table).unwrap();
+}
+
+#[test]
+fn a_partition_lies_on_its_disk() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = sparse(folder.path(), "disk", 64 << 20);
+    partition(&path, 131_072);
+    let Some(device) = Loop::new(&path, 512) else { return };
+    let part = PathBuf::from(format!("{}p1", device.0));
+    // partx tells the kernel whether or not the device was set up to scan.
+    if output("partx", &["--add", &device.0]).is_none() || !part.exists() {
+        eprintln!("skipped: no partitions on loop devices");
+        return;
+    }
+    {
+        let image = Image::open(&part, &RW).unwrap();
+        assert_eq!(image.limits().capacity_bytes, (64 << 20) - (1 << 20));
+        assert_eq!(image.device_capacity().map(|s| s.bytes()), Some(64 << 20));
+        assert_eq!(image.map().unwrap().piece(0, 512).to_string(), "2048+1");
+        let whole = Image::open(Path::new(&device.0), &RO).unwrap();
+        assert_eq!(whole.device(), image.device(), "one disk");
+        a_file_on_a_partition(folder.path(), &part, image);
+    }
+    output("partx", &["--delete", &device.0]).unwrap();
+}
+
+/// The map of a file on a file system on the partition counts from the disk's start.
+fn a_file_on_a_partition(folder: &Path, part: &Path, image: Image) {
+    let disk = image.device();
+    drop(image);
+    let mount = folder.join("mount");
+    std::fs::create_dir(&mount).unwrap();
+    let (node, at) = (part.to_str().unwrap(), mount.to_str().unwrap());
+    if output("mkfs.ext4", &["-q", node]).is_none() || output("mount", &[node, at]).is_none() {
+        eprintln!("skipped: no ext4 on a partition");
+        return;
+    }
+    let mounted = Image::open(part, &RW).map(|_| ());
+    let path = mount.join("a.img");
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let image = Image::open(&path, &RW).unwrap();
+    let (device, map) = (image.device(), image.map().unwrap());
+    let compared = compare_with_filefrag(&path, &map, 2048);
+    drop(image);
+    // First clean up, then judge.
+    output("umount", &[at]).unwrap();
+    assert!(matches!(mounted, Err(ImageError::Busy { .. })), "mounted, and open to us");
+    assert_eq!(device, disk);
+    assert_ne!(compared, Some(0));
+}
