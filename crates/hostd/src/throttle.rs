@@ -1,24 +1,122 @@
-//! The throttle (VPT): makes a fast device behave as a modelled one
-//! (algorithms.md, section 5). Pure: time is an argument.
+//! The virtual performance throttle: makes a fast device behave as a modelled
+//! one for real clients (algorithms.md, section 5). Pure: time is an argument,
+//! and the same calls give the same answers.
+//!
+//! Each command goes to both devices, the model and the real one, and is
+//! handed up when both have done it: the data are the real device's, the time
+//! is the model's. A command that the real device brings early waits for its
+//! *target*, the moment at which the model has done it; one that comes behind
+//! its target is *late* and goes up at once.
+//!
+//! **The model's time.** The model lives in a time of its own, which passes k
+//! times slower than the real one, so that everything in it (rotation, seeks,
+//! read-ahead, idle time) stays consistent with everything else at any k. A
+//! change of k bends the clock from that moment on: what the model has under
+//! way takes longer or shorter from there, no target lies in the past, and the
+//! model's time never runs backwards.
+//!
+//! **What lateness does.** The model does not hear of it: at its target it has
+//! freed itself and goes on with what else is in its queue, in its own order
+//! and time. The engine, though, counts the command as in flight until it is
+//! handed up. So at depth 1 a late command keeps the modelled device idle for
+//! as long as it is late, which the model sees as time without work (the
+//! platter turns on, read-ahead goes on); at greater depths one place in its
+//! queue is lost meanwhile. Nothing is caught up later. A run with late
+//! commands therefore understates the modelled device; [`Report`] counts them.
+//!
+//! **Barriers** (flush, discard, write-zeroes) bypass the model and are handed
+//! up when the real device is done, as the simulator completes them at once:
+//! the models keep no volatile data.
+//!
+//! **Scaling.** [`Scaling::Auto`] raises k when commands come late and lowers
+//! it, never below 1, when they all come with time to spare: see [`scale`] for
+//! the rule. The scheduler's own constants (idling, expiry) and the guests'
+//! think times are *not* scaled: a run whose k stayed at 1 predicts absolute
+//! times, any other only the order of policies, and that the less the more of
+//! their time is idling.
 
+mod clock;
+mod scale;
+#[cfg(test)]
+mod tests;
+
+use clock::{Clock, Factor};
+use scale::{AutoScale, Sample};
 use seekway_device::DeviceModel;
+use seekway_device::profile;
+use seekway_policy::params::SPEC_BYTES_MAX;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos};
+use std::collections::{BTreeSet, VecDeque};
+
+pub use clock::FACTOR_MAX;
+
+/// Changes of k that are remembered.
+const CHANGES_MAX: usize = 1024;
 
 /// How the time of the model is stretched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scaling {
     /// Raised when the real device is too slow, lowered when it has slack.
     Auto,
-    /// Always this, at least 1.
+    /// Always this, 1 to [`FACTOR_MAX`], in steps of 0.001.
     Fixed(f64),
 }
 
 /// The device that guests see: the model's times, the real device's data.
-pub struct Throttle {}
+pub struct Throttle {
+    /// The specification, without k.
+    profile: String,
+    model: Box<dyn DeviceModel>,
+    clock: Clock,
+    /// `None` when k is fixed.
+    auto: Option<AutoScale>,
+    /// By slot of the id.
+    commands: Vec<Option<Command>>,
+    /// Done in both worlds: since when, and in which order that was found.
+    ready: BTreeSet<(Instant, u64, RequestId)>,
+    /// Commands that have become ready.
+    readied: u64,
+    /// When the last command of the model was handed up, in both times.
+    last: Moment,
+    changes: VecDeque<(Instant, f64, &'static str)>,
+    counts: Counts,
+}
 
-/// What a throttle tells of itself.
+/// A moment in both times.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    real: Instant,
+    model: Instant,
+}
+
+/// A command on the way.
+struct Command {
+    /// A barrier, which the model does not see.
+    barrier: bool,
+    dispatched: Moment,
+    /// When the model was done.
+    target: Option<Moment>,
+    /// When the real device was done.
+    arrived: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    commands: u64,
+    barriers: u64,
+    late: u64,
+    late_by: Nanos,
+    overslept: Nanos,
+    service_from_dispatch: Nanos,
+    service: Nanos,
+    model_service_from_dispatch: Nanos,
+    model_service: Nanos,
+}
+
+/// What a throttle tells of itself. Barriers are in [`Report::barriers`] and
+/// nowhere else.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The profile's specification.
@@ -29,51 +127,234 @@ pub struct Report {
     pub changes: Vec<(Instant, f64, &'static str)>,
     /// Commands done.
     pub commands: u64,
+    /// Flushes, discards and write-zeroes done, which the model does not see.
+    pub barriers: u64,
     /// Commands whose real completion came after the target.
     pub late: u64,
-    /// The sum of service times from dispatch to completion.
+    /// By how much, together.
+    pub late_by: Nanos,
+    /// Time from when commands could have been handed up until they were, together:
+    /// what timers and the reactor's other work add to the model's times.
+    pub overslept: Nanos,
+    /// The sum of service times from dispatch to completion. A driver with two
+    /// requests outstanding counts one request of queueing as service here.
     pub service_from_dispatch: Nanos,
     /// The sum of service times from the later of dispatch and previous completion.
     pub service: Nanos,
+    /// As `service_from_dispatch`, in the model's time: each stretch divided by
+    /// the k that held then.
+    pub model_service_from_dispatch: Nanos,
+    /// As `service`, in the model's time.
+    pub model_service: Nanos,
     /// What the model alone knows.
     pub model_metrics: Vec<(&'static str, f64)>,
 }
 
 impl Throttle {
-    /// A throttle from `PROFILE[:key=value,…][:k=auto|1|fixed]`.
-    pub fn parse(_text: &str) -> Result<Throttle, String> {
-        todo!()
+    /// A throttle from `PROFILE[:key=value,…][:k=auto|1|2.5]`: a profile by
+    /// name with the model's own parameters ([`profile::load`]), and how to
+    /// scale, `auto` unless given.
+    ///
+    /// # Errors
+    /// Says what was expected; for the operator.
+    pub fn parse(text: &str) -> Result<Throttle, String> {
+        if text.len() > SPEC_BYTES_MAX {
+            return Err(format!("throttle of {} bytes; at most {SPEC_BYTES_MAX}", text.len()));
+        }
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let pairs = rest.split([':', ',']).map(str::trim).filter(|p| !p.is_empty());
+        let (scale, model): (Vec<&str>, Vec<&str>) = pairs.partition(|p| p.starts_with("k="));
+        let scaling = match scale[..] {
+            [] => Scaling::Auto,
+            [pair] => parse_scaling(&pair[2..])?,
+            _ => return Err(format!("k is given twice in '{text}'")),
+        };
+        let mut spec = name.trim().to_owned();
+        if !model.is_empty() {
+            spec = format!("{spec}:{}", model.join(","));
+        }
+        let profile = profile::load(&spec).map_err(|e| e.to_string())?;
+        Ok(Throttle::new(spec, profile.build(), scaling))
     }
-    /// A throttle over a model at rest.
-    pub fn new(_profile: String, _model: Box<dyn DeviceModel>, _scaling: Scaling) -> Throttle {
-        todo!()
+
+    /// A throttle over a model at rest. A fixed factor out of its range is
+    /// taken to the nearest end of it.
+    pub fn new(profile: String, model: Box<dyn DeviceModel>, scaling: Scaling) -> Throttle {
+        let (factor, auto) = match scaling {
+            Scaling::Auto => (Factor::ONE, Some(AutoScale::new())),
+            Scaling::Fixed(k) => (Factor::nearest(k), None),
+        };
+        Throttle {
+            profile,
+            model,
+            clock: Clock::new(factor),
+            auto,
+            commands: Vec::new(),
+            ready: BTreeSet::new(),
+            readied: 0,
+            last: Moment::default(),
+            changes: VecDeque::new(),
+            counts: Counts::default(),
+        }
     }
-    /// What policies are told of the device.
+
+    /// What policies are told of the device: the model's profile, its times
+    /// stretched by k as it is now.
     pub fn profile(&self) -> DeviceProfile {
-        todo!()
+        let mut profile = self.model.profile();
+        let stretch = |span: Nanos| self.clock.factor().stretch(span);
+        profile.rotation = profile.rotation.map(stretch);
+        profile.seek.iter_mut().for_each(|(_, time)| *time = stretch(*time));
+        profile
     }
+
     /// Commands that the modelled device takes at once.
     pub fn queue_depth(&self) -> u32 {
-        todo!()
+        self.model.queue_depth()
     }
-    /// A command goes to both devices.
-    pub fn submit(&mut self, _now: Instant, _command: &Request) {
-        todo!()
+
+    /// A command goes to both devices. `now` never runs backwards, here and in
+    /// the other calls.
+    ///
+    /// Panics for what the engine has to rule out: an extent past the end of
+    /// the modelled device ([`DeviceProfile::capacity`]), more data commands
+    /// than [`Throttle::queue_depth`], an id that is in use.
+    pub fn submit(&mut self, now: Instant, command: &Request) {
+        self.advance(now);
+        let dispatched = self.moment(now);
+        let barrier = !command.op.is_data();
+        if !barrier {
+            self.model.submit(dispatched.model, command);
+        }
+        let slot = command.id.slot();
+        if self.commands.len() <= slot {
+            self.commands.resize_with(slot + 1, || None);
+        }
+        let target = barrier.then_some(dispatched);
+        let command = Command { barrier, dispatched, target, arrived: None };
+        assert!(self.commands[slot].replace(command).is_none(), "slot {slot} is in use");
     }
-    /// The real device is done with it.
-    pub fn arrived(&mut self, _now: Instant, _id: RequestId) {
-        todo!()
+
+    /// The real device is done with it, well or not.
+    ///
+    /// Panics when the command was not submitted or has arrived before.
+    pub fn arrived(&mut self, now: Instant, id: RequestId) {
+        self.advance(now);
+        let command = self.command(id);
+        assert!(command.arrived.replace(now).is_none(), "{id:?} has arrived before");
+        self.settle(now, id);
     }
-    /// When the next command may be handed up, if nothing else happens.
+
+    /// When to call [`Throttle::pop`] next if nothing else happens: the next
+    /// command may be handed up then. (Or it turns out that the real device
+    /// still has it; then there is nothing to pop.)
     pub fn next(&self) -> Option<Instant> {
-        todo!()
+        let ready = self.ready.first().map(|&(since, ..)| since);
+        let model = self.model.next_completion().map(|done| self.clock.real(done));
+        ready.into_iter().chain(model).min()
     }
-    /// A command that is done in both worlds by `now`.
-    pub fn pop(&mut self, _now: Instant) -> Option<RequestId> {
-        todo!()
+
+    /// A command that is done in both worlds by `now`: in the order in which
+    /// they became so, and of those of one moment, as that was found.
+    pub fn pop(&mut self, now: Instant) -> Option<RequestId> {
+        self.advance(now);
+        let (since, _, id) = self.ready.pop_first()?;
+        let command = self.commands[id.slot()].take().expect("what is ready is on the way");
+        if command.barrier {
+            self.counts.barriers += 1;
+            return Some(id);
+        }
+        let (end, last, begin) = (self.moment(now), self.last, command.dispatched);
+        let counts = &mut self.counts;
+        counts.commands += 1;
+        counts.overslept += now.since(since);
+        counts.service_from_dispatch += now.since(begin.real);
+        counts.service += now.since(begin.real.max(last.real));
+        counts.model_service_from_dispatch += end.model.since(begin.model);
+        counts.model_service += end.model.since(begin.model.max(last.model));
+        self.last = end;
+        Some(id)
     }
+
     /// How it stands.
     pub fn report(&self) -> Report {
-        todo!()
+        let mut model_metrics = Vec::new();
+        self.model.metrics(&mut |name, value| model_metrics.push((name, value)));
+        let counts = self.counts;
+        Report {
+            profile: self.profile.clone(),
+            k: self.clock.factor().as_f64(),
+            changes: self.changes.iter().copied().collect(),
+            commands: counts.commands,
+            barriers: counts.barriers,
+            late: counts.late,
+            late_by: counts.late_by,
+            overslept: counts.overslept,
+            service_from_dispatch: counts.service_from_dispatch,
+            service: counts.service,
+            model_service_from_dispatch: counts.model_service_from_dispatch,
+            model_service: counts.model_service,
+            model_metrics,
+        }
+    }
+
+    fn moment(&self, real: Instant) -> Moment {
+        Moment { real, model: self.clock.model(real) }
+    }
+
+    fn command(&mut self, id: RequestId) -> &mut Command {
+        match self.commands.get_mut(id.slot()) {
+            Some(Some(command)) => command,
+            _ => panic!("{id:?} was not submitted"),
+        }
+    }
+
+    /// Take from the model what it has done by `now`.
+    fn advance(&mut self, now: Instant) {
+        // Of targets that have passed, the clock of before tells the real time,
+        // even when one of the commands changes k.
+        let clock = self.clock;
+        while let Some(done) = self.model.next_completion()
+            && let Some(id) = self.model.pop_completed(clock.model(now))
+        {
+            let target = Moment { real: clock.real(done), model: done };
+            self.command(id).target = Some(target);
+            self.settle(now, id);
+        }
+    }
+
+    /// Is the command done in both worlds?
+    fn settle(&mut self, now: Instant, id: RequestId) {
+        let &mut Command { barrier, dispatched, target, arrived } = self.command(id);
+        let (Some(target), Some(arrived)) = (target, arrived) else { return };
+        self.readied += 1;
+        self.ready.insert((target.real.max(arrived), self.readied, id));
+        if barrier {
+            return;
+        }
+        self.counts.late += u64::from(arrived > target.real);
+        self.counts.late_by += arrived.since(target.real);
+        let sample = Sample {
+            real: arrived.since(dispatched.real),
+            model: target.model.since(dispatched.model),
+        };
+        let Some(auto) = &mut self.auto else { return };
+        if let Some((factor, why)) = auto.observe(self.clock.factor(), sample) {
+            self.clock.rescale(now, factor);
+            if self.changes.len() == CHANGES_MAX {
+                self.changes.pop_front();
+            }
+            self.changes.push_back((now, factor.as_f64(), why));
+        }
+    }
+}
+
+fn parse_scaling(text: &str) -> Result<Scaling, String> {
+    if text == "auto" {
+        return Ok(Scaling::Auto);
+    }
+    match text.parse::<f64>() {
+        Ok(k) if (1.0..=FACTOR_MAX).contains(&k) => Ok(Scaling::Fixed(k)),
+        _ => Err(format!("k={text}: expected auto or a number from 1 to {FACTOR_MAX}")),
     }
 }
