@@ -18,8 +18,8 @@ impl Factor {
 
     /// The nearest that there is.
     pub fn nearest(k: f64) -> Factor {
-        // (A NaN becomes 1.)
-        Factor((k.max(1.0).min(FACTOR_MAX) * Factor::UNIT as f64).round() as u64)
+        // Out of its range, the conversion saturates; a NaN becomes 0, and then 1.
+        Factor::from_thousandths((k * Factor::UNIT as f64).round() as u64)
     }
 
     /// So many thousandths, taken into the range.
