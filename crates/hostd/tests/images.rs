@@ -8,10 +8,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
 const RO: OpenOptions = OpenOptions { read_only: true, direct: false };
 const DIRECT: OpenOptions = OpenOptions { read_only: false, direct: true };
+
+/// One test at a time: between fork and exec, a child that another test starts
+/// has this process's images open too, and so their locks.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A sparse file of this size.
 fn sparse(folder: &Path, name: &str, bytes: u64) -> PathBuf {
@@ -46,6 +54,7 @@ fn output(program: &str, args: &[&str]) -> Option<String> {
 
 #[test]
 fn what_is_no_image_is_refused_with_what_to_do() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     assert!(error(&root.join("none"), &RW).contains("no such file; to make one: qemu-img create"));
@@ -65,6 +74,7 @@ fn what_is_no_image_is_refused_with_what_to_do() {
 
 #[test]
 fn rights_that_do_not_suffice_are_named() {
+    let _alone = alone();
     // SAFETY: always succeeds.
     if unsafe { libc::geteuid() } == 0 {
         eprintln!("skipped: root may open everything");
@@ -80,6 +90,7 @@ fn rights_that_do_not_suffice_are_named() {
 
 #[test]
 fn limits_of_a_file() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = sparse(folder.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &RW).unwrap();
@@ -93,6 +104,7 @@ fn limits_of_a_file() {
 
 #[test]
 fn direct_io_works_as_it_says() {
+    let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = sparse(folder.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &DIRECT).unwrap();
@@ -117,6 +129,7 @@ fn direct_io_works_as_it_says() {
 
 #[test]
 fn formats_are_warned_of_and_served() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = sparse(folder.path(), "a.img", 1 << 20);
     writer(&path).write_all(b"QFI\xfb").unwrap();
@@ -129,6 +142,7 @@ fn formats_are_warned_of_and_served() {
 
 #[test]
 fn sizes_are_looked_at_again() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = sparse(folder.path(), "a.img", 1 << 20);
     let mut image = Image::open(&path, &RW).unwrap();
@@ -146,6 +160,7 @@ fn sizes_are_looked_at_again() {
 
 #[test]
 fn runs_of_a_sparse_file() {
+    let _alone = alone();
     const M: u64 = 1 << 20;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = sparse(folder.path(), "a.img", 16 * M);
@@ -199,6 +214,7 @@ fn partition_start(path: &Path) -> u64 {
 
 #[test]
 fn maps_are_those_of_filefrag() {
+    let _alone = alone();
     // Not /tmp, which may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = sparse(folder.path(), "a.img", 64 << 20);
@@ -225,6 +241,7 @@ fn maps_are_those_of_filefrag() {
 
 #[test]
 fn tmpfs_has_no_place() {
+    let _alone = alone();
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
         eprintln!("skipped: no /dev/shm");
         return;
@@ -263,6 +280,7 @@ impl Drop for Loop {
 
 #[test]
 fn block_devices() {
+    let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for sector_bytes in [512, 4096] {
         let path = sparse(folder.path(), &format!("disk-{sector_bytes}"), 8 << 20);
@@ -304,6 +322,7 @@ fn partition(path: &Path, sectors: u32) {
 
 #[test]
 fn a_partition_lies_on_its_disk() {
+    let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = sparse(folder.path(), "disk", 64 << 20);
     partition(&path, 131_072);

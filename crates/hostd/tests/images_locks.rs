@@ -6,9 +6,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
 const RO: OpenOptions = OpenOptions { read_only: true, direct: false };
+
+/// One test at a time: between fork and exec, a child that another test starts
+/// has this process's images open too, and so their locks.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn image(folder: &Path) -> PathBuf {
     let path = folder.join("a.img");
@@ -18,6 +26,7 @@ fn image(folder: &Path) -> PathBuf {
 
 #[test]
 fn one_writer_or_many_readers() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = image(folder.path());
     let error = |options| Image::open(&path, options).map(|_| ()).unwrap_err().to_string();
@@ -73,6 +82,7 @@ fn has_qemu() -> bool {
 
 #[test]
 fn qemu_and_we_keep_each_other_out() {
+    let _alone = alone();
     if !has_qemu() {
         return;
     }
@@ -102,6 +112,7 @@ fn qemu_and_we_keep_each_other_out() {
 
 #[test]
 fn qemu_img_is_kept_out_while_we_write() {
+    let _alone = alone();
     if !has_qemu() {
         return;
     }
