@@ -228,7 +228,9 @@ fn policies_change_under_load_and_the_journal_replays() {
     for line in text.lines() {
         replay.feed(line).unwrap();
     }
-    assert!(replay.replayed().outputs > 640, "{:?}", replay.replayed());
+    // Every request arrived; neighbours went in one command.
+    let replayed = replay.replayed();
+    assert!(replayed.inputs > 640 && replayed.outputs > 100, "{replayed:?}");
 }
 
 /// Each attach locks its image: a copy for each.
