@@ -1,0 +1,12 @@
+//! The NBD server against clients that others wrote, and against one of our
+//! own that misbehaves.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client;
+mod hostile;
+mod programs;
+mod server;
+mod tls;
+mod transfers;
