@@ -1,1 +1,105 @@
-//! The vhost-user-blk front end.
+//! The vhost-user-blk front end: a VMM connects, hands over its guest's memory
+//! and virtqueues, and each virtqueue becomes a [`crate::port::Port`] of the
+//! reactor.
+//!
+//! - [`mod@request`]: what a descriptor chain asks for (pure).
+//! - [`mod@ring`]: a split virtqueue in shared memory.
+//! - [`mod@vring`]: a virtqueue being served, chains in flight.
+//! - [`mod@inflight`]: the record of them that outlives the daemon.
+//! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
+//!   its own, with `memory`, `config`, `doorbell`, `listeners`.
+//!
+//! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
+//! `docs/interop/vhost-user.rst`.
+//!
+//! A guest can do nothing here but stop its own virtqueues. Its VMM, which has
+//! handed over the memory, could cut the file short under us and end the daemon
+//! by SIGBUS; only memory that is sealed against shrinking (QEMU's
+//! `memory-backend-memfd`, `seal=on`, its default) rules that out.
+
+mod config;
+mod doorbell;
+pub mod inflight;
+mod listeners;
+mod memory;
+mod port;
+pub mod request;
+pub mod ring;
+mod session;
+pub mod vring;
+
+pub use listeners::ConfigListeners;
+
+use crate::images::Limits;
+use crate::port::DiskId;
+use crate::reactor::Handle;
+use listeners::{Attached, peek_channel};
+use session::Session;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// Most virtqueues of a disk.
+pub const QUEUES_MAX: u16 = 64;
+
+/// A disk, for those who connect to its socket.
+#[derive(Clone)]
+pub struct DiskHandle {
+    /// Its name, of which the guest sees 20 bytes as the serial number.
+    pub name: String,
+    /// Its number in its reactor.
+    pub disk: DiskId,
+    /// Its reactor.
+    pub handle: Handle,
+    /// Its limits as they are now.
+    pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
+    /// Who is connected. One for each disk, shared by all its handles.
+    pub config_changed: Arc<ConfigListeners>,
+    /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
+    pub queues: u16,
+}
+
+/// Serve one VMM on this thread until it hangs up. What it has in flight then is
+/// carried out before this returns. Trouble is told on the standard error: the
+/// VMM sees a closed connection.
+pub fn serve(stream: UnixStream, disk: DiskHandle) {
+    let name = disk.name.clone();
+    let attached = match disk.config_changed.clone().attach(&stream) {
+        Ok(Some(attached)) => attached,
+        Ok(None) => return eprintln!("{name}: refused a second vhost-user connection"),
+        Err(e) => return eprintln!("{name}: vhost-user connection: {e}"),
+    };
+    let session = Arc::new(Mutex::new(Session::new(disk)));
+    if let Err(e) = talk(stream, session.clone(), &attached) {
+        eprintln!("{name}: vhost-user connection closed: {e}");
+    }
+    attached.leave();
+    // Ends the ports.
+    drop(session);
+}
+
+/// Answer messages until the peer hangs up or says something that makes no
+/// sense. A request that was refused also ends the connection: not every message
+/// is answered, and a VMM that goes on without what it asked for would wait for ever.
+fn talk(
+    stream: UnixStream,
+    session: Arc<Mutex<Session>>,
+    attached: &Attached,
+) -> Result<(), Error> {
+    let own = stream.try_clone().map_err(Error::SocketError)?;
+    let mut handler = BackendReqHandler::from_stream(stream, session);
+    loop {
+        let channel = peek_channel(&own).map_err(Error::SocketError)?;
+        match handler.handle_request() {
+            Ok(()) => {}
+            Err(Error::Disconnected) => return Ok(()),
+            Err(Error::SocketBroken(e)) if e.raw_os_error() == Some(libc::ECONNRESET) => {
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        }
+        if let Some(channel) = channel {
+            attached.listen(channel);
+        }
+    }
+}

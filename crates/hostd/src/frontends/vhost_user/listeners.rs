@@ -1,0 +1,233 @@
+//! Who is connected to a disk, for those outside of the connection's thread: a
+//! resize reaches the guest, a detached disk drops it, a second VMM is refused.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// VHOST_USER_SET_BACKEND_REQ_FD.
+const SET_BACKEND_REQ_FD: u32 = 21;
+/// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
+const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
+
+/// The connection to one disk's socket, if there is one.
+#[derive(Default)]
+pub struct ConfigListeners {
+    connection: Mutex<Connection>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+enum Connection {
+    #[default]
+    None,
+    /// A VMM is served.
+    Serving {
+        stream: UnixStream,
+        /// Where the VMM listens to us.
+        channel: Option<UnixStream>,
+    },
+    /// The VMM has gone, and its last requests are being carried out.
+    Leaving,
+}
+
+impl ConfigListeners {
+    /// The disk's configuration (its size) has changed: tell the guest, when
+    /// its VMM wants to know. Does not wait.
+    pub fn notify(&self) {
+        let Connection::Serving { channel: Some(channel), .. } = &*self.lock() else { return };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the array's bytes. A VMM that has stopped listening is not told.
+        unsafe {
+            let bytes = mem::size_of_val(&CONFIG_CHANGE);
+            libc::send(channel.as_raw_fd(), CONFIG_CHANGE.as_ptr().cast(), bytes, flags)
+        };
+    }
+
+    /// Hang up on the VMM. Its thread carries out what is outstanding and ends.
+    pub fn disconnect(&self) {
+        if let Connection::Serving { stream, .. } = &*self.lock() {
+            // It has hung up itself when this fails.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Serve this peer, unless another is being served. Waits for one that is leaving.
+    pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<Attached>> {
+        let stream = stream.try_clone()?;
+        let mut connection = self.lock();
+        loop {
+            match &*connection {
+                Connection::None => break,
+                Connection::Serving { stream, .. } if !has_hung_up(stream) => return Ok(None),
+                _ => connection = self.left.wait(connection).expect(UNPOISONED),
+            }
+        }
+        *connection = Connection::Serving { stream, channel: None };
+        drop(connection);
+        Ok(Some(Attached(self)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().expect(UNPOISONED)
+    }
+}
+
+const UNPOISONED: &str = "nothing panics while it holds the connection";
+
+/// The one peer being served. Another can be when this is dropped.
+pub(super) struct Attached(Arc<ConfigListeners>);
+
+impl Attached {
+    /// The VMM listens here.
+    pub fn listen(&self, new: UnixStream) {
+        if let Connection::Serving { channel, .. } = &mut *self.0.lock() {
+            *channel = Some(new);
+        }
+    }
+
+    /// The peer has gone.
+    pub fn leave(&self) {
+        *self.0.lock() = Connection::Leaving;
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        *self.0.lock() = Connection::None;
+        self.0.left.notify_all();
+    }
+}
+
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let events = libc::POLLRDHUP;
+    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+/// Wait for the next message. When it is the one that names the channel on which
+/// the VMM listens to us, a descriptor of that channel; the message stays. Crate
+/// `vhost` hands the channel to its handler in a form that cannot send
+/// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG.
+pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>> {
+    let mut request = [0; 4];
+    let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+    // SAFETY: four bytes to write to.
+    let n = unsafe { libc::recv(stream.as_raw_fd(), request.as_mut_ptr().cast(), 4, flags) };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if n < 4 || u32::from_ne_bytes(request) != SET_BACKEND_REQ_FD {
+        return Ok(None);
+    }
+    Ok(peek_fd(stream)?.map(UnixStream::from))
+}
+
+/// The descriptor that comes with the next message, which stays.
+fn peek_fd(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0u8; 1];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // Room for one descriptor, aligned as a control message must be; the kernel
+    // closes what does not fit.
+    let mut control = [0usize; 4];
+    let fd_bytes = mem::size_of::<libc::c_int>() as u32;
+    // SAFETY: all zeroes is a valid header.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: arithmetic.
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(fd_bytes) } as usize;
+    let flags = libc::MSG_PEEK | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header points to what lives here.
+    if unsafe { libc::recvmsg(stream.as_raw_fd(), &mut header, flags) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled the header and the control messages, of
+    // which a descriptor that came is ours.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&header);
+        if message.is_null()
+            || (*message).cmsg_level != libc::SOL_SOCKET
+            || (*message).cmsg_type != libc::SCM_RIGHTS
+            || (*message).cmsg_len < libc::CMSG_LEN(fd_bytes) as usize
+        {
+            return Ok(None);
+        }
+        let fd = libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned();
+        Ok(Some(OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::thread;
+    use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+    #[test]
+    fn the_channel_is_peeked_at_and_told_of_changes() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (channel, mut heard) = UnixStream::pair().unwrap();
+        let message = [SET_BACKEND_REQ_FD, 1, 0].map(u32::to_ne_bytes).concat();
+        theirs.send_with_fds(&[&message[..]], &[channel.as_raw_fd()]).unwrap();
+        let peeked = peek_channel(&ours).unwrap().unwrap();
+        let mut again = [0; 12];
+        let (n, file) = ours.recv_with_fd(&mut again).unwrap();
+        assert_eq!((n, &again[..], file.is_some()), (12, &message[..], true));
+
+        let listeners = Arc::new(ConfigListeners::default());
+        listeners.notify();
+        let attached = listeners.clone().attach(&ours).unwrap().unwrap();
+        listeners.notify();
+        attached.listen(peeked);
+        listeners.notify();
+        let mut header = [0; 12];
+        heard.read_exact(&mut header).unwrap();
+        assert_eq!(header.to_vec(), CONFIG_CHANGE.map(u32::to_ne_bytes).concat());
+        heard.set_nonblocking(true).unwrap();
+        assert_eq!(heard.read(&mut header).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn other_messages_have_no_channel() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let message = [1u32, 1, 0].map(u32::to_ne_bytes).concat();
+        theirs.send_with_fds(&[&message[..]], &[theirs.as_raw_fd()]).unwrap();
+        assert!(peek_channel(&ours).unwrap().is_none());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        assert!(peek_channel(&ours).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_second_peer_is_refused_until_the_first_has_gone() {
+        let listeners = Arc::new(ConfigListeners::default());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (second, _second) = UnixStream::pair().unwrap();
+        let attached = listeners.clone().attach(&ours).unwrap().unwrap();
+        assert!(listeners.clone().attach(&second).unwrap().is_none());
+        // The first has hung up and its thread has not noticed yet.
+        drop(theirs);
+        let waiting = {
+            let listeners = listeners.clone();
+            thread::spawn(move || listeners.attach(&second).unwrap().is_some())
+        };
+        attached.leave();
+        drop(attached);
+        assert!(waiting.join().unwrap());
+    }
+
+    #[test]
+    fn a_peer_can_be_dropped() {
+        let listeners = Arc::new(ConfigListeners::default());
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let _attached = listeners.clone().attach(&ours).unwrap().unwrap();
+        listeners.disconnect();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+}

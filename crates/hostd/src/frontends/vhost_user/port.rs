@@ -1,0 +1,248 @@
+//! A virtqueue as the reactor sees it: kicks come in, jobs go out, the guest is
+//! called.
+
+use super::doorbell::Doorbell;
+use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
+use super::ring::Parts;
+use super::vring::{Broken, Taken, Vring};
+use crate::port::{DiskId, Errno, Job, Port, PortId};
+use crate::reactor::Core;
+use io_uring::{opcode, types};
+use libc::iovec;
+use seekway_policy::request::Op;
+use std::any::Any;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use vm_memory::GuestMemoryMmap;
+
+/// The tag of the SQE that watches the kick eventfd.
+const KICK: u32 = 0;
+
+/// What the connection's thread tells a port that is open.
+pub enum PortMessage {
+    /// The guest's memory is another; the virtqueue's parts are now here in it.
+    /// The reply comes when nothing new will use the old one.
+    Memory(Parts, Arc<GuestMemoryMmap>, SyncSender<()>),
+    /// Call the guest here.
+    Call(Option<Doorbell>),
+    /// Report a broken virtqueue here.
+    Err(Option<Doorbell>),
+}
+
+/// What a port is made of, besides the virtqueue.
+pub struct Wiring {
+    /// For messages: the disk and the number of the queue.
+    pub name: String,
+    /// On which disk.
+    pub disk: DiskId,
+    /// The guest kicks here.
+    pub kick: Doorbell,
+    /// Call the guest here; `None` for a guest that polls.
+    pub call: Option<Doorbell>,
+    /// Report a broken virtqueue here.
+    pub err: Option<Doorbell>,
+    /// Writes must be durable before they are done: there is no cache that
+    /// the guest could flush. Shared by all queues of a device.
+    pub write_through: Arc<AtomicBool>,
+    /// Told, when the port has closed, where the available ring goes on.
+    pub closed: SyncSender<u16>,
+}
+
+#[derive(PartialEq, Eq)]
+enum State {
+    Open,
+    /// Jobs end, nothing new is taken.
+    Stopped,
+}
+
+/// A virtqueue in a reactor.
+pub struct VringPort {
+    vring: Vring,
+    wiring: Wiring,
+    id: Option<PortId>,
+    state: State,
+}
+
+/// Why a port stops.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Ring(#[from] Broken),
+    #[error("its kick eventfd cannot be watched: {0}")]
+    Kick(io::Error),
+}
+
+impl VringPort {
+    /// A port, to be opened.
+    pub fn new(vring: Vring, wiring: Wiring) -> VringPort {
+        VringPort { vring, wiring, id: None, state: State::Open }
+    }
+
+    fn arm(&self, core: &mut Core) {
+        let Some(id) = self.id else { return };
+        let fd = types::Fd(self.wiring.kick.as_raw_fd());
+        // Multishot, and edge-triggered as io_uring has it: each write to the
+        // eventfd is an event, and nobody has to read it.
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
+        // SAFETY: points to nothing.
+        unsafe { core.push(id, KICK, entry) }
+    }
+
+    /// Take what is available. True when there was something.
+    fn look(&mut self, core: &mut Core) -> bool {
+        let Some(id) = self.id else { return false };
+        let disk = self.wiring.disk;
+        let write_through = self.wiring.write_through.load(Ordering::Relaxed);
+        let taken = self.vring.take(|head, request, pieces| {
+            submit(core, disk, id, head, request, write_through, pieces)
+        });
+        match taken {
+            Ok(any) => any,
+            Err(broken) => {
+                self.fail(broken.into(), core);
+                true
+            }
+        }
+    }
+
+    /// Stop for good: the guest or its VMM has to set the queue up anew.
+    fn fail(&mut self, fault: Fault, core: &mut Core) {
+        eprintln!("{}: stopped, because of the guest: {fault}", self.wiring.name);
+        self.stop(core);
+        if let Some(err) = &self.wiring.err {
+            err.ring();
+        }
+    }
+
+    fn stop(&mut self, core: &mut Core) {
+        if self.state == State::Open
+            && let Some(id) = self.id
+        {
+            self.state = State::Stopped;
+            core.cancel(id, KICK);
+        }
+    }
+
+    /// Show the guest what is done, and call it when it wants that.
+    fn publish(&mut self) {
+        if self.vring.publish()
+            && let Some(call) = &self.wiring.call
+        {
+            call.ring();
+        }
+    }
+}
+
+/// Hand a request on to the reactor.
+fn submit(
+    core: &mut Core,
+    disk: DiskId,
+    port: PortId,
+    head: u16,
+    request: &Request,
+    write_through: bool,
+    pieces: &[iovec],
+) -> Taken {
+    let (op, offset, len) = match request.ask {
+        Ask::Read { offset, len } => (Op::Read, offset, len),
+        Ask::Write { offset, len } => (Op::Write, offset, len),
+        Ask::Flush => (Op::Flush, 0, 0),
+        Ask::Discard { offset, len } => (Op::Discard, offset, len),
+        Ask::WriteZeroes { offset, len, .. } => (Op::WriteZeroes, offset, len),
+        Ask::Identify | Ask::Refuse(_) => return Taken::Refused(STATUS_UNSUPP),
+    };
+    let job = Job {
+        disk,
+        port,
+        token: u64::from(head),
+        op,
+        offset,
+        len,
+        tag: request.tag,
+        fua: write_through && matches!(op, Op::Write | Op::WriteZeroes),
+        unmap: matches!(request.ask, Ask::WriteZeroes { unmap: true, .. }),
+    };
+    match core.submit(&job, pieces) {
+        Ok(()) => Taken::Submitted,
+        Err(errno) => Taken::Refused(status(Err(errno))),
+    }
+}
+
+/// What the guest is told.
+fn status(result: Result<(), Errno>) -> u8 {
+    match result {
+        Ok(()) => STATUS_OK,
+        Err(Errno(libc::ENOTSUP)) => STATUS_UNSUPP,
+        Err(_) => STATUS_IOERR,
+    }
+}
+
+impl Port for VringPort {
+    fn open(&mut self, id: PortId, core: &mut Core) {
+        self.id = Some(id);
+        self.arm(core);
+        // A kick from before the queue was ours, or before a restart, comes
+        // no second time.
+        self.look(core);
+        self.publish();
+    }
+
+    fn event(&mut self, _tag: u32, result: i32, more: bool, core: &mut Core) {
+        if self.state != State::Open {
+            return;
+        }
+        if result < 0 {
+            return self.fail(Fault::Kick(io::Error::from_raw_os_error(-result)), core);
+        }
+        if !more {
+            self.arm(core);
+        }
+        self.look(core);
+    }
+
+    fn done(&mut self, token: u64, result: Result<(), Errno>, _core: &mut Core) {
+        // The token was made of a head.
+        self.vring.done(token as u16, status(result));
+    }
+
+    fn flush(&mut self, _core: &mut Core) {
+        self.publish();
+    }
+
+    fn message(&mut self, message: Box<dyn Any + Send>, _core: &mut Core) {
+        let Ok(message) = message.downcast::<PortMessage>() else { return };
+        match *message {
+            PortMessage::Memory(parts, memory, reply) => {
+                // SAFETY: the connection's thread has found the parts in this memory.
+                unsafe { self.vring.relocate(parts, memory) };
+                // Nobody waits any more when the connection is ending.
+                let _ = reply.send(());
+            }
+            PortMessage::Call(call) => {
+                // What was published while the guest listened elsewhere, or nowhere.
+                if let Some(call) = &call {
+                    call.ring();
+                }
+                self.wiring.call = call;
+            }
+            PortMessage::Err(err) => self.wiring.err = err,
+        }
+    }
+
+    fn closing(&mut self, core: &mut Core) {
+        self.stop(core);
+    }
+
+    fn closed(mut self: Box<Self>) {
+        self.publish();
+        // Nobody waits when the connection has given up on the reactor.
+        let _ = self.wiring.closed.send(self.vring.base());
+    }
+
+    fn poll(&mut self, core: &mut Core) -> bool {
+        self.state == State::Open && self.vring.has_work() && self.look(core)
+    }
+}

@@ -1,0 +1,298 @@
+//! A virtqueue of a block device being served: which chains are in flight, the
+//! memory they point to, their record for a restart. Knows no reactor: jobs go
+//! to a closure.
+
+use super::inflight::Record;
+use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
+use super::ring::{BrokenRing, Parts, Ring};
+use libc::iovec;
+use std::sync::Arc;
+use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
+use vm_memory::GuestMemoryMmap;
+
+/// A disk's serial number: text, padded with zero bytes.
+pub type Serial = [u8; VIRTIO_BLK_ID_BYTES as usize];
+
+/// Why a virtqueue cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Broken {
+    /// Its rings make no sense.
+    #[error(transparent)]
+    Ring(#[from] BrokenRing),
+    /// A chain makes no sense.
+    #[error(transparent)]
+    Chain(#[from] BrokenChain),
+    /// A chain is made available while the device still has it.
+    #[error("descriptor {0} is made available a second time before it was used")]
+    Twice(u16),
+}
+
+/// What becomes of a request that was handed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// [`Vring::done`] follows.
+    Submitted,
+    /// It is over, with this status.
+    Refused(u8),
+}
+
+/// A chain by its head.
+#[derive(Clone, Copy)]
+struct Slot {
+    state: State,
+    /// The chain that was done before in the same batch.
+    next: u16,
+    /// Which of the guest's memory maps it points into.
+    epoch: u32,
+    writable_len: u32,
+    status: Option<*mut u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The guest's.
+    Free,
+    /// Ours.
+    InFlight,
+    /// Done, and the guest has not been shown.
+    Done,
+}
+
+/// Guest memory that is no longer current and that requests in flight use.
+struct Retired {
+    epoch: u32,
+    in_flight: u16,
+    _memory: Arc<GuestMemoryMmap>,
+}
+
+/// What a virtqueue is made of.
+pub struct Setup {
+    /// Where its parts are, inside `memory`.
+    pub parts: Parts,
+    /// Entries, a power of two, at most [`super::ring::SIZE_MAX`].
+    pub size: u16,
+    /// VIRTIO_F_EVENT_IDX was negotiated.
+    pub event_idx: bool,
+    /// Where to begin in the available ring; a record of requests in flight
+    /// knows better.
+    pub base: u16,
+    /// The guest's memory.
+    pub memory: Arc<GuestMemoryMmap>,
+    /// Where to note what is in flight.
+    pub record: Option<Record>,
+    /// The answer to GET_ID.
+    pub serial: Serial,
+}
+
+/// A virtqueue.
+pub struct Vring {
+    ring: Ring,
+    memory: Arc<GuestMemoryMmap>,
+    epoch: u32,
+    retired: Vec<Retired>,
+    slots: Box<[Slot]>,
+    /// Submitted and not done, in the current memory.
+    in_flight: u16,
+    /// Done and not shown to the guest: how many, and the last of them.
+    batch_len: u16,
+    batch_head: u16,
+    record: Option<Record>,
+    counter: u64,
+    /// Left by the daemon before this one, to be submitted first.
+    resubmit: Vec<u16>,
+    serial: Serial,
+    /// Reused for each chain.
+    pieces: Vec<iovec>,
+}
+
+// SAFETY: the pointers are into guest memory, which is mapped for the process
+// and kept so by `memory` and `retired`.
+unsafe impl Send for Vring {}
+
+impl Vring {
+    /// A virtqueue, not looked at yet.
+    ///
+    /// # Safety
+    /// `setup.parts` have the sizes and alignments of [`Parts::layout`] and are
+    /// mapped by `setup.memory`.
+    pub unsafe fn new(setup: Setup) -> Vring {
+        // SAFETY: the caller's promise; `memory` is kept beside it.
+        let mut ring = unsafe { Ring::new(setup.parts, setup.size, setup.event_idx, setup.base) };
+        let (mut resubmit, mut counter) = (Vec::new(), 0);
+        if let Some(record) = &setup.record {
+            let used = ring.used_index();
+            (resubmit, counter) = record.recover(used);
+            // What was taken is either used or in flight.
+            ring.seek(used.wrapping_add(resubmit.len() as u16));
+        }
+        let free = Slot { state: State::Free, next: 0, epoch: 0, writable_len: 0, status: None };
+        Vring {
+            ring,
+            memory: setup.memory,
+            epoch: 0,
+            retired: Vec::new(),
+            slots: vec![free; usize::from(setup.size)].into_boxed_slice(),
+            in_flight: 0,
+            batch_len: 0,
+            batch_head: 0,
+            record: setup.record,
+            counter,
+            resubmit,
+            serial: setup.serial,
+            pieces: Vec::with_capacity(request::CHAIN_MAX),
+        }
+    }
+
+    /// Take all available chains, those of the daemon before first. `submit` is
+    /// given the head, by which [`Vring::done`] names the chain. True when there
+    /// were some.
+    pub fn take(
+        &mut self,
+        mut submit: impl FnMut(u16, &Request, &[iovec]) -> Taken,
+    ) -> Result<bool, Broken> {
+        let mut any = false;
+        for head in std::mem::take(&mut self.resubmit) {
+            any = true;
+            self.start(head, true, &mut submit)?;
+        }
+        self.ring.disable_kicks();
+        // Ends: each head can be taken once until it has been published, which
+        // does not happen here.
+        loop {
+            while let Some(head) = self.ring.pop()? {
+                any = true;
+                self.start(head, false, &mut submit)?;
+            }
+            if !self.ring.enable_kicks()? {
+                return Ok(any);
+            }
+        }
+    }
+
+    /// Are there chains to take? Does not write.
+    pub fn has_work(&self) -> bool {
+        self.ring.peek()
+    }
+
+    fn start(
+        &mut self,
+        head: u16,
+        again: bool,
+        submit: &mut impl FnMut(u16, &Request, &[iovec]) -> Taken,
+    ) -> Result<(), Broken> {
+        let slot = &mut self.slots[usize::from(head)];
+        if slot.state != State::Free {
+            return Err(Broken::Twice(head));
+        }
+        // SAFETY: the ring's descriptors are `size` entries, mapped by `memory`.
+        let table = unsafe { Table::new(self.ring.descriptors(), self.ring.size()) };
+        let request = request::parse(&self.memory, table, head, &mut self.pieces)?;
+        *slot = Slot {
+            state: State::InFlight,
+            next: 0,
+            epoch: self.epoch,
+            writable_len: request.writable_len,
+            status: request.status,
+        };
+        self.in_flight += 1;
+        if let Some(record) = &self.record
+            && !again
+        {
+            record.begin(head, self.counter);
+            self.counter = self.counter.wrapping_add(1);
+        }
+        let taken = match request.ask {
+            Ask::Refuse(status) => Taken::Refused(status),
+            Ask::Identify => {
+                request::scatter(&self.pieces, &self.serial);
+                Taken::Refused(STATUS_OK)
+            }
+            _ => submit(head, &request, &self.pieces),
+        };
+        if let Taken::Refused(status) = taken {
+            self.done(head, status);
+        }
+        Ok(())
+    }
+
+    /// A chain is done. Panics when it was not in flight.
+    pub fn done(&mut self, head: u16, status: u8) {
+        let slot = &mut self.slots[usize::from(head)];
+        assert!(slot.state == State::InFlight, "chain {head} is done and was not in flight");
+        if let Some(byte) = slot.status {
+            // SAFETY: the memory that was current when the chain was read is kept
+            // until the chain is done.
+            unsafe { byte.write_volatile(status) };
+        }
+        // The whole of the writable part, as other devices say, even of a read that failed.
+        self.ring.push_used(head, slot.writable_len);
+        (slot.state, slot.next) = (State::Done, self.batch_head);
+        let epoch = slot.epoch;
+        self.batch_head = head;
+        self.batch_len += 1;
+        if let Some(record) = &self.record {
+            record.link(head);
+        }
+        if epoch == self.epoch {
+            self.in_flight -= 1;
+        } else {
+            self.leave(epoch);
+        }
+    }
+
+    /// A chain in old memory is done.
+    fn leave(&mut self, epoch: u32) {
+        let at = self.retired.iter().position(|old| old.epoch == epoch);
+        let at = at.expect("memory is kept while chains use it");
+        self.retired[at].in_flight -= 1;
+        if self.retired[at].in_flight == 0 {
+            self.retired.swap_remove(at);
+        }
+    }
+
+    /// Show the guest what is done. True when it wants to be told.
+    pub fn publish(&mut self) -> bool {
+        if self.batch_len == 0 {
+            return false;
+        }
+        self.ring.publish();
+        for _ in 0..std::mem::take(&mut self.batch_len) {
+            let slot = &mut self.slots[usize::from(self.batch_head)];
+            slot.state = State::Free;
+            if let Some(record) = &self.record {
+                record.end(self.batch_head);
+            }
+            self.batch_head = slot.next;
+        }
+        if let Some(record) = &self.record {
+            record.settle(self.ring.used_index());
+        }
+        self.ring.needs_call()
+    }
+
+    /// The guest's memory is another. What is in flight ends in the old one,
+    /// which is kept until then.
+    ///
+    /// # Safety
+    /// As for [`Vring::new`], with the new memory.
+    pub unsafe fn relocate(&mut self, parts: Parts, memory: Arc<GuestMemoryMmap>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.relocate(parts) };
+        let old = std::mem::replace(&mut self.memory, memory);
+        if self.in_flight > 0 {
+            let (epoch, in_flight) = (self.epoch, self.in_flight);
+            self.retired.push(Retired { epoch, in_flight, _memory: old });
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+        self.in_flight = 0;
+    }
+
+    /// The next entry of the available ring to take: where a ring that is
+    /// stopped goes on later.
+    pub fn base(&self) -> u16 {
+        self.ring.next_available()
+    }
+}
+
+#[cfg(test)]
+mod tests;
