@@ -181,6 +181,10 @@ fn status(result: Result<(), Errno>) -> u8 {
 }
 
 impl Port for VringPort {
+    fn disk(&self) -> DiskId {
+        self.wiring.disk
+    }
+
     fn open(&mut self, id: PortId, core: &mut Core) {
         self.id = Some(id);
         self.arm(core);

@@ -337,11 +337,11 @@ impl Walk<'_> {
     fn segment(&mut self, write_zeroes: bool, split: usize) -> Ask {
         self.pieces.truncate(split);
         let mut raw = [0; SEGMENT_BYTES];
+        gather(self.pieces, &mut raw);
+        self.pieces.clear();
         if self.readable_data as usize != SEGMENT_BYTES {
             return Ask::Refuse(STATUS_IOERR);
         }
-        gather(self.pieces, &mut raw);
-        self.pieces.clear();
         let (sector, sectors, flags) = (le64(&raw[0..8]), le32(&raw[8..12]), le32(&raw[12..16]));
         let (max, known) = match write_zeroes {
             true => (WRITE_ZEROES_SECTORS_MAX, blk::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP),

@@ -1,0 +1,174 @@
+//! A reactor with one disk, and a socket on which it is served.
+
+use crate::common::{Rig, RigSetup};
+use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
+use seekway_hostd::images::{Image, Limits, OpenOptions};
+use seekway_hostd::port::DiskId;
+use seekway_hostd::reactor::{Disk, Handle, Message};
+use std::num::NonZeroU32;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use tempfile::TempDir;
+
+/// How many connections have ended.
+#[derive(Default)]
+struct Ended(Mutex<usize>, Condvar);
+
+/// A disk being served.
+pub struct Served {
+    pub name: String,
+    pub image: PathBuf,
+    pub socket: PathBuf,
+    pub disk: DiskId,
+    pub limits: Arc<Mutex<Limits>>,
+    pub config_changed: Arc<ConfigListeners>,
+    ended: Arc<Ended>,
+    stop: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Served {
+    /// Attach a disk of `bytes` (when the image is not there yet) and listen.
+    pub fn start(handle: &Handle, dir: &Path, name: &str, shape: Shape) -> Served {
+        let (image, socket) = (dir.join(format!("{name}.img")), dir.join(format!("{name}.vhost")));
+        if !image.exists() {
+            std::fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
+        }
+        let options = OpenOptions { read_only: shape.read_only, direct: true };
+        let opened = Image::open(&image, &options).unwrap();
+        let limits = Arc::new(Mutex::new(*opened.limits()));
+        let weight = NonZeroU32::MIN;
+        let disk = Disk { name: name.into(), image: opened, weight, lba: None, fault: None };
+        let disk = handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+        let config_changed = Arc::new(ConfigListeners::default());
+        let served = DiskHandle {
+            name: name.into(),
+            disk,
+            handle: handle.clone(),
+            limits: {
+                let limits = limits.clone();
+                Arc::new(move || *limits.lock().unwrap())
+            },
+            config_changed: config_changed.clone(),
+            queues: shape.queues,
+        };
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (ended, stop) = (Arc::new(Ended::default()), Arc::new(AtomicBool::new(false)));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accepting = {
+            let (ended, stop, connections) = (ended.clone(), stop.clone(), connections.clone());
+            thread::spawn(move || {
+                let mut threads = Vec::new();
+                while let Ok((stream, _)) = listener.accept() {
+                    if stop.load(Ordering::Acquire) {
+                        break;
+                    }
+                    connections.fetch_add(1, Ordering::AcqRel);
+                    let (served, ended) = (served.clone(), ended.clone());
+                    threads.push(thread::spawn(move || {
+                        serve(stream, served);
+                        *ended.0.lock().unwrap() += 1;
+                        ended.1.notify_all();
+                    }));
+                }
+                threads.into_iter().for_each(|t| t.join().expect("a connection ended well"));
+            })
+        };
+        Served {
+            name: name.into(),
+            image,
+            socket,
+            disk,
+            limits,
+            config_changed,
+            ended,
+            stop,
+            accepting: Some(accepting),
+            connections,
+        }
+    }
+
+    /// What is in the image.
+    pub fn image(&self) -> Vec<u8> {
+        std::fs::read(&self.image).unwrap()
+    }
+
+    /// Wait until all connections made so far have ended.
+    pub fn wait_idle(&self) {
+        let mut ended = self.ended.0.lock().unwrap();
+        while *ended < self.connections.load(Ordering::Acquire) {
+            let (guard, timeout) =
+                self.ended.1.wait_timeout(ended, crate::common::PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "a connection does not end");
+            ended = guard;
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.config_changed.disconnect();
+        let _ = std::os::unix::net::UnixStream::connect(&self.socket);
+        let joined = self.accepting.take().unwrap().join();
+        if !thread::panicking() {
+            joined.expect("the listener ended well");
+        }
+        std::fs::remove_file(&self.socket).unwrap();
+    }
+}
+
+/// What disk.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub bytes: u64,
+    pub queues: u16,
+    pub read_only: bool,
+}
+
+/// A reactor that serves one disk.
+pub struct Server {
+    served: Option<Served>,
+    rig: Option<Rig>,
+    pub dir: TempDir,
+}
+
+impl Server {
+    pub fn start(bytes: u64, queues: u16) -> Server {
+        Server::with(Shape { bytes, queues, read_only: false })
+    }
+
+    pub fn with(shape: Shape) -> Server {
+        // Direct I/O, as far as the file system of the build directory has it.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let rig = Rig::start(RigSetup::default());
+        let served = Served::start(&rig.handle, dir.path(), "disk", shape);
+        Server { served: Some(served), rig: Some(rig), dir }
+    }
+
+    /// One more disk on the same reactor.
+    pub fn also(&self, name: &str, shape: Shape) -> Served {
+        Served::start(&self.rig().handle, self.dir.path(), name, shape)
+    }
+
+    pub fn rig(&self) -> &Rig {
+        self.rig.as_ref().unwrap()
+    }
+
+    /// End, and see that all ended well.
+    pub fn stop(mut self) {
+        drop(self.served.take());
+        self.rig.take().unwrap().stop();
+    }
+}
+
+impl std::ops::Deref for Server {
+    type Target = Served;
+    fn deref(&self) -> &Served {
+        self.served.as_ref().unwrap()
+    }
+}
