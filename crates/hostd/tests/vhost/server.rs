@@ -2,8 +2,7 @@
 
 use crate::common::{Rig, RigSetup};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
-use seekway_hostd::images::{Image, Limits, OpenOptions};
-use seekway_hostd::port::DiskId;
+use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixListener;
@@ -11,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// How many connections have ended.
@@ -19,10 +19,8 @@ struct Ended(Mutex<usize>, Condvar);
 
 /// A disk being served.
 pub struct Served {
-    pub name: String,
     pub image: PathBuf,
     pub socket: PathBuf,
-    pub disk: DiskId,
     pub limits: Arc<Mutex<Limits>>,
     pub config_changed: Arc<ConfigListeners>,
     ended: Arc<Ended>,
@@ -39,7 +37,7 @@ impl Served {
             std::fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
         }
         let options = OpenOptions { read_only: shape.read_only, direct: true };
-        let opened = Image::open(&image, &options).unwrap();
+        let opened = open(&image, &options);
         let limits = Arc::new(Mutex::new(*opened.limits()));
         let weight = NonZeroU32::MIN;
         let disk = Disk { name: name.into(), image: opened, weight, lba: None, fault: None };
@@ -79,10 +77,8 @@ impl Served {
             })
         };
         Served {
-            name: name.into(),
             image,
             socket,
-            disk,
             limits,
             config_changed,
             ended,
@@ -122,6 +118,18 @@ impl Drop for Served {
     }
 }
 
+/// Open an image, when its last daemon has let go of it: the kernel closes the
+/// files of a ring some time after the process has ended.
+fn open(path: &Path, options: &OpenOptions) -> Image {
+    let end = Instant::now() + crate::common::PATIENCE;
+    loop {
+        match Image::open(path, options) {
+            Err(ImageError::Locked { .. }) if Instant::now() < end => thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 /// What disk.
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -134,7 +142,8 @@ pub struct Shape {
 pub struct Server {
     served: Option<Served>,
     rig: Option<Rig>,
-    pub dir: TempDir,
+    dir: PathBuf,
+    _temporary: Option<TempDir>,
 }
 
 impl Server {
@@ -145,14 +154,21 @@ impl Server {
     pub fn with(shape: Shape) -> Server {
         // Direct I/O, as far as the file system of the build directory has it.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut server = Server::at(dir.path(), shape);
+        server._temporary = Some(dir);
+        server
+    }
+
+    /// Keep the image and the socket here.
+    pub fn at(dir: &Path, shape: Shape) -> Server {
         let rig = Rig::start(RigSetup::default());
-        let served = Served::start(&rig.handle, dir.path(), "disk", shape);
-        Server { served: Some(served), rig: Some(rig), dir }
+        let served = Served::start(&rig.handle, dir, "disk", shape);
+        Server { served: Some(served), rig: Some(rig), dir: dir.into(), _temporary: None }
     }
 
     /// One more disk on the same reactor.
     pub fn also(&self, name: &str, shape: Shape) -> Served {
-        Served::start(&self.rig().handle, self.dir.path(), name, shape)
+        Served::start(&self.rig().handle, &self.dir, name, shape)
     }
 
     pub fn rig(&self) -> &Rig {
