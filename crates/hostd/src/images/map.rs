@@ -27,6 +27,9 @@ pub struct Map {
     end: u64,
     /// Size of the device: no piece ends behind it.
     limit: u64,
+    /// What [`Map::region`] tells, made when the map is: for a million extents
+    /// sorting them takes longer than the reactor can stand still.
+    region: Vec<Extent>,
 }
 
 impl Map {
@@ -34,7 +37,8 @@ impl Map {
     pub fn linear(start: Lba, len: Sectors) -> Map {
         let end = len.get().min(SECTORS_MAX);
         let place = start.get().min(SECTORS_MAX - end);
-        Map { starts: vec![0], places: vec![place], end, limit: SECTORS_MAX }
+        let region = Vec::from_iter(Extent::new(Lba::new(place), Sectors::new(end)));
+        Map { starts: vec![0], places: vec![place], end, limit: SECTORS_MAX, region }
     }
 
     /// From the extents of a file (ascending, disjoint), whose places count
@@ -49,7 +53,8 @@ impl Map {
         let limit = device.get().min(SECTORS_MAX);
         let end = len.get().min(SECTORS_MAX);
         let first = extents.first()?;
-        let mut map = Map { starts: Vec::new(), places: Vec::new(), end, limit };
+        let (starts, places, region) = (Vec::new(), Vec::new(), Vec::new());
+        let mut map = Map { starts, places, end, limit, region };
         // A hole in front would end where the first extent begins.
         let mut behind = partition.get().saturating_add(first.place).saturating_sub(first.at);
         let mut at = 0;
@@ -63,6 +68,7 @@ impl Map {
         map.push_hole(at, end, behind);
         map.starts.shrink_to_fit();
         map.places.shrink_to_fit();
+        map.region = map.merged_pieces();
         Some(map)
     }
 
@@ -124,6 +130,10 @@ impl Map {
     /// neighbours merged, at most 1024 (the narrowest gaps are counted in
     /// where there are more): the VM's region for policies.
     pub fn region(&self) -> Vec<Extent> {
+        self.region.clone()
+    }
+
+    fn merged_pieces(&self) -> Vec<Extent> {
         let mut pieces: Vec<(u64, u64)> = Vec::with_capacity(self.starts.len());
         for (n, &start) in self.starts.iter().enumerate() {
             let end = self.starts.get(n + 1).copied().unwrap_or(self.end);
