@@ -15,6 +15,22 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// The command line of this process. A program of the name that the
+    /// conventions for back ends give, as a link to this one, is `serve`.
+    pub fn of_process() -> Cli {
+        let mut args: Vec<_> = std::env::args_os().collect();
+        let name = args.first().map(std::path::Path::new).and_then(|p| p.file_name());
+        if name.is_some_and(|name| name == BACKEND_NAME) {
+            args.insert(1, "serve".into());
+        }
+        Cli::parse_from(args)
+    }
+}
+
+/// What the conventions call a back end for block devices.
+const BACKEND_NAME: &str = "vhost-user-blk";
+
 /// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -30,6 +46,8 @@ pub enum Command {
     #[command(subcommand)]
     Workload(WorkloadCommand),
     Replay(ReplayArgs),
+    Serve(Box<ServeArgs>),
+    Ctl(CtlArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -363,6 +381,199 @@ pub enum WorkloadCommand {
 pub struct ReplayArgs {
     /// The journal; `-` is the standard input
     pub journal: PathBuf,
+}
+
+/// Serve disks to virtual machines, scheduled by a policy
+///
+/// For each disk there is a socket for vhost-user-blk, DIR/NAME.vhost, and one
+/// for NBD, DIR/NAME.nbd. All requests to one device meet in one dispatcher;
+/// `seekway ctl` talks to DIR/control.sock. See docs/serve.md.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/seekway
+  seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq --listen /run/seekway
+  seekway serve --config /etc/seekway/serve.toml --check-config
+  seekway serve --blk-file web.img --socket-path web.sock
+
+SIGTERM or SIGINT ends it in good order, a second one at once. Exit status 0
+then, 2 when something could not be served.")]
+pub struct ServeArgs {
+    /// A disk: an image (raw) or block device under a name, with `weight=N`,
+    /// `ro`, `lba=SECTORS|BYTES` (where it lies on an emulated device),
+    /// `buffered` (through the page cache), `fault=SPEC` (for tests; last);
+    /// repeat for several. A comma in the path is written twice
+    #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
+    pub disks: Vec<String>,
+    /// A file with the same settings; flags win, disks add
+    #[arg(long, value_name = "FILE.toml")]
+    pub config: Option<PathBuf>,
+    /// Check the settings, say what would be served, and end
+    #[arg(long)]
+    pub check_config: bool,
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
+    #[command(flatten)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
+    pub backend: BackendArgs,
+}
+
+/// How a daemon serves. Each is a setting of the file too, and checked there.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Scheduling")]
+pub struct ScheduleArgs {
+    /// The policy (`seekway policy list`), with parameters as
+    /// `NAME:key=value,…`; unless given, pregather on a device that turns and
+    /// noop on one that does not
+    #[arg(long, value_name = "SPEC")]
+    pub policy: Option<String>,
+    /// Let all disks lie on one device that behaves like this one
+    /// (`seekway device list`); `k` stretches its time when the real device is
+    /// too slow: `auto`, `1`, or a factor
+    #[arg(long, value_name = "PROFILE[:…][:k=…]")]
+    pub emulate: Option<String>,
+    /// Commands at once on a device; unless given, what it is good for
+    #[arg(long, value_name = "N")]
+    pub depth: Option<String>,
+    /// Adjacent requests are coalesced up to this size; 0 never [default: 512KiB]
+    #[arg(long, value_name = "SIZE")]
+    pub coalesce: Option<String>,
+    /// A request that has waited longer is served whatever the policy says
+    /// [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub hard_limit: Option<String>,
+    /// Look for requests for so long before sleeping: faster, and costs a core
+    #[arg(long, value_name = "TIME")]
+    pub poll: Option<String>,
+    /// Write each device's decisions into this folder, for `seekway replay`
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<String>,
+}
+
+/// Where a daemon is reached. Each is a setting of the file too.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sockets")]
+pub struct ReachArgs {
+    /// Folder for the sockets; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub listen: Option<String>,
+    /// The control socket [default: DIR/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<String>,
+    /// Metrics for Prometheus by HTTP, at http://ADDRESS:PORT/metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<String>,
+    /// All disks by NBD over TCP, each under its name
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nbd: Option<String>,
+    /// Certificates of the NBD server, PEM: offers TLS
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<String>,
+    /// Their private key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<String>,
+    /// Clients need a certificate that is signed by one of these, PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<String>,
+    /// Refuse clients of NBD without TLS
+    #[arg(long)]
+    pub tls_required: bool,
+}
+
+/// The conventions for vhost-user back ends, of QEMU's documentation.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "As a back end that a VMM's manager starts")]
+pub struct BackendArgs {
+    /// Serve the only disk by vhost-user at this socket
+    #[arg(long, value_name = "PATH")]
+    pub socket_path: Option<PathBuf>,
+    /// Serve it at this inherited descriptor, listening or connected
+    #[arg(long, value_name = "N", conflicts_with = "socket_path")]
+    pub fd: Option<i32>,
+    /// The image or block device of the only disk, which is called `disk`
+    #[arg(long, value_name = "PATH", conflicts_with = "disks")]
+    pub blk_file: Option<PathBuf>,
+    /// Refuse writes to it
+    #[arg(long, requires = "blk_file")]
+    pub read_only: bool,
+    /// Print what this back end can do, as JSON, and end
+    #[arg(long)]
+    pub print_capabilities: bool,
+}
+
+/// Ask or tell a running `seekway serve`
+///
+/// The same as JSON, a line each way, over the socket: docs/serve.md.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway ctl status
+  seekway ctl policy cfq:slice_idle=4ms
+  seekway ctl attach db=/images/db.img,weight=4
+  seekway ctl resize db 20GiB
+  seekway ctl --socket /run/other/control.sock metrics")]
+pub struct CtlArgs {
+    /// The control socket
+    #[arg(long, value_name = "PATH", default_value = "/run/seekway/control.sock", global = true)]
+    pub socket: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// What can be asked of a daemon.
+#[derive(Subcommand, Debug)]
+pub enum CtlCommand {
+    /// How devices and disks stand
+    Status {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Another policy, or other parameters: what is queued stays
+    Policy {
+        /// `NAME:key=value,…` (`seekway policy list`)
+        #[arg(value_name = "SPEC")]
+        policy: String,
+        /// For this device alone (see `status`)
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
+    },
+    /// Another share for a disk
+    Weight {
+        /// Its name
+        #[arg(value_name = "DISK")]
+        disk: String,
+        /// Relative to the others', from 1
+        #[arg(value_name = "N")]
+        weight: std::num::NonZeroU32,
+    },
+    /// Serve one more disk
+    Attach {
+        /// As for `serve --disk`
+        #[arg(value_name = "NAME=PATH[,…]")]
+        disk: String,
+    },
+    /// Stop serving a disk: its guests lose it
+    Detach {
+        /// Its name
+        #[arg(value_name = "DISK")]
+        disk: String,
+    },
+    /// Tell guests of a disk's new size, and make it first if one is given
+    Resize {
+        /// Its name
+        #[arg(value_name = "DISK")]
+        disk: String,
+        /// Bytes with a unit (`20GiB`), or sectors; the image's size as it is
+        /// now unless given
+        #[arg(value_name = "SIZE")]
+        size: Option<String>,
+        /// It may become smaller; what lies beyond is lost
+        #[arg(long, requires = "size")]
+        shrink: bool,
+    },
+    /// The metrics, as Prometheus reads them
+    Metrics,
 }
 
 /// Print a completion script for a shell

@@ -14,7 +14,6 @@ mod output;
 mod progress;
 mod runs;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 /// What a command came to.
@@ -27,7 +26,7 @@ pub enum Verdict {
 }
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::of_process();
     match commands::run(cli.command) {
         Ok(Verdict::Done) => ExitCode::SUCCESS,
         Ok(Verdict::NotAccepted) => ExitCode::from(1),

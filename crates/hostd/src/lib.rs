@@ -16,8 +16,12 @@
 //!                                      └──────────────────────────────────────────────────┘
 //! ```
 
+pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod frontends;
 pub mod images;
+pub mod metrics;
 pub mod port;
 pub mod reactor;
 pub mod throttle;

@@ -2,12 +2,14 @@
 
 mod advise;
 mod compare;
+mod ctl;
 mod device;
 mod docs;
 mod experiment;
 mod inspect;
 mod listing;
 mod replay;
+mod serve;
 
 use crate::Verdict;
 use crate::args::Command;
@@ -24,6 +26,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Policy(command) => listing::policy(&command),
         Command::Workload(command) => listing::workload(&command),
         Command::Replay(args) => replay::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }

@@ -1,0 +1,166 @@
+//! `seekway ctl`: the control protocol for people.
+
+use crate::args::{CtlArgs, CtlCommand, Format};
+use crate::{Verdict, output};
+use anyhow::{Context, Result, anyhow};
+use seekway_hostd::config::DiskConfig;
+use seekway_hostd::control::{Client, DeviceReport, DiskReport, HostReport, OpReport, Request};
+use seekway_policy::params::parse_size;
+use seekway_report::table::{Cell, Column, Table};
+use serde_json::Value;
+
+/// Run the command.
+pub fn run(args: &CtlArgs) -> Result<Verdict> {
+    let request = request(&args.command)?;
+    let answer = Client::connect(&args.socket)?.ask(&request)?;
+    match &args.command {
+        CtlCommand::Status { format } => status(*format, answer)?,
+        CtlCommand::Metrics => {
+            output::print(answer["text"].as_str().context("no metrics in the answer")?)?;
+        }
+        CtlCommand::Attach { .. } => {
+            let sockets = answer["sockets"].as_array().into_iter().flatten();
+            let lines: Vec<&str> = sockets.filter_map(Value::as_str).collect();
+            output::print(&format!("{}\n{}\n", bytes(&answer), lines.join("\n")))?;
+        }
+        CtlCommand::Resize { .. } => output::print(&format!("{}\n", bytes(&answer)))?,
+        CtlCommand::Policy { .. } | CtlCommand::Weight { .. } | CtlCommand::Detach { .. } => {}
+    }
+    Ok(Verdict::Done)
+}
+
+fn bytes(answer: &Value) -> String {
+    format!("{} bytes", answer["capacity_bytes"].as_u64().unwrap_or_default())
+}
+
+fn request(command: &CtlCommand) -> Result<Request> {
+    Ok(match command {
+        CtlCommand::Status { .. } => Request::Status {},
+        CtlCommand::Metrics => Request::Metrics {},
+        CtlCommand::Policy { policy, device } => {
+            Request::Policy { policy: policy.clone(), device: device.clone() }
+        }
+        CtlCommand::Weight { disk, weight } => {
+            Request::Weight { disk: disk.clone(), weight: *weight }
+        }
+        CtlCommand::Attach { disk } => {
+            let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
+            // The daemon's working directory is another one.
+            disk.path = std::path::absolute(&disk.path).context("where are we?")?;
+            Request::Attach(disk)
+        }
+        CtlCommand::Detach { disk } => Request::Detach { disk: disk.clone() },
+        CtlCommand::Resize { disk, size, shrink } => {
+            let size_bytes = size.as_deref().map(size_bytes).transpose()?;
+            Request::Resize { disk: disk.clone(), size_bytes, shrink: *shrink }
+        }
+    })
+}
+
+fn size_bytes(text: &str) -> Result<u64> {
+    let sectors = parse_size(text).filter(|s| s.get() <= u64::MAX / 512);
+    let sectors = sectors
+        .with_context(|| format!("{text}: expected bytes with a unit such as 20GiB, or sectors"))?;
+    Ok(sectors.bytes())
+}
+
+fn status(format: Format, answer: Value) -> Result<()> {
+    let report: HostReport = serde_json::from_value(answer.clone())
+        .context("the daemon's answer is of another version of seekway")?;
+    output::print_as(format, &[devices(&report.devices), disks(&report.devices)], &answer)
+}
+
+fn devices(devices: &[DeviceReport]) -> Table {
+    let columns = vec![
+        Column::text("device"),
+        Column::text("policy"),
+        Column::number("depth", ""),
+        Column::number("in flight", ""),
+        Column::number("waiting", ""),
+        Column::number("requests", ""),
+        Column::number("commands", ""),
+        Column::number("forced", ""),
+        Column::number("held", "ms"),
+        Column::number("waits paid", ""),
+        Column::number("k", ""),
+        Column::number("late", ""),
+    ];
+    let mut table = Table::new("Devices", columns);
+    for d in devices {
+        let waits = d.waits_tried as f64;
+        let paid = (d.waits_tried > 0).then(|| d.waits_paid as f64 / waits);
+        table.push([
+            Cell::Text(d.name.clone()),
+            Cell::Text(d.policy.clone()),
+            Cell::Count(d.depth.into()),
+            Cell::Count(d.in_flight.into()),
+            Cell::Count(d.outstanding.saturating_sub(d.in_flight.into())),
+            Cell::Count(d.requests),
+            Cell::Count(d.commands),
+            Cell::Count(d.forced),
+            Cell::Number(d.held_ms.values().sum()),
+            paid.map_or(Cell::Absent, Cell::Share),
+            d.emulated.as_ref().map_or(Cell::Absent, |e| Cell::Number(e.k)),
+            d.emulated.as_ref().map_or(Cell::Absent, |e| Cell::Count(e.late)),
+        ]);
+    }
+    for d in devices {
+        let known = d.policy_metrics.iter().map(|(name, value)| format!("{name} {value:.6}"));
+        let known: Vec<String> = known.collect();
+        if !known.is_empty() {
+            table.notes.push(format!("{}: {}", d.name, known.join(", ")));
+        }
+    }
+    table
+}
+
+fn disks(devices: &[DeviceReport]) -> Table {
+    let columns = vec![
+        Column::text("disk"),
+        Column::text("device"),
+        Column::number("weight", ""),
+        Column::number("size", "GiB"),
+        Column::number("ports", ""),
+        Column::number("waiting", ""),
+        Column::number("reads", ""),
+        Column::number("read", "MiB"),
+        Column::number("mean", "ms"),
+        Column::number("p99", "ms"),
+        Column::number("writes", ""),
+        Column::number("written", "MiB"),
+        Column::number("mean", "ms"),
+        Column::number("p99", "ms"),
+        Column::number("held", "ms"),
+        Column::number("errors", ""),
+    ];
+    let mut table = Table::new("Disks", columns);
+    for device in devices {
+        for disk in &device.disks {
+            table.push(disk_row(device, disk));
+        }
+    }
+    table
+}
+
+fn disk_row(device: &DeviceReport, disk: &DiskReport) -> Vec<Cell> {
+    let mebibytes = |op: &OpReport| Cell::Number(op.bytes as f64 / f64::from(1 << 20));
+    let mut row = vec![
+        Cell::Text(disk.name.clone()),
+        Cell::Text(device.name.clone()),
+        Cell::Count(disk.weight.into()),
+        Cell::Number(disk.capacity_bytes as f64 / f64::from(1 << 30)),
+        Cell::Count(disk.ports.into()),
+        Cell::Count(disk.outstanding.into()),
+    ];
+    for name in ["read", "write"] {
+        let op = disk.ops.get(name);
+        let latency = op.and_then(|op| op.latency);
+        row.push(op.map_or(Cell::Absent, |op| Cell::Count(op.requests)));
+        row.push(op.map_or(Cell::Absent, mebibytes));
+        row.push(latency.map_or(Cell::Absent, |l| Cell::Number(l.mean_ms)));
+        row.push(latency.map_or(Cell::Absent, |l| Cell::Number(l.p99_ms)));
+    }
+    row.push(Cell::Number(disk.held_ms.values().sum()));
+    row.push(Cell::Count(disk.ops.values().map(|op| op.errors).sum()));
+    row
+}

@@ -1,0 +1,354 @@
+//! What the daemon is told to serve: settings from a file and from flags, in
+//! one spelling, checked before anything is opened.
+//!
+//! A setting is a key and a text with the place where it was made, so that
+//! every error names that place: `serve.toml:3: no policy 'bfq'; there are …`.
+//! Settings are applied in order: flags come after the file and win; disks add.
+
+mod disk;
+mod file;
+
+pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
+pub use file::{FILE_BYTES_MAX, read};
+
+use crate::images::fault::Fault;
+use crate::throttle::Throttle;
+use seekway_policy::params::{parse_duration, parse_size};
+use seekway_policy::schedulers;
+use seekway_policy::units::{Nanos, Sectors};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most disks that one daemon serves.
+pub const DISKS_MAX: usize = 1024;
+/// Most commands at once that a device may be given.
+pub const DEPTH_MAX: u32 = 4096;
+/// Longest time for which rings are polled before the reactor sleeps.
+pub const POLL_MAX: Duration = Duration::from_secs(1);
+
+/// Where a setting was made.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Origin {
+    /// In a file, on this line (from 1).
+    Line(PathBuf, usize),
+    /// By this flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Line(file, line) => write!(f, "{}:{line}", file.display()),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// A key with its value as text, and where it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// One of [`KEYS`].
+    pub key: &'static str,
+    /// As written.
+    pub text: String,
+    /// Where.
+    pub origin: Origin,
+}
+
+/// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
+pub const KEYS: [&str; 15] = [
+    "policy",
+    "listen",
+    "control",
+    "metrics",
+    "nbd",
+    "emulate",
+    "depth",
+    "coalesce",
+    "hard_limit",
+    "poll",
+    "journal",
+    "tls.cert",
+    "tls.key",
+    "tls.client_ca",
+    "tls.required",
+];
+
+/// The flag of a key: `--hard-limit` for `hard_limit`.
+pub fn flag(key: &str) -> String {
+    format!("--{}", key.replace(['_', '.'], "-"))
+}
+
+/// What was found in a file or on a command line, not yet judged.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Settings {
+    /// In the order in which they apply.
+    pub settings: Vec<Setting>,
+    /// Disks with where they were named.
+    pub disks: Vec<(DiskConfig, Origin)>,
+    /// What could not be read at all.
+    pub errors: Vec<ConfigError>,
+}
+
+impl Settings {
+    /// A setting by its flag.
+    pub fn flag(&mut self, key: &'static str, text: impl Into<String>) {
+        let origin = Origin::Flag(flag(key));
+        self.settings.push(Setting { key, text: text.into(), origin });
+    }
+
+    /// A disk by `--disk`.
+    pub fn disk_flag(&mut self, text: &str) {
+        let origin = Origin::Flag(format!("--disk {text}"));
+        match DiskConfig::parse(text) {
+            Ok(disk) => self.disks.push((disk, origin)),
+            Err(message) => self.errors.push(ConfigError { origin, message }),
+        }
+    }
+
+    /// Add `later`, whose settings win.
+    pub fn extend(&mut self, later: Settings) {
+        self.settings.extend(later.settings);
+        self.disks.extend(later.disks);
+        self.errors.extend(later.errors);
+    }
+
+    /// Judge everything.
+    ///
+    /// # Errors
+    /// All that is wrong, in the order of files and lines.
+    pub fn resolve(self) -> Result<Config, ConfigErrors> {
+        let mut config = Config::default();
+        let mut errors = self.errors;
+        let of_tls = self.settings.iter().rfind(|s| s.key.starts_with("tls."));
+        let tls_origin = of_tls.map(|s| s.origin.clone());
+        for Setting { key, text, origin } in self.settings {
+            if let Err(message) = config.apply(key, &text) {
+                let message = match origin {
+                    Origin::Line(..) => format!("{key}: {message}"),
+                    Origin::Flag(_) => message, // it is the key already
+                };
+                errors.push(ConfigError { origin, message });
+            }
+        }
+        if self.disks.len() > DISKS_MAX {
+            let message = format!("{} disks; at most {DISKS_MAX}", self.disks.len());
+            errors.push(ConfigError { origin: self.disks[DISKS_MAX].1.clone(), message });
+        }
+        let mut disks: Vec<(DiskConfig, Origin)> = Vec::new();
+        for (disk, origin) in self.disks {
+            if let Err(message) = judge_disk(&disk, &disks) {
+                errors.push(ConfigError { origin: origin.clone(), message });
+            }
+            disks.push((disk, origin));
+        }
+        if let (Err(message), Some(origin)) = (config.judge_tls(), tls_origin) {
+            errors.push(ConfigError { origin, message });
+        }
+        if !errors.is_empty() {
+            errors.sort_by(|a, b| a.origin.cmp(&b.origin));
+            return Err(ConfigErrors(errors));
+        }
+        config.disks = disks.into_iter().map(|(disk, _)| disk).collect();
+        Ok(config)
+    }
+}
+
+fn judge_disk(disk: &DiskConfig, before: &[(DiskConfig, Origin)]) -> Result<(), String> {
+    if let Some(fault) = &disk.fault {
+        Fault::parse(fault).map_err(|e| format!("disk {}: fault: {e}", disk.name))?;
+    }
+    if let Some((_, first)) = before.iter().find(|(d, _)| d.name == disk.name) {
+        return Err(format!("a disk '{}' is there already ({first}); names differ", disk.name));
+    }
+    Ok(())
+}
+
+/// What is wrong with one setting.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{origin}: {message}")]
+pub struct ConfigError {
+    /// Where it was made.
+    pub origin: Origin,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// Everything that is wrong, a line each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if n > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+impl std::error::Error for ConfigErrors {}
+
+/// TLS for NBD.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct TlsConfig {
+    /// The server's certificates, PEM.
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub key: Option<PathBuf>,
+    /// Who signs clients' certificates, PEM; with it a client needs one.
+    pub client_ca: Option<PathBuf>,
+    /// Refuse clients without TLS.
+    pub required: bool,
+}
+
+/// What to serve, and how. Every part has been checked as far as that is
+/// possible without opening images and sockets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// In the order given; names differ.
+    pub disks: Vec<DiskConfig>,
+    /// The policy's specification; `None` for the device's own default.
+    pub policy: Option<String>,
+    /// The folder of the sockets.
+    pub listen: Option<PathBuf>,
+    /// The control socket; `None` for `control.sock` in `listen`.
+    pub control: Option<PathBuf>,
+    /// Metrics by HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// All exports by NBD.
+    pub nbd: Option<SocketAddr>,
+    /// TLS for NBD.
+    pub tls: TlsConfig,
+    /// Make all disks lie on this device (see [`Throttle::parse`]).
+    pub emulate: Option<String>,
+    /// Commands at once, 1 to [`DEPTH_MAX`]; `None` for the device's own.
+    pub depth: Option<u32>,
+    /// Longest command that adjacent requests are coalesced into; 0 never.
+    pub coalesce: Sectors,
+    /// A request that has waited longer goes whatever the policy says.
+    pub hard_limit: Nanos,
+    /// Poll rings for so long before sleeping; `None` never polls.
+    pub poll: Option<Duration>,
+    /// Folder for the reactors' journals.
+    pub journal: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            disks: Vec::new(),
+            policy: None,
+            listen: None,
+            control: None,
+            metrics: None,
+            nbd: None,
+            tls: TlsConfig::default(),
+            emulate: None,
+            depth: None,
+            coalesce: Sectors::from_bytes(512 << 10),
+            hard_limit: Nanos::from_secs(30),
+            poll: None,
+            journal: None,
+        }
+    }
+}
+
+impl Config {
+    /// Where the control socket is, if there is one.
+    pub fn control_path(&self) -> Option<PathBuf> {
+        let beside = || self.listen.as_ref().map(|dir| dir.join("control.sock"));
+        self.control.clone().or_else(beside)
+    }
+
+    fn apply(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "policy" => {
+                schedulers::build(text).map_err(|e| e.to_string())?;
+                self.policy = Some(text.to_string());
+            }
+            "listen" => self.listen = Some(path(text)?),
+            "control" => self.control = Some(path(text)?),
+            "journal" => self.journal = Some(path(text)?),
+            "metrics" => self.metrics = Some(address(text)?),
+            "nbd" => self.nbd = Some(address(text)?),
+            "emulate" => {
+                Throttle::parse(text)?;
+                self.emulate = Some(text.to_string());
+            }
+            "depth" => self.depth = Some(depth(text)?),
+            "coalesce" => {
+                self.coalesce = parse_size(text).ok_or_else(|| {
+                    format!("{text}: expected sectors, or bytes with a unit such as 512KiB")
+                })?;
+            }
+            "hard_limit" => self.hard_limit = span(text)?,
+            "poll" => self.poll = poll(text)?,
+            "tls.cert" => self.tls.cert = Some(path(text)?),
+            "tls.key" => self.tls.key = Some(path(text)?),
+            "tls.client_ca" => self.tls.client_ca = Some(path(text)?),
+            "tls.required" => {
+                self.tls.required =
+                    text.parse().map_err(|_| format!("{text}: expected true or false"))?;
+            }
+            _ => return Err(unknown(key)),
+        }
+        Ok(())
+    }
+
+    fn judge_tls(&self) -> Result<(), String> {
+        let TlsConfig { cert, key, client_ca, required } = &self.tls;
+        if cert.is_some() != key.is_some() {
+            return Err("a certificate and its key go together: give cert and key".into());
+        }
+        if cert.is_none() && (*required || client_ca.is_some()) {
+            return Err("TLS needs a certificate: give cert and key".into());
+        }
+        Ok(())
+    }
+}
+
+/// What to say about a key that does not exist.
+fn unknown(key: &str) -> String {
+    format!("no setting '{key}'; there are disk, {}", KEYS.join(", "))
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() || text.contains('\0') {
+        return Err("expected a path".into());
+    }
+    Ok(Path::new(text).to_path_buf())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("{text}: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809")
+    })
+}
+
+fn depth(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(n) if (1..=DEPTH_MAX).contains(&n) => Ok(n),
+        _ => Err(format!("{text}: expected a number of commands from 1 to {DEPTH_MAX}")),
+    }
+}
+
+fn span(text: &str) -> Result<Nanos, String> {
+    let span = parse_duration(text).filter(|s| *s > Nanos::ZERO);
+    span.filter(|s| *s <= seekway_policy::params::DURATION_MAX).ok_or_else(|| {
+        format!("{text}: expected a time with its unit, such as 500ms or 30s, at most 1000h")
+    })
+}
+
+fn poll(text: &str) -> Result<Option<Duration>, String> {
+    let wrong = || format!("{text}: expected a time with its unit, such as 50us, at most 1s");
+    let span = Duration::from_nanos(parse_duration(text).ok_or_else(wrong)?.get());
+    if span > POLL_MAX {
+        return Err(wrong());
+    }
+    Ok((!span.is_zero()).then_some(span))
+}
+
+#[cfg(test)]
+mod tests;

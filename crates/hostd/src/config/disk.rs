@@ -1,0 +1,169 @@
+//! A disk as it is asked for: `NAME=PATH,weight=N,ro,…`, or a table of the
+//! file, or an object of the control protocol.
+
+use seekway_policy::params::parse_size;
+use seekway_policy::units::Lba;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+/// Longest name of a disk, in bytes: it has to fit the path of a socket.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// A disk to be served.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Its name: letters, digits, `-`, `_`, `.`; see [`check_name`].
+    pub name: String,
+    /// Image or block device.
+    pub path: PathBuf,
+    /// Its share, relative to the others'.
+    #[serde(default = "one")]
+    pub weight: NonZeroU32,
+    /// Refuse writes.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Where it begins on an emulated device, in sectors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lba: Option<u64>,
+    /// Failures to inject (see [`crate::images::fault::Fault::parse`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Go through the host's page cache.
+    #[serde(default)]
+    pub buffered: bool,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+impl DiskConfig {
+    /// A disk with defaults.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> DiskConfig {
+        DiskConfig {
+            name: name.into(),
+            path: path.into(),
+            weight: one(),
+            read_only: false,
+            lba: None,
+            fault: None,
+            buffered: false,
+        }
+    }
+
+    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,fault=SPEC]`. A
+    /// comma in the path is written twice; `fault` takes all that follows it.
+    ///
+    /// # Errors
+    /// What is wrong and what there is.
+    pub fn parse(text: &str) -> Result<DiskConfig, String> {
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or("expected NAME=PATH, and options after commas: web=/images/web.img,weight=4")?;
+        let (path, options) = split_path(rest);
+        let mut disk = DiskConfig::new(name, path);
+        let mut options = options;
+        while let Some(now) = options {
+            let (option, later) = match now.split_once(',') {
+                Some((first, later)) if !first.starts_with("fault=") => (first, Some(later)),
+                _ => (now, None),
+            };
+            let (key, value) = match option.split_once('=') {
+                Some((key, value)) => (key, Some(value)),
+                None => (option, None),
+            };
+            disk.set(key, value)?;
+            options = later;
+        }
+        disk.check()?;
+        Ok(disk)
+    }
+
+    /// Set one option; a flag has no value, or `true` or `false`.
+    pub(super) fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
+        let text = |example| value.ok_or_else(|| format!("{key} takes a value: {key}={example}"));
+        match key {
+            "weight" => {
+                let given = text("4")?;
+                let wrong = || format!("weight={given}: expected a whole number from 1");
+                self.weight = given.parse().map_err(|_| wrong())?;
+            }
+            "ro" | "read_only" | "read-only" => self.read_only = switch(key, value)?,
+            "buffered" => self.buffered = switch(key, value)?,
+            "lba" => {
+                let given = text("1GiB")?;
+                let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
+                self.lba = Some(lba.ok_or_else(|| {
+                    format!("lba={given}: expected sectors, or bytes with a unit such as 1GiB")
+                })?);
+            }
+            "fault" => self.fault = Some(text("eio")?.to_string()),
+            _ => {
+                let there = "weight, ro, lba, buffered, fault";
+                return Err(format!("a disk has no option '{key}'; it has {there}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Name and path may be what they are.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        check_name(&self.name)?;
+        if self.path.as_os_str().is_empty() {
+            return Err(format!("disk {}: no path of an image", self.name));
+        }
+        Ok(())
+    }
+}
+
+fn switch(key: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        None | Some("true" | "on" | "yes" | "1") => Ok(true),
+        Some("false" | "off" | "no" | "0") => Ok(false),
+        Some(other) => Err(format!("{key}={other}: expected true or false")),
+    }
+}
+
+/// Split at the first comma that is alone; `,,` is a comma of the path.
+fn split_path(text: &str) -> (String, Option<&str>) {
+    let mut path = String::new();
+    let mut rest = text;
+    loop {
+        let Some((before, after)) = rest.split_once(',') else {
+            path.push_str(rest);
+            return (path, None);
+        };
+        path.push_str(before);
+        match after.strip_prefix(',') {
+            Some(after) => {
+                path.push(',');
+                rest = after;
+            }
+            None => return (path, Some(after)),
+        }
+    }
+}
+
+/// May a disk have this name? It becomes part of sockets' names.
+///
+/// # Errors
+/// What a name is made of.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let good = name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && name.chars().all(plain);
+    if good {
+        return Ok(());
+    }
+    Err(format!(
+        "'{}' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not \
+         at the front), at most {NAME_BYTES_MAX}",
+        name.escape_debug()
+    ))
+}

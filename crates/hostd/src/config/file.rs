@@ -1,0 +1,145 @@
+//! The configuration file: TOML with the settings of the command line.
+//!
+//! Paths in it are relative to its own folder, so that a file means the same
+//! wherever the daemon is started.
+
+use super::{ConfigError, DiskConfig, KEYS, Origin, Setting, Settings, unknown};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Longest file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Keys whose values are paths.
+const PATHS: [&str; 6] = ["listen", "control", "journal", "tls.cert", "tls.key", "tls.client_ca"];
+
+/// Read a file. What is wrong with it is in [`Settings::errors`].
+pub fn read(path: &Path) -> Settings {
+    let text = std::fs::metadata(path).and_then(|about| match about.len() {
+        bytes if bytes > FILE_BYTES_MAX => {
+            Err(std::io::Error::other(format!("{bytes} bytes; at most {FILE_BYTES_MAX}")))
+        }
+        _ => std::fs::read_to_string(path),
+    });
+    match text {
+        Ok(text) => parse(path, &text),
+        Err(e) => {
+            let origin = Origin::Flag(format!("--config {}", path.display()));
+            let error = ConfigError { origin, message: e.to_string() };
+            Settings { errors: vec![error], ..Settings::default() }
+        }
+    }
+}
+
+/// Take a file's text apart.
+pub(super) fn parse(path: &Path, text: &str) -> Settings {
+    let mut reader = Reader { path, text, found: Settings::default() };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for e in &errors {
+        let at = e.span().map_or(0, |span| span.start);
+        reader.error(at, e.message().to_string());
+    }
+    if errors.is_empty() {
+        reader.table(table.get_ref());
+    }
+    // Keys come in alphabetical order: put disks back into the file's.
+    reader.found.disks.sort_by(|a, b| a.1.cmp(&b.1));
+    reader.found
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    found: Settings,
+}
+
+type Entry<'a> = Spanned<DeValue<'a>>;
+
+impl Reader<'_> {
+    fn origin(&self, at: usize) -> Origin {
+        let before = self.text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
+        Origin::Line(self.path.to_path_buf(), before + 1)
+    }
+
+    fn error(&mut self, at: usize, message: String) {
+        let origin = self.origin(at);
+        self.found.errors.push(ConfigError { origin, message });
+    }
+
+    fn table(&mut self, table: &DeTable<'_>) {
+        for (key, value) in table.iter() {
+            let at = key.span().start;
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("disk", DeValue::Array(disks)) => disks.iter().for_each(|disk| self.disk(disk)),
+                ("disk", _) => self.error(at, "write each disk as [[disk]]".into()),
+                ("tls", DeValue::Table(tls)) => {
+                    for (key, value) in tls.iter() {
+                        let name = format!("tls.{}", key.get_ref());
+                        self.setting(&name, key.span().start, value);
+                    }
+                }
+                (name, _) => self.setting(name, at, value),
+            }
+        }
+    }
+
+    fn setting(&mut self, name: &str, at: usize, value: &Entry<'_>) {
+        let Some(&key) = KEYS.iter().find(|key| **key == name) else {
+            return self.error(at, unknown(name));
+        };
+        let Some(mut text) = scalar(value.get_ref()) else {
+            return self.error(at, format!("{name}: expected a text or a number"));
+        };
+        if PATHS.contains(&key) && !text.is_empty() {
+            text = self.beside(&text).display().to_string();
+        }
+        let origin = self.origin(at);
+        self.found.settings.push(Setting { key, text, origin });
+    }
+
+    fn disk(&mut self, value: &Entry<'_>) {
+        let at = value.span().start;
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.error(at, "write each disk as [[disk]] with name and path".into());
+        };
+        let text = |key: &str| table.get(key).and_then(|v| v.get_ref().as_str());
+        let (Some(name), Some(path)) = (text("name"), text("path")) else {
+            return self.error(at, "a disk needs name = \"…\" and path = \"…\"".into());
+        };
+        let path = if path.is_empty() { PathBuf::new() } else { self.beside(path) };
+        let mut disk = DiskConfig::new(name, path);
+        for (key, value) in
+            table.iter().filter(|(k, _)| !["name", "path"].contains(&k.get_ref().as_ref()))
+        {
+            let (key_at, name) = (key.span().start, key.get_ref());
+            let set = match scalar(value.get_ref()) {
+                Some(text) => disk.set(name, Some(&text)),
+                None => Err(format!("{name}: expected a text or a number")),
+            };
+            if let Err(message) = set {
+                self.error(key_at, message);
+            }
+        }
+        if let Err(message) = disk.check() {
+            self.error(at, message);
+        }
+        let origin = self.origin(at);
+        self.found.disks.push((disk, origin));
+    }
+
+    fn beside(&self, path: &str) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+}
+
+/// A value as it would be written on the command line.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(n) => Some(i64::from_str_radix(n.as_str(), n.radix()).ok()?.to_string()),
+        DeValue::Float(n) => Some(n.to_string()),
+        DeValue::Boolean(b) => Some(b.to_string()),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    }
+}

@@ -1,0 +1,261 @@
+//! Settings from files and flags, and what is said about wrong ones.
+
+use super::*;
+use expect_test::{Expect, expect};
+use std::num::NonZeroU32;
+
+fn shown(settings: Settings) -> String {
+    match settings.resolve() {
+        Ok(config) => format!("{config:#?}\n"),
+        Err(errors) => format!("{errors}\n"),
+    }
+}
+
+fn check(text: &str, expected: Expect) {
+    expected.assert_eq(&shown(file::parse(Path::new("/etc/seekway/serve.toml"), text)));
+}
+
+#[test]
+fn a_whole_file() {
+    check(
+        r#"
+policy = "cfq:quantum=4"
+listen = "/run/seekway"
+control = "ctl.sock"
+metrics = "127.0.0.1:9100"
+nbd = "[::1]:10809"
+depth = 0x20
+coalesce = "64KiB"
+hard_limit = "5s"
+poll = "50us"
+journal = "../journals"
+
+[tls]
+cert = "cert.pem"
+key = "key.pem"
+required = true
+
+[[disk]]
+name = "web"
+path = "/images/web.img"
+weight = 4
+
+[[disk]]
+name = "db"
+path = "db.img"
+read_only = true
+buffered = true
+lba = "1GiB"
+"#,
+        expect![[r#"
+            Config {
+                disks: [
+                    DiskConfig {
+                        name: "web",
+                        path: "/images/web.img",
+                        weight: 4,
+                        read_only: false,
+                        lba: None,
+                        fault: None,
+                        buffered: false,
+                    },
+                    DiskConfig {
+                        name: "db",
+                        path: "/etc/seekway/db.img",
+                        weight: 1,
+                        read_only: true,
+                        lba: Some(
+                            2097152,
+                        ),
+                        fault: None,
+                        buffered: true,
+                    },
+                ],
+                policy: Some(
+                    "cfq:quantum=4",
+                ),
+                listen: Some(
+                    "/run/seekway",
+                ),
+                control: Some(
+                    "/etc/seekway/ctl.sock",
+                ),
+                metrics: Some(
+                    127.0.0.1:9100,
+                ),
+                nbd: Some(
+                    [::1]:10809,
+                ),
+                tls: TlsConfig {
+                    cert: Some(
+                        "/etc/seekway/cert.pem",
+                    ),
+                    key: Some(
+                        "/etc/seekway/key.pem",
+                    ),
+                    client_ca: None,
+                    required: true,
+                },
+                emulate: None,
+                depth: Some(
+                    32,
+                ),
+                coalesce: Sectors(
+                    128,
+                ),
+                hard_limit: Nanos(
+                    5000000000,
+                ),
+                poll: Some(
+                    50µs,
+                ),
+                journal: Some(
+                    "/etc/seekway/../journals",
+                ),
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn every_error_has_its_line() {
+    check(
+        r#"policy = "bfq"
+listen = ""
+depth = 0
+poll = "50"
+colour = "red"
+metrics = "9100"
+hard_limit = [1]
+coalesce = "many"
+disk = 3
+
+[tls]
+certificate = "x"
+required = "maybe"
+"#,
+        expect![[r#"
+            /etc/seekway/serve.toml:1: policy: no policy 'bfq'; there are noop, deadline, cscan, look, sstf, anticipatory, cfq, pregather
+            /etc/seekway/serve.toml:2: listen: expected a path
+            /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
+            /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
+            /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
+            /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
+            /etc/seekway/serve.toml:9: write each disk as [[disk]]
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
+        "#]],
+    );
+    check(
+        r#"
+[[disk]]
+name = "web"
+path = "web.img"
+weight = 0
+colour = "red"
+
+[[disk]]
+name = "../web"
+path = "web.img"
+[[disk]]
+name = "web"
+path = "other.img"
+[[disk]]
+path = "other.img"
+"#,
+        expect![[r#"
+            /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, fault
+            /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
+            /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
+            /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
+        "#]],
+    );
+    check(
+        "policy = \"cfq:quantun=4\"\n",
+        expect![[r#"
+            /etc/seekway/serve.toml:1: policy: cfq has no parameter 'quantun'; it has slice_sync, slice_async, slice_async_rq, slice_idle, quantum, fifo_expire_sync, fifo_expire_async, back_seek_max, back_seek_penalty, low_latency, target_latency, generation, issuer
+        "#]],
+    );
+    check(
+        "policy = \"noop\"\nlisten = \"/run\nx",
+        expect![[r#"
+            /etc/seekway/serve.toml:2: invalid basic string, expected `"`
+            /etc/seekway/serve.toml:3: key with no value, expected `=`
+        "#]],
+    );
+    check(
+        "policy = \"noop\"\npolicy = \"cfq\"",
+        expect![[r#"
+        /etc/seekway/serve.toml:2: duplicate key
+    "#]],
+    );
+    check(
+        "[tls]\nkey = \"key.pem\"",
+        expect![[r#"
+        tls: a certificate and its key go together: give cert and key
+    "#]],
+    );
+}
+
+#[test]
+fn flags_win_and_disks_add() {
+    let text = "policy = \"cfq\"\ndepth = 4\n[[disk]]\nname = \"a\"\npath = \"a.img\"";
+    let mut settings = file::parse(Path::new("serve.toml"), text);
+    let mut flags = Settings::default();
+    flags.flag("policy", "deadline");
+    flags.disk_flag("b=b.img");
+    settings.extend(flags);
+    let config = settings.resolve().unwrap();
+    assert_eq!((config.policy.as_deref(), config.depth), (Some("deadline"), Some(4)));
+    let names: Vec<&str> = config.disks.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn disks_by_flag() {
+    let disk = DiskConfig::parse("db=/x/a,,b.img,weight=4,ro,lba=2048,buffered").unwrap();
+    let expected = DiskConfig {
+        weight: NonZeroU32::new(4).unwrap(),
+        read_only: true,
+        lba: Some(2048),
+        buffered: true,
+        ..DiskConfig::new("db", "/x/a,b.img")
+    };
+    assert_eq!(disk, expected);
+    let fault = DiskConfig::parse("db=x,ro=false,fault=eio:op=read,from=0").unwrap();
+    assert_eq!(fault.fault.as_deref(), Some("eio:op=read,from=0"));
+    for (text, part) in [
+        ("web", "expected NAME=PATH"),
+        ("web=", "no path"),
+        ("=x.img", "cannot be a disk's name"),
+        ("a/b=x.img", "cannot be a disk's name"),
+        (".a=x.img", "cannot be a disk's name"),
+        ("a=x,weight", "weight=4"),
+        ("a=x,weight=-1", "from 1"),
+        ("a=x,weight=4294967296", "from 1"),
+        ("a=x,lba=1.5", "sectors"),
+        ("a=x,ro=maybe", "true or false"),
+        ("a=x,", "it has weight, ro"),
+        ("a=x,colour=red", "it has weight, ro"),
+    ] {
+        let error = DiskConfig::parse(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    assert!(check_name(&long).is_err() && check_name(&long[1..]).is_ok());
+}
+
+#[test]
+fn flags_are_named_like_keys() {
+    assert_eq!(flag("hard_limit"), "--hard-limit");
+    assert_eq!(flag("tls.client_ca"), "--tls-client-ca");
+    let mut settings = Settings::default();
+    settings.flag("depth", "5000");
+    assert_eq!(
+        settings.resolve().unwrap_err().to_string(),
+        "--depth: 5000: expected a number of commands from 1 to 4096"
+    );
+}

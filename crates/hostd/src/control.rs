@@ -1,0 +1,228 @@
+//! The control protocol: JSON objects over a unix socket, one a line in both
+//! directions (docs/serve.md). Each client has a thread of its own that sleeps
+//! while the client is silent; a client that is slow, or hostile, wastes its own
+//! time only.
+//!
+//! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
+//! `{"error": "…"}`, in the order of the requests.
+
+mod client;
+mod http;
+mod report;
+
+pub use client::{Client, ClientError};
+pub use http::serve_http;
+pub use report::{DeviceReport, DiskReport, EmulationReport, HostReport, Latency, OpReport};
+
+use crate::config::DiskConfig;
+use crate::daemon::Host;
+use crate::metrics;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::num::NonZeroU32;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Longest request and answer, in bytes, with the line feed.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Who does not take an answer for so long is gone.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// How everything stands: a [`HostReport`].
+    Status {},
+    /// The metrics, as text.
+    Metrics {},
+    /// Another policy.
+    Policy {
+        /// Its specification.
+        policy: String,
+        /// For this device; for all, and for those to come, if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+    },
+    /// Another share for a disk.
+    Weight {
+        /// The disk's name.
+        disk: String,
+        /// From 1.
+        weight: NonZeroU32,
+    },
+    /// Serve one more disk.
+    Attach(DiskConfig),
+    /// Stop serving a disk.
+    Detach {
+        /// Its name.
+        disk: String,
+    },
+    /// Give a disk another size.
+    Resize {
+        /// Its name.
+        disk: String,
+        /// So many bytes; as large as the image is now, if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size_bytes: Option<u64>,
+        /// It may become smaller.
+        #[serde(default)]
+        shrink: bool,
+    },
+}
+
+/// The words of all commands.
+pub const COMMANDS: [&str; 7] =
+    ["status", "metrics", "policy", "weight", "attach", "detach", "resize"];
+
+/// Talk to a client until it goes.
+///
+/// # Errors
+/// The connection broke.
+pub fn serve(host: &Host, stream: UnixStream) -> io::Result<()> {
+    stream.set_write_timeout(Some(WRITE_TIME))?;
+    let mut out = &stream;
+    let mut input = BufReader::new(&stream);
+    // A request of HTTP cannot be one of ours: those begin with a brace.
+    if input.fill_buf()?.first().is_some_and(u8::is_ascii_uppercase) {
+        return http::answer(host, &mut input, &mut out);
+    }
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        if input.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.len() > LINE_BYTES_MAX {
+            let text = format!("a line of more than {LINE_BYTES_MAX} bytes; the connection ends");
+            return write_line(&mut out, &error(text));
+        }
+        if !line.trim_ascii().is_empty() {
+            write_line(&mut out, &answer(host, &line))?;
+        }
+    }
+}
+
+/// Tell a client that nobody will answer it.
+pub fn refuse(stream: &UnixStream, text: &str) {
+    let _ = stream.set_nonblocking(true);
+    let _ = write_line(&mut &*stream, &error(text.into())); // it may be gone already
+}
+
+fn write_line(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    let mut line = value.to_string();
+    line.push('\n');
+    out.write_all(line.as_bytes())
+}
+
+fn error(text: String) -> Value {
+    json!({ "error": text })
+}
+
+/// The answer to one line.
+fn answer(host: &Host, line: &[u8]) -> Value {
+    let done = parse(line).and_then(|request| carry_out(host, request));
+    match done {
+        Ok(result) => json!({ "result": result }),
+        Err(text) => error(text),
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Request, String> {
+    let wrong = |e: serde_json::Error| {
+        // Where it stands says nothing in a line, and serde's list of words does.
+        let text = e.to_string();
+        text.split(" at line ").next().unwrap_or_default().to_string()
+    };
+    let value: Value =
+        serde_json::from_slice(line).map_err(|e| format!("not JSON: {}", wrong(e)))?;
+    let Some(word) = value.get("command").and_then(Value::as_str) else {
+        return Err(format!("no \"command\"; there are {}", COMMANDS.join(", ")));
+    };
+    if !COMMANDS.contains(&word) {
+        let word: String = word.escape_debug().take(100).collect();
+        return Err(format!("no command '{word}'; there are {}", COMMANDS.join(", ")));
+    }
+    let word = word.to_string();
+    serde_json::from_value(value).map_err(|e| format!("{word}: {}", wrong(e)))
+}
+
+fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
+    let text = |e: crate::daemon::HostError| e.to_string();
+    let nothing = |()| json!({});
+    match request {
+        Request::Status {} => serde_json::to_value(report::report(host)).map_err(|e| e.to_string()),
+        Request::Metrics {} => Ok(json!({ "text": metrics::render(host) })),
+        Request::Policy { policy, device } => {
+            host.set_policy(&policy, device.as_deref()).map(nothing).map_err(text)
+        }
+        Request::Weight { disk, weight } => {
+            host.set_weight(&disk, weight).map(nothing).map_err(text)
+        }
+        Request::Attach(disk) => {
+            let attached = host.attach(&disk).map_err(text)?;
+            let (bytes, sockets) = (attached.capacity_bytes, attached.sockets);
+            Ok(json!({ "capacity_bytes": bytes, "sockets": sockets }))
+        }
+        Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
+        Request::Resize { disk, size_bytes, shrink } => {
+            let bytes = host.resize(&disk, size_bytes, shrink).map_err(text)?;
+            Ok(json!({ "capacity_bytes": bytes }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read() {
+        let read = |text: &str| parse(text.as_bytes());
+        assert_eq!(read(r#"{"command":"status"}"#), Ok(Request::Status {}));
+        let policy = Request::Policy { policy: "cfq:quantum=4".into(), device: None };
+        assert_eq!(read(r#"{"command":"policy","policy":"cfq:quantum=4"}"#), Ok(policy));
+        let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
+        let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
+        assert_eq!(read(attach), Ok(Request::Attach(disk)));
+        let resize = Request::Resize { disk: "web".into(), size_bytes: Some(512), shrink: false };
+        assert_eq!(read(r#"{"command":"resize","disk":"web","size_bytes":512}"#), Ok(resize));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, part) in [
+            ("", "not JSON"),
+            ("{\"command\":", "not JSON"),
+            ("[1]", "no \"command\"; there are status, metrics"),
+            ("{\"command\":3}", "no \"command\""),
+            ("{\"command\":\"reboot\"}", "no command 'reboot'; there are status, metrics"),
+            ("{\"command\":\"status\",\"verbose\":true}", "status: unknown field `verbose`"),
+            ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
+            ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
+            ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: invalid"),
+            ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
+            ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),
+            ("{\"command\":\"\u{1b}[2J\"}", "not JSON"),
+            ("\u{0}\u{ff}", "not JSON"),
+        ] {
+            let error = parse(line.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+            assert!(!error.contains("at line"), "{error}");
+        }
+        assert!(parse(&[0xff, 0xfe]).is_err());
+        // Deep nesting is refused, not recursed into.
+        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn every_command_is_listed() {
+        for word in COMMANDS {
+            let error =
+                parse(format!("{{\"command\":\"{word}\",\"x\":1}}").as_bytes()).unwrap_err();
+            assert!(error.starts_with(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The client's end of the control protocol.
+
+use super::{LINE_BYTES_MAX, Request};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an answer may take. Detaching a disk waits for what is outstanding,
+/// on an emulated disk too, and for no longer than the hard limit.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error(
+        "{path}: {1}; is `seekway serve` running, with --listen or --control?",
+        path = .0.display()
+    )]
+    Connect(PathBuf, #[source] io::Error),
+    /// The daemon says no.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection broke, or the answer took too long.
+    #[error("{path}: {1}", path = .0.display())]
+    Broken(PathBuf, #[source] io::Error),
+    /// What came is no answer.
+    #[error("{path}: not an answer of seekway's: {1}", path = .0.display())]
+    Strange(PathBuf, String),
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connect to a daemon's control socket.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`].
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let failed = |e| ClientError::Connect(path.to_path_buf(), e);
+        let stream = UnixStream::connect(path).map_err(failed)?;
+        stream.set_read_timeout(Some(ANSWER_TIME)).map_err(failed)?;
+        stream.set_write_timeout(Some(ANSWER_TIME)).map_err(failed)?;
+        Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream) })
+    }
+
+    /// Ask, and wait for the result.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with the daemon's text, or a broken connection.
+    pub fn ask(&mut self, request: &Request) -> Result<Value, ClientError> {
+        let strange = |text: String| ClientError::Strange(self.path.clone(), text);
+        let mut line = serde_json::to_vec(request).map_err(|e| strange(e.to_string()))?;
+        line.push(b'\n');
+        let broken = |e| ClientError::Broken(self.path.clone(), e);
+        self.stream.get_mut().write_all(&line).map_err(broken)?;
+        line.clear();
+        // An answer may be longer than a request: metrics of many disks are.
+        let limit = 64 * LINE_BYTES_MAX as u64;
+        self.stream.by_ref().take(limit).read_until(b'\n', &mut line).map_err(broken)?;
+        if line.last() != Some(&b'\n') {
+            let ended = io::Error::other("the daemon ended the connection without an answer");
+            return Err(broken(ended));
+        }
+        let mut answer: Value =
+            serde_json::from_slice(&line).map_err(|e| strange(e.to_string()))?;
+        if let Some(text) = answer.get("error").and_then(Value::as_str) {
+            return Err(ClientError::Refused(text.to_string()));
+        }
+        let result = answer.get_mut("result").map(Value::take);
+        result.ok_or_else(|| strange("neither result nor error".into()))
+    }
+}

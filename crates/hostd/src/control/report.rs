@@ -1,0 +1,216 @@
+//! How everything stands, as JSON. The keys stay.
+
+use crate::daemon::Host;
+use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use seekway_policy::scheduler::HoldReason;
+use seekway_policy::units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostReport {
+    /// The program's version.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// Seconds since it was started.
+    pub uptime_s: f64,
+    /// Where it can be reached: kind and address.
+    pub sockets: Vec<(String, String)>,
+    /// One for each device.
+    pub devices: Vec<DeviceReport>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: String,
+    /// The policy's specification.
+    pub policy: String,
+    /// Commands that it takes at once.
+    pub depth: u32,
+    /// Commands on it.
+    pub in_flight: u32,
+    /// Requests that have arrived and not completed.
+    pub outstanding: u64,
+    /// Requests dispatched.
+    pub requests: u64,
+    /// Commands that they were coalesced into.
+    pub commands: u64,
+    /// Requests dispatched against the policy because of the hard limit.
+    pub forced: u64,
+    /// Time withheld, in milliseconds, by cause; causes with none are left out.
+    pub held_ms: BTreeMap<String, f64>,
+    /// Waits begun.
+    pub waits_tried: u64,
+    /// Waits that paid.
+    pub waits_paid: u64,
+    /// What the policy alone knows.
+    pub policy_metrics: BTreeMap<String, f64>,
+    /// When another device is emulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulationReport>,
+    /// Where the journal is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
+    /// Its disks.
+    pub disks: Vec<DiskReport>,
+}
+
+/// The emulation of a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EmulationReport {
+    /// The profile's specification.
+    pub profile: String,
+    /// The factor on all times now.
+    pub k: f64,
+    /// Commands done.
+    pub commands: u64,
+    /// Commands whose real completion came after the model's.
+    pub late: u64,
+    /// Changes of k, the latest last: seconds since the start, k, why.
+    pub changes: Vec<(f64, f64, String)>,
+}
+
+/// A disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskReport {
+    /// Its name.
+    pub name: String,
+    /// Its image.
+    pub path: String,
+    /// Where it can be reached: kind and address.
+    pub sockets: Vec<(String, String)>,
+    /// Its share.
+    pub weight: u32,
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Vrings and connections that are open.
+    pub ports: u32,
+    /// Requests that have arrived and not completed.
+    pub outstanding: u32,
+    /// Device time withheld while it was served last, in milliseconds, by cause.
+    pub held_ms: BTreeMap<String, f64>,
+    /// By operation: read, write, flush, discard.
+    pub ops: BTreeMap<String, OpReport>,
+}
+
+/// What has been done by one operation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpReport {
+    /// Requests done.
+    pub requests: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// From arrival to completion; absent while there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+}
+
+/// A distribution of times, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Half are below.
+    pub p50_ms: f64,
+    /// 99 % are below.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+/// How everything stands.
+pub fn report(host: &Host) -> HostReport {
+    let devices = host.statuses();
+    HostReport {
+        version: env!("CARGO_PKG_VERSION").into(),
+        process: std::process::id(),
+        uptime_s: host.started.elapsed().as_secs_f64(),
+        sockets: owned(host.addresses(None)),
+        devices: devices
+            .iter()
+            .map(|(device, status)| DeviceReport {
+                journal: device.journal.as_ref().map(|p| p.display().to_string()),
+                disks: status.disks.iter().filter_map(|disk| disk_report(host, disk)).collect(),
+                ..device_report(&device.name, status)
+            })
+            .collect(),
+    }
+}
+
+fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {
+    pairs.into_iter().map(|(kind, address)| (kind.to_string(), address)).collect()
+}
+
+fn device_report(name: &str, status: &Status) -> DeviceReport {
+    let emulated = status.throttle.as_ref().map(|t| EmulationReport {
+        profile: t.profile.clone(),
+        k: t.k,
+        commands: t.commands,
+        late: t.late,
+        changes: t
+            .changes
+            .iter()
+            .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
+            .collect(),
+    });
+    let finite = status.policy_metrics.iter().filter(|(_, value)| value.is_finite());
+    DeviceReport {
+        name: name.to_string(),
+        policy: status.policy.clone(),
+        depth: status.depth,
+        in_flight: status.in_flight,
+        outstanding: status.outstanding as u64,
+        requests: status.stats.requests,
+        commands: status.stats.commands,
+        forced: status.stats.forced,
+        held_ms: held_ms(&status.holds.held),
+        waits_tried: status.holds.tried,
+        waits_paid: status.holds.paid,
+        policy_metrics: finite.map(|(key, value)| ((*key).to_string(), *value)).collect(),
+        emulated,
+        journal: None,
+        disks: Vec::new(),
+    }
+}
+
+fn held_ms(held: &[Nanos; HoldReason::ALL.len()]) -> BTreeMap<String, f64> {
+    let some = HoldReason::ALL.iter().zip(held).filter(|(_, held)| **held > Nanos::ZERO);
+    some.map(|(why, held)| (why.name().to_string(), held.as_millis_f64())).collect()
+}
+
+/// `None` for a disk that has gone since its reactor was asked.
+fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
+    let disk = host.disk(&status.name).ok()?;
+    let op = |kind: OpKind| (kind.name().to_string(), op_report(&status.ops[kind as usize]));
+    Some(DiskReport {
+        name: status.name.clone(),
+        path: disk.config.path.display().to_string(),
+        sockets: owned(host.addresses(Some(&disk))),
+        weight: status.weight,
+        capacity_bytes: status.capacity_bytes,
+        read_only: disk.limits().read_only,
+        ports: status.ports,
+        outstanding: status.outstanding,
+        held_ms: held_ms(&status.held),
+        ops: OpKind::ALL.into_iter().map(op).collect(),
+    })
+}
+
+fn op_report(op: &OpStatus) -> OpReport {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let latency = (!op.latency_ns.is_empty()).then(|| Latency {
+        mean_ms: op.latency_ns.mean() / 1e6,
+        p50_ms: ms(op.latency_ns.value_at_quantile(0.5)),
+        p99_ms: ms(op.latency_ns.value_at_quantile(0.99)),
+        max_ms: ms(op.latency_ns.max()),
+    });
+    OpReport { requests: op.requests, bytes: op.bytes, errors: op.errors, latency }
+}

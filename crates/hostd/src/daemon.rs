@@ -1,0 +1,198 @@
+//! The daemon: sockets for every disk, a reactor for every device, and the
+//! control thread that accepts connections and waits for the end.
+//!
+//! 1. [`Daemon::start`] makes the sockets, opens images and starts reactors;
+//!    what fails there has left nothing behind.
+//! 2. [`Daemon::run`] accepts connections until a signal or a [`Stopper`]. Each
+//!    connection talks on a thread of its own, and data moves in the reactors:
+//!    nothing that a peer does or leaves undone holds this thread up.
+//! 3. It ends by closing all listeners, letting reactors carry out what is
+//!    outstanding, and removing the sockets.
+//!
+//! What is absent: timers, and any work while nobody asks for some.
+
+mod connections;
+mod devices;
+mod host;
+mod sockets;
+mod systemd;
+
+pub use devices::Device;
+pub use host::{Attached, Host, HostError, ServedDisk, check_tls};
+pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
+pub use systemd::{activated, notify};
+
+use crate::config::Config;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+/// The token of what wakes the control thread.
+const WAKE: u64 = 0;
+/// Pause after an `accept` that failed for want of descriptors or memory: the
+/// listener stays ready, and without a pause this would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What comes with the program's start besides its configuration.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// Listening sockets by name: `web.vhost`, `web.nbd`, `control`, `nbd`,
+    /// `metrics`. They are used instead of ones of our own.
+    pub sockets: BTreeMap<String, Listener>,
+    /// Serve the only disk by vhost-user here too.
+    pub vhost: Option<VhostAt>,
+}
+
+/// Where the only disk is served by vhost-user (QEMU's conventions for
+/// programs that are back ends: `--socket-path`, `--fd`).
+#[derive(Debug)]
+pub enum VhostAt {
+    /// A socket to be made.
+    Path(PathBuf),
+    /// One that listens already.
+    Listener(Listener),
+    /// A front end that is connected already: the daemon ends with it.
+    Connected(UnixStream),
+}
+
+/// A running daemon.
+pub struct Daemon {
+    host: Arc<Host>,
+    wake: UnixStream,
+    stopper: Stopper,
+}
+
+/// Ends a daemon from another thread.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Let [`Daemon::run`] end in good order. Says nothing when it has ended.
+    pub fn stop(&self) {
+        let _ = (&self.0).write(&[1]); // full: it has been told
+    }
+
+    pub(crate) fn duplicate(&self) -> io::Result<Stopper> {
+        self.0.try_clone().map(Stopper)
+    }
+}
+
+impl Daemon {
+    /// Open, bind and start everything.
+    ///
+    /// # Errors
+    /// The first thing that failed, with its path. Sockets made until then are
+    /// gone again.
+    pub fn start(config: Config, given: Given) -> Result<Daemon, HostError> {
+        let system = |what| move |e| HostError::System(what, e);
+        let (wake, wakes) = UnixStream::pair().map_err(system("socketpair"))?;
+        wake.set_nonblocking(true).map_err(system("socketpair"))?;
+        wakes.set_nonblocking(true).map_err(system("socketpair"))?;
+        let stopper = Stopper(wakes);
+        let epoll = Epoll::new().map_err(system("epoll"))?;
+        let event = EpollEvent::new(EventSet::IN, WAKE);
+        let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
+        added.map_err(system("epoll"))?;
+        let host = Host::start(config, given, epoll, &stopper)?;
+        Ok(Daemon { host, wake, stopper })
+    }
+
+    /// What is served, and how to change it.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// What ends it.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        self.stopper.duplicate()
+    }
+
+    /// SIGINT and SIGTERM end it in good order, and at once when they come
+    /// again. SIGHUP is ignored: nothing here has to be opened again.
+    ///
+    /// # Errors
+    /// When signals cannot be handled.
+    pub fn end_by_signals(&self) -> io::Result<()> {
+        let seen = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first sets what the second looks at.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, seen.clone())?;
+            signal_hook::flag::register(signal, seen.clone())?;
+            signal_hook::low_level::pipe::register(signal, self.stopper.duplicate()?.0)?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
+        Ok(())
+    }
+
+    /// Accept connections until it is told to end; then end.
+    ///
+    /// # Errors
+    /// [`HostError::ReactorDied`]: guests of that device hang, and whoever
+    /// started us should start us again.
+    pub fn run(mut self) -> Result<(), HostError> {
+        self.serve_connected();
+        let mut events = [EpollEvent::default(); 64];
+        let ended = loop {
+            let ready = match self.host.epoll().wait(-1, &mut events) {
+                Ok(ready) => ready,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => break Err(HostError::System("epoll", e)),
+            };
+            if events[..ready].iter().any(|event| event.data() == WAKE) {
+                let _ = self.wake.read(&mut [0; 64]); // what counts is that it came
+                break Ok(());
+            }
+            for event in &events[..ready] {
+                if let Err(e) = connections::accept(&self.host, event.data()) {
+                    say(&format!("cannot accept a connection: {e}"));
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        };
+        let _ = notify("STOPPING=1"); // whoever asked for word is gone
+        ended.and(self.host.end())
+    }
+}
+
+impl Daemon {
+    /// Serve the front end that was connected from the start, and end with it.
+    fn serve_connected(&self) {
+        let (Some(stream), Some(disk)) = (self.host.take_connected(), self.host.disks().pop())
+        else {
+            return;
+        };
+        let ended = self.stopper.duplicate();
+        connections::vhost(&self.host, &disk, stream, move || {
+            let _ = ended.map(|stopper| stopper.stop());
+        });
+    }
+}
+
+/// Prepare the process: files for us alone, and as many open ones as we may
+/// have (each vring is three). For the program; a library leaves them alone.
+pub fn prepare_process() {
+    // SAFETY: umask and the limits have no preconditions; the struct is plain.
+    unsafe {
+        libc::umask(0o077);
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// A line for the log. Nobody reading it is no reason to fail.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "seekway: {text}");
+}

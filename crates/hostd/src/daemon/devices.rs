@@ -1,0 +1,192 @@
+//! Devices: which one an image lies on, what it is called, and its reactor.
+
+use super::{HostError, Stopper, say};
+use crate::config::Config;
+use crate::images::Image;
+use crate::reactor::{self, Handle, Message, Setup, Status};
+use crate::throttle::Throttle;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::Sectors;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// The policy of a device that turns, when none is asked for: what the project
+/// is about. It degrades to serving by deadline and position where it finds
+/// no locality.
+pub const POLICY_ROTATIONAL: &str = "pregather";
+/// The policy of a device that does not: there is no head to save, and noop
+/// costs least.
+pub const POLICY_SOLID: &str = "noop";
+/// Stack of the threads that only wait for something.
+const SMALL_STACK_BYTES: usize = 64 << 10;
+/// Most journals of one device in a folder.
+const JOURNALS_MAX: u32 = 100_000;
+
+/// A device with its reactor.
+pub struct Device {
+    /// As the kernel calls it (`sda`), or `MAJOR:MINOR`, or the emulated profile.
+    pub name: String,
+    /// Major and minor number; `None` when emulated.
+    pub number: Option<(u32, u32)>,
+    /// Where its journal is written.
+    pub journal: Option<PathBuf>,
+    handle: Handle,
+    watcher: std::sync::Mutex<Option<JoinHandle<()>>>,
+    /// It has been asked to end.
+    ending: Arc<AtomicBool>,
+    /// It has ended by itself.
+    pub died: Arc<AtomicBool>,
+}
+
+impl Device {
+    /// Start the reactor for the device of `image`.
+    pub(super) fn start(
+        config: &Config,
+        policy: Option<&str>,
+        image: &Image,
+        stopper: &Stopper,
+    ) -> Result<Arc<Device>, HostError> {
+        let limits = image.limits();
+        let throttle = config.emulate.as_deref().map(Throttle::parse).transpose();
+        let throttle = throttle.map_err(HostError::Emulate)?;
+        let number = throttle.is_none().then(|| image.device());
+        let name = match (&config.emulate, number) {
+            (Some(profile), _) => emulated_name(profile),
+            (None, Some(number)) => kernel_name(number),
+            (None, None) => unreachable!("either emulated or real"),
+        };
+        let capacity = Sectors::from_bytes(limits.capacity_bytes);
+        let capacity = image.device_capacity().unwrap_or(capacity);
+        let profile = DeviceProfile::unknown(capacity, limits.rotational);
+        let turns = throttle.as_ref().map_or(limits.rotational, |t| t.profile().rotational());
+        let default = if turns { POLICY_ROTATIONAL } else { POLICY_SOLID };
+        let journal =
+            config.journal.as_ref().map(|folder| new_journal(folder, &name)).transpose()?;
+        let (journal, journal_path) = journal.unzip();
+        let setup = Setup {
+            name: name.clone(),
+            policy: policy.unwrap_or(default).to_string(),
+            depth: config.depth,
+            coalesce: config.coalesce,
+            hard_limit: config.hard_limit,
+            throttle,
+            profile,
+            poll: config.poll,
+            journal,
+        };
+        let failed = |e| HostError::Reactor(name.clone(), e);
+        let (handle, thread) = reactor::spawn(setup).map_err(failed)?;
+        let (ending, died) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let watcher = watch(&name, thread, stopper, ending.clone(), died.clone());
+        let watcher = watcher.map_err(|e| HostError::System("thread", e))?;
+        Ok(Arc::new(Device {
+            name,
+            number,
+            journal: journal_path,
+            handle,
+            watcher: std::sync::Mutex::new(Some(watcher)),
+            ending,
+            died,
+        }))
+    }
+
+    /// The reactor.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// How it stands; `None` when its reactor has ended.
+    pub fn status(&self) -> Option<Status> {
+        self.handle.ask(Message::Status)
+    }
+
+    /// Ask it to end. [`Device::join`] waits until it has.
+    pub(super) fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        self.handle.send(Message::Shutdown);
+    }
+
+    pub(super) fn join(&self) {
+        let watcher = self.watcher.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some(watcher) = watcher {
+            let _ = watcher.join(); // it does nothing that panics
+        }
+    }
+}
+
+/// Wait for the reactor's end on a thread of its own: one that ends unasked
+/// ends the daemon, for the guests on it would hang.
+fn watch(
+    name: &str,
+    thread: JoinHandle<()>,
+    stopper: &Stopper,
+    ending: Arc<AtomicBool>,
+    died: Arc<AtomicBool>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (name, stopper) = (name.to_string(), stopper.duplicate()?);
+    let short = format!("end-{name}").chars().take(15).collect();
+    Builder::new().name(short).stack_size(SMALL_STACK_BYTES).spawn(move || {
+        let panicked = thread.join().is_err();
+        if panicked || !ending.load(Ordering::SeqCst) {
+            died.store(true, Ordering::SeqCst);
+            say(&format!("the reactor of {name} has ended by itself; ending"));
+            stopper.stop();
+        }
+    })
+}
+
+/// The name of what `PROFILE:key=value` or a path to a profile emulates.
+fn emulated_name(profile: &str) -> String {
+    let name = profile.split(':').next().unwrap_or_default();
+    let name = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy());
+    name.chars().take(64).collect()
+}
+
+/// What the kernel calls the device.
+fn kernel_name((major, minor): (u32, u32)) -> String {
+    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
+    let name = link.ok().and_then(|l| Some(l.file_name()?.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| format!("{major}:{minor}"))
+}
+
+/// A new file for a journal: `sda.1.journal`, and so on.
+fn new_journal(folder: &Path, device: &str) -> Result<(File, PathBuf), HostError> {
+    let failed = |path: &Path, e| HostError::Journal(path.to_path_buf(), e);
+    std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    for n in 1..=JOURNALS_MAX {
+        let path = folder.join(format!("{}.{n}.journal", device.replace(['/', ':'], "-")));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(failed(&path, e)),
+        }
+    }
+    let full =
+        std::io::Error::other(format!("{JOURNALS_MAX} journals are there: clear the folder"));
+    Err(failed(folder, full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(emulated_name("seagate-1tb-7200:queue_depth=8:k=1"), "seagate-1tb-7200");
+        assert_eq!(emulated_name("/etc/profiles/mine.toml:k=auto"), "mine");
+        assert_eq!(kernel_name((0, 4_000_000)), "0:4000000");
+    }
+
+    #[test]
+    fn journals_do_not_overwrite_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("new");
+        let first = new_journal(&inner, "0:25").unwrap().1;
+        let second = new_journal(&inner, "0:25").unwrap().1;
+        assert_eq!(first, inner.join("0-25.1.journal"));
+        assert_eq!(second, inner.join("0-25.2.journal"));
+    }
+}

@@ -1,0 +1,590 @@
+//! What is served: devices, disks, their sockets; and how that changes while
+//! it runs. Shared by the control thread and by whoever talks to a client.
+//!
+//! Changes take turns (`changes`); looking something up never waits for one,
+//! and nobody waits for a reactor with the registry locked.
+
+use super::connections::{Kind, Places};
+use super::devices::Device;
+use super::sockets::{self, Listener, SocketError};
+use super::{Given, Stopper, VhostAt};
+use crate::config::{Config, DISKS_MAX, DiskConfig, TlsConfig};
+use crate::frontends::nbd;
+use crate::frontends::vhost_user::ConfigListeners;
+use crate::images::fault::Fault;
+use crate::images::{Image, ImageError, Limits, OpenOptions};
+use crate::port::DiskId;
+use crate::reactor::{Disk, Message, Status};
+use seekway_policy::params::ParamError;
+use seekway_policy::schedulers;
+use seekway_policy::units::Lba;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+
+/// Most connections at once, of all kinds together.
+const CONNECTIONS_MAX: usize = 1024;
+/// Most connections of one disk at once.
+const CONNECTIONS_DISK_MAX: usize = 64;
+/// Most clients of the control socket and of metrics at once.
+const CLIENTS_MAX: usize = 64;
+
+/// Why something cannot be served or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// An image.
+    #[error("disk {0}: {1}")]
+    Image(String, #[source] ImageError),
+    /// Something about a disk.
+    #[error("disk {0}: {1}")]
+    Disk(String, String),
+    /// No such disk.
+    #[error("no disk '{name}'; there are {there}")]
+    NoDisk {
+        /// Asked for.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// No such device.
+    #[error("no device '{name}'; there are {there}")]
+    NoDevice {
+        /// Asked for.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// A socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A policy.
+    #[error("policy: {0}")]
+    Policy(#[from] ParamError),
+    /// The emulated device.
+    #[error("emulate: {0}")]
+    Emulate(String),
+    /// Certificates.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// A journal's file.
+    #[error("journal {path}: {1}", path = .0.display())]
+    Journal(PathBuf, #[source] io::Error),
+    /// A reactor does not start, or refuses.
+    #[error("device {0}: {1}")]
+    Reactor(String, String),
+    /// A reactor has ended by itself.
+    #[error(
+        "the reactor of {0} has ended by itself; its guests hang until the daemon is started again"
+    )]
+    ReactorDied(String),
+    /// Sockets that were handed over and that nothing is served on.
+    #[error(
+        "nothing to serve on the inherited socket '{0}': name it DISK.vhost, DISK.nbd, control, nbd or metrics"
+    )]
+    Leftover(String),
+    /// `--socket-path` and `--fd` are for one disk.
+    #[error("--socket-path and --fd serve one disk: {0} are given")]
+    NotOneDisk(usize),
+    /// The system refuses something.
+    #[error("{0}: {1}")]
+    System(&'static str, #[source] io::Error),
+}
+
+/// A disk that is served.
+pub struct ServedDisk {
+    /// As it was asked for.
+    pub config: DiskConfig,
+    /// Its number in its reactor.
+    pub id: DiskId,
+    /// Where it lies.
+    pub device: Arc<Device>,
+    /// A block device.
+    pub is_block: bool,
+    /// Connections that it has, those included that may still open a port.
+    pub places: Arc<Places>,
+    /// Who is told when its size changes.
+    pub config_changed: Arc<ConfigListeners>,
+    limits: Arc<Mutex<Limits>>,
+    /// For growing it; gone once it is detached, since it holds the lock too.
+    file: Mutex<Option<File>>,
+}
+
+impl ServedDisk {
+    /// Its limits as they are now.
+    pub fn limits(&self) -> Limits {
+        *lock(&self.limits)
+    }
+
+    /// What it is called in messages.
+    pub fn what(&self) -> String {
+        format!("disk {}", self.config.name)
+    }
+
+    /// What asks for its limits later.
+    pub fn limits_source(&self) -> Arc<dyn Fn() -> Limits + Send + Sync> {
+        let limits = self.limits.clone();
+        Arc::new(move || *lock(&limits))
+    }
+}
+
+/// A listening socket, and what comes in there.
+pub(super) struct Served {
+    pub kind: Kind,
+    pub listener: Listener,
+}
+
+#[derive(Default)]
+struct Registry {
+    devices: Vec<Arc<Device>>,
+    disks: BTreeMap<String, Arc<ServedDisk>>,
+    /// By the token that epoll gives back; 0 is not one of them.
+    listeners: BTreeMap<u64, Arc<Served>>,
+    last_token: u64,
+}
+
+/// Where a disk that was attached can be reached.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// Its sockets, as clients name them.
+    pub sockets: Vec<String>,
+}
+
+/// What is served. See the module's text.
+pub struct Host {
+    config: Config,
+    epoll: Epoll,
+    stopper: Stopper,
+    /// When it was started.
+    pub started: Instant,
+    /// Connections of all kinds.
+    pub(super) places: Arc<Places>,
+    /// Clients of the control socket and of metrics.
+    pub(super) clients: Arc<Places>,
+    registry: RwLock<Registry>,
+    changes: Mutex<()>,
+    /// For devices to come; the configuration's, until it is changed for all.
+    policy: Mutex<Option<String>>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    /// Sockets that were handed over, until somebody wants them.
+    inherited: Mutex<BTreeMap<String, Listener>>,
+    /// A front end that was connected from the start.
+    connected: Mutex<Option<UnixStream>>,
+}
+
+/// A lock whose data is whole at every point where its holder could panic.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Host {
+    pub(super) fn start(
+        config: Config,
+        given: Given,
+        epoll: Epoll,
+        stopper: &Stopper,
+    ) -> Result<Arc<Host>, HostError> {
+        if given.vhost.is_some() && config.disks.len() != 1 {
+            return Err(HostError::NotOneDisk(config.disks.len()));
+        }
+        let tls = tls(&config)?;
+        if let Some(folder) = &config.listen {
+            sockets::make_folder(folder)?;
+        }
+        let host = Arc::new(Host {
+            policy: Mutex::new(config.policy.clone()),
+            config,
+            epoll,
+            stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
+            started: Instant::now(),
+            places: Places::new(CONNECTIONS_MAX),
+            clients: Places::new(CLIENTS_MAX),
+            registry: RwLock::default(),
+            changes: Mutex::new(()),
+            tls,
+            inherited: Mutex::new(given.sockets),
+            connected: Mutex::new(None),
+        });
+        let served = host.open_all(given.vhost);
+        if let Err(e) = served {
+            let _ = host.end(); // the first error is the one to tell
+            return Err(e);
+        }
+        Ok(host)
+    }
+
+    fn open_all(self: &Arc<Host>, vhost: Option<VhostAt>) -> Result<(), HostError> {
+        // The control socket first: that of a running daemon is the best way to
+        // notice it.
+        if let Some(path) = self.config.control_path() {
+            let listener = self.listener(&["control", "control.sock"], || Listener::unix(&path))?;
+            self.listen(Kind::Control, listener)?;
+        } else if let Some(listener) = self.take_inherited(&["control", "control.sock"]) {
+            self.listen(Kind::Control, listener)?;
+        }
+        for disk in &self.config.disks {
+            self.attach(disk)?;
+        }
+        if let (Some(at), Some(disk)) = (vhost, self.disks().first()) {
+            match at {
+                VhostAt::Path(path) => {
+                    self.listen(Kind::Vhost(disk.clone()), Listener::unix(&path)?)?;
+                }
+                VhostAt::Listener(listener) => self.listen(Kind::Vhost(disk.clone()), listener)?,
+                VhostAt::Connected(stream) => *lock(&self.connected) = Some(stream),
+            }
+        }
+        for (name, address, kind) in
+            [("nbd", self.config.nbd, Kind::Nbd), ("metrics", self.config.metrics, Kind::Metrics)]
+        {
+            if let Some(listener) = self.take_inherited(&[name]) {
+                self.listen(kind, listener)?;
+            } else if let Some(address) = address {
+                self.listen(kind, Listener::tcp(address)?)?;
+            }
+        }
+        match lock(&self.inherited).keys().next() {
+            Some(name) => Err(HostError::Leftover(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A front end that was connected from the start, once.
+    pub(super) fn take_connected(&self) -> Option<UnixStream> {
+        lock(&self.connected).take()
+    }
+
+    fn take_inherited(&self, names: &[&str]) -> Option<Listener> {
+        let mut inherited = lock(&self.inherited);
+        names.iter().find_map(|name| inherited.remove(*name))
+    }
+
+    fn listener(
+        &self,
+        names: &[&str],
+        make: impl FnOnce() -> Result<Listener, SocketError>,
+    ) -> Result<Listener, SocketError> {
+        self.take_inherited(names).map_or_else(make, Ok)
+    }
+
+    fn listen(&self, kind: Kind, listener: Listener) -> Result<(), HostError> {
+        let mut registry = self.write();
+        registry.last_token += 1;
+        let token = registry.last_token;
+        let event = EpollEvent::new(EventSet::IN, token);
+        let fd = listener.as_raw_fd();
+        registry.listeners.insert(token, Arc::new(Served { kind, listener }));
+        let added = self.epoll.ctl(ControlOperation::Add, fd, event);
+        added.map_err(|e| HostError::System("epoll", e))
+    }
+
+    /// Serve one more disk.
+    ///
+    /// # Errors
+    /// Name or options, image, sockets, and what the device's reactor says.
+    /// Nothing of the disk is left then.
+    pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
+        let _turn = lock(&self.changes);
+        let name = &asked.name;
+        let wrong = |text: String| HostError::Disk(name.clone(), text);
+        asked.check().map_err(wrong)?;
+        if self.read().disks.contains_key(name) {
+            return Err(wrong("is there already; detach it or choose another name".into()));
+        }
+        if self.read().disks.len() >= DISKS_MAX {
+            return Err(wrong(format!("{DISKS_MAX} disks are served, and that is the most")));
+        }
+        let fault = asked.fault.as_deref().map(Fault::parse).transpose();
+        let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
+        let options = OpenOptions { read_only: asked.read_only, direct: !asked.buffered };
+        let image = Image::open(&asked.path, &options);
+        let image = image.map_err(|e| HostError::Image(name.clone(), e))?;
+        let (limits, is_block) = (*image.limits(), image.is_block());
+        let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
+        let sockets = self.disk_sockets(name)?;
+        let device = self.device_of(&image)?;
+        let disk = Box::new(Disk {
+            name: name.clone(),
+            image,
+            weight: asked.weight,
+            lba: asked.lba.map(Lba::new),
+            fault,
+        });
+        let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
+        let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+        let disk = Arc::new(ServedDisk {
+            config: asked.clone(),
+            id: id.map_err(wrong)?,
+            device,
+            is_block,
+            places: Places::new(CONNECTIONS_DISK_MAX),
+            config_changed: Arc::default(),
+            limits: Arc::new(Mutex::new(limits)),
+            file: Mutex::new(Some(file)),
+        });
+        self.write().disks.insert(name.clone(), disk.clone());
+        let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
+        for (vhost, listener) in sockets {
+            let disk = disk.clone();
+            self.listen(if vhost { Kind::Vhost(disk) } else { Kind::NbdOf(disk) }, listener)?;
+        }
+        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses })
+    }
+
+    /// The sockets of a disk: is it that of vhost-user?
+    fn disk_sockets(&self, name: &str) -> Result<Vec<(bool, Listener)>, SocketError> {
+        let mut sockets = Vec::new();
+        for (kind, vhost) in [("vhost", true), ("nbd", false)] {
+            let file = format!("{name}.{kind}");
+            match (self.take_inherited(&[&file]), &self.config.listen) {
+                (Some(listener), _) => sockets.push((vhost, listener)),
+                (None, Some(folder)) => sockets.push((vhost, Listener::unix(&folder.join(file))?)),
+                (None, None) => {}
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// The device that an image lies on, with its reactor; started when it is
+    /// the first.
+    fn device_of(&self, image: &Image) -> Result<Arc<Device>, HostError> {
+        let number = self.config.emulate.is_none().then(|| image.device());
+        let known = self.read().devices.iter().find(|d| d.number == number).cloned();
+        if let Some(device) = known {
+            return Ok(device);
+        }
+        let policy = lock(&self.policy).clone();
+        let device = Device::start(&self.config, policy.as_deref(), image, &self.stopper)?;
+        self.write().devices.push(device.clone());
+        Ok(device)
+    }
+
+    /// Stop serving a disk: its sockets go, what is outstanding is carried out,
+    /// and the image is closed.
+    ///
+    /// # Errors
+    /// An unknown name; or what the reactor says.
+    pub fn detach(&self, name: &str) -> Result<(), HostError> {
+        let _turn = lock(&self.changes);
+        let disk = self.disk(name)?;
+        {
+            let mut registry = self.write();
+            registry.disks.remove(name);
+            registry.listeners.retain(|_, served| !served.kind.is_of(&disk));
+        }
+        // Its number may be another disk's afterwards: nobody may be left who
+        // could open a port by it.
+        disk.places.close();
+        disk.places.wait_empty();
+        lock(&disk.file).take(); // holds the lock of the image too
+        let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
+        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        answer.map_err(|e| HostError::Disk(name.into(), e))
+    }
+
+    /// Give a disk another size: that of its image as it is now, or `size_bytes`,
+    /// to which a regular file is made first. Making one smaller loses what lies
+    /// beyond, and has to be asked for by `shrink`.
+    ///
+    /// # Errors
+    /// An unknown name, a size that cannot be, or what the file system says.
+    pub fn resize(
+        &self,
+        name: &str,
+        size_bytes: Option<u64>,
+        shrink: bool,
+    ) -> Result<u64, HostError> {
+        let _turn = lock(&self.changes);
+        let disk = self.disk(name)?;
+        if let Some(size) = size_bytes {
+            make_size(&disk, size, shrink).map_err(|e| HostError::Disk(name.into(), e))?;
+        }
+        let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, reply));
+        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        let capacity_bytes = answer.map_err(|e| HostError::Disk(name.into(), e))?;
+        lock(&disk.limits).capacity_bytes = capacity_bytes;
+        disk.config_changed.notify();
+        Ok(capacity_bytes)
+    }
+
+    /// Another policy for one device, or for all and for those to come.
+    ///
+    /// # Errors
+    /// An unknown policy, parameter or device: nothing has changed then.
+    pub fn set_policy(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
+        let _turn = lock(&self.changes);
+        schedulers::build(spec)?;
+        let devices = self.devices();
+        let chosen: Vec<_> = match device {
+            Some(name) => vec![find_device(&devices, name)?],
+            None => devices,
+        };
+        for device in chosen {
+            let ask = |reply| Message::SetPolicy(spec.to_string(), reply);
+            let answer = device.handle().ask(ask);
+            let answer = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+            answer.map_err(|e| HostError::Reactor(device.name.clone(), e))?;
+        }
+        if device.is_none() {
+            *lock(&self.policy) = Some(spec.to_string());
+        }
+        Ok(())
+    }
+
+    /// Another share for a disk.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn set_weight(&self, name: &str, weight: NonZeroU32) -> Result<(), HostError> {
+        let _turn = lock(&self.changes);
+        let disk = self.disk(name)?;
+        let ask = |reply| Message::SetWeight(disk.id, weight, reply);
+        let answer = disk.device.handle().ask(ask);
+        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        answer.map_err(|e| HostError::Disk(name.into(), e))
+    }
+
+    /// How all devices stand. One whose reactor has ended is left out.
+    pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
+        self.devices().into_iter().filter_map(|d| d.status().map(|s| (d, s))).collect()
+    }
+
+    /// Where a disk, or with `None` the whole daemon, can be reached.
+    pub fn addresses(&self, disk: Option<&ServedDisk>) -> Vec<(&'static str, String)> {
+        let registry = self.read();
+        let of = |served: &&Arc<Served>| match (served.kind.disk(), disk) {
+            (Some(of), Some(disk)) => of.config.name == disk.config.name,
+            (of, disk) => of.is_none() && disk.is_none(),
+        };
+        let address = |s: &Arc<Served>| (s.kind.name(), s.listener.address());
+        registry.listeners.values().filter(of).map(address).collect()
+    }
+
+    /// The configuration that it was started with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// TLS for NBD.
+    pub(super) fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
+        self.tls.as_ref()
+    }
+
+    /// All disks, by name.
+    pub fn disks(&self) -> Vec<Arc<ServedDisk>> {
+        self.read().disks.values().cloned().collect()
+    }
+
+    /// All devices, in the order in which they came.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.read().devices.clone()
+    }
+
+    /// A disk by name.
+    ///
+    /// # Errors
+    /// [`HostError::NoDisk`].
+    pub fn disk(&self, name: &str) -> Result<Arc<ServedDisk>, HostError> {
+        let registry = self.read();
+        registry.disks.get(name).cloned().ok_or_else(|| HostError::NoDisk {
+            name: name.escape_debug().take(100).collect(),
+            there: listed(registry.disks.keys().map(String::as_str)),
+        })
+    }
+
+    pub(super) fn served(&self, token: u64) -> Option<Arc<Served>> {
+        self.read().listeners.get(&token).cloned()
+    }
+
+    pub(super) fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Accept nothing any more, and let the reactors end.
+    pub(super) fn end(&self) -> Result<(), HostError> {
+        let _turn = lock(&self.changes);
+        self.write().listeners.clear();
+        let devices = self.devices();
+        devices.iter().for_each(|device| device.end());
+        devices.iter().for_each(|device| device.join());
+        // Not before: clients get the replies to what was outstanding.
+        self.disks().iter().for_each(|disk| disk.places.close());
+        let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
+        died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.registry.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Can the certificates be used?
+///
+/// # Errors
+/// [`HostError::Tls`].
+pub fn check_tls(config: &Config) -> Result<(), HostError> {
+    tls(config).map(|_| ())
+}
+
+/// What `--tls-cert` and its like make.
+fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, HostError> {
+    let TlsConfig { cert: Some(cert), key: Some(key), client_ca, .. } = &config.tls else {
+        return Ok(None);
+    };
+    let made = nbd::tls_config(cert, key, client_ca.as_deref());
+    made.map(Some).map_err(|e| HostError::Tls(e.to_string()))
+}
+
+fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {
+    let found = devices.iter().find(|d| d.name == name).cloned();
+    found.ok_or_else(|| HostError::NoDevice {
+        name: name.escape_debug().take(100).collect(),
+        there: listed(devices.iter().map(|d| d.name.as_str())),
+    })
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// Make the image of a disk so large.
+fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<(), String> {
+    let limits = disk.limits();
+    let unit = u64::from(limits.align_bytes.max(limits.logical_block_bytes)).max(512);
+    if disk.is_block {
+        return Err("a block device cannot be resized from here; resize it and give no size".into());
+    }
+    if limits.read_only {
+        return Err("is read-only and cannot be resized".into());
+    }
+    if size_bytes == 0 || size_bytes % unit != 0 {
+        return Err(format!("{size_bytes} bytes: expected a multiple of {unit}, not 0"));
+    }
+    if size_bytes < limits.capacity_bytes && !shrink {
+        return Err(format!(
+            "has {} bytes: {size_bytes} would lose what lies beyond; say --shrink \
+             (\"shrink\": true) if that is wanted",
+            limits.capacity_bytes
+        ));
+    }
+    match &*lock(&disk.file) {
+        Some(file) => {
+            file.set_len(size_bytes).map_err(|e| format!("{}: {e}", disk.config.path.display()))
+        }
+        None => Err("is being detached".into()),
+    }
+}

@@ -1,0 +1,379 @@
+//! Listening sockets: made, inherited from whoever started us, and removed.
+
+use std::fs;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Longest path of a unix socket, in bytes (unix(7): `sun_path`, with its NUL 108).
+pub const PATH_BYTES_MAX: usize = 107;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Somebody listens there.
+    #[error("{}: in use: another program listens there; stop it or choose another path", .0.display())]
+    InUse(PathBuf),
+    /// A file of another kind has that name.
+    #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// More than [`PATH_BYTES_MAX`].
+    #[error("{}: {} bytes; the path of a socket is at most {PATH_BYTES_MAX}", .0.display(), .0.as_os_str().len())]
+    TooLong(PathBuf),
+    /// What the system says.
+    #[error("{path}: {1}", path = .0.display())]
+    Io(PathBuf, #[source] io::Error),
+    /// A TCP address cannot be had.
+    #[error("{0}: {1}")]
+    Tcp(SocketAddr, #[source] io::Error),
+    /// A descriptor that was handed to us is none that we can use.
+    #[error("descriptor {0}: {1}")]
+    Descriptor(RawFd, &'static str),
+}
+
+/// A socket that listens, non-blocking. One that was made here loses its name
+/// when it goes.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// Its path, and the file's device and inode: by the time it goes another
+    /// may have that name.
+    made: Option<(PathBuf, u64, u64)>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// Of a unix socket.
+    Unix(UnixStream),
+    /// Of TCP.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Another descriptor of the same connection.
+    pub fn duplicate(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+        })
+    }
+
+    /// End the connection, whoever holds descriptors of it.
+    pub fn hang_up(&self) {
+        // It has ended already when this fails.
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Listener {
+    /// Make a unix socket, mode 0600. One that nobody listens at any more is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`SocketError`], which names the path.
+    pub fn unix(path: &Path) -> Result<Listener, SocketError> {
+        let failed = |e| SocketError::Io(path.to_path_buf(), e);
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            return Err(SocketError::TooLong(path.to_path_buf()));
+        }
+        let socket = match UnixListener::bind(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => replace(path)?,
+            bound => bound.map_err(failed)?,
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let about = fs::symlink_metadata(path).map_err(failed)?;
+        let made = Some((path.to_path_buf(), about.dev(), about.ino()));
+        Ok(Listener { socket: Socket::Unix(socket), made })
+    }
+
+    /// Listen at a TCP address.
+    ///
+    /// # Errors
+    /// [`SocketError::Tcp`].
+    pub fn tcp(address: SocketAddr) -> Result<Listener, SocketError> {
+        let failed = |e| SocketError::Tcp(address, e);
+        let socket = TcpListener::bind(address).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(Listener { socket: Socket::Tcp(socket), made: None })
+    }
+
+    /// The next connection; `None` when there is none any more.
+    ///
+    /// # Errors
+    /// What `accept` says, such as too many open files.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = match &self.socket {
+            Socket::Unix(socket) => socket.accept().map(|(stream, _)| Stream::Unix(stream)),
+            Socket::Tcp(socket) => socket.accept().map(|(stream, _)| Stream::Tcp(stream)),
+        };
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            // The peer may have gone again before we came.
+            Err(e)
+                if [
+                    io::ErrorKind::WouldBlock,
+                    io::ErrorKind::Interrupted,
+                    io::ErrorKind::ConnectionAborted,
+                ]
+                .contains(&e.kind()) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Where a client connects.
+    pub fn address(&self) -> String {
+        match (&self.socket, &self.made) {
+            (_, Some((path, ..))) => path.display().to_string(),
+            (Socket::Tcp(socket), None) => {
+                socket.local_addr().map_or_else(|_| "TCP".into(), |a| a.to_string())
+            }
+            (Socket::Unix(socket), None) => {
+                let path =
+                    socket.local_addr().ok().and_then(|a| a.as_pathname().map(PathBuf::from));
+                path.map_or_else(|| "inherited socket".into(), |p| p.display().to_string())
+            }
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_raw_fd(),
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((path, dev, ino)) = &self.made {
+            let ours = |about: &fs::Metadata| (about.dev(), about.ino()) == (*dev, *ino);
+            if fs::symlink_metadata(path).is_ok_and(|about| ours(&about)) {
+                let _ = fs::remove_file(path); // gone already: as wanted
+            }
+        }
+    }
+}
+
+/// Bind where a file is in the way: a socket without a listener goes.
+fn replace(path: &Path) -> Result<UnixListener, SocketError> {
+    let failed = |e| SocketError::Io(path.to_path_buf(), e);
+    // Of two that start at once, one must not remove what the other has just
+    // made: the folder is locked meanwhile.
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::File::open(parent).map_err(failed)?;
+    folder.lock().map_err(failed)?;
+    match fs::symlink_metadata(path) {
+        Ok(about) if !about.file_type().is_socket() => {
+            return Err(SocketError::NotASocket(path.to_path_buf()));
+        }
+        Ok(_) => match connect_at_once(path) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(failed)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            // Whoever does not accept at once (EAGAIN) is there all the same.
+            Ok(()) => return Err(SocketError::InUse(path.to_path_buf())),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Err(SocketError::InUse(path.to_path_buf()));
+            }
+            Err(e) => return Err(failed(e)),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+    }
+    UnixListener::bind(path).map_err(failed)
+}
+
+/// Connect without waiting for a listener that is busy, and hang up.
+fn connect_at_once(path: &Path) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid sockaddr_un.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: a plain system call; the result is checked.
+    let fd = unsafe {
+        libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is valid for `len` bytes, its path ends with a NUL
+    // (at most PATH_BYTES_MAX bytes were copied over zeroes).
+    let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Make the folder of the sockets, for us alone, if there is none.
+///
+/// # Errors
+/// [`SocketError::Io`].
+pub fn make_folder(path: &Path) -> Result<(), SocketError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| SocketError::Io(path.to_path_buf(), e))
+}
+
+/// What a descriptor from outside turned out to be.
+#[derive(Debug)]
+pub enum Inherited {
+    /// It listens.
+    Listener(Listener),
+    /// Somebody is connected by it.
+    Connected(UnixStream),
+}
+
+/// Take over a descriptor that the program was started with. Call it once for
+/// each number, before anything else has been opened.
+///
+/// # Errors
+/// [`SocketError::Descriptor`] for what is no socket that we can use.
+pub fn inherit(fd: RawFd) -> Result<Inherited, SocketError> {
+    let wrong = |why| SocketError::Descriptor(fd, why);
+    if fd < 3 {
+        return Err(wrong("0 to 2 are standard input and outputs"));
+    }
+    // SAFETY: only asks; a bad number is answered with an error.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(wrong("is not open"));
+    }
+    // SAFETY: open, as was just seen, and whoever started us left it to us.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    let option = |name| option(owned.as_fd(), name).map_err(|_| wrong("is not a socket"));
+    let (domain, kind) = (option(libc::SO_DOMAIN)?, option(libc::SO_TYPE)?);
+    if kind != libc::SOCK_STREAM {
+        return Err(wrong("is not a stream socket"));
+    }
+    let listens = option(libc::SO_ACCEPTCONN)? != 0;
+    let socket = match (domain, listens) {
+        (libc::AF_UNIX, false) => {
+            let stream = UnixStream::from(owned);
+            stream.set_nonblocking(false).map_err(|_| wrong("cannot be used"))?;
+            return Ok(Inherited::Connected(stream));
+        }
+        (libc::AF_UNIX, true) => Socket::Unix(UnixListener::from(owned)),
+        (libc::AF_INET | libc::AF_INET6, true) => Socket::Tcp(TcpListener::from(owned)),
+        _ => return Err(wrong("is neither a unix socket nor a listening TCP socket")),
+    };
+    let quiet = match &socket {
+        Socket::Unix(socket) => socket.set_nonblocking(true),
+        Socket::Tcp(socket) => socket.set_nonblocking(true),
+    };
+    quiet.map_err(|_| wrong("cannot be used"))?;
+    Ok(Inherited::Listener(Listener { socket, made: None }))
+}
+
+fn option(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: value and length are valid for what the option writes, an int.
+    let done = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, &raw mut len)
+    };
+    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Let the kernel notice peers that are gone without a word.
+pub fn keep_alive(stream: &TcpStream) {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option reads an int, which is valid. Without it a dead peer
+    // keeps its place, no more.
+    let _ = unsafe {
+        let on = (&raw const on).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, on, len)
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn a_socket_is_ours_alone_and_goes_with_its_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        make_folder(&inner).unwrap();
+        assert_eq!(fs::metadata(&inner).unwrap().permissions().mode() & 0o777, 0o700);
+        let path = inner.join("web.vhost");
+        let listener = Listener::unix(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(listener.accept().unwrap().is_none(), "nobody is there and nobody waits");
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(listener.accept().unwrap().is_some());
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn who_listens_stays_and_what_is_stale_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = Listener::unix(&path).unwrap();
+        let second = Listener::unix(&path).unwrap_err();
+        assert!(matches!(second, SocketError::InUse(_)), "{second}");
+        assert!(second.to_string().contains(path.to_str().unwrap()), "{second}");
+        drop(first);
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "the standard library leaves the file");
+        drop(Listener::unix(&path).unwrap());
+        fs::write(&path, "precious").unwrap();
+        let third = Listener::unix(&path).unwrap_err();
+        assert!(matches!(third, SocketError::NotASocket(_)), "{third}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        let long = folder.path().join("x".repeat(PATH_BYTES_MAX));
+        assert!(matches!(Listener::unix(&long), Err(SocketError::TooLong(_))));
+    }
+
+    #[test]
+    fn a_name_that_another_took_over_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = Listener::unix(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Listener::unix(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn descriptors_from_outside() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        assert!(matches!(inherit(a.into_raw_fd()), Ok(Inherited::Connected(_))));
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(matches!(inherit(tcp.into_raw_fd()), Ok(Inherited::Listener(_))));
+        let file = tempfile::tempfile().unwrap();
+        let error = inherit(file.into_raw_fd()).unwrap_err().to_string();
+        assert!(error.contains("is not a socket"), "{error}");
+        assert!(inherit(1).unwrap_err().to_string().contains("standard"));
+        assert!(inherit(1_000_000).unwrap_err().to_string().contains("not open"));
+    }
+}

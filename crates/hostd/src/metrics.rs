@@ -1,0 +1,262 @@
+//! Metrics for Prometheus, in the text form of OpenMetrics 1.0. There is no
+//! state here: each scrape asks the reactors how they stand and writes that down.
+
+use crate::daemon::Host;
+use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use seekway_policy::scheduler::HoldReason;
+use seekway_policy::units::Nanos;
+use std::fmt;
+
+/// What HTTP says of [`render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper ends of the latency histogram's buckets, in seconds. They never
+/// change: what Prometheus has stored stays comparable.
+pub const BUCKETS_S: [f64; 17] = [
+    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,
+    1.0, 2.5, 5.0, 10.0,
+];
+
+/// All metrics of a daemon.
+pub fn render(host: &Host) -> String {
+    let statuses = host.statuses().into_iter().map(|(d, status)| (d.name.clone(), status));
+    render_statuses(statuses.collect())
+}
+
+/// All metrics of these devices, by name.
+pub fn render_statuses(devices: Vec<(String, Status)>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(devices)));
+    let mut text = String::new();
+    match text::encode(&mut text, &registry) {
+        Ok(()) => text,
+        Err(fmt::Error) => unreachable!("writing to a String does not fail"),
+    }
+}
+
+#[derive(Debug)]
+struct Scrape(Vec<(String, Status)>);
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A sample's value.
+enum Value<'a> {
+    Count(u64),
+    Seconds(Nanos),
+    Gauge(f64),
+    Whole(u64),
+    Info,
+    Times(&'a OpStatus),
+}
+
+impl Value<'_> {
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Value::Count(_) | Value::Seconds(_) => MetricType::Counter,
+            Value::Gauge(_) | Value::Whole(_) => MetricType::Gauge,
+            Value::Info => MetricType::Info,
+            Value::Times(_) => MetricType::Histogram,
+        }
+    }
+
+    fn encode(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels) -> fmt::Result {
+        if let Value::Info = self {
+            return encoder.encode_info(labels);
+        }
+        let mut encoder = encoder.encode_family(labels)?;
+        match self {
+            Value::Count(n) => encoder.encode_counter::<NoLabelSet, _, u64>(n, None),
+            Value::Seconds(span) => {
+                encoder.encode_counter::<NoLabelSet, _, u64>(&span.as_secs_f64(), None)
+            }
+            Value::Gauge(value) => encoder.encode_gauge(value),
+            Value::Whole(n) => encoder.encode_gauge(&i64::try_from(*n).unwrap_or(i64::MAX)),
+            Value::Times(op) => {
+                let (buckets, sum_s) = buckets(op);
+                encoder.encode_histogram::<NoLabelSet>(sum_s, op.latency_ns.len(), &buckets, None)
+            }
+            Value::Info => Ok(()),
+        }
+    }
+}
+
+/// Latencies in [`BUCKETS_S`], and their sum. The histogram rounds within its
+/// precision; a value counts where that puts it.
+fn buckets(op: &OpStatus) -> (Vec<(f64, u64)>, f64) {
+    let mut buckets: Vec<(f64, u64)> = BUCKETS_S.iter().map(|upper| (*upper, 0)).collect();
+    buckets.push((f64::INFINITY, 0));
+    let mut sum_s = 0.0;
+    for step in op.latency_ns.iter_recorded() {
+        let value_s = step.value_iterated_to() as f64 / 1e9;
+        let count = step.count_since_last_iteration();
+        let at = buckets.partition_point(|(upper, _)| *upper < value_s);
+        buckets[at].1 += count;
+        sum_s += value_s * count as f64;
+    }
+    (buckets, sum_s)
+}
+
+impl Scrape {
+    /// A metric with one sample for each device.
+    fn by_device<'a>(
+        &'a self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        samples: impl Fn(&'a Status) -> Vec<(Labels, Value<'a>)>,
+    ) -> fmt::Result {
+        let of = |(device, status): &'a (String, Status)| {
+            let own = vec![("device", device.clone())];
+            let join =
+                move |(labels, value): (Labels, Value<'a>)| ([own.clone(), labels].concat(), value);
+            samples(status).into_iter().map(join).collect::<Vec<_>>()
+        };
+        family(encoder, name, help, self.0.iter().flat_map(of).collect())
+    }
+
+    /// A metric of each disk.
+    fn by_disk<'a>(
+        &'a self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        samples: impl Fn(&'a DiskStatus) -> Vec<(Labels, Value<'a>)>,
+    ) -> fmt::Result {
+        self.by_device(encoder, name, help, |status| {
+            let policy = status.policy.split(':').next().unwrap_or_default();
+            let of = |disk: &'a DiskStatus| {
+                let own = vec![("disk", disk.name.clone()), ("policy", policy.to_string())];
+                let join = move |(labels, value): (Labels, Value<'a>)| {
+                    ([own.clone(), labels].concat(), value)
+                };
+                samples(disk).into_iter().map(join).collect::<Vec<_>>()
+            };
+            status.disks.iter().flat_map(of).collect()
+        })
+    }
+
+    /// A metric of each disk and operation.
+    fn by_op<'a>(
+        &'a self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&'a OpStatus) -> Value<'a>,
+    ) -> fmt::Result {
+        self.by_disk(encoder, name, help, |disk| {
+            let of = |kind: &OpKind| {
+                (vec![("op", kind.name().to_string())], value(&disk.ops[*kind as usize]))
+            };
+            OpKind::ALL.iter().map(of).collect()
+        })
+    }
+
+    fn disks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        self.by_op(e, "seekway_requests", "Guests' requests done", |op| Value::Count(op.requests))?;
+        self.by_op(e, "seekway_bytes", "Bytes of requests that succeeded", |op| {
+            Value::Count(op.bytes)
+        })?;
+        self.by_op(e, "seekway_errors", "Guests' requests that failed", |op| {
+            Value::Count(op.errors)
+        })?;
+        let help = "Time from a request's arrival to its completion";
+        self.by_op(e, "seekway_request_duration_seconds", help, Value::Times)?;
+        let help = "Device time withheld while this disk was served last";
+        self.by_disk(e, "seekway_held_seconds", help, |disk| held(&disk.held))?;
+        let one = |value: u64| vec![(Vec::new(), Value::Whole(value))];
+        let help = "Requests that have arrived and not completed";
+        self.by_disk(e, "seekway_outstanding_requests", help, |d| one(d.outstanding.into()))?;
+        self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(d.capacity_bytes))?;
+        self.by_disk(e, "seekway_weight", "Share, relative to the others'", |d| {
+            one(d.weight.into())
+        })?;
+        let help = "Vrings and connections that are open";
+        self.by_disk(e, "seekway_ports", help, |d| one(d.ports.into()))
+    }
+
+    fn devices(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let count = |n: u64| vec![(Vec::new(), Value::Count(n))];
+        let whole = |n: u64| vec![(Vec::new(), Value::Whole(n))];
+        self.by_device(e, "seekway_device", "The policy and what is emulated", |s| {
+            let emulated = s.throttle.as_ref().map(|t| t.profile.clone()).unwrap_or_default();
+            vec![(vec![("policy", s.policy.clone()), ("emulated", emulated)], Value::Info)]
+        })?;
+        let help = "Commands that the device takes at once";
+        self.by_device(e, "seekway_device_depth", help, |s| whole(s.depth.into()))?;
+        let help = "Commands on the device";
+        self.by_device(e, "seekway_device_in_flight", help, |s| whole(s.in_flight.into()))?;
+        let help = "Requests dispatched";
+        self.by_device(e, "seekway_device_requests", help, |s| count(s.stats.requests))?;
+        let help = "Commands that they were coalesced into";
+        self.by_device(e, "seekway_device_commands", help, |s| count(s.stats.commands))?;
+        let help = "Requests dispatched against the policy, for the hard limit";
+        self.by_device(e, "seekway_device_forced", help, |s| count(s.stats.forced))?;
+        let help = "Device time withheld by the policy";
+        self.by_device(e, "seekway_device_held_seconds", help, |s| held(&s.holds.held))?;
+        let help = "Times that the policy withheld work";
+        self.by_device(e, "seekway_device_waits", help, |s| count(s.holds.tried))?;
+        let help = "Times that this paid";
+        self.by_device(e, "seekway_device_waits_paid", help, |s| count(s.holds.paid))?;
+        self.by_device(e, "seekway_policy", "What the policy alone knows", |s| {
+            let of = |(name, value): &(&'static str, f64)| {
+                (vec![("metric", (*name).to_string())], Value::Gauge(*value))
+            };
+            s.policy_metrics.iter().map(of).collect()
+        })
+    }
+
+    fn throttles(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        fn of(
+            status: &Status,
+            value: fn(&crate::throttle::Report) -> Value<'static>,
+        ) -> Vec<(Labels, Value<'_>)> {
+            status.throttle.iter().map(|t| (Vec::new(), value(t))).collect()
+        }
+        let help = "Factor on all times of the emulated device";
+        self.by_device(e, "seekway_emulation_k", help, |s| of(s, |t| Value::Gauge(t.k)))?;
+        let help = "Commands done on the emulated device";
+        self.by_device(e, "seekway_emulation_commands", help, |s| {
+            of(s, |t| Value::Count(t.commands))
+        })?;
+        let help = "Commands that the real device did too late";
+        self.by_device(e, "seekway_emulation_late", help, |s| of(s, |t| Value::Count(t.late)))
+    }
+}
+
+/// Time withheld, by cause.
+fn held(held: &[Nanos; HoldReason::ALL.len()]) -> Vec<(Labels, Value<'static>)> {
+    let of = |(why, held): (&HoldReason, &Nanos)| {
+        (vec![("cause", why.name().to_string())], Value::Seconds(*held))
+    };
+    HoldReason::ALL.iter().zip(held).map(of).collect()
+}
+
+/// A metric with all its samples, which have to stand together.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Vec<(Labels, Value<'_>)>,
+) -> fmt::Result {
+    let Some((_, first)) = samples.first() else {
+        return Ok(());
+    };
+    let metric_type = first.metric_type();
+    let mut encoder = encoder.encode_descriptor(name, help, None, metric_type)?;
+    for (labels, value) in &samples {
+        value.encode(&mut encoder, labels)?;
+    }
+    Ok(())
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.disks(&mut encoder)?;
+        self.devices(&mut encoder)?;
+        self.throttles(&mut encoder)
+    }
+}
