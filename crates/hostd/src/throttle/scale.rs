@@ -132,17 +132,17 @@ mod tests {
     fn late_completions_raise_step_by_step() {
         assert_eq!(run(1.0, steady(50, 10)), [2.0, 4.0, 5.5]);
         assert_eq!(run(1.0, steady(11, 10)), [1.21]);
-        assert_eq!(run(1.0, steady(10, 10)), [], "just in time");
+        assert_eq!(run(1.0, steady(10, 10)), [0f64; 0], "just in time");
         assert_eq!(run(1.0, steady(100_000, 20)).last(), Some(&1000.0), "no further");
     }
 
     #[test]
     fn slack_lowers_after_a_while_and_never_below_one() {
-        assert_eq!(run(8.0, steady(1, 7)), [], "not yet");
+        assert_eq!(run(8.0, steady(1, 7)), [0f64; 0], "not yet");
         assert_eq!(run(8.0, steady(1, 100)), [4.0, 2.0, 1.0]);
         assert_eq!(run(8.0, steady(40, 100)), [4.8]);
-        assert_eq!(run(8.0, steady(60, 100)), [], "no slack to speak of");
-        assert_eq!(run(1.0, steady(0, 100)), []);
+        assert_eq!(run(8.0, steady(60, 100)), [0f64; 0], "no slack to speak of");
+        assert_eq!(run(1.0, steady(0, 100)), [0f64; 0]);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
             let window = (0..WINDOW).map(move |n| if n < outliers { 5000 } else { 5 });
             run(1.0, window.cycle().take(WINDOW * 10))
         };
-        assert_eq!(with(OUTLIERS), []);
+        assert_eq!(with(OUTLIERS), [0f64; 0]);
         assert_eq!(with(OUTLIERS + 1)[0], 2.0);
     }
 
