@@ -134,19 +134,42 @@ impl Core {
     /// Where a disk begins that the file system does not place.
     fn place(&self, name: &str, lba: Option<Lba>, capacity_bytes: u64) -> Result<Lba, String> {
         let ends =
-            self.disks.0.iter().flatten().filter_map(|d| {
-                d.placed.map(|at| at.get() + d.limits.capacity_bytes.div_ceil(512))
-            });
+            self.disks.0.iter().flatten().filter_map(DiskState::placed_at).map(|(_, end)| end);
         let behind = ends.max().unwrap_or(0).next_multiple_of(PLACE_SECTORS);
         let start = lba.map_or(behind, Lba::get);
-        let device = self.dispatcher.profile().capacity.get();
+        self.check_place(name, start, capacity_bytes, None)?;
+        Ok(Lba::new(start))
+    }
+
+    /// May a disk, `number` if it is there already, lie at this sector?
+    fn check_place(
+        &self,
+        name: &str,
+        start: u64,
+        capacity_bytes: u64,
+        number: Option<DiskId>,
+    ) -> Result<(), String> {
         let len = capacity_bytes.div_ceil(512);
-        match start.checked_add(len) {
-            Some(end) if self.throttle.is_none() || end <= device => Ok(Lba::new(start)),
-            _ => Err(format!(
+        let device = self.dispatcher.profile().capacity.get();
+        let end = start.saturating_add(len);
+        if self.throttle.is_some() && end > device {
+            return Err(format!(
                 "{name}: {len} sectors from sector {start} do not fit on the emulated device, which has {device}"
-            )),
+            ));
         }
+        for (other, disk) in self.disks.0.iter().enumerate() {
+            let Some((disk, (from, to))) = disk.as_ref().and_then(|d| Some((d, d.placed_at()?)))
+            else {
+                continue;
+            };
+            if number != Some(DiskId(other as u16)) && start < to && from < end {
+                return Err(format!(
+                    "{name}: {len} sectors from sector {start} overlap disk {}, which has {from} to {to}",
+                    disk.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn detach_disk(&mut self, id: DiskId, reply: SyncSender<Result<(), String>>) {
@@ -192,22 +215,19 @@ impl Core {
         let capacity_bytes = disk.image.refresh().map_err(|e| e.to_string())?;
         let (name, placed) = (disk.name.clone(), disk.placed);
         if let Some(start) = placed {
-            // It must not grow over the end of the device, nor into a neighbour.
-            let len = Sectors::new(capacity_bytes / 512);
-            let device = self.dispatcher.profile().capacity.get();
-            if self.throttle.is_some() && start.get() + len.get() > device {
-                return Err(format!("{name}: {len} sectors do not fit on the emulated device"));
-            }
-            let disk = self.disks.get_mut(id).expect("looked at above");
-            disk.map = Map::linear(start, len);
+            // What is refused here keeps its old limits.
+            self.check_place(&name, start.get(), capacity_bytes, Some(id))?;
         }
         let disk = self.disks.get_mut(id).expect("looked at above");
         disk.limits = *disk.image.limits();
-        if disk.placed.is_none() {
-            disk.map_stale = true;
-            disk.map_due = self.now;
-            self.stale = true;
-        } else if before.capacity_bytes != capacity_bytes {
+        match placed {
+            Some(start) => disk.map = Map::linear(start, Sectors::new(capacity_bytes / 512)),
+            None => {
+                (disk.map_stale, disk.map_due) = (true, self.now);
+                self.stale = true;
+            }
+        }
+        if placed.is_some() && before.capacity_bytes != capacity_bytes {
             let spec = disk.spec();
             self.dispatcher.respec(self.now, VmId::new(id.0), spec);
         }

@@ -296,7 +296,7 @@ impl Core {
         }
         if let Some(disk) = self.served.and_then(|id| self.disks.get_mut(id)) {
             for (of_disk, (now, before)) in disk.held.iter_mut().zip(held.iter().zip(&self.held)) {
-                *of_disk = *of_disk + now.saturating_sub(*before);
+                *of_disk += now.saturating_sub(*before);
             }
         }
         self.held = held;

@@ -58,6 +58,12 @@ impl DiskState {
         VmSpec { weight: self.weight, region: self.map.region() }
     }
 
+    /// The sectors where we put it; `None` where the file system did.
+    pub fn placed_at(&self) -> Option<(u64, u64)> {
+        let start = self.placed?.get();
+        Some((start, start + self.limits.capacity_bytes.div_ceil(512)))
+    }
+
     /// A job is done.
     pub fn count(&mut self, job: &Job, ok: bool, response: Nanos) {
         let kind = match job.op {
