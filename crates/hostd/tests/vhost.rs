@@ -89,9 +89,9 @@ fn exercise(driver: &mut Driver, queues: usize, depth: usize, count: usize) {
     let place = |queue: usize, slot: usize| (queue * depth + slot) * len;
     let mut versions = vec![0u64; queues * depth];
     while ended < count {
-        for queue in 0..queues {
-            for slot in 0..depth {
-                if pending[queue][slot].is_none() && started < count {
+        for (queue, slots) in pending.iter_mut().enumerate() {
+            for (slot, request) in slots.iter_mut().enumerate() {
+                if request.is_none() && started < count {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let at = place(queue, slot);
                     // Blocks begin as zeroes, which are nobody's pattern.
@@ -106,19 +106,19 @@ fn exercise(driver: &mut Driver, queues: usize, depth: usize, count: usize) {
                         driver.buffer()[at..at + len].fill(0xee);
                         driver.queue_read(queue, at as u64, at, len, slot);
                     }
-                    pending[queue][slot] = Some((*version, at));
+                    *request = Some((*version, at));
                     started += 1;
                 }
             }
             driver.kick(queue);
         }
-        for queue in 0..queues {
-            if pending[queue].iter().all(Option::is_none) {
+        for (queue, slots) in pending.iter_mut().enumerate() {
+            if slots.iter().all(Option::is_none) {
                 continue;
             }
             for (slot, result) in driver.complete(queue) {
                 assert_eq!(result, 0);
-                let (version, at) = pending[queue][slot].take().expect("completed once");
+                let (version, at) = slots[slot].take().expect("completed once");
                 let expected = pattern(version * 1000 + at as u64, len);
                 assert!(driver.buffer()[at..at + len] == expected[..], "queue {queue} slot {slot}");
                 ended += 1;
