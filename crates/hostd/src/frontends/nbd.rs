@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// A disk as clients of NBD see it.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients ask for, at most [`wire::NAME_LEN_MAX`] bytes.
+    /// What clients ask for, at most 4096 bytes.
     pub name: String,
     /// The disk in its reactor.
     pub disk: DiskId,
