@@ -260,3 +260,6 @@ impl Collector for Scrape {
         self.throttles(&mut encoder)
     }
 }
+
+#[cfg(test)]
+mod tests;

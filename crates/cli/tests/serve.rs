@@ -1,0 +1,409 @@
+//! `seekway serve` and `seekway ctl` as a user runs them: what is refused and
+//! how, sockets that come and go, changes while it runs.
+
+mod common;
+
+use common::{Folder, Ran, command, json, root, seekway};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing here takes that long, unless it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon of ours; ends with the test.
+struct Served {
+    child: Child,
+    control: String,
+}
+
+impl Served {
+    /// Start it with two small images and wait until it says that it is ready.
+    fn start(folder: &Folder, more: &[&str]) -> Served {
+        let (web, db) = (image(folder, "web.img"), image(folder, "db.img"));
+        let (web, db) = (format!("web={web}"), format!("db={db},weight=4"));
+        let listen = folder.arg("run");
+        let disks = ["serve", "--disk", &web, "--disk", &db, "--listen", &listen];
+        Served::with(&[&disks, more].concat(), folder.arg("run/control.sock"))
+    }
+
+    fn with(args: &[&str], control: String) -> Served {
+        let mut command = command(args);
+        command.stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let lines: Vec<String> =
+            out.lines().map_while(Result::ok).take_while(|l| l != "ready").collect();
+        assert!(child.try_wait().expect("ours").is_none(), "it ended: {lines:?}");
+        Served { child, control }
+    }
+
+    fn ctl(&self, args: &[&str]) -> Ran {
+        seekway(&[&["ctl", "--socket", &self.control], args].concat())
+    }
+
+    fn status(&self) -> Value {
+        json(&self.ctl(&["status", "--format", "json"]).ok())
+    }
+
+    /// The names of all disks.
+    fn disks(&self) -> Vec<String> {
+        let status = self.status();
+        let disks = status["devices"].as_array().expect("a list").iter();
+        let disks = disks.flat_map(|d| d["disks"].as_array().expect("a list").iter());
+        disks.map(|d| d["name"].as_str().expect("a name").to_string()).collect()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = std::process::Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// End it in good order: its exit status.
+    fn end(mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("ours") {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn image(folder: &Folder, name: &str) -> String {
+    let file = std::fs::File::create(folder.path(name)).expect("room");
+    file.set_len(16 << 20).expect("room");
+    folder.arg(name)
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let folder = Folder::new();
+    let (good, absent) = (image(&folder, "a.img"), folder.arg("absent.img"));
+    let listen = folder.arg("run");
+    let slash = format!("a/b={good}");
+    let disk = format!("a={good}");
+    let other = format!("b={good}");
+    let gone = format!("a={absent}");
+    let small = folder.file("small.img", "x");
+    let small = format!("a={small}");
+    let long = folder.arg(&"x".repeat(200));
+    let serve = |args: &[&str]| seekway(&[&["serve"], args].concat());
+    for (args, part) in [
+        (&["--listen", &listen, "--disk", "a"][..], "expected NAME=PATH"),
+        (&["--listen", &listen, "--disk", &slash], "cannot be a disk's name"),
+        (&["--listen", &listen, "--disk", &disk, "--disk", &disk], "names differ"),
+        (&["--listen", &listen, "--disk", &gone], "absent.img"),
+        (&["--listen", &listen, "--disk", &small], "small.img"),
+        (&["--listen", &listen, "--disk", &disk, "--disk", &other], "a.img"),
+        (&["--listen", &listen, "--policy", "bfq"], "no policy 'bfq'; there are noop"),
+        (&["--listen", &listen, "--policy", "cfq:quantun=1"], "no parameter 'quantun'; it has"),
+        (&["--listen", &listen, "--emulate", "floppy"], "cheetah-15k5"),
+        (&["--listen", &listen, "--depth", "0"], "--depth: 0: expected a number"),
+        (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected a time"),
+        (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
+        (&["--listen", &listen, "--tls-required"], "needs a certificate"),
+        (&["--listen", &long, "--disk", &disk], "at most 107"),
+        (&["--disk", &disk], "nowhere to serve"),
+        (&["--nbd", "127.0.0.1:0"], "nothing to serve"),
+        (&["--socket-path", "s", "--disk", &disk, "--disk", &other], "serve one disk: 2"),
+        (&["--socket-path", "s", "--fd", "5"], "cannot be used with"),
+        (&["--fd", "900", "--disk", &disk], "not open"),
+        (&["--read-only"], "--blk-file"),
+        (&["--blk-file", &good, "--disk", &disk], "cannot be used with"),
+        (&["--config", "absent.toml"], "absent.toml"),
+    ] {
+        let ran = serve(args);
+        assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains(part), "{args:?}: no {part:?} in {}", ran.err);
+    }
+    for (args, part) in [
+        (&["status"][..], "is `seekway serve` running"),
+        (&["weight", "a", "0"], "invalid value"),
+        (&["resize", "a", "20Q"], "20GiB"),
+        (&["attach", "a"], "expected NAME=PATH"),
+        (&["resize", "a", "--shrink"], "SIZE"),
+    ] {
+        let ran = seekway(&[&["ctl", "--socket", &absent], args].concat());
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(part), "{args:?}: no {part:?} in {}", ran.err);
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_and_described() {
+    let folder = Folder::new();
+    image(&folder, "web.img");
+    let text = "policy = \"cfq\"\nlisten = \"run\"\nmetrics = \"127.0.0.1:9187\"\n\
+                [[disk]]\nname = \"web\"\npath = \"web.img\"\nweight = 3\n";
+    let good = folder.file("good.toml", text);
+    let told = seekway(&["serve", "--config", &good, "--check-config", "--depth", "7"]).ok();
+    for part in ["web.img, weight 3", "run/web.vhost", "policy: cfq", "depth: 7", "control.sock"] {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+    assert!(!folder.path("run").exists(), "a check leaves nothing behind");
+    let bad = folder.file("bad.toml", &format!("{text}[[disk]]\nname = \"x\"\npth = \"y\"\n"));
+    seekway(&["serve", "--config", &bad, "--check-config"]).refused(&["bad.toml:8", "path"]);
+    let bad = folder.file("bad.toml", &text.replace("web.img", "gone.img"));
+    seekway(&["serve", "--config", &bad, "--check-config"]).refused(&["gone.img", "disk web"]);
+    let bad = folder.file("bad.toml", &text.replace("cfq", "cfk"));
+    seekway(&["serve", "--config", &bad, "--check-config"]).refused(&["bad.toml:1", "'cfk'"]);
+}
+
+#[test]
+fn it_is_a_back_end_by_the_conventions() {
+    let capabilities = json(&seekway(&["serve", "--print-capabilities"]).ok());
+    assert_eq!(capabilities["type"], "block");
+    assert_eq!(capabilities["features"], serde_json::json!(["read-only", "blk-file"]));
+    let descriptor = root().join("share/qemu/vhost-user/50-seekway.json");
+    let descriptor = json(&std::fs::read_to_string(descriptor).expect("it is there"));
+    assert_eq!(descriptor["type"], "block");
+    // By the name that the conventions give, as a link.
+    let folder = Folder::new();
+    let link = folder.path("vhost-user-blk");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_seekway"), &link).expect("a link");
+    let output = std::process::Command::new(&link).arg("--print-capabilities").output();
+    assert!(output.expect("it starts").status.success());
+    // And it serves the one file.
+    let (image, socket) = (image(&folder, "a.img"), folder.arg("a.sock"));
+    let args = ["serve", "--blk-file", &image, "--read-only", "--socket-path", &socket];
+    let served = Served::with(&args, String::new());
+    drop(UnixStream::connect(&socket).expect("it listens"));
+    assert_eq!(served.end(), Some(0));
+    assert!(!folder.path("a.sock").exists());
+}
+
+#[test]
+fn sockets_come_with_it_and_go_with_it() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "pregather"]);
+    let run = folder.path("run");
+    assert_eq!(std::fs::metadata(&run).expect("made").permissions().mode() & 0o777, 0o700);
+    for name in ["web.vhost", "web.nbd", "db.vhost", "db.nbd", "control.sock"] {
+        let about = std::fs::metadata(run.join(name)).expect(name);
+        assert_eq!(about.permissions().mode() & 0o777, 0o600, "{name}");
+        drop(UnixStream::connect(run.join(name)).expect(name));
+    }
+    let table = served.ctl(&["status"]).ok();
+    for part in ["pregather", "web", "db", "weight"] {
+        assert!(table.contains(part), "no {part:?} in {table}");
+    }
+    let status = served.status();
+    let device = &status["devices"][0];
+    assert_eq!(device["policy"], "pregather");
+    assert_eq!(device["disks"][1]["weight"], 4);
+    assert_eq!(device["disks"][0]["capacity_bytes"], 16 << 20);
+    assert_eq!(served.end(), Some(0));
+    assert_eq!(std::fs::read_dir(&run).expect("it stays").count(), 0, "sockets are left");
+}
+
+#[test]
+fn policies_and_weights_change_while_it_runs() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "noop"]);
+    served.ctl(&["policy", "cfq:quantum=8"]).ok();
+    let status = served.status();
+    let device = status["devices"][0]["name"].as_str().expect("a name").to_string();
+    assert_eq!(status["devices"][0]["policy"], "cfq:quantum=8");
+    served.ctl(&["policy", "deadline", "--device", &device]).ok();
+    served.ctl(&["policy", "bfq"]).refused(&["no policy 'bfq'; there are noop"]);
+    served.ctl(&["policy", "cfq:quantun=8"]).refused(&["no parameter 'quantun'"]);
+    served.ctl(&["policy", "cfq", "--device", "floppy"]).refused(&["no device 'floppy'", &device]);
+    assert_eq!(served.status()["devices"][0]["policy"], "deadline", "the old one stays");
+    served.ctl(&["weight", "web", "7"]).ok();
+    assert_eq!(served.status()["devices"][0]["disks"][0]["weight"], 7);
+    served.ctl(&["weight", "wbe", "7"]).refused(&["no disk 'wbe'; there are db, web"]);
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn disks_come_grow_and_go_while_it_runs() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &[]);
+    let path = image(&folder, "log.img");
+    let out = served.ctl(&["attach", &format!("log={path},weight=2,ro")]).ok();
+    assert!(out.contains("16777216 bytes") && out.contains("run/log.vhost"), "{out}");
+    assert!(UnixStream::connect(folder.path("run/log.nbd")).is_ok());
+    let again = format!("log={path}");
+    served.ctl(&["attach", &again]).refused(&["log", "is there already"]);
+    served.ctl(&["attach", &again.replace("log=", "other=")]).refused(&["log.img"]);
+    served.ctl(&["resize", "log", "32MiB"]).refused(&["read-only"]);
+    assert_eq!(served.disks(), ["web", "db", "log"]);
+    let held = UnixStream::connect(folder.path("run/log.nbd")).expect("it listens");
+    served.ctl(&["detach", "log"]).ok();
+    assert!(!folder.path("run/log.vhost").exists());
+    held.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut rest = Vec::new();
+    let _ = (&held).read_to_end(&mut rest); // ends: it was hung up on
+    served.ctl(&["detach", "log"]).refused(&["no disk 'log'; there are db, web"]);
+    served.ctl(&["attach", &again]).ok();
+    assert_eq!(served.disks(), ["web", "db", "log"]);
+
+    let size = |text: &str| served.ctl(&["resize", "db", text]);
+    assert_eq!(size("32MiB").ok(), "33554432 bytes\n");
+    assert_eq!(std::fs::metadata(folder.path("db.img")).expect("there").len(), 32 << 20);
+    size("8MiB").refused(&["33554432 bytes", "--shrink"]);
+    assert_eq!(served.ctl(&["resize", "db", "8MiB", "--shrink"]).ok(), "8388608 bytes\n");
+    size("0").refused(&["not 0"]);
+    size("99999999999999s").refused(&["db"]);
+    let grown = std::fs::OpenOptions::new().write(true).open(folder.path("db.img")).expect("ours");
+    grown.set_len(64 << 20).expect("room");
+    assert_eq!(served.ctl(&["resize", "db"]).ok(), "67108864 bytes\n");
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
+    let folder = Folder::new();
+    let run = folder.path("run");
+    std::fs::create_dir(&run).expect("room");
+    drop(UnixListener::bind(run.join("web.vhost")).expect("a socket"));
+    assert!(run.join("web.vhost").exists(), "stale");
+    let served = Served::start(&folder, &[]);
+    let other = format!("a={}", image(&folder, "a.img"));
+    let args = ["serve", "--disk", &other, "--listen", &folder.arg("run")];
+    seekway(&args).refused(&["control.sock", "in use"]);
+    let control = folder.arg("other.sock");
+    let taken = ["serve", "--disk", &other.replace("a=", "web="), "--listen", &folder.arg("run")];
+    let ran = seekway(&[&taken[..], &["--control", &control]].concat());
+    ran.refused(&["web.vhost", "in use"]);
+    assert!(!folder.path("other.sock").exists(), "what was made before it failed is gone");
+    assert!(UnixStream::connect(run.join("web.vhost")).is_ok(), "the first still serves");
+    // An image that is in use is refused too.
+    let locked = format!("x={}", folder.arg("web.img"));
+    let away = folder.arg("away");
+    seekway(&["serve", "--disk", &locked, "--listen", &away]).refused(&["web.img", "locked"]);
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn a_daemon_that_was_killed_starts_again() {
+    let folder = Folder::new();
+    let mut served = Served::start(&folder, &[]);
+    served.signal("KILL");
+    served.wait();
+    assert!(folder.path("run/web.vhost").exists(), "nobody removed it");
+    assert_eq!(Served::start(&folder, &[]).end(), Some(0));
+}
+
+#[test]
+fn nobody_reading_its_output_does_not_end_it() {
+    let folder = Folder::new();
+    let disk = format!("a={}", image(&folder, "a.img"));
+    let listen = folder.arg("run");
+    let mut command = command(&["serve", "--disk", &disk, "--listen", &listen]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    drop((child.stdout.take(), child.stderr.take()));
+    let served = Served { child, control: folder.arg("run/control.sock") };
+    let until = Instant::now() + PATIENCE;
+    while UnixStream::connect(&served.control).is_err() {
+        assert!(Instant::now() < until, "it does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A peer that breaks the protocol makes it write to the log.
+    let mut peer = UnixStream::connect(folder.path("run/a.vhost")).expect("it listens");
+    let _ = peer.write_all(&[0xff; 64]);
+    drop(peer);
+    assert_eq!(served.disks(), ["a"]);
+    served.signal("HUP");
+    assert_eq!(served.disks(), ["a"]);
+    assert_eq!(served.end(), Some(0));
+}
+
+/// Lines to the control socket, and the lines that come back.
+fn talk(path: &str, text: &[u8]) -> Vec<String> {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let own = stream.try_clone().expect("a socket");
+    let text = text.to_vec();
+    // It may end the connection before it has read all.
+    let feeder = std::thread::spawn(move || {
+        let _ = stream.write_all(&text);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    });
+    let lines = BufReader::new(own).lines().map_while(Result::ok).collect();
+    feeder.join().expect("no panic");
+    lines
+}
+
+#[test]
+fn the_protocol_answers_line_by_line_whoever_else_is_there() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &[]);
+    // One who says nothing, one who stops in the middle, one who never reads.
+    let _silent = UnixStream::connect(&served.control).expect("it listens");
+    let mut half = UnixStream::connect(&served.control).expect("it listens");
+    half.write_all(b"{\"command\":").expect("a socket");
+    let deaf = UnixStream::connect(&served.control).expect("it listens");
+    deaf.set_nonblocking(true).expect("a socket");
+    while (&deaf).write(&b"{\"command\":\"status\"}\n".repeat(100)).is_ok() {}
+    let answers = talk(
+        &served.control,
+        b"{\"command\":\"status\"}\n\n{\"command\":\"reboot\"}\nnonsense\n\xff\xfe\n\
+          {\"command\":\"weight\",\"disk\":\"web\",\"weight\":2}\n{\"command\":\"status\",\"x\":1}",
+    );
+    assert_eq!(answers.len(), 6, "{answers:?}");
+    assert_eq!(json(&answers[0])["result"]["devices"][0]["disks"][0]["name"], "web");
+    for (n, part) in [
+        (1, "no command 'reboot'; there are status"),
+        (2, "not JSON"),
+        (3, "not JSON"),
+        (5, "unknown field `x`"),
+    ] {
+        let error = json(&answers[n])["error"].to_string();
+        assert!(error.contains(part), "{n}: {error}");
+    }
+    assert_eq!(json(&answers[4])["result"], serde_json::json!({}));
+    let long = talk(&served.control, &vec![b' '; (1 << 20) + 10]);
+    assert!(long.len() == 1 && long[0].contains("more than 1048576 bytes"), "{long:?}");
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn metrics_by_http_and_by_ctl() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--metrics", "127.0.0.1:0", "--policy", "cfq"]);
+    let status = served.status();
+    let sockets = status["sockets"].as_array().expect("a list");
+    let metrics = sockets.iter().find(|s| s[0] == "metrics").expect("it is served");
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(metrics[1].as_str().expect("text")).expect("listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("a socket");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer
+    };
+    let answer = get("/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("disk=\"web\",policy=\"cfq\",op=\"read\"} 0\n"), "{answer}");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    assert!(get("/secrets").starts_with("HTTP/1.1 404"));
+    let by_unix = talk(&served.control, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(by_unix.first().map(String::as_str), Some("HTTP/1.1 200 OK"));
+    assert_eq!(by_unix.last().map(String::as_str), Some("# EOF"));
+    let by_ctl = served.ctl(&["metrics"]).ok();
+    assert!(by_ctl.contains("seekway_capacity_bytes{") && by_ctl.ends_with("# EOF\n"));
+    assert_eq!(served.end(), Some(0));
+}

@@ -1,0 +1,201 @@
+//! The text is read back by a parser as strict as OpenMetrics 1.0 is, and its
+//! figures are compared with those that went in.
+
+use super::*;
+use crate::port::DiskId;
+use crate::throttle::Report;
+use hdrhistogram::Histogram;
+use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::units::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Samples by name and labels.
+type Samples = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+/// Read OpenMetrics text, or panic with the line that breaks its rules.
+fn parse(text: &str) -> Samples {
+    let body = text.strip_suffix("# EOF\n").expect("it ends with # EOF");
+    let mut samples = Samples::new();
+    let mut families = BTreeSet::new();
+    let mut family: Option<(String, String)> = None;
+    let mut helped = None;
+    for line in body.lines() {
+        assert!(!line.is_empty() && line.trim() == line, "{line:?}");
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').expect(line);
+            assert!(!text.is_empty() && families.insert(name.to_string()), "twice: {line}");
+            helped = Some(name.to_string());
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect(line);
+            assert_eq!(helped.as_deref(), Some(name), "{line}");
+            assert!(["counter", "gauge", "histogram", "info"].contains(&kind), "{line}");
+            family = Some((name.to_string(), kind.to_string()));
+        } else {
+            let (family, kind) = family.as_ref().expect(line);
+            let (name, labels, value) = sample(line);
+            let suffix = name.strip_prefix(family.as_str()).unwrap_or_else(|| panic!("{line}"));
+            let suffixes: &[&str] = match kind.as_str() {
+                "counter" => &["_total"],
+                "gauge" => &[""],
+                "info" => &["_info"],
+                _ => &["_bucket", "_sum", "_count"],
+            };
+            assert!(suffixes.contains(&suffix), "{line}");
+            assert!(kind == "gauge" || value >= 0.0, "{line}");
+            assert!(samples.insert((name, labels), value).is_none(), "twice: {line}");
+        }
+    }
+    check_histograms(&samples);
+    samples
+}
+
+fn sample(line: &str) -> (String, Vec<(String, String)>, f64) {
+    let (name, rest) = line.split_once('{').expect(line);
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    assert!(name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit()));
+    let mut labels = Vec::new();
+    let mut rest = rest;
+    loop {
+        let (key, after) = rest.split_once("=\"").expect(line);
+        assert!(key.starts_with(first) && key.chars().all(first), "{line}");
+        let mut value = String::new();
+        let mut chars = after.char_indices();
+        let end = loop {
+            match chars.next().expect(line) {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next().expect(line).1 {
+                    'n' => value.push('\n'),
+                    c @ ('\\' | '"') => value.push(c),
+                    other => panic!("\\{other} in {line}"),
+                },
+                (_, c) => value.push(c),
+            }
+        };
+        assert!(labels.iter().all(|(k, _)| k != key), "{line}");
+        labels.push((key.to_string(), value));
+        rest = &after[end + 1..];
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => break,
+        }
+    }
+    let value = rest.strip_prefix("} ").expect(line);
+    (name.to_string(), labels, value.parse().expect(line))
+}
+
+/// Buckets ascend, end with +Inf, and agree with the count.
+fn check_histograms(samples: &Samples) {
+    let mut series: BTreeMap<(String, Vec<(String, String)>), Vec<(f64, f64)>> = BTreeMap::new();
+    for ((name, labels), value) in samples {
+        let Some(family) = name.strip_suffix("_bucket") else { continue };
+        let (le, own): (Vec<_>, Vec<_>) = labels.iter().cloned().partition(|(k, _)| k == "le");
+        let upper = le[0].1.parse().expect("a number");
+        series.entry((family.to_string(), own)).or_default().push((upper, *value));
+    }
+    assert!(!series.is_empty());
+    for ((family, labels), mut buckets) in series {
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(buckets.is_sorted_by(|a, b| a.1 <= b.1), "{buckets:?}");
+        let last = buckets.last().expect("some");
+        assert_eq!(last.0, f64::INFINITY);
+        assert_eq!(samples[&(format!("{family}_count"), labels.clone())], last.1);
+        assert!(samples.contains_key(&(format!("{family}_sum"), labels)));
+    }
+}
+
+fn op(latencies_ns: &[u64]) -> OpStatus {
+    let mut latency_ns = Histogram::new(2).expect("in range");
+    latencies_ns.iter().for_each(|ns| latency_ns.record(*ns).expect("in range"));
+    let requests = latencies_ns.len() as u64;
+    OpStatus { requests, bytes: requests * 4096, errors: 1, latency_ns }
+}
+
+fn status() -> Status {
+    let mut held = [Nanos::ZERO; HoldReason::ALL.len()];
+    held[0] = Nanos::from_millis(1500);
+    let disk = DiskStatus {
+        id: DiskId(0),
+        name: "web".into(),
+        weight: 4,
+        capacity_bytes: 1 << 50,
+        ports: 2,
+        outstanding: 3,
+        held,
+        ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
+    };
+    Status {
+        now: Instant::ZERO,
+        policy: "cfq:issuer=\"vm\\\n".into(), // no policy is called so; labels stand it
+        depth: 1,
+        in_flight: 1,
+        outstanding: 4,
+        stats: Stats { requests: 10, commands: 7, forced: 1 },
+        holds: HoldStats { held, tried: 5, paid: 3 },
+        policy_metrics: vec![("credits", 2.5), ("nothing", f64::NAN)],
+        throttle: Some(Report {
+            profile: "seagate-1tb-7200".into(),
+            k: 1.25,
+            changes: Vec::new(),
+            commands: 7,
+            late: 2,
+            service_from_dispatch: Nanos::ZERO,
+            service: Nanos::ZERO,
+            model_metrics: Vec::new(),
+        }),
+        disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
+    }
+}
+
+#[test]
+fn the_text_is_open_metrics_and_says_what_is() {
+    let other = Status { throttle: None, disks: Vec::new(), ..status() };
+    let text = render_statuses(vec![("sda".into(), status()), ("sdb".into(), other)]);
+    let samples = parse(&text);
+    let get = |name: &str, labels: &[(&str, &str)]| {
+        let is = |(k, v): &(&str, &str), of: &[(String, String)]| {
+            of.iter().any(|(key, value)| key == k && value == v)
+        };
+        let mut found = samples
+            .iter()
+            .filter(|((n, of), _)| n == name && labels.iter().all(|label| is(label, of)));
+        let value = *found.next().unwrap_or_else(|| panic!("no {name} {labels:?} in {text}")).1;
+        assert!(found.next().is_none(), "{name} {labels:?} is not one sample");
+        value
+    };
+    let read = [("disk", "web"), ("device", "sda"), ("policy", "cfq"), ("op", "read")];
+    assert_eq!(get("seekway_requests_total", &read), 4.0);
+    assert_eq!(get("seekway_bytes_total", &read), 16384.0);
+    assert_eq!(get("seekway_errors_total", &read), 1.0);
+    let bucket =
+        |le| get("seekway_request_duration_seconds_bucket", &[&read[..], &[("le", le)]].concat());
+    // 49 and 51 us are told apart, and 60 s lies beyond the last bucket.
+    assert_eq!([bucket("5e-5"), bucket("0.0001"), bucket("0.0025")], [1.0, 2.0, 3.0]);
+    assert_eq!([bucket("10.0"), bucket("+Inf")], [3.0, 4.0]);
+    let sum = get("seekway_request_duration_seconds_sum", &read);
+    assert!((sum / 60.0021 - 1.0).abs() < 0.01, "{sum}");
+    let web = [("disk", "web")];
+    assert_eq!(get("seekway_capacity_bytes", &web), (1u64 << 50) as f64);
+    assert_eq!(get("seekway_weight", &web), 4.0);
+    assert_eq!(get("seekway_ports", &web), 2.0);
+    assert_eq!(get("seekway_outstanding_requests", &web), 3.0);
+    let cause = ("cause", HoldReason::ALL[0].name());
+    assert_eq!(get("seekway_held_seconds_total", &[web[0], cause]), 1.5);
+    let sda = ("device", "sda");
+    assert_eq!(get("seekway_device_held_seconds_total", &[sda, cause]), 1.5);
+    assert_eq!(get("seekway_device_requests_total", &[sda]), 10.0);
+    assert_eq!(get("seekway_device_commands_total", &[sda]), 7.0);
+    assert_eq!(get("seekway_device_forced_total", &[sda]), 1.0);
+    assert_eq!(get("seekway_device_waits_total", &[sda]), 5.0);
+    assert_eq!(get("seekway_device_waits_paid_total", &[sda]), 3.0);
+    assert_eq!(get("seekway_policy", &[sda, ("metric", "credits")]), 2.5);
+    assert_eq!(get("seekway_device_info", &[sda, ("policy", "cfq:issuer=\"vm\\\n")]), 1.0);
+    assert_eq!(get("seekway_emulation_k", &[sda]), 1.25);
+    assert_eq!(get("seekway_emulation_late_total", &[sda]), 2.0);
+    let sdb = |name: &str| samples.keys().any(|(n, l)| n == name && l[0].1 == "sdb");
+    assert!(sdb("seekway_device_depth") && !sdb("seekway_emulation_k"));
+}
+
+#[test]
+fn nothing_served_is_an_empty_text() {
+    assert_eq!(render_statuses(Vec::new()), "# EOF\n");
+}
