@@ -105,7 +105,9 @@ fn devices(devices: &[DeviceReport]) -> Table {
         ]);
     }
     for d in devices {
-        let known = d.policy_metrics.iter().map(|(name, value)| format!("{name} {value:.6}"));
+        let some = d.policy_metrics.iter().filter(|(_, value)| **value != 0.0);
+        let shown = |value: f64| (value * 1e3).round() / 1e3;
+        let known = some.map(|(name, value)| format!("{name} {}", shown(*value)));
         let known: Vec<String> = known.collect();
         if !known.is_empty() {
             table.notes.push(format!("{}: {}", d.name, known.join(", ")));
