@@ -36,10 +36,11 @@ impl Served {
         command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let out = BufReader::new(child.stdout.take().expect("piped"));
-        let lines: Vec<String> =
-            out.lines().map_while(Result::ok).take_while(|l| l != "ready").collect();
-        assert!(child.try_wait().expect("ours").is_none(), "it ended: {lines:?}");
-        Served { child, control }
+        let mut served = Served { child, control };
+        if !out.lines().map_while(Result::ok).any(|line| line == "ready") {
+            panic!("it ended with {:?} before it was ready", served.wait());
+        }
+        served
     }
 
     fn ctl(&self, args: &[&str]) -> Ran {
@@ -317,7 +318,7 @@ fn nobody_reading_its_output_does_not_end_it() {
     drop((child.stdout.take(), child.stderr.take()));
     let served = Served { child, control: folder.arg("run/control.sock") };
     let until = Instant::now() + PATIENCE;
-    while UnixStream::connect(&served.control).is_err() {
+    while UnixStream::connect(folder.path("run/a.vhost")).is_err() {
         assert!(Instant::now() < until, "it does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }

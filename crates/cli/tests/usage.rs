@@ -23,6 +23,11 @@ const COMMANDS: &[&[&str]] = &[
     &["workload", "list"],
     &["workload", "show"],
     &["replay"],
+    &["serve"],
+    &["ctl"],
+    &["ctl", "status"],
+    &["ctl", "attach"],
+    &["ctl", "resize"],
     &["completions"],
     &["man"],
 ];

@@ -19,13 +19,13 @@ pub enum ClientError {
         "{path}: {1}; is `seekway serve` running, with --listen or --control?",
         path = .0.display()
     )]
-    Connect(PathBuf, #[source] io::Error),
+    Connect(PathBuf, io::Error),
     /// The daemon says no.
     #[error("{0}")]
     Refused(String),
     /// The connection broke, or the answer took too long.
     #[error("{path}: {1}", path = .0.display())]
-    Broken(PathBuf, #[source] io::Error),
+    Broken(PathBuf, io::Error),
     /// What came is no answer.
     #[error("{path}: not an answer of seekway's: {1}", path = .0.display())]
     Strange(PathBuf, String),

@@ -70,6 +70,19 @@ pub struct EmulationReport {
     pub commands: u64,
     /// Commands whose real completion came after the model's.
     pub late: u64,
+    /// By how much, together.
+    pub late_by_ms: f64,
+    /// What timers and the daemon's other work added to the model's times, together.
+    pub overslept_ms: f64,
+    /// Mean service time from the later of dispatch and previous completion, as
+    /// guests saw it; absent while there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_mean_ms: Option<f64>,
+    /// The same in the model's time, without k.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_service_mean_ms: Option<f64>,
+    /// What the model alone knows.
+    pub model_metrics: BTreeMap<String, f64>,
     /// Changes of k, the latest last: seconds since the start, k, why.
     pub changes: Vec<(f64, f64, String)>,
 }
@@ -150,18 +163,23 @@ fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {
 }
 
 fn device_report(name: &str, status: &Status) -> DeviceReport {
+    let mean = |sum: Nanos, n: u64| (n > 0).then(|| sum.as_millis_f64() / n as f64);
     let emulated = status.throttle.as_ref().map(|t| EmulationReport {
         profile: t.profile.clone(),
         k: t.k,
         commands: t.commands,
         late: t.late,
+        late_by_ms: t.late_by.as_millis_f64(),
+        overslept_ms: t.overslept.as_millis_f64(),
+        service_mean_ms: mean(t.service, t.commands),
+        model_service_mean_ms: mean(t.model_service, t.commands),
+        model_metrics: finite(&t.model_metrics),
         changes: t
             .changes
             .iter()
             .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
             .collect(),
     });
-    let finite = status.policy_metrics.iter().filter(|(_, value)| value.is_finite());
     DeviceReport {
         name: name.to_string(),
         policy: status.policy.clone(),
@@ -174,11 +192,17 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         held_ms: held_ms(&status.holds.held),
         waits_tried: status.holds.tried,
         waits_paid: status.holds.paid,
-        policy_metrics: finite.map(|(key, value)| ((*key).to_string(), *value)).collect(),
+        policy_metrics: finite(&status.policy_metrics),
         emulated,
         journal: None,
         disks: Vec::new(),
     }
+}
+
+/// JSON knows no infinities.
+fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
 }
 
 fn held_ms(held: &[Nanos; HoldReason::ALL.len()]) -> BTreeMap<String, f64> {

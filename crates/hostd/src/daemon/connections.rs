@@ -4,7 +4,7 @@ use super::host::{Host, ServedDisk, lock};
 use super::say;
 use super::sockets::Stream;
 use crate::control;
-use crate::frontends::nbd::{self, Export, Exports};
+use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
 use std::collections::BTreeMap;
 use std::io;
@@ -205,20 +205,31 @@ pub(super) fn vhost(
 
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
-    let Some(place) = host.places.take("the daemon", None) else { return };
-    let Ok(own) = stream.duplicate() else { return };
+    let Some(all) = host.places.take("the daemon", None) else { return };
+    let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
+    let of_only = match &only {
+        Some(disk) => match disk.places.take(&disk.what(), Some(other)) {
+            None => return,
+            place => place,
+        },
+        None => None,
+    };
+    let places = Arc::new((all, of_only));
     if let Stream::Tcp(tcp) = &stream {
         super::sockets::keep_alive(tcp);
     }
     let (tls, required) = (host.tls().cloned(), host.config().tls.required);
-    let door = Arc::new(Door { host: host.clone(), only, stream: own, place: Arc::new(place) });
+    let door = Arc::new(Door { host: host.clone(), only, stream: own, places });
     spawn("nbd", move || {
         let served = match stream {
             Stream::Unix(stream) => nbd::serve(stream, door, tls, required),
             Stream::Tcp(stream) => nbd::serve(stream, door, tls, required),
         };
-        if let Err(e) = served {
-            say(&e.to_string());
+        match served {
+            // One that came only to look, as those do who ask whether we live.
+            Err(ServeError::Io(e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(e) => say(&e.to_string()),
+            Ok(()) => {}
         }
     });
 }
@@ -230,7 +241,8 @@ struct Door {
     /// already which disk is meant.
     only: Option<Arc<ServedDisk>>,
     stream: Stream,
-    place: Arc<Place>,
+    /// Among all connections, and among the only disk's.
+    places: Arc<(Place, Option<Place>)>,
 }
 
 impl Exports for Door {
@@ -245,8 +257,11 @@ impl Exports for Door {
         };
         // Whoever has the export can open a port by it: the disk's number must
         // not become another's before it is gone.
-        let place = disk.places.take(&disk.what(), Some(self.stream.duplicate().ok()?))?;
-        let places = (place, self.place.clone());
+        let place = match &self.only {
+            Some(_) => None,
+            None => Some(disk.places.take(&disk.what(), Some(self.stream.duplicate().ok()?))?),
+        };
+        let places = (place, self.places.clone());
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),

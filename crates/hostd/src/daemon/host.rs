@@ -27,7 +27,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// Most connections at once, of all kinds together.
@@ -37,12 +37,16 @@ const CONNECTIONS_DISK_MAX: usize = 64;
 /// Most clients of the control socket and of metrics at once.
 const CLIENTS_MAX: usize = 64;
 
+/// How long to wait for the lock of an image, and how often to look.
+const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+
 /// Why something cannot be served or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// An image.
     #[error("disk {0}: {1}")]
-    Image(String, #[source] ImageError),
+    Image(String, ImageError),
     /// Something about a disk.
     #[error("disk {0}: {1}")]
     Disk(String, String),
@@ -76,7 +80,7 @@ pub enum HostError {
     Tls(String),
     /// A journal's file.
     #[error("journal {path}: {1}", path = .0.display())]
-    Journal(PathBuf, #[source] io::Error),
+    Journal(PathBuf, io::Error),
     /// A reactor does not start, or refuses.
     #[error("device {0}: {1}")]
     Reactor(String, String),
@@ -95,7 +99,7 @@ pub enum HostError {
     NotOneDisk(usize),
     /// The system refuses something.
     #[error("{0}: {1}")]
-    System(&'static str, #[source] io::Error),
+    System(&'static str, io::Error),
 }
 
 /// A disk that is served.
@@ -306,8 +310,7 @@ impl Host {
         let fault = asked.fault.as_deref().map(Fault::parse).transpose();
         let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
         let options = OpenOptions { read_only: asked.read_only, direct: !asked.buffered };
-        let image = Image::open(&asked.path, &options);
-        let image = image.map_err(|e| HostError::Image(name.clone(), e))?;
+        let image = open_image(asked, &options)?;
         let (limits, is_block) = (*image.limits(), image.is_block());
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
         let sockets = self.disk_sockets(name)?;
@@ -548,6 +551,20 @@ fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, HostError> 
     made.map(Some).map_err(|e| HostError::Tls(e.to_string()))
 }
 
+/// Open an image. What a daemon that was killed had in flight keeps its files
+/// open, and locked, until the kernel has done with it: that takes a moment.
+fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostError> {
+    let began = Instant::now();
+    loop {
+        match Image::open(&asked.path, options) {
+            Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
+                std::thread::sleep(LOCKED_PAUSE);
+            }
+            opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
+        }
+    }
+}
+
 fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {
     let found = devices.iter().find(|d| d.name == name).cloned();
     found.ok_or_else(|| HostError::NoDevice {
@@ -571,7 +588,7 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<(), Str
     if limits.read_only {
         return Err("is read-only and cannot be resized".into());
     }
-    if size_bytes == 0 || size_bytes % unit != 0 {
+    if size_bytes == 0 || !size_bytes.is_multiple_of(unit) {
         return Err(format!("{size_bytes} bytes: expected a multiple of {unit}, not 0"));
     }
     if size_bytes < limits.capacity_bytes && !shrink {

@@ -27,10 +27,10 @@ pub enum SocketError {
     TooLong(PathBuf),
     /// What the system says.
     #[error("{path}: {1}", path = .0.display())]
-    Io(PathBuf, #[source] io::Error),
+    Io(PathBuf, io::Error),
     /// A TCP address cannot be had.
     #[error("{0}: {1}")]
-    Tcp(SocketAddr, #[source] io::Error),
+    Tcp(SocketAddr, io::Error),
     /// A descriptor that was handed to us is none that we can use.
     #[error("descriptor {0}: {1}")]
     Descriptor(RawFd, &'static str),

@@ -9,8 +9,10 @@ use seekway_policy::dispatcher::{HoldStats, Stats};
 use seekway_policy::units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Samples by name and labels.
-type Samples = BTreeMap<(String, Vec<(String, String)>), f64>;
+/// A sample's name and labels.
+type Key = (String, Vec<(String, String)>);
+/// All samples.
+type Samples = BTreeMap<Key, f64>;
 
 /// Read OpenMetrics text, or panic with the line that breaks its rules.
 fn parse(text: &str) -> Samples {
@@ -85,7 +87,7 @@ fn sample(line: &str) -> (String, Vec<(String, String)>, f64) {
 
 /// Buckets ascend, end with +Inf, and agree with the count.
 fn check_histograms(samples: &Samples) {
-    let mut series: BTreeMap<(String, Vec<(String, String)>), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut series: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
     for ((name, labels), value) in samples {
         let Some(family) = name.strip_suffix("_bucket") else { continue };
         let (le, own): (Vec<_>, Vec<_>) = labels.iter().cloned().partition(|(k, _)| k == "le");
@@ -137,9 +139,14 @@ fn status() -> Status {
             k: 1.25,
             changes: Vec::new(),
             commands: 7,
+            barriers: 0,
             late: 2,
+            late_by: Nanos::ZERO,
+            overslept: Nanos::ZERO,
             service_from_dispatch: Nanos::ZERO,
             service: Nanos::ZERO,
+            model_service_from_dispatch: Nanos::ZERO,
+            model_service: Nanos::ZERO,
             model_metrics: Vec::new(),
         }),
         disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
