@@ -24,7 +24,7 @@ use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Longest request and answer, in bytes, with the line feed.
+/// Longest request, in bytes, with the line feed. Answers may be longer.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Who does not take an answer for so long is gone.
 const WRITE_TIME: Duration = Duration::from_secs(30);

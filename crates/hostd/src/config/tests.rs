@@ -195,8 +195,8 @@ path = "other.img"
     check(
         "[tls]\nkey = \"key.pem\"",
         expect![[r#"
-        tls: a certificate and its key go together: give cert and key
-    "#]],
+            /etc/seekway/serve.toml:2: a certificate and its key go together: give cert and key
+        "#]],
     );
 }
 
