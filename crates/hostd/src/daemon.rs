@@ -23,6 +23,7 @@ pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use systemd::{activated, notify};
 
 use crate::config::Config;
+use crate::log::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -190,9 +191,4 @@ pub fn prepare_process() {
             let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
-}
-
-/// A line for the log. Nobody reading it is no reason to fail.
-pub fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "seekway: {text}");
 }

@@ -158,6 +158,13 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
 
+        if !is_block && probe::is_in_memory(&file) {
+            // Such a file system does not say that its I/O never waits (it may,
+            // for a page that was swapped out), so that the ring would hand each
+            // request to a worker thread. With this it carries them out at once:
+            // a third of the CPU time.
+            set_nonblocking(&file).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
+        }
         let mut warnings = Vec::new();
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
         let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
@@ -366,6 +373,17 @@ fn open_file(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File,
         Some(libc::EBUSY) if is_block => ImageError::Busy { path: path.display().to_string() },
         _ => open_error(path, options.read_only, e),
     })
+}
+
+fn set_nonblocking(file: &File) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: plain system calls on a descriptor that is open.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn open_error(path: &Path, read_only: bool, source: io::Error) -> ImageError {

@@ -21,6 +21,7 @@ pub mod control;
 pub mod daemon;
 pub mod frontends;
 pub mod images;
+pub mod log;
 pub mod metrics;
 pub mod port;
 pub mod reactor;

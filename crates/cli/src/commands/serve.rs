@@ -58,7 +58,7 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
     // Whoever started us may not read it; guests do not mind.
     let _ = output::print(&served(&daemon));
     if let Err(e) = daemon::notify("READY=1") {
-        daemon::say(&format!("cannot tell the service manager that all is ready: {e}"));
+        seekway_hostd::log::say(&format!("cannot tell the service manager that all is ready: {e}"));
     }
     daemon.run()?;
     Ok(Verdict::Done)

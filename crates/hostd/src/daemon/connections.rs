@@ -1,11 +1,11 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
 use super::host::{Host, ServedDisk, lock};
-use super::say;
 use super::sockets::Stream;
 use crate::control;
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
+use crate::log::say;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,8 +1,9 @@
 //! Devices: which one an image lies on, what it is called, and its reactor.
 
-use super::{HostError, Stopper, say};
+use super::{HostError, Stopper};
 use crate::config::Config;
 use crate::images::Image;
+use crate::log::say;
 use crate::reactor::{self, Handle, Message, Setup, Status};
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;

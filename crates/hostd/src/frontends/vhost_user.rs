@@ -66,12 +66,14 @@ pub fn serve(stream: UnixStream, disk: DiskHandle) {
     let name = disk.name.clone();
     let attached = match disk.config_changed.clone().attach(&stream) {
         Ok(Some(attached)) => attached,
-        Ok(None) => return eprintln!("{name}: refused a second vhost-user connection"),
-        Err(e) => return eprintln!("{name}: vhost-user connection: {e}"),
+        Ok(None) => {
+            return crate::log::say(&format!("{name}: refused a second vhost-user connection"));
+        }
+        Err(e) => return crate::log::say(&format!("{name}: vhost-user connection: {e}")),
     };
     let session = Arc::new(Mutex::new(Session::new(disk)));
     if let Err(e) = talk(stream, session.clone(), &attached) {
-        eprintln!("{name}: vhost-user connection closed: {e}");
+        crate::log::say(&format!("{name}: vhost-user connection closed: {e}"));
     }
     attached.leave();
     // Ends the ports.

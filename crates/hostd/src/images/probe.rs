@@ -19,8 +19,20 @@ pub(super) struct Align {
     pub memory: u32,
 }
 
+/// `linux/magic.h`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
 /// The largest alignment that guests can be told of.
 const BLOCK_MAX: u32 = 4096;
+
+/// Does the file live in the page cache and nowhere else?
+pub(super) fn is_in_memory(file: &File) -> bool {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` lives through the call.
+    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) } == 0;
+    known && matches!(stat.f_type as i64, TMPFS_MAGIC | RAMFS_MAGIC)
+}
 
 /// Ask for what was wanted, take what there is, warn when that is less.
 pub(super) fn choose(

@@ -57,6 +57,8 @@ pub struct Core {
     /// Members of the command that is being started.
     pub(super) scratch: Vec<RequestId>,
     done: Vec<Completion>,
+    /// A job has come since the dispatcher was polled.
+    news: bool,
     /// Jobs that are done and not yet handed to their ports.
     ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
     ports: Vec<PortSlot>,
@@ -124,6 +126,7 @@ impl Core {
             injected: Vec::new(),
             scratch: Vec::new(),
             done: Vec::new(),
+            news: false,
             ready: VecDeque::new(),
             ports: Vec::new(),
             free_ports: Vec::new(),
@@ -168,6 +171,7 @@ impl Core {
         if writes && (disk.unmapped || disk.map.has_hole(job.offset, job.len)) {
             (disk.map_stale, self.stale) = (true, true);
         }
+        self.news = true;
         self.arrive(index);
         Ok(())
     }
@@ -272,6 +276,7 @@ impl Core {
     /// Poll the dispatcher until it has nothing to dispatch. When to do so
     /// again if nothing happens.
     pub(super) fn pump(&mut self) -> Option<Instant> {
+        self.news = false;
         let wake = loop {
             match self.dispatcher.poll(self.now) {
                 Output::Dispatch(command) => {
@@ -362,7 +367,8 @@ impl Core {
     }
     /// Is there something to do without waiting?
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.news
+            || !self.ready.is_empty()
             || !self.injected.is_empty()
             || !self.marked.is_empty()
             || !self.closing.is_empty()

@@ -28,7 +28,7 @@ impl JournalWriter {
             let mut file = file;
             for chunk in chunks {
                 if let Err(e) = file.write_all(chunk.as_bytes()) {
-                    eprintln!("seekway: the journal of device {name} ends here: {e}");
+                    crate::log::say(&format!("the journal of device {name} ends here: {e}"));
                     return;
                 }
             }

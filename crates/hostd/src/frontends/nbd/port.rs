@@ -14,6 +14,7 @@ use super::outbox::Outbox;
 use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_BLOCK_STATUS, CMD_READ, NbdError};
+use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, Port, PortId};
 use crate::reactor::Core;
 use io_uring::{opcode, types};
@@ -21,6 +22,7 @@ use seekway_policy::request::Op;
 use slots::{Data, Slots};
 use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// Requests between header and reply.
 const REQUESTS_MAX: usize = 1024;
@@ -83,6 +85,9 @@ enum Phase {
 pub struct Connection {
     socket: OwnedFd,
     disk: DiskId,
+    /// By this the export's owner counts its connections: there is one more as
+    /// long as it is held.
+    _held: Arc<dyn Fn() -> Limits + Send + Sync>,
     structured: bool,
     allocation: bool,
     /// Known from `open` on, before anything else is called.
@@ -129,6 +134,7 @@ impl Connection {
         Connection {
             socket,
             disk: session.export.disk,
+            _held: session.export.limits.clone(),
             structured: session.structured,
             allocation: session.allocation,
             id: PortId { index: 0, generation: 0 },

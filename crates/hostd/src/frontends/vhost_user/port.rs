@@ -110,7 +110,7 @@ impl VringPort {
 
     /// Stop for good: the guest or its VMM has to set the queue up anew.
     fn fail(&mut self, fault: Fault, core: &mut Core) {
-        eprintln!("{}: stopped, because of the guest: {fault}", self.wiring.name);
+        crate::log::say(&format!("{}: stopped, because of the guest: {fault}", self.wiring.name));
         self.stop(core);
         if let Some(err) = &self.wiring.err {
             err.ring();
