@@ -14,7 +14,7 @@ pub(super) struct Place {
     pub capacity: Option<Sectors>,
     /// Where the partition begins; the disk's first sector without partitions.
     pub start: Lba,
-    /// Does it turn?
+    /// Does it turn? False where nobody knows.
     pub rotational: bool,
     /// Its logical block size in bytes, at least 512.
     pub logical: u32,
@@ -46,11 +46,19 @@ impl Place {
             place.device = number(&folder).unwrap_or(device);
         }
         place.capacity = value(&folder, "size").filter(|&n| n > 0).map(Sectors::new);
-        place.rotational = value(&folder, "queue/rotational") == Some(1u64);
+        place.rotational = value(&folder, "queue/rotational") == Some(1u64) && !is_virtual(&folder);
         place.logical = value(&folder, "queue/logical_block_size").unwrap_or(512).max(512);
         place.physical = value(&folder, "queue/physical_block_size").unwrap_or(512).max(512);
         place
     }
+}
+
+/// A disk of a hypervisor or a network. Linux calls them rotational unless told
+/// otherwise, and nobody tells it (`virtio_blk.c` has no such feature bit): it
+/// says nothing about what lies behind.
+fn is_virtual(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
+    ["vd", "xvd", "nbd", "rbd", "loop"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// One number in a file of sysfs.
@@ -105,6 +113,18 @@ mod tests {
         assert_eq!(disk, expected);
         let partition = Place::read(&root.path().join("sda/sda1"), (8, 1));
         assert_eq!(partition, Place { start: Lba::new(64), ..expected });
+    }
+
+    #[test]
+    fn what_a_virtual_disk_says_of_turning_is_not_believed() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, turns) in [("vda", false), ("xvdb", false), ("sda", true), ("hda", true)] {
+            let queue = root.path().join(name).join("queue");
+            fs::create_dir_all(&queue).unwrap();
+            fs::write(queue.join("rotational"), "1\n").unwrap();
+            let place = Place::read(&root.path().join(name), (8, 0));
+            assert_eq!(place.rotational, turns, "{name}");
+        }
     }
 
     #[test]
