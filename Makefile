@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-memory docs experiments install-deps build
+.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -51,6 +51,9 @@ lint: install-deps ## formatting, clippy, and licences where cargo-deny is insta
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
 	@scripts/bench
+
+bench-host: install-deps ## the host daemon beside its peers; ARGS=--quick in a quarter of the time
+	@scripts/bench-host $(ARGS)
 
 bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 	@scripts/bench-memory

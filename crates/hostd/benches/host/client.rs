@@ -1,0 +1,263 @@
+//! A guest's driver without a guest: one virtqueue of a vhost-user-blk device,
+//! read in a closed loop. It sleeps on the queue's call eventfd, as a guest waits
+//! for its interrupt, and rings once for all that it adds at a time.
+
+use crate::image::stamp;
+use crate::load::{Load, Places, Result, Span};
+use hdrhistogram::Histogram;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
+use std::time::{Duration, Instant};
+use virtio_driver::{
+    QueueNotifier, VhostUser, VirtioBlkConfig, VirtioBlkFeatureFlags, VirtioBlkQueue,
+    VirtioBlkReqBuf, VirtioBlkTransport, VirtioFeatureFlags, VirtioTransport,
+};
+
+/// Entries of the queue: three descriptors for each of 64 reads, as Linux asks.
+const QUEUE_SIZE: u16 = 256;
+/// How long the server may be silent.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How to wait for completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// For the queue's call eventfd.
+    Event,
+    /// Looking at the used ring all the time, the server's notices turned off.
+    Spin,
+}
+
+/// A connected device with one queue.
+pub struct Client {
+    // Before what it points into.
+    queue: VirtioBlkQueue<'static, u16>,
+    notifier: Box<dyn QueueNotifier>,
+    bell: Bell,
+    // Keeps the connection and the queue's memory.
+    _transport: VhostUser<VirtioBlkConfig, VirtioBlkReqBuf>,
+    memory: Memory,
+    capacity_bytes: u64,
+}
+
+impl Client {
+    /// Connect to a socket on which a server listens; `memory_bytes` are shared
+    /// with it for data.
+    pub fn connect(socket: &Path, memory_bytes: usize) -> Result<Client> {
+        let fail = |what: &str, error| format!("{}: {what}: {error}", socket.display());
+        let features = VirtioFeatureFlags::VERSION_1.bits()
+            | VirtioFeatureFlags::RING_EVENT_IDX.bits()
+            | VirtioBlkFeatureFlags::all().bits() & !VirtioBlkFeatureFlags::RO.bits();
+        let path = socket.to_str().ok_or("a socket's path that is no UTF-8")?;
+        let mut transport = VhostUser::<VirtioBlkConfig, VirtioBlkReqBuf>::new(path, features)
+            .map_err(|error| fail("vhost-user", error))?;
+        let config = transport.get_config().map_err(|error| fail("its configuration", error))?;
+        let queue = {
+            let transport: &mut VirtioBlkTransport = &mut transport;
+            VirtioBlkQueue::setup_queues(transport, 1, QUEUE_SIZE)
+                .map_err(|error| fail("its queue", error))?
+                .pop()
+                .ok_or("a device without a queue")?
+        };
+        let memory = Memory::new(memory_bytes).map_err(|error| fail("memory to share", error))?;
+        transport
+            .map_mem_region(memory.base as usize, memory.len, memory.file.as_raw_fd(), 0)
+            .map_err(|error| fail("sharing memory", error))?;
+        Ok(Client {
+            queue,
+            notifier: transport.get_submission_notifier(0),
+            bell: Bell::new(&transport).map_err(|error| fail("its call eventfd", error))?,
+            _transport: transport,
+            memory,
+            capacity_bytes: config.capacity.to_native() * 512,
+        })
+    }
+
+    /// Load the server. Latencies in nanoseconds of the reads that completed in
+    /// the counted span, and how long that was; `at_start` runs when it begins.
+    pub fn run(
+        &mut self,
+        load: Load,
+        span: Span,
+        wait: Wait,
+        at_start: impl FnOnce(),
+    ) -> Result<(Histogram<u64>, Duration)> {
+        let block_bytes = load.block_bytes as usize;
+        assert!(block_bytes * usize::from(load.depth) <= self.memory.len);
+        let mut places = Places::new(load, self.capacity_bytes);
+        let mut latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("fixed bounds");
+        let mut at_start = Some(at_start);
+        let mut now = Instant::now();
+        let (counted_from, mut first) = (now + span.warm_up, None);
+        // Per slot: when and from where it reads.
+        let mut slots = vec![(now, 0_u64); load.depth.into()];
+        let mut free: Vec<u16> = (0..load.depth).collect();
+        loop {
+            if first.is_none() && now >= counted_from {
+                first = Some(now);
+                at_start.take().expect("the first time")();
+            }
+            let over = first.is_some_and(|first| now >= first + span.counted);
+            if over && free.len() == slots.len() {
+                break;
+            }
+            if !over && !free.is_empty() {
+                for slot in free.drain(..) {
+                    let offset = places.next();
+                    slots[usize::from(slot)] = (now, offset);
+                    let data = self.memory.at(usize::from(slot) * block_bytes);
+                    // SAFETY: the slot's own part of the shared memory, which
+                    // outlives the queue's last completion.
+                    unsafe { self.queue.read_raw(offset, data, block_bytes, slot) }
+                        .map_err(|error| format!("adding a read: {error}"))?;
+                }
+                if self.queue.avail_notif_needed() {
+                    self.notifier.notify().map_err(|error| format!("the kick: {error}"))?;
+                }
+            }
+            self.wait(wait)?;
+            self.reap(&mut free)?;
+            now = Instant::now();
+            for &slot in &free {
+                let (since, offset) = slots[usize::from(slot)];
+                self.check(usize::from(slot) * block_bytes, offset)?;
+                if !over && first.is_some() {
+                    latencies.saturating_record((now - since).as_nanos() as u64);
+                }
+            }
+        }
+        Ok((latencies, span.counted))
+    }
+
+    /// Until the server says that something is done.
+    fn wait(&mut self, wait: Wait) -> Result<()> {
+        let in_time = match wait {
+            Wait::Event => {
+                self.bell.wait().map_err(|error| format!("the call eventfd: {error}"))?
+            }
+            Wait::Spin => {
+                self.queue.set_used_notif_enabled(false);
+                let until = Instant::now() + PATIENCE;
+                while !self.queue.completions().has_next() && Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                self.queue.completions().has_next()
+            }
+        };
+        if in_time {
+            return Ok(());
+        }
+        Err(format!("no answer within {} s", PATIENCE.as_secs()))
+    }
+
+    /// Take all that is done, as Linux's driver does in its interrupt handler:
+    /// notices off, take, notices on, look again.
+    fn reap(&mut self, free: &mut Vec<u16>) -> Result<()> {
+        loop {
+            self.queue.set_used_notif_enabled(false);
+            for completion in self.queue.completions() {
+                if completion.ret != 0 {
+                    return Err(format!("a read failed: status {}", completion.ret));
+                }
+                free.push(completion.context);
+            }
+            self.queue.set_used_notif_enabled(true);
+            if !self.queue.completions().has_next() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Is the data in a slot what the image has there?
+    fn check(&self, at: usize, offset: u64) -> Result<()> {
+        // SAFETY: within the shared memory, aligned to the block.
+        let found = u64::from_le(unsafe { self.memory.at(at).cast::<u64>().read_volatile() });
+        if found == stamp(offset) {
+            return Ok(());
+        }
+        Err(format!("the server gave other data than the image has at byte {offset}"))
+    }
+}
+
+/// The queue's call eventfd, seen through epoll by its edges: one system call for
+/// each notice, as a guest gets one interrupt, and none to read the counter.
+struct Bell {
+    epoll: OwnedFd,
+}
+
+impl Bell {
+    fn new(transport: &VhostUser<VirtioBlkConfig, VirtioBlkReqBuf>) -> std::io::Result<Bell> {
+        let fd = transport.get_completion_fd(0).as_raw_fd();
+        let mut event =
+            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: a new descriptor, checked; the event is read within the call.
+        unsafe {
+            let epoll = check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
+            let epoll = OwnedFd::from_raw_fd(epoll);
+            check(libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event))?;
+            Ok(Bell { epoll })
+        }
+    }
+
+    /// Until it rings; false when it did not within [`PATIENCE`].
+    fn wait(&self) -> std::io::Result<bool> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let patience_ms = PATIENCE.as_millis() as i32;
+        loop {
+            // SAFETY: room for the one event.
+            let result =
+                unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, patience_ms) };
+            match check(result) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                result => return result.map(|ready| ready > 0),
+            }
+        }
+    }
+}
+
+/// A system call's result, or its error.
+fn check(result: i32) -> std::io::Result<i32> {
+    match result {
+        -1 => Err(std::io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+/// Memory that both sides map: the guest's RAM.
+struct Memory {
+    file: OwnedFd,
+    base: *mut u8,
+    len: usize,
+}
+
+impl Memory {
+    fn new(len: usize) -> std::io::Result<Memory> {
+        // SAFETY: a new descriptor, a new mapping, checked each.
+        unsafe {
+            let fd = check(libc::memfd_create(c"bench-guest".as_ptr(), libc::MFD_CLOEXEC))?;
+            let file = OwnedFd::from_raw_fd(fd);
+            check(libc::ftruncate(file.as_raw_fd(), len as i64))?;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let kind = libc::MAP_SHARED | libc::MAP_POPULATE;
+            let base = libc::mmap(ptr::null_mut(), len, access, kind, file.as_raw_fd(), 0);
+            if base == libc::MAP_FAILED {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(Memory { file, base: base.cast(), len })
+        }
+    }
+
+    /// The address of a byte, less than `len`.
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len);
+        // SAFETY: within the mapping.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; nobody keeps a pointer into it.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}

@@ -1,0 +1,166 @@
+//! Who is compared with whom under which load.
+
+use crate::client::Client;
+use crate::image::{Image, Place};
+use crate::load::{Load, Result, Sample};
+use crate::report::{Row, Samples, Target};
+use crate::server::{Program, Protocol, Server};
+use crate::{Options, fio};
+use std::time::Duration;
+
+/// Guest memory for the client's data: 64 reads of 128 KiB.
+const MEMORY_BYTES: usize = 8 << 20;
+
+/// Contenders under one load on one image.
+pub struct Contest {
+    part: &'static str,
+    protocol: Protocol,
+    load: Load,
+    contenders: Vec<Program>,
+    matches: Vec<Match>,
+}
+
+/// Two contenders side by side in a row, by their places among them.
+struct Match {
+    ours: usize,
+    peer: usize,
+    target: Target,
+    p99_target: Target,
+}
+
+/// All contests on one image, in the order of the table.
+pub fn all(options: &Options, place: Place) -> Vec<Contest> {
+    let mut contests = Vec::new();
+    if options.wants("vhost") {
+        let loads = [
+            Load::random(1),
+            Load::random(16),
+            Load::random(64),
+            Load::sequential(16),
+            Load::sequential(32),
+        ];
+        contests.extend(loads.map(|load| vhost(options, load)));
+    }
+    if options.wants("nbd") {
+        contests.extend([Load::random(1), Load::random(16)].map(|load| nbd(options, place, load)));
+    }
+    if options.wants("policies") && place == Place::Memory && !options.peers_alone {
+        contests.extend([Load::random(16), Load::random(64)].map(policies));
+    }
+    contests
+}
+
+fn ours(options: &Options) -> Program {
+    Program::Seekway { policy: options.policy.clone() }
+}
+
+fn vhost(options: &Options, load: Load) -> Contest {
+    let peer = Program::StorageDaemon;
+    let first = if options.peers_alone { peer.clone() } else { ours(options) };
+    Contest {
+        part: "vhost",
+        protocol: Protocol::Vhost,
+        load,
+        contenders: vec![first, peer],
+        matches: vec![Match {
+            ours: 0,
+            peer: 1,
+            target: Target::RatioAtLeast(1.0, Some(1.3)),
+            p99_target: Target::RatioAtMost(1.0),
+        }],
+    }
+}
+
+fn nbd(options: &Options, place: Place, load: Load) -> Contest {
+    let target = match place {
+        Place::Disk => Target::RatioAtLeast(1.2, None),
+        Place::Memory => Target::RatioAtLeast(1.0, None),
+    };
+    let (peer, other) = (Program::Nbdkit, Program::StorageDaemon);
+    let first = if options.peers_alone { peer.clone() } else { ours(options) };
+    let against = |peer, target| Match { ours: 0, peer, target, p99_target: Target::None };
+    Contest {
+        part: "nbd",
+        protocol: Protocol::Nbd,
+        load,
+        contenders: vec![first, peer, other],
+        matches: vec![against(1, target), against(2, Target::None)],
+    }
+}
+
+fn policies(load: Load) -> Contest {
+    let policy = |name: &str| Program::Seekway { policy: name.to_owned() };
+    Contest {
+        part: "policies",
+        protocol: Protocol::Vhost,
+        load,
+        contenders: ["noop", "cfq", "pregather", "deadline"].map(policy).into(),
+        matches: (1..4)
+            .map(|ours| Match {
+                ours,
+                peer: 0,
+                target: Target::RatioAtLeast(0.9, None),
+                p99_target: Target::None,
+            })
+            .collect(),
+    }
+}
+
+impl Contest {
+    /// All rounds.
+    pub fn run(&self, options: &Options, image: &Image) -> Result<Vec<Row>> {
+        let what = format!("{} {}", image.place().name(), self.load.name());
+        let mut samples = vec![Vec::new(); self.contenders.len()];
+        for round in 0..options.rounds {
+            eprintln!("{} {what}, round {} of {}", self.part, round + 1, options.rounds);
+            let mut order: Vec<usize> = (0..self.contenders.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for n in order {
+                options.go_on()?;
+                samples[n].push(self.measure(options, image, &self.contenders[n])?);
+            }
+        }
+        let several = self.matches.len() > 1 && self.part == "policies";
+        Ok(self
+            .matches
+            .iter()
+            .flat_map(|side| {
+                let who = |n: usize| (self.contenders[n].name(), samples[n].as_slice());
+                let name =
+                    if several { format!("{} {what}", who(side.ours).0) } else { what.clone() };
+                Samples {
+                    part: self.part,
+                    name,
+                    bytes: self.load.sequential,
+                    ours: who(side.ours),
+                    peer: who(side.peer),
+                    target: side.target,
+                    p99_target: side.p99_target,
+                }
+                .rows()
+            })
+            .collect())
+    }
+
+    /// Start one, load it, end it.
+    fn measure(&self, options: &Options, image: &Image, program: &Program) -> Result<Sample> {
+        image.drop_cache();
+        let server = Server::start(program, self.protocol, image.path(), &options.seekway)?;
+        let sample = match self.protocol {
+            Protocol::Nbd => fio::run(server.socket(), self.load, options.span, || server.cpu()),
+            Protocol::Vhost => self.by_vhost(options, &server),
+        };
+        sample.map_err(|error| server.complaint(&error))
+    }
+
+    fn by_vhost(&self, options: &Options, server: &Server) -> Result<Sample> {
+        let mut client = Client::connect(server.socket(), MEMORY_BYTES)?;
+        let mut before = Duration::ZERO;
+        let at_start = || before = server.cpu().unwrap_or_default();
+        let (latencies, wall) = client.run(self.load, options.span, options.wait, at_start)?;
+        let cpu = server.cpu()?.saturating_sub(before);
+        Ok(Sample::new(&self.load, &latencies, wall, cpu))
+    }
+}

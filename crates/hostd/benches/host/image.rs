@@ -1,0 +1,111 @@
+//! Images to serve: written in full with data that says where it belongs, so
+//! that no file system answers from a hole and no server with another block.
+
+use crate::load::{Result, mix};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// The unit of [`stamp`].
+const BLOCK_BYTES: u64 = 4096;
+
+/// Where an image lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On a disk, beside cargo's output.
+    Disk,
+    /// In memory, /dev/shm.
+    Memory,
+}
+
+impl Place {
+    /// For a row's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Disk => "disk",
+            Place::Memory => "/dev/shm",
+        }
+    }
+}
+
+/// An image in a directory of its own, both removed in the end.
+pub struct Image {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    place: Place,
+}
+
+/// The first eight bytes of the block at a byte offset.
+pub fn stamp(offset: u64) -> u64 {
+    mix(offset + 1)
+}
+
+impl Image {
+    /// Write `len_bytes` below `dir`, and wait until they are on the disk.
+    pub fn create(place: Place, dir: &Path, len_bytes: u64) -> Result<Image> {
+        let context =
+            |error| format!("an image of {len_bytes} bytes in {}: {error}", dir.display());
+        let dir = tempfile::Builder::new()
+            .prefix("seekway-bench-host.")
+            .tempdir_in(dir)
+            .map_err(context)?;
+        let path = dir.path().join("bench.img");
+        let mut file = File::create(&path).map_err(context)?;
+        let mut words = vec![0_u64; (1 << 20) / 8];
+        let per_block = (BLOCK_BYTES / 8) as usize;
+        for chunk in 0..len_bytes.div_ceil(1 << 20) {
+            for (n, word) in words.iter_mut().enumerate() {
+                let (block, within) = (n / per_block, n % per_block);
+                let offset = (chunk << 20) + block as u64 * BLOCK_BYTES;
+                *word = stamp(offset).rotate_left(within as u32 % 64) ^ within as u64;
+            }
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            file.write_all(&bytes).map_err(context)?;
+        }
+        file.sync_all().map_err(context)?;
+        let image = Image { _dir: dir, path, place };
+        image.drop_cache();
+        Ok(image)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Forget what the page cache holds of it; what lies in memory stays there.
+    pub fn drop_cache(&self) {
+        if self.place == Place::Memory {
+            return;
+        }
+        if let Ok(file) = File::open(&self.path) {
+            // SAFETY: a plain call on a descriptor that is open.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+        // As root also what other descriptors' hints keep; else the hint is all.
+        let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
+    }
+}
+
+/// Is a directory in memory rather than on a disk?
+pub fn in_memory(dir: &Path) -> Result<bool> {
+    let text = std::fs::read_to_string("/proc/mounts")
+        .map_err(|error| format!("/proc/mounts: {error}"))?;
+    let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
+    let kind = text
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            Some((fields.next()?, fields.next()?))
+        })
+        .filter(|(mount, _)| dir.starts_with(mount))
+        .max_by_key(|(mount, _)| mount.len())
+        .map(|(_, kind)| kind);
+    Ok(matches!(kind, Some("tmpfs" | "ramfs")))
+}

@@ -1,0 +1,208 @@
+//! The host daemon beside its peers, in one run: `make bench-host`.
+//!
+//! Every figure is measured in rounds. In a round each contender is started,
+//! loaded and ended in turn, forwards in one round and backwards in the next, so
+//! that what else the machine does falls on all alike. The table shows medians;
+//! a ratio is the median of the rounds' ratios. Nothing is asserted: a target
+//! that is not met says so. docs/bench-host.md has the details.
+
+mod client;
+mod contest;
+mod fio;
+mod idle;
+mod image;
+mod load;
+mod report;
+mod server;
+
+use client::Wait;
+use image::{Image, Place};
+use load::{Result, Span};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const HELP: &str = "\
+usage: make bench-host [ARGS='OPTION…']
+  --quick          a quarter of the time: three rounds of half a second
+  --json           JSON instead of the table
+  --all            also p50 and the servers' CPU time (JSON always has them)
+  --only PART      vhost, nbd, policies or idle; may be repeated
+  --peers-alone    each peer against itself: what the machine's noise is
+  --rounds N       rounds of each figure (5)
+  --seconds S      counted seconds of each measurement (1.5)
+  --size-mib N     size of each image (2048)
+  --dir DIR        where the image on the disk goes (cargo's target directory)
+  --policy P       ours in the comparisons with peers (noop)
+  --spin           the vhost client looks at its ring all the time instead of
+                   waiting for its eventfd";
+
+/// What to do.
+pub struct Options {
+    rounds: usize,
+    span: Span,
+    wait: Wait,
+    json: bool,
+    all: bool,
+    only: Vec<String>,
+    peers_alone: bool,
+    image_bytes: u64,
+    disk_dir: PathBuf,
+    policy: String,
+    /// Our own program.
+    seekway: PathBuf,
+    stop: Arc<AtomicBool>,
+}
+
+impl Options {
+    fn parse(args: impl Iterator<Item = String>) -> Result<Option<Options>> {
+        let mut options = Options {
+            rounds: 5,
+            span: Span {
+                warm_up: Duration::from_millis(300),
+                counted: Duration::from_millis(1500),
+            },
+            wait: Wait::Event,
+            json: false,
+            all: false,
+            only: Vec::new(),
+            peers_alone: false,
+            image_bytes: 2048 << 20,
+            disk_dir: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
+            policy: "noop".to_owned(),
+            seekway: std::env::var_os("SEEKWAY").map_or_else(default_program, PathBuf::from),
+            stop: Arc::default(),
+        };
+        let mut args = args.peekable();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg}: a value is missing"));
+            match arg.as_str() {
+                "--bench" => {} // cargo's own
+                "--quick" => {
+                    options.rounds = 3;
+                    options.span.counted = Duration::from_millis(500);
+                    options.span.warm_up = Duration::from_millis(150);
+                }
+                "--json" => options.json = true,
+                "--all" => options.all = true,
+                "--only" => options.only.push(value()?),
+                "--peers-alone" => options.peers_alone = true,
+                "--rounds" => options.rounds = number(&value()?, 1.0..=1000.0)? as usize,
+                "--seconds" => {
+                    options.span.counted = Duration::from_secs_f64(number(&value()?, 0.1..=600.0)?);
+                }
+                "--size-mib" => options.image_bytes = (number(&value()?, 64.0..=1e6)? as u64) << 20,
+                "--dir" => options.disk_dir = value()?.into(),
+                "--policy" => options.policy = value()?,
+                "--spin" => options.wait = Wait::Spin,
+                "--help" | "-h" => return Ok(None),
+                _ => return Err(format!("unknown option {arg}\n{HELP}")),
+            }
+        }
+        Ok(Some(options))
+    }
+
+    /// Is this part asked for?
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == part)
+    }
+
+    /// An error once the user has asked to stop: what runs is then ended and
+    /// what was written removed on the way out.
+    fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::SeqCst) {
+            return Err("interrupted".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
+    let value = text.parse::<f64>().map_err(|error| format!("{text:?}: {error}"))?;
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("{text}: not within {} to {}", range.start(), range.end()))
+}
+
+/// target/release/seekway, seen from cargo's directory for benches.
+fn default_program() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("../release/seekway")
+}
+
+fn run(options: &Options) -> Result<Vec<report::Row>> {
+    if !options.peers_alone && !options.seekway.exists() {
+        let path = options.seekway.display();
+        return Err(format!("{path} is missing: make build, or name it in SEEKWAY"));
+    }
+    if image::in_memory(&options.disk_dir)? {
+        eprintln!(
+            "bench-host: {} is in memory, and so the rows that say disk are not: --dir",
+            options.disk_dir.display()
+        );
+    }
+    let mut rows = Vec::new();
+    for (place, dir) in
+        [(Place::Disk, options.disk_dir.as_path()), (Place::Memory, Path::new("/dev/shm"))]
+    {
+        let contests = contest::all(options, place);
+        if contests.is_empty() {
+            continue;
+        }
+        eprintln!("writing {} MiB in {}", options.image_bytes >> 20, dir.display());
+        let image = Image::create(place, dir, options.image_bytes)?;
+        for contest in contests {
+            rows.extend(contest.run(options, &image)?);
+        }
+    }
+    if options.wants("idle") && !options.peers_alone {
+        rows.extend(idle::run(options)?);
+    }
+    Ok(rows)
+}
+
+fn main() -> ExitCode {
+    // `cargo test --all-targets` runs benches too, without this argument.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        println!("a bench: make bench-host");
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("bench-host: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&options.stop)) {
+            eprintln!("bench-host: signal {signal}: {error}");
+        }
+    }
+    match run(&options) {
+        Ok(rows) if options.json => {
+            println!(
+                "{:#}",
+                report::json(&rows, options.rounds, options.span.counted.as_secs_f64())
+            );
+            ExitCode::SUCCESS
+        }
+        Ok(rows) => {
+            println!("{}", report::head());
+            let shown = rows.iter().filter(|row| options.all || row.matters());
+            shown.for_each(|row| println!("{}", report::text(row)));
+            println!("\n{}", report::summary(&rows));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench-host: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
