@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The unit of [`stamp`].
 const BLOCK_BYTES: u64 = 4096;
@@ -90,6 +91,31 @@ impl Image {
         }
         // As root also what other descriptors' hints keep; else the hint is all.
         let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
+    }
+}
+
+/// Wait until nobody holds a lock on an image. A server that was killed holds its
+/// locks for some more milliseconds: the kernel ends its ring in the background.
+pub fn wait_until_unlocked(path: &Path) -> Result<()> {
+    let context = |error| format!("{}: {error}", path.display());
+    let file = File::options().read(true).write(true).open(path).map_err(context)?;
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        // SAFETY: all zeroes are the whole file, from its start, and no process.
+        let mut lock = unsafe { std::mem::zeroed::<libc::flock>() };
+        lock.l_type = libc::F_WRLCK as i16;
+        // SAFETY: an open descriptor and a lock to be filled in.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        if result != 0 {
+            return Err(context(std::io::Error::last_os_error()));
+        }
+        if lock.l_type == libc::F_UNLCK as i16 {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(format!("{}: stays locked: see lslocks", path.display()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

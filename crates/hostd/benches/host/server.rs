@@ -1,5 +1,6 @@
 //! Servers: ours and the peers, started one at a time and ended by their id.
 
+use crate::image::wait_until_unlocked;
 use crate::load::Result;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -84,6 +85,7 @@ impl Server {
             .prefix("seekway-bench-host.")
             .tempdir()
             .map_err(|error| format!("a directory for sockets: {error}"))?;
+        wait_until_unlocked(image)?;
         let disk = format!("x={}", image.display());
         let socket = dir.path().join(format!("x.{}", protocol.name()));
         let command = match program {
@@ -107,6 +109,7 @@ impl Server {
         command.args(["serve", "--policy", "noop", "--listen"]);
         command.arg(dir.path());
         for (n, image) in images.iter().enumerate() {
+            wait_until_unlocked(image)?;
             command.arg("--disk");
             command.arg(format!("d{n}={}", image.display()));
         }
