@@ -47,6 +47,7 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
     if options.wants("policies") && place == Place::Memory && !options.peers_alone {
         contests.extend([Load::random(16), Load::random(64)].map(policies));
     }
+    contests.retain(|contest| contest.name(place).contains(&options.filter));
     contests
 }
 
@@ -107,9 +108,13 @@ fn policies(load: Load) -> Contest {
 }
 
 impl Contest {
+    fn name(&self, place: Place) -> String {
+        format!("{} {}", place.name(), self.load.name())
+    }
+
     /// All rounds.
     pub fn run(&self, options: &Options, image: &Image) -> Result<Vec<Row>> {
-        let what = format!("{} {}", image.place().name(), self.load.name());
+        let what = self.name(image.place());
         let mut samples = vec![Vec::new(); self.contenders.len()];
         for round in 0..options.rounds {
             eprintln!("{} {what}, round {} of {}", self.part, round + 1, options.rounds);

@@ -30,6 +30,7 @@ usage: make bench-host [ARGS='OPTION…']
   --json           JSON instead of the table
   --all            also p50 and the servers' CPU time (JSON always has them)
   --only PART      vhost, nbd, policies or idle; may be repeated
+  --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
   --rounds N       rounds of each figure (5)
   --seconds S      counted seconds of each measurement (1.5)
@@ -47,6 +48,7 @@ pub struct Options {
     json: bool,
     all: bool,
     only: Vec<String>,
+    filter: String,
     peers_alone: bool,
     image_bytes: u64,
     disk_dir: PathBuf,
@@ -68,6 +70,7 @@ impl Options {
             json: false,
             all: false,
             only: Vec::new(),
+            filter: String::new(),
             peers_alone: false,
             image_bytes: 2048 << 20,
             disk_dir: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
@@ -88,6 +91,7 @@ impl Options {
                 "--json" => options.json = true,
                 "--all" => options.all = true,
                 "--only" => options.only.push(value()?),
+                "--filter" => options.filter = value()?,
                 "--peers-alone" => options.peers_alone = true,
                 "--rounds" => options.rounds = number(&value()?, 1.0..=1000.0)? as usize,
                 "--seconds" => {
