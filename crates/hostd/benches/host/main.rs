@@ -33,7 +33,7 @@ usage: make bench-host [ARGS='OPTION…']
   --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
   --rounds N       rounds of each figure (5)
-  --seconds S      counted seconds of each measurement (1.5)
+  --seconds S      counted seconds of each measurement (1.25)
   --size-mib N     size of each image (2048)
   --dir DIR        where the image on the disk goes (cargo's target directory)
   --policy P       ours in the comparisons with peers (noop)
@@ -63,8 +63,8 @@ impl Options {
         let mut options = Options {
             rounds: 5,
             span: Span {
-                warm_up: Duration::from_millis(300),
-                counted: Duration::from_millis(1500),
+                warm_up: Duration::from_millis(250),
+                counted: Duration::from_millis(1250),
             },
             wait: Wait::Event,
             json: false,
