@@ -1,0 +1,26 @@
+//! Real guests on the host daemon, for tests and live experiments.
+//!
+//! 1. [`GuestImage::prepare`] makes a kernel and an initramfs from Debian's
+//!    packages, once a machine.
+//! 2. [`Guest::start`] runs QEMU with disks on vhost-user sockets;
+//!    [`Guest::wait_ready`] returns when the guest's init takes commands.
+//! 3. [`Guest::run`] has the guest run a shell command and returns its output
+//!    and status.
+//!
+//! Guests are emulated (TCG) unless [`Accelerator::Kvm`] is asked for: a KVM
+//! that opens may hang all the same. Nothing outlives its owner: dropping a
+//! guest or a daemon kills its process, and a test that is killed takes them
+//! along (`PR_SET_PDEATHSIG`, which follows the *thread* that started them: it
+//! has to live as long as they are needed).
+
+mod error;
+mod guest;
+mod image;
+mod process;
+mod qmp;
+mod stream;
+
+pub use error::{LiveError, Result};
+pub use guest::{Accelerator, Guest, GuestSpec, Output, VhostDisk};
+pub use image::GuestImage;
+pub use process::Process;
