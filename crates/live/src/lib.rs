@@ -14,6 +14,7 @@
 //! has to live as long as they are needed).
 
 mod error;
+pub mod filesystem;
 mod guest;
 mod image;
 mod process;

@@ -19,7 +19,8 @@ pub(super) fn qemu(image: &GuestImage, spec: &GuestSpec, dir: &Path) -> Command 
     arg(&["-name", &format!("{},debug-threads=on", escape(&spec.name))]);
     // mitigations=off: nobody in these guests has secrets, and under TCG the
     // barriers cost time.
-    let mut kernel = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr".to_string();
+    let mut kernel =
+        "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check".to_string();
     match spec.accelerator {
         Accelerator::Tcg => {
             arg(&["-accel", "tcg,thread=multi", "-cpu", "max"]);
