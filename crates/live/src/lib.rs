@@ -13,6 +13,7 @@
 //! along (`PR_SET_PDEATHSIG`, which follows the *thread* that started them: it
 //! has to live as long as they are needed).
 
+mod daemon;
 mod error;
 pub mod filesystem;
 mod guest;
@@ -21,6 +22,7 @@ mod process;
 mod qmp;
 mod stream;
 
+pub use daemon::Daemon;
 pub use error::{LiveError, Result};
 pub use guest::{Accelerator, Guest, GuestSpec, Output, VhostDisk};
 pub use image::GuestImage;
