@@ -105,11 +105,22 @@ impl Daemon {
         self.process.kill();
     }
 
-    /// Start it anew with the same arguments after [`Daemon::kill`].
+    /// Start it anew with the same arguments, killing it before if it still
+    /// runs. It tries again for a while, as a supervisor would: a killed
+    /// program's io_uring lets go of its files, and so of the images' locks, only
+    /// a moment after the program has been reaped.
     pub fn restart(&mut self) -> Result<()> {
-        self.process.kill();
-        self.process = Self::spawn(&self.program, &self.dir, &self.args)?;
-        self.wait_answers()
+        let deadline = Instant::now() + START;
+        loop {
+            self.process.kill();
+            self.process = Self::spawn(&self.program, &self.dir, &self.args)?;
+            match self.wait_answers() {
+                Err(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                result => return result,
+            }
+        }
     }
 
     /// SIGTERM, and wait for its orderly end.

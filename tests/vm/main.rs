@@ -1,0 +1,41 @@
+//! Real QEMU guests on the real daemon (`seekway serve`).
+//!
+//! Boots are what costs: one test boots its guests once and takes them through
+//! all steps. Each step says on standard error what it does and how long it took
+//! (`cargo test --package seekway --test vm -- --nocapture`). Every guest has a
+//! disk of its own, and what it writes there carries its own byte, so that data
+//! of one in another's image would be seen.
+
+mod common {
+    use std::time::Duration;
+
+    /// For the raw client: a failing test says so after this long.
+    pub const PATIENCE: Duration = Duration::from_secs(30);
+}
+#[path = "../../crates/hostd/tests/vhost/raw.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod raw;
+mod steps;
+mod world;
+
+use world::World;
+
+#[test]
+fn guests_live_on_the_daemon() {
+    let mut world = World::new().expect("a daemon serves");
+    world.step("two guests boot", |w| w.boot(&["a", "b"]));
+    world.step("fio verifies what it writes", steps::verify);
+    world.step("a flush arrives", steps::flush);
+    world.step("a discard frees blocks of the host", steps::discard);
+    world.step("a guest sees its disk grow", steps::resize);
+    world.step("two guests verify at once", |w| steps::verify_together(w, &["a", "b"]));
+    world.step("the policy changes under load", steps::policies);
+    world.step("a hostile neighbour", steps::hostile_neighbour);
+    world.step("a reboot", steps::reboot);
+    world.step("QEMU dies in mid-write", steps::killed_guest);
+    world.step("the journal replays", steps::journal);
+    world.step("the daemon dies in mid-write", steps::killed_daemon);
+    world.step("two more guests boot", |w| w.boot(&["c", "d"]));
+    world.step("four guests verify at once", |w| steps::verify_together(w, &["a", "b", "c", "d"]));
+    world.step("the daemon ends when asked", World::stop);
+}
