@@ -15,6 +15,7 @@
 
 mod daemon;
 mod error;
+pub mod experiment;
 pub mod filesystem;
 mod guest;
 mod image;
