@@ -298,6 +298,13 @@ pub struct ExperimentArgs {
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
+    /// On real QEMU guests, on a disk that `seekway serve` emulates, beside the
+    /// simulator (pregather-read only)
+    #[arg(long, conflicts_with = "seeds")]
+    pub live: bool,
+    /// With --live: run the guests by KVM instead of emulating them
+    #[arg(long, requires = "live")]
+    pub kvm: bool,
     #[command(flatten)]
     pub out: OutArgs,
 }

@@ -14,6 +14,11 @@ pub fn runs(total: u64, what: &str) -> ProgressBar {
     bar(Some(total), what, "{pos}/{len} runs, {eta} left", "")
 }
 
+/// A spinner whose message says what is being done.
+pub fn steps(what: &str) -> ProgressBar {
+    bar(None, what, "", "{elapsed}")
+}
+
 fn bar(total: Option<u64>, what: &str, known: &str, unknown: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

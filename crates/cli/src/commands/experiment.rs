@@ -1,5 +1,6 @@
 //! `seekway experiment`: run the papers' experiments and judge them.
 
+use super::live;
 use crate::args::{ExperimentArgs, ExperimentCommand, Format};
 use crate::runs::{self, Outcome, Plan};
 use crate::{Verdict, figures, output, progress};
@@ -113,6 +114,9 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     }
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
+    }
+    if args.live {
+        return live::run(args, &chosen);
     }
     let options = Options { shrink: if args.quick { QUICK } else { 1 } };
     let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();

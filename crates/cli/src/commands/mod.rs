@@ -8,6 +8,7 @@ mod docs;
 mod experiment;
 mod inspect;
 mod listing;
+mod live;
 mod replay;
 mod serve;
 
