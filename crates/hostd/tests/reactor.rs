@@ -285,3 +285,23 @@ fn polling_serves_too() {
     }
     rig.stop();
 }
+
+#[test]
+fn an_emulated_disk_is_never_faster_than_its_model() {
+    let dir = dir();
+    let path = image(&dir, "a.img", 256 * MIB);
+    let emulate = Some("seagate-1tb-7200:k=1");
+    let rig = Rig::start(RigSetup { emulate, ..RigSetup::default() });
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let begin = std::time::Instant::now();
+    for i in 0..50 {
+        assert!(client.do_one(Ask::read(i * 7919 % 65_536 * 4096, 4096)).result.is_ok());
+    }
+    let took = begin.elapsed().as_nanos() as u64;
+    let report = rig.status().throttle.expect("the device is emulated");
+    assert_eq!((report.commands, report.k), (50, 1.0));
+    let (model, seen) = (report.model_service.get(), report.service.get());
+    assert!(model > 50 * 1_000_000, "random reads of a 7200 rpm disk in {model} ns");
+    assert!(model <= seen && seen <= took, "model {model}, service {seen}, all {took} ns");
+    rig.stop();
+}

@@ -8,6 +8,7 @@
 
 mod client;
 mod contest;
+mod emulated;
 mod fio;
 mod idle;
 mod image;
@@ -29,7 +30,7 @@ usage: make bench-host [ARGS='OPTION…']
   --quick          a quarter of the time: three rounds of half a second
   --json           JSON instead of the table
   --all            also p50 and the servers' CPU time (JSON always has them)
-  --only PART      vhost, nbd, policies or idle; may be repeated
+  --only PART      vhost, nbd, policies, emulated or idle; may be repeated
   --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
   --rounds N       rounds of each figure (5)
@@ -160,6 +161,9 @@ fn run(options: &Options) -> Result<Vec<report::Row>> {
         for contest in contests {
             rows.extend(contest.run(options, &image)?);
         }
+    }
+    if options.wants("emulated") && !options.peers_alone {
+        rows.extend(emulated::run(options)?);
     }
     if options.wants("idle") && !options.peers_alone {
         rows.extend(idle::run(options)?);

@@ -12,6 +12,8 @@ pub enum Target {
     RatioAtLeast(f64, Option<f64>),
     /// Ours over the peer's is at most this.
     RatioAtMost(f64),
+    /// Ours is the peer's, up to this share.
+    Within(f64),
     /// Ours is at most this, whatever a peer does.
     AtMost(f64),
 }
@@ -23,6 +25,7 @@ impl Target {
             Target::RatioAtLeast(least, None) => format!(">= {least:.1}x"),
             Target::RatioAtLeast(least, Some(then)) => format!(">= {least:.1}x, then {then:.1}x"),
             Target::RatioAtMost(most) => format!("<= {most:.1}x"),
+            Target::Within(share) => format!("within {:.0} %", share * 100.0),
             Target::AtMost(most) => format!("<= {most}"),
         }
     }
@@ -72,6 +75,7 @@ impl Row {
                 (reached(least), then.and_then(reached))
             }
             Target::RatioAtMost(most) => (self.ratio().map(|ratio| ratio <= most), None),
+            Target::Within(share) => (self.ratio().map(|ratio| (ratio - 1.0).abs() <= share), None),
             Target::AtMost(most) => (median(&self.ours).map(|ours| ours <= most), None),
         }
     }

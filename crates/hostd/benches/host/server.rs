@@ -101,13 +101,13 @@ impl Server {
         Server::spawn(command, dir, socket, program)
     }
 
-    /// Start our own server with many disks, named `d0` and so on.
-    pub fn start_many(seekway: &Path, images: &[PathBuf]) -> Result<Server> {
+    /// Start our own server with many disks, named `d0` and so on, and `more` arguments.
+    pub fn start_many(seekway: &Path, images: &[PathBuf], more: &[&str]) -> Result<Server> {
         let dir =
             tempfile::tempdir().map_err(|error| format!("a directory for sockets: {error}"))?;
         let mut command = Command::new(seekway);
         command.args(["serve", "--policy", "noop", "--listen"]);
-        command.arg(dir.path());
+        command.arg(dir.path()).args(more);
         for (n, image) in images.iter().enumerate() {
             wait_until_unlocked(image)?;
             command.arg("--disk");
