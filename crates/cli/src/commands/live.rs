@@ -181,9 +181,10 @@ fn page(pairs: &[Pair<'_>], totals: Table, vms: Table, quick: bool) -> Report {
     }
     let section = Section {
         heading: "Real guests and the simulator".into(),
-        intro: "Three guests read through their page caches: vm1 two sequential sets of files, vm2 \
+        intro:
+            "Three guests read through their page caches: vm1 two sequential sets of files, vm2 \
                 one sequential and one random, vm3 two random (figure 5 of the Pregather paper)."
-            .into(),
+                .into(),
         blocks: vec![Block::Table(totals), bars(pairs), Block::Table(vms)],
     };
     Report {
