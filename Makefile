@@ -28,13 +28,18 @@ help: ## this list
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
 
-demo: build ## three machines on one disk under every policy; a table and a report
+demo: build ## three machines on one disk, simulated under every policy and real under two; tables and reports
 	@mkdir -p $(OUT)
 	@$(SEEKWAY) $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true
 	@echo
-	@echo "The same with figures, to open in a browser:"
+	@echo "The same on three real QEMU guests (a minute and a half):"
+	@scripts/install-deps guests
+	@$(SEEKWAY) experiment run pregather-read --live --report $(OUT)/demo-live.html
+	@echo
+	@echo "With figures, to open in a browser:"
 	@echo "$(abspath $(OUT))/demo.html"
+	@echo "$(abspath $(OUT))/demo-live.html"
 
 test: install-deps ## all tests of all crates
 	$(CARGO) test --workspace --all-targets --no-fail-fast
