@@ -41,7 +41,8 @@ demo: build ## three machines on one disk, simulated under every policy and real
 	@echo "$(abspath $(OUT))/demo.html"
 	@echo "$(abspath $(OUT))/demo-live.html"
 
-test: install-deps ## all tests of all crates
+test: ## all tests of all crates, real guests and clients included
+	@scripts/install-deps test
 	$(CARGO) test --workspace --all-targets --no-fail-fast
 	$(CARGO) test --workspace --doc
 
@@ -57,7 +58,8 @@ lint: install-deps ## formatting, clippy, and licences where cargo-deny is insta
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
 	@scripts/bench
 
-bench-host: install-deps ## the host daemon beside its peers; ARGS=--quick in a quarter of the time
+bench-host: build ## the host daemon beside its peers; ARGS=--quick in a quarter of the time
+	@scripts/install-deps test
 	@scripts/bench-host $(ARGS)
 
 bench-memory: build ## a hundred million requests through a pipe in under 200 MB
