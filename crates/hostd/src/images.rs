@@ -138,6 +138,7 @@ pub struct Image {
     place: Place,
     is_block: bool,
     is_direct: bool,
+    in_memory: bool,
     warnings: Vec<String>,
 }
 
@@ -158,7 +159,8 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
 
-        if !is_block && probe::is_in_memory(&file) {
+        let in_memory = !is_block && probe::is_in_memory(&file);
+        if in_memory {
             // Such a file system does not say that its I/O never waits (it may,
             // for a page that was swapped out), so that the ring would hand each
             // request to a worker thread. With this it carries them out at once:
@@ -184,7 +186,8 @@ impl Image {
             rotational: place.rotational,
         };
         let (path, is_direct) = (path.to_path_buf(), align.direct);
-        let mut image = Image { file, path, limits, place, is_block, is_direct, warnings };
+        let mut image =
+            Image { file, path, limits, place, is_block, is_direct, in_memory, warnings };
         image.refresh()?;
         Ok(image)
     }
@@ -218,6 +221,11 @@ impl Image {
     /// Goes the I/O past the page cache (O_DIRECT)?
     pub fn is_direct(&self) -> bool {
         self.is_direct
+    }
+    /// Does the file live in the page cache and nowhere else (tmpfs)? Its I/O is
+    /// a copy, carried out while it is submitted.
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
     /// What the operator should know, one sentence each; seldom any.
     pub fn warnings(&self) -> &[String] {

@@ -29,6 +29,28 @@ fn image(dir: &TempDir, name: &str, len: u64) -> PathBuf {
 }
 
 #[test]
+fn an_image_in_memory_is_read_and_written_in_short_and_long_pieces() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    };
+    let path = image(&dir, "a.img", 16 * MIB);
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    // A short one is copied by the reactor, a long one by a worker thread.
+    let lens = [512, 4096, 32 << 10, 36 << 10, 128 << 10, 1 << 20];
+    let places = || lens.iter().enumerate().map(|(i, &len)| (i as u64, i as u64 * 2 * MIB, len));
+    let writes = places().map(|(i, at, len)| Ask::write(at, pattern(i, len as usize)));
+    assert!(client.do_all(writes.collect()).iter().all(|a| a.result.is_ok()));
+    let reads = client.do_all(places().map(|(_, at, len)| Ask::read(at, len)).collect());
+    for ((i, _, len), answer) in places().zip(&reads) {
+        assert!(answer.buffer == pattern(i, len as usize), "{len} bytes");
+    }
+    client.close();
+    rig.stop();
+}
+
+#[test]
 fn what_is_written_is_read_under_every_policy() {
     for entry in schedulers::REGISTRY {
         let dir = dir();

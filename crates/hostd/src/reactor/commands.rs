@@ -19,6 +19,9 @@ const RETRIES_MAX: u32 = 1000;
 /// What one bounce buffer holds: with at most so many for each command on the
 /// device, misaligned guests cannot exhaust the host's memory.
 const BOUNCE_BYTES_MAX: u64 = 256 << 10;
+/// A longer I/O on an image in memory goes to a worker thread: several are then
+/// copied at once, which is worth more than the thread costs.
+const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Zeroes are written by so many bytes at a time where the file system cannot.
 const ZEROES_BYTES: usize = 1 << 16;
 
@@ -211,9 +214,16 @@ impl Core {
             Some(Injected::Short(bytes)) => short = Some(bytes),
             None => {}
         }
-        let entry = io.entry(short);
+        let mut entry = io.entry(short);
+        let in_memory = disk.image.is_in_memory();
+        if in_memory && io.len > COPY_BYTES_MAX {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
         // SAFETY: the I/O keeps its buffers' array, the jobs' ports the buffers.
         unsafe { self.ring.push(Source::Io(index), entry) };
+        if !in_memory {
+            self.ring.submit_some();
+        }
     }
 
     /// An I/O has ended with `result`, bytes or a negative errno.

@@ -11,6 +11,10 @@ use vmm_sys_util::eventfd::EventFd;
 const ENTRIES: u32 = 512;
 /// Entries of the completion queue; the kernel keeps what exceeds it.
 const COMPLETIONS: u32 = 4096;
+/// SQEs that are worth a system call while there are more to come. The kernel
+/// plugs the device for a submission of more than two (`IO_PLUG_THRESHOLD`): the
+/// first would then wait until the last is prepared.
+const SUBMIT_AT: usize = 2;
 /// Files that may be registered: disks of one reactor.
 pub const FILES_MAX: u16 = 1024;
 
@@ -108,6 +112,14 @@ impl Ring {
             // Full: hand the kernel what is there. It takes it or says why not,
             // and "busy" passes when completions are read, which we cannot do
             // here; the kernel then keeps them aside and takes the SQEs.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Hand the kernel what is there if it is [`SUBMIT_AT`] SQEs or more.
+    pub fn submit_some(&mut self) {
+        if self.ring.submission().len() >= SUBMIT_AT {
+            // What it does not take now goes with what comes next.
             let _ = self.ring.submit();
         }
     }
