@@ -4,27 +4,30 @@
 //! Changes take turns (`changes`); looking something up never waits for one,
 //! and nobody waits for a reactor with the registry locked.
 
+mod error;
+mod resize;
+mod tls;
+
+pub use error::HostError;
+pub use tls::check_tls;
+
 use super::connections::{Kind, Places};
 use super::devices::Device;
 use super::sockets::{self, Listener, SocketError};
 use super::{Given, Stopper, VhostAt};
-use crate::config::{Config, DISKS_MAX, DiskConfig, TlsConfig};
-use crate::frontends::nbd;
+use crate::config::{Config, DISKS_MAX, DiskConfig};
 use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::fault::Fault;
 use crate::images::{Image, ImageError, Limits, OpenOptions};
 use crate::port::DiskId;
 use crate::reactor::{Disk, Message, Status};
-use seekway_policy::params::ParamError;
 use seekway_policy::schedulers;
 use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -40,67 +43,6 @@ const CLIENTS_MAX: usize = 64;
 /// How long to wait for the lock of an image, and how often to look.
 const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
 const LOCKED_PAUSE: Duration = Duration::from_millis(20);
-
-/// Why something cannot be served or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// An image.
-    #[error("disk {0}: {1}")]
-    Image(String, ImageError),
-    /// Something about a disk.
-    #[error("disk {0}: {1}")]
-    Disk(String, String),
-    /// No such disk.
-    #[error("no disk '{name}'; there are {there}")]
-    NoDisk {
-        /// Asked for.
-        name: String,
-        /// Those that there are.
-        there: String,
-    },
-    /// No such device.
-    #[error("no device '{name}'; there are {there}")]
-    NoDevice {
-        /// Asked for.
-        name: String,
-        /// Those that there are.
-        there: String,
-    },
-    /// A socket.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// A policy.
-    #[error("policy: {0}")]
-    Policy(#[from] ParamError),
-    /// The emulated device.
-    #[error("emulate: {0}")]
-    Emulate(String),
-    /// Certificates.
-    #[error("TLS: {0}")]
-    Tls(String),
-    /// A journal's file.
-    #[error("journal {path}: {1}", path = .0.display())]
-    Journal(PathBuf, io::Error),
-    /// A reactor does not start, or refuses.
-    #[error("device {0}: {1}")]
-    Reactor(String, String),
-    /// A reactor has ended by itself.
-    #[error(
-        "the reactor of {0} has ended by itself; its guests hang until the daemon is started again"
-    )]
-    ReactorDied(String),
-    /// Sockets that were handed over and that nothing is served on.
-    #[error(
-        "nothing to serve on the inherited socket '{0}': name it DISK.vhost, DISK.nbd, control, nbd or metrics"
-    )]
-    Leftover(String),
-    /// `--socket-path` and `--fd` are for one disk.
-    #[error("--socket-path and --fd serve one disk: {0} are given")]
-    NotOneDisk(usize),
-    /// The system refuses something.
-    #[error("{0}: {1}")]
-    System(&'static str, io::Error),
-}
 
 /// A disk that is served.
 pub struct ServedDisk {
@@ -200,7 +142,7 @@ impl Host {
         if given.vhost.is_some() && config.disks.len() != 1 {
             return Err(HostError::NotOneDisk(config.disks.len()));
         }
-        let tls = tls(&config)?;
+        let tls = tls::server_config(&config)?;
         if let Some(folder) = &config.listen {
             sockets::make_folder(folder)?;
         }
@@ -394,31 +336,6 @@ impl Host {
         answer.map_err(|e| HostError::Disk(name.into(), e))
     }
 
-    /// Give a disk another size: that of its image as it is now, or `size_bytes`,
-    /// to which a regular file is made first. Making one smaller loses what lies
-    /// beyond, and has to be asked for by `shrink`.
-    ///
-    /// # Errors
-    /// An unknown name, a size that cannot be, or what the file system says.
-    pub fn resize(
-        &self,
-        name: &str,
-        size_bytes: Option<u64>,
-        shrink: bool,
-    ) -> Result<u64, HostError> {
-        let _turn = lock(&self.changes);
-        let disk = self.disk(name)?;
-        if let Some(size) = size_bytes {
-            make_size(&disk, size, shrink).map_err(|e| HostError::Disk(name.into(), e))?;
-        }
-        let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, reply));
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        let capacity_bytes = answer.map_err(|e| HostError::Disk(name.into(), e))?;
-        lock(&disk.limits).capacity_bytes = capacity_bytes;
-        disk.config_changed.notify();
-        Ok(capacity_bytes)
-    }
-
     /// Another policy for one device, or for all and for those to come.
     ///
     /// # Errors
@@ -534,23 +451,6 @@ impl Host {
     }
 }
 
-/// Can the certificates be used?
-///
-/// # Errors
-/// [`HostError::Tls`].
-pub fn check_tls(config: &Config) -> Result<(), HostError> {
-    tls(config).map(|_| ())
-}
-
-/// What `--tls-cert` and its like make.
-fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, HostError> {
-    let TlsConfig { cert: Some(cert), key: Some(key), client_ca, .. } = &config.tls else {
-        return Ok(None);
-    };
-    let made = nbd::tls_config(cert, key, client_ca.as_deref());
-    made.map(Some).map_err(|e| HostError::Tls(e.to_string()))
-}
-
 /// Open an image. What a daemon that was killed had in flight keeps its files
 /// open, and locked, until the kernel has done with it: that takes a moment.
 fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostError> {
@@ -576,32 +476,4 @@ fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostE
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
-}
-
-/// Make the image of a disk so large.
-fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<(), String> {
-    let limits = disk.limits();
-    let unit = u64::from(limits.align_bytes.max(limits.logical_block_bytes)).max(512);
-    if disk.is_block {
-        return Err("a block device cannot be resized from here; resize it and give no size".into());
-    }
-    if limits.read_only {
-        return Err("is read-only and cannot be resized".into());
-    }
-    if size_bytes == 0 || !size_bytes.is_multiple_of(unit) {
-        return Err(format!("{size_bytes} bytes: expected a multiple of {unit}, not 0"));
-    }
-    if size_bytes < limits.capacity_bytes && !shrink {
-        return Err(format!(
-            "has {} bytes: {size_bytes} would lose what lies beyond; say --shrink \
-             (\"shrink\": true) if that is wanted",
-            limits.capacity_bytes
-        ));
-    }
-    match &*lock(&disk.file) {
-        Some(file) => {
-            file.set_len(size_bytes).map_err(|e| format!("{}: {e}", disk.config.path.display()))
-        }
-        None => Err("is being detached".into()),
-    }
 }

@@ -6,6 +6,7 @@
 //! A request takes a slot from its header to the end of its reply, and data
 //! take a buffer: both are bounded, and a client that goes beyond waits.
 
+mod receive;
 mod slots;
 
 use super::buffers::{Inbox, Pool};
@@ -18,6 +19,7 @@ use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, Port, PortId};
 use crate::reactor::Core;
 use io_uring::{opcode, types};
+use receive::Scatter;
 use seekway_policy::request::Op;
 use slots::{Data, Slots};
 use std::any::Any;
@@ -30,9 +32,6 @@ const REQUESTS_MAX: usize = 1024;
 const BUFFERS_MAX_BYTES: usize = 64 << 20;
 /// What one receive brings in at most.
 const INBOX_BYTES: usize = 128 << 10;
-/// A payload of which more than this is missing is received for itself; less,
-/// together with what follows it.
-const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
 /// After this long without a request the connection gives its memory back.
@@ -114,23 +113,10 @@ pub struct Connection {
     busy: bool,
 }
 
-/// A message header with room for a payload and the inbox.
-struct Scatter {
-    message: libc::msghdr,
-    pieces: [libc::iovec; 2],
-}
-
-// SAFETY: it points to the connection's own memory, and only while a receive
-// is armed.
-unsafe impl Send for Scatter {}
-
 impl Connection {
     /// A connection that has been negotiated. The socket must block, so that
     /// the ring waits instead of returning.
     pub fn new(socket: OwnedFd, session: &Session) -> Connection {
-        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: zeroes are a message header without address, pieces and control data.
-        let message = unsafe { std::mem::zeroed() };
         Connection {
             socket,
             disk: session.export.disk,
@@ -142,7 +128,7 @@ impl Connection {
             closing: false,
             inbox: Inbox::new(INBOX_BYTES),
             expect: Expect::Header,
-            scatter: Box::new(Scatter { message, pieces: [nothing; 2] }),
+            scatter: Box::new(Scatter::new()),
             receiving: false,
             drained: true,
             pool: Pool::new(BUFFERS_MAX_BYTES),
@@ -320,76 +306,6 @@ impl Connection {
         self.ready.push(slot);
     }
 
-    /// Is it more bytes that are missing, and not room?
-    fn wants_bytes(&self) -> bool {
-        match self.expect {
-            Expect::Header => self.inbox.header().is_none() && self.slots.has_room(),
-            Expect::Payload { .. } | Expect::Swallow { .. } => true,
-        }
-    }
-
-    /// Arm a receive for what comes next: into the payload, the inbox, or both.
-    fn receive(&mut self, core: &mut Core) {
-        let fd = self.fd();
-        let poll_first = if self.drained { POLL_FIRST } else { 0 };
-        let space = self.inbox.space();
-        let (base, len) = (space.as_mut_ptr(), space.len());
-        let entry = match self.expect {
-            Expect::Payload { slot, filled } => {
-                let Data::Buffer(buffer) = &self.slots[slot].data else {
-                    unreachable!("a payload is received into a buffer")
-                };
-                let left = self.slots[slot].request.len_bytes as usize - filled;
-                let into = buffer.start().wrapping_add(filled);
-                if left > PAYLOAD_ALONE_BYTES {
-                    opcode::Recv::new(fd, into, left as u32)
-                        .flags(libc::MSG_WAITALL)
-                        .ioprio(poll_first)
-                        .build()
-                } else {
-                    let Scatter { message, pieces } = &mut *self.scatter;
-                    pieces[0] = libc::iovec { iov_base: into.cast(), iov_len: left };
-                    pieces[1] = libc::iovec { iov_base: base.cast(), iov_len: len };
-                    message.msg_iov = pieces.as_mut_ptr();
-                    message.msg_iovlen = pieces.len();
-                    opcode::RecvMsg::new(fd, &raw mut *message).ioprio(poll_first).build()
-                }
-            }
-            _ => opcode::Recv::new(fd, base, len as u32).ioprio(poll_first).build(),
-        };
-        self.receiving = true;
-        // SAFETY: inbox, scatter and buffer are not moved, read or freed while
-        // `receiving`, and the reactor keeps the port until the CQE has come.
-        unsafe { core.push(self.id, RECEIVE, entry) };
-    }
-
-    fn received(&mut self, result: i32, core: &mut Core) {
-        self.receiving = false;
-        if matches!(-result, libc::EINTR | libc::EAGAIN) {
-            return self.take_requests(core);
-        }
-        if result <= 0 {
-            // The end, between requests or within one; a client that has only
-            // closed its sending half still gets its replies.
-            let phase = if result == 0 { Phase::Ending } else { Phase::Broken };
-            // A cancelled receive is our own closing.
-            return self.end(if self.closing { self.phase } else { phase }, core);
-        }
-        let mut len = result as usize;
-        if let Expect::Payload { slot, filled } = self.expect {
-            let left = self.slots[slot].request.len_bytes as usize - filled;
-            let direct = len.min(left);
-            self.expect = Expect::Payload { slot, filled: filled + direct };
-            len -= direct;
-            self.drained = direct < left;
-        }
-        self.inbox.received(len);
-        if len > 0 {
-            self.drained = !self.inbox.is_full();
-        }
-        self.take_requests(core);
-    }
-
     /// Take no more requests, and close.
     fn end(&mut self, phase: Phase, core: &mut Core) {
         self.phase = self.phase.max(phase);
@@ -503,9 +419,6 @@ impl Connection {
         }
     }
 }
-
-/// `IORING_RECVSEND_POLL_FIRST`.
-const POLL_FIRST: u16 = 1;
 
 impl Port for Connection {
     fn disk(&self) -> DiskId {

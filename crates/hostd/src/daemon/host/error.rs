@@ -1,0 +1,68 @@
+//! What can be wrong with what is to be served.
+
+use crate::daemon::sockets::SocketError;
+use crate::images::ImageError;
+use seekway_policy::params::ParamError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why something cannot be served or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// An image.
+    #[error("disk {0}: {1}")]
+    Image(String, ImageError),
+    /// Something about a disk.
+    #[error("disk {0}: {1}")]
+    Disk(String, String),
+    /// No such disk.
+    #[error("no disk '{name}'; there are {there}")]
+    NoDisk {
+        /// Asked for.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// No such device.
+    #[error("no device '{name}'; there are {there}")]
+    NoDevice {
+        /// Asked for.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// A socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A policy.
+    #[error("policy: {0}")]
+    Policy(#[from] ParamError),
+    /// The emulated device.
+    #[error("emulate: {0}")]
+    Emulate(String),
+    /// Certificates.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// A journal's file.
+    #[error("journal {path}: {1}", path = .0.display())]
+    Journal(PathBuf, io::Error),
+    /// A reactor does not start, or refuses.
+    #[error("device {0}: {1}")]
+    Reactor(String, String),
+    /// A reactor has ended by itself.
+    #[error(
+        "the reactor of {0} has ended by itself; its guests hang until the daemon is started again"
+    )]
+    ReactorDied(String),
+    /// Sockets that were handed over and that nothing is served on.
+    #[error(
+        "nothing to serve on the inherited socket '{0}': name it DISK.vhost, DISK.nbd, control, nbd or metrics"
+    )]
+    Leftover(String),
+    /// `--socket-path` and `--fd` are for one disk.
+    #[error("--socket-path and --fd serve one disk: {0} are given")]
+    NotOneDisk(usize),
+    /// The system refuses something.
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+}
