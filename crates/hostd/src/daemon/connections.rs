@@ -140,9 +140,19 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
     };
     match (&served.kind, stream) {
         (Kind::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
-        (Kind::Control, Stream::Unix(stream)) => client(host, stream, control::serve),
-        (Kind::Metrics, Stream::Tcp(stream)) => client(host, stream, control::serve_http),
-        (Kind::Metrics, Stream::Unix(stream)) => client(host, stream, control::serve_http),
+        (Kind::Control, Stream::Unix(stream)) => {
+            if let Some(place) = host.clients.take("control", None) {
+                client(host, place, stream, control::serve);
+            }
+        }
+        (Kind::Metrics, stream) => {
+            if let Some(place) = host.scrapers.take("metrics", None) {
+                match stream {
+                    Stream::Tcp(stream) => client(host, place, stream, control::serve_http),
+                    Stream::Unix(stream) => client(host, place, stream, control::serve_http),
+                }
+            }
+        }
         (Kind::NbdOf(disk), stream) => nbd(host, Some(disk.clone()), stream),
         (Kind::Nbd, stream) => nbd(host, None, stream),
         (kind @ (Kind::Vhost(_) | Kind::Control), Stream::Tcp(_)) => {
@@ -163,12 +173,10 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
 /// A client of the control socket or of metrics.
 fn client<S: Send + 'static>(
     host: &Arc<Host>,
+    place: Place,
     stream: S,
     talk: impl FnOnce(&Host, S) -> io::Result<()> + Send + 'static,
 ) {
-    let Some(place) = host.clients.take("control", None) else {
-        return;
-    };
     let host = host.clone();
     spawn("client", move || {
         let _place = place;

@@ -37,7 +37,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 const CONNECTIONS_MAX: usize = 1024;
 /// Most connections of one disk at once.
 const CONNECTIONS_DISK_MAX: usize = 64;
-/// Most clients of the control socket and of metrics at once.
+/// Most clients of the control socket, and as many of metrics, at once.
 const CLIENTS_MAX: usize = 64;
 
 /// How long to wait for the lock of an image, and how often to look.
@@ -114,8 +114,11 @@ pub struct Host {
     pub started: Instant,
     /// Connections of all kinds.
     pub(super) places: Arc<Places>,
-    /// Clients of the control socket and of metrics.
+    /// Clients of the control socket.
     pub(super) clients: Arc<Places>,
+    /// Clients of metrics. Apart: they come over the network, and whoever
+    /// manages the daemon must find room whatever they do.
+    pub(super) scrapers: Arc<Places>,
     registry: RwLock<Registry>,
     changes: Mutex<()>,
     /// For devices to come; the configuration's, until it is changed for all.
@@ -154,6 +157,7 @@ impl Host {
             started: Instant::now(),
             places: Places::new(CONNECTIONS_MAX),
             clients: Places::new(CLIENTS_MAX),
+            scrapers: Places::new(CLIENTS_MAX),
             registry: RwLock::default(),
             changes: Mutex::new(()),
             tls,

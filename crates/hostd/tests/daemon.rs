@@ -1,0 +1,82 @@
+//! The daemon as its clients find it: who holds up whom, and what is left
+//! after its end.
+
+use seekway_hostd::config::Config;
+use seekway_hostd::control::{Client, ClientError, Request};
+use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A failing test says so after this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Most clients of the control socket, and of metrics.
+const CLIENTS_MAX: usize = 64;
+
+/// A daemon on a thread, with its sockets in a folder of its own.
+struct Running {
+    folder: TempDir,
+    host: Arc<Host>,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(config: Config) -> Running {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { listen: Some(folder.path().into()), ..config };
+        let daemon = Daemon::start(config, Given::default()).unwrap();
+        let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
+        let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
+        Running { folder, host, stopper, thread }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn tcp(&self, kind: &str) -> SocketAddr {
+        let addresses = self.host.addresses(None);
+        addresses.iter().find(|(k, _)| *k == kind).unwrap().1.parse().unwrap()
+    }
+
+    fn ask(&self, request: &Request) -> Result<serde_json::Value, ClientError> {
+        Client::connect(&self.path("control.sock")).unwrap().ask(request)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        let _ = self.thread.take().map(JoinHandle::join); // it has said why it failed
+    }
+}
+
+fn loopback() -> Option<SocketAddr> {
+    Some("127.0.0.1:0".parse().unwrap())
+}
+
+/// Wait until the daemon has hung up on this connection. It is accepted after
+/// those that were made before it at the same address.
+fn wait_for_end(mut stream: TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => {}
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("expected the connection's end, got {other:?}"),
+    }
+}
+
+#[test]
+fn clients_of_metrics_take_no_room_of_control() {
+    let daemon = Running::start(Config { metrics: loopback(), ..Config::default() });
+    let address = daemon.tcp("metrics");
+    let connect = |_| TcpStream::connect(address).unwrap();
+    let _silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(connect).collect();
+    wait_for_end(connect(0));
+    daemon.ask(&Request::Status {}).unwrap();
+}
