@@ -6,6 +6,7 @@ use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -79,4 +80,14 @@ fn clients_of_metrics_take_no_room_of_control() {
     let _silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(connect).collect();
     wait_for_end(connect(0));
     daemon.ask(&Request::Status {}).unwrap();
+}
+
+#[test]
+fn a_client_without_room_is_told() {
+    let daemon = Running::start(Config::default());
+    let connect = |_| UnixStream::connect(daemon.path("control.sock")).unwrap();
+    let silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(connect).collect();
+    let error = daemon.ask(&Request::Status {}).unwrap_err();
+    assert!(matches!(&error, ClientError::Refused(text) if text.contains("64")), "{error}");
+    drop(silent);
 }

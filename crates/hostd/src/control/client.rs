@@ -60,12 +60,14 @@ impl Client {
         let mut line = serde_json::to_vec(request).map_err(|e| strange(e.to_string()))?;
         line.push(b'\n');
         let broken = |e| ClientError::Broken(self.path.clone(), e);
-        self.stream.get_mut().write_all(&line).map_err(broken)?;
+        // A daemon that has no room says so without reading the request.
+        let sent = self.stream.get_mut().write_all(&line);
         line.clear();
         // An answer may be longer than a request: metrics of many disks are.
         let limit = 64 * LINE_BYTES_MAX as u64;
         self.stream.by_ref().take(limit).read_until(b'\n', &mut line).map_err(broken)?;
         if line.last() != Some(&b'\n') {
+            sent.map_err(broken)?;
             let ended = io::Error::other("the daemon ended the connection without an answer");
             return Err(broken(ended));
         }

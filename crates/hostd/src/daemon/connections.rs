@@ -1,6 +1,6 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
-use super::host::{Host, ServedDisk, lock};
+use super::host::{CLIENTS_MAX, Host, ServedDisk, lock};
 use super::sockets::Stream;
 use crate::control;
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
@@ -143,6 +143,9 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
         (Kind::Control, Stream::Unix(stream)) => {
             if let Some(place) = host.clients.take("control", None) {
                 client(host, place, stream, control::serve);
+            } else {
+                let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
+                control::refuse(&stream, &format!("{text}; end one of them"));
             }
         }
         (Kind::Metrics, stream) => {

@@ -38,7 +38,7 @@ const CONNECTIONS_MAX: usize = 1024;
 /// Most connections of one disk at once.
 const CONNECTIONS_DISK_MAX: usize = 64;
 /// Most clients of the control socket, and as many of metrics, at once.
-const CLIENTS_MAX: usize = 64;
+pub(super) const CLIENTS_MAX: usize = 64;
 
 /// How long to wait for the lock of an image, and how often to look.
 const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
