@@ -1,9 +1,10 @@
 //! The daemon as its clients find it: who holds up whom, and what is left
 //! after its end.
 
-use seekway_hostd::config::Config;
+use seekway_hostd::config::{Config, DiskConfig};
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -40,6 +41,12 @@ impl Running {
         self.folder.path().join(name)
     }
 
+    fn disk(&self, name: &str) -> DiskConfig {
+        let path = self.path(&format!("{name}.img"));
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        DiskConfig::new(name, path)
+    }
+
     fn tcp(&self, kind: &str) -> SocketAddr {
         let addresses = self.host.addresses(None);
         addresses.iter().find(|(k, _)| *k == kind).unwrap().1.parse().unwrap()
@@ -47,6 +54,13 @@ impl Running {
 
     fn ask(&self, request: &Request) -> Result<serde_json::Value, ClientError> {
         Client::connect(&self.path("control.sock")).unwrap().ask(request)
+    }
+
+    fn end(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
     }
 }
 
@@ -90,4 +104,14 @@ fn a_client_without_room_is_told() {
     let error = daemon.ask(&Request::Status {}).unwrap_err();
     assert!(matches!(&error, ClientError::Refused(text) if text.contains("64")), "{error}");
     drop(silent);
+}
+
+#[test]
+fn nothing_is_attached_after_the_end() {
+    let mut daemon = Running::start(Config::default());
+    let disk = daemon.disk("late");
+    daemon.end();
+    let error = daemon.host.attach(&disk).unwrap_err().to_string();
+    assert!(error.contains("ending"), "{error}");
+    assert!(!daemon.path("late.nbd").exists());
 }

@@ -96,6 +96,13 @@ struct Registry {
     last_token: u64,
 }
 
+/// Held by whoever changes what is served.
+#[derive(Default)]
+struct Changes {
+    /// The daemon ends: a socket that was made now would stay behind.
+    over: bool,
+}
+
 /// Where a disk that was attached can be reached.
 #[derive(Clone, Debug)]
 pub struct Attached {
@@ -120,7 +127,7 @@ pub struct Host {
     /// manages the daemon must find room whatever they do.
     pub(super) scrapers: Arc<Places>,
     registry: RwLock<Registry>,
-    changes: Mutex<()>,
+    changes: Mutex<Changes>,
     /// For devices to come; the configuration's, until it is changed for all.
     policy: Mutex<Option<String>>,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -159,7 +166,7 @@ impl Host {
             clients: Places::new(CLIENTS_MAX),
             scrapers: Places::new(CLIENTS_MAX),
             registry: RwLock::default(),
-            changes: Mutex::new(()),
+            changes: Mutex::default(),
             tls,
             inherited: Mutex::new(given.sockets),
             connected: Mutex::new(None),
@@ -243,7 +250,7 @@ impl Host {
     /// Name or options, image, sockets, and what the device's reactor says.
     /// Nothing of the disk is left then.
     pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.turn()?;
         let name = &asked.name;
         let wrong = |text: String| HostError::Disk(name.clone(), text);
         asked.check().map_err(wrong)?;
@@ -323,7 +330,7 @@ impl Host {
     /// # Errors
     /// An unknown name; or what the reactor says.
     pub fn detach(&self, name: &str) -> Result<(), HostError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.turn()?;
         let disk = self.disk(name)?;
         {
             let mut registry = self.write();
@@ -345,7 +352,7 @@ impl Host {
     /// # Errors
     /// An unknown policy, parameter or device: nothing has changed then.
     pub fn set_policy(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.turn()?;
         schedulers::build(spec)?;
         let devices = self.devices();
         let chosen: Vec<_> = match device {
@@ -369,7 +376,7 @@ impl Host {
     /// # Errors
     /// An unknown name.
     pub fn set_weight(&self, name: &str, weight: NonZeroU32) -> Result<(), HostError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.turn()?;
         let disk = self.disk(name)?;
         let ask = |reply| Message::SetWeight(disk.id, weight, reply);
         let answer = disk.device.handle().ask(ask);
@@ -435,7 +442,8 @@ impl Host {
 
     /// Accept nothing any more, and let the reactors end.
     pub(super) fn end(&self) -> Result<(), HostError> {
-        let _turn = lock(&self.changes);
+        let mut changes = lock(&self.changes);
+        changes.over = true;
         self.write().listeners.clear();
         let devices = self.devices();
         devices.iter().for_each(|device| device.end());
@@ -444,6 +452,12 @@ impl Host {
         self.disks().iter().for_each(|disk| disk.places.close());
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
+    }
+
+    /// The turn of whoever wants to change something.
+    fn turn(&self) -> Result<MutexGuard<'_, Changes>, HostError> {
+        let changes = lock(&self.changes);
+        if changes.over { Err(HostError::Ending) } else { Ok(changes) }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Registry> {

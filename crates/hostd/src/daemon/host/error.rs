@@ -54,6 +54,9 @@ pub enum HostError {
         "the reactor of {0} has ended by itself; its guests hang until the daemon is started again"
     )]
     ReactorDied(String),
+    /// Too late.
+    #[error("the daemon is ending; nothing can be changed any more")]
+    Ending,
     /// Sockets that were handed over and that nothing is served on.
     #[error(
         "nothing to serve on the inherited socket '{0}': name it DISK.vhost, DISK.nbd, control, nbd or metrics"

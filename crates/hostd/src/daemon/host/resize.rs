@@ -16,7 +16,7 @@ impl Host {
         size_bytes: Option<u64>,
         shrink: bool,
     ) -> Result<u64, HostError> {
-        let _turn = lock(&self.changes);
+        let _turn = self.turn()?;
         let disk = self.disk(name)?;
         if let Some(size) = size_bytes {
             make_size(&disk, size, shrink).map_err(|e| HostError::Disk(name.into(), e))?;
