@@ -115,3 +115,24 @@ fn nothing_is_attached_after_the_end() {
     assert!(error.contains("ending"), "{error}");
     assert!(!daemon.path("late.nbd").exists());
 }
+
+#[test]
+fn clients_that_have_not_said_which_disk_take_no_room_of_disks() {
+    seekway_hostd::daemon::prepare_process(); // for as many descriptors
+    let daemon = Running::start(Config { nbd: loopback(), ..Config::default() });
+    daemon.host.attach(&daemon.disk("web")).unwrap();
+    let address = daemon.tcp("nbd");
+    let connect = |_| TcpStream::connect(address).unwrap();
+    let greeted = |mut stream: TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read(&mut [0; 18]).is_ok_and(|len| len > 0).then_some(stream)
+    };
+    // As many as are let in.
+    let silent: Vec<TcpStream> = (0..2000).map(connect).map_while(greeted).collect();
+    assert!(silent.len() < 2000);
+    let mut own = UnixStream::connect(daemon.path("web.nbd")).unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 18];
+    own.read_exact(&mut greeting).unwrap();
+    assert!(greeting.starts_with(b"NBDMAGIC"));
+}

@@ -216,7 +216,11 @@ pub(super) fn vhost(
 
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
-    let Some(all) = host.places.take("the daemon", None) else { return };
+    let all = match &only {
+        Some(_) => host.places.take("the daemon", None),
+        None => host.nbd_places.take("NBD", None),
+    };
+    let Some(all) = all else { return };
     let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
     let of_only = match &only {
         Some(disk) => match disk.places.take(&disk.what(), Some(other)) {

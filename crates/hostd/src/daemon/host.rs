@@ -33,7 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Most connections at once, of all kinds together.
+/// Most connections at once, at the sockets of disks together; and as many at
+/// the address of all disks.
 const CONNECTIONS_MAX: usize = 1024;
 /// Most connections of one disk at once.
 const CONNECTIONS_DISK_MAX: usize = 64;
@@ -119,8 +120,11 @@ pub struct Host {
     stopper: Stopper,
     /// When it was started.
     pub started: Instant,
-    /// Connections of all kinds.
+    /// Connections at the sockets of disks.
     pub(super) places: Arc<Places>,
+    /// Those at the NBD address of all disks. Apart: anybody may come there and
+    /// say nothing, and VMMs must find room all the same.
+    pub(super) nbd_places: Arc<Places>,
     /// Clients of the control socket.
     pub(super) clients: Arc<Places>,
     /// Clients of metrics. Apart: they come over the network, and whoever
@@ -163,6 +167,7 @@ impl Host {
             stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
             started: Instant::now(),
             places: Places::new(CONNECTIONS_MAX),
+            nbd_places: Places::new(CONNECTIONS_MAX),
             clients: Places::new(CLIENTS_MAX),
             scrapers: Places::new(CLIENTS_MAX),
             registry: RwLock::default(),
