@@ -28,6 +28,9 @@ use vms::Attached;
 
 /// Commands that go by the policy's choice between two that are forced.
 const FORCED_EVERY: u32 = 4;
+/// Flushes, discards and write-zeroes in a row while reads and writes wait: a
+/// guest that always has some would keep the others from the device.
+const BARRIERS_IN_ROW: u32 = 16;
 
 /// The dispatcher of one device.
 pub struct Dispatcher {
@@ -44,6 +47,8 @@ pub struct Dispatcher {
     links: Links,
     adjacency: Adjacency,
     barriers: Barriers,
+    /// Of them, dispatched since the last read or write that was.
+    barriers_in_row: u32,
     /// Handed out by the policy as a continuation that was none.
     staged: Option<RequestId>,
     head: Lba,
@@ -72,6 +77,7 @@ impl Dispatcher {
             links: Links::new(),
             adjacency: Adjacency::new(),
             barriers: Barriers::default(),
+            barriers_in_row: 0,
             staged: None,
             head: Lba::ZERO,
             in_flight_requests: 0,
@@ -142,9 +148,8 @@ impl Dispatcher {
         if self.in_flight_commands >= self.config.depth {
             return Output::Idle;
         }
-        if !self.barriers.is_empty()
-            && let Some(id) = self.barriers.next()
-        {
+        let turn = self.barriers_in_row < BARRIERS_IN_ROW;
+        if turn && let Some(id) = self.next_barrier() {
             return self.dispatch(now, id, false);
         }
         if let Some(id) = self.staged.take() {
@@ -156,6 +161,8 @@ impl Dispatcher {
         }
         match self.ask(now) {
             Decision::Dispatch(id) => self.dispatch(now, id, false),
+            // The policy has had its chance.
+            _ if !turn && let Some(id) = self.next_barrier() => self.dispatch(now, id, false),
             Decision::Hold { until, why } => {
                 if self.in_flight_commands == 0 {
                     self.holds.hold(now, until, why);
@@ -166,6 +173,11 @@ impl Dispatcher {
             }
             Decision::Idle => Output::Idle,
         }
+    }
+
+    /// The next barrier that may go.
+    fn next_barrier(&mut self) -> Option<RequestId> {
+        if self.barriers.is_empty() { None } else { self.barriers.next() }
     }
 
     /// Ask the policy, and hold it to the contract.
@@ -247,6 +259,10 @@ impl Dispatcher {
             self.since_forced = self.since_forced.saturating_add(1);
         }
         let mut command = self.slots[first].request;
+        match command.op.is_data() {
+            true => self.barriers_in_row = 0,
+            false => self.barriers_in_row = self.barriers_in_row.saturating_add(1),
+        }
         self.holds.end(now, Some(&command));
         self.sent(now, first, forced);
         self.slots[first].leads = true;
