@@ -8,6 +8,7 @@ use seekway_policy::scheduler::HoldReason;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -144,23 +145,19 @@ pub struct OpStatus {
     pub latency_ns: Histogram<u64>,
 }
 
-/// The sending end: cheap to clone. Messages to a reactor that has ended are dropped.
+/// The sending end: cheap to clone, without a descriptor of its own (the reactor
+/// clones it, also when there are no more). Messages to a reactor that has ended
+/// are dropped.
+#[derive(Clone)]
 pub struct Handle {
     sender: mpsc::Sender<Message>,
-    wake: EventFd,
-}
-
-impl Clone for Handle {
-    fn clone(&self) -> Self {
-        let wake = self.wake.try_clone().expect("an eventfd can be duplicated");
-        Handle { sender: self.sender.clone(), wake }
-    }
+    wake: Arc<EventFd>,
 }
 
 impl Handle {
     /// A handle, the receiving end, and what tells it of messages.
     pub(super) fn new() -> std::io::Result<(Handle, Receiver<Message>)> {
-        let wake = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?;
+        let wake = Arc::new(EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?);
         let (sender, mailbox) = mpsc::channel();
         Ok((Handle { sender, wake }, mailbox))
     }
@@ -182,5 +179,17 @@ impl Handle {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));
         answer.recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_clone_needs_no_descriptor() {
+        let (handle, _mailbox) = Handle::new().unwrap();
+        assert_eq!(handle.clone().wake().as_raw_fd(), handle.wake().as_raw_fd());
     }
 }
