@@ -9,15 +9,18 @@ use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
 use crate::throttle::Throttle;
 use io_uring::squeue;
-use seekway_policy::dispatcher::{Arrival, Dispatcher, Output};
+use seekway_policy::dispatcher::{Arrival, Dispatcher, OUTSTANDING_MAX, Output};
 use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::HoldReason;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::VecDeque;
 
-/// Jobs outstanding on one device; far below what the dispatcher takes, which
-/// counts the pieces of fragmented images.
+/// Jobs outstanding on one device.
 const JOBS_MAX: usize = 1 << 18;
+/// With so many pieces outstanding, jobs go whole: the dispatcher takes no more
+/// than [`OUTSTANDING_MAX`].
+const CUT_BELOW: usize = OUTSTANDING_MAX / 2;
+const _: () = assert!(CUT_BELOW + PIECES_MAX as usize + JOBS_MAX <= OUTSTANDING_MAX);
 /// Pieces that one job is cut into. What is left goes with the last: places
 /// only guide policies.
 const PIECES_MAX: u32 = 256;
@@ -186,13 +189,14 @@ impl Core {
             let id = self.dispatcher.arrive(self.now, arrival(nowhere));
             return self.jobs.add_part(id, index, 0, 0);
         }
+        let pieces_max = pieces_max(self.dispatcher.outstanding());
         let (mut start, mut pieces) = (0, 0);
         while start < job.len {
             let disk = self.disks.get(job.disk).expect("a disk stays while it has jobs");
             let left = job.len - start;
             let mut extent = disk.map.piece(job.offset + start, left);
             pieces += 1;
-            if pieces == PIECES_MAX {
+            if pieces == pieces_max {
                 let len = Sectors::new(left / 512);
                 extent = Extent::new(extent.start(), len).unwrap_or(extent);
             }
@@ -459,6 +463,11 @@ impl Core {
     pub(super) fn stop_journal(&mut self) {
         self.dispatcher.stop_journal();
     }
+}
+
+/// Into how many pieces a job may be cut.
+fn pieces_max(outstanding: usize) -> u32 {
+    if outstanding < CUT_BELOW { PIECES_MAX } else { 1 }
 }
 
 /// Is this a job that the disk can do?
