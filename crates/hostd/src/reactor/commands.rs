@@ -6,6 +6,7 @@
 use super::core::Core;
 use super::jobs::{buffers_len, slice_buffers};
 use super::ring::{Source, file};
+use crate::images::Limits;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno, Job};
 use io_uring::{opcode, squeue, types};
@@ -184,15 +185,15 @@ impl Core {
         }
     }
 
-    /// Direct I/O needs aligned memory. False when there is none to be had.
+    /// Direct I/O needs aligned memory, and of a list of buffers each a multiple
+    /// of the block, or the kernel refuses it. False when there is none to be had.
     fn bounce_if_misaligned(&mut self, index: u32) -> bool {
         let io = &mut self.ios[index];
-        let align = self.disks.limits(io.disk).memory_align_bytes as usize;
-        let mask = align - 1;
-        if io.buffers.iter().all(|b| (b.iov_base as usize | b.iov_len) & mask == 0) {
+        let limits = self.disks.limits(io.disk);
+        if io.buffers.iter().all(|b| is_aligned(b, limits)) {
             return true;
         }
-        io.bounce = Bounce::new(io.len, align);
+        io.bounce = Bounce::new(io.len, limits.memory_align_bytes as usize);
         io.bounce.is_some()
     }
 
@@ -300,6 +301,15 @@ impl Core {
             self.io_done(index, result);
         }
     }
+}
+
+/// Can the kernel take this buffer of several as it is? Memory of alignment 1
+/// goes through the page cache, which takes everything.
+fn is_aligned(buffer: &libc::iovec, limits: &Limits) -> bool {
+    let memory = limits.memory_align_bytes as usize;
+    let block = if memory > 1 { limits.align_bytes as usize } else { 1 };
+    (buffer.iov_base as usize).is_multiple_of(memory)
+        && buffer.iov_len.is_multiple_of(block.max(memory))
 }
 
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -441,5 +451,36 @@ impl std::ops::Index<u32> for Ios {
 impl std::ops::IndexMut<u32> for Ios {
     fn index_mut(&mut self, index: u32) -> &mut Io {
         &mut self.slots[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_blocks_bounce_before_direct_io() {
+        // As NVMe says: memory may begin at any word.
+        let limits = |memory_align_bytes| Limits {
+            capacity_bytes: 1 << 20,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            align_bytes: 512,
+            memory_align_bytes,
+            read_only: false,
+            rotational: false,
+        };
+        let iovec = |at: usize, iov_len| libc::iovec { iov_base: at as *mut _, iov_len };
+        for (at, len, memory, expected) in [
+            (4, 512, 4, true),
+            (2, 512, 4, false),
+            (4096, 256, 4, false),
+            (4096, 512, 512, true),
+            (4100, 512, 512, false),
+            (3, 100, 1, true),
+        ] {
+            let aligned = is_aligned(&iovec(at, len), &limits(memory));
+            assert_eq!(aligned, expected, "{at}+{len}, memory {memory}");
+        }
     }
 }
