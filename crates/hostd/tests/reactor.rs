@@ -4,12 +4,16 @@
 mod common;
 
 use common::{Ask, Rig, RigSetup, pattern};
-use seekway_hostd::port::Errno;
-use seekway_hostd::reactor::{Message, OpKind};
+use seekway_hostd::images::{Image, OpenOptions};
+use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
+use seekway_hostd::reactor::{Core, Disk, Message, OpKind};
 use seekway_policy::journal::Replay;
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
+use seekway_policy::units::Lba;
+use std::any::Any;
 use std::fs::{self, File};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -325,5 +329,69 @@ fn an_emulated_disk_is_never_faster_than_its_model() {
     let (model, seen) = (report.model_service.get(), report.service.get());
     assert!(model > 50 * 1_000_000, "random reads of a 7200 rpm disk in {model} ns");
     assert!(model <= seen && seen <= took, "model {model}, service {seen}, all {took} ns");
+    rig.stop();
+}
+
+/// A guest that always has flushes outstanding.
+struct Flusher(DiskId, Option<PortId>);
+
+impl Flusher {
+    fn flush_once(&self, core: &mut Core) {
+        let (disk, port) = (self.0, self.1.expect("open"));
+        let (offset, len, tag, fua, unmap) = (0, 0, None, false, false);
+        let job = Job { disk, port, token: 0, op: Op::Flush, offset, len, tag, fua, unmap };
+        core.submit(&job, &[]).unwrap();
+    }
+}
+
+impl Port for Flusher {
+    fn disk(&self) -> DiskId {
+        self.0
+    }
+    fn open(&mut self, id: PortId, core: &mut Core) {
+        self.1 = Some(id);
+        (0..4).for_each(|_| self.flush_once(core));
+    }
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {}
+    fn done(&mut self, _: u64, _: Result<(), Errno>, core: &mut Core) {
+        if self.1.is_some() {
+            self.flush_once(core);
+        }
+    }
+    fn flush(&mut self, _: &mut Core) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut Core) {}
+    fn closing(&mut self, _: &mut Core) {
+        self.1 = None;
+    }
+    fn closed(self: Box<Self>) {}
+}
+
+#[test]
+fn one_guests_flushes_do_not_keep_others_from_the_device() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup { depth: Some(1), ..RigSetup::default() });
+    let busy = rig.attach(&image(&dir, "a.img", MIB), None).unwrap();
+    let client = rig.open(rig.attach(&image(&dir, "b.img", MIB), None).unwrap());
+    let flusher = Flusher(busy, None);
+    rig.handle.ask(|r| Message::OpenPort(Box::new(flusher), r)).unwrap();
+    assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
+    rig.stop();
+}
+
+#[test]
+fn a_place_past_every_device_is_refused() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let attach = |name, lba| {
+        let path = image(&dir, name, MIB);
+        let options = OpenOptions { read_only: false, direct: true };
+        let image = Image::open(&path, &options).unwrap();
+        let (weight, fault) = (NonZeroU32::MIN, None);
+        let disk = Disk { name: name.into(), image, weight, lba: Some(Lba::new(lba)), fault };
+        rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).expect("the reactor lives")
+    };
+    assert!(attach("a.img", u64::MAX).is_err());
+    assert!(attach("b.img", u64::MAX / 512 - 10).is_err());
+    assert!(attach("c.img", 1 << 20).is_ok());
     rig.stop();
 }

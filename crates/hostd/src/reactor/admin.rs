@@ -22,6 +22,8 @@ const REMAP_AFTER: Nanos = Nanos::from_secs(2);
 const REMAP_AFTER_MAX: Nanos = Nanos::from_secs(300);
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
+/// Sectors of a device: what bytes in 63 bits can name.
+const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
 impl Reactor {
     /// Handle what has been sent.
@@ -152,6 +154,11 @@ impl Core {
         let len = capacity_bytes.div_ceil(512);
         let device = self.dispatcher.profile().capacity.get();
         let end = start.saturating_add(len);
+        if end > SECTORS_MAX {
+            return Err(format!(
+                "{name}: {len} sectors from sector {start} end past every device, at most {SECTORS_MAX} sectors"
+            ));
+        }
         if self.throttle.is_some() && end > device {
             return Err(format!(
                 "{name}: {len} sectors from sector {start} do not fit on the emulated device, which has {device}"
