@@ -136,3 +136,16 @@ fn clients_that_have_not_said_which_disk_take_no_room_of_disks() {
     own.read_exact(&mut greeting).unwrap();
     assert!(greeting.starts_with(b"NBDMAGIC"));
 }
+
+#[test]
+fn a_file_is_not_grown_where_its_disk_may_not_grow() {
+    let emulate = Some("seagate-1tb-7200".to_string());
+    let daemon = Running::start(Config { emulate, ..Config::default() });
+    let first = DiskConfig { lba: Some(0), ..daemon.disk("first") };
+    let next = DiskConfig { lba: Some(2048), ..daemon.disk("next") };
+    daemon.host.attach(&first).unwrap();
+    daemon.host.attach(&next).unwrap();
+    daemon.host.resize("first", Some(2 << 20), false).unwrap_err();
+    assert_eq!(std::fs::metadata(&first.path).unwrap().len(), 1 << 20);
+    assert_eq!(daemon.host.resize("next", Some(2 << 20), false).unwrap(), 2 << 20);
+}

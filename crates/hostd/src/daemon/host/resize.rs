@@ -18,20 +18,25 @@ impl Host {
     ) -> Result<u64, HostError> {
         let _turn = self.turn()?;
         let disk = self.disk(name)?;
-        if let Some(size) = size_bytes {
-            make_size(&disk, size, shrink).map_err(|e| HostError::Disk(name.into(), e))?;
-        }
+        let wrong = |text| HostError::Disk(name.into(), text);
+        let grown_from = match size_bytes {
+            Some(size) => make_size(&disk, size, shrink).map_err(wrong)?,
+            None => None,
+        };
         let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, reply));
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        let capacity_bytes = answer.map_err(|e| HostError::Disk(name.into(), e))?;
+        let capacity_bytes = answer.map_err(|text| match grown_from {
+            Some(before_bytes) => wrong(shrink_back(&disk, before_bytes, text)),
+            None => wrong(text),
+        })?;
         lock(&disk.limits).capacity_bytes = capacity_bytes;
         disk.config_changed.notify();
         Ok(capacity_bytes)
     }
 }
 
-/// Make the image of a disk so large.
-fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<(), String> {
+/// Make the image of a disk so large. What it had, in bytes, if it has grown.
+fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<u64>, String> {
     let limits = disk.limits();
     let unit = u64::from(limits.align_bytes.max(limits.logical_block_bytes)).max(512);
     if disk.is_block {
@@ -50,10 +55,22 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<(), Str
             limits.capacity_bytes
         ));
     }
-    match &*lock(&disk.file) {
-        Some(file) => {
-            file.set_len(size_bytes).map_err(|e| format!("{}: {e}", disk.config.path.display()))
+    let failed = |e| format!("{}: {e}", disk.config.path.display());
+    let file = lock(&disk.file);
+    let Some(file) = &*file else { return Err("is being detached".into()) };
+    let before_bytes = file.metadata().map_err(failed)?.len();
+    file.set_len(size_bytes).map_err(failed)?;
+    Ok((before_bytes < size_bytes).then_some(before_bytes))
+}
+
+/// The reactor refused the new size, as `text` says: the file gets back the one
+/// that it had, or the disk would have the refused one when it is served again.
+/// No guest has seen what is cut off.
+fn shrink_back(disk: &ServedDisk, before_bytes: u64, text: String) -> String {
+    match lock(&disk.file).as_ref().map(|file| file.set_len(before_bytes)) {
+        Some(Err(e)) => {
+            format!("{text}; {} stays larger all the same: {e}", disk.config.path.display())
         }
-        None => Err("is being detached".into()),
+        _ => text,
     }
 }
