@@ -4,6 +4,7 @@
 use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Received bytes, in order.
 pub struct Inbox {
@@ -70,6 +71,11 @@ impl Inbox {
 const CLASS_MIN_SHIFT: u32 = 12;
 const CLASSES: usize = (REQUEST_LEN_MAX.trailing_zeros() - CLASS_MIN_SHIFT + 1) as usize;
 
+/// Bytes in the buffers of all connections: clients that do not read their
+/// replies, however many, cannot exhaust the host.
+static ALL_BYTES: AtomicUsize = AtomicUsize::new(0);
+const ALL_BYTES_MAX: usize = 1 << 30;
+
 /// A page-aligned piece of memory of its own, a power of two long.
 pub struct Buffer {
     start: NonNull<u8>,
@@ -82,6 +88,8 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     fn map(class: u8) -> Option<Buffer> {
         let len = class_bytes(class);
+        let fits = |all: usize| Some(all + len).filter(|&all| all <= ALL_BYTES_MAX);
+        ALL_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         // SAFETY: an anonymous mapping at an address that the kernel chooses
         // touches no memory that exists.
         let start = unsafe {
@@ -95,6 +103,7 @@ impl Buffer {
             )
         };
         if start == libc::MAP_FAILED {
+            ALL_BYTES.fetch_sub(len, Ordering::Relaxed);
             return None;
         }
         Some(Buffer { start: NonNull::new(start.cast())?, class })
@@ -117,6 +126,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length and unmapped nowhere else.
         unsafe { libc::munmap(self.start().cast(), class_bytes(self.class)) };
+        ALL_BYTES.fetch_sub(class_bytes(self.class), Ordering::Relaxed);
     }
 }
 
@@ -141,8 +151,8 @@ impl Pool {
         Pool { free: Default::default(), held_bytes: 0, used_bytes: 0, limit_bytes }
     }
 
-    /// A buffer of at least `len_bytes`. `None` when the limit is reached (or
-    /// memory is out): wait for another buffer to come back.
+    /// A buffer of at least `len_bytes`. `None` when the limit is reached, or that
+    /// of all connections, or memory is out: wait for another buffer to come back.
     pub fn take(&mut self, len_bytes: u32) -> Option<Buffer> {
         let class = len_bytes.next_power_of_two().max(1 << CLASS_MIN_SHIFT).trailing_zeros();
         let class = (class - CLASS_MIN_SHIFT) as u8;
