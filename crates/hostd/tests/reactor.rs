@@ -395,3 +395,98 @@ fn a_place_past_every_device_is_refused() {
     assert!(attach("c.img", 1 << 20).is_ok());
     rig.stop();
 }
+
+/// Disks come, go, grow, change weight, and policies change, under load: what
+/// is written is what is read, and the journal replays byte for byte.
+#[test]
+fn everything_changes_under_load_and_the_journal_replays() {
+    for (emulate, fault, turns) in
+        [(None, "short", 150), (None, "again:after=3", 150), (Some("linear-15k4"), "short", 20)]
+    {
+        let dir = dir();
+        let journal = dir.path().join("journal");
+        let file = File::create(&journal).unwrap();
+        let fault = fault.replace("after=3", "after=3,count=900");
+        let rig = Rig::start(RigSetup {
+            policy: "pregather",
+            emulate,
+            journal: Some(file),
+            depth: Some(3),
+            ..RigSetup::default()
+        });
+        let mut random = 7u64;
+        let mut next = |n: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % n
+        };
+        let paths = ["a.img", "b.img", "c.img"].map(|n| image(&dir, n, 4 * MIB));
+        let mut disks: Vec<_> =
+            paths.iter().map(|p| rig.attach(p, Some(&fault)).unwrap()).collect();
+        let mut clients: Vec<_> = disks.iter().map(|&d| rig.open(d)).collect();
+        let mut under_way = [0usize; 3];
+        let drain = |client: &common::Client, left: &mut usize| {
+            for _ in 0..std::mem::take(left) {
+                assert!(client.answer().result.is_ok());
+            }
+        };
+        for turn in 0..turns {
+            let at = next(3) as usize;
+            let spot = |i: u64| (i % 1024) * 4096;
+            // Each block has one content, so that order does not matter.
+            let mut asks = Vec::new();
+            for _ in 0..next(20) {
+                let block = next(1024);
+                asks.push(match next(4) {
+                    0 => Ask::flush(),
+                    1 => Ask::read(spot(block), 4096),
+                    _ => Ask { fua: next(2) == 0, ..Ask::write(spot(block), pattern(block, 4096)) },
+                });
+            }
+            under_way[at] += asks.len();
+            clients[at].ask(asks);
+            match next(8) {
+                0 => {
+                    let policy =
+                        &schedulers::REGISTRY[next(schedulers::REGISTRY.len() as u64) as usize];
+                    rig.handle.ask(|r| Message::SetPolicy(policy.name.into(), r)).unwrap().unwrap();
+                }
+                1 => {
+                    let weight = NonZeroU32::new(1 + next(9) as u32).unwrap();
+                    let id = disks[at];
+                    rig.handle.ask(|r| Message::SetWeight(id, weight, r)).unwrap().unwrap();
+                }
+                2 => {
+                    let file = fs::OpenOptions::new().write(true).open(&paths[at]).unwrap();
+                    let len = 4 * MIB + next(8) * MIB;
+                    file.set_len(len).unwrap();
+                    // On an emulated device its neighbour may be in the way.
+                    let _ = rig.handle.ask(|r| Message::Resize(disks[at], r)).unwrap();
+                }
+                3 if turn % 2 == 0 => {
+                    rig.handle.ask(|r| Message::DetachDisk(disks[at], r)).unwrap().unwrap();
+                    drain(&clients[at], &mut under_way[at]);
+                    disks[at] = rig.attach(&paths[at], Some(&fault)).unwrap();
+                    clients[at] = rig.open(disks[at]);
+                }
+                _ => {}
+            }
+        }
+        for (client, left) in clients.iter().zip(&mut under_way) {
+            drain(client, left);
+        }
+        for client in &clients {
+            for (i, a) in client
+                .do_all((0..1024).map(|i| Ask::read(i * 4096, 4096)).collect())
+                .iter()
+                .enumerate()
+            {
+                let blank = a.buffer.iter().all(|&b| b == 0);
+                assert!(blank || a.buffer == pattern(i as u64, 4096), "block {i}");
+            }
+        }
+        rig.stop();
+        let text = fs::read_to_string(&journal).unwrap();
+        let mut replay = Replay::new(&schedulers::build);
+        text.lines().for_each(|line| replay.feed(line).unwrap());
+    }
+}
