@@ -58,7 +58,7 @@ lint: install-deps ## formatting, clippy, and licences where cargo-deny is insta
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
 	@scripts/bench
 
-bench-host: build ## the host daemon beside its peers; ARGS=--quick in a quarter of the time
+bench-host: build ## the host daemon beside its peers; ARGS=--quick in a third of the time
 	@scripts/install-deps test
 	@scripts/bench-host $(ARGS)
 

@@ -32,7 +32,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
         let images = [image.path().to_path_buf()];
         let server = Server::start_many(&options.seekway, &images, &["--emulate", PROFILE])?;
         let sample = fio::run(server.socket(), Load::random(1), SPAN, || server.cpu())?;
-        ours.push(1e3 / sample.iops);
+        ours.push(sample.mean_us / 1e3);
         model.push(model_mean_ms(&server)?);
     }
     Ok(vec![Row {
@@ -53,6 +53,6 @@ fn model_mean_ms(server: &Server) -> Result<f64> {
         .map_err(|error| server.complaint(&error.to_string()))?;
     let status: Value =
         client.ask(&Request::Status {}).map_err(|error| server.complaint(&error.to_string()))?;
-    let mean = status.pointer("/devices/0/emulation/model_service_mean_ms");
+    let mean = status.pointer("/devices/0/emulated/model_service_mean_ms");
     mean.and_then(Value::as_f64).ok_or_else(|| format!("no mean of the model in {status}"))
 }

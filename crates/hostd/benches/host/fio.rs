@@ -54,6 +54,7 @@ pub fn run(
             iops,
             mib_per_s: number("/read/bw_bytes")? / f64::from(1 << 20),
             p50_us: number("/read/clat_ns/percentile/50.000000")? / 1e3,
+            mean_us: number("/read/clat_ns/mean")? / 1e3,
             p99_us: number("/read/clat_ns/percentile/99.000000")? / 1e3,
             server_cpu_us: used.as_secs_f64() * share * 1e6 / counted.max(1.0),
         })

@@ -53,6 +53,8 @@ pub struct Sample {
     pub mib_per_s: f64,
     /// Half of the reads took no longer, microseconds.
     pub p50_us: f64,
+    /// What a read took on average, microseconds.
+    pub mean_us: f64,
     /// 99 of a hundred took no longer, microseconds.
     pub p99_us: f64,
     /// CPU time that the server used for one read, microseconds, all its
@@ -70,6 +72,7 @@ impl Sample {
             iops,
             mib_per_s: iops * f64::from(load.block_bytes) / f64::from(1 << 20),
             p50_us: latencies.value_at_quantile(0.5) as f64 / 1e3,
+            mean_us: latencies.mean() / 1e3,
             p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
             server_cpu_us: cpu.as_secs_f64() * 1e6 / reads.max(1.0),
         }
