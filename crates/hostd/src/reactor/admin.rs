@@ -279,8 +279,13 @@ impl Core {
             disk.remap_after = REMAP_AFTER_MAX.min(disk.remap_after + disk.remap_after);
             let Ok(mapper) = disk.image.mapper() else { continue };
             let handle = self.handle.clone();
-            let ask =
-                move || _ = handle.send(Message::Remapped(DiskId(number as u16), mapper.map()));
+            let ask = move || {
+                let map = mapper.map();
+                // Its file, and the image's lock with it, is let go before anybody
+                // can believe that the image is closed.
+                drop(mapper);
+                handle.send(Message::Remapped(DiskId(number as u16), map));
+            };
             disk.mapping = std::thread::Builder::new().name("remap".into()).spawn(ask).is_ok();
         }
     }

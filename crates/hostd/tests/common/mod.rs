@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use seekway_hostd::images::fault::Fault;
-use seekway_hostd::images::{Image, OpenOptions};
+use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
 use seekway_hostd::reactor::{Core, Disk, Handle, Message, Setup, Status, spawn};
 use seekway_hostd::throttle::Throttle;
@@ -154,7 +154,17 @@ impl Rig {
 
     pub fn attach(&self, path: &Path, fault: Option<&str>) -> Result<DiskId, String> {
         let options = OpenOptions { read_only: false, direct: true };
-        let image = Image::open(path, &options).map_err(|e| e.to_string())?;
+        // The kernel lets go of a file that a ring had a moment after the ring has,
+        // and the lock goes with it; the daemon waits for that too.
+        let until = std::time::Instant::now() + PATIENCE;
+        let image = loop {
+            match Image::open(path, &options) {
+                Err(ImageError::Locked { .. }) if std::time::Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                other => break other.map_err(|e| e.to_string())?,
+            }
+        };
         let disk = Disk {
             name: path.file_name().unwrap().to_string_lossy().into_owned(),
             image,
