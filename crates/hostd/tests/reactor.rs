@@ -378,6 +378,21 @@ fn one_guests_flushes_do_not_keep_others_from_the_device() {
     rig.stop();
 }
 
+/// Twenty thousand discards of the same sectors would be two hundred million
+/// pairs to order; whoever shares the device would wait for that.
+#[test]
+fn one_guests_overlapping_discards_do_not_keep_others_from_the_device() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let hostile = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+    let client = rig.open(rig.attach(&image(&dir, "b.img", MIB), None).unwrap());
+    hostile.ask((0..20_000).map(|_| Ask::new(Op::Discard, 0, MIB, Vec::new())).collect());
+    hostile.ask(vec![Ask::new(Op::WriteZeroes, 0, MIB, Vec::new()), Ask::read(0, 4096)]);
+    assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
+    assert!((0..20_002).all(|_| hostile.answer().result.is_ok()));
+    rig.stop();
+}
+
 #[test]
 fn a_place_past_every_device_is_refused() {
     let dir = dir();

@@ -11,6 +11,7 @@ use crate::port::{DiskId, Port, PortId};
 use seekway_policy::request::VmId;
 use seekway_policy::schedulers;
 use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
@@ -121,6 +122,8 @@ impl Core {
             fault,
             ports: 0,
             outstanding: 0,
+            barriers: 0,
+            parked: VecDeque::new(),
             held: Default::default(),
             detaching: None,
             ops: no_ops(),

@@ -24,6 +24,9 @@ const _: () = assert!(CUT_BELOW + PIECES_MAX as usize + JOBS_MAX <= OUTSTANDING_
 /// Pieces that one job is cut into. What is left goes with the last: places
 /// only guide policies.
 const PIECES_MAX: u32 = 256;
+/// Discards and write-zeroes of one disk that the dispatcher has at once: it
+/// compares each with all others, which a guest could make expensive for all.
+const BARRIERS_MAX: u32 = 16;
 /// Ports of one reactor.
 const PORTS_MAX: usize = 1 << 14;
 
@@ -175,8 +178,27 @@ impl Core {
             (disk.map_stale, self.stale) = (true, true);
         }
         self.news = true;
-        self.arrive(index);
+        match job.op {
+            Op::Discard | Op::WriteZeroes => {
+                disk.parked.push_back(index);
+                self.unpark(job.disk);
+            }
+            Op::Read | Op::Write | Op::Flush => self.arrive(index),
+        }
         Ok(())
+    }
+
+    /// Discards and write-zeroes reach the dispatcher, as many as there is room
+    /// for. A guest that cares for their order among its own requests waits for
+    /// them (virtio 1.2, 5.2.6; NBD likewise), so that others may overtake.
+    fn unpark(&mut self, id: DiskId) {
+        while let Some(disk) = self.disks.get_mut(id)
+            && disk.barriers < BARRIERS_MAX
+            && let Some(index) = disk.parked.pop_front()
+        {
+            disk.barriers += 1;
+            self.arrive(index);
+        }
     }
 
     /// The job's pieces reach the dispatcher.
@@ -348,12 +370,17 @@ impl Core {
         let failed = |r: RequestId| self.jobs.part(r).error.is_some();
         let ok = !self.dispatcher.members(command).any(|r| failed(r.id));
         self.dispatcher.complete(self.now, command, ok, &mut done);
+        let disk = done.first().map(|c| DiskId(c.request.vm.index() as u16));
         for completion in done.drain(..) {
             if let Some(job) = self.jobs.part_done(completion.request.id) {
                 self.job_done(job);
             }
         }
         self.done = done;
+        // Not before all are accounted for: what arrives takes over their ids.
+        if let Some(disk) = disk {
+            self.unpark(disk);
+        }
     }
 
     fn job_done(&mut self, index: u32) {
@@ -362,6 +389,7 @@ impl Core {
         self.jobs.remove(index);
         let disk = self.disks.get_mut(job.disk).expect("a disk stays while it has jobs");
         disk.count(&job, error.is_none(), response);
+        disk.barriers -= u32::from(matches!(job.op, Op::Discard | Op::WriteZeroes));
         self.ports[usize::from(job.port.index)].jobs -= 1;
         self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));
     }

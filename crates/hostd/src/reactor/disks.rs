@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::{HoldReason, VmSpec};
 use seekway_policy::units::{Instant, Lba, Nanos};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
 
@@ -44,6 +45,10 @@ pub struct DiskState {
     pub ports: u32,
     /// Jobs under way.
     pub outstanding: u32,
+    /// Discards and write-zeroes among them that the dispatcher has.
+    pub barriers: u32,
+    /// Those that wait for room there, by job.
+    pub parked: VecDeque<u32>,
     /// Device time withheld while this disk was the one served last.
     pub held: [Nanos; HoldReason::ALL.len()],
     /// Shall end; whom to tell.
