@@ -1,5 +1,11 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
+mod calibrate;
+mod predict;
+
+pub use calibrate::CalibrateArgs;
+pub use predict::PredictArgs;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -39,6 +45,8 @@ pub enum Command {
     Inspect(InspectArgs),
     #[command(subcommand)]
     Experiment(ExperimentCommand),
+    Calibrate(CalibrateArgs),
+    Predict(PredictArgs),
     #[command(subcommand)]
     Device(DeviceCommand),
     #[command(subcommand)]
@@ -302,6 +310,10 @@ pub struct ExperimentArgs {
     /// simulator (pregather-read only)
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
+    /// Real drives with measured service times, each a folder with a `.trace`
+    /// (`DiskSim`'s validation format): vpt-fit and vpt-rank use them
+    #[arg(long, value_name = "DIR")]
+    pub drives: Option<PathBuf>,
     /// With --live: run the guests by KVM instead of emulating them
     #[arg(long, requires = "live")]
     pub kvm: bool,

@@ -119,8 +119,8 @@ pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) ->
     let shares: Vec<f64> =
         entitled.filter(|((_, d), _)| **d > 0.0).map(|((g, d), w)| g / (d * w)).collect();
     Fairness {
-        phi: seekway_report::fairness::phi(demands, &got, &weights),
-        jain: seekway_report::fairness::jain(&shares),
+        phi: seekway_policy::fairness::phi(demands, &got, &weights),
+        jain: seekway_policy::fairness::jain(&shares),
     }
 }
 

@@ -17,7 +17,7 @@ pub use types::{
 
 use crate::journal::Journal;
 use crate::queues::{ExpiryQueue, Links};
-use crate::request::{Completion, Extent, Op, Request, RequestId};
+use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
 use crate::units::{Instant, Lba, Nanos};
 use adjacency::Adjacency;
@@ -415,6 +415,10 @@ impl Dispatcher {
     /// The policy's own metrics.
     pub fn policy_metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         self.scheduler.metrics(sink);
+    }
+    /// The policy's own metrics of each VM.
+    pub fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        self.scheduler.vm_metrics(sink);
     }
 
     /// Begin to note every input and output; `policy` is its specification.

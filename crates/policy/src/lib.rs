@@ -51,6 +51,7 @@
 //! beyond `std`.
 #![forbid(unsafe_code)]
 pub mod dispatcher;
+pub mod fairness;
 pub mod journal;
 pub mod params;
 pub mod queues;

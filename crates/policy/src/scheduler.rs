@@ -49,6 +49,9 @@ pub trait Scheduler: Send {
 
     /// Only what this policy alone knows; latency is measured outside, alike for all.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
+
+    /// The same of each VM that is attached.
+    fn vm_metrics(&self, _sink: &mut dyn FnMut(&'static str, VmId, f64)) {}
 }
 
 /// A scheduler's answer.

@@ -4,8 +4,7 @@
 //!
 //! - [`Table`]: aligned text for a terminal, CSV, Markdown, and HTML inside a report;
 //! - [`plot`]: figures as small SVGs that need no script, no font and no network;
-//! - [`Report`]: one HTML file that can be mailed, printed and read with scripts off;
-//! - [`fairness`]: the indices by which a shared disk is judged.
+//! - [`Report`]: one HTML file that can be mailed, printed and read with scripts off.
 //!
 //! All text is untrusted (VM names come from users): it is escaped in HTML and SVG, and control
 //! characters never reach a terminal. Nothing here panics on data: values that are not finite
@@ -37,7 +36,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod fairness;
 pub mod html;
 pub mod number;
 pub mod plot;

@@ -345,6 +345,10 @@ impl Engine {
         self.meter.end(self.now, self.dispatcher.waiting());
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
         self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        let vms = &mut self.meter.vms;
+        self.dispatcher.vm_metrics(&mut |name, vm, value| {
+            vms[vm.index()].policy_metrics.push((name, value));
+        });
         self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
         let mut apps = Vec::new();
         for (source, base) in self.sources.iter().zip(&self.vm_base) {

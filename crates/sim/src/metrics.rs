@@ -167,6 +167,8 @@ pub struct VmResult {
     pub bandwidth: Series,
     /// Places over time.
     pub scatter: Scatter,
+    /// The policy's own figures of it.
+    pub policy_metrics: Vec<(&'static str, f64)>,
 }
 
 impl VmResult {
@@ -286,6 +288,7 @@ impl Meter {
             response: times(2),
             bandwidth: Series::new(),
             scatter: Scatter::new(),
+            policy_metrics: Vec::new(),
         };
         Meter {
             vms: names.map(vm).collect(),

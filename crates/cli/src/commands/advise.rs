@@ -107,7 +107,7 @@ fn figure(run: &Run, goal: Goal) -> f64 {
 fn slowdown_fairness(run: &Run) -> f64 {
     let speeds: Vec<f64> =
         run.vms.iter().map(|v| 1.0 / v.response_ms.mean.max(f64::MIN_POSITIVE)).collect();
-    seekway_report::fairness::jain(&speeds).unwrap_or(1.0)
+    seekway_policy::fairness::jain(&speeds).unwrap_or(1.0)
 }
 
 fn smaller_is_better(goal: Goal) -> bool {

@@ -12,9 +12,11 @@ use seekway_report::svg::Svg;
 use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{
-    self, Cell, Experiment, Figure, Judged, Options, REGISTRY, Results, Row, Verdict as Judgement,
+    self, Cell, Experiment, Figure, Judged, MeasuredDrive, Options, REGISTRY, Results, Row,
+    Verdict as Judgement,
 };
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +120,8 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if args.live {
         return live::run(args, &chosen);
     }
-    let options = Options { shrink: if args.quick { QUICK } else { 1 } };
+    let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
+    let options = Options { shrink: if args.quick { QUICK } else { 1 }, drives };
     let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
     let extra = args.policy.as_deref();
     let mut sections = Vec::new();
@@ -152,6 +155,32 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     print(&ran, args.out.format)?;
     let accepted = ran.iter().all(|r| r.holds);
     Ok(if accepted { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+/// The measured drives of a folder: in each of its folders the first `.trace`.
+fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
+    let list = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let entries =
+            std::fs::read_dir(dir).with_context(|| format!("--drives {}", dir.display()))?;
+        let mut paths = entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>>>()?;
+        paths.sort();
+        Ok(paths)
+    };
+    let mut drives = Vec::new();
+    for folder in list(dir)?.into_iter().filter(|p| p.is_dir()) {
+        let traces =
+            list(&folder)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "trace"));
+        for trace in traces.take(1) {
+            let text =
+                std::fs::read_to_string(&trace).with_context(|| trace.display().to_string())?;
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            drives.push(MeasuredDrive { name, text: text.into() });
+        }
+    }
+    if drives.is_empty() {
+        bail!("--drives {}: no folder with a .trace in it", dir.display());
+    }
+    Ok(drives)
 }
 
 /// Run every cell with every seed.

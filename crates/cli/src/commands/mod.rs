@@ -1,6 +1,7 @@
 //! One file for each command.
 
 mod advise;
+mod calibrate;
 mod compare;
 mod ctl;
 mod device;
@@ -9,6 +10,7 @@ mod experiment;
 mod inspect;
 mod listing;
 mod live;
+mod predict;
 mod replay;
 mod serve;
 
@@ -23,6 +25,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Advise(args) => advise::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Experiment(command) => experiment::run(&command),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => listing::policy(&command),
         Command::Workload(command) => listing::workload(&command),

@@ -6,9 +6,11 @@
 //! Nothing here draws, prints or knows of a terminal: figures are described by
 //! [`Figure`] and drawn elsewhere.
 
+mod cats;
 mod judge;
 mod pregather;
 mod run;
+mod vmcd;
 
 pub use judge::{Row, Verdict};
 pub use run::run_cell;
@@ -16,7 +18,7 @@ pub use run::run_cell;
 use crate::metrics::RunResult;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A load on a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +51,17 @@ pub struct Cell {
 pub struct Options {
     /// Divides the work of every application: 1 for the real thing.
     pub shrink: u64,
+    /// Drives with measured service times, where the caller has any.
+    pub drives: Vec<MeasuredDrive>,
+}
+
+/// A real drive's measured requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MeasuredDrive {
+    /// By which it is known: `cheetah15k5`.
+    pub name: String,
+    /// As `seekway_device::validate::parse` reads it.
+    pub text: Arc<str>,
 }
 
 /// All results of an experiment: by scenario and policy, one a seed.
@@ -167,13 +180,15 @@ pub struct Experiment {
 }
 
 /// All experiments, in the order of `experiment list`.
-pub static REGISTRY: &[Experiment] = pregather::EXPERIMENTS;
+pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
+    [pregather::EXPERIMENTS, cats::EXPERIMENTS, vmcd::EXPERIMENTS].into_iter().flatten().collect()
+});
 
 /// The experiments whose names match `pattern` (`*` stands for anything, `all`
 /// for all of them).
 pub fn matching(pattern: &str) -> Vec<&'static Experiment> {
     let fits = |e: &&Experiment| pattern == "all" || glob(pattern.as_bytes(), e.name.as_bytes());
-    REGISTRY.iter().filter(fits).collect()
+    REGISTRY.iter().copied().filter(fits).collect()
 }
 
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
@@ -230,7 +245,7 @@ mod tests {
     fn patterns_match_names() {
         let names = |p| matching(p).iter().map(|e| e.name).collect::<Vec<_>>();
         assert_eq!(names("pregather-read"), ["pregather-read"]);
-        assert_eq!(names("pregather-*").len(), REGISTRY.len());
+        assert_eq!(names("pregather-*").len(), pregather::EXPERIMENTS.len());
         assert!(names("*-b").contains(&"pregather-b") && names("nothing").is_empty());
     }
 
@@ -238,8 +253,9 @@ mod tests {
     /// policies exist, images fit.
     #[test]
     fn every_cell_builds() {
-        for experiment in REGISTRY {
-            for cell in cells(experiment, &Options { shrink: 1 }, Some("noop")) {
+        let options = Options { shrink: 1, drives: Vec::new() };
+        for experiment in REGISTRY.iter() {
+            for cell in cells(experiment, &options, Some("noop")) {
                 let built = run::prepare(&cell, 1);
                 assert!(built.is_ok(), "{} {}: {:?}", experiment.name, cell.policy, built.err());
             }

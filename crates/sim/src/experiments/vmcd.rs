@@ -1,0 +1,5 @@
+//! The VMCD paper's evaluation and what experiments.md adds.
+
+use super::Experiment;
+
+pub(super) static EXPERIMENTS: &[Experiment] = &[];
