@@ -12,6 +12,7 @@ pub mod engine;
 pub mod experiments;
 pub mod layout;
 pub mod metrics;
+pub mod rank;
 
 pub use engine::{Limits, Progress, Setup, SimError, run};
 pub use layout::{Layout, LayoutError, Placement};
