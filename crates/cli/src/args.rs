@@ -2,9 +2,11 @@
 
 mod calibrate;
 mod predict;
+mod workload_run;
 
 pub use calibrate::CalibrateArgs;
 pub use predict::PredictArgs;
+pub use workload_run::WorkloadRunArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -389,6 +391,7 @@ pub enum WorkloadCommand {
         /// Its name
         name: String,
     },
+    Run(WorkloadRunArgs),
 }
 
 /// Replay a journal and check that the policy decides the same

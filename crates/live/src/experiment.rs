@@ -8,8 +8,12 @@
 //! a window in which all of them run.
 
 mod figures;
+mod scene;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
+pub use scene::{
+    LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
+};
 
 use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};

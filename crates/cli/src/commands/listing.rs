@@ -102,6 +102,7 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
             output::print(&page)?;
             Ok(Verdict::Done)
         }
+        WorkloadCommand::Run(args) => super::workload_run::run(args),
     }
 }
 

@@ -13,6 +13,7 @@ mod live;
 mod predict;
 mod replay;
 mod serve;
+mod workload_run;
 
 use crate::Verdict;
 use crate::args::Command;

@@ -1,0 +1,103 @@
+//! `seekway workload run`: a generated load on a real disk.
+
+use crate::args::WorkloadRunArgs;
+use crate::{Verdict, load, output};
+use anyhow::{Context, Result};
+use seekway_live::drive::{DriveOptions, Driven, drive};
+use seekway_report::table::{Cell, Column, Table};
+use seekway_workload::generators::parse_vm;
+use serde::Serialize;
+use std::time::Duration;
+
+/// The result as JSON. The keys stay.
+#[derive(Serialize)]
+struct Ran {
+    seconds: f64,
+    requests: u64,
+    reads: u64,
+    bytes: u64,
+    iops: f64,
+    mib_s: f64,
+    response_ms: Response,
+    /// Requests carried process tags, and the kernel took them.
+    tagged: bool,
+    /// The load came to its end within the window.
+    finished: bool,
+}
+
+#[derive(Serialize)]
+struct Response {
+    mean: f64,
+    stdev: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// Run the command.
+pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
+    let plan = parse_vm(&args.vm).context("--vm")?;
+    let source = plan.source(args.seed, 0).context("--vm")?;
+    let time = |flag: &str, text: &str| {
+        load::duration(flag, text).map(|span| Duration::from_nanos(span.get()))
+    };
+    let options = DriveOptions {
+        on: args.on.clone(),
+        threads: args.threads,
+        settle: time("--settle", &args.settle)?,
+        window: args.window.as_deref().map(|t| time("--for", t)).transpose()?,
+        write: args.write,
+    };
+    let ran = Ran::new(&drive(source, &options).with_context(|| args.on.display().to_string())?);
+    output::print_as(args.format, &[table(&ran, args)], &ran)?;
+    Ok(Verdict::Done)
+}
+
+impl Ran {
+    fn new(driven: &Driven) -> Ran {
+        let seconds = driven.took.as_secs_f64();
+        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+        let times = &driven.response;
+        let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e6;
+        Ran {
+            seconds,
+            requests: driven.requests,
+            reads: driven.reads,
+            bytes: driven.bytes,
+            iops: per_second(driven.requests as f64),
+            mib_s: per_second(driven.bytes as f64 / f64::from(1 << 20)),
+            response_ms: Response {
+                mean: times.mean() / 1e6,
+                stdev: times.stdev() / 1e6,
+                p50: at(0.5),
+                p99: at(0.99),
+                p999: at(0.999),
+                max: times.max() as f64 / 1e6,
+            },
+            tagged: driven.tagged,
+            finished: driven.finished,
+        }
+    }
+}
+
+fn table(ran: &Ran, args: &WorkloadRunArgs) -> Table {
+    let columns = vec![
+        Column::number("requests", ""),
+        Column::number("IOPS", ""),
+        Column::number("bandwidth", "MiB/s"),
+        Column::number("response", "ms"),
+        Column::number("deviation", "ms"),
+        Column::number("p50", "ms"),
+        Column::number("p99", "ms"),
+        Column::number("p99.9", "ms"),
+        Column::number("worst", "ms"),
+    ];
+    let mut table = Table::new(format!("{} on {}", args.vm, args.on.display()), columns);
+    let r = &ran.response_ms;
+    let figures = [ran.iops, ran.mib_s, r.mean, r.stdev, r.p50, r.p99, r.p999, r.max];
+    table.push([Cell::Count(ran.requests)].into_iter().chain(figures.map(Cell::Number)));
+    let ended = if ran.finished { "the load came to its end" } else { "the load went on" };
+    table.notes.push(format!("{:.1} s measured; {ended}.", ran.seconds));
+    table
+}

@@ -1,0 +1,275 @@
+//! A load of `seekway-workload` on a real disk: what the simulator would put to
+//! its model is read from (and, if allowed, written to) a device or a file, by
+//! O_DIRECT, at the times that the load asks for.
+//!
+//! The load itself (its guest with page cache and read-ahead, its think times)
+//! is the simulator's; the disk and everything below are real. Inside a guest
+//! of the daemon it is how the simulator's rows are run live.
+//!
+//! One thread drives the load and a pool of threads does the I/O, one blocking
+//! system call each, so that requests carry the I/O priority of the thread that
+//! makes them: the process tag of algorithms.md, section 6.
+
+mod worker;
+
+use crate::error::{At, LiveError, Result};
+use hdrhistogram::Histogram;
+use seekway_policy::request::Op;
+use seekway_policy::units::Instant as LoadTime;
+use seekway_workload::{Issue, Source};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use worker::{Done, Pool};
+
+/// Largest request that a load may make.
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
+/// Most threads that do I/O.
+pub const THREADS_MAX: u32 = 4096;
+/// Times in the histogram: from a microsecond to an hour.
+const TIMES_NS: (u64, u64) = (1_000, 3_600_000_000_000);
+/// Longest sleep without a look at the clock's end of the run.
+const NAP: Duration = Duration::from_millis(100);
+
+/// How to drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriveOptions {
+    /// A block device or a regular file.
+    pub on: PathBuf,
+    /// Requests that are served at once, 1 to [`THREADS_MAX`].
+    pub threads: u32,
+    /// Time at the beginning that is not measured.
+    pub settle: Duration,
+    /// Time that is measured; `None`: until the load has come to its end.
+    pub window: Option<Duration>,
+    /// Allow writes, which destroy what the disk holds.
+    pub write: bool,
+}
+
+/// What was measured, of requests that were issued and done within the window.
+#[derive(Clone, Debug)]
+pub struct Driven {
+    /// Length of the window.
+    pub took: Duration,
+    /// Data requests.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// From issue to completion, in nanoseconds.
+    pub response: Histogram<u64>,
+    /// Requests carried process tags, and the kernel took them.
+    pub tagged: bool,
+    /// The load came to its end.
+    pub finished: bool,
+}
+
+/// Put the load's requests to the disk.
+///
+/// # Errors
+/// A load of several VMs; a disk smaller than the load's; writes that were not
+/// allowed; the first I/O error.
+pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> {
+    let [disk] = source.vms() else {
+        let what = format!("{} VMs on one disk: give one", source.vms().len());
+        return Err(LiveError::Measured(what));
+    };
+    let file = open(options)?;
+    let size_bytes = (&file).seek(SeekFrom::End(0)).at("measure", &options.on)?;
+    if size_bytes < disk.capacity.bytes() {
+        return Err(LiveError::Measured(format!(
+            "{} has {size_bytes} bytes, the load's disk {}: give the VM a smaller image=",
+            options.on.display(),
+            disk.capacity.bytes()
+        )));
+    }
+    let (pool, done) = Pool::start(file, options.threads.clamp(1, THREADS_MAX));
+    let response = Histogram::new_with_bounds(TIMES_NS.0, TIMES_NS.1, 3);
+    let run = Run {
+        source,
+        options,
+        pool,
+        done,
+        flying: HashMap::new(),
+        started: Instant::now(),
+        driven: Driven {
+            took: Duration::ZERO,
+            requests: 0,
+            reads: 0,
+            bytes: 0,
+            response: response.expect("constant bounds"),
+            tagged: false,
+            finished: false,
+        },
+    };
+    run.to_the_end()
+}
+
+fn open(options: &DriveOptions) -> Result<File> {
+    let mut how = File::options();
+    how.read(true).write(options.write).custom_flags(libc::O_DIRECT);
+    how.open(&options.on).at("open with O_DIRECT", &options.on)
+}
+
+/// A request on its way.
+struct Flying {
+    op: Op,
+    bytes: u64,
+    since: Instant,
+}
+
+struct Run<'a> {
+    source: Box<dyn Source>,
+    options: &'a DriveOptions,
+    pool: Pool,
+    done: Receiver<Done>,
+    flying: HashMap<u64, Flying>,
+    started: Instant,
+    driven: Driven,
+}
+
+impl Run<'_> {
+    fn to_the_end(mut self) -> Result<Driven> {
+        let mut issues = Vec::new();
+        let begin = self.started + self.options.settle;
+        let end = self.options.window.map(|w| begin + w);
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                break;
+            }
+            let failed = |e| LiveError::Measured(format!("{e}"));
+            self.source.poll(self.load_time(now), &mut issues).map_err(failed)?;
+            for issue in issues.drain(..) {
+                self.issue(&issue, now)?;
+            }
+            if self.source.finished() && self.flying.is_empty() {
+                self.driven.finished = true;
+                break;
+            }
+            self.wait(now, end)?;
+        }
+        self.driven.took = Instant::now().saturating_duration_since(begin);
+        self.driven.tagged = self.pool.tagged();
+        Ok(self.driven)
+    }
+
+    /// The load's clock starts at zero.
+    fn load_time(&self, at: Instant) -> LoadTime {
+        let since = at.saturating_duration_since(self.started);
+        LoadTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn issue(&mut self, issue: &Issue, now: Instant) -> Result<()> {
+        let bytes = if issue.op.is_data() { issue.len.bytes() } else { 0 };
+        if issue.op != Op::Read && !self.options.write {
+            return Err(LiveError::Measured(format!(
+                "the load writes (sector {}), and writing was not allowed: it destroys what {} holds",
+                issue.start,
+                self.options.on.display()
+            )));
+        }
+        if bytes > REQUEST_BYTES_MAX {
+            let what = format!("a request of {bytes} bytes: at most {REQUEST_BYTES_MAX}");
+            return Err(LiveError::Measured(what));
+        }
+        self.flying.insert(issue.token, Flying { op: issue.op, bytes, since: now });
+        self.pool.submit(issue);
+        Ok(())
+    }
+
+    /// Until something is done, the load wants to go on, or the run ends.
+    fn wait(&mut self, now: Instant, end: Option<Instant>) -> Result<()> {
+        let wake = self.source.next_wake();
+        let wake = wake.map(|at| self.started + Duration::from_nanos(at.as_nanos()));
+        let until = [wake, end].into_iter().flatten().fold(now + NAP, Instant::min);
+        match self.done.recv_timeout(until.saturating_duration_since(now)) {
+            Ok(done) => self.done(done)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the pool holds a sender"),
+        }
+        while let Ok(done) = self.done.try_recv() {
+            self.done(done)?;
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, done: Done) -> Result<()> {
+        done.result.at("read or write", Path::new(&self.options.on))?;
+        let flying = self.flying.remove(&done.token).expect("done once, after it was issued");
+        self.source.completed(self.load_time(done.at), done.token);
+        if flying.bytes > 0 && flying.since >= self.started + self.options.settle {
+            let driven = &mut self.driven;
+            driven.requests += 1;
+            driven.reads += u64::from(flying.op == Op::Read);
+            driven.bytes += flying.bytes;
+            let response = done.at.saturating_duration_since(flying.since).as_nanos();
+            driven.response.saturating_record(u64::try_from(response).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_workload::generators::parse_vm;
+
+    fn load(text: &str) -> Box<dyn Source> {
+        parse_vm(text).unwrap().source(1, 0).unwrap()
+    }
+
+    fn disk(bytes: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        file
+    }
+
+    fn options(on: &Path) -> DriveOptions {
+        let settle = Duration::ZERO;
+        DriveOptions { on: on.into(), threads: 4, settle, window: None, write: false }
+    }
+
+    #[test]
+    fn a_load_is_read_to_its_end() {
+        let disk = disk(64 << 20);
+        let text = "image=64MiB,app=fio:rw=randread,bs=4k,size=4MiB,direct=true,iodepth=4";
+        let driven = drive(load(text), &options(disk.path())).unwrap();
+        assert_eq!((driven.requests, driven.reads, driven.bytes), (1024, 1024, 4 << 20));
+        assert!(driven.finished && driven.response.len() == 1024);
+    }
+
+    #[test]
+    fn a_window_ends_a_load_that_does_not() {
+        let disk = disk(64 << 20);
+        let text = "image=64MiB,app=fio:rw=randread,bs=4k,size=1MiB,io_size=1TiB,direct=true";
+        let window = Some(Duration::from_millis(50));
+        let driven = drive(load(text), &DriveOptions { window, ..options(disk.path()) }).unwrap();
+        assert!(!driven.finished && driven.requests > 0 && driven.took >= window.unwrap());
+    }
+
+    #[test]
+    fn writes_have_to_be_allowed_and_then_reach_the_disk() {
+        let disk = disk(64 << 20);
+        let text = "image=64MiB,app=fio:rw=write,bs=64k,size=1MiB,direct=true";
+        let refused = drive(load(text), &options(disk.path())).unwrap_err().to_string();
+        assert!(refused.contains("writing was not allowed"), "{refused}");
+        assert!(std::fs::read(disk.path()).unwrap().iter().all(|&b| b == 0));
+        let allowed = DriveOptions { write: true, ..options(disk.path()) };
+        assert!(drive(load(text), &allowed).unwrap().bytes >= 1 << 20);
+        let written = std::fs::read(disk.path()).unwrap().iter().filter(|&&b| b != 0).count();
+        assert!(written > 1 << 19, "{written} bytes");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let disk = disk(1 << 20);
+        let error = drive(load("image=64MiB,app=fio:size=1MiB"), &options(disk.path()));
+        assert!(error.unwrap_err().to_string().contains("smaller image="));
+    }
+}

@@ -1,0 +1,285 @@
+//! Any scenario of the simulator whose guests only read, on real guests: each
+//! runs `seekway workload run` with the simulator's own description of its load
+//! on its virtio-blk disk, served by `seekway serve` as the emulated disk.
+//!
+//! The program reaches the guests as the content of a second disk. Guests boot
+//! once. For each policy all loads start at the same time, and each measures
+//! itself over the same window.
+
+use super::figures::HostCpu;
+use crate::daemon::Daemon;
+use crate::error::{At, LiveError, Result};
+use crate::guest::{Accelerator, Guest, GuestSpec};
+use crate::image::GuestImage;
+use seekway_hostd::control::{DeviceReport, EmulationReport};
+use serde::Deserialize;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// From the loads' start to the beginning of the window.
+const SETTLE: Duration = Duration::from_secs(3);
+/// For what is not measured: to lay out files, to start and to end.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The tools, the program (once in memory, once unpacked), the load's own state.
+const MEMORY_MB: u32 = 768;
+
+/// One guest of a scene.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneVm {
+    /// Its name.
+    pub name: String,
+    /// Size of its disk.
+    pub image_bytes: u64,
+    /// Its load, as `workload::generators::parse_vm` reads it.
+    pub load: String,
+}
+
+/// What runs where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scene {
+    /// In this order on the disk.
+    pub vms: Vec<SceneVm>,
+    /// The emulated disk, as `serve --emulate` takes it.
+    pub device: String,
+    /// Where the first image lies on it, in sectors; the others follow.
+    pub place: u64,
+    /// The policies, and which of the guests run under each: a run alone gives
+    /// what a guest has by itself.
+    pub runs: Vec<SceneRun>,
+}
+
+/// One window of a scene.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneRun {
+    /// The policy with its parameters.
+    pub policy: String,
+    /// Only this guest, by its position.
+    pub only: Option<usize>,
+}
+
+/// How to run a scene.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneOptions {
+    /// The `seekway` program: served by, and run in the guests.
+    pub program: PathBuf,
+    /// Length of the window, at least a second.
+    pub window: Duration,
+    /// What runs the guests.
+    pub accelerator: Accelerator,
+    /// Seed of the loads.
+    pub seed: u64,
+}
+
+/// What one window gave.
+#[derive(Clone, Debug)]
+pub struct SceneFigures {
+    /// What ran.
+    pub run: SceneRun,
+    /// One for each guest that ran, in their order.
+    pub loads: Vec<LoadFigures>,
+    /// Mean service time of a command on the emulated disk, in milliseconds,
+    /// while the loads ran (settling included); `None` when there was none.
+    pub service_ms: Option<f64>,
+    /// Commands whose real completion came after the emulated disk's.
+    pub late: u64,
+    /// How busy the host's processors were, 0 to 1.
+    pub host_busy: f64,
+}
+
+/// What `seekway workload run` said in a guest.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LoadFigures {
+    /// The guest.
+    #[serde(skip)]
+    pub vm: String,
+    /// Length of the window, in seconds.
+    pub seconds: f64,
+    /// Requests done in it.
+    pub requests: u64,
+    /// A second.
+    pub iops: f64,
+    /// MiB a second.
+    pub mib_s: f64,
+    /// From the guest's issue to completion.
+    pub response_ms: ResponseFigures,
+    /// Its requests carried process tags.
+    pub tagged: bool,
+}
+
+/// Times, in milliseconds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct ResponseFigures {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stdev: f64,
+    /// Half are below.
+    pub p50: f64,
+    /// 99 % are below.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// Run a scene. `progress` is told what happens next.
+///
+/// # Errors
+/// Whatever goes wrong with daemon, guests or loads.
+pub fn run_scene(
+    scene: &Scene,
+    options: &SceneOptions,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<SceneFigures>> {
+    progress("kernel and initramfs");
+    let image = GuestImage::prepare()?;
+    let stage = Stage::new(scene, options)?;
+    progress(&format!("{} guests boot", scene.vms.len()));
+    let mut guests = stage.boot(&image, options)?;
+    let mut figures = Vec::new();
+    for run in &scene.runs {
+        let alone = run.only.map(|n| format!(", {} alone", scene.vms[n].name));
+        progress(&format!("{}{}", run.policy, alone.unwrap_or_default()));
+        figures.push(stage.measure(&mut guests, run, options)?);
+    }
+    drop(guests);
+    stage.daemon.stop()?;
+    Ok(figures)
+}
+
+struct Stage<'a> {
+    scene: &'a Scene,
+    daemon: Daemon,
+    /// The program as a disk.
+    program: PathBuf,
+    /// Removed last.
+    _dir: TempDir,
+}
+
+impl<'a> Stage<'a> {
+    fn new(scene: &'a Scene, options: &SceneOptions) -> Result<Stage<'a>> {
+        let dir = tempfile::Builder::new().prefix("seekway-live-").tempdir();
+        let dir = dir.at("create a directory in", &std::env::temp_dir())?;
+        let mut args = vec!["--emulate".to_string(), scene.device.clone()];
+        let mut lba = scene.place;
+        for vm in &scene.vms {
+            let path = dir.path().join(format!("{}.img", vm.name));
+            // Sparse: what is read are zeros, in the emulated disk's time.
+            let file = File::create(&path).at("create", &path)?;
+            file.set_len(vm.image_bytes).at("size", &path)?;
+            args.push("--disk".into());
+            args.push(format!("{}={},lba={lba}", vm.name, path.display()));
+            lba += vm.image_bytes / 512;
+        }
+        let program = dir.path().join("program");
+        copy_as_disk(&options.program, &program)?;
+        let daemon = Daemon::start(&options.program, dir.path(), &args)?;
+        Ok(Stage { scene, daemon, program, _dir: dir })
+    }
+
+    fn boot(&self, image: &GuestImage, options: &SceneOptions) -> Result<Vec<Guest>> {
+        let drive = format!(
+            "file={},format=raw,if=virtio,readonly=on,file.locking=off",
+            self.program.display().to_string().replace(',', ",,")
+        );
+        let spec = |vm: &SceneVm| {
+            // One vCPU: all guests share the host's processors with the daemon.
+            let spec = GuestSpec { cpus: 1, memory_mb: MEMORY_MB, ..GuestSpec::new(&vm.name) };
+            let extra = vec!["-drive".to_string(), drive.clone()];
+            GuestSpec { accelerator: options.accelerator, extra, ..spec }
+                .disk(self.daemon.socket(&vm.name))
+        };
+        let specs: Vec<GuestSpec> = self.scene.vms.iter().map(spec).collect();
+        let mut guests = Guest::boot_all(image, &specs)?;
+        for (guest, vm) in guests.iter_mut().zip(&self.scene.vms) {
+            // The disks' letters follow the order of the PCI slots.
+            let sectors = vm.image_bytes / 512;
+            let prepare = format!(
+                "for d in vda vdb; do \
+                 if [ $(cat /sys/block/$d/size) = {sectors} ]; then disk=$d; else tool=$d; fi; done; \
+                 echo none >/sys/block/$disk/queue/scheduler; ln -s /dev/$disk /tmp/disk && \
+                 cat /dev/$tool >/tmp/seekway && chmod +x /tmp/seekway && /tmp/seekway --version"
+            );
+            guest.check(&prepare, PATIENCE)?;
+        }
+        Ok(guests)
+    }
+
+    fn measure(
+        &self,
+        guests: &mut [Guest],
+        run: &SceneRun,
+        options: &SceneOptions,
+    ) -> Result<SceneFigures> {
+        self.daemon.set_policy(&run.policy)?;
+        let runs = |n: usize| run.only.is_none_or(|only| only == n);
+        let cpu = HostCpu::now();
+        let before = self.emulation()?;
+        for (n, (guest, vm)) in guests.iter_mut().zip(&self.scene.vms).enumerate() {
+            if runs(n) {
+                let command = start_load(vm, options, n);
+                guest.check(&command, PATIENCE)?;
+            }
+        }
+        let mut loads = Vec::new();
+        for (n, (guest, vm)) in guests.iter_mut().zip(&self.scene.vms).enumerate() {
+            if runs(n) {
+                loads.push(end_load(guest, vm, options)?);
+            }
+        }
+        let after = self.emulation()?;
+        let served =
+            |e: &EmulationReport| e.service_mean_ms.unwrap_or_default() * e.commands as f64;
+        let commands = after.commands - before.commands;
+        let service_ms =
+            (commands > 0).then(|| (served(&after) - served(&before)) / commands as f64);
+        Ok(SceneFigures {
+            run: run.clone(),
+            loads,
+            service_ms,
+            late: after.late - before.late,
+            host_busy: cpu.busy_since(),
+        })
+    }
+
+    fn emulation(&self) -> Result<EmulationReport> {
+        let report = self.daemon.status()?;
+        let emulated = |d: DeviceReport| d.emulated;
+        let found = report.devices.into_iter().find_map(emulated);
+        found.ok_or_else(|| LiveError::Daemon("status: no emulated device".into()))
+    }
+}
+
+/// A disk's size is a number of sectors.
+fn copy_as_disk(program: &Path, to: &Path) -> Result<()> {
+    let bytes = std::fs::copy(program, to).at("copy", program)?;
+    let file = File::options().write(true).open(to).at("open", to)?;
+    file.set_len(bytes.next_multiple_of(4096)).at("size", to)
+}
+
+/// Starts a load that measures itself, and returns.
+fn start_load(vm: &SceneVm, options: &SceneOptions, number: usize) -> String {
+    let (settle, window) = (SETTLE.as_millis(), options.window.as_millis());
+    // As the simulator, which gives each VM a stream of its own.
+    let seed = options.seed + number as u64;
+    format!(
+        "rm -f /tmp/said; (/tmp/seekway workload run --vm '{}' --on /tmp/disk --seed {seed} \
+         --settle {settle}ms --for {window}ms --format json >/tmp/out 2>/tmp/err; \
+         echo $? >/tmp/status; mv /tmp/status /tmp/said) >/dev/null 2>&1 &",
+        vm.load
+    )
+}
+
+/// Waits for a load's end and reads what it said.
+fn end_load(guest: &mut Guest, vm: &SceneVm, options: &SceneOptions) -> Result<LoadFigures> {
+    let patience = PATIENCE + SETTLE + options.window;
+    let said = guest.check(
+        "while [ ! -f /tmp/said ]; do sleep 0.1; done; cat /tmp/said /tmp/err /tmp/out",
+        patience,
+    )?;
+    let wrong = || LiveError::Measured(format!("{}: seekway said {said}", vm.name));
+    let json = said.strip_prefix("0\n").ok_or_else(wrong)?;
+    let figures: LoadFigures = serde_json::from_str(json).map_err(|_| wrong())?;
+    Ok(LoadFigures { vm: vm.name.clone(), ..figures })
+}
