@@ -1,5 +1,8 @@
-//! `seekway experiment run pregather-read --live`: real guests on the daemon,
-//! beside the simulator with the same guests and loads.
+//! `seekway experiment run NAME --live`: real guests on the daemon, beside the
+//! simulator with the same guests and loads. pregather-read runs sysbench in
+//! them, the others their own load ([`scene`]).
+
+mod scene;
 
 use crate::args::ExperimentArgs;
 use crate::{Verdict, output, progress};
@@ -28,8 +31,16 @@ const QUICK: Duration = Duration::from_secs(5);
 /// Run the command.
 pub fn run(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Verdict> {
     let names: Vec<&str> = chosen.iter().map(|e| e.name).collect();
+    if let [name] = names[..]
+        && let Some(live) = scene::SCENES.iter().find(|s| s.experiment == name)
+    {
+        return scene::run(args, live);
+    }
     if names != [NAME] {
-        bail!("--live: only {NAME} runs on real guests, not {}", names.join(", "));
+        let others: Vec<&str> = scene::SCENES.iter().map(|s| s.experiment).collect();
+        let known = others.join(", ");
+        let asked = names.join(", ");
+        bail!("--live: {NAME}, {known} run on real guests, one at a time, not {asked}");
     }
     let mut policies = vec![BASE.to_string(), "pregather".to_string()];
     policies.extend(args.policy.clone().filter(|p| !policies.contains(p)));

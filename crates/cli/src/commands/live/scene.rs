@@ -1,0 +1,374 @@
+//! `seekway experiment run cats-direct|vmcd-fair-sizes --live`: a scenario of
+//! the simulator on real guests, beside the simulator itself.
+
+use super::COALESCE;
+use crate::args::ExperimentArgs;
+use crate::{Verdict, output, progress};
+use anyhow::{Context, Result, anyhow};
+use seekway_live::Accelerator;
+use seekway_live::experiment::{
+    LoadFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
+};
+use seekway_policy::fairness;
+use seekway_policy::units::{Nanos, Sectors};
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
+use seekway_report::table::{Cell as TableCell, Column, Table};
+use seekway_sim::experiments::{Cell, Options, REGISTRY, Scenario, run_cell};
+use seekway_sim::rank::{Better, ranks, same_order};
+use seekway_sim::{RunResult, VmResult};
+use seekway_workload::generators::parse_vm;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WINDOW: Duration = Duration::from_secs(20);
+const QUICK: Duration = Duration::from_secs(5);
+
+/// A scenario that runs live too.
+pub struct LiveScene {
+    /// The experiment.
+    pub experiment: &'static str,
+    /// Which of its scenarios.
+    pub scenario: &'static str,
+    /// Under these policies.
+    policies: &'static [&'static str],
+    /// Each VM also alone: what it demands, for φ.
+    alone: bool,
+}
+
+/// All of them.
+pub static SCENES: &[LiveScene] = &[
+    LiveScene {
+        experiment: "cats-direct",
+        scenario: "direct",
+        policies: &["cfq:issuer=process,generation=2.6.30", "deadline", "cats"],
+        alone: false,
+    },
+    LiveScene {
+        experiment: "vmcd-fair-sizes",
+        scenario: "sizes",
+        policies: &["cfq", "deadline", "anticipatory", "vmcd", "vmcd-time"],
+        alone: true,
+    },
+];
+
+/// One policy, measured and simulated.
+struct Pair<'a> {
+    policy: &'a str,
+    live: &'a SceneFigures,
+    sim: RunResult,
+}
+
+/// Run the command.
+pub fn run(args: &ExperimentArgs, live: &LiveScene) -> Result<Verdict> {
+    let scenario = scenario(live)?;
+    let scene = scene(args, live, &scenario)?;
+    let window = if args.quick { QUICK } else { WINDOW };
+    let options = SceneOptions {
+        program: std::env::current_exe().context("the path of this program")?,
+        window,
+        accelerator: if args.kvm { Accelerator::Kvm } else { Accelerator::Tcg },
+        seed: args.seed,
+    };
+    let bar = progress::steps(live.experiment);
+    let made = run_scene(&scene, &options, &mut |step| bar.set_message(step.to_string()));
+    let made = made.context("--live")?;
+    bar.set_message("the simulator");
+    let pairs = simulate(&scenario, &made, window, args.seed)?;
+    bar.finish_and_clear();
+    let demands: Vec<f64> =
+        made.iter().filter(|f| f.run.only.is_some()).map(|f| f.loads[0].mib_s).collect();
+    let json: Vec<Ran> = pairs.iter().map(|p| Ran::new(p, &demands)).collect();
+    let tables = vec![totals(live, &json, &scenario, window), each_vm(&pairs)];
+    if let Some(path) = &args.out.report {
+        let report = page(live, &pairs, &tables, args.quick);
+        output::write_file(path, |out| report.write_html(out))?;
+        eprintln!("report: {}", path.display());
+    }
+    output::print_as(args.out.format, &tables, &json)?;
+    Ok(Verdict::Done)
+}
+
+/// The scenario as the experiment has it.
+fn scenario(live: &LiveScene) -> Result<Arc<Scenario>> {
+    let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
+    let experiment = experiment.ok_or_else(|| anyhow!("no experiment {}", live.experiment))?;
+    let cells = (experiment.cells)(&Options { shrink: 1, drives: Vec::new() });
+    let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == live.scenario);
+    found.ok_or_else(|| anyhow!("{} has no scenario {}", live.experiment, live.scenario))
+}
+
+fn scene(args: &ExperimentArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
+    let mut vms = Vec::new();
+    for text in &scenario.vms {
+        let plan = parse_vm(text)?;
+        let image_bytes = Sectors::new(plan.guest.image_sectors).bytes();
+        vms.push(SceneVm { name: plan.name, image_bytes, load: text.clone() });
+    }
+    let mut policies: Vec<String> = live.policies.iter().map(|p| p.to_string()).collect();
+    policies.extend(args.policy.clone().filter(|p| !policies.contains(p)));
+    let run = |policy| SceneRun { policy, only: None };
+    let mut runs: Vec<SceneRun> = policies.into_iter().map(run).collect();
+    if live.alone {
+        runs.extend((0..vms.len()).map(|n| SceneRun { policy: "noop".into(), only: Some(n) }));
+    }
+    Ok(Scene { vms, device: format!("{}:k=1", scenario.device), place: scenario.place.get(), runs })
+}
+
+/// The same loads in the simulator, over a run as long as the window.
+fn simulate<'a>(
+    scenario: &Arc<Scenario>,
+    made: &'a [SceneFigures],
+    window: Duration,
+    seed: u64,
+) -> Result<Vec<Pair<'a>>> {
+    let span = Nanos::new(u64::try_from(window.as_nanos()).context("the window")?);
+    let scenario = Scenario { until: Some(span), coalesce: COALESCE, ..(**scenario).clone() };
+    let scenario = Arc::new(scenario);
+    let together = made.iter().filter(|f| f.run.only.is_none());
+    let pair = |live: &'a SceneFigures| {
+        let cell = Cell { scenario: scenario.clone(), policy: live.run.policy.clone() };
+        let sim = run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))?;
+        Ok(Pair { policy: &live.run.policy, live, sim })
+    };
+    together.map(pair).collect()
+}
+
+/// As JSON. The keys stay.
+#[derive(Serialize)]
+struct Ran {
+    policy: String,
+    live: Figures,
+    simulated: Figures,
+    /// Commands whose real completion came after the emulated disk's.
+    late_commands: u64,
+    /// Of the host's processors, 0 to 1.
+    host_busy: f64,
+    /// Requests carried process tags.
+    tagged: bool,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    mib_s: f64,
+    iops: f64,
+    response_ms: f64,
+    response_stdev_ms: f64,
+    service_ms: Option<f64>,
+    /// VMCD's, of the bandwidths against what each VM gets alone.
+    phi: Option<f64>,
+    jain: Option<f64>,
+    vms_mib_s: Vec<f64>,
+}
+
+/// Mean and deviation over all loads from those of each.
+fn pooled(loads: &[LoadFigures]) -> (f64, f64) {
+    let n: f64 = loads.iter().map(|l| l.requests as f64).sum();
+    let over = |f: &dyn Fn(&LoadFigures) -> f64| {
+        loads.iter().map(|l| f(l) * l.requests as f64).sum::<f64>() / n.max(1.0)
+    };
+    let mean = over(&|l| l.response_ms.mean);
+    let square = over(&|l| l.response_ms.mean.powi(2) + l.response_ms.stdev.powi(2));
+    (mean, (square - mean * mean).max(0.0).sqrt())
+}
+
+impl Ran {
+    fn new(pair: &Pair<'_>, demands: &[f64]) -> Ran {
+        let (live, sim) = (pair.live, &pair.sim);
+        let fair = |got: &[f64]| {
+            let several = got.len() > 1;
+            let phi = (demands.len() == got.len())
+                .then(|| fairness::phi(demands, got, &vec![1.0; got.len()]))
+                .flatten();
+            (phi, several.then(|| fairness::jain(got)).flatten())
+        };
+        let got: Vec<f64> = live.loads.iter().map(|l| l.mib_s).collect();
+        let simulated: Vec<f64> = sim.vms.iter().map(VmResult::mib_s).collect();
+        let (mean, stdev) = pooled(&live.loads);
+        let ((phi, jain), (sim_phi, sim_jain)) = (fair(&got), fair(&simulated));
+        Ran {
+            policy: pair.policy.to_string(),
+            live: Figures {
+                mib_s: got.iter().sum(),
+                iops: live.loads.iter().map(|l| l.iops).sum(),
+                response_ms: mean,
+                response_stdev_ms: stdev,
+                service_ms: live.service_ms,
+                phi,
+                jain,
+                vms_mib_s: got,
+            },
+            simulated: Figures {
+                mib_s: simulated.iter().sum(),
+                iops: sim.vms.iter().map(VmResult::iops).sum(),
+                response_ms: sim.response.mean() / 1e6,
+                response_stdev_ms: sim.response.stdev() / 1e6,
+                service_ms: Some(sim.service.mean() / 1e6),
+                phi: sim_phi,
+                jain: sim_jain,
+                vms_mib_s: simulated,
+            },
+            late_commands: live.late,
+            host_busy: live.host_busy,
+            tagged: live.loads.iter().any(|l| l.tagged),
+        }
+    }
+}
+
+fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) -> Table {
+    let mut columns = vec![Column::text("policy")];
+    for (name, unit) in [
+        ("bandwidth", "MiB/s"),
+        ("response", "ms"),
+        ("deviation", "ms"),
+        ("service", "ms"),
+        ("φ", ""),
+        ("Jain", ""),
+    ] {
+        columns.push(Column::number(format!("{name}, real"), unit));
+        columns.push(Column::number("simulator", unit));
+    }
+    columns.extend([Column::number("late", ""), Column::number("host CPU", "%")]);
+    let guests = if scenario.vms.len() == 1 { "a real guest" } else { "real guests" };
+    let mut table = Table::new(format!("{} on {guests}", live.experiment), columns);
+    let number = |value: Option<f64>| value.map_or(TableCell::Absent, TableCell::Number);
+    for r in ran {
+        let mut row = vec![TableCell::Text(r.policy.clone())];
+        let figures: [fn(&Figures) -> Option<f64>; 6] = [
+            |f| Some(f.mib_s),
+            |f| Some(f.response_ms),
+            |f| Some(f.response_stdev_ms),
+            |f| f.service_ms,
+            |f| f.phi,
+            |f| f.jain,
+        ];
+        for figure in figures {
+            row.extend([number(figure(&r.live)), number(figure(&r.simulated))]);
+        }
+        row.extend([TableCell::Count(r.late_commands), TableCell::Number(100.0 * r.host_busy)]);
+        table.push(row);
+    }
+    table.notes.push(format!(
+        "Each guest ran its load by `seekway workload run` on a disk of `seekway serve --emulate \
+         {}`, all over the same {} s; the simulator the same loads on the same disk. late: \
+         commands whose real completion came after the emulated disk's.",
+        scenario.device,
+        window.as_secs()
+    ));
+    table.notes.push(order(ran));
+    if live.experiment == "cats-direct" && !ran.iter().all(|r| r.tagged) {
+        table.notes.push(
+            "The guests' kernel did not take process tags: CFQ saw one issuer, not fifty.".into(),
+        );
+    }
+    table
+}
+
+/// How both order the policies by mean response.
+fn order(ran: &[Ran]) -> String {
+    let by = |figure: fn(&Ran) -> f64| -> (Vec<f64>, String) {
+        let values: Vec<f64> = ran.iter().map(figure).collect();
+        let mut named: Vec<(Option<usize>, &str)> =
+            ranks(&values, Better::Less).into_iter().zip(ran.iter().map(|r| &*r.policy)).collect();
+        named.sort();
+        (values, named.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(" < "))
+    };
+    let (real, real_order) = by(|r| r.live.response_ms);
+    let (sim, sim_order) = by(|r| r.simulated.response_ms);
+    if same_order(&real, &sim) {
+        format!("Mean response, real guests and simulator alike: {real_order}.")
+    } else {
+        format!("Mean response, real guests: {real_order}; simulator: {sim_order}.")
+    }
+}
+
+fn each_vm(pairs: &[Pair<'_>]) -> Table {
+    let columns = vec![
+        Column::text("VM"),
+        Column::text("policy"),
+        Column::number("real", "MiB/s"),
+        Column::number("simulator", "MiB/s"),
+        Column::number("real", "IOPS"),
+        Column::number("simulator", "IOPS"),
+        Column::number("response, real", "ms"),
+        Column::number("simulator", "ms"),
+        Column::number("p99, real", "ms"),
+        Column::number("simulator", "ms"),
+    ];
+    let mut table = Table::new("Each VM", columns);
+    for at in 0..pairs.first().map_or(0, |p| p.live.loads.len()) {
+        for pair in pairs {
+            let (live, sim) = (&pair.live.loads[at], &pair.sim.vms[at]);
+            let figures = [
+                live.mib_s,
+                sim.mib_s(),
+                live.iops,
+                sim.iops(),
+                live.response_ms.mean,
+                sim.response.mean() / 1e6,
+                live.response_ms.p99,
+                sim.response.value_at_quantile(0.99) as f64 / 1e6,
+            ];
+            let names = [live.vm.clone(), pair.policy.to_string()].map(TableCell::Text);
+            table.push(names.into_iter().chain(figures.map(TableCell::Number)));
+        }
+    }
+    table
+}
+
+fn page(live: &LiveScene, pairs: &[Pair<'_>], tables: &[Table], quick: bool) -> Report {
+    let mut blocks: Vec<Block> = tables.iter().cloned().map(Block::Table).collect();
+    blocks.insert(1, bars(pairs));
+    let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
+    let section = Section {
+        heading: "Real guests and the simulator".into(),
+        intro: experiment.map(|e| e.summary.to_string()).unwrap_or_default(),
+        blocks,
+    };
+    Report {
+        title: format!("Seekway: {} on real guests", live.experiment),
+        subtitle: if quick { "A quick run: not a result.".into() } else { String::new() },
+        meta: vec![
+            ("Command".into(), output::command_line()),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections: vec![section],
+    }
+}
+
+/// Bandwidth of each VM where there are several, else response.
+fn bars(pairs: &[Pair<'_>]) -> Block {
+    let several = pairs.first().is_some_and(|p| p.live.loads.len() > 1);
+    let bar = |value| Some(Bar { value, range: None });
+    let (axis, groups, caption) = if several {
+        let names = pairs[0].live.loads.iter().map(|l| l.vm.clone()).collect();
+        (Axis::linear("bandwidth", "MiB/s"), names, "Bandwidth of each VM.")
+    } else {
+        let names = vec!["mean".to_string(), "deviation".into()];
+        (Axis::linear("response", "ms"), names, "Response times of the guest's requests.")
+    };
+    let series = |pair: &Pair<'_>| {
+        let live = pair.live.loads.iter();
+        let (real, sim): (Vec<f64>, Vec<f64>) = if several {
+            (live.map(|l| l.mib_s).collect(), pair.sim.vms.iter().map(VmResult::mib_s).collect())
+        } else {
+            let (mean, stdev) = pooled(&pair.live.loads);
+            let times = &pair.sim.response;
+            (vec![mean, stdev], vec![times.mean() / 1e6, times.stdev() / 1e6])
+        };
+        let of = |name: &str, values: Vec<f64>, reference| BarSeries {
+            name: format!("{}, {name}", pair.policy),
+            bars: values.into_iter().map(bar).collect(),
+            reference,
+        };
+        [of("real guests", real, false), of("simulator", sim, true)]
+    };
+    let bars = Bars {
+        title: String::new(),
+        axis,
+        groups,
+        series: pairs.iter().flat_map(series).collect(),
+    };
+    Block::Figure { svg: bars.render(), caption: caption.into() }
+}
