@@ -22,6 +22,7 @@ const COMMANDS: &[&[&str]] = &[
     &["workload"],
     &["workload", "list"],
     &["workload", "show"],
+    &["workload", "run"],
     &["replay"],
     &["serve"],
     &["ctl"],
