@@ -8,6 +8,8 @@
 //! has delayed is made up for. A job has one block size: `bssplit` and ranges of
 //! sizes are refused.
 
+use crate::generators::pace::Pace;
+use crate::generators::permutation::Permutation;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -92,8 +94,8 @@ struct Config {
     direct: bool,
     sync: bool,
     fsync: u64,
-    /// Between two requests of a job, with `rate_iops`.
-    interval: Option<Nanos>,
+    /// Requests a second of a job; 0 = no limit.
+    rate: u64,
     thinktime: Nanos,
     read_share: u64,
     repeat: bool,
@@ -115,7 +117,7 @@ impl From<&Params> for Config {
             direct: p.flag("direct"),
             sync: p.flag("sync"),
             fsync: p.count("fsync"),
-            interval: 1_000_000_000u64.checked_div(p.count("rate_iops")).map(Nanos::new),
+            rate: p.count("rate_iops"),
             thinktime: p.duration("thinktime"),
             read_share: p.count("rwmixread"),
             repeat: p.flag("norandommap"),
@@ -135,8 +137,7 @@ struct Job {
     /// Sequential patterns: the next block of reads and of writes.
     position: [u64; 2],
     started: Option<Instant>,
-    /// With a rate: when the next request is due.
-    due: Option<Instant>,
+    pace: Option<Pace>,
 }
 
 /// What a thread does before it asks its job again.
@@ -186,7 +187,8 @@ impl Fio {
         let job = |n: u32| {
             let mut rng = Rng::new(split(seed, u64::from(n)));
             let order = Permutation::new(blocks, rng.bits());
-            Job { rng, order, made: 0, writes: 0, position: [0; 2], started: None, due: None }
+            let pace = Pace::even(c.rate);
+            Job { rng, order, made: 0, writes: 0, position: [0; 2], started: None, pace }
         };
         Ok(Fio {
             name: name.into(),
@@ -274,72 +276,12 @@ impl App for Fio {
             slot.op = Some(op);
             return Op::Fsync { handle: number as u32 };
         }
-        match job.wait(now, c.interval) {
-            Nanos::ZERO => op,
-            wait => {
+        match job.pace.as_mut().map(|pace| pace.wait(now, &mut job.rng)) {
+            None | Some(Nanos::ZERO) => op,
+            Some(wait) => {
                 slot.op = Some(op);
                 Op::Sleep(wait)
             }
-        }
-    }
-}
-
-impl Job {
-    /// With a rate, how long the next request has to wait.
-    fn wait(&mut self, now: Instant, interval: Option<Nanos>) -> Nanos {
-        let Some(interval) = interval else { return Nanos::ZERO };
-        let due = self.due.unwrap_or(now);
-        self.due = Some(due + interval);
-        due.since(now)
-    }
-}
-
-/// A random order of `0..n` that needs no memory: a Feistel network over the
-/// next even number of bits, walked until it falls inside.
-#[derive(Clone, Copy, Debug)]
-struct Permutation {
-    n: u64,
-    half_bits: u32,
-    key: u64,
-}
-
-impl Permutation {
-    fn new(n: u64, key: u64) -> Self {
-        let bits = 64 - n.saturating_sub(1).leading_zeros();
-        Permutation { n, half_bits: bits.div_ceil(2).max(1), key }
-    }
-
-    /// The number at place `at` < n.
-    fn at(&self, at: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let mut x = at;
-        loop {
-            let (mut left, mut right) = (x >> self.half_bits, x & mask);
-            for round in 0..4 {
-                let mixed = split(self.key ^ round, right) & mask;
-                (left, right) = (right, left ^ mixed);
-            }
-            x = (left << self.half_bits) | right;
-            if x < self.n {
-                return x;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_permutation_visits_each_once() {
-        for n in [1u64, 2, 3, 100, 1024, 5000] {
-            let order = Permutation::new(n, 99);
-            let mut seen: Vec<u64> = (0..n).map(|i| order.at(i)).collect();
-            let shuffled = seen.clone();
-            seen.sort_unstable();
-            assert_eq!(seen, (0..n).collect::<Vec<_>>());
-            assert!(n < 100 || shuffled != seen);
         }
     }
 }

@@ -7,6 +7,9 @@
 pub mod fio;
 pub mod fio_job;
 pub mod hadoop;
+pub mod iometer;
+pub mod pace;
+pub mod permutation;
 pub mod plan;
 pub mod rng;
 pub mod sysbench;
@@ -52,6 +55,7 @@ pub static REGISTRY: &[Generator] = &[
     sysbench::GENERATOR,
     fio::GENERATOR,
     fio::SYNC_GENERATOR,
+    iometer::GENERATOR,
     hadoop::GENERATOR,
     tpch::GENERATOR,
     uniform::GENERATOR,
