@@ -6,11 +6,13 @@ mod device;
 
 use device::run;
 use seekway_policy::units::Nanos;
+use seekway_workload::generators::fragmented::Recipe;
 use seekway_workload::generators::parse_vm;
 
 fn main() {
     // `cargo test --all-targets` runs benches too, without this argument.
     if std::env::args().any(|arg| arg == "--bench") {
+        a_million_files();
         cost_of_a_request();
         depth_of_the_queue();
     }
@@ -20,6 +22,29 @@ fn main() {
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// SURGE's file system: time and memory to lay it out, and what came of it.
+fn a_million_files() {
+    for (seed, tail_percent) in [(1, 3.2), (2, 3.2), (1, 7.0)] {
+        let recipe = Recipe { seed, files: 1_000_000, tail_percent, fill_percent: 75 };
+        let start = cpu_ns();
+        let laid = recipe.lay_out();
+        let s = (cpu_ns() - start) / 1e9;
+        let count = |f| laid.extents(f).len();
+        let (extents, pages) = (0..laid.count())
+            .fold((0, 0u64), |(e, p), f| (e + count(f), p + u64::from(laid.pages(f))));
+        let whole = (0..laid.count()).filter(|f| count(*f) == 1).count();
+        println!(
+            "a million files, seed {seed}, tail {tail_percent} %: {s:.2} s, {} MB kept, {:.1} GB in \
+             {:.1} GB, {:.2} extents a file, {:.0} % in one piece",
+            laid.heap_bytes() / 1_000_000,
+            pages as f64 * 4096e-9,
+            f64::from(laid.area_pages()) * 4096e-9,
+            extents as f64 / 1e6,
+            whole as f64 / 1e4,
+        );
+    }
 }
 
 fn cost_of_a_request() {
@@ -33,6 +58,8 @@ fn cost_of_a_request() {
         "app=sysbench:mode=RW,bytes=1g",
         "app=hadoop:bytes=1g",
         "app=uniform:requests=3000000",
+        "image=64g,app=surge:requests=500000",
+        "image=64g,ram=165m,app=surge:requests=500000,direct=false",
     ] {
         let mut source = parse_vm(text).unwrap().source(1, 0).unwrap();
         let start = cpu_ns();

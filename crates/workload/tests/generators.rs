@@ -133,6 +133,7 @@ fn every_generator_ends_and_is_repeatable() {
         "app=tpch:query=q2,size=64m,lookups=500",
         "app=tpch:query=q19,size=64m,workers=2,app=sysbench:mode=RRW,size=16m,requests=500",
         "app=uniform:requests=5000,read=70",
+        "image=2g,app=surge:files=5000,requests=2000,processes=9,direct=false",
         "app=iometer:read=60,random=50,depth=4,requests=2000,size=64m,direct=false,runtime=1s",
         "tags=true,barrier=true,journal=none,pieces=4,app=sysbench:mode=RW,size=16m,requests=300",
     ] {

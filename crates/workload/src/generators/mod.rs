@@ -4,14 +4,17 @@
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
+pub mod dist;
 pub mod fio;
 pub mod fio_job;
+pub mod fragmented;
 pub mod hadoop;
 pub mod iometer;
 pub mod pace;
 pub mod permutation;
 pub mod plan;
 pub mod rng;
+pub mod surge;
 pub mod sysbench;
 pub mod tpch;
 pub mod uniform;
@@ -56,6 +59,7 @@ pub static REGISTRY: &[Generator] = &[
     fio::GENERATOR,
     fio::SYNC_GENERATOR,
     iometer::GENERATOR,
+    surge::GENERATOR,
     hadoop::GENERATOR,
     tpch::GENERATOR,
     uniform::GENERATOR,

@@ -1,7 +1,9 @@
 //! What a guest runs: an application is a pure state machine that says, for
 //! each of its threads, what system call comes next.
 
+use crate::guest::laid::LaidFiles;
 use seekway_policy::units::{Instant, Nanos};
+use std::sync::Arc;
 
 /// A file of an application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +18,8 @@ pub struct FileSpec {
 /// An open file: the unit of read-ahead (`struct file` of Linux).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandleSpec {
-    /// Index into [`App::files`].
+    /// Index into [`App::files`]; of no account for files brought along, see
+    /// [`App::laid_files`].
     pub file: u32,
     /// O_DIRECT: past the page cache.
     pub direct: bool,
@@ -52,6 +55,14 @@ pub enum Op {
         /// Index into [`App::handles`].
         handle: u32,
     },
+    /// open: the handle leads to this file from now on, with read-ahead as of
+    /// a file just opened.
+    Open {
+        /// Index into [`App::handles`].
+        handle: u32,
+        /// Index into [`App::files`], or among the files brought along.
+        file: u32,
+    },
     /// Think, off the CPU.
     Sleep(Nanos),
     /// Compute, on a vCPU.
@@ -70,6 +81,12 @@ pub trait App: Send {
     fn threads(&self) -> u32;
     /// Its files, in the order in which they lie on the image.
     fn files(&self) -> &[FileSpec];
+    /// Files that it brings along with their places, instead of [`App::files`].
+    /// Asked for once, before the first call of [`App::next`]. A handle must
+    /// then be opened before anything else is done with it.
+    fn laid_files(&mut self) -> Option<Arc<LaidFiles>> {
+        None
+    }
     /// Its open files.
     fn handles(&self) -> &[HandleSpec];
     /// What `thread` does next. Called once for each system call, when the one

@@ -31,6 +31,7 @@ pub mod block;
 pub mod cache;
 pub mod file;
 mod journal;
+pub mod laid;
 pub mod layout;
 mod pages;
 pub mod params;

@@ -35,6 +35,7 @@ pub static SPECS: &[ParamSpec] = &[
     spec("commit", Kind::Duration, "5s", "longest age of a transaction"),
     spec("barrier", Kind::Flag, "false", "flush around commits and after fsync"),
     spec("mtime", Kind::Duration, "1s", "granularity of time stamps (ext3: 1 s; ext4: 4ms)"),
+    spec("atime", Kind::Flag, "true", "the first read of a file changes its inode (relatime)"),
     spec("latency", Kind::Duration, "0", "added to each request's completion"),
     spec(
         "host_direct",
@@ -97,6 +98,8 @@ pub struct GuestParams {
     pub barrier: bool,
     /// Granularity of time stamps.
     pub mtime: Nanos,
+    /// Reading a file changes its inode once (relatime), else never (noatime).
+    pub atime: bool,
     /// Added to each completion.
     pub latency: Nanos,
     /// Every write is synchronous to the host's scheduler, as with blktap AIO
@@ -144,6 +147,7 @@ impl From<&Params> for GuestParams {
             commit: p.duration("commit").max(Nanos::from_millis(1)),
             barrier: p.flag("barrier"),
             mtime: p.duration("mtime").max(Nanos::new(1)),
+            atime: p.flag("atime"),
             latency: p.duration("latency"),
             host_direct: p.flag("host_direct"),
             vcpus: p.count("vcpus") as u32,

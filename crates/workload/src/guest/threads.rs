@@ -109,6 +109,12 @@ impl GuestVm {
                 self.compute(now, thread, self.params.cpu_op);
                 self.set(thread, Work::Fsync(first + handle, SyncStage::Data), Step::Sleep)
             }
+            app::Op::Open { handle, file } => {
+                let handle = first + handle;
+                self.open(app, handle, file);
+                self.compute(now, thread, self.params.cpu_op);
+                Step::Sleep
+            }
             app::Op::Sleep(span) => {
                 self.wake_at(now + span, thread);
                 Step::Sleep
@@ -187,8 +193,9 @@ impl GuestVm {
             call.page += 1;
         }
         self.handles[call.handle as usize].read_ahead.read_until(end - 1);
-        if !std::mem::replace(&mut self.files[file as usize].read_once, true) {
-            self.change_inode(now, file); // relatime
+        let first_read = !std::mem::replace(&mut self.files[file as usize].read_once, true);
+        if first_read && self.params.atime {
+            self.change_inode(now, file);
         }
         self.count(thread, call.len);
         self.set(thread, Work::Next, Step::Go)

@@ -3,9 +3,10 @@
 use crate::generators::rng::{Rng, split};
 use crate::guest::app::{App, FileSpec};
 use crate::guest::block::{BlockLayer, Purpose};
-use crate::guest::cache::Cache;
+use crate::guest::cache::{Cache, NONE};
 use crate::guest::file::File;
 use crate::guest::journal::Journal;
+use crate::guest::laid::LaidFiles;
 use crate::guest::layout::{Layout, Run, lay_out, pages_of};
 use crate::guest::params::GuestParams;
 use crate::guest::readahead::ReadAhead;
@@ -17,6 +18,7 @@ use seekway_policy::request::ProcessTag;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 /// The number under which the journal waits for an I/O.
 pub(super) const JOURNAL: u32 = u32::MAX;
@@ -46,7 +48,17 @@ pub(super) struct Running {
     pub bytes: u64,
     pub parked: Vec<u32>,
     pub first_handle: u32,
-    pub first_file: u32,
+    first_file: u32,
+    brought: Option<Brought>,
+}
+
+/// Files that an application brought along.
+struct Brought {
+    files: Arc<LaidFiles>,
+    /// Where their area lies on the image.
+    area: Vec<Run>,
+    /// The guest's number of each file, [`NONE`] until it is opened.
+    numbers: Vec<u32>,
 }
 
 /// One guest VM with its applications.
@@ -79,10 +91,19 @@ impl GuestVm {
     pub fn new(
         name: &str,
         params: GuestParams,
-        apps: Vec<Box<dyn App>>,
+        mut apps: Vec<Box<dyn App>>,
         seed: u64,
     ) -> Result<GuestVm, SourceError> {
-        let specs: Vec<&[FileSpec]> = apps.iter().map(|a| a.files()).collect();
+        let brought: Vec<_> = apps.iter_mut().map(|a| a.laid_files()).collect();
+        // The area of files brought along is laid out like one file.
+        let area = |b: &Option<Arc<LaidFiles>>| {
+            let bytes = u64::from(b.as_ref().map_or(0, |b| b.area_pages())) * PAGE_BYTES;
+            [FileSpec { bytes, exists: true }]
+        };
+        let areas: Vec<[FileSpec; 1]> = brought.iter().map(area).collect();
+        let files_or_area =
+            |n: usize| if brought[n].is_some() { &areas[n] } else { apps[n].files() };
+        let specs: Vec<&[FileSpec]> = (0..apps.len()).map(files_or_area).collect();
         let mut rng = Rng::new(split(seed, 0));
         let layout = lay_out(params.image_sectors, &specs, params.pieces, &mut rng);
         let layout = layout.map_err(|missing| {
@@ -113,19 +134,33 @@ impl GuestVm {
             arriving: VecDeque::new(),
             params,
         };
-        for (app, runs) in apps.into_iter().zip(layout.files) {
-            vm.add_app(app, runs, layout.inode_pages);
+        for ((app, runs), brought) in apps.into_iter().zip(layout.files).zip(brought) {
+            vm.add_app(app, runs, brought);
         }
         Ok(vm)
     }
 
-    fn add_app(&mut self, app: Box<dyn App>, runs: Vec<Vec<Run>>, inode_pages: u32) {
+    /// The block of the inode area with the inode of an application's file:
+    /// 16 inodes of 256 bytes to a block; each directory in a group of its own.
+    fn inode_block(&self, app: u32, file: u32) -> u32 {
+        (app * 64 + file / 16) % (self.files[INODES as usize].size_pages / 2)
+    }
+
+    fn add_app(
+        &mut self,
+        app: Box<dyn App>,
+        mut runs: Vec<Vec<Run>>,
+        brought: Option<Arc<LaidFiles>>,
+    ) {
         let number = self.apps.len() as u32;
         let first_file = self.files.len() as u32;
-        for (at, (spec, runs)) in app.files().iter().zip(runs).enumerate() {
+        let brought = brought.map(|files| {
+            let numbers = vec![NONE; files.count() as usize];
+            Brought { files, area: runs.pop().unwrap_or_default(), numbers }
+        });
+        for (at, (spec, runs)) in (0..).zip(app.files().iter().zip(runs)) {
             let pages = if spec.exists { pages_of(spec.bytes) as u32 } else { 0 };
-            // 16 inodes of 256 bytes to a block; each directory in a group of its own.
-            let inode_block = (number * 64 + at as u32 / 16) % (inode_pages / 2);
+            let inode_block = self.inode_block(number, at);
             self.files.push(File::new(runs, pages, inode_block));
         }
         let first_handle = self.handles.len() as u32;
@@ -133,7 +168,7 @@ impl GuestVm {
             let process = TAG_FIRST + number as u16 * TAG_STEP + handle.process % TAG_STEP;
             let tag = if self.params.tags { ProcessTag::new(process.min(1023)) } else { None };
             self.handles.push(Handle {
-                file: first_file + handle.file,
+                file: if brought.is_some() { NONE } else { first_file + handle.file },
                 direct: handle.direct,
                 sync: handle.sync,
                 tag,
@@ -158,8 +193,34 @@ impl GuestVm {
             parked: Vec::new(),
             first_handle,
             first_file,
+            brought,
             app,
         });
+    }
+
+    /// The guest's number of an application's file.
+    fn file_number(&mut self, app: u32, file: u32) -> u32 {
+        let running = &self.apps[app as usize];
+        let Some(brought) = &running.brought else { return running.first_file + file };
+        if brought.numbers[file as usize] != NONE {
+            return brought.numbers[file as usize];
+        }
+        let runs = brought.files.runs(file, &brought.area);
+        let new = File::new(runs, brought.files.pages(file), self.inode_block(app, file));
+        let number = self.files.len() as u32;
+        self.files.push(new);
+        if let Some(brought) = &mut self.apps[app as usize].brought {
+            brought.numbers[file as usize] = number;
+        }
+        number
+    }
+
+    /// Lead `handle` to a file of its application `app`.
+    pub(super) fn open(&mut self, app: u32, handle: u32, file: u32) {
+        let file = self.file_number(app, file);
+        let h = &mut self.handles[handle as usize];
+        h.file = file;
+        h.read_ahead = ReadAhead::new();
     }
 
     /// Wake `thread` at `at`.
@@ -224,7 +285,8 @@ impl GuestVm {
         (self.cache.used(), self.cache.limit())
     }
     /// Where `page` of file `file` of application `app` lies: its first sector.
-    /// Panics when there is no such page.
+    /// Panics when there is no such page, or when the application brought its
+    /// files along.
     pub fn sector_of(&self, app: usize, file: u32, page: u32) -> Lba {
         let file = self.apps[app].first_file + file;
         Lba::new(self.files[file as usize].locate(page).0)
