@@ -4,13 +4,15 @@
 //! - [`linear`]: a constant plus a share of the distance, behind a segment cache;
 //! - [`disk`]: a drive with angle-exact mechanics and a cache stated part by part;
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
-//! - [`validate`]: a model against a measured drive.
+//! - [`validate`]: a model against a measured drive;
+//! - [`fit`]: the linear device that fits a measured one.
 //!
 //! What is absent: no clock, no file, no thread, no randomness. Times are whole
 //! nanoseconds; floating point only builds tables and reports.
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod fit;
 pub mod linear;
 pub mod profile;
 #[cfg(test)]

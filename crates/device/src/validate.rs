@@ -187,7 +187,8 @@ pub fn replay(
     Ok(services)
 }
 
-fn serve(device: &mut dyn DeviceModel, now_ns: u64, record: &Record) -> u64 {
+/// Serves one record on an idle device; when it is done, in ns.
+pub(crate) fn serve(device: &mut dyn DeviceModel, now_ns: u64, record: &Record) -> u64 {
     let now = Instant::from_nanos(now_ns);
     let command = Request {
         id: RequestId::new(0),

@@ -1,0 +1,58 @@
+//! Random single reads of a model: what calibration does to a real disk.
+
+use super::Sample;
+use crate::DeviceModel;
+use crate::validate::{Record, serve};
+use seekway_policy::request::{Extent, Op};
+use seekway_policy::units::{Lba, Sectors};
+
+/// Places for random reads: numbers from 0 to below `count`, all alike likely,
+/// without an end. The same seed gives the same places (`SplitMix64`).
+#[derive(Clone, Debug)]
+pub struct Places {
+    state: u64,
+    count: u64,
+}
+
+impl Places {
+    /// Of `count` places, at least 1.
+    pub fn new(seed: u64, count: u64) -> Places {
+        Places { state: seed, count: count.max(1) }
+    }
+}
+
+impl Iterator for Places {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        Some(((u128::from(z) * u128::from(self.count)) >> 64) as u64)
+    }
+}
+
+/// Reads `reads` times `sectors` sectors at random multiples of `sectors` over
+/// the whole device, each when the one before is done, from time 0 of a device
+/// at rest. Empty where the device is smaller than one read or `sectors` is 0.
+///
+/// Not for a device that another engine is using: completions are taken.
+pub fn probe(device: &mut dyn DeviceModel, reads: usize, sectors: u64, seed: u64) -> Vec<Sample> {
+    let capacity = device.profile().capacity.get();
+    let blocks = capacity.checked_div(sectors).unwrap_or(0);
+    if blocks == 0 {
+        return Vec::new();
+    }
+    let (mut now_ns, mut from) = (0, None);
+    let read = |block: u64| {
+        let extent = Extent::new(Lba::new(block * sectors), Sectors::new(sectors))?;
+        let record = Record { op: Op::Read, extent, service_ns: 0, gap_ns: 0 };
+        let done_ns = serve(device, now_ns, &record);
+        let service_ns = done_ns - now_ns;
+        now_ns = done_ns;
+        Some(Sample { op: Op::Read, extent, service_ns, from: from.replace(extent.end().get()) })
+    };
+    Places::new(seed, blocks).take(reads).filter_map(read).collect()
+}
