@@ -134,7 +134,8 @@ fn demands(
     Ok(Some(outcomes.iter().map(|o| o.result.vms[0].mib_s()).collect()))
 }
 
-fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {
+/// What the reader has to know before trusting a figure.
+pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let who = |o: &&Outcome| o.plan.policy.clone();
     let list = |chosen: Vec<String>| chosen.join(", ");

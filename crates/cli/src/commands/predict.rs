@@ -1,10 +1,167 @@
-//! `seekway predict`.
+//! `seekway predict`: what a load would get from another disk under each policy,
+//! and how far that is from what a better model, or a real disk, gives.
 
-use crate::Verdict;
-use crate::args::PredictArgs;
-use anyhow::{Result, bail};
+mod against;
+mod figures;
+mod judge;
+mod show;
+
+use crate::args::{DiskArgs, PredictArgs};
+use crate::load::{self, Load};
+use crate::runs::{self, Plan, Stage};
+use crate::{Verdict, output, progress};
+use against::Against;
+use anyhow::{Context, Result, bail};
+use figures::{Figures, Side};
+use seekway_policy::schedulers;
+use seekway_policy::units::Instant;
+
+/// What was predicted, and what it is held against.
+pub struct Prediction {
+    pub predicted: Side,
+    pub against: Option<Side>,
+}
 
 /// Run the command.
-pub fn run(_args: &PredictArgs) -> Result<Verdict> {
-    bail!("not built yet")
+pub fn run(args: &PredictArgs) -> Result<Verdict> {
+    let against = args.against.as_deref().map(Against::open).transpose()?;
+    let made = match against {
+        Some(Against::Measured(what, records)) => on_measured(args, &what, &records)?,
+        against => simulated(args, against)?,
+    };
+    for warning in made.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(path) = &args.out.report {
+        let report = show::page(&made);
+        output::write_file(path, |out| report.write_html(out))?;
+    }
+    show::print(&made, args.out.format)?;
+    if let Some(path) = &args.out.report {
+        eprintln!("report: {}", path.display());
+    }
+    Ok(Verdict::Done)
+}
+
+impl Prediction {
+    /// Of both sides; the same of both is said once.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.predicted.warnings.clone();
+        if let Some(against) = &self.against {
+            let more = against.warnings.iter().filter(|w| !self.predicted.warnings.contains(w));
+            warnings.extend(more.cloned());
+        }
+        warnings
+    }
+}
+
+/// The profile of `--on`, which has to be given.
+fn on(args: &PredictArgs) -> Result<&str> {
+    args.on.as_deref().context(
+        "which disk? give --on PROFILE (`seekway device list`, or a file of `seekway calibrate`), \
+         or --live SOCKET",
+    )
+}
+
+/// A measured trace is its own load.
+fn on_measured(
+    args: &PredictArgs,
+    what: &str,
+    records: &[seekway_device::validate::Record],
+) -> Result<Prediction> {
+    if !(args.load.traces.is_empty() && args.load.vms.is_empty() && args.live.live.is_none()) {
+        bail!(
+            "--against {what}: a measured trace is the load itself: leave --trace, --vm and --live \
+             away"
+        );
+    }
+    if args.policies.is_some() {
+        bail!(
+            "--policies: {what} was measured one request after the other, where all policies give \
+             the same"
+        );
+    }
+    let on = on(args)?;
+    let profile = load::device(on).context("--on")?;
+    let (predicted, against) = against::measured((on, &profile), (what, records))?;
+    Ok(Prediction { predicted, against: Some(against) })
+}
+
+fn simulated(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
+    let policies = policies(args, against.as_ref())?;
+    let on = on(args)?;
+    let load = Load::new(&args.load)?;
+    let predicted = simulate(args, &load, on, &policies).context("--on")?;
+    let against = match against {
+        None => None,
+        Some(Against::Run(side)) => {
+            let mut side = side;
+            side.runs.retain(|run| policies.contains(&run.policy));
+            Some(side)
+        }
+        Some(Against::Profile(what)) => {
+            Some(simulate(args, &load, &what, &policies).context("--against")?)
+        }
+        Some(Against::Measured(..)) => unreachable!("it is its own load"),
+    };
+    Ok(Prediction { predicted, against })
+}
+
+/// The policies to predict: those named, else those of the real run that this
+/// program has, else all.
+fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>> {
+    let real = match against {
+        Some(Against::Run(side)) => side.policies(),
+        _ => {
+            let list = args.policies.as_deref().unwrap_or("all");
+            return super::compare::policies(list);
+        }
+    };
+    let Some(list) = &args.policies else {
+        let (known, unknown): (Vec<String>, Vec<String>) =
+            real.into_iter().partition(|p| schedulers::build(p).is_ok());
+        for policy in &unknown {
+            eprintln!("warning: --against has {policy}, which is no policy here: left out");
+        }
+        if known.is_empty() {
+            bail!("--against: none of its policies is one of ours (`seekway policy list`)");
+        }
+        return Ok(known);
+    };
+    let chosen = super::compare::policies(list)?;
+    if !chosen.iter().any(|p| real.contains(p)) {
+        bail!("--policies {list}: --against has none of them, but {}", real.join(", "));
+    }
+    Ok(chosen)
+}
+
+/// The load on one disk under each policy, seed by seed.
+fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> Result<Side> {
+    if args.seeds == 0 {
+        bail!("--seeds 0: at least 1");
+    }
+    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+    let disk = DiskArgs {
+        device: on.to_string(),
+        coalesce: args.coalesce.clone(),
+        hard_limit: args.hard_limit.clone(),
+    };
+    let (profile, config) = load::disk(&disk)?;
+    let until = until.map(|span| Instant::ZERO + span);
+    let stage = Stage { load, profile: &profile, config, until, journal: false };
+    let mut plans = Vec::new();
+    for policy in policies {
+        let seeds = (0..args.seeds).map(|n| args.seed.saturating_add(n));
+        plans.extend(seeds.map(|seed| Plan { policy: policy.clone(), seed, only: None }));
+    }
+    let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
+    let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;
+    bar.finish_and_clear();
+    let warnings = super::compare::warnings(load, &outcomes, until.is_some());
+    Ok(Side {
+        what: on.to_string(),
+        runs: outcomes.iter().map(Figures::of_run).collect(),
+        warnings: warnings.into_iter().map(|w| format!("on {on}: {w}")).collect(),
+        notes: Vec::new(),
+    })
 }

@@ -1,0 +1,235 @@
+//! What a prediction is held against: another profile, a measured trace, or the
+//! figures of a real run.
+
+use super::figures::{Figures, SECTORS_PER_MS, Side};
+use crate::load;
+use anyhow::{Context, Result, bail};
+use seekway_device::profile::{self, Profile};
+use seekway_device::validate::{self, Pace, Record};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Largest file that is read, in bytes: it is held whole.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Most runs of a file.
+const RUNS_MAX: usize = 100_000;
+/// The one policy of a trace of which each request waited for the one before.
+const ONE_AT_A_TIME: &str = "one at a time";
+
+/// What `--against` names.
+pub enum Against {
+    /// Another profile, by its name or path.
+    Profile(String),
+    /// A measured trace.
+    Measured(String, Vec<Record>),
+    /// Figures of a real run, or of an earlier prediction.
+    Run(Side),
+}
+
+impl Against {
+    /// What `--against WHAT` names: a profile by name, a file by its content.
+    pub fn open(what: &str) -> Result<Against> {
+        let name = what.split(':').next().unwrap_or_default();
+        let file = Path::new(what);
+        if what.ends_with(".toml") || profile::names().any(|n| n == name) || !file.exists() {
+            load::device(what).with_context(|| {
+                format!(
+                    "--against {what}: expected a profile (by name, or a .toml file), a measured \
+                     trace, or a JSON file of a real run"
+                )
+            })?;
+            return Ok(Against::Profile(what.into()));
+        }
+        let shown = || format!("--against {what}");
+        let about = std::fs::metadata(file).with_context(shown)?;
+        if !about.is_file() {
+            bail!("{}: not a file", shown());
+        }
+        if about.len() > FILE_BYTES_MAX {
+            bail!("{}: {} bytes; at most {FILE_BYTES_MAX}", shown(), about.len());
+        }
+        let text = std::fs::read_to_string(file).with_context(shown)?;
+        if text.trim_start().starts_with(['{', '[']) {
+            return Ok(Against::Run(run(what, &text).with_context(shown)?));
+        }
+        let records = validate::parse(&text).with_context(|| {
+            format!("{}: neither JSON of a real run nor a measured trace", shown())
+        })?;
+        Ok(Against::Measured(what.into(), records))
+    }
+}
+
+/// A JSON file with runs: `compare`'s, `predict`'s, or one written by hand.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum File {
+    Runs { runs: Vec<Run> },
+    Bare(Vec<Run>),
+}
+
+#[derive(Deserialize)]
+struct Run {
+    policy: String,
+    seed: Option<u64>,
+    service_ms: Option<Time>,
+    service_from_dispatch_ms: Option<Time>,
+    response_ms: Option<Time>,
+    response_p99_ms: Option<f64>,
+    mib_s: Option<f64>,
+    sectors_per_ms: Option<f64>,
+}
+
+/// A mean, alone or as `compare` writes a distribution.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Time {
+    Mean(f64),
+    Distribution { mean: f64, p99: Option<f64> },
+}
+
+impl Time {
+    fn mean(&self) -> f64 {
+        match self {
+            Time::Mean(mean) | Time::Distribution { mean, .. } => *mean,
+        }
+    }
+
+    fn p99(&self) -> Option<f64> {
+        match self {
+            Time::Mean(_) => None,
+            Time::Distribution { p99, .. } => *p99,
+        }
+    }
+}
+
+/// The figures of a real run.
+fn run(what: &str, text: &str) -> Result<Side> {
+    const EXPECTED: &str = "expected {\"runs\": [{\"policy\": …, \"service_ms\": …, \
+                            \"response_ms\": …, \"mib_s\": …}]}, as `seekway compare` and \
+                            `seekway predict` write it with --format json";
+    // What serde says of an untagged enum names no line: is it JSON at all?
+    let value: serde_json::Value = serde_json::from_str(text).context(EXPECTED)?;
+    let parsed: File = serde_json::from_value(value).ok().context(EXPECTED)?;
+    let (File::Runs { runs } | File::Bare(runs)) = parsed;
+    if runs.is_empty() || runs.len() > RUNS_MAX {
+        bail!("{} runs; 1 to {RUNS_MAX} are expected", runs.len());
+    }
+    let figures: Vec<Figures> = runs.iter().map(of_run).collect::<Result<_>>()?;
+    Ok(Side { what: what.into(), runs: figures, warnings: Vec::new(), notes: Vec::new() })
+}
+
+fn of_run(run: &Run) -> Result<Figures> {
+    let mean = |time: &Option<Time>| time.as_ref().map(Time::mean);
+    let p99 = || run.response_ms.as_ref().and_then(Time::p99);
+    let mib_s = run.mib_s.or_else(|| run.sectors_per_ms.map(|s| s / SECTORS_PER_MS));
+    let figures = Figures {
+        policy: run.policy.clone(),
+        seed: run.seed,
+        service_ms: mean(&run.service_ms),
+        service_from_dispatch_ms: mean(&run.service_from_dispatch_ms),
+        response_ms: mean(&run.response_ms),
+        response_p99_ms: run.response_p99_ms.or_else(p99),
+        sectors_per_ms: mib_s.map(|m| m * SECTORS_PER_MS),
+        mib_s,
+        window: None,
+    };
+    let measures = super::figures::Measure::ALL.map(|m| figures.get(m));
+    if measures.iter().all(Option::is_none) {
+        bail!(
+            "the run of {} has none of service_ms, response_ms, sectors_per_ms and mib_s",
+            run.policy
+        );
+    }
+    if let Some(wrong) = measures.iter().flatten().find(|v| !(v.is_finite() && **v >= 0.0)) {
+        bail!("the run of {} has a figure of {wrong}", run.policy);
+    }
+    Ok(figures)
+}
+
+/// Both sides of a measured trace: its requests on the profile one at a time,
+/// and what the drive took.
+pub fn measured(
+    (on, profile): (&str, &Profile),
+    (what, records): (&str, &[Record]),
+) -> Result<(Side, Side)> {
+    let shown = || what.to_string();
+    let mut device = profile.build();
+    let model = validate::replay(device.as_mut(), records, Pace::Closed).with_context(shown)?;
+    let real: Vec<u64> = records.iter().map(|r| r.service_ns).collect();
+    let found = validate::compare(&real, &model).with_context(shown)?;
+    let side = |what: &str, services: &[u64], notes: Vec<String>| Side {
+        what: what.into(),
+        runs: vec![one_at_a_time(records, services)],
+        warnings: Vec::new(),
+        notes,
+    };
+    let note = format!(
+        "Each request of the trace waited for the one before, as on the drive: every policy gives \
+         the same, and ranks say nothing. Demerit figure (RMS distance of the distributions) \
+         {:.3} ms, {:.1} % of the mean.",
+        found.demerit_ms,
+        100.0 * found.demerit_relative
+    );
+    Ok((side(on, &model, vec![note]), side(what, &real, Vec::new())))
+}
+
+/// What a drive gives that serves one request after the other.
+fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
+    let n = services_ns.len().max(1) as f64;
+    let mean_ms = services_ns.iter().map(|ns| *ns as f64 / 1e6).sum::<f64>() / n;
+    let mut sorted = services_ns.to_vec();
+    sorted.sort_unstable();
+    let p99 = sorted.get(((n - 1.0) * 0.99).round() as usize).map(|ns| *ns as f64 / 1e6);
+    let gaps_ms = records.iter().map(|r| r.gap_ns as f64 / 1e6).sum::<f64>();
+    let sectors: f64 = records.iter().map(|r| r.extent.len().get() as f64).sum();
+    let span_ms = mean_ms * n + gaps_ms;
+    let rate = (span_ms > 0.0).then(|| sectors / span_ms);
+    Figures {
+        policy: ONE_AT_A_TIME.into(),
+        seed: None,
+        service_ms: Some(mean_ms),
+        service_from_dispatch_ms: Some(mean_ms),
+        response_ms: Some(mean_ms),
+        response_p99_ms: p99,
+        sectors_per_ms: rate,
+        mib_s: rate.map(|r| r / SECTORS_PER_MS),
+        window: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shapes_of_a_real_run() {
+        let by_hand = r#"{"runs":[{"policy":"cfq","service_ms":1.5,"response_ms":3,"mib_s":2}]}"#;
+        let made = run("x", by_hand).expect("read").runs;
+        assert_eq!((made[0].service_ms, made[0].response_ms), (Some(1.5), Some(3.0)));
+        assert_eq!((made[0].sectors_per_ms, made[0].response_p99_ms), (Some(4.096), None));
+        let compared = r#"{"device":"d","runs":[{"policy":"noop","seed":3,"iops":1.0,"mib_s":1.0,
+            "service_ms":{"mean":2.0},"response_ms":{"mean":5.0,"p50":4.0,"p99":9.0,"max":10.0}}]}"#;
+        let made = run("x", compared).expect("read").runs;
+        assert_eq!((made[0].seed, made[0].response_p99_ms), (Some(3), Some(9.0)));
+        let live = r#"[{"policy":"cfq","seconds":20.0,"mib_s":3.5,"vms":[]}]"#;
+        assert_eq!(run("x", live).expect("read").runs[0].mib_s, Some(3.5));
+        let papers = r#"{"runs":[{"policy":"cats","sectors_per_ms":8.192}]}"#;
+        assert_eq!(run("x", papers).expect("read").runs[0].mib_s, Some(4.0));
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused() {
+        for (text, part) in [
+            ("{", "expected {\"runs\""),
+            ("{}", "expected {\"runs\""),
+            ("{\"runs\":[{\"policy\":3}]}", "expected {\"runs\""),
+            ("{\"runs\":[]}", "0 runs"),
+            ("{\"runs\":[{\"policy\":\"cfq\"}]}", "cfq has none of service_ms"),
+            ("{\"runs\":[{\"policy\":\"cfq\",\"mib_s\":-1}]}", "a figure of -"),
+            ("{\"runs\":[{\"policy\":\"cfq\",\"mib_s\":1e999}]}", "expected {\"runs\""),
+        ] {
+            let error = format!("{:#}", run("x", text).err().expect("refused"));
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

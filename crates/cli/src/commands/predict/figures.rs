@@ -1,0 +1,243 @@
+//! What is predicted and measured of a policy, in the shape in which it is
+//! written as JSON and read back.
+
+use crate::runs::Outcome;
+use seekway_sim::metrics::ms;
+use seekway_sim::rank::{Better, ranks};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Sectors of 512 bytes a millisecond, the papers' unit, in a MiB a second.
+pub const SECTORS_PER_MS: f64 = 2.048;
+
+/// A measure by which policies are ranked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Measure {
+    Service,
+    ServiceFromDispatch,
+    Response,
+    ResponseP99,
+    Throughput,
+}
+
+impl Measure {
+    /// All, as tables have them.
+    pub const ALL: [Measure; 5] = [
+        Measure::Service,
+        Measure::ServiceFromDispatch,
+        Measure::Response,
+        Measure::ResponseP99,
+        Measure::Throughput,
+    ];
+
+    /// Its key in JSON, with its unit.
+    pub fn key(self) -> &'static str {
+        match self {
+            Measure::Service => "service_ms",
+            Measure::ServiceFromDispatch => "service_from_dispatch_ms",
+            Measure::Response => "response_ms",
+            Measure::ResponseP99 => "response_p99_ms",
+            Measure::Throughput => "sectors_per_ms",
+        }
+    }
+
+    /// Its heading and unit in tables.
+    pub fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Measure::Service => ("service", "ms"),
+            Measure::ServiceFromDispatch => ("service from dispatch", "ms"),
+            Measure::Response => ("response", "ms"),
+            Measure::ResponseP99 => ("p99 response", "ms"),
+            Measure::Throughput => ("throughput", "sectors/ms"),
+        }
+    }
+
+    /// Which end is the good one.
+    pub fn better(self) -> Better {
+        match self {
+            Measure::Throughput => Better::More,
+            _ => Better::Less,
+        }
+    }
+}
+
+/// What one policy gave in one run, one round of windows, or in the mean. What
+/// was not measured is absent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Figures {
+    /// The policy's specification.
+    pub policy: String,
+    /// The seed of a simulated run, the round of a live one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Mean device time of a command, from the later of its dispatch and the
+    /// completion before it.
+    pub service_ms: Option<f64>,
+    /// The same from its dispatch: with several commands on the device it counts
+    /// waiting there.
+    pub service_from_dispatch_ms: Option<f64>,
+    /// Mean time of a request from arrival to completion.
+    pub response_ms: Option<f64>,
+    /// 99 % of them are below.
+    pub response_p99_ms: Option<f64>,
+    /// Read and written, all together, in the papers' unit.
+    pub sectors_per_ms: Option<f64>,
+    /// The same.
+    pub mib_s: Option<f64>,
+    /// What a live window is judged by.
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    pub window: Option<Window>,
+}
+
+/// A live window: how the throttle did in it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Window {
+    /// How long it was, in real time.
+    pub window_s: f64,
+    /// Requests done in it.
+    pub requests: u64,
+    /// The throttle's factor, in the mean over time; 1 where nothing is emulated.
+    pub k: f64,
+    /// How often k changed in it.
+    pub k_changes: usize,
+    /// Share of commands that the real device brought too late.
+    pub late_share: f64,
+}
+
+impl Figures {
+    /// Of a simulated run.
+    pub fn of_run(outcome: &Outcome) -> Figures {
+        let r = &outcome.result;
+        let some = |n: u64, value: f64| (n > 0).then_some(value);
+        let (requests, commands) = (r.response.len(), r.service.len());
+        Figures {
+            policy: outcome.plan.policy.clone(),
+            seed: Some(outcome.plan.seed),
+            service_ms: some(commands, r.service.mean() / 1e6),
+            service_from_dispatch_ms: some(commands, r.service_from_dispatch.mean() / 1e6),
+            response_ms: some(requests, r.response.mean() / 1e6),
+            response_p99_ms: some(requests, ms(r.response.value_at_quantile(0.99))),
+            sectors_per_ms: some(requests, r.mib_s() * SECTORS_PER_MS),
+            mib_s: some(requests, r.mib_s()),
+            window: None,
+        }
+    }
+
+    /// One of the measures.
+    pub fn get(&self, measure: Measure) -> Option<f64> {
+        match measure {
+            Measure::Service => self.service_ms,
+            Measure::ServiceFromDispatch => self.service_from_dispatch_ms,
+            Measure::Response => self.response_ms,
+            Measure::ResponseP99 => self.response_p99_ms,
+            Measure::Throughput => self.sectors_per_ms,
+        }
+    }
+}
+
+/// One side of a comparison: what was predicted, or what that is held against.
+pub struct Side {
+    /// The profile, the file, the daemon's device.
+    pub what: String,
+    /// Policy by policy, in it seed by seed.
+    pub runs: Vec<Figures>,
+    /// What the reader has to know before trusting a figure.
+    pub warnings: Vec<String>,
+    /// What else there is to say.
+    pub notes: Vec<String>,
+}
+
+impl Side {
+    /// The policies, in their order.
+    pub fn policies(&self) -> Vec<String> {
+        let mut policies: Vec<String> = Vec::new();
+        for run in &self.runs {
+            if !policies.contains(&run.policy) {
+                policies.push(run.policy.clone());
+            }
+        }
+        policies
+    }
+
+    /// A measure of a policy, run by run; empty where a run has none.
+    pub fn values(&self, policy: &str, measure: Measure) -> Vec<f64> {
+        let runs = self.runs.iter().filter(|r| r.policy == policy);
+        runs.map(|r| r.get(measure)).collect::<Option<Vec<f64>>>().unwrap_or_default()
+    }
+
+    /// The mean over the runs; `None` where any lacks it.
+    pub fn mean(&self, policy: &str, measure: Measure) -> Option<f64> {
+        let values = self.values(policy, measure);
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// A measure of these policies, NaN where there is none.
+    pub fn means(&self, policies: &[String], measure: Measure) -> Vec<f64> {
+        policies.iter().map(|p| self.mean(p, measure).unwrap_or(f64::NAN)).collect()
+    }
+
+    /// The place of each of these policies by its mean.
+    pub fn ranks(&self, policies: &[String], measure: Measure) -> Vec<Option<usize>> {
+        ranks(&self.means(policies, measure), measure.better())
+    }
+
+    /// Has any policy this measure?
+    pub fn has(&self, measure: Measure) -> bool {
+        self.runs.iter().any(|r| r.get(measure).is_some())
+    }
+
+    /// Does it tell service from dispatch apart from service?
+    pub fn queues(&self) -> bool {
+        self.runs.iter().any(|r| match (r.service_ms, r.service_from_dispatch_ms) {
+            (Some(a), Some(b)) => (a - b).abs() > 1e-9 * a,
+            _ => false,
+        })
+    }
+
+    /// The seeds, of all policies.
+    pub fn seeds(&self) -> Vec<u64> {
+        let mut seeds: Vec<u64> = self.runs.iter().filter_map(|r| r.seed).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds
+    }
+
+    /// One seed's figures of these policies, NaN where there is none.
+    pub fn of_seed(&self, policies: &[String], measure: Measure, seed: u64) -> Vec<f64> {
+        let of = |policy: &String| {
+            let run = self.runs.iter().find(|r| r.policy == *policy && r.seed == Some(seed));
+            run.and_then(|r| r.get(measure)).unwrap_or(f64::NAN)
+        };
+        policies.iter().map(of).collect()
+    }
+}
+
+/// A policy's means with their ranks, for JSON.
+#[derive(Serialize)]
+pub struct Ranked {
+    pub policy: String,
+    #[serde(flatten)]
+    pub measures: BTreeMap<&'static str, MeanRank>,
+}
+
+/// A mean over the runs, and its place among the policies.
+#[derive(Serialize)]
+pub struct MeanRank {
+    pub mean: Option<f64>,
+    pub rank: Option<usize>,
+}
+
+/// All policies of a side, ranked among each other.
+pub fn ranked(side: &Side) -> Vec<Ranked> {
+    let policies = side.policies();
+    let mut ranked: Vec<Ranked> =
+        policies.iter().map(|p| Ranked { policy: p.clone(), measures: BTreeMap::new() }).collect();
+    for measure in Measure::ALL {
+        let places = side.ranks(&policies, measure);
+        for (row, rank) in ranked.iter_mut().zip(places) {
+            let mean = side.mean(&row.policy, measure);
+            row.measures.insert(measure.key(), MeanRank { mean, rank });
+        }
+    }
+    ranked
+}
