@@ -14,6 +14,8 @@ use std::fmt;
 pub enum Kind {
     /// A span of time, with a unit.
     Duration,
+    /// The same, or this word.
+    DurationOr(&'static str),
     /// A length on the disk: sectors, or bytes with a unit.
     Size,
     /// A whole number in a range, both ends included.
@@ -43,6 +45,8 @@ pub struct ParamSpec {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),
+    /// The word that stands for a duration.
+    Word,
     Size(Sectors),
     Count(u64),
     Number(f64),
@@ -172,6 +176,14 @@ impl Params {
             v => panic!("parameter {key} is {v:?}"),
         }
     }
+    /// A duration; `None` when the word that may stand for it was given.
+    pub fn duration_or_word(&self, key: &str) -> Option<Nanos> {
+        match self.value(key) {
+            Value::Duration(v) => Some(v),
+            Value::Word => None,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
     /// A duration that has to lie in a range, both ends included.
     pub fn duration_within(
         &self,
@@ -248,6 +260,12 @@ fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
             .filter(|&span| span <= DURATION_MAX)
             .map(Value::Duration)
             .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s), at most 1000h".into())),
+        Kind::DurationOr(word) if text == word => Ok(Value::Word),
+        Kind::DurationOr(word) => {
+            let plain = ParamSpec { kind: Kind::Duration, default: "7ms", ..*spec };
+            let alternative = |e: ParamError| ParamError(format!("{e}; or {word}"));
+            parse_value(&plain, text).map_err(alternative)
+        }
         Kind::Size => parse_size(text)
             .map(Value::Size)
             .ok_or_else(|| wrong("sectors, or bytes with a unit (KiB, MiB, GiB)".into())),
@@ -333,6 +351,7 @@ mod tests {
 
     static SPECS: &[ParamSpec] = &[
         ParamSpec { key: "idle", kind: Kind::Duration, default: "8ms", help: "" },
+        ParamSpec { key: "wait", kind: Kind::DurationOr("auto"), default: "auto", help: "" },
         ParamSpec { key: "back", kind: Kind::Size, default: "16MiB", help: "" },
         ParamSpec { key: "n", kind: Kind::Count(1, 9), default: "4", help: "" },
         ParamSpec { key: "form", kind: Kind::Choice(&["a", "b"]), default: "a", help: "" },
@@ -350,13 +369,19 @@ mod tests {
         assert_eq!((p.size("back"), p.count("n")), (Sectors::new(32_768), 9));
         assert!(p.is_default("back") && !p.is_default("n"));
         assert_eq!(check("cfq").unwrap().choice("form"), "a");
+        assert_eq!(check("cfq").unwrap().duration_or_word("wait"), None);
+        let given = check("cfq:wait=7ms").unwrap();
+        assert_eq!(given.duration_or_word("wait"), Some(Nanos::from_millis(7)));
+        assert!(!given.is_default("wait"));
     }
 
     #[test]
     fn errors_say_what_to_write() {
         for (text, part) in [
-            ("cfq:idel=8ms", "has no parameter 'idel'; it has idle, back, n, form"),
+            ("cfq:idel=8ms", "has no parameter 'idel'; it has idle, wait, back, n, form"),
             ("cfq:idle=8", "expected a duration with a unit"),
+            ("cfq:wait=8", "expected a duration with a unit"),
+            ("cfq:wait=never", "; or auto"),
             ("cfq:n=10", "from 1 to 9"),
             ("cfq:n=1,n=2", "given twice"),
             ("cfq:n", "not key=value"),

@@ -40,6 +40,7 @@ fn params(specs: &'static [ParamSpec]) -> Vec<Param> {
 fn takes(kind: Kind) -> String {
     match kind {
         Kind::Duration => "a time".into(),
+        Kind::DurationOr(word) => format!("{word}, or a time"),
         Kind::Size => "sectors, or bytes with a unit".into(),
         Kind::Count(low, u64::MAX) => format!("a number from {low}"),
         Kind::Count(low, high) => format!("{low} to {high}"),

@@ -166,6 +166,20 @@ impl LbaQueue {
             (b, f) => f.or(b),
         }
     }
+    /// The requests that start at or after `lba`, ascending.
+    pub fn ascending(&self, lba: Lba) -> impl Iterator<Item = Queued> + '_ {
+        let (at, place) = self.lower_bound(key(lba, 0));
+        let first = self.chunks.get(at).map_or(&[][..], |chunk| &chunk[place..]);
+        let later = self.chunks.iter().skip(at + 1).flatten();
+        first.iter().chain(later).map(|&key| unpack(key))
+    }
+    /// The requests that start before `lba`, descending.
+    pub fn descending(&self, lba: Lba) -> impl Iterator<Item = Queued> + '_ {
+        let (at, place) = self.lower_bound(key(lba, 0));
+        let first = self.chunks.get(at).map_or(&[][..], |chunk| &chunk[..place]);
+        let earlier = self.chunks[..at].iter().rev().flat_map(|chunk| chunk.iter().rev());
+        first.iter().rev().chain(earlier).map(|&key| unpack(key))
+    }
     /// All requests, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Lba, RequestId)> + '_ {
         self.chunks.iter().flatten().map(|&key| unpack(key))
@@ -257,6 +271,10 @@ mod tests {
             let expected =
                 (tree.range(..from).next_back().copied(), tree.range(from..).next().copied());
             assert_eq!(queue.around(from.0), expected);
+            if step % 100 == 0 {
+                assert!(queue.ascending(from.0).eq(tree.range(from..).copied()));
+                assert!(queue.descending(from.0).eq(tree.range(..from).rev().copied()));
+            }
             assert_eq!(
                 (queue.first(), queue.last()),
                 (tree.first().copied(), tree.last().copied())

@@ -3,6 +3,7 @@
 //! conformance and the golden tests follow from it.
 
 mod anticipatory;
+mod cats;
 mod cfq;
 mod cscan;
 mod deadline;
@@ -42,6 +43,7 @@ pub static REGISTRY: &[Entry] = &[
     anticipatory::ENTRY,
     cfq::ENTRY,
     pregather::ENTRY,
+    cats::ENTRY,
 ];
 
 /// The entry of that name.

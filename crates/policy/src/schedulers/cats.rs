@@ -1,0 +1,461 @@
+//! **cats**: cache-aware table scheduling. Reads that the drive's cache is
+//! believed to hold go first; the others in the order that a table of all of
+//! them shows to be the best.
+//!
+//! Source: Geist, Jones and Westall: "Predicting disk scheduling performance
+//! with virtual machines", section 3, on Geist and Ross's table and Geist,
+//! Steele and Westall's busdriver delay; as algorithms.md, section 3, states it.
+//!
+//! 1. A pending read that the shadow cache ([`shadow`]) predicts to be a hit.
+//! 2. Reads before writes; writes in C-SCAN order when no read is pending.
+//! 3. When the oldest read has waited for `read_delay`: reads in C-SCAN order,
+//!    until the oldest is younger again.
+//! 4. After a completion a wait ([`hold`]) for a nearer read, unless the next
+//!    one is where the head is.
+//! 5. The next read of the plan ([`table`]), which stands until a read arrives
+//!    or the head moves otherwise.
+//!
+//! A predicted hit moves neither the head that all this reasons with nor the
+//! plan.
+//!
+//! Where the paper is silent or Seekway differs:
+//! - What continues the command just handed out joins it, as the dispatcher
+//!   will make it one anyway; a command of predicted hits takes in only such.
+//! - Hits could go for ever: every hit renews its stream's read-ahead, so one
+//!   stream that always has a read queued would keep out all others. While a
+//!   read or a write is past its delay, no more than [`HITS_IN_A_ROW`] hits
+//!   pass it before another request goes, a read that is no hit if there is one.
+//! - Writes past `write_delay` go in turn with the reads that are no hits,
+//!   one for one: neither waits for the other's whole queue.
+//! - The plan takes the `plan_max` reads nearest to the head; when they are
+//!   served, the next. Read delays, and so C-SCAN, keep the rest from starving.
+//! - Only an idle device is held, and only for reads: writes alone go at once.
+
+mod hold;
+mod shadow;
+mod table;
+
+use self::hold::Busdriver;
+use self::shadow::{LOOK_MAX, Shadow};
+use self::table::{REQUESTS_MAX, Side, Table};
+use super::Entry;
+use super::merge::Run;
+use crate::dispatcher::HOLD_MAX;
+use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
+use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::units::{Instant, Lba, Nanos};
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "segments", kind: Kind::Count(0, 1024), default: "64",
+        help: "segments of the drive's cache; 0: the drive has none" },
+    ParamSpec { key: "segment_sectors", kind: Kind::Size, default: "221",
+        help: "what a segment holds" },
+    ParamSpec { key: "prefetch_sectors", kind: Kind::Size, default: "64",
+        help: "what the drive reads on after a command" },
+    ParamSpec { key: "read_delay", kind: Kind::Duration, default: "100ms",
+        help: "a read older than this sends all reads into C-SCAN order; 0: none does" },
+    ParamSpec { key: "write_delay", kind: Kind::Duration, default: "5s",
+        help: "writes older than this go in turn with reads; 0: they wait until no read is pending" },
+    ParamSpec { key: "busdriver", kind: Kind::DurationOr("auto"), default: "auto",
+        help: "longest wait after a completion for a nearer read; auto: while it pays, up to 7ms; 0: none" },
+    ParamSpec { key: "plan_max", kind: Kind::Count(1, REQUESTS_MAX as u64), default: "256",
+        help: "most reads in a plan, the nearest to the head; work grows with its square" },
+    ParamSpec { key: "hit", kind: Kind::Duration, default: "500us",
+        help: "a read command served within this counts as a hit of the drive's cache in the metrics" },
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "cats",
+    summary: "cache hits first, then the order with the least mean response",
+    source: "Geist, Jones, Westall, section 3 (algorithms.md, section 3)",
+    params: PARAMS,
+    build: |params| Ok(Box::new(Cats::new(params)?)),
+};
+
+/// Predicted hits that may pass a request that is past its delay. A hit takes a
+/// twentieth of a miss's time, so this is that of about three misses.
+const HITS_IN_A_ROW: u32 = 64;
+
+/// Why a request went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    Hit,
+    Table,
+    Cscan,
+    Write,
+}
+
+impl Rule {
+    const ALL: [Rule; 4] = [Rule::Hit, Rule::Table, Rule::Cscan, Rule::Write];
+    const fn metric(self) -> &'static str {
+        match self {
+            Rule::Hit => "by_hit",
+            Rule::Table => "by_table",
+            Rule::Cscan => "by_cscan",
+            Rule::Write => "by_write",
+        }
+    }
+}
+
+/// The requests of one direction.
+#[derive(Default)]
+struct Direction {
+    places: LbaQueue,
+    fifo: ExpiryQueue,
+    /// Zero: none.
+    delay: Nanos,
+}
+
+impl Direction {
+    fn new(delay: Nanos) -> Self {
+        Direction { delay, ..Direction::default() }
+    }
+    fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
+    }
+    /// When the oldest has waited for the delay.
+    fn due(&self, pool: &Pool) -> Option<Instant> {
+        let oldest = pool.get(self.fifo.head()?)?;
+        (self.delay > Nanos::ZERO).then(|| oldest.arrived + self.delay)
+    }
+    /// The next in C-SCAN order.
+    fn cscan(&self, head: Lba) -> Option<RequestId> {
+        let next = self.places.at_or_after(head).or_else(|| self.places.first());
+        next.map(|(_, id)| id)
+    }
+}
+
+/// A command that was handed out, by its first request.
+#[derive(Clone, Copy)]
+struct Sent {
+    op: Op,
+    /// The shadow held all of it.
+    predicted: bool,
+}
+
+/// The command that is being made.
+struct Current {
+    lead: RequestId,
+    rule: Rule,
+    /// How far the shadow held it before it was written to the shadow.
+    reach: Lba,
+}
+
+#[derive(Default)]
+struct Counts {
+    dispatches: [u64; Rule::ALL.len()],
+    plans: u64,
+    reads: u64,
+    predicted: u64,
+    actual: u64,
+    both: u64,
+}
+
+struct Cats {
+    hit: Nanos,
+    plan_max: usize,
+    pool: Pool,
+    reads: Direction,
+    writes: Direction,
+    links: Links,
+    shadow: Shadow,
+    busdriver: Busdriver,
+
+    /// Where the head is, as far as commands that were no predicted hits moved it.
+    head: Lba,
+    /// Where the dispatcher has it after the last dispatch, hits too: when it
+    /// stands elsewhere, somebody else moved it.
+    sent_end: Option<Lba>,
+    run: Run,
+    current: Option<Current>,
+    /// By the first request of each command in flight.
+    in_flight: Slots<Sent>,
+
+    table: Table,
+    /// The reads of a plan above and below the head, each nearest first.
+    sides: [Vec<RequestId>; 2],
+    /// The reads in order; some may have gone otherwise.
+    plan: Vec<RequestId>,
+    /// How many of them have been looked at.
+    planned: usize,
+    /// The head has moved, or a read has arrived, since the plan was made.
+    stale: bool,
+    /// Hits since a command that was none.
+    hits_in_a_row: u32,
+    /// A read that was no hit has gone since the last write.
+    read_went: bool,
+    counts: Counts,
+}
+
+impl Cats {
+    fn new(params: &Params) -> Result<Self, ParamError> {
+        let fixed = params.duration_or_word("busdriver");
+        if fixed.is_some_and(|delay| delay > HOLD_MAX) {
+            return Err(ParamError::new(format!("busdriver: at most {HOLD_MAX}")));
+        }
+        let segments = params.count("segments") as usize;
+        let (segment, ahead) = (params.size("segment_sectors"), params.size("prefetch_sectors"));
+        Ok(Cats {
+            hit: params.duration("hit"),
+            plan_max: params.count("plan_max") as usize,
+            pool: Pool::new(),
+            reads: Direction::new(params.duration("read_delay")),
+            writes: Direction::new(params.duration("write_delay")),
+            links: Links::new(),
+            shadow: Shadow::new(segments, segment, ahead),
+            busdriver: Busdriver::new(fixed),
+            head: Lba::ZERO,
+            sent_end: None,
+            run: Run::default(),
+            current: None,
+            in_flight: Slots::new(),
+            table: Table::default(),
+            sides: [Vec::new(), Vec::new()],
+            plan: Vec::new(),
+            planned: 0,
+            stale: true,
+            hits_in_a_row: 0,
+            read_went: false,
+            counts: Counts::default(),
+        })
+    }
+
+    /// What goes now and by which rule, or until when to wait.
+    fn choose(
+        &mut self,
+        now: Instant,
+        device: &DeviceView<'_>,
+    ) -> Result<(Rule, RequestId), Instant> {
+        if let Some(found) = self.continuation() {
+            return Ok(found);
+        }
+        let (read_due, write_due) = self.due();
+        let late = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let (late_read, late_write) = (late(read_due), late(write_due));
+        let passed = (late_read || late_write) && self.hits_in_a_row >= HITS_IN_A_ROW;
+        if !passed && let Some(id) = self.shadow.first() {
+            return Ok((Rule::Hit, id));
+        }
+        if self.reads.is_empty() || late_write && self.read_went {
+            let id = self.writes.cscan(self.head).expect("a request is queued");
+            return Ok((Rule::Write, id));
+        }
+        if late_read {
+            let id = if passed { self.cscan_no_hit() } else { self.reads.cscan(self.head) };
+            return Ok((Rule::Cscan, id.expect("a read is queued")));
+        }
+        if !late_write && device.in_flight == 0 && device.profile.rotational() {
+            let here = self.reads.places.at_or_after(self.head);
+            if here.is_none_or(|(lba, _)| lba != self.head)
+                && let Some(until) = self.busdriver.until(now)
+            {
+                let due = read_due.into_iter().chain(write_due);
+                return Err(due.fold(until, Instant::min));
+            }
+        }
+        Ok((Rule::Table, self.plan_next()))
+    }
+
+    /// When the oldest read and the oldest write are past their delays.
+    fn due(&self) -> (Option<Instant>, Option<Instant>) {
+        (self.reads.due(&self.pool), self.writes.due(&self.pool))
+    }
+
+    /// The request that continues the command just handed out.
+    fn continuation(&self) -> Option<(Rule, RequestId)> {
+        let current = self.current.as_ref()?;
+        let (reads, end) = (current.rule != Rule::Write, self.sent_end?);
+        let of = if reads { &self.reads } else { &self.writes };
+        let here = of.places.ascending(end).take_while(|&(lba, _)| lba == end).take(LOOK_MAX);
+        let mut here = here.filter_map(|(_, id)| self.pool.get(id));
+        let found = here.find(|r| {
+            let within = current.rule != Rule::Hit || r.extent.end() <= current.reach;
+            within && self.run.continues(r)
+        })?;
+        Some((current.rule, found.id))
+    }
+
+    /// The next read in C-SCAN order that is no predicted hit, or the next of all.
+    fn cscan_no_hit(&self) -> Option<RequestId> {
+        let reads = &self.reads;
+        let around = reads.places.ascending(self.head).chain(reads.places.iter()).take(LOOK_MAX);
+        let mut around = around.filter_map(|(_, id)| self.pool.get(id));
+        let found = around.find(|r| !self.shadow.holds(r.extent)).map(|r| r.id);
+        found.or_else(|| reads.cscan(self.head))
+    }
+
+    /// The plan's next read, of a new plan if the old one is no longer good.
+    fn plan_next(&mut self) -> RequestId {
+        if !self.stale {
+            while let Some(&id) = self.plan.get(self.planned) {
+                // Hits and detached machines' reads are gone, and perhaps their slots
+                // are taken again; by writes, since a read makes the plan stale.
+                if self.pool.get(id).is_some_and(|request| request.op == Op::Read) {
+                    return id;
+                }
+                self.planned += 1;
+            }
+        }
+        self.make_plan();
+        self.plan[0]
+    }
+
+    /// A plan of the reads that are nearest to the head.
+    fn make_plan(&mut self) {
+        let reads = &self.reads.places;
+        let mut above = reads.ascending(self.head).peekable();
+        let mut below = reads.descending(self.head).peekable();
+        self.table.clear();
+        self.sides.iter_mut().for_each(Vec::clear);
+        for _ in 0..self.plan_max {
+            let distance = |&(lba, _): &(Lba, RequestId)| lba.distance(self.head).get();
+            let (side, next) = match (above.peek().map(distance), below.peek().map(distance)) {
+                (Some(up), Some(down)) if down < up => (Side::Below, below.next()),
+                (None, Some(_)) => (Side::Below, below.next()),
+                _ => (Side::Above, above.next()),
+            };
+            let Some(next) = next else { break };
+            self.table.push(side, distance(&next));
+            self.sides[side as usize].push(next.1);
+        }
+        let Cats { table, sides: [above, below], plan, .. } = self;
+        plan.clear();
+        let (mut above, mut below) = (above.iter(), below.iter());
+        table.solve(|side| {
+            let next = if side == Side::Above { above.next() } else { below.next() };
+            plan.extend(next);
+        });
+        self.planned = 0;
+        self.stale = false;
+        self.counts.plans += 1;
+    }
+
+    /// Hand a request out.
+    fn dispatch(&mut self, rule: Rule, id: RequestId) {
+        let request = self.pool.take(id);
+        self.unlink(&request);
+        self.counts.dispatches[rule as usize] += 1;
+        let extent = request.extent;
+        let (reads, pool) = (&self.reads.places, &self.pool);
+        if request.op == Op::Read {
+            self.shadow.left(&request, reads, pool);
+        }
+        if let Some(current) = &mut self.current
+            && self.run.continues(&request)
+        {
+            self.shadow.extend(extent, reads, pool);
+            if extent.end() > current.reach
+                && let Some(sent) = self.in_flight.get_mut(current.lead)
+            {
+                sent.predicted = false;
+            }
+        } else {
+            let reach = self.shadow.reach(extent.start());
+            self.shadow.begin(extent, reads, pool);
+            let predicted = request.op == Op::Read && reach >= extent.end();
+            self.in_flight.insert(id, Sent { op: request.op, predicted });
+            self.current = Some(Current { lead: id, rule, reach });
+            self.hits_in_a_row = if rule == Rule::Hit { self.hits_in_a_row + 1 } else { 0 };
+        }
+        self.run.extend(&request);
+        self.sent_end = Some(extent.end());
+        match rule {
+            Rule::Hit => return,
+            Rule::Table => {}
+            Rule::Cscan | Rule::Write => self.stale = true,
+        }
+        self.read_went = rule != Rule::Write;
+        self.head = extent.end();
+    }
+
+    /// A request has left the pool: take it out of its direction's queues.
+    fn unlink(&mut self, request: &Request) {
+        let of = if request.op == Op::Read { &mut self.reads } else { &mut self.writes };
+        of.places.remove(request);
+        of.fifo.remove(&mut self.links, request.id);
+    }
+
+    /// An input: what goes next is a command of its own.
+    fn end_command(&mut self) {
+        self.run.end();
+        self.current = None;
+    }
+}
+
+impl Scheduler for Cats {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.pool.take_vm(vm);
+        leaving.iter().for_each(|request| self.unlink(request));
+        for request in leaving.iter().filter(|request| request.op == Op::Read) {
+            self.shadow.left(request, &self.reads.places, &self.pool);
+        }
+        leaving
+    }
+
+    fn arrived(&mut self, _now: Instant, request: Request) {
+        self.end_command();
+        let of = if request.op == Op::Read { &mut self.reads } else { &mut self.writes };
+        of.places.insert(&request);
+        of.fifo.push(&mut self.links, request.id);
+        self.pool.insert(request);
+        if request.op == Op::Read {
+            self.shadow.arrived(&request);
+            self.stale = true;
+        }
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.end_command();
+        self.busdriver.completed(now);
+        let Some(sent) = self.in_flight.remove(completion.request.id) else { return };
+        // What the dispatcher had sent without being told so takes no time here.
+        if sent.op == Op::Read && completion.service > Nanos::ZERO {
+            let actual = completion.service <= self.hit;
+            self.counts.reads += 1;
+            self.counts.predicted += u64::from(sent.predicted);
+            self.counts.actual += u64::from(actual);
+            self.counts.both += u64::from(actual && sent.predicted);
+        }
+    }
+
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        if self.pool.is_empty() {
+            return Decision::Idle;
+        }
+        if self.sent_end != Some(device.head) {
+            self.sent_end = Some(device.head);
+            self.end_command();
+            (self.head, self.stale) = (device.head, true);
+        }
+        match self.choose(now, device) {
+            Ok((rule, id)) => {
+                self.dispatch(rule, id);
+                Decision::Dispatch(id)
+            }
+            Err(until) => Decision::Hold { until, why: HoldReason::Busdriver },
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (read, write) = self.due();
+        read.into_iter().chain(write).min()
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        let counts = &self.counts;
+        for rule in Rule::ALL {
+            sink(rule.metric(), counts.dispatches[rule as usize] as f64);
+        }
+        sink("plans", counts.plans as f64);
+        sink("read_commands", counts.reads as f64);
+        sink("predicted_hits", counts.predicted as f64);
+        sink("actual_hits", counts.actual as f64);
+        sink("predicted_actual_hits", counts.both as f64);
+        sink("false_hits", (counts.predicted - counts.both) as f64);
+    }
+}

@@ -1,0 +1,158 @@
+//! What the policy believes the drive's cache to hold, and which pending reads
+//! that predicts as hits (algorithms.md, section 3.1).
+//!
+//! A ring of spans, each a segment, replaced in the order in which they were
+//! written. Every command writes one span, hits too: from its start to its end
+//! and the sectors that the drive reads ahead. When that is more than a
+//! segment it wraps round within it, and the segment keeps the last of it.
+//!
+//! **Commands, not requests.** The drive gives a segment to a command. What is
+//! coalesced into one is written as one span here: counted by request, a
+//! stream of short reads would push everything else out of the ring while in
+//! the drive it holds a single segment.
+//!
+//! **Bounded work.** Each span knows one pending read that it holds, the lowest
+//! of them, its *candidate*: a span that changes, or whose candidate leaves,
+//! looks for another among the first [`LOOK_MAX`] reads that start within it;
+//! a read that arrives is compared with each span. So a step costs some tens
+//! of comparisons and a few searches, whatever the length of the queue. A read
+//! behind more than `LOOK_MAX` others that begin in a span and do not fit into
+//! it is not found there; it is served as any other.
+
+use crate::queues::{LbaQueue, Pool};
+use crate::request::{Extent, Request, RequestId};
+use crate::units::{Instant, Lba, Sectors};
+
+/// Most reads that a span looks at for a candidate. 221 sectors hold 27 pages.
+pub const LOOK_MAX: usize = 64;
+
+/// The lowest pending read that a span holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Candidate {
+    place: (Lba, RequestId),
+    arrived: Instant,
+}
+
+/// The shadow cache.
+pub struct Shadow {
+    segment: Sectors,
+    prefetch: Sectors,
+    /// Sectors [start, end) of each segment; empty when start = end.
+    spans: Vec<(Lba, Lba)>,
+    candidates: Vec<Option<Candidate>>,
+    /// How many spans have a candidate.
+    holding: usize,
+    /// The segment that the next command is written to.
+    next: usize,
+    /// The last command, and its segment.
+    last: Option<(usize, Extent)>,
+}
+
+impl Shadow {
+    /// An empty cache of that many segments; none at all predicts nothing.
+    pub fn new(segments: usize, segment: Sectors, prefetch: Sectors) -> Self {
+        Shadow {
+            segment,
+            prefetch,
+            spans: vec![(Lba::ZERO, Lba::ZERO); segments],
+            candidates: vec![None; segments],
+            holding: 0,
+            next: 0,
+            last: None,
+        }
+    }
+
+    /// How far the cache holds what begins at `lba`: to the furthest end of a
+    /// span around it, or `lba` itself.
+    pub fn reach(&self, lba: Lba) -> Lba {
+        let around = self.spans.iter().filter(|&&(start, _)| start <= lba);
+        around.map(|&(_, end)| end).fold(lba, Lba::max)
+    }
+
+    /// Is a read of this extent a predicted hit: does one span hold all of it?
+    pub fn holds(&self, extent: Extent) -> bool {
+        self.reach(extent.start()) >= extent.end()
+    }
+
+    /// A command begins with this request.
+    pub fn begin(&mut self, extent: Extent, reads: &LbaQueue, pool: &Pool) {
+        if !self.spans.is_empty() {
+            let segment = self.next;
+            self.next = (self.next + 1) % self.spans.len();
+            self.write(segment, extent, reads, pool);
+        }
+    }
+
+    /// The last command goes on with this request, which continues it.
+    pub fn extend(&mut self, extent: Extent, reads: &LbaQueue, pool: &Pool) {
+        if let Some((segment, command)) = self.last {
+            let whole = Extent::new(command.start(), command.len() + extent.len());
+            self.write(segment, whole.unwrap_or(extent), reads, pool);
+        }
+    }
+
+    fn write(&mut self, segment: usize, command: Extent, reads: &LbaQueue, pool: &Pool) {
+        let end = command.end() + self.prefetch;
+        let kept = Lba::new(end.get().saturating_sub(self.segment.get()));
+        self.spans[segment] = (command.start().max(kept), end);
+        self.last = Some((segment, command));
+        self.look(segment, reads, pool);
+    }
+
+    /// Find a segment's candidate anew.
+    fn look(&mut self, segment: usize, reads: &LbaQueue, pool: &Pool) {
+        let (start, end) = self.spans[segment];
+        let mut found = None;
+        for place in reads.ascending(start).take(LOOK_MAX).take_while(|&(lba, _)| lba < end) {
+            let Some(read) = pool.get(place.1) else { continue };
+            if read.extent.end() <= end {
+                found = Some(Candidate { place, arrived: read.arrived });
+                break;
+            }
+        }
+        self.set(segment, found);
+    }
+
+    fn set(&mut self, segment: usize, candidate: Option<Candidate>) {
+        self.holding += usize::from(candidate.is_some());
+        self.holding -= usize::from(self.candidates[segment].is_some());
+        self.candidates[segment] = candidate;
+    }
+
+    /// A read has joined the queue.
+    pub fn arrived(&mut self, read: &Request) {
+        let (start, end) = (read.extent.start(), read.extent.end());
+        for segment in 0..self.spans.len() {
+            let (from, to) = self.spans[segment];
+            if from <= start && end <= to {
+                let place = (start, read.id);
+                let lower = self.candidates[segment].is_none_or(|c| place < c.place);
+                if lower {
+                    self.set(segment, Some(Candidate { place, arrived: read.arrived }));
+                }
+            }
+        }
+    }
+
+    /// A read has left the queue.
+    pub fn left(&mut self, read: &Request, reads: &LbaQueue, pool: &Pool) {
+        if self.holding == 0 {
+            return;
+        }
+        for segment in 0..self.spans.len() {
+            if self.candidates[segment].is_some_and(|c| c.place.1 == read.id) {
+                self.look(segment, reads, pool);
+            }
+        }
+    }
+
+    /// The predicted hit that goes first: of the spans' candidates the one that
+    /// arrived first; at the same time, the lower slot.
+    pub fn first(&self) -> Option<RequestId> {
+        if self.holding == 0 {
+            return None;
+        }
+        let candidates = self.candidates.iter().flatten();
+        candidates.min_by_key(|c| (c.arrived, c.place.1)).map(|c| c.place.1)
+    }
+}
