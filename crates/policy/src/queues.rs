@@ -171,6 +171,10 @@ impl ExpiryQueue {
     pub fn head(&self) -> Option<RequestId> {
         (self.head != NIL).then(|| RequestId::new(self.head))
     }
+    /// The youngest request.
+    pub fn tail(&self) -> Option<RequestId> {
+        (self.tail != NIL).then(|| RequestId::new(self.tail))
+    }
     /// Append a request.
     pub fn push(&mut self, links: &mut Links, id: RequestId) {
         let slot = id.slot();
@@ -233,6 +237,7 @@ mod tests {
         q.remove(&mut links, ids[0]);
         assert_eq!(q.iter(&links).collect::<Vec<_>>(), vec![ids[1], ids[3]]);
         assert_eq!((q.head(), q.after(&links, ids[1])), (Some(ids[1]), Some(ids[3])));
+        assert_eq!(q.tail(), Some(ids[3]));
         q.remove(&mut links, ids[3]);
         q.remove(&mut links, ids[1]);
         assert!(q.is_empty() && q.head().is_none());

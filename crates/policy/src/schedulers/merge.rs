@@ -26,6 +26,11 @@ impl Run {
         })
     }
 
+    /// Whose run it is, while there is one.
+    pub fn vm(&self) -> Option<VmId> {
+        self.last.map(|(vm, ..)| vm)
+    }
+
     /// A request arrived or completed: what is dispatched next is a command of
     /// its own, wherever it begins.
     pub fn end(&mut self) {

@@ -15,6 +15,8 @@ mod pregather;
 mod sstf;
 #[cfg(test)]
 mod testing;
+mod vmcd;
+mod vmcd_time;
 
 use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use crate::scheduler::Scheduler;
@@ -44,6 +46,8 @@ pub static REGISTRY: &[Entry] = &[
     cfq::ENTRY,
     pregather::ENTRY,
     cats::ENTRY,
+    vmcd::ENTRY,
+    vmcd_time::ENTRY,
 ];
 
 /// The entry of that name.

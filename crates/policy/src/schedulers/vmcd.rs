@@ -1,0 +1,459 @@
+//! **vmcd**: a channel and a pending queue for each VM, credits by the length
+//! of the queues, a lottery among those that have some, and a pass for
+//! requests that are about to be late.
+//!
+//! Source: Tan, Li, He, Li, Hwang, "VMCD: A Virtual Multi-Channel Disk I/O
+//! Scheduling Method for Virtual Machines", section 3 (equations 3 to 8,
+//! algorithm 1), with what algorithms.md, section 4, corrects.
+//!
+//! *Credits.* One credit is one dispatch of a guest's request, as this policy
+//! sees it: a request that the dispatcher coalesces into the command of the one
+//! before costs a credit too. At a replenishment all earlier credits lapse, and
+//! a channel with R_i requests and weight w_i gets R_i·w_i / Σ R_j·w_j of
+//! C credits ([`credits`]). C is what the device is expected to serve in the
+//! coming period, T over the mean service time; or Σ R when that is less: then
+//! the device is *under-used*, for all that is queued would be done before the
+//! period is over. (The paper gives no rule.) A channel whose queue is empty
+//! gets none, and its next request waits for the next replenishment.
+//!
+//! *Replenishment*, looked at when a round begins: (1) the period T is over;
+//! (2) a channel has work and no credits, more credits are unused than any
+//! channel got at least last period (L_t), and more requests have arrived than
+//! any channel consumed last period; (3) no channel with work has a credit, in
+//! which case the paper would idle the disk. T is the longest time that a queued
+//! request has left to its deadline, but never less than a round; with empty
+//! queues the longer of the original deadlines.
+//!
+//! *A round* (algorithm 1): a lottery, credits being tickets; the winner sends
+//! its next `batch` requests, as far as it has requests and credits, in the
+//! order of CFQ's choose rule; then each channel whose most urgent request has
+//! less time left than a round takes sends that one, if it has a credit. T_s,
+//! the time of a round, is the mean from draw to draw, rounds that ran out of
+//! work left out.
+//!
+//! The time that a request took from its creation to this queue (T_c) is not
+//! known here and taken as zero.
+
+mod credits;
+mod lottery;
+mod mean;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+pub(super) use mean::Mean;
+pub(super) use pending::Pending;
+use pending::kind;
+
+use super::Entry;
+use crate::params::{Kind, ParamSpec, Params};
+use crate::queues::{ExpiryQueue, Links, Pool};
+use crate::request::{Completion, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::{Instant, Nanos};
+use credits::{Claim, allot};
+use lottery::{Generator, Tickets};
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
+        help: "original deadline of reads" },
+    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "250ms",
+        help: "original deadline of writes" },
+    ParamSpec { key: "batch", kind: Kind::Count(1, 1_000_000), default: "4",
+        help: "requests that the winner of a lottery sends at most" },
+    ParamSpec { key: "seed", kind: Kind::Count(0, u64::MAX), default: "1",
+        help: "of the lottery: the same seed, the same schedule" },
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "vmcd",
+    summary: "a channel for each VM, credits by queue length, a lottery and deadlines",
+    source: "the VMCD paper, section 3, corrected (algorithms.md, section 4)",
+    params: PARAMS,
+    build: |params| Ok(Box::new(Vmcd::new(params))),
+};
+
+/// One VM.
+struct Channel {
+    weight: u64,
+    pending: Pending,
+    /// L'_i.
+    credits: u64,
+    /// Credits allotted and consumed: since the last replenishment, and in the
+    /// period before (L_c, L_b).
+    allotted: u64,
+    dispatched: u64,
+    allotted_before: u64,
+    dispatched_before: u64,
+}
+
+impl Channel {
+    fn new(weight: u64) -> Self {
+        let (allotted, dispatched, allotted_before, dispatched_before) = (0, 0, 0, 0);
+        let (pending, credits) = (Pending::default(), 0);
+        Channel {
+            weight,
+            pending,
+            credits,
+            allotted,
+            dispatched,
+            allotted_before,
+            dispatched_before,
+        }
+    }
+    fn tickets(&self) -> u64 {
+        if self.pending.is_empty() { 0 } else { self.credits }
+    }
+    /// Has it work and no credits?
+    fn wants_credits(&self) -> bool {
+        self.credits == 0 && !self.pending.is_empty()
+    }
+}
+
+/// What is left of a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Round {
+    /// Nothing: a new one begins.
+    Over,
+    /// The winner may send so many more; then the pass.
+    Batch { winner: usize, left: u64 },
+    /// The pass has looked at the channels below this.
+    Pass { next: usize },
+}
+
+/// What the last period that is over says for condition (2).
+struct LastPeriod {
+    /// L_t: the least that any channel with credits was allotted.
+    least_allotted: u64,
+    most_dispatched: u64,
+}
+
+/// Replenishments by their cause.
+#[derive(Default)]
+struct Causes {
+    period: u64,
+    spare: u64,
+    exhausted: u64,
+}
+
+struct Vmcd {
+    expire: [Nanos; 2],
+    batch: u64,
+    queued: Pool,
+    /// By VM.
+    channels: Vec<Option<Channel>>,
+    links: Links,
+    /// Reads and writes of all channels by age.
+    ages: [ExpiryQueue; 2],
+    age_links: Links,
+    tickets: Tickets,
+    generator: Generator,
+    round: Round,
+    /// When the running period ends; `None` before the first.
+    period_ends: Option<Instant>,
+    last_period: Option<LastPeriod>,
+    /// Σ L'_i, also of channels without work.
+    unused: u64,
+    /// Channels with work and no credits.
+    wanting: usize,
+    /// Arrivals since the last replenishment.
+    arrivals: u64,
+    claims: Vec<Claim>,
+    /// Mean time that the device takes for a request.
+    service: Mean,
+    /// Mean time of a round, T_s, and when the running one began.
+    round_time: Mean,
+    round_began: Option<Instant>,
+    /// The latest input.
+    now: Instant,
+    rounds: u64,
+    late: u64,
+    causes: Causes,
+}
+
+impl Vmcd {
+    fn new(params: &Params) -> Self {
+        Vmcd {
+            expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
+            batch: params.count("batch"),
+            queued: Pool::new(),
+            channels: Vec::new(),
+            links: Links::new(),
+            ages: Default::default(),
+            age_links: Links::new(),
+            tickets: Tickets::default(),
+            generator: Generator::new(params.count("seed")),
+            round: Round::Over,
+            period_ends: None,
+            last_period: None,
+            unused: 0,
+            wanting: 0,
+            arrivals: 0,
+            claims: Vec::new(),
+            service: Mean::default(),
+            round_time: Mean::default(),
+            round_began: None,
+            now: Instant::ZERO,
+            rounds: 0,
+            late: 0,
+            causes: Causes::default(),
+        }
+    }
+
+    /// Equation 7: the longest time left over all queues; their youngest
+    /// requests have it. With empty queues the longer original deadline.
+    fn longest_left(&self, now: Instant) -> Nanos {
+        let left = |kind: usize| {
+            let youngest = self.queued.get(self.ages[kind].tail()?)?;
+            Some((youngest.arrived + self.expire[kind]).since(now))
+        };
+        match (left(0), left(1)) {
+            (None, None) => self.expire[0].max(self.expire[1]),
+            (read, write) => read.max(write).unwrap_or(Nanos::ZERO),
+        }
+    }
+
+    /// Replenish, if one of the conditions holds. Some request is queued.
+    fn replenish_if_due(&mut self, now: Instant) {
+        let spare = || {
+            self.wanting > 0
+                && self.last_period.as_ref().is_some_and(|last| {
+                    self.unused > last.least_allotted && self.arrivals > last.most_dispatched
+                })
+        };
+        if self.tickets.total() == 0 {
+            self.causes.exhausted += 1;
+        } else if self.period_ends.is_some_and(|end| end <= now) {
+            self.causes.period += 1;
+        } else if spare() {
+            self.causes.spare += 1;
+        } else {
+            return;
+        }
+        self.replenish(now);
+    }
+
+    fn replenish(&mut self, now: Instant) {
+        let mut claims = std::mem::take(&mut self.claims);
+        claims.clear();
+        let (mut least, mut most, mut work) = (None::<u64>, 0, 0u64);
+        // Another channel goes first each time, so that ties favour nobody for long.
+        let replenishments = self.causes.period + self.causes.spare + self.causes.exhausted;
+        let n = self.channels.len();
+        let first = (replenishments % n.max(1) as u64) as usize;
+        for vm in (first..n).chain(0..first) {
+            let Some(channel) = &mut self.channels[vm] else { continue };
+            if channel.allotted > 0 {
+                least = Some(least.map_or(channel.allotted, |l| l.min(channel.allotted)));
+            }
+            most = most.max(channel.dispatched);
+            (channel.allotted_before, channel.dispatched_before) =
+                (channel.allotted, channel.dispatched);
+            (channel.allotted, channel.dispatched, channel.credits) = (0, 0, 0);
+            let len = channel.pending.len() as u64;
+            if len > 0 {
+                work += len;
+                claims.push(Claim { vm: vm as u16, demand: len * channel.weight, credits: 0 });
+            }
+        }
+        self.last_period =
+            least.map(|least| LastPeriod { least_allotted: least, most_dispatched: most });
+        let round = self.round_time.get().unwrap_or(Nanos::ZERO);
+        let period = self.longest_left(now).max(round).max(Nanos::new(1));
+        allot(&mut claims, self.amount(period, work));
+        self.unused = 0;
+        for claim in &claims {
+            self.unused += claim.credits;
+            if let Some(channel) = &mut self.channels[usize::from(claim.vm)] {
+                (channel.credits, channel.allotted) = (claim.credits, claim.credits);
+            }
+        }
+        let tickets = |c: &Option<Channel>| c.as_ref().map_or(0, Channel::tickets);
+        self.tickets.fill(self.channels.iter().map(tickets));
+        self.claims = claims;
+        self.period_ends = Some(now + period);
+        (self.wanting, self.arrivals) = (0, 0);
+    }
+
+    /// C: what the device serves in a period, at most what is queued.
+    fn amount(&self, period: Nanos, queued: u64) -> u64 {
+        match self.service.get() {
+            Some(service) => queued.min(period.get() / service.get().max(1)),
+            None => queued,
+        }
+    }
+
+    /// Begin a round. Some request is queued.
+    fn draw(&mut self, now: Instant) {
+        self.replenish_if_due(now);
+        if let Some(began) = self.round_began.replace(now) {
+            self.round_time.learn(now.since(began));
+        }
+        self.rounds += 1;
+        let number = self.generator.below(self.tickets.total());
+        let winner = self.tickets.holder(number).expect("a channel with work has a credit");
+        let channel = self.channels[winner].as_ref().expect("a ticket is held by a channel");
+        let left = self.batch.min(channel.credits).min(channel.pending.len() as u64);
+        self.round = Round::Batch { winner, left };
+    }
+
+    /// The next channel from `from` on whose most urgent request is about to
+    /// be late (T_f < T_s) and has a credit: that channel and the request.
+    fn next_late(&self, now: Instant, from: usize) -> Option<(usize, RequestId)> {
+        let round = self.round_time.get().unwrap_or(Nanos::ZERO);
+        // Some request is late at all?
+        if self.earliest_deadline()? >= now + round {
+            return None;
+        }
+        let channels = self.channels.iter().enumerate().skip(from);
+        channels.filter_map(|(vm, c)| Some((vm, c.as_ref()?))).find_map(|(vm, channel)| {
+            if channel.credits == 0 {
+                return None;
+            }
+            let (deadline, id) = channel.pending.most_urgent(&self.queued, self.expire)?;
+            (deadline < now + round).then_some((vm, id))
+        })
+    }
+
+    fn earliest_deadline(&self) -> Option<Instant> {
+        let first = |kind: usize| {
+            let oldest = self.queued.get(self.ages[kind].head()?)?;
+            Some(oldest.arrived + self.expire[kind])
+        };
+        [first(0), first(1)].into_iter().flatten().min()
+    }
+
+    /// Send a queued request of channel `vm` for one credit.
+    fn dispatch(&mut self, vm: usize, id: RequestId) -> Decision {
+        let request = self.queued.take(id);
+        self.ages[kind(&request)].remove(&mut self.age_links, id);
+        let channel = self.channels[vm].as_mut().expect("a queued request has a channel");
+        channel.pending.take(&mut self.links, &request);
+        channel.credits -= 1;
+        channel.dispatched += 1;
+        self.unused -= 1;
+        self.wanting += channel.wants_credits() as usize;
+        self.tickets.set(vm, channel.tickets());
+        if self.queued.is_empty() {
+            // What comes next finds a new round, and this one has no honest length.
+            (self.round, self.round_began) = (Round::Over, None);
+        }
+        Decision::Dispatch(id)
+    }
+}
+
+impl Scheduler for Vmcd {
+    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
+        self.now = now;
+        if self.channels.len() <= vm.index() {
+            self.channels.resize_with(vm.index() + 1, || None);
+        }
+        self.channels[vm.index()] = Some(Channel::new(u64::from(spec.weight.get())));
+    }
+
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+        self.now = now;
+        let leaving = self.queued.take_vm(vm);
+        for request in &leaving {
+            self.ages[kind(request)].remove(&mut self.age_links, request.id);
+        }
+        if let Some(channel) = self.channels.get_mut(vm.index()).and_then(Option::take) {
+            self.unused -= channel.credits;
+            self.wanting -= channel.wants_credits() as usize;
+            self.tickets.set(vm.index(), 0);
+        }
+        match self.round {
+            _ if self.queued.is_empty() => (self.round, self.round_began) = (Round::Over, None),
+            Round::Batch { winner, .. } if winner == vm.index() => {
+                self.round = Round::Pass { next: 0 };
+            }
+            _ => {}
+        }
+        leaving
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        self.now = now;
+        self.arrivals += 1;
+        self.queued.insert(request);
+        self.ages[kind(&request)].push(&mut self.age_links, request.id);
+        let vm = request.vm;
+        let channel = self.channels.get_mut(vm.index()).and_then(Option::as_mut);
+        let channel = channel.expect("a request of a VM that is not attached");
+        let idle = channel.pending.is_empty();
+        channel.pending.insert(&mut self.links, &request);
+        if idle {
+            self.wanting += channel.wants_credits() as usize;
+            self.tickets.set(vm.index(), channel.tickets());
+        }
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.now = now;
+        self.service.learn(completion.service);
+    }
+
+    fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
+        self.now = now;
+        if self.queued.is_empty() {
+            return Decision::Idle;
+        }
+        loop {
+            match self.round {
+                Round::Over => self.draw(now),
+                Round::Batch { winner, left } => {
+                    let channel = self.channels[winner].as_ref();
+                    let next = channel.filter(|_| left > 0).and_then(|c| c.pending.next());
+                    let Some(id) = next else {
+                        self.round = Round::Pass { next: 0 };
+                        continue;
+                    };
+                    self.round = Round::Batch { winner, left: left - 1 };
+                    return self.dispatch(winner, id);
+                }
+                Round::Pass { next } => match self.next_late(now, next) {
+                    Some((vm, id)) => {
+                        self.round = Round::Pass { next: vm + 1 };
+                        self.late += 1;
+                        return self.dispatch(vm, id);
+                    }
+                    None => self.round = Round::Over,
+                },
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.earliest_deadline()
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("rounds", self.rounds as f64);
+        sink("late_dispatches", self.late as f64);
+        sink("replenished_by_period", self.causes.period as f64);
+        sink("replenished_by_spare", self.causes.spare as f64);
+        sink("replenished_by_exhaustion", self.causes.exhausted as f64);
+        sink("round_ms", self.round_time.get().unwrap_or(Nanos::ZERO).as_millis_f64());
+    }
+
+    fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        for (vm, channel) in self.channels.iter().enumerate() {
+            let Some(channel) = channel else { continue };
+            let vm = VmId::new(vm as u16);
+            sink("queued", vm, channel.pending.len() as f64);
+            sink("credits_allotted", vm, channel.allotted_before as f64);
+            sink("dispatched", vm, channel.dispatched_before as f64);
+            sink("credits_left", vm, channel.credits as f64);
+            // Of the most urgent request: its deadline as it came, and its wait so far.
+            let urgent = channel.pending.most_urgent(&self.queued, self.expire);
+            if let Some((deadline, request)) =
+                urgent.and_then(|(deadline, id)| Some((deadline, self.queued.get(id)?)))
+            {
+                let [span, waited] = [deadline, self.now].map(|t| t.since(request.arrived));
+                sink("deadline_left_ms", vm, span.as_millis_f64());
+                sink("waited_ms", vm, waited.as_millis_f64());
+            }
+        }
+    }
+}
