@@ -5,7 +5,7 @@ mod predict;
 mod workload_run;
 
 pub use calibrate::CalibrateArgs;
-pub use predict::PredictArgs;
+pub use predict::{LivePredictArgs, PredictArgs};
 pub use workload_run::WorkloadRunArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

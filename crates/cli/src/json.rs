@@ -27,6 +27,7 @@ pub struct Run {
     pub iops: f64,
     pub mib_s: f64,
     pub service_ms: Mean,
+    pub service_from_dispatch_ms: Mean,
     pub response_ms: Response,
     pub zero_seek_share: f64,
     pub zero_seek_share_requests: f64,
@@ -34,6 +35,7 @@ pub struct Run {
     pub waits: Waits,
     pub phi: Option<f64>,
     pub jain: Option<f64>,
+    pub max_min_share: Option<f64>,
     pub commands: u64,
     pub forced: u64,
     pub barriers: u64,
@@ -77,6 +79,7 @@ pub struct Vm {
     pub unfinished: u64,
     /// What it asked for, where that is known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
+    pub policy_metrics: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Serialize)]
@@ -106,14 +109,18 @@ pub struct Fairness {
     pub phi: Option<f64>,
     /// Jain's index over the shares of their demands that the VMs got.
     pub jain: Option<f64>,
+    /// Of the VM that came off worst: what it got over its max-min share.
+    pub max_min_share: Option<f64>,
 }
 
-/// Both indices. Without demands the VMs are taken to want the same.
+/// The indices. Without demands the VMs are taken to want the same, and for the
+/// max-min share, all that there is.
 pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) -> Fairness {
     let got: Vec<f64> = result.vms.iter().map(|v| v.mib_s()).collect();
     let weight = |n: usize| weights.get(n).copied().unwrap_or(1.0);
     let weights: Vec<f64> = (0..got.len()).map(weight).collect();
-    let equal = vec![1.0; got.len()];
+    let total: f64 = got.iter().sum();
+    let equal = vec![total; got.len()];
     let demands = demands.unwrap_or(&equal);
     let entitled = got.iter().zip(demands).zip(&weights);
     let shares: Vec<f64> =
@@ -121,6 +128,7 @@ pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) ->
     Fairness {
         phi: seekway_policy::fairness::phi(demands, &got, &weights),
         jain: seekway_policy::fairness::jain(&shares),
+        max_min_share: seekway_policy::fairness::max_min_share(demands, &got, &weights),
     }
 }
 
@@ -140,6 +148,7 @@ impl Run {
             device_time_share: v.device_time.as_secs_f64() / busy.max(f64::MIN_POSITIVE),
             unfinished: v.unfinished,
             demand_mib_s: demands.and_then(|d| d.get(n).copied()),
+            policy_metrics: v.policy_metrics.iter().copied().collect(),
         };
         let app = |a: &seekway_workload::AppReport| App {
             vm: r.vms[usize::from(a.vm)].name.clone(),
@@ -156,6 +165,7 @@ impl Run {
             iops: r.iops(),
             mib_s: r.mib_s(),
             service_ms: Mean { mean: r.service.mean() / 1e6 },
+            service_from_dispatch_ms: Mean { mean: r.service_from_dispatch.mean() / 1e6 },
             response_ms: response(&r.response, r.worst_ns()),
             zero_seek_share: r.seeks_per_command.zero_share(),
             zero_seek_share_requests: r.seeks_per_request.zero_share(),
@@ -163,6 +173,7 @@ impl Run {
             waits: Waits { tried: r.holds.tried, paid: r.holds.paid },
             phi: fair.phi,
             jain: fair.jain,
+            max_min_share: fair.max_min_share,
             commands: r.stats.commands,
             forced: r.stats.forced,
             barriers: r.barriers,

@@ -12,7 +12,10 @@ mod report;
 
 pub use client::{Client, ClientError};
 pub use http::serve_http;
-pub use report::{DeviceReport, DiskReport, EmulationReport, HostReport, Latency, OpReport};
+pub use report::{
+    DeviceReport, DeviceResponses, DiskReport, EmulationReport, FairnessReport, HostReport,
+    Latency, OpReport, ResponsesReport, ServedReport,
+};
 
 use crate::config::DiskConfig;
 use crate::daemon::Host;
@@ -35,6 +38,8 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 pub enum Request {
     /// How everything stands: a [`HostReport`].
     Status {},
+    /// How long requests took, in full: a [`ResponsesReport`].
+    Responses {},
     /// The metrics, as text.
     Metrics {},
     /// Another policy.
@@ -73,8 +78,8 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 7] =
-    ["status", "metrics", "policy", "weight", "attach", "detach", "resize"];
+pub const COMMANDS: [&str; 8] =
+    ["status", "metrics", "responses", "policy", "weight", "attach", "detach", "resize"];
 
 /// Talk to a client until it goes.
 ///
@@ -154,6 +159,9 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
     let nothing = |()| json!({});
     match request {
         Request::Status {} => serde_json::to_value(report::report(host)).map_err(|e| e.to_string()),
+        Request::Responses {} => {
+            serde_json::to_value(report::responses(host)).map_err(|e| e.to_string())
+        }
         Request::Metrics {} => Ok(json!({ "text": metrics::render(host) })),
         Request::Policy { policy, device } => {
             host.set_policy(&policy, device.as_deref()).map(nothing).map_err(text)

@@ -2,7 +2,7 @@
 //! state here: each scrape asks the reactors how they stand and writes that down.
 
 use crate::daemon::Host;
-use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status, fairness};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -167,6 +167,13 @@ impl Scrape {
         self.by_op(e, "seekway_request_duration_seconds", help, Value::Times)?;
         let help = "Device time withheld while this disk was served last";
         self.by_disk(e, "seekway_held_seconds", help, |disk| held(&disk.held))?;
+        let help = "Device time of this disk's reads and writes";
+        self.by_disk(e, "seekway_service_seconds", help, |disk| {
+            vec![(Vec::new(), Value::Seconds(disk.device_time))]
+        })?;
+        self.by_disk(e, "seekway_policy_disk", "What the policy alone knows of a disk", |disk| {
+            known(&disk.policy_metrics)
+        })?;
         let one = |value: u64| vec![(Vec::new(), Value::Whole(value))];
         let help = "Requests that have arrived and not completed";
         self.by_disk(e, "seekway_outstanding_requests", help, |d| one(d.outstanding.into()))?;
@@ -202,11 +209,26 @@ impl Scrape {
         let help = "Times that this paid";
         self.by_device(e, "seekway_device_waits_paid", help, |s| count(s.holds.paid))?;
         self.by_device(e, "seekway_policy", "What the policy alone knows", |s| {
-            let of = |(name, value): &(&'static str, f64)| {
-                (vec![("metric", (*name).to_string())], Value::Gauge(*value))
-            };
-            s.policy_metrics.iter().map(of).collect()
+            known(&s.policy_metrics)
         })
+    }
+
+    /// Over the last whole interval; an index that is not defined has no sample.
+    fn fairness(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        fn of(status: &Status, value: fn(Fairness) -> Option<f64>) -> Vec<(Labels, Value<'_>)> {
+            let value = value(fairness(&status.disks)).filter(|v| v.is_finite());
+            value.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
+        }
+        let help = "Disks that had a request outstanding for half of the last whole 10 s";
+        self.by_device(e, "seekway_fairness_busy_disks", help, |s| {
+            vec![(Vec::new(), Value::Whole(fairness(&s.disks).busy_disks as u64))]
+        })?;
+        let help = "Jain's index of their device time by weight";
+        self.by_device(e, "seekway_fairness_jain", help, |s| of(s, |f| f.jain))?;
+        let help = "Device time of the worst disk over its max-min share";
+        self.by_device(e, "seekway_fairness_max_min", help, |s| of(s, |f| f.max_min_share))?;
+        let help = "VMCD's phi of the busy disks' bandwidths in MiB/s";
+        self.by_device(e, "seekway_fairness_phi_mib_s", help, |s| of(s, |f| f.phi_mib_s))
     }
 
     fn throttles(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -225,6 +247,14 @@ impl Scrape {
         let help = "Commands that the real device did too late";
         self.by_device(e, "seekway_emulation_late", help, |s| of(s, |t| Value::Count(t.late)))
     }
+}
+
+/// A policy's own figures.
+fn known(metrics: &[(&'static str, f64)]) -> Vec<(Labels, Value<'static>)> {
+    let of = |(name, value): &(&'static str, f64)| {
+        (vec![("metric", (*name).to_string())], Value::Gauge(*value))
+    };
+    metrics.iter().map(of).collect()
 }
 
 /// Time withheld, by cause.
@@ -257,6 +287,7 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.disks(&mut encoder)?;
         self.devices(&mut encoder)?;
+        self.fairness(&mut encoder)?;
         self.throttles(&mut encoder)
     }
 }

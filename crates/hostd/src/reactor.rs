@@ -14,11 +14,13 @@ mod core;
 mod disks;
 mod jobs;
 mod journal;
+mod lately;
 mod message;
 mod ring;
 
 pub use self::core::Core;
-pub use message::{Disk, DiskStatus, Handle, Message, OpKind, OpStatus, Status};
+pub use lately::{Fairness, INTERVAL, Use, fairness};
+pub use message::{Disk, DiskStatus, Handle, Message, OpKind, OpStatus, Served, Status};
 
 use crate::port::Port;
 use crate::throttle::Throttle;
@@ -130,6 +132,7 @@ impl Reactor {
     fn run(&mut self) {
         loop {
             self.core.tick();
+            self.core.end_interval();
             self.reap();
             self.core.release_throttled();
             self.deliver();

@@ -276,6 +276,12 @@ impl Throttle {
         Some(id)
     }
 
+    /// The model's own time at `now`: k times slower than the real one, whatever k
+    /// has been meanwhile.
+    pub fn model_time(&self, now: Instant) -> Instant {
+        self.clock.model(now)
+    }
+
     /// How it stands.
     pub fn report(&self) -> Report {
         let mut model_metrics = Vec::new();

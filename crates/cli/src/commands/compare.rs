@@ -232,6 +232,7 @@ fn totals(compared: &Compared) -> Table {
         Column::number("seeks at 0", ""),
         Column::number("φ", ""),
         Column::number("Jain", ""),
+        Column::number("max-min", ""),
     ]);
     let mut table = Table::new(format!("All VMs together on {}", compared.device), columns);
     for run in &compared.runs {
@@ -242,12 +243,14 @@ fn totals(compared: &Compared) -> Table {
             Cell::Share(run.zero_seek_share),
             number(run.phi),
             number(run.jain),
+            number(run.max_min_share),
         ]);
         table.push(row);
     }
     table.notes.push(
         "response: mean from arrival to completion. service: mean time of a command on the disk. \
-         φ (VMCD): smaller is fairer; Jain: 1 is fair."
+         φ (VMCD): smaller is fairer; Jain: 1 is fair; max-min: what the worst VM got of its \
+         max-min share, 1 is fair."
             .into(),
     );
     table
@@ -328,6 +331,7 @@ fn flat(compared: &Compared) -> Table {
         "waits_paid",
         "phi",
         "jain",
+        "max_min_share",
     ];
     let mut columns: Vec<Column> = text.into();
     columns.extend(numbers.map(|n| Column::number(n, "")));
@@ -343,7 +347,7 @@ fn flat(compared: &Compared) -> Table {
         row.extend(figures(run.requests, run.iops, run.mib_s, &run.response_ms));
         row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
         row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
-        row.extend([number(run.phi), number(run.jain)]);
+        row.extend([run.phi, run.jain, run.max_min_share].map(number));
         table.push(row);
         for vm in &run.vms {
             let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text(vm.name.clone())];

@@ -8,6 +8,7 @@ use seekway_hostd::control::{Client, DeviceReport, DiskReport, HostReport, OpRep
 use seekway_policy::params::parse_size;
 use seekway_report::table::{Cell, Column, Table};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Run the command.
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
@@ -67,7 +68,44 @@ fn size_bytes(text: &str) -> Result<u64> {
 fn status(format: Format, answer: Value) -> Result<()> {
     let report: HostReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
-    output::print_as(format, &[devices(&report.devices), disks(&report.devices)], &answer)
+    let mut tables = vec![devices(&report.devices), disks(&report.devices)];
+    tables.extend(fairness(&report.devices));
+    output::print_as(format, &tables, &answer)
+}
+
+/// How evenly devices were shared lately, where there are several disks to share
+/// one.
+fn fairness(devices: &[DeviceReport]) -> Option<Table> {
+    let shared: Vec<&DeviceReport> = devices.iter().filter(|d| d.disks.len() > 1).collect();
+    let interval_s = shared.first()?.fairness.interval_s;
+    let columns = vec![
+        Column::text("device"),
+        Column::number("busy disks", ""),
+        Column::number("Jain", ""),
+        Column::number("max-min", ""),
+        Column::number("φ", "MiB/s"),
+    ];
+    let title = format!("Fairness over the last whole {interval_s} s");
+    let mut table = Table::new(title, columns);
+    for d in shared {
+        let f = &d.fairness;
+        let [jain, max_min, phi] = [f.jain, f.max_min_share, f.phi_mib_s]
+            .map(|value| value.map_or(Cell::Absent, Cell::Number));
+        table.push([
+            Cell::Text(d.name.clone()),
+            Cell::Count(f.busy_disks as u64),
+            jain,
+            max_min,
+            phi,
+        ]);
+    }
+    table.notes.push(
+        "busy: had a request outstanding for half of the time. Jain (1 is fair) of their device \
+         time by weight; max-min (1 is fair): what the worst disk got of its max-min share; φ of \
+         VMCD (0 is fair) of the busy disks' bandwidths."
+            .into(),
+    );
+    Some(table)
 }
 
 fn devices(devices: &[DeviceReport]) -> Table {
@@ -104,16 +142,17 @@ fn devices(devices: &[DeviceReport]) -> Table {
             d.emulated.as_ref().map_or(Cell::Absent, |e| Cell::Count(e.late)),
         ]);
     }
-    for d in devices {
-        let some = d.policy_metrics.iter().filter(|(_, value)| **value != 0.0);
-        let shown = |value: f64| (value * 1e3).round() / 1e3;
-        let known = some.map(|(name, value)| format!("{name} {}", shown(*value)));
-        let known: Vec<String> = known.collect();
-        if !known.is_empty() {
-            table.notes.push(format!("{}: {}", d.name, known.join(", ")));
-        }
-    }
+    table.notes.extend(devices.iter().filter_map(|d| known(&d.name, &d.policy_metrics)));
     table
+}
+
+/// What the policy alone knows of something, as far as it says anything.
+fn known(name: &str, metrics: &BTreeMap<String, f64>) -> Option<String> {
+    let some = metrics.iter().filter(|(_, value)| **value != 0.0);
+    let shown = |value: f64| (value * 1e3).round() / 1e3;
+    let known: Vec<String> =
+        some.map(|(name, value)| format!("{name} {}", shown(*value))).collect();
+    (!known.is_empty()).then(|| format!("{name}: {}", known.join(", ")))
 }
 
 fn disks(devices: &[DeviceReport]) -> Table {
@@ -139,6 +178,7 @@ fn disks(devices: &[DeviceReport]) -> Table {
     for device in devices {
         for disk in &device.disks {
             table.push(disk_row(device, disk));
+            table.notes.extend(known(&disk.name, &disk.policy_metrics));
         }
     }
     table

@@ -4,6 +4,7 @@
 mod against;
 mod figures;
 mod judge;
+mod live;
 mod show;
 
 use crate::args::{DiskArgs, PredictArgs};
@@ -27,7 +28,7 @@ pub fn run(args: &PredictArgs) -> Result<Verdict> {
     let against = args.against.as_deref().map(Against::open).transpose()?;
     let made = match against {
         Some(Against::Measured(what, records)) => on_measured(args, &what, &records)?,
-        against => simulated(args, against)?,
+        against => predict(args, against)?,
     };
     for warning in made.warnings() {
         eprintln!("warning: {warning}");
@@ -87,11 +88,28 @@ fn on_measured(
     Ok(Prediction { predicted, against: Some(against) })
 }
 
-fn simulated(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
+fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
     let policies = policies(args, against.as_ref())?;
-    let on = on(args)?;
-    let load = Load::new(&args.load)?;
-    let predicted = simulate(args, &load, on, &policies).context("--on")?;
+    let simulates = args.live.live.is_none() || matches!(against, Some(Against::Profile(_)));
+    let given = !(args.load.traces.is_empty() && args.load.vms.is_empty());
+    if given && !simulates {
+        bail!(
+            "--live: its guests are the load; --trace and --vm describe them for --against PROFILE \
+             only"
+        );
+    }
+    if args.live.live.is_none() {
+        on(args)?;
+    }
+    let load = if simulates { Some(Load::new(&args.load)?) } else { None };
+    let simulate = |disk: &str| {
+        let load = load.as_ref().context("a simulated disk needs --trace or --vm")?;
+        simulate(args, load, disk, &policies)
+    };
+    let predicted = match &args.live.live {
+        Some(socket) => live::measure(args, socket, &policies).context("--live")?,
+        None => simulate(on(args)?).context("--on")?,
+    };
     let against = match against {
         None => None,
         Some(Against::Run(side)) => {
@@ -99,9 +117,7 @@ fn simulated(args: &PredictArgs, against: Option<Against>) -> Result<Prediction>
             side.runs.retain(|run| policies.contains(&run.policy));
             Some(side)
         }
-        Some(Against::Profile(what)) => {
-            Some(simulate(args, &load, &what, &policies).context("--against")?)
-        }
+        Some(Against::Profile(what)) => Some(simulate(&what).context("--against")?),
         Some(Against::Measured(..)) => unreachable!("it is its own load"),
     };
     Ok(Prediction { predicted, against })

@@ -1,9 +1,9 @@
 //! How everything stands, as JSON. The keys stay.
 
 use crate::daemon::Host;
-use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status, fairness};
 use seekway_policy::scheduler::HoldReason;
-use seekway_policy::units::Nanos;
+use seekway_policy::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,8 @@ pub struct HostReport {
 pub struct DeviceReport {
     /// Its name.
     pub name: String,
+    /// Seconds that it has been served for: when this was so.
+    pub time_s: f64,
     /// The policy's specification.
     pub policy: String,
     /// Commands that it takes at once.
@@ -47,6 +49,10 @@ pub struct DeviceReport {
     pub waits_tried: u64,
     /// Waits that paid.
     pub waits_paid: u64,
+    /// Reads and writes that the device has done.
+    pub served: ServedReport,
+    /// How evenly it was shared in the last whole interval.
+    pub fairness: FairnessReport,
     /// What the policy alone knows.
     pub policy_metrics: BTreeMap<String, f64>,
     /// When another device is emulated.
@@ -57,6 +63,37 @@ pub struct DeviceReport {
     pub journal: Option<String>,
     /// Its disks.
     pub disks: Vec<DiskReport>,
+}
+
+/// Commands of reads and writes that are done, since the start.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServedReport {
+    /// How many.
+    pub commands: u64,
+    /// Their time on the device, together: each from the later of its dispatch and
+    /// the completion before it.
+    pub service_ms: f64,
+    /// The same from each one's dispatch.
+    pub service_from_dispatch_ms: f64,
+}
+
+/// Fairness among a device's disks in the last whole interval; docs/serve.md says
+/// which disks count.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FairnessReport {
+    /// Its length.
+    pub interval_s: f64,
+    /// Disks that would have taken more.
+    pub busy_disks: usize,
+    /// Jain's index of their device time by weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jain: Option<f64>,
+    /// Device time of the worst disk over its max-min share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_min_share: Option<f64>,
+    /// VMCD's φ for equal demands, of the busy disks' bandwidths in MiB/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phi_mib_s: Option<f64>,
 }
 
 /// The emulation of a device.
@@ -81,6 +118,13 @@ pub struct EmulationReport {
     /// The same in the model's time, without k.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_service_mean_ms: Option<f64>,
+    /// Seconds that have passed in the model's time, k times slower than the real.
+    pub model_time_s: f64,
+    /// Service times of the commands done, together, in the model's time: each from
+    /// the later of its dispatch and the completion before it.
+    pub model_service_ms: f64,
+    /// The same from each one's dispatch.
+    pub model_service_from_dispatch_ms: f64,
     /// What the model alone knows.
     pub model_metrics: BTreeMap<String, f64>,
     /// Changes of k, the latest last: seconds since the start, k, why.
@@ -108,6 +152,10 @@ pub struct DiskReport {
     pub outstanding: u32,
     /// Device time withheld while it was served last, in milliseconds, by cause.
     pub held_ms: BTreeMap<String, f64>,
+    /// Device time of its reads and writes.
+    pub device_time_ms: f64,
+    /// What the policy alone knows of it.
+    pub policy_metrics: BTreeMap<String, f64>,
     /// By operation: read, write, flush, discard.
     pub ops: BTreeMap<String, OpReport>,
 }
@@ -173,6 +221,9 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         overslept_ms: t.overslept.as_millis_f64(),
         service_mean_ms: mean(t.service, t.commands),
         model_service_mean_ms: mean(t.model_service, t.commands),
+        model_time_s: status.model_now.map_or(0.0, Instant::as_secs_f64),
+        model_service_ms: t.model_service.as_millis_f64(),
+        model_service_from_dispatch_ms: t.model_service_from_dispatch.as_millis_f64(),
         model_metrics: finite(&t.model_metrics),
         changes: t
             .changes
@@ -180,8 +231,10 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
             .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
             .collect(),
     });
+    let fair = fairness(&status.disks);
     DeviceReport {
         name: name.to_string(),
+        time_s: status.now.as_secs_f64(),
         policy: status.policy.clone(),
         depth: status.depth,
         in_flight: status.in_flight,
@@ -192,6 +245,18 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         held_ms: held_ms(&status.holds.held),
         waits_tried: status.holds.tried,
         waits_paid: status.holds.paid,
+        served: ServedReport {
+            commands: status.served.commands,
+            service_ms: status.served.service.as_millis_f64(),
+            service_from_dispatch_ms: status.served.service_from_dispatch.as_millis_f64(),
+        },
+        fairness: FairnessReport {
+            interval_s: INTERVAL.as_secs_f64(),
+            busy_disks: fair.busy_disks,
+            jain: fair.jain,
+            max_min_share: fair.max_min_share,
+            phi_mib_s: fair.phi_mib_s,
+        },
         policy_metrics: finite(&status.policy_metrics),
         emulated,
         journal: None,
@@ -224,8 +289,48 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         ports: status.ports,
         outstanding: status.outstanding,
         held_ms: held_ms(&status.held),
+        device_time_ms: status.device_time.as_millis_f64(),
+        policy_metrics: finite(&status.policy_metrics),
         ops: OpKind::ALL.into_iter().map(op).collect(),
     })
+}
+
+/// How long requests took, so far that differences of two such lists are the
+/// distribution of what lies between them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ResponsesReport {
+    /// One for each device.
+    pub devices: Vec<DeviceResponses>,
+}
+
+/// How long the reads and writes of a device's disks took from arrival to completion.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceResponses {
+    /// The device's name.
+    pub name: String,
+    /// A time in nanoseconds, within one per cent, and how many requests of the
+    /// disks that it has now took that, by time.
+    pub counts: Vec<(u64, u64)>,
+}
+
+/// How long requests took.
+pub fn responses(host: &Host) -> ResponsesReport {
+    let of = |status: &Status| {
+        let mut counts = BTreeMap::new();
+        for disk in &status.disks {
+            for kind in [OpKind::Read, OpKind::Write] {
+                for step in disk.ops[kind as usize].latency_ns.iter_recorded() {
+                    let count = counts.entry(step.value_iterated_to()).or_insert(0);
+                    *count += step.count_since_last_iteration();
+                }
+            }
+        }
+        counts.into_iter().collect()
+    };
+    let statuses = host.statuses();
+    let device =
+        statuses.iter().map(|(d, s)| DeviceResponses { name: d.name.clone(), counts: of(s) });
+    ResponsesReport { devices: device.collect() }
 }
 
 fn op_report(op: &OpStatus) -> OpReport {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::port::DiskId;
+use crate::reactor::{Served, Use};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::{HoldStats, Stats};
@@ -124,6 +125,13 @@ fn status() -> Status {
         outstanding: 3,
         held,
         ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
+        device_time: Nanos::from_millis(2500),
+        lately: Use {
+            device_time: Nanos::from_millis(4000),
+            bytes: 40 << 20,
+            busy: Nanos::from_secs(8),
+        },
+        policy_metrics: vec![("vm_credits", 3.0)],
     };
     Status {
         now: Instant::ZERO,
@@ -149,6 +157,8 @@ fn status() -> Status {
             model_service: Nanos::ZERO,
             model_metrics: Vec::new(),
         }),
+        model_now: Some(Instant::ZERO),
+        served: Served::default(),
         disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
     }
 }
@@ -198,8 +208,16 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_device_info", &[sda, ("policy", "cfq:issuer=\"vm\\\n")]), 1.0);
     assert_eq!(get("seekway_emulation_k", &[sda]), 1.25);
     assert_eq!(get("seekway_emulation_late_total", &[sda]), 2.0);
+    assert_eq!(get("seekway_service_seconds_total", &web), 2.5);
+    assert_eq!(get("seekway_policy_disk", &[web[0], ("metric", "vm_credits")]), 3.0);
+    // Two disks of the same weight with the same use.
+    assert_eq!(get("seekway_fairness_busy_disks", &[sda]), 2.0);
+    assert_eq!(get("seekway_fairness_jain", &[sda]), 1.0);
+    assert_eq!(get("seekway_fairness_max_min", &[sda]), 1.0);
+    assert_eq!(get("seekway_fairness_phi_mib_s", &[sda]), 0.0);
     let sdb = |name: &str| samples.keys().any(|(n, l)| n == name && l[0].1 == "sdb");
     assert!(sdb("seekway_device_depth") && !sdb("seekway_emulation_k"));
+    assert!(sdb("seekway_fairness_busy_disks") && !sdb("seekway_fairness_jain"));
 }
 
 #[test]

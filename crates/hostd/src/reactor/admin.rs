@@ -4,7 +4,8 @@
 use super::Reactor;
 use super::core::Core;
 use super::disks::{DiskState, no_ops};
-use super::message::{Disk, Message, Status};
+use super::lately::Lately;
+use super::message::{Disk, DiskStatus, Message, Status};
 use super::ring::FILES_MAX;
 use crate::images::Map;
 use crate::port::{DiskId, Port, PortId};
@@ -127,6 +128,7 @@ impl Core {
             held: Default::default(),
             detaching: None,
             ops: no_ops(),
+            lately: Lately::default(),
         };
         self.dispatcher.attach(self.now, VmId::new(number as u16), state.spec());
         if number >= self.disks.0.len() {
@@ -312,6 +314,13 @@ impl Core {
         let mut policy_metrics = Vec::new();
         self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
         let disks = self.disks.0.iter().enumerate();
+        let disks = disks.filter_map(|(n, disk)| Some(disk.as_ref()?.status(DiskId(n as u16))));
+        let mut disks: Vec<DiskStatus> = disks.collect();
+        self.dispatcher.vm_metrics(&mut |name, vm, value| {
+            if let Some(disk) = disks.iter_mut().find(|d| usize::from(d.id.0) == vm.index()) {
+                disk.policy_metrics.push((name, value));
+            }
+        });
         Status {
             now: self.now,
             policy: self.policy.clone(),
@@ -322,9 +331,9 @@ impl Core {
             holds: self.dispatcher.holds(),
             policy_metrics,
             throttle: self.throttle.as_ref().map(|t| t.report()),
-            disks: disks
-                .filter_map(|(n, disk)| Some(disk.as_ref()?.status(DiskId(n as u16))))
-                .collect(),
+            model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),
+            served: self.done_commands,
+            disks,
         }
     }
 }

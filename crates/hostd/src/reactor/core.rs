@@ -4,6 +4,8 @@ use super::Handle;
 use super::commands::Ios;
 use super::disks::DiskState;
 use super::jobs::{Jobs, buffers_len};
+use super::lately::Intervals;
+use super::message::Served;
 use super::ring::{Cqe, Ring, Source};
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
@@ -78,6 +80,9 @@ pub struct Core {
     /// Whose request was dispatched last, and the time withheld up to then.
     served: Option<DiskId>,
     held: [Nanos; HoldReason::ALL.len()],
+    /// Commands that are done.
+    pub(super) done_commands: Served,
+    intervals: Intervals,
     /// Disks that shall leave.
     pub(super) detaches: usize,
     /// Some disk's map may be stale.
@@ -141,6 +146,8 @@ impl Core {
             ports_closing: 0,
             served: None,
             held: Default::default(),
+            done_commands: Served::default(),
+            intervals: Intervals::new(),
             detaches: 0,
             stale: false,
             handle,
@@ -172,7 +179,7 @@ impl Core {
         let index = self.jobs.insert(job, buffers, self.now);
         self.ports[usize::from(job.port.index)].jobs += 1;
         let disk = self.disks.get_mut(job.disk).expect("its limits were looked at");
-        disk.outstanding += 1;
+        disk.begin(self.now);
         let writes = matches!(job.op, Op::Write | Op::WriteZeroes);
         if writes && (disk.unmapped || disk.map.has_hole(job.offset, job.len)) {
             (disk.map_stale, self.stale) = (true, true);
@@ -280,6 +287,13 @@ impl Core {
         self.now
     }
 
+    /// Close the books of an interval that has ended. Called before anything of
+    /// this turn is counted.
+    pub(super) fn end_interval(&mut self) {
+        let disks = self.disks.0.iter_mut().flatten().map(|disk| &mut disk.lately);
+        self.intervals.tick(self.now, disks);
+    }
+
     pub(super) fn completions(&mut self, out: &mut Vec<Cqe>) {
         self.ring.completions(out);
     }
@@ -371,6 +385,7 @@ impl Core {
         let ok = !self.dispatcher.members(command).any(|r| failed(r.id));
         self.dispatcher.complete(self.now, command, ok, &mut done);
         let disk = done.first().map(|c| DiskId(c.request.vm.index() as u16));
+        self.count_command(done.first());
         for completion in done.drain(..) {
             if let Some(job) = self.jobs.part_done(completion.request.id) {
                 self.job_done(job);
@@ -383,12 +398,24 @@ impl Core {
         }
     }
 
+    /// A command is done of which this is the first request: it has the device
+    /// time of all.
+    fn count_command(&mut self, first: Option<&Completion>) {
+        let Some(first) = first.filter(|c| c.request.op.is_data()) else { return };
+        self.done_commands.commands += 1;
+        self.done_commands.service += first.service;
+        self.done_commands.service_from_dispatch += self.now.since(first.dispatched);
+        if let Some(disk) = self.disks.get_mut(DiskId(first.request.vm.index() as u16)) {
+            disk.lately.add(first.service, 0);
+        }
+    }
+
     fn job_done(&mut self, index: u32) {
         let slot = &self.jobs[index];
         let (job, error, response) = (slot.job, slot.error, self.now.since(slot.arrived));
         self.jobs.remove(index);
         let disk = self.disks.get_mut(job.disk).expect("a disk stays while it has jobs");
-        disk.count(&job, error.is_none(), response);
+        disk.count(self.now, &job, error.is_none(), response);
         disk.barriers -= u32::from(matches!(job.op, Op::Discard | Op::WriteZeroes));
         self.ports[usize::from(job.port.index)].jobs -= 1;
         self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));

@@ -1,5 +1,6 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
+use super::lately::Lately;
 use super::message::{DiskStatus, OpKind, OpStatus};
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits, Map};
@@ -55,6 +56,8 @@ pub struct DiskState {
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
     pub ops: [OpStatus; OpKind::COUNT],
+    /// What it got of the device.
+    pub lately: Lately,
 }
 
 impl DiskState {
@@ -69,8 +72,16 @@ impl DiskState {
         Some((start, start + self.limits.capacity_bytes.div_ceil(512)))
     }
 
+    /// A job has come.
+    pub fn begin(&mut self, now: Instant) {
+        if self.outstanding == 0 {
+            self.lately.begin_busy(now);
+        }
+        self.outstanding += 1;
+    }
+
     /// A job is done.
-    pub fn count(&mut self, job: &Job, ok: bool, response: Nanos) {
+    pub fn count(&mut self, now: Instant, job: &Job, ok: bool, response: Nanos) {
         let kind = match job.op {
             Op::Read => OpKind::Read,
             Op::Write => OpKind::Write,
@@ -85,7 +96,13 @@ impl DiskState {
         }
         // An auto-resizing histogram takes every value but zero.
         let _ = status.latency_ns.record(response.get().max(1));
+        if ok && job.op.is_data() {
+            self.lately.add(Nanos::ZERO, job.len);
+        }
         self.outstanding -= 1;
+        if self.outstanding == 0 {
+            self.lately.end_busy(now);
+        }
     }
 
     /// How it stands.
@@ -99,6 +116,9 @@ impl DiskState {
             outstanding: self.outstanding,
             held: self.held,
             ops: self.ops.clone(),
+            device_time: self.lately.device_time(),
+            lately: self.lately.last(),
+            policy_metrics: Vec::new(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How other threads reach a reactor, and what it answers.
 
+use super::lately::Use;
 use crate::images::{Image, Map, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
@@ -76,8 +77,23 @@ pub struct Status {
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// The throttle, when the device is emulated.
     pub throttle: Option<crate::throttle::Report>,
+    /// The modelled device's own time, when it is.
+    pub model_now: Option<Instant>,
+    /// Reads and writes that the device has done.
+    pub served: Served,
     /// One for each disk.
     pub disks: Vec<DiskStatus>,
+}
+
+/// Commands of reads and writes that are done, and their time together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Served {
+    /// How many.
+    pub commands: u64,
+    /// From the later of each one's dispatch and the completion before it.
+    pub service: Nanos,
+    /// From each one's dispatch.
+    pub service_from_dispatch: Nanos,
 }
 
 /// How a disk stands.
@@ -100,6 +116,12 @@ pub struct DiskStatus {
     pub held: [Nanos; HoldReason::ALL.len()],
     /// Indexed by [`OpKind`].
     pub ops: [OpStatus; OpKind::COUNT],
+    /// Device time of its reads and writes.
+    pub device_time: Nanos,
+    /// What it got in the last whole interval.
+    pub lately: Use,
+    /// What the policy alone knows of it.
+    pub policy_metrics: Vec<(&'static str, f64)>,
 }
 
 /// Operations as they are counted.
@@ -179,6 +201,24 @@ impl Handle {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));
         answer.recv().ok()
+    }
+}
+
+/// A disk of which nothing is known, for tests.
+#[cfg(test)]
+pub fn idle_disk() -> DiskStatus {
+    DiskStatus {
+        id: DiskId(0),
+        name: "idle".into(),
+        weight: 1,
+        capacity_bytes: 0,
+        ports: 0,
+        outstanding: 0,
+        held: Default::default(),
+        ops: super::disks::no_ops(),
+        device_time: Nanos::ZERO,
+        lately: Use::default(),
+        policy_metrics: Vec::new(),
     }
 }
 

@@ -224,7 +224,7 @@ const PAIRS_SHOWN: usize = 4;
 fn swapped(a: &Agreement) -> String {
     let pair = |s: &super::judge::Swapped| {
         let differ = s.differ.map_or(String::new(), |d| format!(" ({:.1} %)", 100.0 * d));
-        format!("{} < {}{differ}", s.policies[0], s.policies[1])
+        format!("{} before {}{differ}", s.policies[0], s.policies[1])
     };
     let mut pairs: Vec<String> = a.swapped.iter().take(PAIRS_SHOWN).map(pair).collect();
     if a.swapped.len() > PAIRS_SHOWN {

@@ -1,0 +1,253 @@
+//! What each disk got of its device in the last whole interval of ten seconds,
+//! and how evenly that was shared.
+//!
+//! Intervals are cut at multiples of ten seconds of the reactor's time, whatever
+//! happens meanwhile: not at requests, changes of policy or scrapes. An index of
+//! fairness since the daemon's start would say little after a night's rest, and
+//! one since the last question would depend on who asks how often.
+//!
+//! Nobody tells the daemon what a guest would like to have. Taken for *busy* is
+//! a disk that had a request outstanding for at least half of the interval: it
+//! would have taken more. Any other got what it asked for.
+
+use super::message::DiskStatus;
+use seekway_policy::fairness::{jain, max_min_share, phi};
+use seekway_policy::units::{Instant, Nanos};
+
+/// Length of an interval.
+pub const INTERVAL: Nanos = Nanos::from_secs(10);
+
+/// What a disk got.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Use {
+    /// Device time of its reads and writes; of a command that carries several,
+    /// the first one's disk has it.
+    pub device_time: Nanos,
+    /// Bytes of its reads and writes that succeeded.
+    pub bytes: u64,
+    /// Time in which it had a request outstanding.
+    pub busy: Nanos,
+}
+
+impl Use {
+    fn since(self, before: Use) -> Use {
+        Use {
+            device_time: self.device_time.saturating_sub(before.device_time),
+            bytes: self.bytes - before.bytes,
+            busy: self.busy.saturating_sub(before.busy),
+        }
+    }
+
+    /// Would it have taken more?
+    fn is_busy(&self) -> bool {
+        self.busy + self.busy >= INTERVAL
+    }
+
+    /// Did it ask for anything?
+    fn asked(&self) -> bool {
+        self.busy > Nanos::ZERO || self.bytes > 0
+    }
+}
+
+/// The books of one disk.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Lately {
+    /// Since the disk was attached, without the busy stretch that goes on.
+    total: Use,
+    /// Since when it has had requests outstanding.
+    busy_since: Option<Instant>,
+    /// `total` at the beginning of this interval.
+    begin: Use,
+    /// The last whole interval.
+    last: Use,
+}
+
+impl Lately {
+    /// Its first request is outstanding.
+    pub fn begin_busy(&mut self, now: Instant) {
+        self.busy_since = Some(now);
+    }
+
+    /// It has none any more.
+    pub fn end_busy(&mut self, now: Instant) {
+        if let Some(since) = self.busy_since.take() {
+            self.total.busy += now.since(since);
+        }
+    }
+
+    /// A request is done.
+    pub fn add(&mut self, device_time: Nanos, bytes: u64) {
+        self.total.device_time += device_time;
+        self.total.bytes += bytes;
+    }
+
+    /// Device time since the disk was attached.
+    pub fn device_time(&self) -> Nanos {
+        self.total.device_time
+    }
+
+    /// The last whole interval.
+    pub fn last(&self) -> Use {
+        self.last
+    }
+
+    /// An interval has ended at `end`, and `idle` more passed before it without a
+    /// single event.
+    fn end_interval(&mut self, end: Instant, idle: bool) {
+        let total = self.at(end);
+        let start = Instant::from_nanos(end.as_nanos() - INTERVAL.get());
+        let begin = if idle { self.at(start) } else { self.begin };
+        self.last = total.since(begin);
+        self.begin = total;
+    }
+
+    /// The total as it was at `then`; nothing has happened since.
+    fn at(&self, then: Instant) -> Use {
+        let open = self.busy_since.map_or(Nanos::ZERO, |since| then.since(since));
+        Use { busy: self.total.busy + open, ..self.total }
+    }
+}
+
+/// When the interval ends, for all disks of a reactor.
+pub(super) struct Intervals {
+    ends: Instant,
+}
+
+impl Intervals {
+    pub fn new() -> Intervals {
+        Intervals { ends: Instant::ZERO + INTERVAL }
+    }
+
+    /// Look at the clock, before anything else of this moment is counted.
+    pub fn tick<'a>(&mut self, now: Instant, disks: impl Iterator<Item = &'a mut Lately>) {
+        if now < self.ends {
+            return;
+        }
+        // The reactor may have slept through several.
+        let whole = now.as_nanos() / INTERVAL.get() * INTERVAL.get();
+        let end = Instant::from_nanos(whole);
+        let idle = end > self.ends;
+        disks.for_each(|disk| disk.end_interval(end, idle));
+        self.ends = end + INTERVAL;
+    }
+}
+
+/// How evenly a device was shared in the last whole interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Fairness {
+    /// Disks that would have taken more.
+    pub busy_disks: usize,
+    /// Jain's index over the device time per weight of the busy disks, 1 is fair;
+    /// `None` with fewer than two.
+    pub jain: Option<f64>,
+    /// Of the disk that came off worst: its device time as a part of its share
+    /// under weighted max-min fairness, where the busy ones demand all and the
+    /// others what they got. `None` where fewer than two asked for anything.
+    pub max_min_share: Option<f64>,
+    /// VMCD's φ for equal demands over the bandwidths of the busy disks in MiB/s,
+    /// 0 is fair; `None` with fewer than two.
+    pub phi_mib_s: Option<f64>,
+}
+
+/// The fairness among these disks of one device.
+pub fn fairness(disks: &[DiskStatus]) -> Fairness {
+    let weight = |d: &DiskStatus| f64::from(d.weight);
+    let time = |d: &DiskStatus| d.lately.device_time.as_secs_f64();
+    let rate = |d: &DiskStatus| d.lately.bytes as f64 / f64::from(1 << 20) / INTERVAL.as_secs_f64();
+    let busy: Vec<&DiskStatus> = disks.iter().filter(|d| d.lately.is_busy()).collect();
+    let asked: Vec<&DiskStatus> = disks.iter().filter(|d| d.lately.asked()).collect();
+    let total: f64 = asked.iter().map(|d| time(d)).sum();
+    let demand = |d: &&DiskStatus| if d.lately.is_busy() { total } else { time(d) };
+    let list = |disks: &[&DiskStatus], of: &dyn Fn(&DiskStatus) -> f64| {
+        disks.iter().map(|d| of(d)).collect::<Vec<f64>>()
+    };
+    let demands: Vec<f64> = asked.iter().map(demand).collect();
+    Fairness {
+        busy_disks: busy.len(),
+        jain: (busy.len() > 1).then(|| jain(&list(&busy, &|d| time(d) / weight(d)))).flatten(),
+        max_min_share: (asked.len() > 1)
+            .then(|| max_min_share(&demands, &list(&asked, &time), &list(&asked, &weight)))
+            .flatten(),
+        phi_mib_s: (busy.len() > 1)
+            .then(|| phi(&vec![1.0; busy.len()], &list(&busy, &rate), &list(&busy, &weight)))
+            .flatten(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn an_interval_is_what_happened_in_it() {
+        let (mut intervals, mut disk) = (Intervals::new(), Lately::default());
+        let mut tick = |ms, disk: &mut Lately| intervals.tick(at(ms), std::iter::once(disk));
+        tick(0, &mut disk);
+        disk.begin_busy(at(1_000));
+        disk.add(Nanos::from_millis(500), 4096);
+        disk.end_busy(at(3_000));
+        tick(9_999, &mut disk);
+        assert_eq!(disk.last(), Use::default(), "it has not ended yet");
+        // Busy over the end: each interval has its part.
+        disk.begin_busy(at(9_999));
+        tick(10_005, &mut disk);
+        let first = disk.last();
+        assert_eq!((first.bytes, first.device_time), (4096, Nanos::from_millis(500)));
+        assert_eq!(first.busy, Nanos::from_millis(2_001));
+        disk.add(Nanos::from_millis(1), 512);
+        disk.end_busy(at(10_006));
+        tick(20_000, &mut disk);
+        assert_eq!((disk.last().bytes, disk.last().busy), (512, Nanos::from_millis(6)));
+        assert_eq!(disk.device_time(), Nanos::from_millis(501));
+    }
+
+    #[test]
+    fn intervals_that_nobody_was_awake_for_count() {
+        let (mut intervals, mut disk) = (Intervals::new(), Lately::default());
+        let mut tick = |ms, disk: &mut Lately| intervals.tick(at(ms), std::iter::once(disk));
+        disk.begin_busy(at(2_000));
+        disk.add(Nanos::from_millis(7), 512);
+        // A request that takes half a minute, and the reactor sleeps.
+        tick(35_000, &mut disk);
+        let whole = Use { device_time: Nanos::ZERO, bytes: 0, busy: INTERVAL };
+        assert_eq!(disk.last(), whole, "the one from 20 to 30 s");
+        disk.end_busy(at(35_000));
+        tick(40_000, &mut disk);
+        assert_eq!(disk.last().busy, Nanos::from_secs(5));
+        tick(90_000, &mut disk);
+        assert_eq!(disk.last(), Use::default());
+    }
+
+    fn disk(weight: u32, device_ms: u64, mib: u64, busy_ms: u64) -> DiskStatus {
+        let lately = Use {
+            device_time: Nanos::from_millis(device_ms),
+            bytes: mib << 20,
+            busy: Nanos::from_millis(busy_ms),
+        };
+        DiskStatus { weight, lately, ..super::super::message::idle_disk() }
+    }
+
+    #[test]
+    fn shares_are_judged_by_weight_among_those_that_want_more() {
+        let made = fairness(&[disk(1, 2_000, 40, 9_000), disk(3, 6_000, 120, 10_000)]);
+        assert_eq!((made.busy_disks, made.jain, made.phi_mib_s), (2, Some(1.0), Some(0.0)));
+        assert_eq!(made.max_min_share, Some(1.0));
+        // One has all: Jain 1/2, and the other's part of its half is nothing.
+        let made = fairness(&[disk(1, 8_000, 80, 9_000), disk(1, 0, 0, 10_000)]);
+        assert_eq!((made.jain, made.max_min_share), (Some(0.5), Some(0.0)));
+        assert_eq!(made.phi_mib_s, Some(8.0), "8 and 0 MiB/s, each 4 off");
+    }
+
+    #[test]
+    fn who_asks_for_little_and_gets_it_is_no_unfairness() {
+        let made = fairness(&[disk(1, 8_000, 80, 9_000), disk(1, 100, 1, 150)]);
+        assert_eq!((made.busy_disks, made.jain, made.phi_mib_s), (1, None, None));
+        assert_eq!(made.max_min_share, Some(1.0));
+        let alone = fairness(&[disk(1, 8_000, 80, 9_000), disk(1, 0, 0, 0)]);
+        assert_eq!((alone.max_min_share, alone.busy_disks), (None, 1));
+    }
+}
