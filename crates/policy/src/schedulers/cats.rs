@@ -43,7 +43,7 @@ use super::merge::Run;
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos};
 
@@ -131,9 +131,15 @@ impl Direction {
 /// A command that was handed out, by its first request.
 #[derive(Clone, Copy)]
 struct Sent {
+    vm: VmId,
     op: Op,
+    extent: Extent,
     /// The shadow held all of it.
     predicted: bool,
+    /// It began where the head was.
+    adjacent: bool,
+    /// It succeeds a command that was watched, and went at once or late.
+    succeeds: Option<bool>,
 }
 
 /// The command that is being made.
@@ -206,7 +212,7 @@ impl Cats {
             writes: Direction::new(params.duration("write_delay")),
             links: Links::new(),
             shadow: Shadow::new(segments, segment, ahead),
-            busdriver: Busdriver::new(fixed),
+            busdriver: Busdriver::new(fixed, ahead),
             head: Lba::ZERO,
             sent_end: None,
             run: Run::default(),
@@ -240,6 +246,12 @@ impl Cats {
             return Ok((Rule::Hit, id));
         }
         if self.reads.is_empty() || late_write && self.read_went {
+            if self.busdriver.is_auto()
+                && !late_write
+                && let Some(until) = self.hold(now, device)
+            {
+                return Err(until);
+            }
             let id = self.writes.cscan(self.head).expect("a request is queued");
             return Ok((Rule::Write, id));
         }
@@ -247,16 +259,24 @@ impl Cats {
             let id = if passed { self.cscan_no_hit() } else { self.reads.cscan(self.head) };
             return Ok((Rule::Cscan, id.expect("a read is queued")));
         }
-        if !late_write && device.in_flight == 0 && device.profile.rotational() {
-            let here = self.reads.places.at_or_after(self.head);
-            if here.is_none_or(|(lba, _)| lba != self.head)
-                && let Some(until) = self.busdriver.until(now)
-            {
-                let due = read_due.into_iter().chain(write_due);
-                return Err(due.fold(until, Instant::min));
-            }
+        if !late_write && let Some(until) = self.hold(now, device) {
+            return Err(until);
         }
         Ok((Rule::Table, self.plan_next()))
+    }
+
+    /// Until when to wait for a nearer read than those that are queued.
+    fn hold(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Instant> {
+        let here = self.reads.places.at_or_after(self.head);
+        if device.in_flight > 0
+            || !device.profile.rotational()
+            || here.is_some_and(|(lba, _)| lba == self.head)
+        {
+            return None;
+        }
+        let until = self.busdriver.until(now)?;
+        let (read, write) = self.due();
+        Some(read.into_iter().chain(write).fold(until, Instant::min))
     }
 
     /// When the oldest read and the oldest write are past their delays.
@@ -340,23 +360,29 @@ impl Cats {
         self.counts.dispatches[rule as usize] += 1;
         let extent = request.extent;
         let (reads, pool) = (&self.reads.places, &self.pool);
+        let mut succeeds = None;
         if request.op == Op::Read {
             self.shadow.left(&request, reads, pool);
+            succeeds = self.busdriver.left(id);
         }
         if let Some(current) = &mut self.current
             && self.run.continues(&request)
         {
             self.shadow.extend(extent, reads, pool);
-            if extent.end() > current.reach
-                && let Some(sent) = self.in_flight.get_mut(current.lead)
-            {
-                sent.predicted = false;
+            if let Some(sent) = self.in_flight.get_mut(current.lead) {
+                let len = sent.extent.len() + extent.len();
+                sent.extent = Extent::new(sent.extent.start(), len).unwrap_or(extent);
+                sent.predicted &= extent.end() <= current.reach;
             }
         } else {
             let reach = self.shadow.reach(extent.start());
             self.shadow.begin(extent, reads, pool);
             let predicted = request.op == Op::Read && reach >= extent.end();
-            self.in_flight.insert(id, Sent { op: request.op, predicted });
+            let adjacent = extent.start() == self.head;
+            let (vm, op) = (request.vm, request.op);
+            let sent = Sent { vm, op, extent, predicted, adjacent, succeeds };
+            self.in_flight.insert(id, sent);
+            self.busdriver.begin();
             self.current = Some(Current { lead: id, rule, reach });
             self.hits_in_a_row = if rule == Rule::Hit { self.hits_in_a_row + 1 } else { 0 };
         }
@@ -369,6 +395,18 @@ impl Cats {
         }
         self.read_went = rule != Rule::Write;
         self.head = extent.end();
+    }
+
+    /// Count and learn from a read command's service.
+    fn served(&mut self, sent: &Sent, service: Nanos) {
+        if let Some(at_once) = sent.succeeds {
+            self.busdriver.served(at_once, service);
+        }
+        let actual = service <= self.hit;
+        self.counts.reads += 1;
+        self.counts.predicted += u64::from(sent.predicted);
+        self.counts.actual += u64::from(actual);
+        self.counts.both += u64::from(actual && sent.predicted);
     }
 
     /// A request has left the pool: take it out of its direction's queues.
@@ -386,18 +424,21 @@ impl Cats {
 }
 
 impl Scheduler for Cats {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+    fn attach(&mut self, _now: Instant, vm: VmId, _spec: VmSpec) {
+        self.busdriver.attach(vm);
+    }
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.pool.take_vm(vm);
         leaving.iter().for_each(|request| self.unlink(request));
         for request in leaving.iter().filter(|request| request.op == Op::Read) {
             self.shadow.left(request, &self.reads.places, &self.pool);
+            self.busdriver.left(request.id);
         }
         leaving
     }
 
-    fn arrived(&mut self, _now: Instant, request: Request) {
+    fn arrived(&mut self, now: Instant, request: Request) {
         self.end_command();
         let of = if request.op == Op::Read { &mut self.reads } else { &mut self.writes };
         of.places.insert(&request);
@@ -405,21 +446,23 @@ impl Scheduler for Cats {
         self.pool.insert(request);
         if request.op == Op::Read {
             self.shadow.arrived(&request);
+            self.busdriver.arrived(now, &request);
             self.stale = true;
         }
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
         self.end_command();
-        self.busdriver.completed(now);
         let Some(sent) = self.in_flight.remove(completion.request.id) else { return };
+        if sent.op != Op::Read {
+            self.busdriver.completed_write(now, sent.vm, sent.extent);
+            return;
+        }
+        let goes_on = sent.predicted || sent.adjacent;
+        self.busdriver.completed(now, sent.vm, sent.extent, goes_on);
         // What the dispatcher had sent without being told so takes no time here.
-        if sent.op == Op::Read && completion.service > Nanos::ZERO {
-            let actual = completion.service <= self.hit;
-            self.counts.reads += 1;
-            self.counts.predicted += u64::from(sent.predicted);
-            self.counts.actual += u64::from(actual);
-            self.counts.both += u64::from(actual && sent.predicted);
+        if completion.service > Nanos::ZERO {
+            self.served(&sent, completion.service);
         }
     }
 
@@ -451,6 +494,8 @@ impl Scheduler for Cats {
         for rule in Rule::ALL {
             sink(rule.metric(), counts.dispatches[rule as usize] as f64);
         }
+        sink("waits", self.busdriver.waits as f64);
+        sink("wait_trials", self.busdriver.trials as f64);
         sink("plans", counts.plans as f64);
         sink("read_commands", counts.reads as f64);
         sink("predicted_hits", counts.predicted as f64);
