@@ -3,9 +3,13 @@
 //!
 //! - [`linear`]: a constant plus a share of the distance, behind a segment cache;
 //! - [`disk`]: a drive with angle-exact mechanics and a cache stated part by part;
+//! - [`ssd`]: a solid-state drive with channels, dies, a write buffer and a
+//!   page-mapped translation layer;
+//! - [`raid0`]: several devices striped;
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
-//! - [`fit`]: the linear device that fits a measured one.
+//! - [`fit`]: the linear device that fits a measured one;
+//! - [`published`]: a solid-state drive against what its maker says of it.
 //!
 //! What is absent: no clock, no file, no thread, no randomness. Times are whole
 //! nanoseconds; floating point only builds tables and reports.
@@ -13,8 +17,12 @@
 
 pub mod disk;
 pub mod fit;
+mod in_flight;
 pub mod linear;
 pub mod profile;
+pub mod published;
+pub mod raid0;
+pub mod ssd;
 #[cfg(test)]
 mod testing;
 pub mod validate;

@@ -9,7 +9,11 @@ mod vary;
 use crate::DeviceModel;
 use crate::disk::Disk;
 use crate::linear::Linear;
-use schema::File;
+use crate::published::Published;
+use crate::raid0::Raid0;
+use crate::ssd::Ssd;
+use schema::{File, Raid0File};
+use seekway_policy::units::SECTOR_BYTES;
 use thiserror::Error;
 
 const EMBEDDED: &[(&str, &str)] = &[
@@ -20,6 +24,10 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("cheetah-9lp", include_str!("../profiles/cheetah-9lp.toml")),
     ("atlas-10k", include_str!("../profiles/atlas-10k.toml")),
     ("seagate-1tb-7200", include_str!("../profiles/seagate-1tb-7200.toml")),
+    ("intel-320", include_str!("../profiles/intel-320.toml")),
+    ("intel-x25m-g2", include_str!("../profiles/intel-x25m-g2.toml")),
+    ("samsung-970-pro", include_str!("../profiles/samsung-970-pro.toml")),
+    ("raid0-8x-x25m-g2", include_str!("../profiles/raid0-8x-x25m-g2.toml")),
 ];
 
 /// Longest profile text that is parsed.
@@ -97,7 +105,11 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// `read_hits_on_writes`, `write_cache`, `write_segments`, `queue_depth`,
 /// `queue_order` (fcfs, sptf). For linear devices: `segments`,
 /// `segment_sectors`, `prefetch_sectors`, `replacement`, `on_hit`, `base_ms`,
-/// `stroke_ms`, `hit_ms`, `queue_depth`.
+/// `stroke_ms`, `hit_ms`, `queue_depth`. For solid-state drives: `channels`,
+/// `dies_per_channel`, `spare`, `filled` (share of the drive that holds data
+/// when it is built), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
+/// `write_buffer_kib`, `capacity_sectors`, `queue_depth`. For arrays: `members`,
+/// `chunk_kib`, `queue_depth`, and what their members take.
 ///
 /// # Errors
 /// Says which key, what was expected there and what was found.
@@ -149,10 +161,16 @@ impl Profile {
 
     /// Size of the device in sectors.
     pub fn capacity_sectors(&self) -> u64 {
-        match (&self.file.linear, &self.file.disk) {
-            (Some(linear), _) => linear.capacity_sectors,
-            (None, Some(disk)) => disk.capacity_sectors,
-            (None, None) => 0,
+        let file = &self.file;
+        if let Some(linear) = &file.linear {
+            linear.capacity_sectors
+        } else if let Some(disk) = &file.disk {
+            disk.capacity_sectors
+        } else if let Some(ssd) = &file.ssd {
+            ssd.capacity_sectors
+        } else {
+            // Only an array has to be asked: its members and chunks decide.
+            self.device().map_or(0, |device| device.profile().capacity.get())
         }
     }
 
@@ -171,21 +189,69 @@ impl Profile {
         check::disk(file).ok().map(Disk::new)
     }
 
+    /// The solid-state drive itself, for tests; `None` for another device.
+    #[cfg(test)]
+    pub(crate) fn build_ssd(&self) -> Option<Ssd> {
+        check::ssd(self.file.ssd.as_ref()?).ok().map(Ssd::new)
+    }
+
+    /// What the maker of a solid-state drive says of it; `None` where the
+    /// profile states nothing, or is of another device.
+    pub fn published(&self) -> Option<Published> {
+        let file = self.file.ssd.as_ref()?;
+        let p = file.published?;
+        let span = p.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64);
+        Some(Published {
+            sequential_read_mb_s: p.sequential_read_mb_s,
+            sequential_write_mb_s: p.sequential_write_mb_s,
+            random_read_iops: p.random_read_iops,
+            random_write_iops: p.random_write_iops,
+            random_read_qd1_iops: p.random_read_qd1_iops,
+            random_write_qd1_iops: p.random_write_qd1_iops,
+            random_queue_depth: p.random_queue_depth,
+            span_sectors: (span as u64).min(file.capacity_sectors),
+            host_ns: (p.host_us * 1e3).round() as u64,
+        })
+    }
+
     fn device(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
-        match (&self.file.linear, &self.file.disk) {
-            (Some(linear), None) => Ok(Box::new(Linear::new(check::linear(linear)?))),
-            (None, Some(disk)) => Ok(Box::new(Disk::new(check::disk(disk)?))),
-            (linear, _) => Err(ProfileError::Value {
-                key: "the file".into(),
-                expected: "exactly one of [linear] and [disk]".into(),
-                found: if linear.is_some() { "both" } else { "neither" }.into(),
-            }),
+        let File { linear, disk, ssd, raid0, .. } = &self.file;
+        match (linear, disk, ssd, raid0) {
+            (Some(linear), None, None, None) => Ok(Box::new(Linear::new(check::linear(linear)?))),
+            (None, Some(disk), None, None) => Ok(Box::new(Disk::new(check::disk(disk)?))),
+            (None, None, Some(ssd), None) => Ok(Box::new(Ssd::new(check::ssd(ssd)?))),
+            (None, None, None, Some(raid0)) => array(raid0),
+            (linear, disk, ssd, raid0) => {
+                let kinds = [linear.is_some(), disk.is_some(), ssd.is_some(), raid0.is_some()];
+                let found = kinds.iter().filter(|&&is| is).count();
+                Err(ProfileError::Value {
+                    key: "the file".into(),
+                    expected: "exactly one of [linear], [disk], [ssd] and [raid0]".into(),
+                    found: if found == 0 { "none".into() } else { format!("{found} of them") },
+                })
+            }
         }
     }
 
     fn check(&self) -> Result<(), ProfileError> {
         self.device().map(drop)
     }
+}
+
+/// The array of `file`.
+fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
+    let spec = check::raid0(file)?;
+    let member = load(&file.member)?;
+    let Some(ssd) = &member.file.ssd else {
+        return Err(ProfileError::Value {
+            key: "raid0.member".into(),
+            expected: "a solid-state drive's profile".into(),
+            found: file.member.clone(),
+        });
+    };
+    let member = check::ssd(ssd)?;
+    let members = (0..spec.members).map(|_| Ssd::new(member)).collect();
+    Ok(Box::new(Raid0::new(spec, members)))
 }
 
 #[cfg(test)]

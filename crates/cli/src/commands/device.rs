@@ -3,10 +3,11 @@
 use crate::args::{DeviceCommand, Format, ValidateArgs};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_device::profile;
 use seekway_device::validate::{self, Pace, Validation};
+use seekway_device::{profile, published};
 use seekway_report::table::{Cell, Column, Table};
 use serde::Serialize;
+use std::path::Path;
 
 /// Largest measured trace that is read, in bytes: it is held whole.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
@@ -81,13 +82,92 @@ struct Validated<'a> {
 }
 
 fn validate(args: &ValidateArgs) -> Result<Verdict> {
+    match &args.trace {
+        Some(trace) => validate_trace(args, trace),
+        None => validate_published(args),
+    }
+}
+
+#[derive(Serialize)]
+struct PublishedFigure {
+    test: String,
+    unit: &'static str,
+    published: Option<f64>,
+    model: f64,
+    error: Option<f64>,
+    holds: bool,
+}
+
+#[derive(Serialize)]
+struct ValidatedPublished<'a> {
+    profile: &'a str,
+    error_max: f64,
+    holds: bool,
+    figures: Vec<PublishedFigure>,
+}
+
+fn validate_published(args: &ValidateArgs) -> Result<Verdict> {
     let profile = load::device(&args.profile)?;
-    let shown = args.trace.display().to_string();
-    let size = std::fs::metadata(&args.trace).with_context(|| shown.clone())?.len();
+    let Some(published) = profile.published() else {
+        bail!(
+            "{}: has no published figures ([ssd.published]) to be held against: give --trace FILE \
+             of a measured drive",
+            args.profile
+        );
+    };
+    let figures: Vec<PublishedFigure> = published::run(&published, || profile.build())
+        .into_iter()
+        .map(|figure| PublishedFigure {
+            error: figure.error(),
+            holds: figure.holds(),
+            test: figure.test,
+            unit: figure.unit,
+            published: figure.published,
+            model: figure.model,
+        })
+        .collect();
+    let json = ValidatedPublished {
+        profile: &args.profile,
+        error_max: published::ERROR_MAX,
+        holds: figures.iter().all(|f| f.holds),
+        figures,
+    };
+    let columns = vec![
+        Column::text("test"),
+        Column::number("published", ""),
+        Column::number("model", ""),
+        Column::text("unit"),
+        Column::number("error", "%"),
+        Column::text("within 15 %"),
+    ];
+    let mut table = Table::new("", columns);
+    for f in &json.figures {
+        let verdict = match (f.error, f.holds) {
+            (None, _) => "not published",
+            (Some(_), true) => "yes",
+            (Some(_), false) => "no",
+        };
+        table.push([
+            Cell::Text(f.test.clone()),
+            f.published.map_or(Cell::Absent, Cell::Number),
+            Cell::Number(f.model),
+            Cell::Text(f.unit.into()),
+            f.error.map_or(Cell::Absent, |e| Cell::Number(100.0 * e)),
+            Cell::Text(verdict.into()),
+        ]);
+    }
+    output::print_as(args.format, &[table], &json)?;
+    Ok(if json.holds { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+fn validate_trace(args: &ValidateArgs, trace: &Path) -> Result<Verdict> {
+    let profile = load::device(&args.profile)?;
+    let shown = trace.display().to_string();
+    let size = std::fs::metadata(trace).with_context(|| shown.clone())?.len();
     if size > TRACE_BYTES_MAX {
         bail!("{shown}: {size} bytes; a measured trace is at most {TRACE_BYTES_MAX}");
     }
-    let text = std::fs::read_to_string(&args.trace).with_context(|| shown.clone())?;
+    let text = std::fs::read_to_string(trace).with_context(|| shown.clone())?;
     let records = validate::parse(&text).with_context(|| shown.clone())?;
     let mut device = profile.build();
     let found = validate::validate(device.as_mut(), &records, Pace::Closed)

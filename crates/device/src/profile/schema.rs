@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// A whole file: exactly one of the two kinds.
+/// A whole file: exactly one of the four kinds.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -11,6 +11,8 @@ pub(super) struct File {
     pub summary: String,
     pub linear: Option<LinearFile>,
     pub disk: Option<DiskFile>,
+    pub ssd: Option<SsdFile>,
+    pub raid0: Option<Raid0File>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -43,6 +45,57 @@ pub(super) struct DiskFile {
     pub seek: SeekFile,
     pub overhead: OverheadFile,
     pub cache: CacheFile,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SsdFile {
+    pub capacity_sectors: u64,
+    pub channels: u32,
+    pub dies_per_channel: u32,
+    pub page_kib: u32,
+    pub mapping_kib: u32,
+    pub block_pages: u32,
+    pub spare: f64,
+    pub filled: f64,
+    pub read_us: f64,
+    pub program_us: f64,
+    pub erase_us: f64,
+    pub channel_mb_s: u64,
+    pub host_mb_s: u64,
+    pub full_duplex: bool,
+    pub read_command_us: f64,
+    pub write_command_us: f64,
+    pub read_latency_us: f64,
+    pub write_latency_us: f64,
+    pub write_buffer_kib: u32,
+    pub queue_depth: u32,
+    pub published: Option<PublishedFile>,
+}
+
+/// What the maker says of the drive, and how that was measured.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishedFile {
+    pub sequential_read_mb_s: Option<f64>,
+    pub sequential_write_mb_s: Option<f64>,
+    pub random_read_iops: Option<f64>,
+    pub random_write_iops: Option<f64>,
+    pub random_read_qd1_iops: Option<f64>,
+    pub random_write_qd1_iops: Option<f64>,
+    pub random_queue_depth: u32,
+    pub span_gib: f64,
+    pub host_us: f64,
+}
+
+/// Several alike, striped.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Raid0File {
+    pub member: String,
+    pub members: u32,
+    pub chunk_kib: u32,
+    pub queue_depth: u32,
 }
 
 #[derive(Clone, Deserialize)]

@@ -27,15 +27,24 @@ const ORDERS: &[(&str, OrderFile)] = &[("fcfs", OrderFile::Fcfs), ("sptf", Order
 
 const COUNT: &str = "a whole number";
 const MS: &str = "a time in ms";
+const US: &str = "a time in µs";
+const SHARE: &str = "a share";
 const SWITCH: &str = "true or false";
 
 impl Profile {
     /// Sets one override; ranges are checked when all are set.
     pub(super) fn vary(&mut self, key: &str, value: &str) -> Result<(), ProfileError> {
-        let outcome = match (&mut self.file.linear, &mut self.file.disk) {
-            (Some(linear), _) => vary_linear(linear, key, value),
-            (None, Some(disk)) => vary_disk(disk, key, value),
-            (None, None) => Err("a device".to_owned()),
+        let file = &mut self.file;
+        let outcome = if let Some(linear) = &mut file.linear {
+            vary_linear(linear, key, value)
+        } else if let Some(disk) = &mut file.disk {
+            vary_disk(disk, key, value)
+        } else if let Some(ssd) = &mut file.ssd {
+            vary_ssd(ssd, key, value)
+        } else if let Some(raid0) = &mut file.raid0 {
+            vary_raid0(raid0, key, value)
+        } else {
+            Err("a device".to_owned())
         };
         outcome.map_err(|expected| ProfileError::Override {
             profile: self.file.name.clone(),
@@ -89,5 +98,45 @@ fn vary_disk(d: &mut DiskFile, key: &str, value: &str) -> Result<(), String> {
                   write_cache, write_segments, queue_depth, queue_order"
                 .to_owned(),
         ),
+    }
+}
+
+fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "channels" => set(&mut s.channels, value, COUNT),
+        "dies_per_channel" => set(&mut s.dies_per_channel, value, COUNT),
+        "spare" => set(&mut s.spare, value, SHARE),
+        "filled" => set(&mut s.filled, value, SHARE),
+        "read_us" => set(&mut s.read_us, value, US),
+        "program_us" => set(&mut s.program_us, value, US),
+        "erase_us" => set(&mut s.erase_us, value, US),
+        "host_mb_s" => set(&mut s.host_mb_s, value, COUNT),
+        "write_buffer_kib" => set(&mut s.write_buffer_kib, value, COUNT),
+        "capacity_sectors" => set(&mut s.capacity_sectors, value, COUNT),
+        "queue_depth" => set(&mut s.queue_depth, value, COUNT),
+        _ => Err("one of channels, dies_per_channel, spare, filled, read_us, program_us, \
+                  erase_us, host_mb_s, write_buffer_kib, capacity_sectors, queue_depth"
+            .to_owned()),
+    }
+}
+
+/// What is not the array's own goes to its members.
+fn vary_raid0(r: &mut Raid0File, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "members" => set(&mut r.members, value, COUNT),
+        "chunk_kib" => set(&mut r.chunk_kib, value, COUNT),
+        "queue_depth" => set(&mut r.queue_depth, value, COUNT),
+        _ => {
+            let mut member = super::load(&r.member).map_err(|e| e.to_string())?;
+            member.vary(key, value).map_err(|e| match e {
+                ProfileError::Override { expected, .. } => {
+                    format!("members, chunk_kib, queue_depth, or of its members {expected}")
+                }
+                other => other.to_string(),
+            })?;
+            let separator = if r.member.contains(':') { ',' } else { ':' };
+            r.member = format!("{}{separator}{key}={value}", r.member);
+            Ok(())
+        }
     }
 }

@@ -1,0 +1,45 @@
+//! Commands whose completion is known when they come.
+
+use seekway_policy::request::RequestId;
+use seekway_policy::units::Instant;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// By time of completion, then in the order in which they came.
+pub(crate) struct InFlight {
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    queue_depth: u32,
+    submitted: u64,
+}
+
+impl InFlight {
+    pub(crate) fn new(queue_depth: u32) -> InFlight {
+        InFlight {
+            heap: BinaryHeap::with_capacity(queue_depth as usize),
+            queue_depth,
+            submitted: 0,
+        }
+    }
+
+    /// A command that came at `now_ns` and will be done at `done_ns`. More than
+    /// the queue takes is a programmer error and panics.
+    pub(crate) fn enter(&mut self, now_ns: u64, done_ns: u64, id: RequestId) {
+        let waiting = self.heap.iter().filter(|Reverse((done, ..))| *done > now_ns).count();
+        assert!(waiting < self.queue_depth as usize, "more commands than the queue takes");
+        self.heap.push(Reverse((done_ns, self.submitted, id.slot())));
+        self.submitted += 1;
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|&Reverse((done, ..))| Instant::from_nanos(done))
+    }
+
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<RequestId> {
+        let &Reverse((done, _, slot)) = self.heap.peek()?;
+        if done > now.as_nanos() {
+            return None;
+        }
+        self.heap.pop();
+        Some(RequestId::new(slot as u32))
+    }
+}

@@ -1,0 +1,173 @@
+//! A solid-state drive's model against what its maker says of it: sequential
+//! and random reads and writes, as published, on a drive as its profile has it.
+
+use crate::DeviceModel;
+use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+
+/// What the maker says, and how it was measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Published {
+    /// Millions of bytes in a second, 128 KiB each, [`SEQUENTIAL_DEPTH`] at a time.
+    pub sequential_read_mb_s: Option<f64>,
+    /// The same for writes.
+    pub sequential_write_mb_s: Option<f64>,
+    /// 4 KiB reads in a second at `random_queue_depth`.
+    pub random_read_iops: Option<f64>,
+    /// The same for writes.
+    pub random_write_iops: Option<f64>,
+    /// 4 KiB reads in a second, one at a time.
+    pub random_read_qd1_iops: Option<f64>,
+    /// The same for writes.
+    pub random_write_qd1_iops: Option<f64>,
+    /// Commands at once in the random tests.
+    pub random_queue_depth: u32,
+    /// Sectors from the start of the drive that random tests go over.
+    pub span_sectors: u64,
+    /// What the host adds to every command between two on one queue place.
+    pub host_ns: u64,
+}
+
+/// Commands at once in the sequential tests.
+pub const SEQUENTIAL_DEPTH: u32 = 32;
+/// A model is good when each figure is as near as this to the published one.
+pub const ERROR_MAX: f64 = 0.15;
+
+const SEQUENTIAL_SECTORS: u64 = 256;
+const RANDOM_SECTORS: u64 = 8;
+/// Commands before the clock starts: more than any buffer here holds, so that
+/// writes are timed at the pace that lasts.
+const WARM_UP: u64 = 10_000;
+const TIMED: u64 = 20_000;
+const SEED: u64 = 0x5EED_0001;
+
+/// One test of a drive.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// What was done, as in `random read 4 KiB, depth 32`.
+    pub test: String,
+    /// `MB/s` or `IOPS`.
+    pub unit: &'static str,
+    /// What the maker says; `None` if nothing.
+    pub published: Option<f64>,
+    /// What the model does.
+    pub model: f64,
+}
+
+impl Figure {
+    /// How far the model is off, as a share of the published figure.
+    pub fn error(&self) -> Option<f64> {
+        self.published.map(|published| self.model / published - 1.0)
+    }
+
+    /// Is it as near as it should be? A figure that nobody published is.
+    pub fn holds(&self) -> bool {
+        self.error().is_none_or(|error| error.abs() <= ERROR_MAX)
+    }
+}
+
+/// Runs every test on a new drive from `build`.
+pub fn run(published: &Published, build: impl Fn() -> Box<dyn DeviceModel>) -> Vec<Figure> {
+    let p = published;
+    let mut figures = Vec::new();
+    for (op, word, figure) in
+        [(Op::Read, "read", p.sequential_read_mb_s), (Op::Write, "write", p.sequential_write_mb_s)]
+    {
+        let test = Test { op, sectors: SEQUENTIAL_SECTORS, depth: SEQUENTIAL_DEPTH, span: None };
+        let rate = test.rate(&mut *build(), p.host_ns);
+        figures.push(Figure {
+            test: format!("sequential {word} 128 KiB, depth {SEQUENTIAL_DEPTH}"),
+            unit: "MB/s",
+            published: figure,
+            model: rate * (SEQUENTIAL_SECTORS * SECTOR_BYTES) as f64 / 1e6,
+        });
+    }
+    for (op, word, depth, figure) in [
+        (Op::Read, "read", p.random_queue_depth, p.random_read_iops),
+        (Op::Write, "write", p.random_queue_depth, p.random_write_iops),
+        (Op::Read, "read", 1, p.random_read_qd1_iops),
+        (Op::Write, "write", 1, p.random_write_qd1_iops),
+    ] {
+        let test = Test { op, sectors: RANDOM_SECTORS, depth, span: Some(p.span_sectors) };
+        figures.push(Figure {
+            test: format!("random {word} 4 KiB, depth {depth}"),
+            unit: "IOPS",
+            published: figure,
+            model: test.rate(&mut *build(), p.host_ns),
+        });
+    }
+    figures
+}
+
+/// What is done over and over.
+struct Test {
+    op: Op,
+    sectors: u64,
+    depth: u32,
+    /// Random over so many sectors; `None`: one after the other.
+    span: Option<u64>,
+}
+
+impl Test {
+    /// Commands in a second with `depth` always under way, each place's next
+    /// one `host_ns` after its last was done.
+    fn rate(&self, device: &mut dyn DeviceModel, host_ns: u64) -> f64 {
+        let places = device.profile().capacity.get() / self.sectors;
+        let places = self.span.map_or(places, |span| (span / self.sectors).clamp(1, places));
+        let mut state = SEED;
+        let mut next_place = |index: u64| match self.span {
+            Some(_) => random(&mut state) % places,
+            None => index % places,
+        };
+        let depth = self.depth.min(device.queue_depth());
+        // When the host issues on, earliest first: completions come in order.
+        let mut issue: std::collections::VecDeque<u64> = (0..depth).map(|_| 0).collect();
+        let (mut submitted, mut done) = (0_u64, 0_u64);
+        let (mut begin_ns, mut now_ns) = (0, 0);
+        while done < WARM_UP + TIMED {
+            let due = device.next_completion().map(|at| at.as_nanos());
+            match (issue.front().copied(), due) {
+                (Some(at), due) if due.is_none_or(|due| at <= due) => {
+                    issue.pop_front();
+                    let start = next_place(submitted) * self.sectors;
+                    device.submit(Instant::from_nanos(at), &self.command(start));
+                    submitted += 1;
+                }
+                (_, Some(due)) => {
+                    now_ns = due;
+                    while device.pop_completed(Instant::from_nanos(due)).is_some() {
+                        done += 1;
+                        begin_ns = if done == WARM_UP { due } else { begin_ns };
+                        issue.push_back(due + host_ns);
+                    }
+                }
+                (_, None) => break,
+            }
+        }
+        TIMED as f64 * 1e9 / (now_ns - begin_ns).max(1) as f64
+    }
+
+    fn command(&self, start: u64) -> Request {
+        // Tests begin within the drive and are not empty.
+        let Some(extent) = Extent::new(Lba::new(start), Sectors::new(self.sectors)) else {
+            unreachable!("{} sectors from {start} on are no extent", self.sectors)
+        };
+        Request {
+            id: RequestId::new(0),
+            vm: VmId::new(0),
+            tag: None,
+            op: self.op,
+            sync: true,
+            extent,
+            arrived: Instant::ZERO,
+        }
+    }
+}
+
+/// splitmix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

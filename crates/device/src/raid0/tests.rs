@@ -1,0 +1,69 @@
+use super::*;
+use crate::profile;
+use crate::testing::{read, request, serve_one};
+use proptest::prelude::*;
+
+fn array(members: u32, chunk_sectors: u64) -> Raid0 {
+    let profile = profile::load("intel-x25m-g2").unwrap();
+    let all = (0..members).map(|_| profile.build_ssd().unwrap()).collect();
+    Raid0::new(Raid0Spec { members, chunk_sectors, queue_depth: 8 }, all)
+}
+
+proptest! {
+    /// Chunk by chunk, by the definition: chunk c is on member c mod n, as its
+    /// chunk c div n.
+    #[test]
+    fn the_parts_are_the_chunks_in_order(
+        members in 1..9_u32, chunk in 1..300_u64, start in 0..5_000_u64, sectors in 1..3_000_u64,
+    ) {
+        let array = array(members, chunk);
+        let end = start + sectors;
+        let mut expected = vec![Vec::new(); members as usize];
+        for sector in start..end {
+            let (number, within) = (sector / chunk, sector % chunk);
+            let member = (number % u64::from(members)) as usize;
+            expected[member].push(number / u64::from(members) * chunk + within);
+        }
+        for (member, sectors) in expected.iter().enumerate() {
+            let (from, to) = array.part(member as u64, start, end);
+            prop_assert_eq!(&(from..to).collect::<Vec<_>>(), sectors);
+        }
+    }
+}
+
+#[test]
+fn a_command_is_done_with_its_last_part() {
+    // One chunk on each of two members: as long as one member takes for a chunk.
+    let mut single = profile::load("intel-x25m-g2").unwrap().build();
+    let one = serve_one(&mut *single, 0, &read(0, 0, 64));
+    let mut pair = array(2, 64);
+    assert_eq!(serve_one(&mut pair, 0, &read(0, 0, 128)), one);
+    // Half a chunk on the second is no longer, and a whole stripe more is.
+    let mut pair = array(2, 64);
+    assert_eq!(serve_one(&mut pair, 0, &read(0, 0, 96)), one);
+    let mut pair = array(2, 64);
+    assert!(serve_one(&mut pair, 0, &read(0, 0, 256)) > one);
+}
+
+#[test]
+fn members_work_at_once() {
+    let mut pair = array(2, 64);
+    let alone = serve_one(&mut array(2, 64), 0, &read(0, 0, 8));
+    pair.submit(Instant::ZERO, &read(1, 0, 8));
+    pair.submit(Instant::ZERO, &read(2, 64, 8));
+    let done = Instant::from_nanos(alone);
+    assert_eq!(pair.next_completion(), Some(done));
+    assert_eq!(pair.pop_completed(done), Some(RequestId::new(1)));
+    assert_eq!(pair.pop_completed(done), Some(RequestId::new(2)));
+}
+
+#[test]
+fn the_capacity_is_whole_chunks_and_a_flush_goes_to_all() {
+    let one = array(1, 1).capacity;
+    let mut three = array(3, 100);
+    assert_eq!(three.capacity, one / 100 * 300);
+    serve_one(&mut three, 0, &request(1, Op::Flush, 0, 1));
+    let mut parts = 0.0;
+    three.metrics(&mut |name, value| parts += if name == "parts" { value } else { 0.0 });
+    assert_eq!(parts, 3.0);
+}

@@ -1,0 +1,437 @@
+//! A solid-state drive (algorithms.md, section 9): channels with dies, a
+//! controller, a link to the host, a write buffer and a page-mapped flash
+//! translation layer with greedy garbage collection.
+//!
+//! A read costs the controller's time for a command, the firmware's latency,
+//! for every page that holds some of it the array's read time and the transfer
+//! over the channel, and the transfer to the host. A write is done when its
+//! data is in the write buffer; the buffer drains to whichever die is free
+//! first, and a full buffer holds writes up. Commands overlap wherever they
+//! need different parts. Dies, channels and link are reserved when a command
+//! comes, so what comes later never delays it; what drains in the background is
+//! worked out when time has passed, so a read waits for the program that is
+//! under way on its die and for none that has not begun.
+//!
+//! Mapping is by unit (4 or 8 KiB, in the profile). Part of a unit written: the
+//! rest is read first, unless it follows while the unit waits in the buffer.
+//!
+//! What is left out: read-ahead inside the drive, suspension of a program for a
+//! read, wear levelling, bad blocks, the traffic of the mapping table itself,
+//! several planes of a die, garbage collection in idle time.
+//!
+//! Files: `ftl` which data lies where, `flash` dies and channels, `buffer` what
+//! waits to be programmed, `lane` one bus; this one, the way of a command.
+
+mod buffer;
+mod flash;
+mod ftl;
+mod lane;
+
+pub use flash::FlashTimes;
+pub use ftl::{Layout, SPARE_BLOCKS_MIN, UNITS_MAX};
+
+use crate::DeviceModel;
+use crate::in_flight::InFlight;
+use buffer::{Buffer, Pending};
+use flash::{Flash, transfer_ns};
+use ftl::{Ftl, Place, Work};
+use lane::Lane;
+use seekway_policy::request::{Op, Request, RequestId};
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Instant, SECTOR_BYTES, Sectors};
+
+/// Everything that a profile states of a solid-state drive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SsdSpec {
+    /// Sectors, at least 1.
+    pub capacity: u64,
+    /// Channels, at least 1; die d hangs on channel d mod this.
+    pub channels: u32,
+    /// Dies, blocks, pages and mapping units.
+    pub layout: Layout,
+    /// Sectors of a mapping unit.
+    pub unit_sectors: u32,
+    /// Dies and channels in time.
+    pub flash: FlashTimes,
+    /// Millions of bytes in a second between drive and host, at least 1.
+    pub host_mb_s: u64,
+    /// Do reads and writes have the link to themselves?
+    pub full_duplex: bool,
+    /// The controller's time for a command, one after the other: reads.
+    pub read_command_ns: u64,
+    /// And writes.
+    pub write_command_ns: u64,
+    /// What the firmware adds to a read, however many are under way.
+    pub read_latency_ns: u64,
+    /// From the data's arrival in the buffer to the answer.
+    pub write_latency_ns: u64,
+    /// Units that the write buffer holds, at least a page.
+    pub buffer_units: u32,
+    /// Commands that the drive takes at once, at least 1.
+    pub queue_depth: u32,
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: u64,
+    writes: u64,
+    buffer_hits: u64,
+    write_hits: u64,
+    flash_reads: u64,
+    rest_reads: u64,
+    stalls: u64,
+    stall_ns: u64,
+    written_bytes: u64,
+}
+
+/// The drive.
+pub struct Ssd {
+    spec: SsdSpec,
+    ftl: Ftl,
+    flash: Flash,
+    buffer: Buffer,
+    /// To the host, and from it; without full duplex the first carries both.
+    links: [Lane; 2],
+    /// When the controller has taken every command that came so far.
+    controller_ns: u64,
+    /// Up to here the background is worked out: nothing is reserved before.
+    past_ns: u64,
+    /// When the last program that began will be done.
+    programmed_ns: u64,
+    in_flight: InFlight,
+    /// Units of the page that is being put together.
+    page: Vec<u32>,
+    counts: Counts,
+}
+
+impl Ssd {
+    /// A drive at rest at time 0.
+    pub fn new(spec: SsdSpec) -> Ssd {
+        let unit_bytes = u64::from(spec.unit_sectors) * SECTOR_BYTES;
+        let page_bytes = unit_bytes * u64::from(spec.layout.page_units);
+        Ssd {
+            ftl: Ftl::new(spec.layout),
+            flash: Flash::new(spec.flash, spec.channels, spec.layout.dies, page_bytes),
+            buffer: Buffer::new(spec.buffer_units),
+            links: [Lane::default(), Lane::default()],
+            controller_ns: 0,
+            past_ns: 0,
+            programmed_ns: 0,
+            in_flight: InFlight::new(spec.queue_depth),
+            page: Vec::with_capacity(spec.layout.page_units as usize),
+            counts: Counts::default(),
+            spec,
+        }
+    }
+
+    /// Takes a command on sectors [start, end), which are on the drive; says
+    /// when it is done. Whether the queue has room is the caller's business.
+    pub(crate) fn accept(&mut self, now_ns: u64, op: Op, start: u64, end: u64) -> u64 {
+        self.drain(now_ns);
+        self.past_ns = self.past_ns.max(now_ns);
+        self.buffer.release(now_ns);
+        match op {
+            Op::Read => self.read(now_ns, start, end),
+            Op::Write | Op::WriteZeroes => self.write(now_ns, start, end),
+            Op::Flush => self.flush(now_ns),
+            Op::Discard => self.discard(now_ns, start, end),
+        }
+    }
+
+    /// The controller takes a command; when it has.
+    fn command(&mut self, now_ns: u64, length_ns: u64) -> u64 {
+        self.controller_ns = self.controller_ns.max(now_ns) + length_ns;
+        self.controller_ns
+    }
+
+    /// The units that [start, end) touches, each with its sectors [from, to).
+    fn units(&self, start: u64, end: u64) -> impl Iterator<Item = (u32, u32, u32)> + use<> {
+        let size = u64::from(self.spec.unit_sectors);
+        (start / size..end.div_ceil(size)).map(move |unit| {
+            let first = unit * size;
+            let from = start.max(first) - first;
+            let to = end.min(first + size) - first;
+            (unit as u32, from as u32, to as u32)
+        })
+    }
+
+    /// Sends sectors to the host; when they are there.
+    fn send(&mut self, ready_ns: u64, sectors: u64) -> u64 {
+        let length = transfer_ns(sectors * SECTOR_BYTES, self.spec.host_mb_s);
+        self.links[0].reserve(self.past_ns, ready_ns, length)
+    }
+
+    /// Fetches sectors from the host; when they are here.
+    fn fetch(&mut self, ready_ns: u64, sectors: u64) -> u64 {
+        let length = transfer_ns(sectors * SECTOR_BYTES, self.spec.host_mb_s);
+        self.links[usize::from(self.spec.full_duplex)].reserve(self.past_ns, ready_ns, length)
+    }
+
+    fn read(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
+        self.counts.reads += 1;
+        let command = self.command(now_ns, self.spec.read_command_ns);
+        let ready = command + self.spec.read_latency_ns;
+        let mut done = ready;
+        // The page whose units are being gathered: its number and sectors.
+        let mut page: Option<(u32, u64)> = None;
+        for (unit, from, to) in self.units(start, end) {
+            let sectors = u64::from(to - from);
+            let at = match self.ftl.place(unit) {
+                Place::Flash { at, .. } => Some(at / self.spec.layout.page_units),
+                Place::Buffered(_) | Place::Nowhere => None,
+            };
+            match (&mut page, at) {
+                (Some((number, gathered)), Some(at)) if *number == at => *gathered += sectors,
+                _ => {
+                    done = done.max(self.read_page(ready, page.take()));
+                    match at {
+                        Some(at) => page = Some((at, sectors)),
+                        None => {
+                            self.counts.buffer_hits += 1;
+                            done = done.max(self.send(ready, sectors));
+                        }
+                    }
+                }
+            }
+        }
+        done.max(self.read_page(ready, page))
+    }
+
+    /// Brings sectors of a page to the host; when they are there.
+    fn read_page(&mut self, ready_ns: u64, page: Option<(u32, u64)>) -> u64 {
+        let Some((page, sectors)) = page else { return ready_ns };
+        let die = self.ftl.layout.die_of(page * self.spec.layout.page_units);
+        if self.flash.programs(ready_ns, die, page) {
+            self.counts.buffer_hits += 1;
+            return self.send(ready_ns, sectors);
+        }
+        self.counts.flash_reads += 1;
+        let loaded = self.flash.read(self.past_ns, ready_ns, die, sectors * SECTOR_BYTES);
+        self.send(loaded, sectors)
+    }
+
+    fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
+        self.counts.writes += 1;
+        self.counts.written_bytes += (end - start) * SECTOR_BYTES;
+        let mut ready = self.command(now_ns, self.spec.write_command_ns);
+        for (unit, from, to) in self.units(start, end) {
+            ready = self.write_unit(ready, unit, from, to);
+        }
+        ready + self.spec.write_latency_ns
+    }
+
+    /// Takes part of a unit into the buffer; when it is there.
+    fn write_unit(&mut self, ready_ns: u64, unit: u32, from: u32, to: u32) -> u64 {
+        let sectors = u64::from(to - from);
+        if let Place::Buffered(ticket) = self.ftl.place(unit) {
+            let arrived = self.fetch(ready_ns, sectors);
+            if let Some(waiting) = self.buffer.get_mut(ticket) {
+                self.counts.write_hits += 1;
+                waiting.ready_ns = waiting.ready_ns.max(arrived);
+                // Sectors between the two runs count as written only when the rest was
+                // read; close enough, and the unit stays one program either way.
+                if from <= waiting.to && waiting.from <= to {
+                    waiting.from = waiting.from.min(from);
+                    waiting.to = waiting.to.max(to);
+                }
+            }
+            return arrived;
+        }
+        let admitted = self.wait_for_room(ready_ns);
+        let arrived = self.fetch(admitted, sectors);
+        let rest = self.ftl.buffer(unit, self.buffer.ticket());
+        self.buffer.push(Pending { unit: Some(unit), from, to, rest, ready_ns: arrived });
+        arrived
+    }
+
+    /// When the buffer has room for a unit, from `ready_ns` on.
+    fn wait_for_room(&mut self, ready_ns: u64) -> u64 {
+        let mut at = ready_ns;
+        self.buffer.release(at);
+        while self.buffer.is_full() {
+            let end = match self.buffer.next_end() {
+                Some(end) => {
+                    self.drain(end);
+                    self.buffer.next_end().unwrap_or(end)
+                }
+                None => {
+                    // All of it waits: a page goes out now, whole or not.
+                    if !self.program_page(u64::MAX) {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            at = at.max(end);
+            self.buffer.release(at);
+        }
+        if at > ready_ns {
+            self.counts.stalls += 1;
+            self.counts.stall_ns += at - ready_ns;
+        }
+        at
+    }
+
+    /// Begins every program that begins before `until_ns`.
+    fn drain(&mut self, until_ns: u64) {
+        let page_units = self.spec.layout.page_units as usize;
+        let unit_sectors = self.spec.unit_sectors;
+        while self.buffer.queued() >= page_units {
+            let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == unit_sectors;
+            let due = self.buffer.is_pressed() || self.buffer.front(page_units).all(whole);
+            if !due || !self.program_page(until_ns) {
+                break;
+            }
+        }
+    }
+
+    /// Programs a page of what has waited longest, or the little that there is,
+    /// if that begins before `until_ns`.
+    fn program_page(&mut self, until_ns: u64) -> bool {
+        let count = self.spec.layout.page_units as usize;
+        let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
+        let Some(ready) = ready.map(|ready| ready.max(self.past_ns)) else { return false };
+        let mut full = Vec::new();
+        let die = loop {
+            let Some(die) = self.flash.idlest(&full) else { return false };
+            if self.flash.program_begin(ready, die) >= until_ns {
+                return false;
+            }
+            let mut work = Work::default();
+            let room = self.ftl.make_room(die, &mut work);
+            self.flash.collect(self.past_ns, die, work);
+            if room {
+                break die;
+            }
+            // Nothing to gain there: all its blocks are full of valid data.
+            full.push(die);
+        };
+        self.flash.next_turn(die);
+        let (units, ready) = self.take_page(ready);
+        // The buffer keeps `page` as scratch space.
+        let page = std::mem::take(&mut self.page);
+        if page.is_empty() {
+            self.buffer.program(ready, units);
+        } else {
+            let mut work = Work::default();
+            if let Some(number) = self.ftl.program(die, &page, &mut work) {
+                let begin = self.flash.program_begin(ready, die);
+                let end = self.flash.program(self.past_ns, begin, die, number);
+                self.programmed_ns = self.programmed_ns.max(end);
+                self.buffer.program(end, units);
+                self.flash.collect(self.past_ns, die, work);
+            }
+        }
+        self.page = page;
+        true
+    }
+
+    /// Takes a page's worth of units from the buffer into `page`, discarded
+    /// ones left out, and reads what completes those that were written in part.
+    /// How many were taken, and when all is there.
+    fn take_page(&mut self, ready_ns: u64) -> (u32, u64) {
+        self.page.clear();
+        let (mut units, mut ready) = (0, ready_ns);
+        while units < self.spec.layout.page_units {
+            let Some(pending) = self.buffer.pop() else { break };
+            units += 1;
+            let Some(unit) = pending.unit else { continue };
+            self.page.push(unit);
+            let missing = self.spec.unit_sectors - (pending.to - pending.from);
+            if let Some(at) = pending.rest.filter(|_| missing > 0) {
+                self.counts.rest_reads += 1;
+                let from = self.ftl.layout.die_of(at);
+                let bytes = u64::from(missing) * SECTOR_BYTES;
+                ready = ready.max(self.flash.read(self.past_ns, ready_ns, from, bytes));
+            }
+        }
+        (units, ready)
+    }
+
+    /// Everything in the buffer reaches the flash; when it has.
+    fn flush(&mut self, now_ns: u64) -> u64 {
+        let ready = self.command(now_ns, self.spec.write_command_ns);
+        while self.program_page(u64::MAX) {}
+        ready.max(self.programmed_ns) + self.spec.write_latency_ns
+    }
+
+    /// Units that lie wholly in [start, end) hold nothing any more.
+    fn discard(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
+        let whole = self.spec.unit_sectors;
+        let end_of_drive = self.spec.capacity;
+        for (unit, from, to) in self.units(start, end) {
+            let last = end == end_of_drive && u64::from(unit) == (end - 1) / u64::from(whole);
+            if from > 0 || (to < whole && !last) {
+                continue;
+            }
+            if let Place::Buffered(ticket) = self.ftl.place(unit)
+                && let Some(waiting) = self.buffer.get_mut(ticket)
+            {
+                waiting.unit = None;
+            }
+            self.ftl.discard(unit);
+        }
+        self.command(now_ns, self.spec.write_command_ns) + self.spec.write_latency_ns
+    }
+}
+
+impl DeviceModel for Ssd {
+    /// No revolution and no seek: what a place costs does not depend on the last one.
+    fn profile(&self) -> DeviceProfile {
+        DeviceProfile { capacity: Sectors::new(self.spec.capacity), rotation: None, seek: vec![] }
+    }
+
+    fn queue_depth(&self) -> u32 {
+        self.spec.queue_depth
+    }
+
+    fn submit(&mut self, now: Instant, command: &Request) {
+        let (start, end) = (command.extent.start().get(), command.extent.end().get());
+        let capacity = self.spec.capacity;
+        assert!(
+            end <= capacity,
+            "command {} ends past the device's {capacity} sectors",
+            command.extent
+        );
+        let now_ns = now.as_nanos();
+        let done_ns = self.accept(now_ns, command.op, start, end);
+        self.in_flight.enter(now_ns, done_ns, command.id);
+    }
+
+    fn next_completion(&self) -> Option<Instant> {
+        self.in_flight.next()
+    }
+
+    fn pop_completed(&mut self, now: Instant) -> Option<RequestId> {
+        self.in_flight.pop(now)
+    }
+
+    /// `buffer_hits` counts reads, page by page, that needed no flash;
+    /// `write_hits` writes to units that waited in the buffer; `rest_reads`
+    /// reads for units written in part; `stalls` and `stall_ms` waits for room
+    /// in the buffer; `gc_pages` pages read by garbage collection;
+    /// `write_amplification` units programmed to units that left the buffer
+    /// (1 while nothing was programmed).
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        let (c, f) = (&self.counts, &self.ftl.counts);
+        let programmed = f.host + f.padding + f.collected;
+        let amplification = if f.host == 0 { 1.0 } else { programmed as f64 / f.host as f64 };
+        sink("reads", c.reads as f64);
+        sink("writes", c.writes as f64);
+        sink("buffer_hits", c.buffer_hits as f64);
+        sink("write_hits", c.write_hits as f64);
+        sink("flash_reads", c.flash_reads as f64);
+        sink("rest_reads", c.rest_reads as f64);
+        sink("stalls", c.stalls as f64);
+        sink("stall_ms", c.stall_ns as f64 / 1e6);
+        sink("written_mib", c.written_bytes as f64 / f64::from(1 << 20));
+        sink("units_programmed", programmed as f64);
+        sink("gc_units", f.collected as f64);
+        sink("gc_pages", f.pages_collected as f64);
+        sink("erases", f.erases as f64);
+        sink("write_amplification", amplification);
+    }
+}
+
+#[cfg(test)]
+mod tests;

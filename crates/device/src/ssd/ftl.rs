@@ -1,0 +1,446 @@
+//! The flash translation layer: which physical unit holds which logical one,
+//! which blocks are free, and greedy garbage collection. No time passes here;
+//! what the dies have to do is handed back.
+//!
+//! Logical units that were never written lie in order, striped over all dies: a
+//! formula, no memory. The tables are zeroed when built and cost memory only
+//! where they were touched (4 bytes a logical unit written, 4 a physical unit
+//! programmed): a fresh drive is built in no time whatever its size.
+
+use std::collections::VecDeque;
+
+/// The drive's shape in mapping units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Dies, at least 1.
+    pub dies: u32,
+    /// Blocks of each die, spare ones included.
+    pub blocks: u32,
+    /// Pages of a block: what is erased together.
+    pub block_pages: u32,
+    /// Mapping units of a page: what is programmed together.
+    pub page_units: u32,
+    /// Logical units that the host sees.
+    pub units: u32,
+    /// Logical units, from the first on, that hold data when the drive is built.
+    pub filled_units: u32,
+}
+
+/// Blocks of each die that the host's data never gets: one to collect into.
+pub(super) const RESERVED_BLOCKS: u32 = 1;
+/// Collection of a die begins when this many blocks are free.
+const COLLECT_BELOW: u32 = 4;
+/// What a die needs besides the blocks that the logical units fill: two that
+/// are open, the reserved one, and one to begin the collection with.
+pub const SPARE_BLOCKS_MIN: u32 = 4;
+
+impl Layout {
+    /// Units of a block.
+    pub fn block_units(&self) -> u32 {
+        self.block_pages * self.page_units
+    }
+
+    /// Physical units of the drive.
+    pub fn physical_units(&self) -> u64 {
+        u64::from(self.dies) * u64::from(self.blocks) * u64::from(self.block_units())
+    }
+
+    /// Where unit `unit` lies as laid out in order: page after page over the dies.
+    fn in_order(&self, unit: u32) -> u32 {
+        let (page, slot) = (unit / self.page_units, unit % self.page_units);
+        let (die, row) = (page % self.dies, page / self.dies);
+        self.die_start(die) + row * self.page_units + slot
+    }
+
+    /// The logical unit that physical unit `at` holds as laid out in order.
+    fn unit_in_order(&self, at: u32) -> u64 {
+        let (die, inner) = (at / self.die_units(), at % self.die_units());
+        let (row, slot) = (inner / self.page_units, inner % self.page_units);
+        let page = u64::from(row) * u64::from(self.dies) + u64::from(die);
+        page * u64::from(self.page_units) + u64::from(slot)
+    }
+
+    /// Of the first `units` logical units, how many lie on `die` in order.
+    fn in_order_on(&self, die: u32, units: u32) -> u32 {
+        let (pages, rest) = (units / self.page_units, units % self.page_units);
+        let whole = pages / self.dies + u32::from(die < pages % self.dies);
+        whole * self.page_units + if die == pages % self.dies { rest } else { 0 }
+    }
+
+    fn die_units(&self) -> u32 {
+        self.blocks * self.block_units()
+    }
+
+    fn die_start(&self, die: u32) -> u32 {
+        die * self.die_units()
+    }
+
+    /// The die that holds physical unit `at`.
+    pub(super) fn die_of(&self, at: u32) -> u32 {
+        at / self.die_units()
+    }
+}
+
+/// Where a logical unit is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In the write buffer, under this ticket.
+    Buffered(u32),
+    /// At a physical unit; `held` is false where nothing was ever written and
+    /// the place is only the one that it would have.
+    Flash { at: u32, held: bool },
+    /// Discarded.
+    Nowhere,
+}
+
+/// Map entries: 0 as laid out in order, 1 discarded, 2 + n physical unit n, or
+/// with this bit the ticket of the write buffer.
+const BUFFERED: u32 = 1 << 31;
+const DISCARDED: u32 = 1;
+const FIRST: u32 = 2;
+/// No drive maps more units, so that entries fit in 32 bits.
+pub const UNITS_MAX: u64 = (BUFFERED - FIRST) as u64;
+/// Owner of a slot that was programmed with nothing.
+const PADDING: u32 = u32::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    /// As when the drive was built: laid out in order, or never used.
+    #[default]
+    Original,
+    Free,
+    Open,
+    Closed,
+}
+
+/// A block that is being filled.
+#[derive(Clone, Copy)]
+struct Open {
+    block: u32,
+    /// Units of it that are taken.
+    used: u32,
+}
+
+/// The block that is being collected.
+#[derive(Clone, Copy)]
+struct Victim {
+    block: u32,
+    /// Units of it that were looked at.
+    next: u32,
+    /// Units to move for each `gain` units that the host programs.
+    valid: u32,
+    gain: u32,
+    /// Host units whose share of moves is still owed.
+    owed: u32,
+}
+
+#[derive(Default)]
+struct Die {
+    /// Blocks from here on were never used.
+    untouched: u32,
+    /// Blocks below this hold data as laid out in order unless erased since.
+    in_order: u32,
+    /// Erased blocks, oldest first.
+    erased: VecDeque<u32>,
+    host: Option<Open>,
+    moved: Option<Open>,
+    victim: Option<Victim>,
+    /// A search found no block with anything to gain, and nothing was lost since.
+    full: bool,
+}
+
+/// What a die has to do for garbage collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Work {
+    pub pages_read: u32,
+    pub pages_programmed: u32,
+    pub blocks_erased: u32,
+}
+
+/// Counts since the drive was built, in units unless they say otherwise.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub host: u64,
+    pub padding: u64,
+    pub collected: u64,
+    pub pages_collected: u64,
+    pub erases: u64,
+}
+
+pub(super) struct Ftl {
+    pub(super) layout: Layout,
+    pub(super) counts: Counts,
+    map: Vec<u32>,
+    /// The logical unit that each programmed physical unit was written for.
+    owners: Vec<u32>,
+    /// Of each block: units that are taken but not valid any more.
+    lost: Vec<u32>,
+    states: Vec<State>,
+    dies: Vec<Die>,
+}
+
+impl Ftl {
+    /// A drive as `layout` says, which `check` has found to fit: the logical
+    /// units leave [`SPARE_BLOCKS_MIN`] blocks of each die, and there are at
+    /// most [`UNITS_MAX`] physical units.
+    pub(super) fn new(layout: Layout) -> Ftl {
+        let blocks = layout.dies as usize * layout.blocks as usize;
+        let mut ftl = Ftl {
+            layout,
+            counts: Counts::default(),
+            map: vec![0; layout.units as usize],
+            owners: vec![0; layout.physical_units() as usize],
+            lost: vec![0; blocks],
+            states: vec![State::Original; blocks],
+            dies: Vec::with_capacity(layout.dies as usize),
+        };
+        for die in 0..layout.dies {
+            let filled = layout.in_order_on(die, layout.filled_units);
+            let in_order = filled.div_ceil(layout.block_units());
+            if in_order > 0 {
+                // The rest of the last block cannot be programmed before it is erased.
+                let rest = in_order * layout.block_units() - filled;
+                ftl.lost[(die * layout.blocks + in_order - 1) as usize] = rest;
+            }
+            ftl.dies.push(Die { untouched: in_order, in_order, ..Die::default() });
+        }
+        ftl
+    }
+
+    pub(super) fn place(&self, unit: u32) -> Place {
+        match self.map[unit as usize] {
+            0 => Place::Flash {
+                at: self.layout.in_order(unit),
+                held: unit < self.layout.filled_units,
+            },
+            DISCARDED => Place::Nowhere,
+            entry if entry & BUFFERED != 0 => Place::Buffered(entry & !BUFFERED),
+            entry => Place::Flash { at: entry - FIRST, held: true },
+        }
+    }
+
+    /// The unit's newest data is in the write buffer: its flash copy is lost.
+    /// Says where that was.
+    pub(super) fn buffer(&mut self, unit: u32, ticket: u32) -> Option<u32> {
+        let old = self.lose(unit);
+        self.map[unit as usize] = BUFFERED | (ticket & !BUFFERED);
+        old
+    }
+
+    /// The unit holds nothing any more.
+    pub(super) fn discard(&mut self, unit: u32) {
+        self.lose(unit);
+        self.map[unit as usize] = DISCARDED;
+    }
+
+    fn lose(&mut self, unit: u32) -> Option<u32> {
+        let Place::Flash { at, held: true } = self.place(unit) else { return None };
+        self.lost[(at / self.layout.block_units()) as usize] += 1;
+        self.dies[self.layout.die_of(at) as usize].full = false;
+        Some(at)
+    }
+
+    /// Erased or never used blocks of a die.
+    fn free_blocks(&self, die: u32) -> u32 {
+        let d = &self.dies[die as usize];
+        self.layout.blocks - d.untouched + d.erased.len() as u32
+    }
+
+    fn take_free(&mut self, die: u32) -> Option<Open> {
+        let d = &mut self.dies[die as usize];
+        let block = if d.untouched < self.layout.blocks {
+            d.untouched += 1;
+            d.untouched - 1
+        } else {
+            d.erased.pop_front()?
+        };
+        let block = die * self.layout.blocks + block;
+        self.states[block as usize] = State::Open;
+        self.lost[block as usize] = 0;
+        Some(Open { block, used: 0 })
+    }
+
+    /// Makes room for a page of the host's data on `die`, if there is any to be
+    /// had; adds what that takes to `work`.
+    pub(super) fn make_room(&mut self, die: u32, work: &mut Work) -> bool {
+        loop {
+            let d = &self.dies[die as usize];
+            if d.host.is_some() || self.free_blocks(die) > RESERVED_BLOCKS {
+                return true;
+            }
+            if d.victim.is_none() && !self.choose_victim(die) {
+                return false;
+            }
+            self.collect(die, u32::MAX, work);
+        }
+    }
+
+    /// Programs `units`, at most a page of them, as one page of `die`, which
+    /// [`Ftl::make_room`] has found room on. Adds to `work` the garbage
+    /// collection that is due with it; says which physical page it was.
+    pub(super) fn program(&mut self, die: u32, units: &[u32], work: &mut Work) -> Option<u32> {
+        let mut open = match self.dies[die as usize].host.take() {
+            Some(open) => open,
+            None => self.take_free(die)?,
+        };
+        let first = open.block * self.layout.block_units() + open.used;
+        for slot in 0..self.layout.page_units {
+            let at = first + slot;
+            match units.get(slot as usize) {
+                Some(&unit) => {
+                    self.counts.host += 1;
+                    self.owners[at as usize] = unit;
+                    self.map[unit as usize] = FIRST + at;
+                }
+                None => {
+                    self.counts.padding += 1;
+                    self.owners[at as usize] = PADDING;
+                    self.lost[open.block as usize] += 1;
+                }
+            }
+        }
+        open.used += self.layout.page_units;
+        if open.used == self.layout.block_units() {
+            self.close(open.block);
+        } else {
+            self.dies[die as usize].host = Some(open);
+        }
+        self.collect_in_step(die, work);
+        Some(first / self.layout.page_units)
+    }
+
+    fn close(&mut self, block: u32) {
+        self.states[block as usize] = State::Closed;
+        if self.lost[block as usize] > 0 {
+            self.dies[(block / self.layout.blocks) as usize].full = false;
+        }
+    }
+
+    /// The share of garbage collection that a page of the host's data owes: so
+    /// many moves that the victim is erased when as much has been programmed as
+    /// its erasure gains.
+    fn collect_in_step(&mut self, die: u32, work: &mut Work) {
+        if self.dies[die as usize].victim.is_none()
+            && (self.free_blocks(die) >= COLLECT_BELOW || !self.choose_victim(die))
+        {
+            return;
+        }
+        if let Some(victim) = &mut self.dies[die as usize].victim {
+            victim.owed += self.layout.page_units;
+            let moves = u64::from(victim.owed) * u64::from(victim.valid);
+            let moves = (moves / u64::from(victim.gain)) as u32;
+            if victim.valid > 0 {
+                victim.owed -=
+                    ((u64::from(moves) * u64::from(victim.gain)) / u64::from(victim.valid)) as u32;
+            }
+            self.collect(die, moves, work);
+        }
+    }
+
+    /// The closed block of `die` with the fewest valid units becomes the victim,
+    /// unless even that one is all valid.
+    fn choose_victim(&mut self, die: u32) -> bool {
+        if self.dies[die as usize].full {
+            return false;
+        }
+        let first = die * self.layout.blocks;
+        let used = self.dies[die as usize].untouched;
+        let in_order = self.dies[die as usize].in_order;
+        let size = self.layout.block_units();
+        let mut best = None;
+        let mut most = 0;
+        for index in 0..used {
+            let block = first + index;
+            let closed = match self.states[block as usize] {
+                State::Closed => true,
+                State::Original => index < in_order,
+                State::Free | State::Open => false,
+            };
+            if closed && self.lost[block as usize] > most {
+                most = self.lost[block as usize];
+                best = Some(block);
+                if most == size {
+                    break;
+                }
+            }
+        }
+        let Some(block) = best else {
+            self.dies[die as usize].full = true;
+            return false;
+        };
+        self.dies[die as usize].victim =
+            Some(Victim { block, next: 0, valid: size - most, gain: most, owed: 0 });
+        true
+    }
+
+    /// Moves up to `moves` valid units of the victim, if there is one, and
+    /// erases it when none is left.
+    fn collect(&mut self, die: u32, moves: u32, work: &mut Work) {
+        let Some(mut victim) = self.dies[die as usize].victim.take() else { return };
+        let size = self.layout.block_units();
+        let first = victim.block * size;
+        let mut moved = 0;
+        let mut page_read = None;
+        while victim.next < size {
+            let at = first + victim.next;
+            if let Some(unit) = self.valid_unit(at) {
+                if moved == moves {
+                    break;
+                }
+                moved += 1;
+                let page = at / self.layout.page_units;
+                if page_read != Some(page) {
+                    page_read = Some(page);
+                    work.pages_read += 1;
+                    self.counts.pages_collected += 1;
+                }
+                self.relocate(die, unit, work);
+            }
+            victim.next += 1;
+        }
+        if victim.next < size {
+            self.dies[die as usize].victim = Some(victim);
+            return;
+        }
+        self.states[victim.block as usize] = State::Free;
+        self.lost[victim.block as usize] = 0;
+        let d = &mut self.dies[die as usize];
+        d.erased.push_back(victim.block % self.layout.blocks);
+        work.blocks_erased += 1;
+        self.counts.erases += 1;
+    }
+
+    /// The logical unit that physical unit `at` of a closed block holds, if its
+    /// data is the newest.
+    fn valid_unit(&self, at: u32) -> Option<u32> {
+        let block = at / self.layout.block_units();
+        if self.states[block as usize] == State::Original {
+            let unit = u32::try_from(self.layout.unit_in_order(at)).ok()?;
+            let held = unit < self.layout.filled_units;
+            return (held && self.map[unit as usize] == 0).then_some(unit);
+        }
+        let unit = self.owners[at as usize];
+        (unit != PADDING && self.map[unit as usize] == FIRST + at).then_some(unit)
+    }
+
+    fn relocate(&mut self, die: u32, unit: u32, work: &mut Work) {
+        // There is always room: the host's data leaves a free block, and a
+        // victim has fewer valid units than a block holds.
+        let open = self.dies[die as usize].moved.take().or_else(|| self.take_free(die));
+        let Some(mut open) = open else { unreachable!("die {die} has no block to collect into") };
+        let at = open.block * self.layout.block_units() + open.used;
+        self.owners[at as usize] = unit;
+        self.map[unit as usize] = FIRST + at;
+        self.counts.collected += 1;
+        open.used += 1;
+        work.pages_programmed += u32::from(open.used % self.layout.page_units == 0);
+        if open.used == self.layout.block_units() {
+            self.close(open.block);
+        } else {
+            self.dies[die as usize].moved = Some(open);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+use super::*;
+use crate::testing::{read, request, serve_one};
+
+/// Four dies on two channels, pages and units of 4 KiB, blocks of 16 pages.
+fn spec() -> SsdSpec {
+    SsdSpec {
+        capacity: 8 * 512,
+        channels: 2,
+        layout: Layout {
+            dies: 4,
+            blocks: 14,
+            block_pages: 16,
+            page_units: 1,
+            units: 512,
+            filled_units: 0,
+        },
+        unit_sectors: 8,
+        flash: FlashTimes {
+            read_ns: 50_000,
+            program_ns: 600_000,
+            erase_ns: 2_000_000,
+            channel_mb_s: 100,
+        },
+        host_mb_s: 400,
+        full_duplex: false,
+        read_command_ns: 1_000,
+        write_command_ns: 2_000,
+        read_latency_ns: 10_000,
+        write_latency_ns: 5_000,
+        buffer_units: 8,
+        queue_depth: 32,
+    }
+}
+
+/// 4 KiB over a channel and over the link.
+const CHANNEL: u64 = 40_960;
+const LINK: u64 = 10_240;
+
+fn write(id: u32, lba: u64, sectors: u64) -> Request {
+    request(id, Op::Write, lba, sectors)
+}
+
+/// Submits all at 0; when each was done, by its id.
+fn all(ssd: &mut Ssd, commands: &[Request]) -> Vec<u64> {
+    let mut done = vec![0; commands.len()];
+    for command in commands {
+        ssd.submit(Instant::ZERO, command);
+    }
+    while let Some(at) = ssd.next_completion() {
+        let id = ssd.pop_completed(at).unwrap();
+        done[id.slot()] = at.as_nanos();
+    }
+    done
+}
+
+fn metric(ssd: &Ssd, name: &str) -> f64 {
+    let mut found = f64::NAN;
+    ssd.metrics(&mut |n, v| found = if n == name { v } else { found });
+    found
+}
+
+#[test]
+fn a_page_read_is_command_latency_array_channel_and_link() {
+    let mut ssd = Ssd::new(spec());
+    let expected = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!(serve_one(&mut ssd, 0, &read(0, 0, 8)), expected);
+    // Of a part of a page, that part is transferred.
+    let mut ssd = Ssd::new(spec());
+    let expected = 1_000 + 10_000 + 50_000 + CHANNEL / 8 + LINK / 8;
+    assert_eq!(serve_one(&mut ssd, 0, &read(0, 11, 1)), expected);
+}
+
+#[test]
+fn a_buffered_write_is_command_link_and_answer() {
+    let mut ssd = Ssd::new(spec());
+    let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+    assert_eq!(t, 2_000 + LINK + 5_000);
+    // Read back before it is in the flash: from the buffer.
+    let done = serve_one(&mut ssd, t, &read(0, 0, 8));
+    assert_eq!((done - t, metric(&ssd, "buffer_hits")), (1_000 + 10_000 + LINK, 1.0));
+    // And after: from the flash.
+    let t = 10_000_000;
+    assert_eq!(serve_one(&mut ssd, t, &read(0, 0, 8)) - t, 61_000 + CHANNEL + LINK);
+    assert_eq!((metric(&ssd, "flash_reads"), metric(&ssd, "write_amplification")), (1.0, 1.0));
+}
+
+#[test]
+fn dies_overlap_and_channels_contend() {
+    // Pages 0 to 3 are on dies 0 to 3, which hang on channels 0, 1, 0, 1.
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    let mut ssd = Ssd::new(spec());
+    // Two channels: only the controller and the link stand between them.
+    let done = all(&mut ssd, &[read(0, 0, 8), read(1, 8, 8)]);
+    assert_eq!(done, [first, first + LINK]);
+    // One channel, two dies: the second transfer waits for the first.
+    let mut ssd = Ssd::new(spec());
+    let done = all(&mut ssd, &[read(0, 0, 8), read(1, 16, 8)]);
+    assert_eq!(done, [first, first + CHANNEL]);
+    // One die: the array reads the next page while the register sends the last.
+    let mut ssd = Ssd::new(spec());
+    let done = all(&mut ssd, &[read(0, 0, 8), read(1, 32, 8)]);
+    assert_eq!(done, [first, first + 50_000]);
+    // All four at once take less than two on one channel and one more transfer.
+    let mut ssd = Ssd::new(spec());
+    assert_eq!(serve_one(&mut ssd, 0, &read(0, 0, 32)), first + CHANNEL + LINK);
+}
+
+#[test]
+fn a_full_buffer_holds_writes_up_at_the_pace_of_the_dies() {
+    let mut ssd = Ssd::new(spec());
+    let commands: Vec<Request> = (0..32).map(|i| write(i, 8 * u64::from(i), 8)).collect();
+    let done = all(&mut ssd, &commands);
+    // Eight fit; what they take is the link's time.
+    assert_eq!(done[7], 2_000 + 8 * LINK + 5_000);
+    // The ninth waits for the first program: it was in the buffer after one
+    // transfer, then channel and array.
+    let programmed = 2_000 + LINK + CHANNEL + 600_000;
+    assert_eq!(done[8], programmed + LINK + 5_000);
+    assert!(metric(&ssd, "stalls") >= 20.0);
+    // In the long run four dies program a page in 600 µs.
+    let (mut t, mut last) = (0, 0);
+    for i in 0..400_u64 {
+        t = serve_one(&mut ssd, t, &write(0, 8 * (i % 512), 8));
+        last = if i == 199 { t } else { last };
+    }
+    let each = (t - last) as f64 / 200.0;
+    assert!((each / 150_000.0 - 1.0).abs() < 0.02, "{each} ns a write");
+}
+
+#[test]
+fn reads_go_before_programs_that_have_not_begun() {
+    let mut ssd = Ssd::new(spec());
+    // Eight pages in the buffer, two for each die: the first four begin at once.
+    let t = serve_one(&mut ssd, 0, &write(0, 64, 64));
+    let t = t + 1_000;
+    let done = serve_one(&mut ssd, t, &read(0, 0, 8));
+    // One program (on die 0 from the first transfer on), not two.
+    assert!(done < 2_000 + 8 * LINK + CHANNEL + 600_000 + 50_000 + CHANNEL + LINK, "{done}");
+    assert!(done > 600_000);
+}
+
+#[test]
+fn a_unit_written_in_part_is_completed_in_the_buffer_or_from_the_flash() {
+    let halves = |between_ns: u64, filled_units: u32| {
+        let layout = Layout { filled_units, ..spec().layout };
+        let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 4));
+        serve_one(&mut ssd, t + between_ns, &write(0, 4, 4));
+        let t = serve_one(&mut ssd, 50_000_000, &request(0, Op::Flush, 0, 1));
+        serve_one(&mut ssd, t, &read(0, 0, 8));
+        (metric(&ssd, "rest_reads"), metric(&ssd, "units_programmed"), metric(&ssd, "write_hits"))
+    };
+    assert_eq!(halves(0, 512), (0.0, 1.0, 1.0));
+    assert_eq!(halves(20_000_000, 512), (0.0, 1.0, 1.0));
+    let layout = Layout { filled_units: 512, ..spec().layout };
+    let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+    let t = serve_one(&mut ssd, 0, &write(0, 0, 4));
+    serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1));
+    assert_eq!(metric(&ssd, "rest_reads"), 1.0);
+    // Where nothing was ever written there is nothing to read.
+    let mut ssd = Ssd::new(spec());
+    let t = serve_one(&mut ssd, 0, &write(0, 0, 4));
+    serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1));
+    assert_eq!((metric(&ssd, "rest_reads"), metric(&ssd, "units_programmed")), (0.0, 1.0));
+}
+
+#[test]
+fn a_flush_waits_for_the_flash_and_a_discard_spares_it() {
+    let mut ssd = Ssd::new(spec());
+    let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+    assert_eq!(t, 2_000 + LINK + 5_000);
+    // The program began when the data was there.
+    let done = serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1));
+    assert_eq!(done, 2_000 + LINK + CHANNEL + 600_000 + 5_000);
+    let t = serve_one(&mut ssd, done, &request(0, Op::Discard, 0, 4_096));
+    assert_eq!(t - done, 2_000 + 5_000);
+    // What holds nothing is answered without the flash.
+    assert_eq!(serve_one(&mut ssd, t, &read(0, 0, 8)) - t, 11_000 + LINK);
+    assert_eq!(metric(&ssd, "flash_reads"), 0.0);
+}
+
+#[test]
+fn garbage_collection_takes_the_dies_time() {
+    let layout = Layout { filled_units: 512, blocks: 12, ..spec().layout };
+    let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+    let (mut t, mut state, mut early, mut late) = (0, 1_u64, 0, 0);
+    for i in 0..4_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let begin = t;
+        t = serve_one(&mut ssd, t, &write(0, 8 * ((state >> 33) % 512), 8));
+        match i {
+            10..100 => early += t - begin,
+            3_910..4_000 => late += t - begin,
+            _ => {}
+        }
+    }
+    let amplification = metric(&ssd, "write_amplification");
+    assert!(amplification > 1.3, "{amplification}");
+    assert!(metric(&ssd, "erases") > 100.0 && metric(&ssd, "gc_pages") > 1_000.0);
+    assert!(late as f64 > 1.3 * early as f64, "{late} against {early}");
+}
+
+#[test]
+fn a_link_for_each_way_lets_reads_and_writes_pass() {
+    let time = |full_duplex| {
+        let mut ssd = Ssd::new(SsdSpec { full_duplex, host_mb_s: 10, ..spec() });
+        all(&mut ssd, &[write(0, 512, 8), read(1, 0, 8)])
+    };
+    let (both, one) = (time(true), time(false));
+    assert_eq!(both[0], one[0]);
+    // 409.6 µs a transfer: the read's begins behind the write's.
+    assert_eq!(one[1] - both[1], 2_000 + 409_600 - (2_000 + 11_000 + 50_000 + CHANNEL));
+}
