@@ -1,0 +1,126 @@
+//! vmcd-art: mean response of VMs with different demands, figure 11.
+
+use super::super::judge::mean;
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::load::{Access, Load, POLICIES, cells};
+use super::measure::{bars, mean_of, our_rows, short, total};
+use crate::metrics::RunResult;
+
+/// How much shorter the mean response is in the paper.
+const SHORTER: [(&str, f64); 3] = [("cfq", 0.218), ("deadline", 0.13), ("anticipatory", 0.14)];
+const FORMS: [&str; 2] = ["vmcd:batch=1", "vmcd:batch=64"];
+
+/// The paper says no more than that the latency demands are diverse.
+fn loads(options: &Options) -> Vec<Load> {
+    let random = |block, depth| Access::direct("randread", block).depth(depth);
+    let stream = Access::direct("read", "64KiB");
+    let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
+    vec![
+        load(
+            "closed loops, 1, 4 and 16 outstanding",
+            vec![
+                random("4KiB", 1).vm(),
+                random("16KiB", 4).vm(),
+                random("64KiB", 16).vm(),
+            ],
+            60,
+        ),
+        load(
+            "open loops, 20, 30 and 40 a second",
+            vec![
+                random("4KiB", 64).vm_at(20, 4),
+                random("16KiB", 64).vm_at(30, 16),
+                random("64KiB", 64).vm_at(40, 64),
+            ],
+            60,
+        ),
+        load(
+            "open loops, 40, 60 and 80 a second",
+            vec![
+                random("4KiB", 64).vm_at(40, 4),
+                random("16KiB", 64).vm_at(60, 16),
+                random("64KiB", 64).vm_at(80, 64),
+            ],
+            60,
+        ),
+        load(
+            "a stream, 1 and 16 random reads outstanding",
+            vec![stream.vm(), random("4KiB", 1).vm(), random("64KiB", 16).vm()],
+            30,
+        ),
+    ]
+}
+
+pub(super) fn art_cells(options: &Options) -> Vec<Cell> {
+    let loads = loads(options);
+    let mut all = cells(&loads);
+    all.extend(loads.iter().flat_map(|load| load.under(&FORMS)));
+    all
+}
+
+/// Mean response of all requests, ms.
+fn response(r: &RunResult) -> f64 {
+    r.response.mean() / 1e6
+}
+
+/// Mean response of each VM, ms, mean over the seeds.
+fn by_vm(results: &Results, load: &Load, policy: &str) -> String {
+    let of = |vm: usize| short(mean_of(results, load, policy, |r| r.vms[vm].response.mean() / 1e6));
+    (0..load.vms.len()).map(of).collect::<Vec<_>>().join("/")
+}
+
+pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    for load in loads(options) {
+        for (base, shorter) in SHORTER {
+            let ratios = results.ratio(&load.name, ("vmcd", base), response);
+            let name = format!("{}: mean response against {base}", load.name);
+            let row = Row::factor(name, 1.0 - shorter, &ratios);
+            judged.rows.push(row.because(cause(results, &load, base)));
+        }
+        judged.rows.extend(forms(results, &load));
+        judged.rows.extend(our_rows(results, &load));
+        judged.figures.push(figure(results, &load));
+    }
+    judged
+}
+
+/// Responses of the VMs, and how many requests were served a second: in a
+/// closed loop the mean response is what is outstanding over that (Little).
+fn cause(results: &Results, load: &Load, base: &str) -> String {
+    let rate = |policy| mean_of(results, load, policy, RunResult::iops);
+    format!(
+        "vmcd {} ms at {:.0} requests/s, {base} {} ms at {:.0}",
+        by_vm(results, load, "vmcd"),
+        rate("vmcd"),
+        by_vm(results, load, base),
+        rate(base)
+    )
+}
+
+/// The ablation: requests a turn, and vmcd-time.
+fn forms(results: &Results, load: &Load) -> Vec<Row> {
+    let of = |policy: &str| {
+        let ratios = results.ratio(&load.name, (policy, "cfq"), response);
+        let name = format!("{}: mean response of {policy} against cfq", load.name);
+        Row::measured(name, &ratios, "×", cause(results, load, policy))
+    };
+    FORMS.iter().chain(&["vmcd-time"]).map(|policy| of(policy)).collect()
+}
+
+fn figure(results: &Results, load: &Load) -> Figure {
+    let of = |policy: &&str| {
+        let each = |vm: usize| {
+            results.each(&load.name, policy, |r| r.vms[vm].response.mean() / 1e6)
+        };
+        let mut groups: Vec<Vec<f64>> = (0..load.vms.len()).map(each).collect();
+        groups.push(results.each(&load.name, policy, response));
+        bars(policy, &groups)
+    };
+    Figure::Bars {
+        axis: ("mean response".into(), "ms".into()),
+        groups: ["VM1", "VM2", "VM3", "all"].map(String::from).into(),
+        series: POLICIES.iter().map(of).collect(),
+        caption: format!("{}: mean response (figure 11 of the paper).", load.name),
+    }
+}

@@ -1,0 +1,141 @@
+//! vmcd-fair-same and vmcd-fair-sizes: figures 5, 7 and 8.
+
+use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
+use super::load::{Access, DISK, Load, POLICIES, Vm, cells};
+use super::measure::{
+    bars, enough, mean_of, our_rows, phi, phi_claim, phi_ratio, phi_row, total, vm_bars,
+};
+
+/// φ that is better by so much, against each baseline, on identical loads.
+const SAME: [(&str, f64); 3] = [("cfq", 0.70), ("anticipatory", 0.70), ("deadline", 0.26)];
+/// The same with different sizes of requests.
+const SIZES: [(&str, f64); 3] = [("cfq", 0.67), ("anticipatory", 0.67), ("deadline", 0.58)];
+
+const COUNTS: [usize; 3] = [2, 3, 4];
+
+/// What is the same in all VMs: name, access, simulated seconds.
+fn patterns() -> [(&'static str, Access, u64); 5] {
+    let read = Access::direct("read", "512B");
+    let write = Access::direct("randwrite", "128KiB");
+    [
+        ("512 B sequential reads, one at a time", read, 8),
+        ("512 B sequential reads, 4 outstanding", read.depth(4), 5),
+        ("512 B sequential reads, guest read-ahead", read.buffered(), 5),
+        ("128 KiB random writes, one at a time", write, 30),
+        ("128 KiB random writes, 16 outstanding", write.depth(16), 30),
+    ]
+}
+
+fn same_load(pattern: &str, access: Access, seconds: u64, vms: usize, options: &Options) -> Load {
+    Load::new(format!("{vms} VMs, {pattern}"), vec![access.vm(); vms], seconds, options)
+}
+
+fn same_loads(options: &Options) -> Vec<Load> {
+    let of = |(name, access, seconds): (&str, Access, u64)| {
+        COUNTS.map(|vms| same_load(name, access, seconds, vms, options))
+    };
+    patterns().into_iter().flat_map(of).collect()
+}
+
+/// The drive without its read-ahead, and CFQ as Linux 2.6.30 had it.
+fn same_ablations(options: &Options) -> Vec<(Load, &'static [&'static str])> {
+    let [one, .., write, _] = patterns();
+    let blind = same_load("512 B, no read-ahead in the drive", one.1, one.2, 3, options)
+        .on(&format!("{DISK}:read_ahead=false"));
+    let writes = same_load(write.0, write.1, write.2, 3, options);
+    vec![(blind, &["vmcd", "vmcd-time", "cfq"]), (writes, &[CFQ_OLD])]
+}
+
+/// CFQ with one service tree, whose every queue is idled for.
+const CFQ_OLD: &str = "cfq:generation=2.6.30";
+
+pub(super) fn same_cells(options: &Options) -> Vec<Cell> {
+    let mut all = cells(&same_loads(options));
+    for (load, policies) in same_ablations(options) {
+        all.extend(load.under(policies));
+    }
+    all
+}
+
+pub(super) fn same_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    for load in same_loads(options) {
+        judged.rows.push(phi_row(results, &load));
+        for (base, better) in SAME {
+            judged.rows.push(phi_claim(results, &load, base, better));
+        }
+        judged.rows.extend(our_rows(results, &load));
+    }
+    judged.figures = patterns().map(|p| same_figure(p, options, results)).into();
+    judged
+}
+
+fn same_figure(
+    (name, access, seconds): (&str, Access, u64),
+    options: &Options,
+    results: &Results,
+) -> Figure {
+    let of = |policy: &&str| {
+        let groups = COUNTS.map(|vms| {
+            phi(results, &same_load(name, access, seconds, vms, options), policy)
+        });
+        bars(policy, &groups)
+    };
+    Figure::Bars {
+        axis: ("φ".into(), "MiB/s".into()),
+        groups: COUNTS.map(|vms| format!("{vms} VMs")).into(),
+        series: POLICIES.iter().map(of).collect::<Vec<BarSeries>>(),
+        caption: format!("{name}: φ, smaller is fairer (figure 5 of the paper)."),
+    }
+}
+
+/// Sequential readers of different sizes: name, VMs, simulated seconds.
+fn sizes_loads(options: &Options) -> Vec<Load> {
+    let vms = |change: fn(Access) -> Vm, blocks: &[&'static str]| {
+        blocks.iter().map(|block| change(Access::direct("read", block))).collect::<Vec<Vm>>()
+    };
+    let three = ["512B", "64KiB", "512KiB"];
+    let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
+    vec![
+        load(SIZES_MAIN, vms(Access::vm, &three), 8),
+        load("4 outstanding", vms(|a| a.depth(4).vm(), &three), 5),
+        load("guest read-ahead", vms(|a| a.buffered().vm(), &three), 6),
+        load(
+            "guest read-ahead, 8 ms from the disk",
+            vms(|a| a.buffered().vm_with("latency=8ms"), &three),
+            10,
+        ),
+        load("4 VMs, one at a time", vms(Access::vm, &["512B", "64KiB", "512KiB", "1MiB"]), 8),
+    ]
+}
+
+const SIZES_MAIN: &str = "one at a time";
+
+/// Figure 7: 512 B, 64 KiB, 512 KiB.
+const SIZES_PAPER: [(&str, &[f64]); 4] = [
+    ("vmcd", &[4.64, 9.29, 9.25]),
+    ("cfq", &[3.08, 8.63, 9.18]),
+    ("deadline", &[2.57, 8.60, 8.38]),
+    ("anticipatory", &[3.01, 8.28, 9.36]),
+];
+
+pub(super) fn sizes_cells(options: &Options) -> Vec<Cell> {
+    cells(&sizes_loads(options))
+}
+
+pub(super) fn sizes_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    for load in sizes_loads(options) {
+        judged.rows.push(phi_row(results, &load));
+        for (base, better) in SIZES {
+            judged.rows.push(phi_claim(results, &load, base, better));
+        }
+        judged.rows.extend(our_rows(results, &load));
+        if load.vms.len() == 3 {
+            let groups = ["512 B", "64 KiB", "512 KiB"];
+            let caption = "bandwidth of each VM (figure 7 of the paper).";
+            judged.figures.push(vm_bars(results, &load, &groups, &SIZES_PAPER, caption));
+        }
+    }
+    judged
+}

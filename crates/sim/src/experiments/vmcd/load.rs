@@ -1,0 +1,159 @@
+//! What the VMCD experiments run: loads of several VMs, each with what it
+//! demands, under the policies that the paper compares.
+
+use super::super::{Cell, Options, Scenario};
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::sync::Arc;
+
+/// The paper's disk, one command at a time and without a write cache.
+pub(super) const DISK: &str = "seagate-1tb-7200";
+/// Under which every load runs: the paper's form, ours, and the paper's baselines.
+pub(super) const POLICIES: [&str; 5] = ["vmcd", "vmcd-time", "cfq", "deadline", "anticipatory"];
+/// A VM by itself: the order of a sorted queue, and nothing is waited for.
+const ALONE: &str = "deadline";
+const COALESCE: Sectors = Sectors::new(1024);
+
+/// What a VM asks for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Demand {
+    /// As much as there is: its demand is what it gets alone.
+    All,
+    /// So much, in MiB/s.
+    Rate(f64),
+}
+
+/// One VM of a load.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Vm {
+    /// As `parse_vm` reads it, without the name.
+    pub spec: String,
+    pub demand: Demand,
+}
+
+/// Several VMs on a disk for some time.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Load {
+    /// Unique within the experiment.
+    pub name: String,
+    pub vms: Vec<Vm>,
+    pub device: String,
+    pub until: Nanos,
+}
+
+impl Load {
+    /// VMs on the paper's disk, for `seconds` unless the run is shrunk.
+    pub fn new(name: impl Into<String>, vms: Vec<Vm>, seconds: u64, options: &Options) -> Load {
+        let millis = (seconds * 1000 / options.shrink.max(1)).max(500);
+        let until = Nanos::from_millis(millis);
+        Load { name: name.into(), vms, device: DISK.into(), until }
+    }
+
+    /// The same on another disk, or the same disk with a change.
+    pub fn on(mut self, device: &str) -> Load {
+        self.device = device.into();
+        self
+    }
+
+    fn scenario(&self, name: String, vms: Vec<String>) -> Arc<Scenario> {
+        Arc::new(Scenario {
+            name,
+            vms,
+            device: self.device.clone(),
+            coalesce: COALESCE,
+            place: Lba::ZERO,
+            until: Some(self.until),
+        })
+    }
+
+    /// Name of the scenario in which that VM is alone.
+    pub fn alone(&self, vm: &Vm) -> (String, &'static str) {
+        (format!("alone for {} on {}: {}", self.until, self.device, vm.spec), ALONE)
+    }
+
+    /// The load under each of some policies.
+    pub fn under(&self, policies: &[&str]) -> Vec<Cell> {
+        let vm = |(n, vm): (usize, &Vm)| format!("name=vm{},{}", n + 1, vm.spec);
+        let vms = self.vms.iter().enumerate().map(vm).collect();
+        let scenario = self.scenario(self.name.clone(), vms);
+        let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
+        policies.iter().map(cell).collect()
+    }
+
+    /// Each VM alone, where that is its demand. Like VMs are listed once.
+    fn demands(&self) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = Vec::new();
+        for vm in self.vms.iter().filter(|vm| vm.demand == Demand::All) {
+            let (name, policy) = self.alone(vm);
+            let scenario = self.scenario(name, vec![format!("name=alone,{}", vm.spec)]);
+            let cell = Cell { scenario, policy: policy.into() };
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+        cells
+    }
+
+    /// All that judging the load takes.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = self.under(&POLICIES);
+        cells.extend(self.demands());
+        cells
+    }
+}
+
+/// An Iometer worker's access specification.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    /// `read`, `randread`, `randwrite` or `randrw`, as fio names them.
+    pub pattern: &'static str,
+    /// Block size, with its unit.
+    pub block: &'static str,
+    /// Requests outstanding.
+    pub depth: u32,
+    /// O_DIRECT, as Iometer opens its file; else through the guest's page
+    /// cache with its read-ahead.
+    pub direct: bool,
+}
+
+impl Access {
+    /// One request at a time, O_DIRECT.
+    pub const fn direct(pattern: &'static str, block: &'static str) -> Access {
+        Access { pattern, block, depth: 1, direct: true }
+    }
+    pub const fn depth(self, depth: u32) -> Access {
+        Access { depth, ..self }
+    }
+    pub const fn buffered(self) -> Access {
+        Access { direct: false, ..self }
+    }
+
+    /// The application, as fast as it goes.
+    fn app(self) -> String {
+        let Access { pattern, block, depth, direct } = self;
+        format!(
+            "app=fio:rw={pattern},bs={block},iodepth={depth},direct={direct},size=4GiB,io_size=1TiB"
+        )
+    }
+
+    /// A VM that does this as fast as it goes.
+    pub fn vm(self) -> Vm {
+        Vm { spec: self.app(), demand: Demand::All }
+    }
+
+    /// The same in a VM with some keys of its own.
+    pub fn vm_with(self, keys: &str) -> Vm {
+        Vm { spec: format!("{keys},{}", self.app()), demand: Demand::All }
+    }
+
+    /// A VM that asks for `iops` a second of `block_kib`, with at most `depth`
+    /// outstanding; what is late is made up for.
+    pub fn vm_at(self, iops: u32, block_kib: u32) -> Vm {
+        let spec = format!("{},rate_iops={iops}", self.app());
+        Vm { spec, demand: Demand::Rate(f64::from(iops * block_kib) / 1024.0) }
+    }
+}
+
+/// The cells of some loads.
+pub(super) fn cells(loads: &[Load]) -> Vec<Cell> {
+    loads.iter().flat_map(Load::cells).collect()
+}

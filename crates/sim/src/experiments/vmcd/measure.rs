@@ -1,0 +1,266 @@
+//! What the VMCD experiments measure: φ and the other indices of fairness,
+//! shares of device time, and the rows that every load gets.
+
+use super::super::judge::mean;
+use super::super::{BarSeries, Figure, Results, Row};
+use super::load::{Demand, Load, POLICIES};
+use crate::metrics::{RunResult, VmResult};
+use seekway_policy::fairness;
+
+/// φ below this share of what it is measured in counts as this: less than a
+/// thousandth of the bandwidth misplaced is as fair as can be measured, and a
+/// ratio of two such figures says nothing.
+const PHI_FLOOR: f64 = 1e-3;
+/// "At least CFQ's bandwidth" is met within this, "φ no worse" within this of
+/// the bandwidth (equal demands) or of each VM's due (unequal ones).
+const TOLERANCE: f64 = 0.01;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// MiB/s of a VM over the whole run.
+pub(super) fn got(r: &RunResult, vm: &VmResult) -> f64 {
+    crate::metrics::per_second(vm.bytes as f64 / MIB, r.simulated)
+}
+
+/// MiB/s of all VMs over the whole run.
+pub(super) fn total(r: &RunResult) -> f64 {
+    r.mib_s()
+}
+
+/// What each VM got, by seed.
+fn all_got(results: &Results, load: &Load, policy: &str) -> Vec<Vec<f64>> {
+    let of = |r: &RunResult| r.vms.iter().map(|vm| got(r, vm)).collect();
+    results.of(&load.name, policy).iter().map(|r| of(r)).collect()
+}
+
+/// What each VM demands, by seed: its rate, or what it has alone with that seed.
+fn demands(results: &Results, load: &Load) -> Vec<Vec<f64>> {
+    let seeds = results.of(&load.name, "cfq").len();
+    let of = |seed: usize| {
+        let each = load.vms.iter().map(|vm| match vm.demand {
+            Demand::Rate(rate) => rate,
+            Demand::All => {
+                let (name, policy) = load.alone(vm);
+                total(&results.of(&name, policy)[seed])
+            }
+        });
+        each.collect()
+    };
+    (0..seeds).map(of).collect()
+}
+
+/// Do all VMs of the load ask for the same? (The class of φ.)
+pub(super) fn equal_demands(load: &Load) -> bool {
+    load.vms.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// An index of fairness by seed, from demands, bandwidths and weights.
+fn index(
+    results: &Results,
+    load: &Load,
+    policy: &str,
+    of: impl Fn(&[f64], &[f64], &[f64]) -> Option<f64>,
+) -> Vec<f64> {
+    let weights = vec![1.0; load.vms.len()];
+    let got = all_got(results, load, policy);
+    let demands = demands(results, load);
+    let each = |(got, demands): (&Vec<f64>, &Vec<f64>)| of(demands, got, &weights);
+    got.iter().zip(&demands).map(|both| each(both).unwrap_or(f64::NAN)).collect()
+}
+
+/// φ by seed. VMs of one specification demand the same, whatever the streams
+/// of random numbers gave them when they were alone.
+pub(super) fn phi(results: &Results, load: &Load, policy: &str) -> Vec<f64> {
+    index(results, load, policy, fairness::phi)
+}
+/// Jain's index of what they got, each over its demand, by seed.
+pub(super) fn jain(results: &Results, load: &Load, policy: &str) -> Vec<f64> {
+    index(results, load, policy, |demands, got, _| {
+        let shares: Vec<f64> = got.iter().zip(demands).map(|(g, d)| g / d).collect();
+        fairness::jain(&shares)
+    })
+}
+/// The worst VM's part of its max-min share by seed.
+pub(super) fn max_min(results: &Results, load: &Load, policy: &str) -> Vec<f64> {
+    index(results, load, policy, fairness::max_min_share)
+}
+
+/// φ of one policy over that of another, by seed, neither counted below the floor.
+pub(super) fn phi_ratio(results: &Results, load: &Load, over: (&str, &str)) -> Vec<f64> {
+    let floors = results.each(&load.name, over.1, |r| floor(r, load));
+    let (ours, base) = (phi(results, load, over.0), phi(results, load, over.1));
+    let ratio = |((o, b), f): ((&f64, &f64), &f64)| o.max(*f) / b.max(*f);
+    ours.iter().zip(&base).zip(&floors).map(ratio).collect()
+}
+
+fn floor(r: &RunResult, load: &Load) -> f64 {
+    if equal_demands(load) { PHI_FLOOR * total(r) } else { PHI_FLOOR }
+}
+
+/// Device time of each VM, in per cent of all that was used, by seed.
+pub(super) fn time_shares(results: &Results, load: &Load, policy: &str) -> Vec<Vec<f64>> {
+    let of = |r: &RunResult| {
+        let all: u64 = r.vms.iter().map(|vm| vm.device_time.get()).sum();
+        let share = |vm: &VmResult| 100.0 * vm.device_time.get() as f64 / all.max(1) as f64;
+        r.vms.iter().map(share).collect()
+    };
+    results.of(&load.name, policy).iter().map(|r| of(r)).collect()
+}
+
+/// Mean over the seeds of each VM's figure, as `4.64/9.29/9.25`.
+pub(super) fn by_vm(by_seed: &[Vec<f64>]) -> String {
+    let vms = by_seed.first().map_or(0, Vec::len);
+    let of = |vm: usize| mean(&by_seed.iter().map(|seed| seed[vm]).collect::<Vec<_>>());
+    (0..vms).map(|vm| short(of(vm))).collect::<Vec<_>>().join("/")
+}
+
+/// A figure with the digits that matter.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// MiB/s of each VM and shares of device time under a policy.
+pub(super) fn shares(results: &Results, load: &Load, policy: &str) -> String {
+    let got = by_vm(&all_got(results, load, policy));
+    let time: Vec<Vec<f64>> = time_shares(results, load, policy);
+    let time: Vec<String> = (0..load.vms.len())
+        .map(|vm| format!("{:.0}", mean(&time.iter().map(|seed| seed[vm]).collect::<Vec<_>>())))
+        .collect();
+    format!("{policy} {got} MiB/s in {} % of device time", time.join("/"))
+}
+
+/// φ as measured, with the other policies' and the other indices beside it.
+pub(super) fn phi_row(results: &Results, load: &Load) -> Row {
+    let values = phi(results, load, "vmcd");
+    let of = |policy: &&str| {
+        format!(
+            "{policy} {} (Jain {:.3}, worst of max-min {:.2})",
+            short(mean(&phi(results, load, policy))),
+            mean(&jain(results, load, policy)),
+            mean(&max_min(results, load, policy)),
+        )
+    };
+    let each: Vec<String> = POLICIES.iter().map(of).collect();
+    let unit = if equal_demands(load) { "MiB/s" } else { "" };
+    Row::measured(format!("{}: φ of vmcd", load.name), &values, unit, each.join(", "))
+}
+
+/// The paper's claim that φ falls by `better` (a share) against `base`.
+pub(super) fn phi_claim(results: &Results, load: &Load, base: &str, better: f64) -> Row {
+    let ratios = phi_ratio(results, load, ("vmcd", base));
+    let row = Row::factor(format!("{}: φ against {base}", load.name), 1.0 - better, &ratios);
+    row.because(format!("{}; {}", shares(results, load, "vmcd"), shares(results, load, base)))
+}
+
+/// By how much of the paper's share φ must be better for experiments.md.
+pub(super) fn enough(ratios: &[f64], better: f64) -> bool {
+    ratios.iter().all(|&r| r < 1.0) && 1.0 - mean(ratios) >= better / 2.0
+}
+
+/// What is asked of vmcd-time on every load: CFQ's bandwidth, vmcd's fairness.
+pub(super) fn our_rows(results: &Results, load: &Load) -> Vec<Row> {
+    let bandwidths = results.ratio(&load.name, ("vmcd-time", "cfq"), total);
+    let enough = mean(&bandwidths) >= 1.0 - TOLERANCE;
+    let why = format!(
+        "at least 1 is asked, to within a per cent; vmcd itself has {:.2}; {}; {}",
+        mean(&results.ratio(&load.name, ("vmcd", "cfq"), total)),
+        shares(results, load, "vmcd-time"),
+        shares(results, load, "cfq")
+    );
+    let name = format!("{}: bandwidth of vmcd-time against cfq", load.name);
+    let mut rows = vec![Row::measured(name, &bandwidths, "×", why).accept_if(enough)];
+    if load.vms.len() > 1 {
+        rows.push(our_phi(results, load));
+    }
+    rows
+}
+
+fn our_phi(results: &Results, load: &Load) -> Row {
+    let (ours, papers) = (phi(results, load, "vmcd-time"), phi(results, load, "vmcd"));
+    let slack = match equal_demands(load) {
+        true => TOLERANCE * mean(&results.each(&load.name, "vmcd-time", total)),
+        false => TOLERANCE * load.vms.len() as f64,
+    };
+    let no_worse = mean(&ours) <= mean(&papers) + slack;
+    let why = format!(
+        "no worse than vmcd's {} is asked, to within {}",
+        short(mean(&papers)),
+        short(slack)
+    );
+    let unit = if equal_demands(load) { "MiB/s" } else { "" };
+    Row::measured(format!("{}: φ of vmcd-time", load.name), &ours, unit, why).accept_if(no_worse)
+}
+
+/// Mean of a figure over the seeds.
+pub(super) fn mean_of(
+    results: &Results,
+    load: &Load,
+    policy: &str,
+    figure: impl Fn(&RunResult) -> f64,
+) -> f64 {
+    mean(&results.each(&load.name, policy, figure))
+}
+
+fn bar(values: &[f64]) -> Option<(f64, f64, f64)> {
+    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
+    Some((mean(values), fold(f64::min)?, fold(f64::max)?))
+}
+
+/// Bars of one policy from values by group and seed.
+pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
+    let bars = groups.iter().map(|values| bar(values)).collect();
+    BarSeries { name: name.into(), bars, paper: false }
+}
+
+/// Bars of figures that the paper gives.
+pub(super) fn paper_bars(name: &str, values: &[f64]) -> BarSeries {
+    let bars = values.iter().map(|&v| Some((v, v, v))).collect();
+    BarSeries { name: format!("{name}, paper"), bars, paper: true }
+}
+
+/// Bandwidth of each VM by policy, beside the paper's.
+pub(super) fn vm_bars(
+    results: &Results,
+    load: &Load,
+    groups: &[&str],
+    paper: &[(&str, &[f64])],
+    caption: &str,
+) -> Figure {
+    let of = |policy: &&str| {
+        let got = all_got(results, load, policy);
+        let vm = |vm: usize| got.iter().map(|seed| seed[vm]).collect();
+        let groups: Vec<Vec<f64>> = (0..load.vms.len()).map(vm).collect();
+        bars(policy, &groups)
+    };
+    let mut series: Vec<BarSeries> = POLICIES.iter().map(of).collect();
+    series.extend(paper.iter().map(|(name, values)| paper_bars(name, values)));
+    Figure::Bars {
+        axis: ("bandwidth".into(), "MiB/s".into()),
+        groups: groups.iter().map(|g| g.to_string()).collect(),
+        series,
+        caption: format!("{}: {caption}", load.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_papers_share_on_every_seed_is_enough() {
+        assert!(enough(&[0.6, 0.7], 0.7));
+        assert!(!enough(&[0.6, 1.01], 0.7), "not on every seed");
+        assert!(!enough(&[0.7, 0.7], 0.7), "less than half");
+    }
+
+    #[test]
+    fn figures_keep_the_digits_that_matter() {
+        assert_eq!([123.4, 12.34, 1.234, 0.01234].map(short), ["123", "12.3", "1.23", "0.0123"]);
+        assert_eq!(by_vm(&[vec![1.0, 20.0], vec![3.0, 40.0]]), "2.00/30.0");
+    }
+}
