@@ -2,99 +2,17 @@
 //! how, sockets that come and go, changes while it runs.
 
 mod common;
+#[path = "common/daemon.rs"]
+mod daemon;
 
-use common::{Folder, Ran, command, json, root, seekway};
-use serde_json::Value;
+use common::{Folder, command, json, root, seekway};
+use daemon::{PATIENCE, Served, image};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-/// Nothing here takes that long, unless it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A daemon of ours; ends with the test.
-struct Served {
-    child: Child,
-    control: String,
-}
-
-impl Served {
-    /// Start it with two small images and wait until it says that it is ready.
-    fn start(folder: &Folder, more: &[&str]) -> Served {
-        let (web, db) = (image(folder, "web.img"), image(folder, "db.img"));
-        let (web, db) = (format!("web={web}"), format!("db={db},weight=4"));
-        let listen = folder.arg("run");
-        let disks = ["serve", "--disk", &web, "--disk", &db, "--listen", &listen];
-        Served::with(&[&disks, more].concat(), folder.arg("run/control.sock"))
-    }
-
-    fn with(args: &[&str], control: String) -> Served {
-        let mut command = command(args);
-        command.stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let out = BufReader::new(child.stdout.take().expect("piped"));
-        let mut served = Served { child, control };
-        if !out.lines().map_while(Result::ok).any(|line| line == "ready") {
-            panic!("it ended with {:?} before it was ready", served.wait());
-        }
-        served
-    }
-
-    fn ctl(&self, args: &[&str]) -> Ran {
-        seekway(&[&["ctl", "--socket", &self.control], args].concat())
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ctl(&["status", "--format", "json"]).ok())
-    }
-
-    /// The names of all disks.
-    fn disks(&self) -> Vec<String> {
-        let status = self.status();
-        let disks = status["devices"].as_array().expect("a list").iter();
-        let disks = disks.flat_map(|d| d["disks"].as_array().expect("a list").iter());
-        disks.map(|d| d["name"].as_str().expect("a name").to_string()).collect()
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = std::process::Command::new("kill").args(["-s", name, &id]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    /// End it in good order: its exit status.
-    fn end(mut self) -> Option<i32> {
-        self.signal("TERM");
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Option<i32> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("ours") {
-                return status.code();
-            }
-            assert!(Instant::now() < until, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn image(folder: &Folder, name: &str) -> String {
-    let file = std::fs::File::create(folder.path(name)).expect("room");
-    file.set_len(16 << 20).expect("room");
-    folder.arg(name)
-}
 
 #[test]
 fn wrong_arguments_are_refused() {

@@ -62,7 +62,7 @@ pub struct LivePredictArgs {
     /// The control socket of a running `seekway serve`: its guests are the load,
     /// its emulated disk is the one to predict. Each policy is put in charge in
     /// turn; the one of before comes back at the end
-    #[arg(long, value_name = "SOCKET", conflicts_with = "on")]
+    #[arg(long, value_name = "SOCKET")]
     pub live: Option<PathBuf>,
     /// Which of the daemon's devices, where it has several
     #[arg(long, value_name = "NAME", requires = "live")]

@@ -98,8 +98,13 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
              only"
         );
     }
-    if args.live.live.is_none() {
-        on(args)?;
+    match (&args.live.live, &args.on) {
+        (None, _) => _ = on(args)?,
+        (Some(_), None) => {}
+        (Some(_), Some(on)) => bail!(
+            "--on {on}: with --live it is the daemon that emulates a disk: `seekway serve \
+             --emulate {on}`"
+        ),
     }
     let load = if simulates { Some(Load::new(&args.load)?) } else { None };
     let simulate = |disk: &str| {

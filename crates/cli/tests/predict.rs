@@ -1,0 +1,367 @@
+//! `seekway predict` as a user runs it: what is refused, each kind of `--against`,
+//! and real requests through a real daemon.
+
+mod common;
+#[path = "common/daemon.rs"]
+mod daemon;
+
+use common::{Folder, json, seekway, trace};
+use daemon::{PATIENCE, Served};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const LOAD: &[&str] = &[
+    "predict",
+    "--vm",
+    "name=a,app=uniform:outstanding=8,requests=300",
+    "--vm",
+    "name=b,app=uniform",
+];
+const MEASURES: [&str; 4] = ["service_ms", "response_ms", "response_p99_ms", "sectors_per_ms"];
+
+fn predict(args: &[&str]) -> Value {
+    json(&seekway(&[LOAD, &["--until", "4s", "--format", "json"], args].concat()).ok())
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused() {
+    let folder = Folder::new();
+    let other = folder.file("other.json", r#"{"runs":[{"policy":"bfq","mib_s":1}]}"#);
+    let cfq = folder.file("cfq.json", r#"{"runs":[{"policy":"cfq","mib_s":1}]}"#);
+    let empty = folder.file("empty.json", "{}");
+    let drive = folder.file("drive.trace", "R Miss 8 8 5000 100\n");
+    let absent = folder.arg("absent.sock");
+    for (args, parts) in [
+        (&["--vm", "app=uniform"][..], &["which disk? give --on PROFILE"][..]),
+        (&["--on", "linear-15k4"], &["nothing to run: give --trace FILE or --vm SPEC"]),
+        (&["--vm", "app=uniform", "--on", "floppy"], &["floppy", "cheetah-15k5"]),
+        (&["--vm", "app=uniform", "--on", "linear-15k4", "--seeds", "0"], &["--seeds 0"]),
+        (
+            &["--vm", "app=uniform", "--on", "linear-15k4", "--policies", "bfq"],
+            &["no policy 'bfq'"],
+        ),
+        (
+            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", "floppy"],
+            &["--against floppy: expected a profile", "measured trace", "cheetah-15k5"],
+        ),
+        (
+            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", &empty],
+            &["empty.json", "expected {\"runs\""],
+        ),
+        (
+            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", &other],
+            &["none of its policies"],
+        ),
+        (
+            &[
+                "--vm",
+                "app=uniform",
+                "--on",
+                "linear-15k4",
+                "--against",
+                &cfq,
+                "--policies",
+                "noop",
+            ],
+            &["--against has none of them, but cfq"],
+        ),
+        (
+            &["--on", "linear-15k4", "--against", &drive, "--vm", "app=uniform"],
+            &["is the load itself"],
+        ),
+        (
+            &["--on", "linear-15k4", "--against", &drive, "--policies", "cfq"],
+            &["all policies give the"],
+        ),
+        (&["--against", &drive], &["which disk?"]),
+        (
+            &["--live", &absent, "--on", "linear-15k4"],
+            &["--on linear-15k4: with --live it is the daemon"],
+        ),
+        (&["--live", &absent, "--vm", "app=uniform"], &["for --against PROFILE only"]),
+        (&["--live", &absent, "--against", "linear-15k4"], &["nothing to run"]),
+        (&["--live", &absent], &["is `seekway serve` running"]),
+        (&["--live", &absent, "--window", "1ms"], &["--window 1ms: from 100ms"]),
+        (&["--live", &absent, "--rounds", "0"], &["--rounds 0: from 1"]),
+        (&["--on", "linear-15k4", "--vm", "app=uniform", "--window", "9s"], &["--live"]),
+    ] {
+        let ran = seekway(&[&["predict"], args].concat());
+        assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
+        ran.refused(parts);
+    }
+    let text = folder.file("text.trace", "time,lba,size\n1,2,3\n");
+    seekway(&["predict", "--on", "linear-15k4", "--against", &text])
+        .refused(&["neither JSON of a real run nor a measured trace", "line 1"]);
+}
+
+#[test]
+fn policies_are_ranked_by_each_measure() {
+    let made = predict(&["--on", "linear-15k4", "--policies", "noop,cfq,sstf", "--seeds", "2"]);
+    assert_eq!((&made["on"], &made["against"]), (&"linear-15k4".into(), &Value::Null));
+    assert_eq!(made["runs"].as_array().map(Vec::len), Some(6));
+    let policies = made["policies"].as_array().expect("a list");
+    for measure in MEASURES {
+        let mut ranked: Vec<(u64, f64)> = policies
+            .iter()
+            .map(|p| &p[measure])
+            .map(|m| (m["rank"].as_u64().expect("a rank"), m["mean"].as_f64().expect("a mean")))
+            .collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        assert_eq!(ranked[0].0, 1, "{measure}");
+        let better = |a: f64, b: f64| if measure == "sectors_per_ms" { a >= b } else { a <= b };
+        assert!(ranked.windows(2).all(|w| better(w[0].1, w[1].1)), "{measure}: {ranked:?}");
+    }
+    // The mean is that of the seeds' runs.
+    let run = |n: usize| made["runs"][n]["response_ms"].as_f64().expect("a number");
+    let mean = made["policies"][0]["response_ms"]["mean"].as_f64().expect("a number");
+    assert!((mean - (run(0) + run(1)) / 2.0).abs() < 1e-9);
+    let again = predict(&["--on", "linear-15k4", "--policies", "noop,cfq,sstf", "--seeds", "2"]);
+    assert_eq!(made, again);
+}
+
+/// Every measure's agreement.
+#[track_caller]
+fn each<'a>(made: &'a Value, holds: impl Fn(&'a Value) -> bool) {
+    let all = made["agreement"].as_array().expect("a list");
+    assert!(!all.is_empty() && all.iter().all(holds), "{all:#?}");
+}
+
+#[test]
+fn a_disk_predicts_itself_without_error() {
+    let made =
+        predict(&["--on", "linear-15k4", "--against", "linear-15k4", "--policies", "noop,sstf"]);
+    each(&made, |a| a["same_order"] == true && a["tau"] == 1.0 && a["error_max"] == 0.0);
+    each(&made, |a| a["seeds_same_order"] == 1);
+}
+
+#[test]
+fn a_simpler_model_against_a_detailed_one() {
+    let args = ["--on", "linear-15k4", "--against", "cheetah-15k4", "--policies", "noop,sstf"];
+    let made = predict(&args);
+    assert_eq!(made["against"]["what"], "cheetah-15k4");
+    for a in made["agreement"].as_array().expect("a list") {
+        let measure = a["measure"].as_str().expect("a name");
+        let (p, t) = (&made["runs"][0][measure], &made["against"]["runs"][0][measure]);
+        let error = p.as_f64().expect("predicted") / t.as_f64().expect("measured") - 1.0;
+        assert!((a["errors"]["noop"].as_f64().expect("an error") - error).abs() < 1e-9);
+    }
+    let table = seekway(&[LOAD, &["--until", "4s"], &args].concat()).ok();
+    for part in ["Service on linear-15k4, against cheetah-15k4", "Agreement", "Kendall's τ"] {
+        assert!(table.contains(part), "no {part:?} in {table}");
+    }
+    let folder = Folder::new();
+    let page = folder.arg("page.html");
+    let csv =
+        seekway(&[LOAD, &["--until", "4s", "--format", "csv", "--report", &page], &args].concat());
+    let lines: Vec<&str> = csv.out.lines().collect();
+    assert!(lines[0].starts_with("side,disk,policy,seed,service_ms,"), "{}", csv.out);
+    assert_eq!(lines.len(), 5, "{}", csv.out);
+    assert!(lines[3].starts_with("against,cheetah-15k4,noop,1,"), "{}", csv.out);
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains("<svg") && page.contains("Throughput of each policy"), "{page}");
+}
+
+#[test]
+fn a_measured_trace_is_its_own_load() {
+    let folder = Folder::new();
+    let mut text = String::new();
+    for n in 0..200u64 {
+        text += &format!("R Miss {} 8 {} 12000\n", n * n * 7_919 % 100_000_000, 5_000 + n * 20);
+    }
+    let path = folder.file("drive.trace", &text);
+    let ran = ["predict", "--on", "cheetah-15k5", "--against", &path, "--format", "json"];
+    let made = json(&seekway(&ran).ok());
+    let validated = ["device", "validate", "cheetah-15k5", "--trace", &path, "--format", "json"];
+    let validated = json(&seekway(&validated).ok());
+    let close = |a: &Value, b: &Value| {
+        let (a, b) = (a.as_f64().expect("a number"), b.as_f64().expect("a number"));
+        assert!((a / b - 1.0).abs() < 1e-9, "{a} and {b}");
+    };
+    close(&made["runs"][0]["service_ms"], &validated["mean_model_ms"]);
+    close(&made["against"]["runs"][0]["service_ms"], &validated["mean_measured_ms"]);
+    // 8 sectors each 12 ms and the service, 5 to 8.98 ms.
+    let rate = made["against"]["runs"][0]["sectors_per_ms"].as_f64().expect("a number");
+    assert!((rate - 8.0 / 18.99).abs() < 1e-6, "{rate}");
+    each(&made, |a| a["tau"].is_null() && a["same_order"].is_null() && a["error_max"].is_number());
+    let note = made["notes"][0].as_str().expect("a note");
+    assert!(note.contains("ranks say nothing"), "{note}");
+}
+
+#[test]
+fn figures_of_a_real_run_choose_the_policies() {
+    let folder = Folder::new();
+    let load = folder.file("a.trace", &trace(300));
+    // What `compare` wrote on the same disk is met exactly.
+    let args = ["--trace", &load, "--format", "json"];
+    let compare = ["compare", "--device", "cheetah-15k5", "--policies", "cfq,noop"];
+    let compared = seekway(&[&compare[..], &args].concat()).ok();
+    let compared = folder.file("compared.json", &compared);
+    let predict = |against: &str, more: &[&str]| {
+        let own = ["predict", "--on", "cheetah-15k5", "--against", against];
+        seekway(&[&own[..], &args, more].concat())
+    };
+    let made = json(&predict(&compared, &[]).ok());
+    let ran: Vec<&Value> = made["runs"].as_array().expect("a list").iter().collect();
+    assert_eq!((&ran[0]["policy"], &ran[1]["policy"]), (&"cfq".into(), &"noop".into()));
+    assert_eq!(made["agreement"].as_array().map(Vec::len), Some(4));
+    each(&made, |a| a["error_max"].as_f64().is_some_and(|e| e < 1e-9));
+    // So is what `predict` itself wrote.
+    let own = folder.file("own.json", &predict(&compared, &[]).ok());
+    each(&json(&predict(&own, &[]).ok()), |a| a["error_max"].as_f64().is_some_and(|e| e < 1e-9));
+    // By hand, with one measure, and a policy that nobody has here.
+    let by_hand =
+        r#"{"runs":[{"policy":"noop","response_ms":5},{"policy":"bfq","response_ms":1}]}"#;
+    let by_hand = folder.file("hand.json", by_hand);
+    let ran = predict(&by_hand, &[]);
+    assert!(ran.err.contains("--against has bfq"), "{}", ran.err);
+    let made = json(&ran.ok());
+    assert_eq!(made["agreement"].as_array().map(Vec::len), Some(1));
+    assert_eq!(made["runs"].as_array().map(Vec::len), Some(1));
+    let made = json(&predict(&by_hand, &["--policies", "cfq,noop"]).ok());
+    assert_eq!(made["runs"].as_array().map(Vec::len), Some(2), "what was asked for is predicted");
+    assert_eq!(made["agreement"][0]["errors"].as_object().map(|e| e.len()), Some(1));
+}
+
+/// A guest's load: reads all over a disk, by NBD with simple replies, four at a
+/// time, until told to stop.
+struct Reader {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Reader {
+    fn start(socket: &str) -> Reader {
+        let mut stream = UnixStream::connect(socket).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("a socket");
+        stream.read_exact(&mut [0; 10]).expect("the transmission begins");
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut n = 0u64;
+            let mut ask = |stream: &mut UnixStream| {
+                let block = n * 2_654_435_761 % 4096; // of 4 KiB, all over 16 MiB
+                let mut request = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0];
+                request.extend(n.to_be_bytes());
+                request.extend((block * 4096).to_be_bytes());
+                request.extend(4096u32.to_be_bytes());
+                stream.write_all(&request).expect("it reads");
+                n += 1;
+            };
+            (0..4).for_each(|_| ask(&mut stream));
+            let mut reply = [0; 16 + 4096];
+            while !seen.load(Ordering::Relaxed) {
+                stream.read_exact(&mut reply).expect("an answer");
+                assert_eq!(reply[4..8], [0; 4], "no error");
+                ask(&mut stream);
+            }
+        });
+        Reader { stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no panic");
+    }
+}
+
+fn policy_of(served: &Served) -> String {
+    served.status()["devices"][0]["policy"].as_str().expect("a name").to_string()
+}
+
+#[test]
+fn real_requests_through_a_daemon() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--emulate", "linear-15k4:k=2", "--policy", "deadline"]);
+    let readers = ["web", "db"].map(|disk| Reader::start(&folder.arg(&format!("run/{disk}.nbd"))));
+    let live = ["predict", "--live", &served.control, "--policies", "noop,sstf"];
+    let short = ["--settle", "0s", "--window", "1s", "--rounds", "2", "--format", "json"];
+    let ran = seekway(&[&live[..], &short].concat());
+    let warned = ran.err.clone();
+    let made = json(&ran.ok());
+    assert_eq!(made["on"], "linear-15k4", "{made:#}");
+    assert_eq!(policy_of(&served), "deadline", "the policy of before is back");
+    assert!(warned.contains("divided by k = 2,") && warned.contains("they were not"), "{warned}");
+    let runs = made["runs"].as_array().expect("a list");
+    let order: Vec<(&str, u64)> = runs
+        .iter()
+        .map(|r| (r["policy"].as_str().expect("a name"), r["seed"].as_u64().expect("a round")))
+        .collect();
+    assert_eq!(order, [("noop", 1), ("noop", 2), ("sstf", 1), ("sstf", 2)]);
+    let number =
+        |run: &Value, key: &str| run[key].as_f64().unwrap_or_else(|| panic!("{key}: {run}"));
+    for run in runs {
+        assert_eq!(number(run, "k"), 2.0);
+        let requests = number(run, "requests");
+        assert!(requests > 10.0, "{run:#}");
+        // In the model's time: a second of the window is half a second there.
+        let rate = requests * 8.0 / (number(run, "window_s") * 1e3) * 2.0;
+        assert!((number(run, "sectors_per_ms") / rate - 1.0).abs() < 1e-6, "{run:#}");
+        // 4.25 ms and a little seek or a hit; eight outstanding; never slower than
+        // the model but by what this machine adds.
+        assert!(number(run, "service_ms") > 0.2, "{run:#}");
+        assert!(number(run, "response_ms") > number(run, "service_ms"), "{run:#}");
+        assert!(number(run, "response_p99_ms") >= number(run, "response_ms"), "{run:#}");
+    }
+    // Against itself as a run of before.
+    let before = folder.file("before.json", &made.to_string());
+    let against = ["predict", "--live", &served.control, "--against", &before];
+    let made = json(&seekway(&[&against[..], &short].concat()).ok());
+    assert_eq!(made["runs"].as_array().map(Vec::len), Some(4), "the policies of the file");
+    each(&made, |a| a["error_max"].is_number() && a["seeds"] == 2);
+    seekway(&[&live[..], &["--device", "sda"]].concat())
+        .refused(&["no such device", "linear-15k4"]);
+    let figures = served.status();
+    let device = &figures["devices"][0];
+    assert!(number(&device["served"], "service_ms") > 0.0);
+    assert!(number(&device["disks"][0], "device_time_ms") > 0.0);
+    readers.into_iter().for_each(Reader::end);
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn a_signal_puts_the_policy_of_before_back() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "deadline:fifo_batch=3"]);
+    for signal in ["INT", "TERM"] {
+        let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
+        let mut command = common::command(&args);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let until = Instant::now() + PATIENCE;
+        while policy_of(&served) != "noop" {
+            assert!(Instant::now() < until, "it never begins");
+            std::thread::yield_now();
+        }
+        let kill = ["-s", signal, &child.id().to_string()];
+        let sent = std::process::Command::new("kill").args(kill).status();
+        assert!(sent.expect("kill runs").success());
+        assert_eq!(child.wait().expect("ours").code(), Some(2));
+        let mut said = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(said.contains("deadline:fifo_batch=3 is back in charge"), "{said}");
+        assert_eq!(policy_of(&served), "deadline:fifo_batch=3");
+    }
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn a_daemon_that_emulates_nothing_measures() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "noop"]);
+    let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "100ms"];
+    let ran =
+        seekway(&[&args[..], &["--settle", "0s", "--rounds", "1", "--format", "json"]].concat());
+    for part in ["measured on its own device", "nothing was read or written in a window of noop"] {
+        assert!(ran.err.contains(part), "no {part:?} in {}", ran.err);
+    }
+    let made = json(&ran.ok());
+    assert_eq!(made["runs"][0]["response_ms"], Value::Null, "what was not measured is absent");
+    assert_eq!(served.end(), Some(0));
+}
