@@ -1,6 +1,7 @@
 //! Cost of a scheduling step, for every policy of the registry: a request
 //! completes, another arrives, and the policy decides, with 64 requests of
-//! three VMs queued at random places (4 KiB each).
+//! three VMs queued at random places (4 KiB each); the same with 100,000
+//! requests of three VMs, with 64 of 64 VMs, and with 1,000 of 1,000.
 //!
 //! `cargo bench -p seekway-policy --bench schedulers`; a word after `--`
 //! selects policies by name.
@@ -24,17 +25,19 @@ struct Loop {
     head: Lba,
     requests: Vec<Request>,
     random: u64,
+    vms: u16,
 }
 
 impl Loop {
-    fn new(name: &str, queued: u32) -> Loop {
+    fn new(name: &str, queued: u32, vms: u16) -> Loop {
         let mut policy = schedulers::build(name).expect("a registered name");
-        for vm in 0..3 {
+        for vm in 0..vms {
             policy.attach(Instant::ZERO, VmId::new(vm), VmSpec::default());
         }
         let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), true);
         let (requests, head) = (Vec::new(), Lba::ZERO);
-        let mut this = Loop { policy, profile, now: Instant::ZERO, head, requests, random: 1 };
+        let now = Instant::ZERO;
+        let mut this = Loop { policy, profile, now, head, requests, random: 1, vms };
         for slot in 0..queued {
             let request = this.request(RequestId::new(slot));
             this.requests.push(request);
@@ -49,10 +52,10 @@ impl Loop {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let vm = (self.random >> 60) as u16 % 3;
+        let vm = (self.random >> 48) as u16 % self.vms;
         let lba = Lba::new(self.random % (CAPACITY / 8) * 8);
         let extent = Extent::new(lba, Sectors::new(8)).expect("in range");
-        let op = if vm == 2 { Op::Write } else { Op::Read };
+        let op = if vm % 3 == 2 { Op::Write } else { Op::Read };
         let (vm, sync) = (VmId::new(vm), op == Op::Read);
         Request { id, vm, tag: None, op, sync, extent, arrived: self.now }
     }
@@ -78,22 +81,21 @@ impl Loop {
 }
 
 fn step(c: &mut Criterion) {
-    let mut group = c.benchmark_group("step");
-    for entry in REGISTRY {
-        group.bench_function(BenchmarkId::new(entry.name, 64), |b| {
-            let mut this = Loop::new(entry.name, 64);
-            b.iter(|| this.step());
-        });
+    for (group, queued, vms) in [
+        ("step", 64, 3),
+        ("step_deep", 100_000, 3),
+        ("step_64_vms", 64, 64),
+        ("step_1000_vms", 1_000, 1_000),
+    ] {
+        let mut group = c.benchmark_group(group);
+        for entry in REGISTRY {
+            group.bench_function(BenchmarkId::new(entry.name, queued), |b| {
+                let mut this = Loop::new(entry.name, queued, vms);
+                b.iter(|| this.step());
+            });
+        }
+        group.finish();
     }
-    group.finish();
-    let mut group = c.benchmark_group("step_deep");
-    for entry in REGISTRY {
-        group.bench_function(BenchmarkId::new(entry.name, 100_000), |b| {
-            let mut this = Loop::new(entry.name, 100_000);
-            b.iter(|| this.step());
-        });
-    }
-    group.finish();
 }
 
 criterion_group! {

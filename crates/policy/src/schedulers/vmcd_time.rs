@@ -38,19 +38,19 @@ mod tests;
 
 use super::Entry;
 use super::merge::Run;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
-use channel::{Channel, Virtual, weighed};
+use channel::{Channel, Standing, Virtual, weighed};
 use clock::{Clock, Reading};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "turn", kind: Kind::Duration, default: "100ms",
-        help: "device time that a channel may use in a turn, on a rotating device" },
+    ParamSpec { key: "turn", kind: Kind::Duration, default: "150ms",
+        help: "device time of a turn, on a rotating device; less when many have work; at least 1ms" },
     ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
         help: "how long a turn waits for the channel's next request; at most 1s" },
     ParamSpec { key: "bound", kind: Kind::Duration, default: "500ms",
@@ -69,6 +69,10 @@ pub(super) const ENTRY: Entry = Entry {
     build: |params| Ok(Box::new(VmcdTime::new(params)?)),
 };
 
+/// The least that 'turn' may be.
+const TURN_MIN: Nanos = Nanos::from_millis(1);
+/// Turns are not shortened below this (CFQ's least slice).
+const TURN_LEAST: Nanos = Nanos::from_millis(16);
 /// How long a turn waits for a command that the device does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
@@ -82,8 +86,7 @@ struct Flight {
 /// The running turn.
 struct Turn {
     vm: usize,
-    /// Device time used, and time that others have waited in vain.
-    spent: Nanos,
+    length: Nanos,
     /// Others wait while the device is held for the channel.
     held: bool,
     /// The oldest request has been looked at.
@@ -100,15 +103,18 @@ struct VmcdTime {
     /// By VM.
     channels: Vec<Option<Channel>>,
     /// The channels with work by standing, except the one whose turn it is.
-    waiting: BTreeSet<(Virtual, usize)>,
+    waiting: BTreeSet<(Standing, usize)>,
+    /// The device serves one channel at a time.
+    by_turns: bool,
     turn: Option<Turn>,
     /// The highest standing at which a channel was chosen.
     reached: Virtual,
     flying: Slots<Flight>,
     clock: Clock,
     run: Run,
-    /// No channel is late before this; `None` when none has work.
-    late_from: Option<Instant>,
+    /// No channel with work has been without service since before this;
+    /// `None` when none has work.
+    unserved_since: Option<Instant>,
     attached: u64,
     turns: u64,
     holds: u64,
@@ -116,10 +122,17 @@ struct VmcdTime {
     late: u64,
 }
 
+fn standing(channel: &Channel, by_turns: bool) -> Standing {
+    match by_turns {
+        true => channel.standing_by_turns(),
+        false => channel.standing_by_commands(),
+    }
+}
+
 impl VmcdTime {
     fn new(params: &Params) -> Result<Self, ParamError> {
         Ok(VmcdTime {
-            turn_length: params.duration("turn"),
+            turn_length: params.duration_within("turn", TURN_MIN, DURATION_MAX)?,
             hold: params.duration_within("hold", Nanos::ZERO, STALL)?,
             bound: params.duration("bound"),
             expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
@@ -127,12 +140,13 @@ impl VmcdTime {
             links: Links::new(),
             channels: Vec::new(),
             waiting: BTreeSet::new(),
+            by_turns: true,
             turn: None,
             reached: 0,
             flying: Slots::new(),
             clock: Clock::new(),
             run: Run::default(),
-            late_from: None,
+            unserved_since: None,
             attached: 0,
             turns: 0,
             holds: 0,
@@ -151,9 +165,12 @@ impl VmcdTime {
 
     /// Change a channel, keeping its place among the waiting true.
     fn change<R>(&mut self, vm: usize, change: impl FnOnce(&mut Channel) -> R) -> Option<R> {
-        let has_turn = self.has_turn(vm);
+        let (has_turn, by_turns) = (self.has_turn(vm), self.by_turns);
         let channel = self.channels.get_mut(vm)?.as_mut()?;
-        let place = |c: &Channel| (!has_turn && !c.pending.is_empty()).then(|| (c.standing(), vm));
+        let place = |c: &Channel| {
+            let waits = !has_turn && !c.pending.is_empty();
+            waits.then(|| (standing(c, by_turns), vm))
+        };
         let before = place(channel);
         let result = change(channel);
         let after = place(channel);
@@ -166,116 +183,167 @@ impl VmcdTime {
         Some(result)
     }
 
-    /// The running turn ends.
+    /// Serve one channel at a time from now on, or several.
+    fn serve_by_turns(&mut self, by_turns: bool) {
+        self.end_turn();
+        self.by_turns = by_turns;
+        let channels = self.channels.iter().enumerate();
+        let work = channels.filter_map(|(vm, c)| Some((c.as_ref()?, vm)));
+        let work = work.filter(|(channel, _)| !channel.pending.is_empty());
+        self.waiting = work.map(|(channel, vm)| (standing(channel, by_turns), vm)).collect();
+    }
+
+    /// The running turn ends, and its channel waits if it has work.
     fn end_turn(&mut self) {
         let Some(turn) = self.turn.take() else { return };
-        if let Some(channel) = self.channel(turn.vm).filter(|c| !c.pending.is_empty()) {
-            let place = (channel.standing(), turn.vm);
-            self.waiting.insert(place);
+        let by_turns = self.by_turns;
+        if let Some(channel) = self.channels[turn.vm].as_mut() {
+            channel.grant(turn.length);
+            if !channel.pending.is_empty() {
+                self.waiting.insert((standing(channel, by_turns), turn.vm));
+            }
         }
     }
 
-    /// The time for which the device was held for `vm` until now is its own.
+    /// The running turn has been used up: its channel has another one, if it
+    /// is still the one that is next, with a request or without: one with a
+    /// request at a time has none just then.
+    fn renew_turn(&mut self) {
+        let length = self.turn_length();
+        let Some(turn) = &mut self.turn else { return };
+        let Some(channel) = self.channels[turn.vm].as_mut() else { return };
+        channel.grant(turn.length);
+        let place = (channel.standing_by_turns(), turn.vm);
+        if self.waiting.first().is_none_or(|first| place < *first) {
+            (turn.length, turn.looked) = (length, false);
+            channel.turns += 1;
+            self.reached = self.reached.max(channel.granted);
+        } else {
+            self.turn = None;
+            if !channel.pending.is_empty() {
+                self.waiting.insert(place);
+            }
+        }
+    }
+
+    /// The time for which the device was held for the turn's channel until now
+    /// is the channel's own.
     fn end_hold(&mut self, now: Instant) {
         let Some(turn) = &mut self.turn else { return };
-        if !std::mem::take(&mut turn.held) {
-            return;
-        }
-        let vm = turn.vm;
-        if let Some(since) = self.channel(vm).and_then(|c| c.idle_since) {
-            let idle = now.since(since);
-            if let Some(turn) = &mut self.turn {
-                turn.spent = turn.spent + idle;
-            }
-            self.change(vm, |channel| channel.charge(idle));
+        if std::mem::take(&mut turn.held)
+            && let Some(channel) = &mut self.channels[turn.vm]
+            && let Some(since) = channel.idle_since
+        {
+            channel.charge(now.since(since));
         }
     }
 
-    /// The channel that is next, whose turn begins when the device has turns.
-    fn next_channel(&mut self, turns: bool) -> Option<usize> {
-        let &(standing, vm) = self.waiting.first()?;
-        self.reached = self.reached.max(standing);
-        if turns {
-            self.waiting.remove(&(standing, vm));
-            self.turn = Some(Turn { vm, spent: Nanos::ZERO, held: false, looked: false });
+    /// The channel that is next. Its turn begins, when the device has turns.
+    fn next_channel(&mut self) -> Option<usize> {
+        loop {
+            let &place = self.waiting.first()?;
+            let ((reached, _), vm) = place;
+            let length = self.turn_length();
+            let by_turns = self.by_turns;
+            self.waiting.remove(&place);
+            let channel = self.channels[vm].as_mut()?;
             self.turns += 1;
-            if let Some(channel) = &mut self.channels[vm] {
-                channel.turns += 1;
+            channel.chosen = self.turns;
+            if by_turns && channel.used >= channel.granted + weighed(length, channel.weight) {
+                // It has had its turn already, by late requests and long commands.
+                channel.grant(length);
+                self.waiting.insert((standing(channel, by_turns), vm));
+                continue;
             }
+            self.reached = self.reached.max(reached);
+            if by_turns {
+                channel.turns += 1;
+                self.turn = Some(Turn { vm, length, held: false, looked: false });
+            } else {
+                self.waiting.insert((standing(channel, by_turns), vm));
+            }
+            return Some(vm);
         }
-        Some(vm)
     }
 
-    /// May the turn go on? `Ok(true)`: with a request. `Ok(false)`: it is
-    /// over. `Err`: it waits until then.
-    fn turn_goes_on(&self, now: Instant, turn: &Turn) -> Result<bool, Instant> {
-        let Some(channel) = self.channel(turn.vm) else { return Ok(false) };
-        if turn.spent + channel.expected >= self.turn_length {
-            return Ok(false);
+    /// A turn that begins now: shortened, when many have work, so that a round
+    /// of turns fits into the bound.
+    fn turn_length(&self) -> Nanos {
+        let fits = self.bound.scaled(1, self.waiting.len() as u64 + 1);
+        self.turn_length.min(fits.max(TURN_LEAST))
+    }
+
+    /// The bound; longer, when so many have work that the least turns of a round
+    /// do not fit into it: late requests would be all that is served.
+    fn bound(&self) -> Nanos {
+        let turns = self.waiting.len() as u64 + 1;
+        self.bound.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
+    }
+
+    /// Has the running turn's channel had all that the turn is worth?
+    fn turn_is_used_up(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| {
+            self.channel(turn.vm).is_some_and(|channel| {
+                let used = channel.used + weighed(channel.expected, channel.weight);
+                used >= channel.granted + weighed(turn.length, channel.weight)
+            })
+        })
+    }
+
+    /// Until when the running turn waits for its channel, which has nothing
+    /// queued. `None`: not at all.
+    fn waits_until(&self, channel: &Channel) -> Option<Instant> {
+        if channel.think.get().is_some_and(|think| think > self.hold) {
+            return None;
         }
-        if !channel.pending.is_empty() {
-            return Ok(true);
+        match channel.idle_since {
+            Some(since) => Some(since + self.hold),
+            None => (channel.in_flight > 0).then(|| channel.last_service + STALL),
         }
-        let patient = channel.think.get().is_none_or(|think| think <= self.hold);
-        let until = match channel.idle_since {
-            Some(since) => since + self.hold,
-            None if channel.in_flight > 0 => channel.last_service + STALL,
-            None => return Ok(false),
-        };
-        if patient && now < until { Err(until) } else { Ok(false) }
     }
 
     /// Whose request goes next on a device with turns; or until when it waits.
     fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
-        if let Some(turn) = &self.turn {
-            match self.turn_goes_on(now, turn) {
-                Ok(true) => return Ok(Some(turn.vm)),
-                Err(until) => {
-                    let first =
-                        self.turn.as_mut().is_some_and(|t| !std::mem::replace(&mut t.held, true));
-                    self.holds += first as u64;
-                    return Err(until);
-                }
-                Ok(false) => {
-                    self.holds_in_vain += turn.held as u64;
-                    self.end_hold(now);
-                    self.end_turn();
-                }
-            }
+        if self.turn_is_used_up() {
+            self.end_hold(now);
+            self.renew_turn();
         }
-        Ok(self.next_channel(true))
+        if let Some(turn) = &self.turn
+            && let Some(channel) = self.channel(turn.vm)
+        {
+            let (vm, held) = (turn.vm, turn.held);
+            if !channel.pending.is_empty() {
+                return Ok(Some(vm));
+            }
+            if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
+                self.holds += !held as u64;
+                self.turn.as_mut().expect("there is a turn").held = true;
+                return Err(until);
+            }
+            self.holds_in_vain += held as u64;
+            self.end_hold(now);
+            self.end_turn();
+        }
+        Ok(self.next_channel())
     }
 
-    /// When the channel is late, if it has work.
-    fn late_at(&self, channel: &Channel) -> Option<Instant> {
+    /// Since when the channel, if it has work, has been without service.
+    fn unserved(&self, channel: &Channel) -> Option<Instant> {
         let oldest = channel.pending.oldest(&self.queued)?;
-        Some(oldest.arrived.max(channel.last_service) + self.bound)
+        Some(oldest.arrived.max(channel.last_service))
     }
 
     /// The oldest request of the channel that has been late longest.
-    fn take_late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
-        if self.late_from.is_none_or(|from| now < from) {
+    fn late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
+        let bound = self.bound();
+        if self.unserved_since.is_none_or(|since| now < since + bound) {
             return None;
         }
         let channels = self.channels.iter().enumerate();
-        let mut late: Option<(Instant, usize)> = None;
-        let mut after: Option<Instant> = None;
-        for (vm, channel) in channels {
-            let Some(at) = channel.as_ref().and_then(|c| self.late_at(c)) else { continue };
-            let (first, second) = match late {
-                Some(least) if least <= (at, vm) => (least, Some(at)),
-                least => ((at, vm), least.map(|l| l.0)),
-            };
-            late = Some(first);
-            after = after.into_iter().chain(second).min();
-        }
-        let (at, vm) = late?;
-        if now < at {
-            self.late_from = Some(at);
-            return None;
-        }
-        // The one that is served now may be late again.
-        self.late_from = Some(after.map_or(now + self.bound, |a| a.min(now + self.bound)));
+        let unserved = channels.filter_map(|(vm, c)| Some((self.unserved(c.as_ref()?)?, vm)));
+        let longest = unserved.min();
+        self.unserved_since = longest.map(|(since, _)| since);
+        let (_, vm) = longest.filter(|&(since, _)| since + bound <= now)?;
         let id = self.channel(vm)?.pending.oldest(&self.queued)?.id;
         Some((vm, id))
     }
@@ -342,7 +410,7 @@ impl Scheduler for VmcdTime {
         if self.has_turn(vm.index()) {
             self.turn = None;
         } else if let Some(channel) = self.channel(vm.index()) {
-            let place = (channel.standing(), vm.index());
+            let place = (standing(channel, self.by_turns), vm.index());
             self.waiting.remove(&place);
         }
         if let Some(channel) = self.channels.get_mut(vm.index()) {
@@ -359,7 +427,7 @@ impl Scheduler for VmcdTime {
         }
         self.queued.insert(request);
         let behind = self.reached;
-        let (turn, longest) = (self.turn_length, self.hold.get() * 2);
+        let (lag, longest) = (self.turn_length, self.hold.get() * 2);
         let has_turn = self.has_turn(vm);
         let mut links = std::mem::take(&mut self.links);
         let alone = self.change(vm, |channel| {
@@ -367,8 +435,7 @@ impl Scheduler for VmcdTime {
                 channel.think.learn(Nanos::new(now.since(since).get().min(longest)));
             }
             if channel.is_idle() && !has_turn {
-                let least = behind.saturating_sub(weighed(turn, channel.weight));
-                channel.used = channel.used.max(least);
+                channel.wake(behind, lag);
             }
             let alone = channel.pending.is_empty();
             channel.pending.insert(&mut links, &request);
@@ -377,8 +444,7 @@ impl Scheduler for VmcdTime {
         self.links = links;
         let alone = alone.expect("a request of a VM that is not attached");
         if let Some(since) = alone {
-            let late = since + self.bound;
-            self.late_from = Some(self.late_from.map_or(late, |from| from.min(late)));
+            self.unserved_since = Some(self.unserved_since.map_or(since, |s| s.min(since)));
         }
     }
 
@@ -402,11 +468,6 @@ impl Scheduler for VmcdTime {
             }
             channel.idle_since = (channel.is_idle() && request.sync).then_some(now);
         });
-        if let Some((had, _)) = had
-            && let Some(turn) = self.turn.as_mut().filter(|turn| turn.vm == vm)
-        {
-            turn.spent = turn.spent + had;
-        }
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
@@ -416,26 +477,26 @@ impl Scheduler for VmcdTime {
         if let Some((vm, id)) = self.continuation() {
             return self.dispatch(now, vm, id);
         }
-        if let Some((vm, id)) = self.take_late(now) {
+        if let Some((vm, id)) = self.late(now) {
             self.late += 1;
             return self.dispatch(now, vm, id);
         }
-        let turns = device.profile.rotational();
-        let next = if turns {
-            match self.select(now) {
+        if self.by_turns != device.profile.rotational() {
+            self.serve_by_turns(device.profile.rotational());
+        }
+        let next = match self.by_turns {
+            true => match self.select(now) {
                 Ok(next) => next,
                 Err(until) => {
-                    let late = self.late_from.filter(|&late| late > now);
-                    let until = late.map_or(until, |late| late.min(until));
+                    let late = self.unserved_since.map(|since| since + self.bound());
+                    let until = late.filter(|&l| l > now).map_or(until, |late| late.min(until));
                     return Decision::Hold { until, why: HoldReason::Turn };
                 }
-            }
-        } else {
-            self.end_turn();
-            self.next_channel(false)
+            },
+            false => self.next_channel(),
         };
         let vm = next.expect("a channel with work waits, or has the turn");
-        let id = if turns {
+        let id = if self.by_turns {
             self.pick(now, vm)
         } else {
             self.channel(vm).and_then(|c| Some(c.pending.oldest(&self.queued)?.id))
@@ -444,7 +505,9 @@ impl Scheduler for VmcdTime {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.channels.iter().flatten().filter_map(|channel| self.late_at(channel)).min()
+        let channels = self.channels.iter().flatten();
+        let longest = channels.filter_map(|channel| self.unserved(channel)).min();
+        longest.map(|since| since + self.bound())
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

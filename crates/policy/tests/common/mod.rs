@@ -32,6 +32,10 @@ pub const VARIANTS: &[&str] = &[
     "pregather:literal=true,half_rotation=true,expire=slice,merge=false,sweep=head",
     "pregather:slice=1ms,sync_expire=0,async_expire=0,interval_min=false",
     "pregather:zone=1,zones=64,lambda=1.1,window=1us,unmeasured=skip,patience=false,alone=false",
+    "vmcd:batch=1,read_expire=1ms,write_expire=0",
+    "vmcd:batch=1000,seed=7",
+    "vmcd-time:turn=5ms,hold=10ms,bound=3ms",
+    "vmcd-time:turn=1ms,hold=0,bound=0,read_expire=0",
 ];
 
 /// Every policy with its defaults, and the variants.

@@ -11,6 +11,9 @@ pub fn weighed(time: Nanos, weight: u64) -> Virtual {
     (u128::from(time.get()) << 24) / u128::from(weight)
 }
 
+/// The lowest is next.
+pub type Standing = (Virtual, u64);
+
 /// One VM.
 pub struct Channel {
     pub weight: u64,
@@ -19,6 +22,12 @@ pub struct Channel {
     pub serial: u64,
     /// Device time used, over the weight.
     pub used: Virtual,
+    /// What its turns have entitled it to, over the weight; at most `used`
+    /// outside of a turn. The next turn is shorter by the difference.
+    pub granted: Virtual,
+    /// The turn, or the dispatch, that it was last chosen for: of equals, the
+    /// one that was chosen longest ago is next.
+    pub chosen: u64,
     /// Commands and requests on the device.
     pub commands: u32,
     pub in_flight: u32,
@@ -45,6 +54,8 @@ impl Channel {
             pending: Pending::default(),
             serial,
             used,
+            granted: used,
+            chosen: 0,
             commands: 0,
             in_flight: 0,
             expected: Nanos::ZERO,
@@ -57,9 +68,29 @@ impl Channel {
         }
     }
 
-    /// Where it stands among the others: the lowest is next.
-    pub fn standing(&self) -> Virtual {
-        self.used + weighed(self.expected, self.weight)
+    /// Where it stands among the others when the device serves one channel at
+    /// a time: whole turns, so that equal channels take turns in a fixed order.
+    pub fn standing_by_turns(&self) -> Standing {
+        (self.granted, self.chosen)
+    }
+    /// The same when it serves several: commands on the device count as well.
+    pub fn standing_by_commands(&self) -> Standing {
+        (self.used + weighed(self.expected, self.weight), self.chosen)
+    }
+
+    /// A turn is over. One that used up its length grants that, and as many
+    /// whole lengths as it has overrun; one that ended early what it used.
+    pub fn grant(&mut self, length: Nanos) {
+        let length = weighed(length, self.weight).max(1);
+        let turns = self.used.saturating_sub(self.granted) / length;
+        self.granted = if turns == 0 { self.used } else { self.granted + turns * length };
+    }
+
+    /// A channel that wakes is behind the others by `lag` at most.
+    pub fn wake(&mut self, reached: Virtual, lag: Nanos) {
+        let least = reached.saturating_sub(weighed(lag, self.weight));
+        self.granted = self.granted.max(least);
+        self.used = self.used.max(self.granted);
     }
 
     /// Nothing queued, nothing on the device.
