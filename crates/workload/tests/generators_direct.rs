@@ -50,7 +50,7 @@ const fn write(handle: u32, page: u64, pages: u32) -> Op {
 /// What the disk saw of the file: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     let app = Script {
-        files: vec![FileSpec { bytes: 1 << 20, exists: true }],
+        files: vec![FileSpec::full(1 << 20)],
         handles: [false, true].map(|direct| HandleSpec { direct, ..Default::default() }).to_vec(),
         calls: calls.iter().copied().collect(),
     };

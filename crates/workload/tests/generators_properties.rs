@@ -42,7 +42,8 @@ struct Script {
 impl Script {
     fn new(seed: u64, (writes, direct): (bool, bool), calls: u32, log: Log) -> Script {
         let exists = |n: u32| !writes || n.is_multiple_of(2);
-        let file = |n| FileSpec { bytes: FILE_PAGES * 4096, exists: exists(n) };
+        let present = |n| if exists(n) { FILE_PAGES * 4096 } else { 0 };
+        let file = |n| FileSpec { bytes: FILE_PAGES * 4096, present: present(n) };
         let handle =
             |n| HandleSpec { file: n % FILES, direct: n >= FILES, ..HandleSpec::default() };
         Script {

@@ -192,7 +192,10 @@ impl Fio {
         };
         Ok(Fio {
             name: name.into(),
-            files: vec![FileSpec { bytes: c.bytes, exists }; c.jobs as usize],
+            files: vec![
+                FileSpec { bytes: c.bytes, present: if exists { c.bytes } else { 0 } };
+                c.jobs as usize
+            ],
             handles: (0..c.jobs).map(handle).collect(),
             jobs: (0..c.jobs).map(job).collect(),
             slots: vec![Slot::default(); (c.jobs * c.depth) as usize],

@@ -85,9 +85,9 @@ impl Hadoop {
         let reducers = p.count("reducers") as u32;
         let share = u64::from(blocks) * (block / u64::from(reducers));
         let map_slots = p.count("maps") as u32;
-        let mut files = vec![FileSpec { bytes: block, exists: true }; blocks as usize];
-        files.extend(vec![FileSpec { bytes: block, exists: false }; 2 * blocks as usize]);
-        files.extend(vec![FileSpec { bytes: share, exists: false }; 2 * reducers as usize]);
+        let mut files = vec![FileSpec::full(block); blocks as usize];
+        files.extend(vec![FileSpec::absent(block); 2 * blocks as usize]);
+        files.extend(vec![FileSpec::absent(share); 2 * reducers as usize]);
         // Every task is a process of its own; a file is only ever used by one at a time.
         let process = |file: u32| match file {
             f if f < 3 * blocks => (f % blocks % map_slots) as u16,

@@ -101,7 +101,7 @@ impl Iometer {
         let direct = p.flag("direct");
         Ok(Iometer {
             name: format!("iometer.{block}.r{read_share}.x{random_share}"),
-            file: [FileSpec { bytes, exists: true }],
+            file: [FileSpec::full(bytes)],
             handle: [HandleSpec { direct, ..HandleSpec::default() }],
             block,
             blocks,

@@ -82,10 +82,11 @@ impl Sysbench {
         let direct = p.flag("direct");
         let bytes = p.size("bytes").bytes();
         let handle = |file| HandleSpec { file, direct, ..HandleSpec::default() };
+        let present = if mode == "SW" { 0 } else { file_bytes };
         Ok(Sysbench {
             mode,
             threads: p.count("threads") as u32,
-            files: vec![FileSpec { bytes: file_bytes, exists: mode != "SW" }; count as usize],
+            files: vec![FileSpec { bytes: file_bytes, present }; count as usize],
             handles: (0..count as u32).map(handle).collect(),
             file_bytes,
             block,

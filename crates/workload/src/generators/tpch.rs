@@ -65,7 +65,7 @@ impl Tpch {
             return Err(ParamError::new("tpch: size must be 16MiB at least"));
         }
         let query = p.choice("query");
-        let files = SHARES.map(|s| FileSpec { bytes: bytes(s), exists: true }).to_vec();
+        let files = SHARES.map(|s| FileSpec::full(bytes(s))).to_vec();
         let workers = p.count("workers") as u32;
         let handle = |n: u32| HandleSpec {
             file: n % SHARES.len() as u32,

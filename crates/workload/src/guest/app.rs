@@ -10,9 +10,20 @@ use std::sync::Arc;
 pub struct FileSpec {
     /// Its size, or the size that it will grow to, in bytes.
     pub bytes: u64,
-    /// Does it exist with all its blocks when the application starts? If not,
-    /// writing allocates them.
-    pub exists: bool,
+    /// So many bytes of it exist, with their blocks, when the application starts;
+    /// writing allocates the rest.
+    pub present: u64,
+}
+
+impl FileSpec {
+    /// A file that exists.
+    pub fn full(bytes: u64) -> Self {
+        FileSpec { bytes, present: bytes }
+    }
+    /// A file that does not exist yet.
+    pub fn absent(bytes: u64) -> Self {
+        FileSpec { bytes, present: 0 }
+    }
 }
 
 /// An open file: the unit of read-ahead (`struct file` of Linux).
@@ -63,12 +74,22 @@ pub enum Op {
         /// Index into [`App::files`], or among the files brought along.
         file: u32,
     },
+    /// unlink: the file's blocks are free, and what was not written never is.
+    /// Nobody may have a call under way on it. The application must not read
+    /// it before it has written it anew.
+    Delete {
+        /// Index into [`App::files`].
+        file: u32,
+    },
     /// Think, off the CPU.
     Sleep(Nanos),
     /// Compute, on a vCPU.
     Compute(Nanos),
-    /// Wait until another thread of this application is done with all its work.
+    /// Wait until another thread of this application is done with all its work,
+    /// or wakes this one.
     Park,
+    /// Wake all threads of this application that are parked.
+    Wake,
     /// This thread has no more work.
     Done,
 }

@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn areas_do_not_overlap_and_fit() {
         for seed in 0..50 {
-            let sets = vec![vec![FileSpec { bytes: 1 << 20, exists: true }; 10]; 3];
+            let sets = vec![vec![FileSpec::full(1 << 20); 10]; 3];
             let apps: Vec<&[FileSpec]> = sets.iter().map(Vec::as_slice).collect();
             let capacity = (256 << 20) / 512;
             let mut rng = Rng::new(seed);
@@ -145,7 +145,7 @@ mod tests {
             assert!(end <= capacity, "seed {seed}");
             assert_eq!(all.iter().map(|r| r.pages).sum::<u32>(), 30 * 256);
         }
-        let big = [FileSpec { bytes: 1 << 40, exists: true }];
+        let big = [FileSpec::full(1 << 40)];
         assert!(lay_out(1 << 20, &[&big], 1, &mut Rng::new(0)).is_err());
     }
 }

@@ -21,6 +21,9 @@
 //!   bitmap blocks are written in place later, by the flusher;
 //! - requests of one system call or flush are cut at `max_request_kib` and at
 //!   extents, go out in the order of issue, and merge only while queued;
+//! - removing a file waits for its pages under way, drops the others, clean or
+//!   dirty, and changes its inode and the bitmaps of its blocks; there are no
+//!   directories. The file that comes next under its number gets the same blocks;
 //! - inodes are in memory from the start: opening a file reads nothing;
 //! - O_DIRECT first writes back what is dirty in its range and waits for it; a
 //!   write then drops the range from the page cache, before and once more after.
@@ -29,6 +32,7 @@
 pub mod app;
 pub mod block;
 pub mod cache;
+mod delete;
 pub mod file;
 mod journal;
 pub mod laid;

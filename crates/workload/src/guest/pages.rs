@@ -204,7 +204,7 @@ impl GuestVm {
     }
 
     /// Frames have become reclaimable.
-    fn wake_memory_waiters(&mut self) {
+    pub(super) fn wake_memory_waiters(&mut self) {
         self.ready.extend(self.memory_waiters.drain(..));
     }
 }

@@ -43,6 +43,8 @@ enum Work {
     Direct(Call, Op),
     DirectDone(Call, Op),
     Fsync(u32, SyncStage),
+    /// Remove a file, by its number.
+    Delete(u32),
 }
 
 /// Can the thread go on at once?
@@ -81,6 +83,7 @@ impl GuestVm {
                 Work::Direct(call, op) => self.step_direct(now, thread, call, op),
                 Work::DirectDone(call, op) => self.direct_done(thread, call, op),
                 Work::Fsync(handle, stage) => self.step_fsync(thread, handle, stage),
+                Work::Delete(file) => self.step_delete(now, thread, file),
             };
             if step == Step::Sleep {
                 return;
@@ -115,6 +118,11 @@ impl GuestVm {
                 self.compute(now, thread, self.params.cpu_op);
                 Step::Sleep
             }
+            app::Op::Delete { file } => {
+                let file = self.file_number(app, file);
+                self.compute(now, thread, self.params.cpu_op);
+                self.set(thread, Work::Delete(file), Step::Sleep)
+            }
             app::Op::Sleep(span) => {
                 self.wake_at(now + span, thread);
                 Step::Sleep
@@ -126,6 +134,10 @@ impl GuestVm {
             app::Op::Park => {
                 running.parked.push(thread);
                 Step::Sleep
+            }
+            app::Op::Wake => {
+                self.ready.extend(running.parked.drain(..));
+                Step::Go
             }
             app::Op::Done => {
                 running.threads_left -= 1;
@@ -420,6 +432,13 @@ impl GuestVm {
             SyncStage::Done => return self.set(thread, Work::Next, Step::Go),
         };
         self.set(thread, Work::Fsync(handle, SyncStage::Done), next)
+    }
+
+    fn step_delete(&mut self, now: Instant, thread: u32, file: u32) -> Step {
+        if self.delete(now, thread, file) {
+            return self.set(thread, Work::Next, Step::Go);
+        }
+        Step::Sleep
     }
 
     fn submit_barrier(&mut self, handle: u32, thread: u32) {

@@ -98,7 +98,7 @@ impl GuestVm {
         // The area of files brought along is laid out like one file.
         let area = |b: &Option<Arc<LaidFiles>>| {
             let bytes = u64::from(b.as_ref().map_or(0, |b| b.area_pages())) * PAGE_BYTES;
-            [FileSpec { bytes, exists: true }]
+            [FileSpec::full(bytes)]
         };
         let areas: Vec<[FileSpec; 1]> = brought.iter().map(area).collect();
         let files_or_area =
@@ -159,7 +159,7 @@ impl GuestVm {
             Brought { files, area: runs.pop().unwrap_or_default(), numbers }
         });
         for (at, (spec, runs)) in (0..).zip(app.files().iter().zip(runs)) {
-            let pages = if spec.exists { pages_of(spec.bytes) as u32 } else { 0 };
+            let pages = pages_of(spec.present) as u32;
             let inode_block = self.inode_block(number, at);
             self.files.push(File::new(runs, pages, inode_block));
         }
@@ -199,7 +199,7 @@ impl GuestVm {
     }
 
     /// The guest's number of an application's file.
-    fn file_number(&mut self, app: u32, file: u32) -> u32 {
+    pub(super) fn file_number(&mut self, app: u32, file: u32) -> u32 {
         let running = &self.apps[app as usize];
         let Some(brought) = &running.brought else { return running.first_file + file };
         if brought.numbers[file as usize] != NONE {
