@@ -6,7 +6,7 @@ use device::{Run, run};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
 use seekway_workload::Issue;
-use seekway_workload::generators::{fleet, parse_vm};
+use seekway_workload::generators::{fleet, names, parse_vm};
 
 const MIB: u64 = 2048;
 const LATENCY: Nanos = Nanos::from_micros(500);
@@ -121,7 +121,7 @@ fn latency_delays_and_changes_nothing_else() {
 
 #[test]
 fn every_generator_ends_and_is_repeatable() {
-    for text in [
+    let texts = [
         "app=fio:rw=randrw,size=8m,iodepth=4,numjobs=2,fsync=7",
         "app=fio:rw=read,size=32m,direct=true,iodepth=8,bs=64k",
         "app=fio:rw=randread,size=64m,zipf=1.1,io_size=4m,rate_iops=2000",
@@ -133,10 +133,20 @@ fn every_generator_ends_and_is_repeatable() {
         "app=tpch:query=q2,size=64m,lookups=500",
         "app=tpch:query=q19,size=64m,workers=2,app=sysbench:mode=RRW,size=16m,requests=500",
         "app=uniform:requests=5000,read=70",
+        "app=fileserver:files=300,operations=900",
+        "app=webserver:files=900,operations=900",
+        "app=oltp:size=4m,operations=5000,threads=20",
+        "app=mailserver:files=300,operations=900",
+        "app=proxy:files=300,operations=900",
+        "app=videoserver:size=2m,operations=900,interval=1s",
         "image=2g,app=surge:files=5000,requests=2000,processes=9,direct=false",
         "app=iometer:read=60,random=50,depth=4,requests=2000,size=64m,direct=false,runtime=1s",
         "tags=true,barrier=true,journal=none,pieces=4,app=sysbench:mode=RW,size=16m,requests=300",
-    ] {
+    ];
+    for name in names() {
+        assert!(texts.iter().any(|t| t.contains(&format!("app={name}:"))), "no text has {name}");
+    }
+    for text in texts {
         let (a, b) = (vm(text, 1), vm(text, 1));
         assert_eq!(a.issued, b.issued, "{text}");
         assert!(a.apps.iter().all(|app| app.finished.is_some() && app.bytes > 0), "{text}");

@@ -5,6 +5,7 @@
 //! [`parse_vm`] reads the command line's description of a VM.
 
 pub mod dist;
+pub mod filebench;
 pub mod fio;
 pub mod fio_job;
 pub mod fragmented;
@@ -60,6 +61,12 @@ pub static REGISTRY: &[Generator] = &[
     fio::SYNC_GENERATOR,
     iometer::GENERATOR,
     surge::GENERATOR,
+    filebench::servers::FILE_GENERATOR,
+    filebench::servers::WEB_GENERATOR,
+    filebench::oltp::GENERATOR,
+    filebench::servers::MAIL_GENERATOR,
+    filebench::servers::PROXY_GENERATOR,
+    filebench::video::GENERATOR,
     hadoop::GENERATOR,
     tpch::GENERATOR,
     uniform::GENERATOR,
