@@ -105,8 +105,8 @@ fn a_video_server_keeps_its_rate_and_replaces_videos() {
 fn limits_end_a_server_and_one_is_needed() {
     let took = |text: &str| vm(text, 1).apps[0].finished.unwrap().as_secs_f64();
     for app in ["fileserver", "webserver", "mailserver", "proxy"] {
-        let took = took(&format!("app={app}:files=500,size=8k,threads=4,runtime=1500ms"));
-        assert!((took - 1.5).abs() < 0.2, "{app}: {took}");
+        let took = took(&format!("app={app}:files=500,size=8k,threads=4,runtime=300ms"));
+        assert!((took - 0.3).abs() < 0.05, "{app}: {took}");
         let done = vm(&format!("app={app}:files=500,size=8k,runtime=0,bytes=3m"), 1);
         assert!((3 << 20..5 << 20).contains(&done.apps[0].bytes), "{app}");
         for (given, part) in [
@@ -119,8 +119,8 @@ fn limits_end_a_server_and_one_is_needed() {
             assert!(error.to_string().contains(part), "{app}: {error}");
         }
     }
-    let text = "app=oltp:size=4m,threads=4,writers=2,runtime=1500ms,compute=0";
-    assert!((took(text) - 1.5).abs() < 0.2);
+    let text = "app=oltp:size=4m,threads=4,writers=2,runtime=300ms";
+    assert!((took(text) - 0.3).abs() < 0.05);
 }
 
 #[test]
