@@ -1,5 +1,6 @@
 //! What a generator's request costs the simulator, and how deep its virtual
-//! queue is: `cargo bench -p seekway-workload --bench generators`.
+//! queue is: `cargo bench -p seekway-workload --bench generators`, or one part of
+//! it with `-- files`, `-- cost` or `-- depth`.
 
 #[path = "../tests/device/mod.rs"]
 mod device;
@@ -10,11 +11,18 @@ use seekway_workload::generators::fragmented::Recipe;
 use seekway_workload::generators::parse_vm;
 
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
     // `cargo test --all-targets` runs benches too, without this argument.
-    if std::env::args().any(|arg| arg == "--bench") {
-        a_million_files();
-        cost_of_a_request();
-        depth_of_the_queue();
+    if !args.iter().any(|arg| arg == "--bench") {
+        return;
+    }
+    let parts: [(&str, fn()); 3] =
+        [("files", a_million_files), ("cost", cost_of_a_request), ("depth", depth_of_the_queue)];
+    let all = !parts.iter().any(|(name, _)| args.iter().any(|arg| arg == name));
+    for (name, part) in parts {
+        if all || args.iter().any(|arg| arg == name) {
+            part();
+        }
     }
 }
 

@@ -34,6 +34,8 @@ struct Personality {
     flow: &'static [Step],
     /// Of 100 files, so many exist at the start.
     prealloc_percent: u64,
+    /// Room for so many of the longest appends behind each file.
+    appends: u64,
 }
 
 const READ_ONE: [Step; 3] = [Open, ReadWhole, Close];
@@ -67,12 +69,13 @@ static MAIL_FLOW: [Step; 13] = with_reads(
 static PROXY_FLOW: [Step; 19] = with_reads(&[Delete, Create, Append, Close], 5, &[]);
 
 static FILESERVER: Personality =
-    Personality { name: "fileserver", flow: &FILE_FLOW, prealloc_percent: 80 };
+    Personality { name: "fileserver", flow: &FILE_FLOW, prealloc_percent: 80, appends: 4 };
 static WEBSERVER: Personality =
-    Personality { name: "webserver", flow: &WEB_FLOW, prealloc_percent: 100 };
+    Personality { name: "webserver", flow: &WEB_FLOW, prealloc_percent: 100, appends: 0 };
 static MAILSERVER: Personality =
-    Personality { name: "mailserver", flow: &MAIL_FLOW, prealloc_percent: 80 };
-static PROXY: Personality = Personality { name: "proxy", flow: &PROXY_FLOW, prealloc_percent: 80 };
+    Personality { name: "mailserver", flow: &MAIL_FLOW, prealloc_percent: 80, appends: 4 };
+static PROXY: Personality =
+    Personality { name: "proxy", flow: &PROXY_FLOW, prealloc_percent: 80, appends: 1 };
 
 const fn files(default: &'static str) -> ParamSpec {
     param("files", Kind::Count(1, 1_000_000), default, "files of the set")
@@ -94,7 +97,7 @@ static WEB_PARAMS: &[ParamSpec] =
 static MAIL_PARAMS: &[ParamSpec] =
     &[files("32000"), size("16KiB"), threads("16"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
 static PROXY_PARAMS: &[ParamSpec] =
-    &[files("32000"), size("16KiB"), threads("100"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
+    &[files("64000"), size("16KiB"), threads("100"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
 
 /// `fileserver.f`; files as in Filebench, 1.3 GB.
 pub const FILE_GENERATOR: Generator = Generator {
@@ -117,7 +120,7 @@ pub const MAIL_GENERATOR: Generator = Generator {
     params: MAIL_PARAMS,
     build: Build::App(|params, seed| Ok(Box::new(Server::new(&MAILSERVER, params, seed)?))),
 };
-/// `webproxy.f`; files 3.2 times as many, 0.5 GB.
+/// `webproxy.f`; files 6.4 times as many, 1 GB.
 pub const PROXY_GENERATOR: Generator = Generator {
     name: "proxy",
     summary: "Filebench's web proxy: threads replace one file, then read five",
@@ -166,14 +169,12 @@ impl Server {
             return Err(ParamError::new(format!("{name}: size must not be 0")));
         }
         let (iosize, append) = (call_bytes(name, p, "iosize")?, call_bytes(name, p, "append")?);
-        let appends = kind.flow.contains(&Append);
         let shape = Shape {
             count: p.count("files") as u32,
             mean_bytes,
             gamma: true,
             prealloc_percent: kind.prealloc_percent,
-            // Two and a half appends or so until a file is removed, by the rotation.
-            room_bytes: if appends { 4 * append } else { 0 },
+            room_bytes: kind.appends * append,
         };
         let (set, mut files) = FileSet::new(shape, 0, &mut Rng::new(split(seed, 0)));
         let count = p.count("threads") as u32;
