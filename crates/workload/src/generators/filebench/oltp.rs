@@ -29,7 +29,7 @@ static PARAMS: &[ParamSpec] = &[
     BYTES,
 ];
 
-/// The registry's entry; data 100 times Filebench's 10 × 10 MB, divided by ten.
+/// `oltp.f`; data files ten times as large, 1 GB in all.
 pub const GENERATOR: Generator = Generator {
     name: "oltp",
     summary: "Filebench's database: many readers, some writers and a log writer",
