@@ -4,7 +4,7 @@ mod calibrate;
 mod predict;
 mod workload_run;
 
-pub use calibrate::CalibrateArgs;
+pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
 pub use workload_run::WorkloadRunArgs;
 

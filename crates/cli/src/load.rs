@@ -293,12 +293,11 @@ pub fn disk(args: &DiskArgs) -> Result<(Profile, Config)> {
     Ok((profile, Config { depth: 1, coalesce, hard_limit }))
 }
 
-/// A profile by name, or from a TOML file.
+/// A profile by name, or from a TOML file; with changes after a colon.
 pub fn device(what: &str) -> Result<Profile> {
-    let file = Path::new(what);
-    if what.ends_with(".toml") || what.contains('/') {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {what}"))?;
-        return Profile::parse(&text).with_context(|| what.to_string());
+    if let Some((file, changes)) = profile::path_of(what) {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+        return Profile::parse_with(&text, changes).with_context(|| what.to_string());
     }
     profile::load(what).with_context(|| format!("device {what}"))
 }

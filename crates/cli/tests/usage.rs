@@ -13,6 +13,7 @@ const COMMANDS: &[&[&str]] = &[
     &["experiment", "list"],
     &["experiment", "run"],
     &["predict"],
+    &["calibrate"],
     &["device"],
     &["device", "list"],
     &["device", "show"],

@@ -166,6 +166,8 @@ pub struct Fit {
     pub form: Form,
     /// The line by the paper's form, whichever was asked for.
     pub line_averaged: Line,
+    /// Mean service of the fitted requests.
+    pub mean_ms: f64,
     /// RMS of the fitted requests about the line.
     pub residual_ms: f64,
     /// Share of the services' variance that the line explains, 0 to 1 (below 0
@@ -186,7 +188,8 @@ pub struct Fit {
 
 impl Fit {
     /// Does the distance explain nothing, as on an SSD? Then the stroke is
-    /// noise, or a share of the time that does not matter.
+    /// noise, or a share of the time that does not matter, and the profile has
+    /// the mean service for all distances instead of the line.
     pub fn is_flat(&self) -> bool {
         self.line.stroke_ms < 3.0 * self.stroke_error_ms || self.explained < EXPLAINED_MIN
     }
@@ -238,12 +241,14 @@ pub fn fit(samples: &[Sample], options: Options) -> Result<Fit, FitError> {
         line,
         form: options.form,
         line_averaged,
+        mean_ms: quality.mean_ms,
         residual_ms: quality.residual_ms,
         explained: quality.explained,
         stroke_error_ms: quality.stroke_error_ms,
         hit_ms: options.hit_ms.or(spike.map(|s| s.ms)),
         spike,
         rotation_ms: options.rotation_ms,
+        // Until the profile, which all the rest makes, has been replayed.
         validation: validate::compare(&[1], &[1])?,
     };
     fit.validation = replayed(&fit, samples, options.reads_only)?;

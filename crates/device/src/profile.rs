@@ -122,17 +122,37 @@ pub fn load(what: &str) -> Result<Profile, ProfileError> {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(ProfileError::Unknown { name: name.to_owned(), known });
     };
-    let mut profile = Profile::parse(text)?;
-    for part in overrides.split(',').filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        profile.vary(key.trim(), value.trim())?;
+    Profile::parse_with(text, overrides)
+}
+
+/// The path and the overrides of what names a file rather than an embedded
+/// profile: `FILE.toml`, `FILE.toml:key=value,…`, or a path with a `/` in it,
+/// which is all path unless it ends in `.toml`.
+pub fn path_of(what: &str) -> Option<(&str, &str)> {
+    const END: &str = ".toml";
+    if let Some(at) = what.find(&format!("{END}:")) {
+        let (path, rest) = what.split_at(at + END.len());
+        return Some((path, &rest[1..]));
     }
-    // Once all are in: `segment_sectors=64,read_ahead_max=64` may come in any order.
-    profile.check()?;
-    Ok(profile)
+    (what.ends_with(END) || what.contains('/')).then_some((what, ""))
 }
 
 impl Profile {
+    /// Parses TOML text and sets overrides (see [`load`]).
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn parse_with(text: &str, overrides: &str) -> Result<Profile, ProfileError> {
+        let mut profile = Profile::parse(text)?;
+        for part in overrides.split(',').filter(|p| !p.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            profile.vary(key.trim(), value.trim())?;
+        }
+        // Once all are in: `segment_sectors=64,read_ahead_max=64` may come in any order.
+        profile.check()?;
+        Ok(profile)
+    }
+
     /// Parses and checks TOML text.
     ///
     /// # Errors
@@ -280,6 +300,21 @@ mod tests {
             9
         );
         assert!(load("seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64").is_ok());
+    }
+
+    #[test]
+    fn files_are_told_from_names() {
+        for (what, expected) in [
+            ("linear-15k4:queue_depth=2", None),
+            ("a.toml", Some(("a.toml", ""))),
+            ("/x/a.toml:segments=0,queue_depth=2", Some(("/x/a.toml", "segments=0,queue_depth=2"))),
+            ("./disk", Some(("./disk", ""))),
+        ] {
+            assert_eq!(path_of(what), expected);
+        }
+        let text = include_str!("../profiles/linear-15k4.toml");
+        assert_eq!(Profile::parse_with(text, "queue_depth=7").unwrap().build().queue_depth(), 7);
+        assert!(Profile::parse_with(text, "queue_depth=0").is_err());
     }
 
     #[test]

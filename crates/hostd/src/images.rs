@@ -13,8 +13,10 @@ mod lock;
 mod map;
 mod place;
 mod probe;
+mod surface;
 
 pub use map::Map;
+pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};

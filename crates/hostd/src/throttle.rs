@@ -43,12 +43,14 @@ mod tests;
 use clock::{Clock, Factor};
 use scale::{AutoScale, Sample};
 use seekway_device::DeviceModel;
-use seekway_device::profile;
+use seekway_device::profile::{self, PROFILE_BYTES_MAX, Profile};
 use seekway_policy::params::SPEC_BYTES_MAX;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos};
 use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Read;
 
 pub use clock::FACTOR_MAX;
 
@@ -152,8 +154,8 @@ pub struct Report {
 
 impl Throttle {
     /// A throttle from `PROFILE[:key=value,…][:k=auto|1|2.5]`: a profile by
-    /// name with the model's own parameters ([`profile::load`]), and how to
-    /// scale, `auto` unless given.
+    /// name, or a profile file ([`profile::path_of`]), with the model's own
+    /// parameters ([`profile::load`]), and how to scale, `auto` unless given.
     ///
     /// # Errors
     /// Says what was expected; for the operator.
@@ -161,7 +163,10 @@ impl Throttle {
         if text.len() > SPEC_BYTES_MAX {
             return Err(format!("throttle of {} bytes; at most {SPEC_BYTES_MAX}", text.len()));
         }
-        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        // How to scale is no part of the profile, and may stand behind either colon.
+        let file = profile::path_of(text.split(":k=").next().unwrap_or(text));
+        let name = file.map_or_else(|| text.split(':').next().unwrap_or(text), |(path, _)| path);
+        let rest = text[name.len()..].trim_start_matches(':');
         let pairs = rest.split([':', ',']).map(str::trim).filter(|p| !p.is_empty());
         let (scale, model): (Vec<&str>, Vec<&str>) = pairs.partition(|p| p.starts_with("k="));
         let scaling = match scale[..] {
@@ -173,7 +178,11 @@ impl Throttle {
         if !model.is_empty() {
             spec = format!("{spec}:{}", model.join(","));
         }
-        let profile = profile::load(&spec).map_err(|e| e.to_string())?;
+        let profile = match file {
+            Some((path, _)) => Profile::parse_with(&read_profile(path)?, &model.join(",")),
+            None => profile::load(&spec),
+        };
+        let profile = profile.map_err(|e| e.to_string())?;
         Ok(Throttle::new(spec, profile.build(), scaling))
     }
 
@@ -363,4 +372,14 @@ fn parse_scaling(text: &str) -> Result<Scaling, String> {
         Ok(k) if (1.0..=FACTOR_MAX).contains(&k) => Ok(Scaling::Fixed(k)),
         _ => Err(format!("k={text}: expected auto or a number from 1 to {FACTOR_MAX}")),
     }
+}
+
+/// The text of a profile file, for the operator when it cannot be read.
+fn read_profile(path: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let most = PROFILE_BYTES_MAX as u64 + 1;
+    File::open(path)
+        .and_then(|file| file.take(most).read_to_string(&mut text))
+        .map_err(|e| format!("cannot read the profile {path}: {e}"))?;
+    Ok(text)
 }

@@ -1,7 +1,95 @@
 //! Arguments of `seekway calibrate`.
 
-use clap::Args;
+use super::Format;
+use clap::{Args, ValueEnum};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 /// Make a device profile from a real disk, a file on it, or a measured trace
+///
+/// Fits service = R/2 + S·(distance/D) to single requests, finds the time of a
+/// cache hit, and says how good the fit is. A disk, or a file on one, is read at
+/// random places past the page cache, one read at a time; nothing is ever
+/// written to it. A trace needs no disk: it holds measured times, in `DiskSim`'s
+/// validation format, `R|W Hit|Miss lbn sectors service_us gap_us`.
+/// See docs/calibrate.md.
 #[derive(Args, Debug)]
-pub struct CalibrateArgs {}
+#[command(after_help = "Examples:
+  seekway calibrate /dev/sdb --profile sdb.toml --report sdb.html
+  seekway calibrate /srv/images/web.img --reads 2000 --time-max 1min
+  seekway calibrate random.trace --reads-only --format json
+  seekway compare --trace vm.vscsi --device ./sdb.toml")]
+pub struct CalibrateArgs {
+    /// A block device, a file on the disk to measure, or a measured trace; `-`
+    /// is a trace on the standard input
+    #[arg(value_name = "DEVICE|FILE|TRACE")]
+    pub what: PathBuf,
+    /// Take it for this, where its first bytes do not tell
+    #[arg(long = "as", value_enum, default_value = "auto")]
+    pub kind: Kind,
+    /// Write the profile into this file, for --device and `serve --emulate`
+    #[arg(long, value_name = "FILE.toml")]
+    pub profile: Option<PathBuf>,
+    /// The profile's name; the file's unless given
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Revolutions per minute, where known: only told to policies
+    #[arg(long, value_name = "RPM", value_parser = clap::value_parser!(u32).range(60..=100_000))]
+    pub rpm: Option<u32>,
+    #[command(flatten)]
+    pub measuring: MeasuringArgs,
+    #[command(flatten)]
+    pub fitting: FittingArgs,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
+    pub format: Format,
+    /// Also write an HTML report with the line, the points and the histogram
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub report: Option<PathBuf>,
+}
+
+/// What is calibrated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Kind {
+    /// By what it is and how it begins.
+    Auto,
+    /// A measured trace.
+    Trace,
+    /// A disk, or a file on the disk to measure.
+    Disk,
+}
+
+/// How a disk is measured.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Measuring a disk")]
+pub struct MeasuringArgs {
+    /// Random reads
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub reads: NonZeroU32,
+    /// Size of a read (bytes with a unit, or sectors)
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub block: String,
+    /// Stop reading after this time, and fit what there is
+    #[arg(long, value_name = "TIME", default_value = "5min")]
+    pub time_max: String,
+    /// Seed of the places
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How the line is put through.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Fitting")]
+pub struct FittingArgs {
+    /// Fit and compare reads only: where a write cache answers the writes
+    #[arg(long)]
+    pub reads_only: bool,
+    /// Least squares through the moving average over 1001 requests, as the
+    /// throttle paper has it, instead of through the requests themselves
+    #[arg(long)]
+    pub averaged: bool,
+    /// Leave out requests at this distance or less from their predecessor's end
+    /// (sectors, or bytes with a unit)
+    #[arg(long, value_name = "SIZE", default_value = "1000")]
+    pub beyond: String,
+}

@@ -1,6 +1,7 @@
 //! Moving average and least squares.
 
 use super::{Options, Sample, WINDOW, points};
+use std::fmt;
 
 /// A request as the line sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +19,14 @@ pub struct Line {
     pub stroke_ms: f64,
 }
 
+impl fmt::Display for Line {
+    /// As in `4.250 + 5.250`, in ms.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.stroke_ms < 0.0 { '-' } else { '+' };
+        write!(f, "{:.3} {sign} {:.3}", self.intercept_ms, self.stroke_ms.abs())
+    }
+}
+
 impl Line {
     /// The time for `share` = d/D.
     pub fn at_ms(&self, share: f64) -> f64 {
@@ -30,6 +39,7 @@ pub(super) struct Quality {
     pub residual_ms: f64,
     pub explained: f64,
     pub stroke_error_ms: f64,
+    pub mean_ms: f64,
 }
 
 /// The fitted requests' distances in sectors, ascending, each with the mean
@@ -103,6 +113,7 @@ pub(super) fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
         residual_ms: (about_line / n).sqrt(),
         // All services the same: nothing is left to be explained.
         explained: if about_mean > 0.0 { 1.0 - about_line / about_mean } else { 0.0 },
+        mean_ms: mean_y,
         stroke_error_ms: (about_line / (n - 2.0) / xx).sqrt(),
     }
 }

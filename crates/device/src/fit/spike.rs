@@ -38,18 +38,15 @@ pub struct Spike {
 /// `None` where no trough is below the median of the reads that are further
 /// than `beyond` from their predecessor.
 pub fn find(samples: &[Sample], beyond: u64) -> Option<Spike> {
-    let any_read = samples.iter().any(|s| s.op == Op::Read);
-    let counted = || samples.iter().filter(|s| !any_read || s.op == Op::Read);
-    let mut far: Vec<u64> = counted()
+    let mut far: Vec<u64> = counted(samples)
         .filter(|s| s.distance().is_some_and(|d| d > beyond))
         .map(|s| s.service_ns)
         .collect();
     far.sort_unstable();
     let median = *far.get(far.len() / 2)?;
-    let mut services: Vec<u64> = counted().map(|s| s.service_ns).collect();
+    let mut services: Vec<u64> = counted(samples).map(|s| s.service_ns).collect();
     services.sort_unstable();
-    let mut bins = vec![0_u64; OCTAVES * BINS];
-    services.iter().for_each(|&ns| bins[bin(ns)] += 1);
+    let bins = bins(counted(samples));
 
     let trough = trough(&bins, bin(median))?;
     let hits = &services[..services.partition_point(|&ns| bin(ns) < trough)];
@@ -69,6 +66,29 @@ pub fn find(samples: &[Sample], beyond: u64) -> Option<Spike> {
         trough_ms: 2_f64.powf(trough as f64 / BINS as f64) / 1e6,
         share,
     })
+}
+
+/// The histogram of the reads (of all requests where none is a read): the
+/// middle of each bin in ms and the requests in it, from the first bin that
+/// holds any to the last.
+pub fn histogram(samples: &[Sample]) -> Vec<(f64, u64)> {
+    let bins = bins(counted(samples));
+    let first = bins.iter().position(|&n| n > 0).unwrap_or(0);
+    let last = bins.iter().rposition(|&n| n > 0).unwrap_or(0);
+    let middle_ms = |b: usize| 2_f64.powf((b as f64 + 0.5) / BINS as f64) / 1e6;
+    (first..=last).map(|b| (middle_ms(b), bins[b])).collect()
+}
+
+/// The requests that can be hits.
+fn counted(samples: &[Sample]) -> impl Iterator<Item = &Sample> {
+    let any_read = samples.iter().any(|s| s.op == Op::Read);
+    samples.iter().filter(move |s| !any_read || s.op == Op::Read)
+}
+
+fn bins<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<u64> {
+    let mut bins = vec![0; OCTAVES * BINS];
+    samples.for_each(|s| bins[bin(s.service_ns)] += 1);
+    bins
 }
 
 fn bin(ns: u64) -> usize {

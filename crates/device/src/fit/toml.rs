@@ -14,9 +14,14 @@ const PREFETCH_SECTORS: u64 = 64;
 pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
     let Fit { requests, fitted, largest, capacity, residual_ms, explained, .. } = fit;
     let source: String = source.chars().filter(|c| !c.is_control()).collect();
-    let intercept_ms = fit.line.intercept_ms;
+    // On a flat device the line's slope is noise, which a device that is larger
+    // than what was measured would draw out without bound.
+    let (intercept_ms, slope_ms) = match fit.is_flat() {
+        true => (fit.mean_ms, 0.0),
+        false => (fit.line.intercept_ms, fit.line.stroke_ms),
+    };
     // At the distance D it is the same time as the line's.
-    let stroke_ms = (fit.line.stroke_ms * (*capacity as f64 / *largest as f64)).max(0.0);
+    let stroke_ms = slope_ms * (*capacity as f64 / *largest as f64);
     // To whole ns, so that twice as much is no more than twice as much there either.
     let base_ms = (intercept_ms.max(0.0) * 1e6).round() / 1e6;
     let through = match fit.form {
@@ -32,26 +37,29 @@ pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
         100.0 * explained
     );
     if fit.is_flat() {
-        text += "# The distance explains next to nothing: this is no disk with one arm, and no\n\
-                 # policy that shortens seeks gains anything on it.\n";
+        let _ = write!(
+            text,
+            "# The distance explains next to nothing: this is no disk with one arm, and no\n\
+             # policy that shortens seeks gains anything on it. Instead of the line, which would\n\
+             # be {} (d/D) ms, the mean stands for all distances.\n",
+            fit.line
+        );
     }
-    let (hit_ms, hit_source) = hit(fit);
+    let (hit_ms, hit_source) = hit(fit, base_ms);
     let (rotation_ms, rotation_source) = rotation(fit, base_ms);
     let assumed = "not measured: the Cheetah 15K.4 of algorithms.md, section 3.1";
-    let limited = |raw: f64| {
-        if raw < 0.0 {
-            format!("; the fit says {raw:.4}, less than nothing")
-        } else {
-            String::new()
-        }
+    let base_source = match (fit.is_flat(), intercept_ms < 0.0) {
+        (true, _) => "mean service of the fitted requests".to_owned(),
+        (false, true) => format!("R/2: {through} say {intercept_ms:.4}, less than nothing"),
+        (false, false) => format!("R/2: {through}"),
     };
     let _ = write!(
         text,
         "\nname = {}\nsummary = {}\n\n\
          [linear]\n\
          capacity_sectors = {capacity} # the device's size where known, else the largest end of a request\n\
-         base_ms = {base_ms:.6} # R/2: {through}{}\n\
-         stroke_ms = {stroke_ms:.6} # S for capacity_sectors, standard error {:.3}{}\n\
+         base_ms = {base_ms:.6} # {base_source}\n\
+         stroke_ms = {stroke_ms:.6} # S for capacity_sectors, standard error {:.3}\n\
          rotation_ms = {rotation_ms:.6} # {rotation_source}\n\
          hit_ms = {hit_ms:.6} # {hit_source}\n\
          queue_depth = 1 # one server: requests were measured one at a time\n\
@@ -62,14 +70,12 @@ pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
          on_hit = \"consume\" # {assumed}\n",
         quoted(name),
         quoted(&summary),
-        limited(intercept_ms),
         fit.stroke_error_ms,
-        limited(fit.line.stroke_ms),
     );
     text
 }
 
-fn hit(fit: &Fit) -> (f64, String) {
+fn hit(fit: &Fit, base_ms: f64) -> (f64, String) {
     match (fit.hit_ms, fit.spike) {
         (Some(ms), Some(s)) if s.ms == ms => {
             let share = 100.0 * s.share;
@@ -84,7 +90,9 @@ fn hit(fit: &Fit) -> (f64, String) {
         }
         (Some(ms), _) => (ms, "sectors read again at once".to_owned()),
         (None, _) => {
-            (HIT_MS, "not measured, no spike: that of algorithms.md, section 5".to_owned())
+            // No more than a miss: an SSD's is shorter.
+            let ms = HIT_MS.min(base_ms);
+            (ms, "not measured, no spike: that of algorithms.md, section 5, or base_ms".to_owned())
         }
     }
 }

@@ -15,6 +15,8 @@ const FIEMAP_EXTENT_LAST: u32 = 0x1;
 /// Flags under which the address is none that data can be found at: UNKNOWN,
 /// DELALLOC, ENCODED, DATA_ENCRYPTED, NOT_ALIGNED, DATA_INLINE, DATA_TAIL.
 const FIEMAP_NO_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
+/// Preallocated and never written: reads give zeroes without asking the device.
+const FIEMAP_EXTENT_UNWRITTEN: u32 = 0x800;
 
 /// `struct fiemap_extent`.
 #[repr(C)]
@@ -58,6 +60,16 @@ pub(super) struct FileExtent {
 /// The extents of the first `size_bytes` that have a place, ascending and
 /// disjoint. Does not wait for dirty pages: those have no place yet.
 pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {
+    extents_without(FIEMAP_NO_PLACE, file, size_bytes)
+}
+
+/// The same without what was preallocated and never written.
+pub(super) fn written(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {
+    extents_without(FIEMAP_NO_PLACE | FIEMAP_EXTENT_UNWRITTEN, file, size_bytes)
+}
+
+/// The extents that have none of these flags.
+fn extents_without(flags: u32, file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {
     let mut found: Vec<FileExtent> = Vec::new();
     let mut raw = Raw {
         start: 0,
@@ -80,7 +92,7 @@ pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent
         let mapped = (raw.mapped_extents as usize).min(CHUNK);
         let before = next;
         for extent in &raw.extents[..mapped] {
-            found.extend(placed(extent, next, size_bytes));
+            found.extend(placed(extent, flags, next, size_bytes));
             next = next.max(extent.logical.saturating_add(extent.length));
         }
         seen += mapped;
@@ -93,10 +105,11 @@ pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent
     Ok(found)
 }
 
-/// The part of an extent in `from..to` (bytes) when it has a place.
-fn placed(raw: &RawExtent, from: u64, to: u64) -> Option<FileExtent> {
+/// The part of an extent in `from..to` (bytes) when it has a place and none of
+/// the flags `without`.
+fn placed(raw: &RawExtent, without: u32, from: u64, to: u64) -> Option<FileExtent> {
     let multiple = (raw.logical | raw.physical).is_multiple_of(SECTOR_BYTES);
-    if raw.flags & FIEMAP_NO_PLACE != 0 || !multiple {
+    if raw.flags & without != 0 || !multiple {
         return None;
     }
     // The file system may begin before and end behind what was asked for.
@@ -128,15 +141,17 @@ mod tests {
             ..RawExtent::default()
         };
         let whole = FileExtent { at: 8, place: 2048, len: 16 };
-        assert_eq!(placed(&raw(0), 0, 1 << 20), Some(whole));
-        assert_eq!(placed(&raw(0x800), 0, 1 << 20), Some(whole), "preallocated");
+        assert_eq!(placed(&raw(0), FIEMAP_NO_PLACE, 0, 1 << 20), Some(whole));
+        assert_eq!(placed(&raw(0x800), FIEMAP_NO_PLACE, 0, 1 << 20), Some(whole), "preallocated");
+        let written = FIEMAP_NO_PLACE | FIEMAP_EXTENT_UNWRITTEN;
+        assert_eq!(placed(&raw(0x800), written, 0, 1 << 20), None, "preallocated");
         let cut = FileExtent { at: 16, place: 2056, len: 4 };
-        assert_eq!(placed(&raw(0), 8192, 10_240), Some(cut));
+        assert_eq!(placed(&raw(0), FIEMAP_NO_PLACE, 8192, 10_240), Some(cut));
         for flag in [0x2, 0x4, 0x8, 0x80, 0x100, 0x200, 0x400] {
-            assert_eq!(placed(&raw(flag), 0, 1 << 20), None, "{flag:#x}");
+            assert_eq!(placed(&raw(flag), FIEMAP_NO_PLACE, 0, 1 << 20), None, "{flag:#x}");
         }
-        assert_eq!(placed(&raw(0), 12_288, 1 << 20), None);
+        assert_eq!(placed(&raw(0), FIEMAP_NO_PLACE, 12_288, 1 << 20), None);
         let wild = RawExtent { logical: u64::MAX - 511, length: u64::MAX, ..raw(0) };
-        assert_eq!(placed(&wild, 0, u64::MAX), None);
+        assert_eq!(placed(&wild, FIEMAP_NO_PLACE, 0, u64::MAX), None);
     }
 }

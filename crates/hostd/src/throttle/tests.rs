@@ -215,6 +215,28 @@ fn a_late_command_goes_up_at_once_and_a_late_reactor_is_told() {
 }
 
 #[test]
+fn a_profile_file_is_a_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, profile::text("linear-15k4").unwrap()).unwrap();
+    let path = path.display();
+    let parse = |text: String| Throttle::parse(&text);
+    for (text, depth, auto) in [
+        (format!("{path}"), 1, true),
+        (format!("{path}:k=2"), 1, false),
+        (format!("{path}:queue_depth=4"), 4, true),
+        (format!("{path}:queue_depth=4:k=1"), 4, false),
+        (format!("{path}:queue_depth=4,k=1"), 4, false),
+    ] {
+        let throttle = parse(text.clone()).unwrap();
+        assert_eq!((throttle.queue_depth(), throttle.auto.is_some()), (depth, auto), "{text}");
+    }
+    let error = |text: String| parse(text).err().unwrap();
+    assert!(error(format!("{path}x/none")).contains("cannot read the profile"));
+    assert!(error(format!("{path}:queue_depth=0")).contains("queue_depth"));
+}
+
+#[test]
 fn specifications() {
     let parse = |text: &str| Throttle::parse(text).map(|t| (t.profile.clone(), t.auto.is_some()));
     let is = |profile: &str, auto| Ok((profile.to_owned(), auto));

@@ -1,0 +1,255 @@
+//! `seekway calibrate`: what a user meets.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{Folder, Ran, command, json, seekway, seekway_with};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const KEYS: [&str; 7] =
+    ["requests", "fitted", "intercept_ms", "full_stroke_ms", "residual_ms", "demerit_ms", "hit_ms"];
+
+/// A measured trace of 8-sector reads at 4 + 5 (d/D) ms, D 100 million sectors;
+/// every `hits`-th takes 0.2 ms.
+fn trace(reads: u64, hits: u64) -> String {
+    let (mut text, mut from) = (String::new(), 0_u64);
+    for n in 0..reads {
+        let place = if n == 0 { 100_000_000 } else { n * n * 7_919 % 12_500_000 * 8 };
+        let distance = from.abs_diff(place);
+        let us = if n % hits == 0 { 200.0 } else { 4e3 + 5e3 * distance as f64 / 1e8 };
+        let _ = writeln!(text, "R Hit {place} 8 {us:.3} 10.0");
+        from = place + 8;
+    }
+    text
+}
+
+#[test]
+fn a_trace_gives_its_line_as_json() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(3_000, u64::MAX));
+    let text = seekway(&["calibrate", &path, "--format", "json"]).ok();
+    let made = json(&text);
+    let found: Vec<&String> = made.as_object().expect("an object").keys().collect();
+    assert_eq!(found.len(), KEYS.len(), "{text}");
+    assert!(KEYS.iter().all(|k| found.iter().any(|f| f == k)), "{text}");
+    assert_eq!(made["requests"], 3_000);
+    let near = |key: &str, value: f64| {
+        let is = made[key].as_f64().expect("a number");
+        assert!((is - value).abs() < 0.001, "{key}: {is}");
+    };
+    near("intercept_ms", 4.0);
+    near("full_stroke_ms", 5.0);
+    near("residual_ms", 0.0);
+    assert!(made["hit_ms"].is_null());
+    // The same from a pipe, whatever its name says.
+    let piped =
+        seekway_with(trace(3_000, u64::MAX).as_bytes(), &["calibrate", "-", "--format", "json"]);
+    assert_eq!(json(&piped.ok()), made);
+    let named = folder.file("disk.img", &trace(3_000, u64::MAX));
+    assert_eq!(json(&seekway(&["calibrate", &named, "--format", "json"]).ok()), made);
+}
+
+#[test]
+fn the_profile_works_at_once_and_has_the_hits() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(3_000, 10));
+    let (profile, report) = (folder.arg("mine.toml"), folder.arg("mine.html"));
+    let args = ["calibrate", &path, "--profile", &profile, "--report", &report];
+    let ran = seekway(&args);
+    assert!(ran.err.contains("--device"), "{}", ran.err);
+    assert!(ran.ok().contains("cache hit"));
+    let text = std::fs::read_to_string(&profile).expect("written");
+    assert!(text.contains("name = \"mine\"") && text.contains("hit_ms = 0.200"), "{text}");
+    for device in [profile.clone(), format!("{profile}:queue_depth=4")] {
+        let vm = "app=sysbench:mode=RR,requests=50";
+        seekway(&["compare", "--vm", vm, "--policies", "noop", "--device", &device]).ok();
+    }
+    let image = folder.file("a.img", &"x".repeat(4096));
+    let disk = format!("a={image}");
+    let emulate = format!("{profile}:k=auto");
+    let listen = folder.arg("run");
+    let serve =
+        ["serve", "--check-config", "--disk", &disk, "--emulate", &emulate, "--listen", &listen];
+    seekway(&serve).ok();
+    let page = std::fs::read_to_string(&report).expect("written");
+    assert!(page.contains("least squares") && page.contains("trough"), "the figures");
+    assert!(!page.contains("http://") || !page.contains("<img"), "needs no network");
+}
+
+#[test]
+fn the_paper_s_form_and_reads_only_are_other_lines() {
+    let folder = Folder::new();
+    let mut text = trace(3_000, u64::MAX);
+    // Writes that a cache answers.
+    for n in 0..1_000_u64 {
+        let _ = writeln!(text, "W Hit {} 8 300.0 10.0", n * n * 6_007 % 12_500_000 * 8);
+    }
+    let path = folder.file("a.trace", &text);
+    let fit = |more: &[&str]| {
+        let ran = seekway(&[&["calibrate", &path, "--format", "json"], more].concat());
+        (ran.err.clone(), json(&ran.ok()))
+    };
+    let (said, all) = fit(&[]);
+    assert!(said.contains("--reads-only"), "{said}");
+    let (said, reads) = fit(&["--reads-only"]);
+    assert!(!said.contains("--reads-only"), "{said}");
+    assert!(reads["residual_ms"].as_f64() < Some(0.001) && all["residual_ms"].as_f64() > Some(0.1));
+    assert_ne!(fit(&["--averaged"]).1["full_stroke_ms"], all["full_stroke_ms"]);
+    assert!(fit(&["--beyond", "10000000"]).1["fitted"].as_u64() < all["fitted"].as_u64());
+}
+
+#[test]
+fn what_cannot_be_calibrated_is_refused() {
+    let folder = Folder::new();
+    let good = trace(100, u64::MAX);
+    let empty = folder.file("empty", "");
+    let broken = folder.file("broken", &format!("{good}R Hit eight\n"));
+    let one = folder.file("one", "R Hit 1 8 5 5\n");
+    let msr = common::fixture("msr.csv");
+    let packed = common::fixture("msr.csv.gz");
+    let fine = folder.file("fine", &good);
+    let nowhere = folder.arg("absent/p.toml");
+    for (args, parts) in [
+        (&["calibrate"][..], &["required"][..]),
+        (&["calibrate", "/nonexistent"], &["/nonexistent"]),
+        (&["calibrate", "/"], &["directory"]),
+        (&["calibrate", "/dev/null"], &["character device"]),
+        (&["calibrate", &empty], &["empty"]),
+        (&["calibrate", &broken], &["line 101", "R Hit eight"]),
+        (&["calibrate", &one], &["a line needs 10"]),
+        (&["calibrate", &msr], &["format msr", "under load"]),
+        (&["calibrate", &packed], &["--as disk"]),
+        (&["calibrate", &fine, "--reads", "0"], &["--reads"]),
+        (&["calibrate", &fine, "--block", "0"], &["--block"]),
+        (&["calibrate", &fine, "--time-max", "5"], &["with its unit"]),
+        (&["calibrate", &fine, "--beyond", "far"], &["--beyond"]),
+        (&["calibrate", &fine, "--name", "a\nb"], &["--name"]),
+        (&["calibrate", &fine, "--rpm", "1"], &["--rpm"]),
+        (&["calibrate", &fine, "--profile", &nowhere], &["folder does not exist"]),
+        (&["calibrate", &fine, "--profile", "/dev/full"], &["No space left"]),
+        (&["calibrate", &fine, "--report", "/dev/full"], &["No space left"]),
+    ] {
+        let ran = seekway(args);
+        assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
+        ran.refused(parts);
+    }
+    seekway_with(b"", &["calibrate", "-"]).refused(&["stdin"]);
+    seekway_with(b"\xff\x00\x01", &["calibrate", "-"]).refused(&["stdin", "not text"]);
+    assert!(seekway(&["calibrate", "--help"]).ok().contains("Usage: seekway"));
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &trace(100, u64::MAX));
+    let full = Stdio::from(File::options().write(true).open("/dev/full").expect("/dev/full"));
+    let ran = command(&["calibrate", &path]).stdout(full).stderr(Stdio::piped()).output();
+    let ran = ran.expect("it runs");
+    assert_eq!(ran.status.code(), Some(2), "{}", String::from_utf8_lossy(&ran.stderr));
+    let mut child = command(&["calibrate", &path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// A file of `mib` MiB that holds data, or `None` where it cannot be measured.
+fn image(folder: &Folder, mib: usize) -> Option<String> {
+    let path = folder.path("disk.img");
+    let block: Vec<u8> =
+        (0..1_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut bytes = Vec::new();
+    (0..mib).for_each(|_| bytes.extend_from_slice(&block));
+    std::fs::write(&path, &bytes).expect("room for a fixture");
+    let arg = folder.arg("disk.img");
+    let ran = seekway(&["calibrate", &arg, "--reads", "50"]);
+    let no_disk = ["in memory", "no direct I/O"].iter().any(|why| ran.err.contains(why));
+    if no_disk {
+        println!("skipped: {}", ran.err);
+    }
+    (!no_disk).then_some(arg)
+}
+
+#[test]
+fn a_file_is_read_and_never_written() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 16) else { return };
+    let before = std::fs::read(&path).expect("ours");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o400)).expect("ours");
+    let changed = std::fs::metadata(&path).expect("ours").modified().expect("known");
+    let profile = folder.arg("p.toml");
+    let args = ["calibrate", &path, "--reads", "500", "--profile", &profile, "--format", "json"];
+    let ran = seekway(&args);
+    assert!(ran.err.contains("distances are between places"), "{}", ran.err);
+    let made = json(&ran.ok());
+    assert_eq!(made["requests"], 500);
+    assert!(made["intercept_ms"].as_f64() > Some(0.0), "{made}");
+    assert!(std::fs::read(&path).expect("ours") == before, "it was written to");
+    assert_eq!(std::fs::metadata(&path).expect("ours").modified().expect("known"), changed);
+    seekway(&[
+        "compare",
+        "--vm",
+        "app=sysbench:mode=RR,requests=20",
+        "--policies",
+        "noop",
+        "--device",
+        &profile,
+    ])
+    .ok();
+    // A size that is no multiple of a block is no hindrance.
+    let odd = folder.arg("odd.img");
+    std::fs::write(&odd, &before[..before.len() - 777]).expect("room");
+    seekway(&["calibrate", &odd, "--reads", "100"]).ok();
+}
+
+#[test]
+fn holes_are_refused_and_time_ends_it() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 4) else { return };
+    let hole = folder.path("hole.img");
+    File::create(&hole).and_then(|f| f.set_len(64 << 20)).expect("room");
+    // It begins with zeroes, as an image does, and not with text.
+    let hole = folder.arg("hole.img");
+    let ran: Ran = seekway(&["calibrate", &hole]);
+    ran.refused(&["hole.img", "written"]);
+    // A time that is over before the tenth read.
+    seekway(&["calibrate", &path, "--time-max", "1ns"]).refused(&["a line needs 10"]);
+}
+
+/// Bytes that a process has asked for so far.
+fn read_bytes(pid: &str) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let line = io.lines().find_map(|l| l.strip_prefix("rchar: "));
+    line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_was_measured() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 16) else { return };
+    let reads = ["--reads", "10000000", "--time-max", "10min", "--format", "json"];
+    let child = command(&[&["calibrate", &path][..], &reads].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let pid = child.id().to_string();
+    // Some hundred reads, beyond what the program itself and the file's head take.
+    let begun = Instant::now();
+    while read_bytes(&pid) < 4 << 20 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    let ended = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    let made = json(&String::from_utf8_lossy(&ended.stdout));
+    assert!(made["requests"].as_u64() > Some(100), "{made}");
+}
