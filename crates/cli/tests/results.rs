@@ -37,7 +37,9 @@ fn compare_has_the_keys_that_scripts_read() {
     for run in runs {
         has(run, &["policy", "seed", "requests", "simulated_s", "wall_s", "iops", "mib_s"]);
         has(run, &["service_ms", "response_ms", "zero_seek_share", "held_ms", "waits"]);
-        has(run, &["phi", "jain", "vms"]);
+        has(run, &["phi", "jain", "max_min_share", "vms", "service_from_dispatch_ms"]);
+        let worst = run["max_min_share"].as_f64().expect("two VMs with demands");
+        assert!((0.0..1.5).contains(&worst), "{worst}");
         has(&run["service_ms"], &["mean"]);
         has(&run["response_ms"], RESPONSE);
         has(&run["waits"], &["tried", "paid"]);
@@ -47,6 +49,8 @@ fn compare_has_the_keys_that_scripts_read() {
         assert_eq!(vms.len(), 2);
         for vm in vms {
             has(vm, &["name", "requests", "iops", "mib_s", "response_ms"]);
+            let known = vm["policy_metrics"].as_object().expect("an object");
+            assert_eq!(known.contains_key("queued"), run["policy"] == "vmcd", "{known:?}");
             has(&vm["response_ms"], RESPONSE);
         }
     }
@@ -113,6 +117,7 @@ fn csv_has_a_line_for_each_run_and_vm() {
     assert_eq!(starts, ["noop,all", "noop,a", "noop,b", "cfq,all", "cfq,a", "cfq,b"]);
     let fields = lines[0].split(',').count();
     assert!(lines.iter().all(|l| l.split(',').count() == fields), "{csv}");
+    assert!(lines[0].ends_with(",phi,jain,max_min_share"), "{}", lines[0]);
 }
 
 /// JSON without what depends on the machine.

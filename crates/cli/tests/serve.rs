@@ -326,3 +326,26 @@ fn metrics_by_http_and_by_ctl() {
     assert!(by_ctl.contains("seekway_capacity_bytes{") && by_ctl.ends_with("# EOF\n"));
     assert_eq!(served.end(), Some(0));
 }
+
+#[test]
+fn what_a_policy_knows_of_each_disk_and_how_fair_it_was_are_told() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "vmcd"]);
+    let device = &served.status()["devices"][0];
+    for disk in device["disks"].as_array().expect("a list") {
+        assert_eq!(disk["policy_metrics"]["queued"], 0.0, "{disk:#}");
+        assert_eq!(disk["device_time_ms"], 0.0);
+    }
+    // Nobody has asked for anything yet: no index is defined.
+    let fairness = serde_json::json!({"interval_s": 10.0, "busy_disks": 0});
+    assert_eq!(device["fairness"], fairness);
+    let metrics = served.ctl(&["metrics"]).ok();
+    let known = "disk=\"web\",policy=\"vmcd\",metric=\"queued\"} 0";
+    for part in ["seekway_policy_disk{", known, "seekway_fairness_busy_disks{"] {
+        assert!(metrics.contains(part), "no {part:?} in {metrics}");
+    }
+    assert!(!metrics.contains("seekway_fairness_jain"), "{metrics}");
+    let table = served.ctl(&["status"]).ok();
+    assert!(table.contains("Fairness over the last whole 10 s"), "{table}");
+    assert_eq!(served.end(), Some(0));
+}

@@ -135,7 +135,7 @@ certificate = "x"
 required = "maybe"
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:1: policy: no policy 'bfq'; there are noop, deadline, cscan, look, sstf, anticipatory, cfq, pregather
+            /etc/seekway/serve.toml:1: policy: no policy 'bfq'; there are noop, deadline, cscan, look, sstf, anticipatory, cfq, pregather, cats, vmcd, vmcd-time
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s

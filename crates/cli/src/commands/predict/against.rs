@@ -59,7 +59,8 @@ impl Against {
     }
 }
 
-/// A JSON file with runs: `compare`'s, `predict`'s, or one written by hand.
+/// A JSON file with runs: `compare`'s, `predict`'s, that of `experiment run --live`,
+/// or one written by hand.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum File {
@@ -71,6 +72,14 @@ enum File {
 struct Run {
     policy: String,
     seed: Option<u64>,
+    #[serde(flatten)]
+    figures: Given,
+    /// Where an experiment gives the real run beside the simulated one.
+    live: Option<Given>,
+}
+
+#[derive(Deserialize)]
+struct Given {
     service_ms: Option<Time>,
     service_from_dispatch_ms: Option<Time>,
     response_ms: Option<Time>,
@@ -119,16 +128,17 @@ fn run(what: &str, text: &str) -> Result<Side> {
 }
 
 fn of_run(run: &Run) -> Result<Figures> {
+    let given = run.live.as_ref().unwrap_or(&run.figures);
     let mean = |time: &Option<Time>| time.as_ref().map(Time::mean);
-    let p99 = || run.response_ms.as_ref().and_then(Time::p99);
-    let mib_s = run.mib_s.or_else(|| run.sectors_per_ms.map(|s| s / SECTORS_PER_MS));
+    let p99 = || given.response_ms.as_ref().and_then(Time::p99);
+    let mib_s = given.mib_s.or_else(|| given.sectors_per_ms.map(|s| s / SECTORS_PER_MS));
     let figures = Figures {
         policy: run.policy.clone(),
         seed: run.seed,
-        service_ms: mean(&run.service_ms),
-        service_from_dispatch_ms: mean(&run.service_from_dispatch_ms),
-        response_ms: mean(&run.response_ms),
-        response_p99_ms: run.response_p99_ms.or_else(p99),
+        service_ms: mean(&given.service_ms),
+        service_from_dispatch_ms: mean(&given.service_from_dispatch_ms),
+        response_ms: mean(&given.response_ms),
+        response_p99_ms: given.response_p99_ms.or_else(p99),
         sectors_per_ms: mib_s.map(|m| m * SECTORS_PER_MS),
         mib_s,
         window: None,
@@ -213,6 +223,11 @@ mod tests {
         assert_eq!((made[0].seed, made[0].response_p99_ms), (Some(3), Some(9.0)));
         let live = r#"[{"policy":"cfq","seconds":20.0,"mib_s":3.5,"vms":[]}]"#;
         assert_eq!(run("x", live).expect("read").runs[0].mib_s, Some(3.5));
+        let scene = r#"[{"policy":"cats","live":{"mib_s":2.5,"response_ms":4.0,"service_ms":null},
+            "simulated":{"mib_s":9.0}}]"#;
+        let made = run("x", scene).expect("read").runs;
+        assert_eq!((made[0].mib_s, made[0].response_ms), (Some(2.5), Some(4.0)));
+        assert_eq!(made[0].service_ms, None);
         let papers = r#"{"runs":[{"policy":"cats","sectors_per_ms":8.192}]}"#;
         assert_eq!(run("x", papers).expect("read").runs[0].mib_s, Some(4.0));
     }

@@ -67,7 +67,7 @@ impl Measure {
 pub struct Figures {
     /// The policy's specification.
     pub policy: String,
-    /// The seed of a simulated run, the round of a live one.
+    /// The seed of a simulated run: runs of the same seed have the same load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Mean device time of a command, from the later of its dispatch and the
@@ -92,6 +92,8 @@ pub struct Figures {
 /// A live window: how the throttle did in it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Window {
+    /// Which time round all policies.
+    pub round: u64,
     /// How long it was, in real time.
     pub window_s: f64,
     /// Requests done in it.
@@ -181,6 +183,13 @@ impl Side {
         ranks(&self.means(policies, measure), measure.better())
     }
 
+    /// The mean of a figure over a policy's live windows.
+    pub fn of_windows(&self, policy: &str, figure: impl Fn(&Window) -> f64) -> Option<f64> {
+        let runs = self.runs.iter().filter(|r| r.policy == policy);
+        let values: Vec<f64> = runs.filter_map(|r| r.window.as_ref()).map(figure).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
     /// Has any policy this measure?
     pub fn has(&self, measure: Measure) -> bool {
         self.runs.iter().any(|r| r.get(measure).is_some())
@@ -192,6 +201,12 @@ impl Side {
             (Some(a), Some(b)) => (a - b).abs() > 1e-9 * a,
             _ => false,
         })
+    }
+
+    /// Runs of each policy, of the one that has most.
+    pub fn runs_each(&self) -> usize {
+        let count = |p: &String| self.runs.iter().filter(|r| r.policy == *p).count();
+        self.policies().iter().map(count).max().unwrap_or(0)
     }
 
     /// The seeds, of all policies.

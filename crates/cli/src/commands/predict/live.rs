@@ -236,7 +236,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     let some = |value: f64| (requests > 0).then_some(value);
     Ok(Figures {
         policy: policy.into(),
-        seed: Some(round),
+        seed: None,
         service_ms: per_command(service),
         service_from_dispatch_ms: per_command(from_dispatch),
         response_ms: response_ns.map(|ns| ns / 1e6 / k),
@@ -244,6 +244,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
         sectors_per_ms: some(mib_s * SECTORS_PER_MS),
         mib_s: some(mib_s),
         window: Some(Window {
+            round,
             window_s,
             requests,
             k,
@@ -373,7 +374,7 @@ mod tests {
     }
 
     fn window(policy: &str, k: f64, k_changes: usize, late_share: f64, requests: u64) -> Figures {
-        let window = Some(Window { window_s: 1.0, requests, k, k_changes, late_share });
+        let window = Some(Window { round: 1, window_s: 1.0, requests, k, k_changes, late_share });
         Figures { policy: policy.into(), window, ..Figures::default() }
     }
 

@@ -94,6 +94,10 @@ fn alone(side: &Side) -> Table {
         columns.extend([Column::number(name, unit), Column::number("rank", "")]);
     }
     columns.push(Column::number("bandwidth", "MiB/s"));
+    let live = side.runs.iter().any(|r| r.window.is_some());
+    if live {
+        columns.extend([Column::number("k", ""), Column::number("late", "")]);
+    }
     let mut table = Table::new(format!("Predicted on {}", side.what), columns);
     let policies = side.policies();
     let places: Vec<_> = measures.iter().map(|m| side.ranks(&policies, *m)).collect();
@@ -104,6 +108,10 @@ fn alone(side: &Side) -> Table {
         }
         let mib_s = side.mean(policy, Measure::Throughput);
         row.push(number(mib_s.map(|s| s / super::figures::SECTORS_PER_MS)));
+        if live {
+            row.push(number(side.of_windows(policy, |w| w.k)));
+            row.push(side.of_windows(policy, |w| w.late_share).map_or(Cell::Absent, Cell::Share));
+        }
         table.push(row);
     }
     table.notes.push(legend(side));
@@ -123,7 +131,7 @@ fn legend(side: &Side) -> String {
         text += "; one command at a time, so it is the same from dispatch";
     }
     text += ". response: mean from a request's arrival to its completion.";
-    match side.seeds().len() {
+    match side.runs_each() {
         0 | 1 => {}
         n => text += &format!(" Means of {n} runs of each policy."),
     }
@@ -238,7 +246,8 @@ fn flat(made: &Prediction) -> Table {
     let mut columns = ["side", "disk", "policy"].map(Column::text).to_vec();
     columns.push(Column::number("seed", ""));
     columns.extend(Measure::ALL.map(|m| Column::number(m.key(), "")));
-    columns.extend(["mib_s", "k", "window_s", "late_share"].map(|n| Column::number(n, "")));
+    columns
+        .extend(["mib_s", "round", "k", "window_s", "late_share"].map(|n| Column::number(n, "")));
     let mut table = Table::new("", columns);
     let sides = [("predicted", Some(&made.predicted)), ("against", made.against.as_ref())];
     for (name, side) in sides.into_iter().filter_map(|(name, side)| Some((name, side?))) {
@@ -249,6 +258,7 @@ fn flat(made: &Prediction) -> Table {
             let window = run.window.as_ref();
             row.extend([
                 number(run.mib_s),
+                window.map_or(Cell::Absent, |w| Cell::Count(w.round)),
                 number(window.map(|w| w.k)),
                 number(window.map(|w| w.window_s)),
                 number(window.map(|w| w.late_share)),
@@ -342,7 +352,7 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
         seekway_sim::rank::Better::More => "longer",
     };
     let mut caption = format!("{} of each policy; {end} is better.", capital(name));
-    if made.predicted.seeds().len() > 1 {
+    if made.predicted.runs_each() > 1 {
         caption += " Whiskers: least and most of the runs.";
     }
     Block::Figure { svg: bars.render(), caption }
