@@ -104,6 +104,9 @@ pub struct Window {
     pub k_changes: usize,
     /// Share of commands that the real device brought too late.
     pub late_share: f64,
+    /// What timers and the daemon's other work added to a command's time in the
+    /// mean, in real time: how busy the host was.
+    pub overslept_ms: f64,
 }
 
 impl Figures {
@@ -150,6 +153,12 @@ pub struct Side {
 }
 
 impl Side {
+    /// What it is called: a live one may be held against its own profile.
+    pub fn name(&self) -> String {
+        let live = self.runs.iter().any(|r| r.window.is_some());
+        format!("{}{}", self.what, if live { " (live)" } else { "" })
+    }
+
     /// The policies, in their order.
     pub fn policies(&self) -> Vec<String> {
         let mut policies: Vec<String> = Vec::new();

@@ -25,6 +25,8 @@ const WINDOW_MAX: Nanos = Nanos::from_secs(86_400);
 const LOOK: Duration = Duration::from_millis(50);
 /// A larger share of late commands is worth a warning.
 const LATE_MAX: f64 = 0.01;
+/// So is a larger share of service time that the host has added.
+const OVERSLEPT_MAX: f64 = 0.03;
 
 /// What a daemon's guests get under each policy.
 pub fn measure(args: &PredictArgs, socket: &Path, policies: &[String]) -> Result<Side> {
@@ -216,7 +218,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     let mut service = is.served.service_ms - was.served.service_ms;
     let mut from_dispatch =
         is.served.service_from_dispatch_ms - was.served.service_from_dispatch_ms;
-    let (mut k, mut k_changes, mut late) = (1.0, 0, 0);
+    let (mut k, mut k_changes, mut late, mut overslept) = (1.0, 0, 0, 0.0);
     if let (Some(was), Some(now)) = (&was.emulated, &is.emulated) {
         let model_s = now.model_time_s - was.model_time_s;
         k = if model_s > 0.0 { window_s / model_s } else { now.k };
@@ -230,6 +232,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
         service = now.model_service_ms - was.model_service_ms;
         from_dispatch = now.model_service_from_dispatch_ms - was.model_service_from_dispatch_ms;
         late = now.late.saturating_sub(was.late);
+        overslept = now.overslept_ms - was.overslept_ms;
     }
     let per_command = |sum: f64| (commands > 0).then(|| sum / commands as f64);
     let mib_s = bytes as f64 / f64::from(1 << 20) / window_s * k;
@@ -250,6 +253,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
             k,
             k_changes,
             late_share: late as f64 / commands.max(1) as f64,
+            overslept_ms: overslept / commands.max(1) as f64,
         }),
     })
 }
@@ -336,6 +340,18 @@ fn warnings(runs: &[Figures], emulated: bool) -> Vec<String> {
             warnings.push("k differs from window to window: their figures do not compare".into());
         }
     }
+    let overslept = |r: &Figures| {
+        let window = r.window.as_ref()?;
+        Some(window.overslept_ms / window.k / r.service_ms?)
+    };
+    let worst = runs.iter().filter_map(overslept).fold(0.0, f64::max);
+    if worst > OVERSLEPT_MAX {
+        warnings.push(format!(
+            "up to {:.0} % of the service time is this machine's: its processors were too busy to \
+             hand commands up when the modelled disk was done",
+            100.0 * worst
+        ));
+    }
     if let Some(policies) = list(&|w| w.late_share > LATE_MAX) {
         warnings.push(format!(
             "more than 1 % of the commands came late from the real device under {policies}: the \
@@ -374,7 +390,15 @@ mod tests {
     }
 
     fn window(policy: &str, k: f64, k_changes: usize, late_share: f64, requests: u64) -> Figures {
-        let window = Some(Window { round: 1, window_s: 1.0, requests, k, k_changes, late_share });
+        let window = Some(Window {
+            round: 1,
+            window_s: 1.0,
+            requests,
+            k,
+            k_changes,
+            late_share,
+            overslept_ms: 0.0,
+        });
         Figures { policy: policy.into(), window, ..Figures::default() }
     }
 
@@ -388,6 +412,10 @@ mod tests {
         for part in ["they were not", "k differs", "within a window of noop", "under noop"] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
+        let mut busy = window("cfq", 2.0, 0, 0.0, 9);
+        busy.service_ms = Some(4.0);
+        busy.window.as_mut().expect("set").overslept_ms = 0.8;
+        assert!(said(&[busy], true).contains("up to 10 % of the service time"));
         let fixed = said(&[window("cfq", 8.0, 0, 0.0, 9)], true);
         assert!(fixed.contains("k = 8,") && !fixed.contains("differs"), "{fixed}");
     }

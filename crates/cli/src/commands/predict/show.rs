@@ -98,7 +98,7 @@ fn alone(side: &Side) -> Table {
     if live {
         columns.extend([Column::number("k", ""), Column::number("late", "")]);
     }
-    let mut table = Table::new(format!("Predicted on {}", side.what), columns);
+    let mut table = Table::new(format!("Predicted on {}", side.name()), columns);
     let policies = side.policies();
     let places: Vec<_> = measures.iter().map(|m| side.ranks(&policies, *m)).collect();
     for (n, policy) in policies.iter().enumerate() {
@@ -149,7 +149,7 @@ fn beside(predicted: &Side, against: &Side, agreement: &Agreement) -> Table {
         Column::number("rank", ""),
         Column::number("error", ""),
     ];
-    let title = format!("{} on {}, against {}", capital(name), predicted.what, against.what);
+    let title = format!("{} on {}, against {}", capital(name), predicted.name(), against.name());
     let mut table = Table::new(title, columns);
     let policies = common(predicted, against);
     let ours = predicted.ranks(&policies, agreement.of);
@@ -336,7 +336,7 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
             Some(Bar { value: side.mean(policy, measure)?, range })
         };
         let bars = policies.iter().map(bar).collect();
-        BarSeries { name: side.what.clone(), bars, reference }
+        BarSeries { name: side.name(), bars, reference }
     };
     let mut sides = vec![series(&made.predicted, false)];
     sides.extend(made.against.iter().map(|side| series(side, true)));
