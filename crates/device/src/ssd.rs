@@ -71,6 +71,14 @@ pub struct SsdSpec {
     pub queue_depth: u32,
 }
 
+/// A page that a command reads; where nothing was ever written, the place that
+/// it would have, which something else may have taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Page {
+    number: u32,
+    held: bool,
+}
+
 #[derive(Default)]
 struct Counts {
     reads: u64,
@@ -172,16 +180,18 @@ impl Ssd {
         let command = self.command(now_ns, self.spec.read_command_ns);
         let ready = command + self.spec.read_latency_ns;
         let mut done = ready;
-        // The page whose units are being gathered: its number and sectors.
-        let mut page: Option<(u32, u64)> = None;
+        // The page whose units are being gathered, and how many of its sectors.
+        let mut page: Option<(Page, u64)> = None;
         for (unit, from, to) in self.units(start, end) {
             let sectors = u64::from(to - from);
             let at = match self.ftl.place(unit) {
-                Place::Flash { at, .. } => Some(at / self.spec.layout.page_units),
+                Place::Flash { at, held } => {
+                    Some(Page { number: at / self.spec.layout.page_units, held })
+                }
                 Place::Buffered(_) | Place::Nowhere => None,
             };
             match (&mut page, at) {
-                (Some((number, gathered)), Some(at)) if *number == at => *gathered += sectors,
+                (Some((last, gathered)), Some(at)) if *last == at => *gathered += sectors,
                 _ => {
                     done = done.max(self.read_page(ready, page.take()));
                     match at {
@@ -198,10 +208,10 @@ impl Ssd {
     }
 
     /// Brings sectors of a page to the host; when they are there.
-    fn read_page(&mut self, ready_ns: u64, page: Option<(u32, u64)>) -> u64 {
+    fn read_page(&mut self, ready_ns: u64, page: Option<(Page, u64)>) -> u64 {
         let Some((page, sectors)) = page else { return ready_ns };
-        let die = self.ftl.layout.die_of(page * self.spec.layout.page_units);
-        if self.flash.programs(ready_ns, die, page) {
+        let die = self.ftl.layout.die_of(page.number * self.spec.layout.page_units);
+        if page.held && self.flash.programs(ready_ns, die, page.number) {
             self.counts.buffer_hits += 1;
             return self.send(ready_ns, sectors);
         }

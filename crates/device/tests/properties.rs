@@ -19,6 +19,10 @@ fn variants() -> Vec<String> {
         "seagate-1tb-7200:write_cache=true,on_hit=keep,queue_depth=32,queue_order=sptf",
         "seagate-1tb-7200:segments=0,read_hits_on_writes=false",
         "seagate-1tb-7200:segments=1,write_cache=true,write_segments=1,on_hit=consume",
+        // A few MiB with nothing to spare: garbage collection from the first write on.
+        "intel-320:capacity_sectors=400000,spare=0,filled=1,write_buffer_kib=64",
+        "samsung-970-pro:channels=1,dies_per_channel=1,write_buffer_kib=32,filled=0.3,queue_depth=2",
+        "raid0-8x-x25m-g2:members=3,chunk_kib=5,queue_depth=4,capacity_sectors=300001",
     ] {
         all.push(variant.to_owned());
     }

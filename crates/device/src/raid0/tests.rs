@@ -10,6 +10,7 @@ fn array(members: u32, chunk_sectors: u64) -> Raid0 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     /// Chunk by chunk, by the definition: chunk c is on member c mod n, as its
     /// chunk c div n.
     #[test]

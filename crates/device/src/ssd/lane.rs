@@ -75,6 +75,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn transfers_never_overlap_and_gaps_are_used(
             asked in prop::collection::vec((0..2_000_u64, 1..100_u64), 1..80),
