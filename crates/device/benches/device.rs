@@ -23,6 +23,10 @@ fn commands(c: &mut Criterion) {
         ("cheetah-9lp", false),
         ("seagate-1tb-7200", false),
         ("seagate-1tb-7200:queue_depth=8,queue_order=sptf", false),
+        ("intel-320", false),
+        ("intel-320", true),
+        ("samsung-970-pro", false),
+        ("raid0-8x-x25m-g2", false),
     ] {
         let profile = profile::load(what).expect("an embedded profile");
         let mut device = profile.build();

@@ -185,3 +185,81 @@ proptest! {
         }
     }
 }
+
+/// A solid-state drive's limits, read from its profile's text.
+struct Limits {
+    name: &'static str,
+    read_ns: u64,
+    write_ns: u64,
+    read_command_ns: u64,
+    write_command_ns: u64,
+    host_mb_s: u64,
+}
+
+fn limits(name: &'static str, text: &str) -> Limits {
+    let ns = |key: &str| figures(text, key)[0] / 1_000;
+    let command = [ns("read_command_us"), ns("write_command_us")];
+    Limits {
+        name,
+        read_ns: command[0] + ns("read_latency_us"),
+        write_ns: command[1] + ns("write_latency_us"),
+        read_command_ns: command[0],
+        write_command_ns: command[1],
+        host_mb_s: figures(text, "host_mb_s")[0] / 1_000_000,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Controller and link do one thing at a time, whatever overlaps elsewhere.
+    #[test]
+    fn a_solid_state_drive_is_never_faster_than_its_parts(commands in commands()) {
+        for l in [
+            limits("intel-320", include_str!("../profiles/intel-320.toml")),
+            limits("samsung-970-pro", include_str!("../profiles/samsung-970-pro.toml")),
+        ] {
+            let profile = profile::load(l.name).unwrap();
+            let (mut device, capacity) = (profile.build(), profile.capacity_sectors());
+            let (mut now, mut next, mut begin, mut last) = (0, 0, u64::MAX, 0);
+            let (mut bytes, mut controller_ns) = ([0, 0], 0);
+            let mut submitted = Vec::new();
+            for (index, c) in commands.iter().enumerate() {
+                now += c.gap_ns;
+                if index % device.queue_depth() as usize == 0 {
+                    while let Some(at) = device.next_completion() {
+                        let id = device.pop_completed(at).unwrap();
+                        last = at.as_nanos();
+                        let (at_ns, least_ns): (u64, u64) = submitted[id.slot()];
+                        assert!(last >= at_ns + least_ns, "{}: {last}", l.name);
+                    }
+                    now = now.max(last);
+                }
+                let start = c.at.map_or(next, |share| (share * capacity as f64) as u64);
+                let start = start.min(capacity - c.sectors);
+                next = start + c.sectors;
+                let op = if c.write { Op::Write } else { Op::Read };
+                let mut command = request(op, start, c.sectors);
+                command.id = RequestId::new(index as u32);
+                device.submit(Instant::from_nanos(now), &command);
+                begin = begin.min(now);
+                let link_ns = c.sectors * 512 * 1_000 / l.host_mb_s;
+                let own_ns = if c.write { l.write_ns } else { l.read_ns };
+                submitted.push((now, (own_ns + link_ns).saturating_sub(c.sectors)));
+                bytes[usize::from(c.write)] += c.sectors * 512;
+                controller_ns += if c.write { l.write_command_ns } else { l.read_command_ns };
+            }
+            while let Some(at) = device.next_completion() {
+                assert!(device.pop_completed(at).is_some());
+                last = at.as_nanos();
+            }
+            // The 320's link is shared; the 970 PRO's has two ways. Each unit's
+            // transfer is rounded down.
+            let [read, written] = bytes;
+            let most = if l.name == "intel-320" { read + written } else { read.max(written) };
+            let least_ns = most * 1_000 / l.host_mb_s - (read + written) / 512;
+            assert!(last - begin >= least_ns, "{}", l.name);
+            assert!(last - begin >= controller_ns, "{}", l.name);
+        }
+    }
+}

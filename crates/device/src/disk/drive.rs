@@ -185,6 +185,12 @@ impl Drive {
             self.after_hit(at_ns, segment, start, end);
             return hit_ns;
         }
+        // No segment has it, but it may wait to be written.
+        let waits = |d: &Dirty| d.start <= start && end <= d.end;
+        if self.rules.read_hits_on_writes && self.dirty.iter().any(waits) {
+            self.counts.cache_hits += 1;
+            return hit_ns;
+        }
         if let Some(done_ns) = self.read_from_stream(start, end) {
             self.counts.stream_hits += 1;
             return hit_ns.max(done_ns + self.bus_sector_ns);
@@ -192,6 +198,7 @@ impl Drive {
         self.stop_read_ahead();
         // What the segment holds of the front needs no medium.
         let missing = held.map_or(start, |s| self.cache.span(s).end.clamp(start, end));
+        self.write_out_overlaps(at_ns, missing, end);
         let begin = (at_ns + self.overhead(self.overheads.read_miss_ns)).max(self.head_ns);
         let (first_ns, done_ns) = self.access(begin, missing, end, false);
         let segment = match touching.filter(|_| self.rules.on_hit != OnHit::Consume) {
@@ -301,7 +308,7 @@ impl Drive {
         let done_ns = if self.rules.write_cache && fits {
             begin.max(self.make_room(at_ns, appends, start, end)) + bus_ns
         } else {
-            self.write_out_overlaps(start, end);
+            self.write_out_overlaps(at_ns, start, end);
             let (_, done_ns) = self.access(begin.max(self.head_ns), start, end, true);
             done_ns.max(begin + bus_ns)
         };
@@ -310,7 +317,10 @@ impl Drive {
         }
         if self.rules.read_hits_on_writes {
             match self.cache.touching(start) {
-                Some(segment) => self.cache.grow(segment, end),
+                Some(segment) => {
+                    self.cache.touch(segment);
+                    self.cache.grow(segment, end);
+                }
                 None => {
                     self.cache.allocate(start, end);
                 }
@@ -357,10 +367,11 @@ impl Drive {
         }
     }
 
-    /// Older data in the cache must not overwrite what goes to the medium directly.
-    fn write_out_overlaps(&mut self, start: u64, end: u64) {
+    /// Older data in the cache must not overwrite what goes to the medium
+    /// directly, and the medium must have it before it is read there.
+    fn write_out_overlaps(&mut self, at_ns: u64, start: u64, end: u64) {
         while self.dirty.iter().any(|d| d.start < end && start < d.end) {
-            let begin = self.head_ns;
+            let begin = self.head_ns.max(at_ns);
             self.destage(begin);
         }
     }
