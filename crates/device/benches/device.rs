@@ -1,4 +1,4 @@
-//! Cost of a command: submit and pop.
+//! Cost of a command: submit and pop; and of building a device.
 #![allow(missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -60,5 +60,15 @@ fn commands(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, commands);
+/// Experiments build a device for every run.
+fn building(c: &mut Criterion) {
+    let mut group = c.benchmark_group("device/build");
+    for what in ["intel-320", "intel-320:filled=1", "samsung-970-pro", "raid0-8x-x25m-g2"] {
+        let profile = profile::load(what).expect("an embedded profile");
+        group.bench_function(what, |b| b.iter(|| profile.build().queue_depth()));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, commands, building);
 criterion_main!(benches);

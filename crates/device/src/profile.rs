@@ -299,6 +299,13 @@ mod tests {
             load("cheetah-15k5:queue_depth=9,queue_order=sptf").unwrap().build().queue_depth(),
             9
         );
+        assert_eq!(
+            load("intel-320:queue_depth=8,write_buffer_kib=64").unwrap().build().queue_depth(),
+            8
+        );
+        // What is not the array's goes to its members: half the drives, a third of the size.
+        let array = "raid0-8x-x25m-g2:members=4,capacity_sectors=78147216,chunk_kib=128";
+        assert_eq!(load(array).unwrap().capacity_sectors(), 4 * (78_147_216 / 256 * 256));
         assert!(load("seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64").is_ok());
     }
 
@@ -329,6 +336,18 @@ mod tests {
         assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
         assert!(error("a = 1\n").contains("line 1"));
         assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
+        assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
+        assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
+        assert!(error("intel-320:channels=0").contains("ssd.channels"));
+        assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
+        assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
+        assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
+        let text = include_str!("../profiles/raid0-8x-x25m-g2.toml");
+        let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
+        assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
+        let text = include_str!("../profiles/intel-320.toml");
+        let odd = text.replacen("mapping_kib = 8", "mapping_kib = 3", 1);
+        assert!(error(&odd).contains("ssd.mapping_kib: expected a divisor"), "{}", error(&odd));
         let text = include_str!("../profiles/cheetah-15k4.toml");
         let broken = text.replacen("surfaces = ", "surfaces = 9", 1);
         assert!(

@@ -11,8 +11,7 @@ fn every_published_figure_is_met_within_the_tolerance() {
         let Some(figures) = profile.published() else { continue };
         assert!(figures.span_sectors * SECTOR_BYTES > 7_000_000_000, "{name}");
         for figure in published::run(&figures, || profile.build()) {
-            println!("{name}: {figure:?}, error {:?}", figure.error());
-            assert!(figure.holds(), "{name}: {figure:?}");
+            assert!(figure.holds(), "{name}: {figure:?}, error {:?}", figure.error());
             checked += u32::from(figure.published.is_some());
         }
     }

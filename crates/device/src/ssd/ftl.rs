@@ -97,6 +97,8 @@ pub(super) enum Place {
 /// with this bit the ticket of the write buffer.
 const BUFFERED: u32 = 1 << 31;
 const DISCARDED: u32 = 1;
+/// Entries of the map that fill 4 KiB.
+const STRETCH: u32 = 1_024;
 const FIRST: u32 = 2;
 /// No drive maps more units, so that entries fit in 32 bits.
 pub const UNITS_MAX: u64 = (BUFFERED - FIRST) as u64;
@@ -171,6 +173,9 @@ pub(super) struct Ftl {
     pub(super) layout: Layout,
     pub(super) counts: Counts,
     map: Vec<u32>,
+    /// For each [`STRETCH`] of the map, whether any entry was ever set: a look at
+    /// one that was not would make the operating system provide it.
+    touched: Vec<bool>,
     /// The logical unit that each programmed physical unit was written for.
     owners: Vec<u32>,
     /// Of each block: units that are taken but not valid any more.
@@ -189,6 +194,7 @@ impl Ftl {
             layout,
             counts: Counts::default(),
             map: vec![0; layout.units as usize],
+            touched: vec![false; layout.units.div_ceil(STRETCH) as usize],
             owners: vec![0; layout.physical_units() as usize],
             lost: vec![0; blocks],
             states: vec![State::Original; blocks],
@@ -207,8 +213,17 @@ impl Ftl {
         ftl
     }
 
+    fn entry(&self, unit: u32) -> u32 {
+        if self.touched[(unit / STRETCH) as usize] { self.map[unit as usize] } else { 0 }
+    }
+
+    fn set(&mut self, unit: u32, entry: u32) {
+        self.touched[(unit / STRETCH) as usize] = true;
+        self.map[unit as usize] = entry;
+    }
+
     pub(super) fn place(&self, unit: u32) -> Place {
-        match self.map[unit as usize] {
+        match self.entry(unit) {
             0 => Place::Flash {
                 at: self.layout.in_order(unit),
                 held: unit < self.layout.filled_units,
@@ -223,14 +238,14 @@ impl Ftl {
     /// Says where that was.
     pub(super) fn buffer(&mut self, unit: u32, ticket: u32) -> Option<u32> {
         let old = self.lose(unit);
-        self.map[unit as usize] = BUFFERED | (ticket & !BUFFERED);
+        self.set(unit, BUFFERED | (ticket & !BUFFERED));
         old
     }
 
     /// The unit holds nothing any more.
     pub(super) fn discard(&mut self, unit: u32) {
         self.lose(unit);
-        self.map[unit as usize] = DISCARDED;
+        self.set(unit, DISCARDED);
     }
 
     fn lose(&mut self, unit: u32) -> Option<u32> {
@@ -290,7 +305,7 @@ impl Ftl {
                 Some(&unit) => {
                     self.counts.host += 1;
                     self.owners[at as usize] = unit;
-                    self.map[unit as usize] = FIRST + at;
+                    self.set(unit, FIRST + at);
                 }
                 None => {
                     self.counts.padding += 1;
@@ -417,10 +432,10 @@ impl Ftl {
         if self.states[block as usize] == State::Original {
             let unit = u32::try_from(self.layout.unit_in_order(at)).ok()?;
             let held = unit < self.layout.filled_units;
-            return (held && self.map[unit as usize] == 0).then_some(unit);
+            return (held && self.entry(unit) == 0).then_some(unit);
         }
         let unit = self.owners[at as usize];
-        (unit != PADDING && self.map[unit as usize] == FIRST + at).then_some(unit)
+        (unit != PADDING && self.entry(unit) == FIRST + at).then_some(unit)
     }
 
     fn relocate(&mut self, die: u32, unit: u32, work: &mut Work) {
@@ -430,7 +445,7 @@ impl Ftl {
         let Some(mut open) = open else { unreachable!("die {die} has no block to collect into") };
         let at = open.block * self.layout.block_units() + open.used;
         self.owners[at as usize] = unit;
-        self.map[unit as usize] = FIRST + at;
+        self.set(unit, FIRST + at);
         self.counts.collected += 1;
         open.used += 1;
         work.pages_programmed += u32::from(open.used % self.layout.page_units == 0);
