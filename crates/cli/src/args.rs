@@ -340,13 +340,16 @@ pub enum DeviceCommand {
     Validate(ValidateArgs),
 }
 
-/// Replay a measured drive's trace on a model and compare the response times
+/// Compare a model with a measured drive's trace, or with published figures
 ///
-/// Prints the demerit figure (RMS horizontal distance between the two
-/// distributions) and both means.
+/// With a trace: replays it and prints the demerit figure (RMS horizontal
+/// distance between the two distributions of response times) and both means.
+/// Without one, for solid-state drives: runs the maker's tests on the model,
+/// sequential reads and writes of 128 KiB and random ones of 4 KiB.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:
-  seekway device validate cheetah-15k5 --trace ../shared/traces/drives/cheetah15k5/random.trace")]
+#[command(after_help = "Examples:
+  seekway device validate cheetah-15k5 --trace ../shared/traces/drives/cheetah15k5/random.trace
+  seekway device validate intel-320")]
 pub struct ValidateArgs {
     /// The profile
     pub profile: String,

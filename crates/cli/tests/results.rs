@@ -95,6 +95,23 @@ fn validate_has_its_keys_and_fails_above_its_limit() {
 }
 
 #[test]
+fn validate_without_a_trace_holds_a_drive_against_what_was_published() {
+    let validate = |name| seekway(&["device", "validate", name, "--format", "json"]);
+    let made = json(&validate("intel-320").ok());
+    has(&made, &["profile", "error_max", "holds", "figures"]);
+    has(&made["figures"][0], &["test", "unit", "published", "model", "error", "holds"]);
+    assert_eq!(
+        (made["holds"].as_bool(), made["figures"][0]["published"].as_f64()),
+        (Some(true), Some(270.0))
+    );
+    let off = validate("intel-320:program_us=3500");
+    assert_eq!(off.code, Some(1));
+    assert_eq!(json(&off.out)["holds"], false, "the result is printed all the same");
+    let none = validate("cheetah-15k5");
+    assert!(none.code != Some(0) && none.err.contains("--trace"), "{}", none.err);
+}
+
+#[test]
 fn advise_recommends_one_of_the_policies() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(300));
