@@ -31,6 +31,10 @@ pub struct LinearSpec {
     /// What a hit does: [`OnHit::Consume`] enters the request anew, as section
     /// 3.1 has it; [`OnHit::Extend`] prefetches on in the same segment.
     pub on_hit: OnHit,
+    /// After a hit, does the head go back to where its segment ends and read on,
+    /// if no other command comes before it could be there? What a drive does that
+    /// reads nothing on after a hit under load ([`OnHit::Keep`]).
+    pub idle_ahead: bool,
     /// Commands that the device takes at once, at least 1; served as they came.
     pub queue_depth: u32,
 }
@@ -39,6 +43,8 @@ pub struct LinearSpec {
 pub struct Linear {
     spec: LinearSpec,
     cache: Cache,
+    /// What is read on when nothing else comes: segment, up to where, since when.
+    idle: Option<(usize, u64, u64)>,
     head: u64,
     /// When the last command accepted so far will be done.
     free_ns: u64,
@@ -58,6 +64,7 @@ impl Linear {
             cache: Cache::new(spec.shape),
             in_flight: VecDeque::with_capacity(spec.queue_depth as usize),
             spec,
+            idle: None,
             head: 0,
             free_ns: 0,
             reads: 0,
@@ -68,9 +75,10 @@ impl Linear {
         }
     }
 
-    /// Service time of a command, and what it does to head and cache. Writes
-    /// fill the cache but are never served by it.
-    fn serve_ns(&mut self, command: &Request) -> u64 {
+    /// Service time of a command that begins at `begin_ns`, and what it does to
+    /// head and cache. Writes fill the cache but are never served by it.
+    fn serve_ns(&mut self, begin_ns: u64, command: &Request) -> u64 {
+        self.read_on(begin_ns);
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
         match command.op {
             Op::Read => self.reads += 1,
@@ -87,6 +95,9 @@ impl Linear {
                 OnHit::Extend => self.cache.grow(segment, ahead),
                 OnHit::Keep => {}
             }
+            if self.spec.idle_ahead {
+                self.idle = Some((segment, ahead, begin_ns + self.spec.hit_ns));
+            }
             // A hit does not move the head.
             return self.spec.hit_ns;
         }
@@ -95,6 +106,22 @@ impl Linear {
         self.head = end;
         self.zero_distance += u64::from(distance == 0);
         self.distance_sectors += distance;
+        self.move_ns(distance)
+    }
+
+    /// Idle time until `until_ns`, after a hit.
+    fn read_on(&mut self, until_ns: u64) {
+        let Some((segment, ahead, since_ns)) = self.idle.take() else { return };
+        let from = self.cache.span(segment).end;
+        let arrives_ns = since_ns + self.move_ns(self.head.abs_diff(from));
+        if from < ahead && arrives_ns <= until_ns {
+            self.cache.grow(segment, ahead);
+            self.head = ahead;
+        }
+    }
+
+    /// The formula.
+    fn move_ns(&self, distance: u64) -> u64 {
         let part =
             u128::from(self.spec.stroke_ns) * u128::from(distance) / u128::from(self.spec.capacity);
         self.spec.base_ns + part as u64
@@ -126,7 +153,7 @@ impl DeviceModel for Linear {
         let waiting = self.in_flight.iter().filter(|&&(done, _)| done > now.as_nanos()).count();
         assert!(waiting < self.spec.queue_depth as usize, "more commands than the queue takes");
         let begin = self.free_ns.max(now.as_nanos());
-        self.free_ns = begin + self.serve_ns(command);
+        self.free_ns = begin + self.serve_ns(begin, command);
         self.in_flight.push_back((self.free_ns, command.id));
     }
 
@@ -169,6 +196,7 @@ mod tests {
             shape: CacheShape { segments: 2, segment_sectors: 221, replacement: Replacement::Fifo },
             prefetch_sectors: 64,
             on_hit: OnHit::Consume,
+            idle_ahead: false,
             queue_depth: 1,
         }
     }
@@ -203,6 +231,21 @@ mod tests {
             }
             let done = serve_one(&mut d, t, &read(0, 900_008, 8));
             assert_eq!(done - t == 250_000, survives, "{on_hit:?}");
+        }
+    }
+
+    #[test]
+    fn a_hit_reads_on_when_nothing_else_comes() {
+        for (idle_ns, idle_ahead, found) in
+            [(50_000_000, true, true), (1_000_000, true, false), (50_000_000, false, false)]
+        {
+            let mut d = Linear::new(LinearSpec { on_hit: OnHit::Keep, idle_ahead, ..spec() });
+            let mut t = serve_one(&mut d, 0, &read(0, 500_000, 8));
+            // The last of the 64 that the miss read ahead, then what only idle time reads.
+            t = serve_one(&mut d, t, &read(0, 500_064, 8)) + idle_ns;
+            t = serve_one(&mut d, t, &read(0, 900_000, 8));
+            let done = serve_one(&mut d, t, &read(0, 500_072, 8));
+            assert_eq!(done - t == 250_000, found, "{idle_ns} {idle_ahead}");
         }
     }
 

@@ -112,6 +112,7 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
             0..=SEGMENT_SECTORS_MAX,
         )?,
         on_hit: on_hit(f.on_hit),
+        idle_ahead: f.idle_ahead,
         queue_depth: within("linear.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
     })
 }

@@ -29,6 +29,9 @@ pub(super) struct LinearFile {
     pub prefetch_sectors: u64,
     pub replacement: ReplacementFile,
     pub on_hit: OnHitFile,
+    /// Absent: not.
+    #[serde(default)]
+    pub idle_ahead: bool,
 }
 
 #[derive(Clone, Deserialize)]

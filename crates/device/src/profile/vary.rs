@@ -66,9 +66,10 @@ fn vary_linear(l: &mut LinearFile, key: &str, value: &str) -> Result<(), String>
         "stroke_ms" => set(&mut l.stroke_ms, value, MS),
         "hit_ms" => set(&mut l.hit_ms, value, MS),
         "queue_depth" => set(&mut l.queue_depth, value, COUNT),
+        "idle_ahead" => set(&mut l.idle_ahead, value, SWITCH),
         _ => Err(
-            "one of segments, segment_sectors, prefetch_sectors, replacement, on_hit, base_ms, \
-                  stroke_ms, hit_ms, queue_depth"
+            "one of segments, segment_sectors, prefetch_sectors, replacement, on_hit, idle_ahead, \
+                  base_ms, stroke_ms, hit_ms, queue_depth"
                 .to_owned(),
         ),
     }

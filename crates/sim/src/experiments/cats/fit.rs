@@ -9,7 +9,7 @@ use seekway_device::fit::{self, Fit, Form, Sample};
 use seekway_device::profile;
 use seekway_device::validate;
 use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 /// As many as the paper read.
 const READS: usize = 100_000;
@@ -21,6 +21,9 @@ const WITHIN: f64 = 0.01;
 
 /// Where the search for the end of a drive's read-ahead stops: 1 MiB.
 const AHEAD_PAGES_MAX: u64 = 256;
+
+/// Idle for a drive: several turns and seeks.
+const IDLE: Nanos = Nanos::from_millis(50);
 
 /// Fits made by others from the same traces (issue 4): drive, R/2 and S in ms.
 const INDEPENDENT: [(&str, f64, f64); 3] =
@@ -55,12 +58,14 @@ fn build(profile: &str) -> Result<Box<dyn DeviceModel>, String> {
 pub(super) struct ReadAhead {
     /// Sectors after a read that were there when another read had come at once.
     pub(super) sectors: u64,
-    /// Does a hit make it read further?
+    /// Does a hit make it read further when another read comes at once?
     pub(super) after_hits: bool,
+    /// Does it when nothing comes for a while?
+    pub(super) when_idle: bool,
 }
 
-/// Find out what `profile` reads ahead when other reads come at once: a page is
-/// read, then one far away, then a page further on behind the first.
+/// Find out what `profile` reads ahead: a page is read, then one far away, then
+/// a page further on behind the first.
 pub(super) fn read_ahead(profile: &str) -> Result<ReadAhead, String> {
     let mut reader = Reader::new(profile)?;
     // Far from the time of a hit, and of anything that moves the arm.
@@ -75,13 +80,21 @@ pub(super) fn read_ahead(profile: &str) -> Result<ReadAhead, String> {
         }
         pages += 1;
     }
-    let start = reader.fresh();
-    for page in [0, pages] {
-        reader.read(start + page * READ_SECTORS)?;
-        reader.read_far()?;
-    }
-    let after_hits = pages > 0 && reader.read(start + (pages + 1) * READ_SECTORS)? <= limit_ms;
-    Ok(ReadAhead { sectors: pages * READ_SECTORS, after_hits })
+    let mut beyond = |pause| {
+        let start = reader.fresh();
+        for page in [0, pages] {
+            reader.read(start + page * READ_SECTORS)?;
+            reader.now = reader.now + pause;
+            reader.read_far()?;
+            reader.now = reader.now + pause;
+        }
+        Ok::<bool, String>(reader.read(start + (pages + 1) * READ_SECTORS)? <= limit_ms)
+    };
+    Ok(ReadAhead {
+        sectors: pages * READ_SECTORS,
+        after_hits: pages > 0 && beyond(Nanos::ZERO)?,
+        when_idle: beyond(IDLE)?,
+    })
 }
 
 /// Reads pages of an otherwise idle device, one at a time.
@@ -213,14 +226,21 @@ fn of_the_disk() -> Vec<Row> {
     ];
     for device in [DISK, CUT_SHORT, LINEAR] {
         let (values, why) = match read_ahead(device) {
-            Ok(found) if found.after_hits => (vec![found.sectors as f64], "and more after a hit"),
-            Ok(found) => (vec![found.sectors as f64], "and nothing more after a hit"),
+            Ok(found) => (vec![found.sectors as f64], further(found)),
             Err(_) => (Vec::new(), "could not be read"),
         };
         let name = format!("{device}: read ahead when another read comes at once");
         rows.push(Row::measured(name, &values, "sectors", why));
     }
     rows
+}
+
+fn further(found: ReadAhead) -> &'static str {
+    match (found.after_hits, found.when_idle) {
+        (true, _) => "a hit always reads further",
+        (false, true) => "a hit reads further only when nothing else comes",
+        (false, false) => "a hit reads nothing further",
+    }
 }
 
 pub(super) fn measured(text: &str) -> Result<Fit, String> {

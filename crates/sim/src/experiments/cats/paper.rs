@@ -107,7 +107,7 @@ fn orders(table: &Table, setting: &Setting, results: &Results, first: bool) -> V
     for (ours, base, paper) in pairs {
         let ratios = results.ratio(s, (ours, base), response_ms);
         let row = Row::factor(format!("{s}: mean response, {ours} over {base}"), paper, &ratios);
-        let right = ratios.iter().all(|&r| r < 1.0);
+        let right = mean(&ratios) < 1.0;
         let row = row.accept_if(!first || right);
         rows.push(row.because(what_decides(setting, results, ours, base)));
     }
@@ -115,7 +115,7 @@ fn orders(table: &Table, setting: &Setting, results: &Results, first: bool) -> V
     for ours in [CATS_7, "cats"] {
         let ratios = results.ratio(s, (ours, "deadline"), response_variance);
         let name = format!("{s}: variance of response, {ours} over deadline");
-        let right = ratios.iter().all(|&r| r > 1.0);
+        let right = mean(&ratios) > 1.0;
         rows.push(Row::factor(name, cats / deadline, &ratios).accept_if(!first || right));
     }
     rows

@@ -79,7 +79,9 @@ fn with_cache(profile: &str, found: fit::ReadAhead) -> String {
         Some("prefetch_sectors") if found.sectors > 0 => {
             format!("prefetch_sectors = {}\n", found.sectors)
         }
-        Some("on_hit") if !found.after_hits => "on_hit = \"keep\"\n".to_string(),
+        Some("on_hit") if !found.after_hits => {
+            format!("on_hit = \"keep\"\nidle_ahead = {}\n", found.when_idle)
+        }
         _ => format!("{line}\n"),
     };
     profile.lines().map(line).collect()
