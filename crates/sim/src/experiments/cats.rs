@@ -155,3 +155,31 @@ fn mean_of(
 ) -> f64 {
     super::judge::mean(&results.each(scenario, policy, figure))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::{cells, judge, run_cell};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    /// Everything runs and is judged on a few requests: each row has a figure
+    /// and a name of its own.
+    #[test]
+    fn every_row_has_a_figure() {
+        let options = Options { shrink: 100, drives: Vec::new() };
+        for experiment in EXPERIMENTS {
+            let mut results = Results::default();
+            for cell in cells(experiment, &options, None) {
+                let run = run_cell(&cell, 1, &mut |_, _| true).unwrap();
+                results.insert(&cell, vec![Arc::new(run)]);
+            }
+            let judged = judge(experiment, &options, None, &results);
+            let names: BTreeSet<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
+            assert_eq!(names.len(), judged.rows.len(), "{}: names differ", experiment.name);
+            for row in &judged.rows {
+                assert!(row.ours.is_finite(), "{}: {row:?}", experiment.name);
+            }
+        }
+    }
+}

@@ -42,7 +42,7 @@ pub(super) fn of_profile(profile: &str, form: Form, seed: u64) -> Result<Fit, St
     let options = fit::Options {
         form,
         capacity: Some(told.capacity.get()),
-        hit_ms: Some(reader.hit_ms()?),
+        hit_ms: reader.hit_ms()?,
         rotation_ms: told.rotation.map(|r| r.as_millis_f64()),
         ..fit::Options::default()
     };
@@ -68,8 +68,11 @@ pub(super) struct ReadAhead {
 /// a page further on behind the first.
 pub(super) fn read_ahead(profile: &str) -> Result<ReadAhead, String> {
     let mut reader = Reader::new(profile)?;
+    let Some(hit_ms) = reader.hit_ms()? else {
+        return Ok(ReadAhead { sectors: 0, after_hits: false, when_idle: false });
+    };
     // Far from the time of a hit, and of anything that moves the arm.
-    let limit_ms = 2.0 * reader.hit_ms()?;
+    let limit_ms = 2.0 * hit_ms;
     let mut pages = 0;
     while pages < AHEAD_PAGES_MAX {
         let start = reader.fresh();
@@ -117,16 +120,19 @@ impl Reader {
     }
 
     /// Read a page in the first half where nothing was read.
-    fn read_far(&mut self) -> Result<(), String> {
+    fn read_far(&mut self) -> Result<f64, String> {
         self.used += 1;
-        self.read(10_000 * self.used).map(drop)
+        self.read(10_000 * self.used)
     }
 
-    /// How long the read of a page takes that was just read.
-    fn hit_ms(&mut self) -> Result<f64, String> {
+    /// How long the read of a page takes that was just read; `None` where that
+    /// is not much less than a read elsewhere: there is no cache.
+    fn hit_ms(&mut self) -> Result<Option<f64>, String> {
+        let far_ms = self.read_far()?;
         let start = self.fresh();
         self.read(start)?;
-        self.read(start)
+        let again_ms = self.read(start)?;
+        Ok(Some(again_ms).filter(|ms| 2.0 * ms < far_ms))
     }
 
     /// Read the page at `start`; its time in ms.
@@ -277,4 +283,34 @@ fn drive_rows(name: &str, fit: &Fit) -> Vec<Row> {
         row("at distance 0", fit.line.intercept_ms, independent.map(|i| i.1)),
         row("added at full stroke", fit.line.stroke_ms, independent.map(|i| i.2)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_linear_device_is_recovered() {
+        for form in [Form::Points, Form::Averaged] {
+            let fit = of_profile(LINEAR, form, 3).unwrap();
+            let near = |found: f64, own: f64| (found / own - 1.0).abs() < WITHIN;
+            assert!(near(fit.line.intercept_ms, 4.25), "{form:?}: {:?}", fit.line);
+            assert!(near(stroke_of_device(&fit), 5.25), "{form:?}: {:?}", fit.line);
+            assert_eq!(fit.hit_ms, Some(0.25));
+        }
+    }
+
+    #[test]
+    fn what_a_drive_reads_ahead_is_found() {
+        let check = |profile: &str, sectors, after_hits, when_idle| {
+            let found = read_ahead(profile);
+            assert_eq!(found, Ok(ReadAhead { sectors, after_hits, when_idle }), "{profile}");
+        };
+        check(LINEAR, 64, true, true);
+        check("linear-15k4:on_hit=keep,prefetch_sectors=32", 32, false, false);
+        check("linear-15k4:on_hit=keep,idle_ahead=true", 64, false, true);
+        check("linear-15k4:segments=0", 0, false, false);
+        check(DISK, 64, false, true);
+        check(CUT_SHORT, 0, false, true);
+    }
 }

@@ -151,9 +151,10 @@ pub(super) fn judge(options: &Options, results: &Results) -> Judged {
                         .extend(today.map(|row| Row { name: row.name + ", today's", ..row }));
                     judged.rows.extend(["cats", "cfq"].map(|policy| case.error_row(policy)));
                 }
-                let right = |row: &Row| row.verdict == Verdict::Holds;
+                // Right in the mean over the seeds: two policies may come so close
+                // on one seed that neither order says anything.
                 judged.rows.extend(rows.into_iter().map(|row| {
-                    let accepted = !ours || right(&row);
+                    let accepted = !ours || row.verdict != Verdict::Refuted;
                     row.accept_if(accepted)
                 }));
             }
@@ -163,11 +164,13 @@ pub(super) fn judge(options: &Options, results: &Results) -> Judged {
     judged
 }
 
-const NOTE: &str = "What the linear model lacks is not the shape of the seek curve but the \
-    cache. With the shadow's cache every hit reads 64 sectors further and takes no time for it, so \
-    a file is one miss; the disk reads ahead where its head is, after a miss, so a long file is a \
-    miss for every nine pages. Where another command cuts read-ahead short, how much is read ahead \
-    depends on what comes when, which no such cache can say.";
+const NOTE: &str = "What the paper's model lacks is not the shape of the seek curve but the cache. \
+    With the shadow's cache every hit reads 64 sectors further and takes no time for it, so a file \
+    is one miss; the disk reads ahead where its head is, after a miss or in idle time, so a long \
+    file under load is a miss for every nine pages. Ours asks the drive what it reads ahead, and \
+    when. Where another command cuts read-ahead short, how much is there depends on what comes \
+    when, which no such cache can say: so with the disk as its profile stands, and with the \
+    measured drives, whose caches have fewer or larger segments than the shadow.";
 
 /// A load on a target and on a model of it.
 struct Case<'a> {
@@ -234,7 +237,7 @@ impl Case<'_> {
                 hits[1]
             ),
         );
-        row.paper = paper_error(self.load, policy);
+        row.paper = paper_error(self.load, policy).filter(|_| self.target.required);
         let right = mean(&service).abs() <= 100.0 * SERVICE_WITHIN;
         row.verdict = if right { Verdict::Holds } else { Verdict::Refuted };
         row
@@ -253,4 +256,23 @@ fn paper_error(load: &str, policy: &str) -> Option<f64> {
         _ => return None,
     };
     Some(100.0 * (predicted / real - 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_device::profile;
+
+    #[test]
+    fn what_was_found_of_a_cache_reaches_the_profile() {
+        let text = fit::of_profile(LINEAR, Form::Points, 1).unwrap().profile_toml("fitted", "test");
+        let found = fit::ReadAhead { sectors: 32, after_hits: false, when_idle: true };
+        let changed = with_cache(&text, found);
+        for line in ["prefetch_sectors = 32", "on_hit = \"keep\"", "idle_ahead = true"] {
+            assert!(changed.lines().any(|l| l == line), "{line} in\n{changed}");
+        }
+        assert!(profile::load(&changed).is_ok());
+        let found = fit::ReadAhead { sectors: 0, after_hits: true, when_idle: true };
+        assert_eq!(with_cache(&text, found).trim(), text.trim(), "nothing to change");
+    }
 }

@@ -20,6 +20,8 @@ const READ_DELAY: &str = "100ms";
 /// How much slower than the better of two fixed delays `auto` may be.
 const TOLERANCE: f64 = 1.05;
 const BASES: [&str; 2] = ["deadline", CFQ];
+/// CATS that is told that the drive has no cache.
+const NO_SHADOW: &str = "cats:segments=0";
 
 /// Drive caches: name and profile. The first is swept whole.
 fn caches() -> [(&'static str, String); 3] {
@@ -45,7 +47,7 @@ fn fixed(ms: u32, read_delay: &str) -> String {
 /// All that a cache is swept with.
 fn policies(whole: bool) -> Vec<String> {
     let mut all: Vec<String> =
-        [CATS_0, CATS_7, "cats"].into_iter().chain(BASES).map(Into::into).collect();
+        [CATS_0, CATS_7, "cats", NO_SHADOW].into_iter().chain(BASES).map(Into::into).collect();
     for (_, delay) in READ_DELAYS {
         if whole || delay == READ_DELAY {
             all.extend(BUSDRIVERS_MS.map(|ms| fixed(ms, delay)));
@@ -79,6 +81,7 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
     }
     for processes in PROCESSES {
         let s = name(caches()[0].0, processes);
+        judged.rows.extend(auto_over_grid(results, &s));
         judged.rows.extend(grid_rows(results, &s));
         judged.figures.push(lines(results, &s));
     }
@@ -100,7 +103,7 @@ fn auto_rows(results: &Results, s: &str) -> Vec<Row> {
 /// Where it wins and where it loses.
 fn against_others(results: &Results, s: &str) -> Vec<Row> {
     let mut rows = Vec::new();
-    for ours in [CATS_7, "cats"] {
+    for ours in [CATS_7, "cats", NO_SHADOW] {
         for base in BASES {
             let ratios = results.ratio(s, (ours, base), response_ms);
             let of = |p: &str| mean_of(results, s, p, response_ms);
@@ -132,6 +135,21 @@ fn grid_rows(results: &Results, s: &str) -> Vec<Row> {
     rows
 }
 
+/// `auto` beside the better of the two fixed delays, at every READDELAY.
+fn auto_over_grid(results: &Results, s: &str) -> Vec<Row> {
+    let row = |(label, delay): (&str, &str)| {
+        let auto = results.each(s, &policy("auto", delay), response_ms);
+        let better = |ms| results.each(s, &fixed(ms, delay), response_ms);
+        let (zero, seven) = (better(0), better(7));
+        let least = zero.iter().zip(&seven).map(|(a, b)| a.min(*b));
+        let ratios: Vec<f64> = auto.iter().zip(least).map(|(a, b)| a / b).collect();
+        let name = format!("{s}: auto over the better of 0 and 7 ms, READDELAY {label}");
+        let held = mean_of(results, s, &policy("auto", delay), |r| 100.0 * held(r));
+        Row::measured(name, &ratios, "×", format!("{held:.1} % of the time held"))
+    };
+    READ_DELAYS.map(row).into()
+}
+
 /// Which rule served what share, and how long was held.
 fn rules(results: &Results, s: &str, policy: &str) -> String {
     let of = |f: &dyn Fn(&RunResult) -> f64| mean(&results.each(s, policy, f));
@@ -160,7 +178,7 @@ fn lost(results: &Results) -> String {
     for (cache, _) in caches() {
         for processes in PROCESSES {
             let s = name(cache, processes);
-            for ours in [CATS_7, "cats"] {
+            for ours in [CATS_7, "cats", NO_SHADOW] {
                 for base in BASES {
                     let ratio = mean(&results.ratio(&s, (ours, base), response_ms));
                     if ratio > 1.0 {

@@ -18,11 +18,7 @@ fn loads(options: &Options) -> Vec<Load> {
     vec![
         load(
             "closed loops, 1, 4 and 16 outstanding",
-            vec![
-                random("4KiB", 1).vm(),
-                random("16KiB", 4).vm(),
-                random("64KiB", 16).vm(),
-            ],
+            vec![random("4KiB", 1).vm(), random("16KiB", 4).vm(), random("64KiB", 16).vm()],
             60,
         ),
         load(
@@ -110,9 +106,8 @@ fn forms(results: &Results, load: &Load) -> Vec<Row> {
 
 fn figure(results: &Results, load: &Load) -> Figure {
     let of = |policy: &&str| {
-        let each = |vm: usize| {
-            results.each(&load.name, policy, |r| r.vms[vm].response.mean() / 1e6)
-        };
+        let each =
+            |vm: usize| results.each(&load.name, policy, |r| r.vms[vm].response.mean() / 1e6);
         let mut groups: Vec<Vec<f64>> = (0..load.vms.len()).map(each).collect();
         groups.push(results.each(&load.name, policy, response));
         bars(policy, &groups)

@@ -15,7 +15,8 @@ const DISK_BETTER: f64 = 1.0 - 4.404 / 13.687;
 const SSD_BETTER: f64 = 1.0 - 4.293 / 11.592;
 const SSD_MORE: f64 = 1.205;
 
-const DISK_PAPER: [(&str, &[f64]); 2] = [("vmcd", &[3.04, 8.48, 16.83]), ("cfq", &[8.63, 8.83, 9.04])];
+const DISK_PAPER: [(&str, &[f64]); 2] =
+    [("vmcd", &[3.04, 8.48, 16.83]), ("cfq", &[8.63, 8.83, 9.04])];
 const SSD_PAPER: [(&str, &[f64]); 1] = [("vmcd", &[18.58, 41.74, 106.9])];
 
 /// Requests at a rate, at most `depth` outstanding in each VM.

@@ -76,9 +76,8 @@ fn same_figure(
     results: &Results,
 ) -> Figure {
     let of = |policy: &&str| {
-        let groups = COUNTS.map(|vms| {
-            phi(results, &same_load(name, access, seconds, vms, options), policy)
-        });
+        let groups =
+            COUNTS.map(|vms| phi(results, &same_load(name, access, seconds, vms, options), policy));
         bars(policy, &groups)
     };
     Figure::Bars {

@@ -16,11 +16,10 @@ fn loads(options: &Options) -> Vec<Load> {
     vec![
         load("random readers, random flood", vec![random.vm(), random.vm(), flood(random)]),
         load("streams, random flood", vec![stream.vm(), stream.vm(), flood(random)]),
-        load("a stream and a random reader, random flood", vec![
-            stream.vm(),
-            random.vm(),
-            flood(random),
-        ]),
+        load(
+            "a stream and a random reader, random flood",
+            vec![stream.vm(), random.vm(), flood(random)],
+        ),
         load("random readers, sequential flood", vec![random.vm(), random.vm(), flood(stream)]),
     ]
 }

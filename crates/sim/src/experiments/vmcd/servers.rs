@@ -23,21 +23,13 @@ const SERVERS: [Server; 3] = [
         name: "file server",
         access: Access::direct("randrw", "11KiB"),
         reads: 80,
-        claims: [
-            ("cfq", 1.115, 0.56),
-            ("deadline", 1.112, 0.53),
-            ("anticipatory", 1.122, 0.568),
-        ],
+        claims: [("cfq", 1.115, 0.56), ("deadline", 1.112, 0.53), ("anticipatory", 1.122, 0.568)],
     },
     Server {
         name: "web server",
         access: Access::direct("randrw", "16KiB"),
         reads: 100,
-        claims: [
-            ("cfq", 1.121, 0.535),
-            ("deadline", 1.049, 0.51),
-            ("anticipatory", 1.125, 0.54),
-        ],
+        claims: [("cfq", 1.121, 0.535), ("deadline", 1.049, 0.51), ("anticipatory", 1.125, 0.54)],
     },
     Server {
         name: "OLTP",

@@ -29,7 +29,13 @@ fn patterns() -> [(&'static str, Access, &'static str, u64, Table4); 6] {
         ("512 B random writes, one at a time", write, "latency=0", 30, RANDOM_WRITES),
         ("512 B random writes, 16 outstanding", write.depth(16), "latency=0", 30, RANDOM_WRITES),
         ("128 KiB sequential reads, one at a time", read, "latency=0", 10, SEQUENTIAL_READS),
-        ("128 KiB sequential reads, 4 outstanding", read.depth(4), "latency=0", 8, SEQUENTIAL_READS),
+        (
+            "128 KiB sequential reads, 4 outstanding",
+            read.depth(4),
+            "latency=0",
+            8,
+            SEQUENTIAL_READS,
+        ),
         ("128 KiB sequential reads, read-ahead", read.buffered(), "latency=0", 8, SEQUENTIAL_READS),
         ("128 KiB sequential reads, 8 ms away", read, "latency=8ms", 20, SEQUENTIAL_READS),
     ]
