@@ -6,6 +6,7 @@ use crate::runs::{self, Outcome, Plan};
 use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::schedulers;
+use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
 use seekway_report::svg::Svg;
@@ -121,7 +122,9 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         return live::run(args, &chosen);
     }
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
-    let options = Options { shrink: if args.quick { QUICK } else { 1 }, drives };
+    let shrink = if args.quick { QUICK } else { 1 };
+    let cpu_clock = cpu_time().map(|_| clock as fn() -> Nanos);
+    let options = Options { shrink, drives, cpu_clock };
     let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
     let extra = args.policy.as_deref();
     let mut sections = Vec::new();
@@ -155,6 +158,18 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     print(&ran, args.out.format)?;
     let accepted = ran.iter().all(|r| r.holds);
     Ok(if accepted { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+/// CPU time of this thread, where the system tells it. Exact to a scheduler's
+/// tick: the experiments measure long spans.
+fn cpu_time() -> Option<Nanos> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok().map(Nanos::new)
+}
+
+/// The same for experiments, which are given it only where it is told.
+fn clock() -> Nanos {
+    cpu_time().unwrap_or(Nanos::ZERO)
 }
 
 /// The measured drives of a folder: in each of its folders the first `.trace`.

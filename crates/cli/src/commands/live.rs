@@ -86,6 +86,7 @@ fn simulate(results: &LiveResults, seed: u64) -> Result<Vec<RunResult>> {
         coalesce: COALESCE,
         place: Lba::new(results.place),
         until: Some(Nanos::new(window)),
+        weights: Vec::new(),
     });
     let cell = |r: &PolicyFigures| Cell { scenario: scenario.clone(), policy: r.policy.clone() };
     let run = |r| run_cell(&cell(r), seed, &mut |_, _| true).map_err(|e| anyhow::anyhow!("{e}"));

@@ -136,6 +136,7 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
         coalesce: COALESCE,
         place: Lba::ZERO,
         until: None,
+        weights: Vec::new(),
     }
 }
 

@@ -18,6 +18,7 @@ pub use run::run_cell;
 use crate::metrics::RunResult;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 /// A load on a disk.
@@ -35,6 +36,8 @@ pub struct Scenario {
     pub place: Lba,
     /// When the run ends, if not with its work.
     pub until: Option<Nanos>,
+    /// Weights of the VMs; those missing are 1.
+    pub weights: Vec<NonZeroU32>,
 }
 
 /// One run to be made, with every seed.
@@ -53,6 +56,9 @@ pub struct Options {
     pub shrink: u64,
     /// Drives with measured service times, where the caller has any.
     pub drives: Vec<MeasuredDrive>,
+    /// CPU time of the calling thread, where the caller has a clock: this crate
+    /// has none, and what a policy costs is measured only with one.
+    pub cpu_clock: Option<fn() -> Nanos>,
 }
 
 /// A real drive's measured requests.
@@ -253,7 +259,7 @@ mod tests {
     /// policies exist, images fit.
     #[test]
     fn every_cell_builds() {
-        let options = Options { shrink: 1, drives: Vec::new() };
+        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None };
         for experiment in REGISTRY.iter() {
             for cell in cells(experiment, &options, Some("noop")) {
                 let built = run::prepare(&cell, 1);

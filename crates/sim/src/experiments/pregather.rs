@@ -121,6 +121,7 @@ fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
         coalesce: COALESCE,
         place: PLACE,
         until: None,
+        weights: Vec::new(),
     }
 }
 

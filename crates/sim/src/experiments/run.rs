@@ -39,7 +39,7 @@ pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, S
         device,
         config: Config { coalesce: scenario.coalesce, ..Config::default() },
         layout,
-        weights: Vec::new(),
+        weights: scenario.weights.clone(),
         journal: None,
     };
     Ok((sources, setup))

@@ -7,6 +7,7 @@
 //! and its figures are beyond one bare disk: see docs/experiments/vmcd.md.
 
 mod art;
+mod cost;
 mod demand;
 mod fair;
 mod flood;
@@ -82,6 +83,14 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         assumes: "as vmcd-fair-demand, on the model of the Intel 320",
         cells: demand::cells_ssd,
         judge: demand::judge_ssd,
+    },
+    Experiment {
+        name: "vmcd-cpu",
+        summary: "CPU time of the policy with 1 to 5 sequential readers",
+        source: "VMCD, section 4.5, figure 16",
+        assumes: "512 B reads, one at a time: the most requests a second; the policy alone in a loop, times the requests a second of the simulated run",
+        cells: cost::cpu_cells,
+        judge: cost::cpu_judge,
     },
     Experiment {
         name: "vmcd-flood",

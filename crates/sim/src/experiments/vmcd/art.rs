@@ -1,9 +1,8 @@
 //! vmcd-art: mean response of VMs with different demands, figure 11.
 
-use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{bars, mean_of, our_rows, short, total};
+use super::measure::{bars, mean_of, our_rows, short};
 use crate::metrics::RunResult;
 
 /// How much shorter the mean response is in the paper.

@@ -1,6 +1,5 @@
 //! vmcd-flood (ours): two quiet VMs and one that keeps 64 requests outstanding.
 
-use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
 use super::measure::{bars, our_rows, phi_row, shares, time_shares};

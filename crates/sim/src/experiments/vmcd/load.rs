@@ -3,6 +3,7 @@
 
 use super::super::{Cell, Options, Scenario};
 use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// The paper's disk, one command at a time and without a write cache.
@@ -38,6 +39,8 @@ pub(super) struct Load {
     pub vms: Vec<Vm>,
     pub device: String,
     pub until: Nanos,
+    /// Weights of the VMs; none: all 1.
+    pub weights: Vec<NonZeroU32>,
 }
 
 impl Load {
@@ -45,7 +48,7 @@ impl Load {
     pub fn new(name: impl Into<String>, vms: Vec<Vm>, seconds: u64, options: &Options) -> Load {
         let millis = (seconds * 1000 / options.shrink.max(1)).max(500);
         let until = Nanos::from_millis(millis);
-        Load { name: name.into(), vms, device: DISK.into(), until }
+        Load { name: name.into(), vms, device: DISK.into(), until, weights: Vec::new() }
     }
 
     /// The same on another disk, or the same disk with a change.
@@ -54,7 +57,14 @@ impl Load {
         self
     }
 
+    /// The same with weights.
+    pub fn weighted(mut self, weights: &[u32]) -> Load {
+        self.weights = weights.iter().filter_map(|&w| NonZeroU32::new(w)).collect();
+        self
+    }
+
     fn scenario(&self, name: String, vms: Vec<String>) -> Arc<Scenario> {
+        let vm_count = vms.len();
         Arc::new(Scenario {
             name,
             vms,
@@ -62,6 +72,7 @@ impl Load {
             coalesce: COALESCE,
             place: Lba::ZERO,
             until: Some(self.until),
+            weights: if vm_count > 1 { self.weights.clone() } else { Vec::new() },
         })
     }
 

@@ -1,9 +1,8 @@
 //! vmcd-real: file server, web server and OLTP, figures 12 to 14.
 
-use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
-use super::measure::{bars, mean_of, our_rows, phi_claim, phi_row, short, total, vm_bars};
+use super::measure::{mean_of, our_rows, phi_claim, phi_row, short, total, vm_bars};
 use crate::metrics::RunResult;
 
 /// A server as Iometer's access specification of that name, at its mean size.

@@ -23,8 +23,8 @@ fn loads(options: &Options) -> Vec<(Load, f64)> {
     let large = Access::direct("read", "64KiB");
     let write = Access::direct("randwrite", "64KiB");
     vec![
-        three("512 B sequential reads, one at a time", read, 10, MORE_BYTES),
-        three("512 B sequential reads, guest read-ahead", read.buffered(), 10, MORE_BYTES),
+        three("512 B sequential reads, one at a time", read, 20, MORE_BYTES),
+        three("512 B sequential reads, guest read-ahead", read.buffered(), 20, MORE_BYTES),
         three("64 KiB sequential reads, one at a time", large, 20, MORE_REQUESTS),
         three("64 KiB random writes, one at a time", write, 40, MORE_REQUESTS),
         three("64 KiB random writes, 16 outstanding", write.depth(16), 40, MORE_REQUESTS),
@@ -74,7 +74,7 @@ pub(super) fn stable_judge(options: &Options, results: &Results) -> Judged {
         for base in BASES {
             let ratios = results.ratio(&load.name, ("vmcd", base), total);
             let name = format!("{}: bandwidth against {base}", load.name);
-            let (ours, theirs) = ["vmcd", base].map(|p| mean_of(results, &load, p, total)).into();
+            let [ours, theirs] = ["vmcd", base].map(|p| mean_of(results, &load, p, total));
             let why = format!("{} against {} MiB/s", short(ours), short(theirs));
             judged.rows.push(Row::factor(name, paper, &ratios).because(why));
         }

@@ -1,8 +1,7 @@
 //! vmcd-bandwidth, vmcd-stable and vmcd-art: table 4, figures 6 and 11.
 
-use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, Vm, cells};
+use super::load::{Access, Load, POLICIES, cells};
 use super::measure::{bars, mean_of, our_rows, paper_bars, short, total};
 use crate::metrics::RunResult;
 
@@ -26,17 +25,23 @@ fn patterns() -> [(&'static str, Access, &'static str, u64, Table4); 6] {
     let write = Access::direct("randwrite", "512B");
     let read = Access::direct("read", "128KiB");
     [
-        ("512 B random writes, one at a time", write, "latency=0", 30, RANDOM_WRITES),
-        ("512 B random writes, 16 outstanding", write.depth(16), "latency=0", 30, RANDOM_WRITES),
-        ("128 KiB sequential reads, one at a time", read, "latency=0", 10, SEQUENTIAL_READS),
+        ("512 B random writes, one at a time", write, "latency=0", 60, RANDOM_WRITES),
+        ("512 B random writes, 16 outstanding", write.depth(16), "latency=0", 60, RANDOM_WRITES),
+        ("128 KiB sequential reads, one at a time", read, "latency=0", 20, SEQUENTIAL_READS),
         (
             "128 KiB sequential reads, 4 outstanding",
             read.depth(4),
             "latency=0",
-            8,
+            20,
             SEQUENTIAL_READS,
         ),
-        ("128 KiB sequential reads, read-ahead", read.buffered(), "latency=0", 8, SEQUENTIAL_READS),
+        (
+            "128 KiB sequential reads, read-ahead",
+            read.buffered(),
+            "latency=0",
+            20,
+            SEQUENTIAL_READS,
+        ),
         ("128 KiB sequential reads, 8 ms away", read, "latency=8ms", 20, SEQUENTIAL_READS),
     ]
 }
