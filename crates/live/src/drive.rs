@@ -107,7 +107,7 @@ pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> 
             finished: false,
         },
     };
-    run.to_the_end()
+    run.finish()
 }
 
 fn open(options: &DriveOptions) -> Result<File> {
@@ -134,7 +134,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_the_end(mut self) -> Result<Driven> {
+    fn finish(mut self) -> Result<Driven> {
         let mut issues = Vec::new();
         let begin = self.started + self.options.settle;
         let end = self.options.window.map(|w| begin + w);
