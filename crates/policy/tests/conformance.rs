@@ -204,6 +204,8 @@ const BOUNDS_MS: &[(&str, u64, u64)] = &[
     ("cfq", 410, 690),
     // A turn of 200 ms of the flooder, and one of the third VM.
     ("pregather", 402, 402),
+    // The delays, and 64 hits of the flooder; the read goes before what is a hit.
+    ("cats", 170, 5_140),
     // The rest of a period, which is over after as many commands as were queued, and the next.
     ("vmcd", 72, 72),
     // The flooder's turn of 150 ms; the third VM's, one command and a hold.

@@ -504,3 +504,6 @@ impl Scheduler for Cats {
         sink("false_hits", (counts.predicted - counts.both) as f64);
     }
 }
+
+#[cfg(test)]
+mod tests;

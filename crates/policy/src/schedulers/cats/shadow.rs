@@ -46,6 +46,9 @@ pub struct Shadow {
     next: usize,
     /// The last command, and its segment.
     last: Option<(usize, Extent)>,
+    /// Reads looked at in all, so that a test can count the work.
+    #[cfg(test)]
+    pub looked: usize,
 }
 
 impl Shadow {
@@ -59,6 +62,8 @@ impl Shadow {
             holding: 0,
             next: 0,
             last: None,
+            #[cfg(test)]
+            looked: 0,
         }
     }
 
@@ -104,6 +109,8 @@ impl Shadow {
         let (start, end) = self.spans[segment];
         let mut found = None;
         for place in reads.ascending(start).take(LOOK_MAX).take_while(|&(lba, _)| lba < end) {
+            #[cfg(test)]
+            (self.looked += 1);
             let Some(read) = pool.get(place.1) else { continue };
             if read.extent.end() <= end {
                 found = Some(Candidate { place, arrived: read.arrived });
@@ -154,5 +161,137 @@ impl Shadow {
         }
         let candidates = self.candidates.iter().flatten();
         candidates.min_by_key(|c| (c.arrived, c.place.1)).map(|c| c.place.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Op, VmId};
+
+    fn extent(start: u64, len: u64) -> Extent {
+        Extent::new(Lba::new(start), Sectors::new(len)).unwrap()
+    }
+
+    #[test]
+    fn a_span_longer_than_a_segment_keeps_its_last_part() {
+        let (reads, pool) = (LbaQueue::new(), Pool::new());
+        let mut shadow = Shadow::new(2, Sectors::new(221), Sectors::new(64));
+        shadow.begin(extent(1_000, 157), &reads, &pool);
+        assert!(shadow.holds(extent(1_000, 221)), "just a segment");
+        shadow.begin(extent(5_000, 300), &reads, &pool);
+        assert!(!shadow.holds(extent(5_000, 8)) && !shadow.holds(extent(5_142, 8)));
+        assert!(shadow.holds(extent(5_143, 8)) && shadow.holds(extent(5_356, 8)));
+        assert!(!shadow.holds(extent(5_357, 8)));
+        shadow.begin(extent(9_000, 8), &reads, &pool);
+        assert!(!shadow.holds(extent(1_000, 8)), "the first segment is written again");
+        assert!(shadow.holds(extent(5_200, 8)));
+    }
+
+    #[test]
+    fn what_continues_a_command_takes_no_segment() {
+        let (reads, pool) = (LbaQueue::new(), Pool::new());
+        let mut shadow = Shadow::new(2, Sectors::new(221), Sectors::new(64));
+        shadow.begin(extent(1_000, 8), &reads, &pool);
+        shadow.begin(extent(5_000, 8), &reads, &pool);
+        shadow.extend(extent(5_008, 8), &reads, &pool);
+        shadow.extend(extent(5_016, 8), &reads, &pool);
+        assert!(shadow.holds(extent(1_000, 72)), "the other segment stays");
+        assert!(shadow.holds(extent(5_000, 24 + 64)));
+    }
+
+    /// Segments as (start, end) pairs, oldest first, and every pending read
+    /// looked at each time.
+    struct Naive {
+        spans: Vec<(u64, u64)>,
+        max: usize,
+    }
+
+    impl Naive {
+        fn write(&mut self, start: u64, end: u64) {
+            self.spans.push(((end + 64).saturating_sub(221).max(start), end + 64));
+            if self.spans.len() > self.max {
+                self.spans.remove(0);
+            }
+        }
+        fn within(&(from, to): &(u64, u64), read: &Request) -> bool {
+            from <= read.extent.start().get() && read.extent.end().get() <= to
+        }
+        /// Of each span's lowest read, the one that arrived first.
+        fn first(&self, pending: &[Request]) -> Option<RequestId> {
+            let lowest = |span: &(u64, u64)| {
+                let held = pending.iter().filter(|read| Naive::within(span, read));
+                held.min_by_key(|read| (read.extent.start(), read.id))
+            };
+            let lowest = self.spans.iter().filter_map(lowest);
+            lowest.min_by_key(|read| (read.arrived, read.id)).map(|read| read.id)
+        }
+    }
+
+    #[test]
+    fn agrees_with_looking_at_everything_after_every_step() {
+        let mut state = 3u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut shadow = Shadow::new(8, Sectors::new(221), Sectors::new(64));
+        let mut naive = Naive { spans: Vec::new(), max: 8 };
+        let (mut reads, mut pool) = (LbaQueue::new(), Pool::new());
+        let (mut pending, mut command) = (Vec::<Request>::new(), (0, 0));
+        let mut predicted = 0;
+        for step in 0..20_000 {
+            let slot = random(30) as u32;
+            let present = pending.iter().position(|read| read.id == RequestId::new(slot));
+            match (present, random(4)) {
+                // It arrives, near others; some are longer than a segment.
+                (None, 0..3) => {
+                    let len = if random(20) == 0 { 1 + random(400) } else { 8 };
+                    let read = Request {
+                        id: RequestId::new(slot),
+                        vm: VmId::new(0),
+                        tag: None,
+                        op: Op::Read,
+                        sync: true,
+                        extent: extent(random(1_500) * 8, len),
+                        arrived: Instant::from_nanos(step / 3),
+                    };
+                    pool.insert(read);
+                    reads.insert(&read);
+                    pending.push(read);
+                    shadow.arrived(&read);
+                }
+                // It leaves, dispatched or handed back.
+                (Some(at), kind) => {
+                    let read = pending.remove(at);
+                    pool.take(read.id);
+                    reads.remove(&read);
+                    shadow.left(&read, &reads, &pool);
+                    if kind > 0 {
+                        command = (read.extent.start().get(), read.extent.end().get());
+                        naive.write(command.0, command.1);
+                        shadow.begin(read.extent, &reads, &pool);
+                    }
+                }
+                // A write joins the last command.
+                (None, _) if !naive.spans.is_empty() => {
+                    let more = 1 + random(100);
+                    shadow.extend(extent(command.1, more), &reads, &pool);
+                    command.1 += more;
+                    let newest = naive.spans.pop().unwrap();
+                    naive.write(command.0, command.1);
+                    assert!(newest.1 < naive.spans[naive.spans.len() - 1].1);
+                }
+                _ => {}
+            }
+            let first = naive.first(&pending);
+            assert_eq!(shadow.first(), first, "step {step}");
+            predicted += u32::from(first.is_some());
+            for read in &pending {
+                let held = naive.spans.iter().any(|span| Naive::within(span, read));
+                assert_eq!(shadow.holds(read.extent), held, "step {step}");
+            }
+        }
+        assert!((1_000..19_000).contains(&predicted), "{predicted} of 20,000 steps");
     }
 }

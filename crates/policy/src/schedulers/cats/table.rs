@@ -200,4 +200,83 @@ mod tests {
         assert_eq!(sum as f64 / 4.0, 124.5);
         assert_eq!(cost(100, &[82, 120, 200, 20]) as f64 / 4.0, 131.5, "greedy");
     }
+
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*state >> 33) % below
+    }
+
+    #[test]
+    fn equals_brute_force_over_all_orders() {
+        let mut state = 1;
+        // Few places make ties and requests at the head and at one place.
+        for (n, range, cases) in
+            [(3, 6, 300), (5, 12, 300), (6, 1_000, 200), (8, 40, 40), (9, 1_000, 8)]
+        {
+            for _ in 0..cases {
+                let head = random(&mut state, range);
+                let mut places: Vec<u64> = (0..n).map(|_| random(&mut state, range)).collect();
+                let (order, sum) = order(head, &places);
+                assert_eq!(order.len(), n);
+                let best = brute(head, 0, &mut places);
+                assert_eq!(sum, best, "head {head}, places {places:?}, order {order:?}");
+            }
+        }
+    }
+
+    /// Section 3.2's recurrence on the whole grid, as written there.
+    fn plain(head: u64, above: &[u64], below: &[u64]) -> u64 {
+        let (p, q) = (above.len(), below.len());
+        let at = |side: Side, n: usize| match (side, n) {
+            (_, 0) => head,
+            (Side::Above, n) => above[n - 1],
+            (Side::Below, n) => below[n - 1],
+        };
+        let mut t = vec![[0u64; 2]; (p + 1) * (q + 1)];
+        for a in (0..=p).rev() {
+            for b in (0..=q).rev() {
+                let left = (p - a + q - b) as u64;
+                for (side, from) in
+                    [(Side::Above, at(Side::Above, a)), (Side::Below, at(Side::Below, b))]
+                {
+                    let up = (a < p)
+                        .then(|| left * from.abs_diff(above[a]) + t[(a + 1) * (q + 1) + b][0]);
+                    let down =
+                        (b < q).then(|| left * from.abs_diff(below[b]) + t[a * (q + 1) + b + 1][1]);
+                    t[a * (q + 1) + b][side as usize] =
+                        up.into_iter().chain(down).min().unwrap_or(0);
+                }
+            }
+        }
+        t[0][0]
+    }
+
+    #[test]
+    fn large_tables_equal_the_recurrence_as_written() {
+        let mut state = 7;
+        for (n, range) in [(64, 1 << 31), (129, 5_000), (200, 1 << 33), (256, 1 << 31), (256, 100)]
+        {
+            for head in [0, range / 20, range / 2, range] {
+                let mut places: Vec<u64> = (0..n).map(|_| random(&mut state, range)).collect();
+                places.sort_unstable();
+                let above: Vec<u64> = places.iter().copied().filter(|&p| p >= head).collect();
+                let below: Vec<u64> = places.iter().rev().copied().filter(|&p| p < head).collect();
+                assert_eq!(order(head, &places).1, plain(head, &above, &below));
+            }
+        }
+    }
+
+    #[test]
+    fn distances_beyond_all_disks_do_not_overflow() {
+        let mut table = Table::default();
+        table.clear();
+        for n in 0..REQUESTS_MAX as u64 / 2 {
+            table.push(Side::Above, u64::MAX / 2 + n);
+            table.push(Side::Below, u64::MAX / 2 + n);
+        }
+        let mut order = Vec::new();
+        table.solve(|side| order.push(side));
+        assert_eq!(order.len(), REQUESTS_MAX);
+        assert!(order[..REQUESTS_MAX / 2].iter().all(|&side| side == Side::Above));
+    }
 }
