@@ -382,7 +382,7 @@ impl VmcdTime {
             channel.idle_since = None;
             let command = entered.map(|entered| {
                 let cost = channel.cost.get().unwrap_or(Nanos::ZERO);
-                channel.expected = channel.expected + cost;
+                channel.expected += cost;
                 channel.commands += 1;
                 (entered, cost)
             });

@@ -100,6 +100,6 @@ impl Channel {
 
     pub fn charge(&mut self, time: Nanos) {
         self.used += weighed(time, self.weight);
-        self.device_time = self.device_time + time;
+        self.device_time += time;
     }
 }
