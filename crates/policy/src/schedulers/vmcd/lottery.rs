@@ -23,7 +23,7 @@ impl Generator {
     /// A number in `0..bound`, each as likely as the others to one part in
     /// 2^64 / `bound`. `bound` of zero gives zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
