@@ -50,7 +50,7 @@ pub struct Cell {
 }
 
 /// How an experiment is to be run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Divides the work of every application: 1 for the real thing.
     pub shrink: u64,

@@ -101,3 +101,76 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         judge: flood::flood_judge,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cell, Judged, Options, Results, Scenario, cells, run_cell};
+    use super::*;
+    use seekway_policy::units::{Lba, Nanos, Sectors};
+    use std::sync::Arc;
+
+    fn options() -> Options {
+        // Runs of half a second.
+        Options { shrink: 1000, drives: Vec::new(), cpu_clock: None }
+    }
+
+    fn experiment(name: &str) -> &'static Experiment {
+        EXPERIMENTS.iter().find(|e| e.name == name).expect("registered")
+    }
+
+    /// The judges ask only for what is listed, whatever the runs gave: every
+    /// cell gets the same run, with as many VMs as it has.
+    #[test]
+    fn every_judge_finds_its_cells() {
+        let vms = (1..=5).map(|n| {
+            format!("name=vm{n},app=fio:rw=randread,bs=4KiB,direct=true,size=1GiB,iodepth={n}")
+        });
+        let scenario = Scenario {
+            name: "any".into(),
+            vms: vms.collect(),
+            device: load::DISK.into(),
+            coalesce: Sectors::new(1024),
+            place: Lba::ZERO,
+            until: Some(Nanos::from_secs(3)),
+            weights: Vec::new(),
+        };
+        let cell = Cell { scenario: Arc::new(scenario), policy: "cfq".into() };
+        let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
+        for experiment in EXPERIMENTS {
+            let mut results = Results::default();
+            for cell in cells(experiment, &options(), None) {
+                let mut run = made.clone();
+                run.vms.truncate(cell.scenario.vms.len());
+                results.insert(&cell, vec![Arc::new(run.clone()), Arc::new(run)]);
+            }
+            let judged = (experiment.judge)(&options(), &results);
+            assert!(!judged.rows.is_empty(), "{}", experiment.name);
+            for row in &judged.rows {
+                assert!(row.ours.is_finite(), "{}: {}: {}", experiment.name, row.name, row.ours);
+            }
+        }
+    }
+
+    fn run(name: &str) -> Judged {
+        let experiment = experiment(name);
+        let mut results = Results::default();
+        for cell in cells(experiment, &options(), None) {
+            let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
+            results.insert(&cell, vec![Arc::new(run)]);
+        }
+        (experiment.judge)(&options(), &results)
+    }
+
+    /// Even half a second of a flood shows who has the device: the paper's form
+    /// gives it to the flood, ours to all alike.
+    #[test]
+    fn a_flood_is_told_from_a_fair_share() {
+        let judged = run("vmcd-flood");
+        let find = |policy: &str| {
+            let name = format!("random readers, random flood: device time under {policy}, ");
+            judged.rows.iter().find(|row| row.name.starts_with(&name)).expect("a row").ours
+        };
+        assert!(find("vmcd") > 30.0, "{}", find("vmcd"));
+        assert!(find("vmcd-time") < 20.0, "{}", find("vmcd-time"));
+    }
+}

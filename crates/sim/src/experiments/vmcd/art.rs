@@ -71,7 +71,7 @@ pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
             let ratios = results.ratio(&load.name, ("vmcd", base), response);
             let name = format!("{}: mean response against {base}", load.name);
             let row = Row::factor(name, 1.0 - shorter, &ratios);
-            judged.rows.push(row.because(cause(results, &load, base)));
+            judged.rows.push(row.because(cause(results, &load, "vmcd", base)));
         }
         judged.rows.extend(forms(results, &load));
         judged.rows.extend(our_rows(results, &load));
@@ -82,15 +82,12 @@ pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
 
 /// Responses of the VMs, and how many requests were served a second: in a
 /// closed loop the mean response is what is outstanding over that (Little).
-fn cause(results: &Results, load: &Load, base: &str) -> String {
-    let rate = |policy| mean_of(results, load, policy, RunResult::iops);
-    format!(
-        "vmcd {} ms at {:.0} requests/s, {base} {} ms at {:.0}",
-        by_vm(results, load, "vmcd"),
-        rate("vmcd"),
-        by_vm(results, load, base),
-        rate(base)
-    )
+fn cause(results: &Results, load: &Load, policy: &str, base: &str) -> String {
+    let one = |p: &str| {
+        let rate = mean_of(results, load, p, RunResult::iops);
+        format!("{p} {} ms at {rate:.0} requests/s", by_vm(results, load, p))
+    };
+    format!("{}; {}", one(policy), one(base))
 }
 
 /// The ablation: requests a turn, and vmcd-time.
@@ -98,7 +95,7 @@ fn forms(results: &Results, load: &Load) -> Vec<Row> {
     let of = |policy: &str| {
         let ratios = results.ratio(&load.name, (policy, "cfq"), response);
         let name = format!("{}: mean response of {policy} against cfq", load.name);
-        Row::measured(name, &ratios, "×", cause(results, load, policy))
+        Row::measured(name, &ratios, "×", cause(results, load, policy, "cfq"))
     };
     FORMS.iter().chain(&["vmcd-time"]).map(|policy| of(policy)).collect()
 }
