@@ -68,7 +68,7 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 docs: install-deps ## rewrite what is generated in README.md and docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
 
-experiments: build ## run the papers' experiments and rewrite docs/experiments/pregather-results.md
+experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md
 	@scripts/experiments
 
 install-deps: ## what is missing, from Debian's packages
