@@ -168,7 +168,7 @@ mod tests {
     /// and a name of its own.
     #[test]
     fn every_row_has_a_figure() {
-        let options = Options { shrink: 100, drives: Vec::new() };
+        let options = Options { shrink: 100, drives: Vec::new(), cpu_clock: None };
         for experiment in EXPERIMENTS {
             let mut results = Results::default();
             for cell in cells(experiment, &options, None) {

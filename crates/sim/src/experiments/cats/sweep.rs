@@ -28,7 +28,7 @@ fn caches() -> [(&'static str, String); 3] {
     [
         ("FIFO", DISK.to_string()),
         ("LRU", format!("{DISK},replacement=lru")),
-        ("none", format!("{DISK},segments=0")),
+        ("no", format!("{DISK},segments=0")),
     ]
 }
 
