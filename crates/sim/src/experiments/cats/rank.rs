@@ -131,8 +131,10 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-/// The three measures by which the paper ranks.
-const MEASURES: [(&str, fn(&RunResult) -> f64); 3] =
+/// A measure with its name.
+type Named = (&'static str, fn(&RunResult) -> f64);
+/// The three by which the paper ranks.
+const MEASURES: [Named; 3] =
     [("mean service", service_ms), ("mean response", response_ms), ("throughput", throughput)];
 
 pub(super) fn judge(options: &Options, results: &Results) -> Judged {
@@ -187,7 +189,7 @@ impl Case<'_> {
     }
 
     /// Kendall's τ of each seed's prediction: 1 where all three are in order.
-    fn rank_row(&self, policies: &[&str; 3], measure: (&str, fn(&RunResult) -> f64)) -> Row {
+    fn rank_row(&self, policies: &[&str; 3], measure: Named) -> Row {
         let each = policies.map(|p| self.both(p, measure.1));
         let side =
             |side: usize, seed: usize| each.iter().map(|e| e[side][seed]).collect::<Vec<_>>();

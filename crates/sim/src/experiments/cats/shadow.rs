@@ -68,9 +68,9 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
     }
     judged.notes.push(
         "A read command counts as an actual hit when its service took no longer than 0.5 ms (the \
-         paper: 0.25 ms); the least that this disk needs for another is near 1 ms. Where half of \
-         the read-ahead is cut short the drive has few hits to predict, and the shadow many false \
-         ones."
+         paper: 0.25 ms, which changes nothing); the least that this disk needs for another is \
+         near 1 ms. False hits are what the share of the actual hits does not show: the shadow \
+         expects 64 sectors behind every hit, the drive reads on only when it has the time."
             .into(),
     );
     judged
