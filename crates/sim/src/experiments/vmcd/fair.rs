@@ -24,8 +24,8 @@ fn patterns() -> [(&'static str, Access, u64); 5] {
     let write = Access::direct("randwrite", "128KiB");
     [
         ("512 B sequential reads, one at a time", read, 20),
-        ("512 B sequential reads, 4 outstanding", read.depth(4), 20),
-        ("512 B sequential reads, guest read-ahead", read.buffered(), 20),
+        ("512 B sequential reads, 4 outstanding", read.depth(4), 12),
+        ("512 B sequential reads, guest read-ahead", read.buffered(), 12),
         ("128 KiB random writes, one at a time", write, 60),
         (QUEUED_WRITES, write.depth(16), 60),
     ]
@@ -142,8 +142,8 @@ fn sizes_loads(options: &Options) -> Vec<Load> {
     let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
     vec![
         load(SIZES_MAIN, vms(Access::vm, &three), 20),
-        load("4 outstanding", vms(|a| a.depth(4).vm(), &three), 20),
-        load("guest read-ahead", vms(|a| a.buffered().vm(), &three), 20),
+        load("4 outstanding", vms(|a| a.depth(4).vm(), &three), 12),
+        load("guest read-ahead", vms(|a| a.buffered().vm(), &three), 12),
         load(
             "guest read-ahead, 8 ms from the disk",
             vms(|a| a.buffered().vm_with("latency=8ms"), &three),

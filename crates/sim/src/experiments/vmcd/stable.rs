@@ -24,7 +24,7 @@ fn loads(options: &Options) -> Vec<(Load, f64)> {
     let write = Access::direct("randwrite", "64KiB");
     vec![
         three("512 B sequential reads, one at a time", read, 20, MORE_BYTES),
-        three("512 B sequential reads, guest read-ahead", read.buffered(), 20, MORE_BYTES),
+        three("512 B sequential reads, guest read-ahead", read.buffered(), 12, MORE_BYTES),
         three("64 KiB sequential reads, one at a time", large, 20, MORE_REQUESTS),
         three("64 KiB random writes, one at a time", write, 40, MORE_REQUESTS),
         three("64 KiB random writes, 16 outstanding", write.depth(16), 40, MORE_REQUESTS),
