@@ -3,7 +3,7 @@
 
 use super::super::{Cell, Judged, Options, Results, Row};
 use super::load::{Access, Demand, Load, Vm, cells};
-use super::measure::{enough, our_rows, phi_claim, phi_ratio, phi_row, total, vm_bars};
+use super::measure::{enough, our_rows, phi_claim, phi_row, total, vm_bars};
 
 /// What the VMs ask for a second.
 const IOPS: [u32; 3] = [10, 100, 300];
@@ -61,11 +61,10 @@ pub(super) fn judge_disk(options: &Options, results: &Results) -> Judged {
     let mut judged = Judged::default();
     for load in disk_loads(options) {
         judged.rows.push(phi_row(results, &load));
-        let ratios = phi_ratio(results, &load, ("vmcd", "cfq"));
         let claim = phi_claim(results, &load, "cfq", DISK_BETTER);
         let asked = load.name == OUTSTANDING;
         let claim = if asked { claim } else { claim.because(AT_A_RATE) };
-        judged.rows.push(claim.accept_if(!asked || enough(&ratios, DISK_BETTER)));
+        judged.rows.push(claim.accept_if(!asked || enough(results, &load, "cfq", DISK_BETTER)));
         judged.rows.extend(ours_by_weight(our_rows(results, &load), &load));
         let caption = "bandwidth of each VM (figure 9 of the paper).";
         judged.figures.push(vm_bars(results, &load, &GROUPS, &DISK_PAPER, caption));

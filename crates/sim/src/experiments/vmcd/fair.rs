@@ -3,8 +3,8 @@
 use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, DISK, Load, POLICIES, Vm, cells};
 use super::measure::{
-    bars, enough, mean_of, our_rows, phi, phi_claim, phi_of_equals, phi_ratio, phi_row, shares,
-    short, total, vm_bars,
+    bars, enough, mean_of, our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total,
+    vm_bars,
 };
 
 /// φ that is better by so much, against each baseline, on identical loads.
@@ -94,7 +94,7 @@ fn same_claim(results: &Results, load: &Load, base: &str, better: f64) -> Row {
 
 fn same_accepted(results: &Results, load: &Load, base: &str, better: f64) -> bool {
     let asked = base != "cfq" && load.name.ends_with(QUEUED_WRITES);
-    !asked || enough(&phi_ratio(results, load, ("vmcd", base)), better)
+    !asked || enough(results, load, base, better)
 }
 
 fn same_ablation_rows(options: &Options, results: &Results) -> Vec<Row> {

@@ -129,7 +129,6 @@ fn lines(results: &Results, load: &Load) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::units::Nanos;
 
     #[test]
     fn variation_is_the_deviation_over_the_mean() {
