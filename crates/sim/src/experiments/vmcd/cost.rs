@@ -28,7 +28,7 @@ const BLOCK: Sectors = Sectors::new(8);
 
 fn load(vms: usize, options: &Options) -> Load {
     let vm = Access::direct("read", "512B").vm();
-    Load::new(format!("{vms} VMs"), vec![vm; vms], 10, options)
+    Load::new(format!("{vms} VMs"), vec![vm; vms], 20, options)
 }
 
 pub(super) fn cpu_cells(options: &Options) -> Vec<Cell> {
