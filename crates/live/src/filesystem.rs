@@ -62,10 +62,8 @@ pub fn make(path: &Path, bytes: u64, sets: &[FileSet], seed: u64) -> Result<()> 
 
 /// Where each file of each set lies.
 fn place(path: &Path, bytes: u64, sets: &[FileSet], seed: u64) -> Result<Vec<Vec<Vec<Run>>>> {
-    let files: Vec<Vec<FileSpec>> = sets
-        .iter()
-        .map(|s| vec![FileSpec::full(s.file_bytes); s.count as usize])
-        .collect();
+    let files: Vec<Vec<FileSpec>> =
+        sets.iter().map(|s| vec![FileSpec::full(s.file_bytes); s.count as usize]).collect();
     let apps: Vec<&[FileSpec]> = files.iter().map(Vec::as_slice).collect();
     let layout = lay_out(bytes / 512, &apps, 1, &mut Rng::new(seed));
     let layout = layout.map_err(|missing| {

@@ -47,7 +47,7 @@ pub static SCENES: &[LiveScene] = &[
     },
     LiveScene {
         experiment: "vmcd-fair-sizes",
-        scenario: "one at a time",
+        scenario: "sizes",
         policies: &["cfq", "deadline", "anticipatory", "vmcd", "vmcd-time"],
         alone: true,
     },
