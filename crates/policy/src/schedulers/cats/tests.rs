@@ -271,3 +271,19 @@ fn the_work_of_a_decision_is_bounded_at_any_length_of_the_queue() {
         assert!(few.1 <= 256 && many.1 <= 256, "{few:?} {many:?}");
     }
 }
+
+#[test]
+fn a_plan_stands_at_any_length_of_the_queue() {
+    let mut rig = rig("cats:busdriver=0", 1 << 29);
+    let mut place = 1u64;
+    for _ in 0..10_000 {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        rig.read(0, (place >> 33) / 8 * 8);
+    }
+    for n in 0..256 {
+        rig.dispatch();
+        rig.wait_us(1);
+        rig.complete();
+        assert_eq!(rig.metric("plans"), 1.0, "after {n}");
+    }
+}
