@@ -25,6 +25,9 @@
 //!   stream that always has a read queued would keep out all others. While a
 //!   read or a write is past its delay, no more than [`HITS_IN_A_ROW`] hits
 //!   pass it before another request goes, a read that is no hit if there is one.
+//! - A C-SCAN sweep ahead of a sequential stream never turns back: after twice
+//!   as many as were queued when it was begun, and [`SWEEP_SPARE`] more, the
+//!   late request itself goes.
 //! - Writes past `write_delay` go in turn with the reads that are no hits,
 //!   one for one: neither waits for the other's whole queue.
 //! - The plan takes the `plan_max` reads nearest to the head; when they are
@@ -78,6 +81,9 @@ pub(super) const ENTRY: Entry = Entry {
 /// Predicted hits that may pass a request that is past its delay. A hit takes a
 /// twentieth of a miss's time, so this is that of about three misses.
 const HITS_IN_A_ROW: u32 = 64;
+/// What a sweep may take before the late request for which it was begun, beyond
+/// twice as many as were queued: new ones ahead of the head, in good measure.
+const SWEEP_SPARE: usize = 64;
 
 /// Why a request went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +113,9 @@ struct Direction {
     fifo: ExpiryQueue,
     /// Zero: none.
     delay: Nanos,
+    /// The oldest when a sweep was last begun for it, and how many others that
+    /// sweep may still take first.
+    sweep: (Option<(RequestId, Instant)>, usize),
 }
 
 impl Direction {
@@ -120,6 +129,22 @@ impl Direction {
     fn due(&self, pool: &Pool) -> Option<Instant> {
         let oldest = pool.get(self.fifo.head()?)?;
         (self.delay > Nanos::ZERO).then(|| oldest.arrived + self.delay)
+    }
+    /// The oldest, which is late, when the sweep that was to reach it has taken
+    /// so many others that it must have been running ahead of a stream. Counts.
+    fn overdue(&mut self, pool: &Pool) -> Option<RequestId> {
+        let oldest = pool.get(self.fifo.head()?)?;
+        let is = Some((oldest.id, oldest.arrived));
+        if self.sweep.0 != is {
+            self.sweep = (is, 2 * self.fifo.len() + SWEEP_SPARE);
+        }
+        match &mut self.sweep.1 {
+            0 => Some(oldest.id),
+            left => {
+                *left -= 1;
+                None
+            }
+        }
     }
     /// The next in C-SCAN order.
     fn cscan(&self, head: Lba) -> Option<RequestId> {
@@ -252,12 +277,16 @@ impl Cats {
             {
                 return Err(until);
             }
-            let id = self.writes.cscan(self.head).expect("a request is queued");
+            let of = &mut self.writes;
+            let oldest = of.overdue(&self.pool).filter(|_| late_write);
+            let id = oldest.or_else(|| of.cscan(self.head)).expect("a request is queued");
             return Ok((Rule::Write, id));
         }
         if late_read {
-            let id = if passed { self.cscan_no_hit() } else { self.reads.cscan(self.head) };
-            return Ok((Rule::Cscan, id.expect("a read is queued")));
+            let oldest = self.reads.overdue(&self.pool);
+            let next = || if passed { self.cscan_no_hit() } else { self.reads.cscan(self.head) };
+            let id = oldest.or_else(next).expect("a read is queued");
+            return Ok((Rule::Cscan, id));
         }
         if !late_write && let Some(until) = self.hold(now, device) {
             return Err(until);
@@ -384,7 +413,8 @@ impl Cats {
             self.in_flight.insert(id, sent);
             self.busdriver.begin();
             self.current = Some(Current { lead: id, rule, reach });
-            self.hits_in_a_row = if rule == Rule::Hit { self.hits_in_a_row + 1 } else { 0 };
+            self.hits_in_a_row =
+                if rule == Rule::Hit { self.hits_in_a_row.saturating_add(1) } else { 0 };
         }
         self.run.extend(&request);
         self.sent_end = Some(extent.end());

@@ -36,6 +36,14 @@ impl Rig {
         Rig { policy, now: Instant::ZERO, head: Lba::ZERO, profile, queued, flying, slots: 0 }
     }
 
+    /// A VM leaves with all that it has queued, and comes again with weight 1.
+    pub fn leave_and_come_again(&mut self, vm: u16) {
+        let vm = VmId::new(vm);
+        let left = self.policy.detach(self.now, vm);
+        self.queued.retain(|queued| left.iter().all(|gone| gone.id != queued.id));
+        self.policy.attach(self.now, vm, VmSpec::default());
+    }
+
     /// Turn the disk into an SSD.
     pub fn solid(mut self) -> Rig {
         self.profile.rotation = None;

@@ -234,7 +234,8 @@ impl VmcdTime {
             && let Some(channel) = &mut self.channels[turn.vm]
             && let Some(since) = channel.idle_since
         {
-            channel.charge(now.since(since));
+            // A turn may outlive its hold, with nothing queued and nobody to end it.
+            channel.charge(now.since(since).min(self.hold));
         }
     }
 

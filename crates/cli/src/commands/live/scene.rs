@@ -41,7 +41,7 @@ pub struct LiveScene {
 pub static SCENES: &[LiveScene] = &[
     LiveScene {
         experiment: "cats-direct",
-        scenario: "paper",
+        scenario: "as in the paper",
         policies: &["cfq:generation=2.6.30", "deadline", "cats:busdriver=7ms", "cats"],
         alone: false,
     },
@@ -374,4 +374,19 @@ fn bars(pairs: &[Pair<'_>]) -> Block {
         series: pairs.iter().flat_map(series).collect(),
     };
     Block::Figure { svg: bars.render(), caption: caption.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_policy::schedulers;
+
+    #[test]
+    fn every_scene_is_a_scenario_of_its_experiment() {
+        for live in SCENES {
+            let found = scenario(live).unwrap_or_else(|e| panic!("{e}"));
+            assert!(found.vms.iter().all(|vm| parse_vm(vm).is_ok()), "{}", live.experiment);
+            assert!(live.policies.iter().all(|p| schedulers::build(p).is_ok()));
+        }
+    }
 }

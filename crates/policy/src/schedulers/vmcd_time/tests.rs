@@ -201,6 +201,23 @@ fn a_hold_is_charged_like_service() {
 }
 
 #[test]
+fn a_hold_is_charged_no_longer_than_it_can_last() {
+    let mut rig = Rig::with_weights("vmcd-time", &[1, 1]);
+    reads(&mut rig, 0, [5_000]);
+    rig.serve(500);
+    reads(&mut rig, 1, [0]);
+    assert_eq!(rig.hold_us(Turn), 2_000);
+    // The one for whom the device was held goes nowhere, the other leaves.
+    rig.leave_and_come_again(1);
+    rig.wait_ms(3_600_000);
+    reads(&mut rig, 1, (0..2_000).map(|i| 100 * i));
+    reads(&mut rig, 0, (0..2_000).map(|i| 100 * i));
+    let shares = turns(&mut rig, 1_000, 1_000);
+    let of_vm = |vm: u64| shares.iter().filter(|(v, _)| *v == vm).map(|(_, n)| n).sum::<usize>();
+    assert!(of_vm(0).abs_diff(of_vm(1)) <= 300, "{shares:?}");
+}
+
+#[test]
 fn a_channel_that_wakes_is_behind_by_one_turn_at_most() {
     let mut rig = Rig::with_weights("vmcd-time:turn=100ms", &[1, 1]);
     reads(&mut rig, 0, (0..1_000).map(|i| 100 * i));
