@@ -27,6 +27,17 @@ pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
     })
 }
 
+/// Most runs of each policy.
+const SEEDS_MAX: u64 = 10_000;
+
+/// The seeds of `--seed` and `--seeds`.
+pub fn seeds(first: u64, count: u64) -> Result<Vec<u64>> {
+    if !(1..=SEEDS_MAX).contains(&count) {
+        bail!("--seeds {count}: at least 1 and at most {SEEDS_MAX}");
+    }
+    Ok((0..count).map(|n| first.wrapping_add(n)).collect())
+}
+
 /// A size argument.
 pub fn size(flag: &str, text: &str) -> Result<Sectors> {
     parse_size(text).ok_or_else(|| {

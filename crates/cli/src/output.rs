@@ -6,6 +6,7 @@ use seekway_report::table::Table;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Print a result to standard output and flush it.
@@ -70,14 +71,24 @@ fn terminal_width() -> Option<usize> {
     terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
 }
 
-/// Write a file whole or not at all: beside its place first, then renamed.
-pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+/// Is `path` a place for a result? Told before the work, not after it.
+pub fn check_place(path: &Path) -> Result<()> {
     let what = || format!("cannot write {}", path.display());
     if !path.parent().is_none_or(|p| p.as_os_str().is_empty() || p.is_dir()) {
         anyhow::bail!("{}: its folder does not exist", what());
     }
+    if path.metadata().is_ok_and(|about| about.file_type().is_block_device()) {
+        anyhow::bail!("{}: it is a disk, and would be overwritten", what());
+    }
+    Ok(())
+}
+
+/// Write a file whole or not at all: beside its place first, then renamed.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let what = || format!("cannot write {}", path.display());
+    check_place(path)?;
     if path.exists() && !path.is_file() {
-        // A pipe or a device: nothing to rename.
+        // A pipe or a character device: nothing to rename.
         let mut out = BufWriter::new(File::create(path).with_context(what)?);
         return write(&mut out).and_then(|()| out.flush()).with_context(what);
     }

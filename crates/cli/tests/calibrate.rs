@@ -143,6 +143,18 @@ fn what_cannot_be_calibrated_is_refused() {
 }
 
 #[test]
+fn what_is_measured_is_not_written_over() {
+    let folder = Folder::new();
+    let text = trace(3_000, u64::MAX);
+    let path = folder.file("a.trace", &text);
+    std::os::unix::fs::symlink(&path, folder.path("link.toml")).expect("a link");
+    for (flag, place) in [("--profile", path.clone()), ("--report", folder.arg("link.toml"))] {
+        seekway(&["calibrate", &path, flag, &place]).refused(&[flag, "to be measured"]);
+        assert_eq!(std::fs::read_to_string(&path).expect("the trace"), text);
+    }
+}
+
+#[test]
 fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(100, u64::MAX));

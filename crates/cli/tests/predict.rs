@@ -330,7 +330,7 @@ fn real_requests_through_a_daemon() {
 fn a_signal_puts_the_policy_of_before_back() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--policy", "deadline:fifo_batch=3"]);
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
         let mut command = common::command(&args);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
@@ -348,6 +348,29 @@ fn a_signal_puts_the_policy_of_before_back() {
         assert!(said.contains("deadline:fifo_batch=3 is back in charge"), "{said}");
         assert_eq!(policy_of(&served), "deadline:fifo_batch=3");
     }
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn what_somebody_else_puts_in_charge_stays() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--policy", "deadline"]);
+    let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
+    let mut child = common::command(&args).stderr(Stdio::piped()).spawn().expect("it starts");
+    let until = Instant::now() + PATIENCE;
+    while policy_of(&served) != "noop" {
+        assert!(Instant::now() < until, "it never begins");
+        std::thread::yield_now();
+    }
+    seekway(&["ctl", "--socket", &served.control, "policy", "cfq"]).ok();
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill").args(["-s", "TERM", &id]).status();
+    assert!(sent.expect("kill runs").success());
+    assert_eq!(child.wait().expect("ours").code(), Some(2));
+    let mut said = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(said.contains("somebody else has put cfq in charge"), "{said}");
+    assert_eq!(policy_of(&served), "cfq");
     assert_eq!(served.end(), Some(0));
 }
 

@@ -88,7 +88,10 @@ pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> 
             disk.capacity.bytes()
         )));
     }
-    let (pool, done) = Pool::start(file, options.threads.clamp(1, THREADS_MAX));
+    let threads = options.threads.clamp(1, THREADS_MAX);
+    let (pool, done) = Pool::start(file, threads).map_err(|e| {
+        LiveError::Measured(format!("cannot start {threads} threads ({e}): fewer --threads may do"))
+    })?;
     let response = Histogram::new_with_bounds(TIMES_NS.0, TIMES_NS.1, 3);
     let run = Run {
         source,

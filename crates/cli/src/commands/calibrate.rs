@@ -11,6 +11,7 @@ use seekway_device::fit::{self, Fit, Form, Options, Sample};
 use seekway_policy::request::Op;
 use seekway_report::table::{Cell, Column, Table};
 use serde::Serialize;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Fewer fitted requests than this are said to be few.
@@ -50,6 +51,13 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
     // Wrong arguments are told before minutes of reading.
     let plan = measure::Plan::new(&args.measuring)?;
     let name = name(args)?;
+    for (flag, path) in [("--profile", &args.profile), ("--report", &args.report)] {
+        let Some(path) = path else { continue };
+        output::check_place(path)?;
+        if is_same(path, &args.what) {
+            bail!("{flag} {}: that is what is to be measured", path.display());
+        }
+    }
     let is_trace = match args.kind {
         Kind::Auto => trace::is_trace(&args.what)?,
         kind => kind == Kind::Trace,
@@ -84,6 +92,12 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
         eprintln!("profile: {0}; try `seekway compare --device {0} …`", usable(path));
     }
     Ok(Verdict::Done)
+}
+
+/// Do both paths lead to one file?
+fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino())).ok();
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 fn shown(what: &Path) -> String {

@@ -32,10 +32,7 @@ pub struct Comparison {
 /// Run the command.
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
     let policies = policies(&args.policies)?;
-    if args.seeds == 0 {
-        bail!("--seeds 0: at least 1");
-    }
-    let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
+    let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     let until = until.map(|span| Instant::ZERO + span);
     if let Some(dir) = &args.journal {

@@ -112,9 +112,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     let chosen = chosen(&args.names)?;
-    if args.seeds == 0 {
-        bail!("--seeds 0: at least 1");
-    }
+    let seeds = crate::load::seeds(args.seed, args.seeds)?;
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
     }
@@ -125,7 +123,6 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     let shrink = if args.quick { QUICK } else { 1 };
     let cpu_clock = cpu_time().map(|_| clock as fn() -> Nanos);
     let options = Options { shrink, drives, cpu_clock };
-    let seeds: Vec<u64> = (0..args.seeds).map(|n| args.seed.saturating_add(n)).collect();
     let extra = args.policy.as_deref();
     let mut sections = Vec::new();
     let mut ran = Vec::new();

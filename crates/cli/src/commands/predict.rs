@@ -25,6 +25,10 @@ pub struct Prediction {
 
 /// Run the command.
 pub fn run(args: &PredictArgs) -> Result<Verdict> {
+    // Wrong arguments are told before minutes of measuring.
+    load::seeds(args.seed, args.seeds)?;
+    args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+    args.out.report.as_deref().map(output::check_place).transpose()?;
     let against = args.against.as_deref().map(Against::open).transpose()?;
     let made = match against {
         Some(Against::Measured(what, records)) => on_measured(args, &what, &records)?,
@@ -158,9 +162,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
 
 /// The load on one disk under each policy, seed by seed.
 fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> Result<Side> {
-    if args.seeds == 0 {
-        bail!("--seeds 0: at least 1");
-    }
+    let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     let disk = DiskArgs {
         device: on.to_string(),
@@ -172,8 +174,7 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> R
     let stage = Stage { load, profile: &profile, config, until, journal: false };
     let mut plans = Vec::new();
     for policy in policies {
-        let seeds = (0..args.seeds).map(|n| args.seed.saturating_add(n));
-        plans.extend(seeds.map(|seed| Plan { policy: policy.clone(), seed, only: None }));
+        plans.extend(seeds.iter().map(|&seed| Plan { policy: policy.clone(), seed, only: None }));
     }
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
     let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;

@@ -14,6 +14,8 @@ use std::time::Instant;
 /// Buffers of O_DIRECT start at a multiple of it, on any device.
 const ALIGN: usize = 4096;
 const SECTOR_BYTES: u64 = 512;
+/// What a thread does needs little.
+const STACK_BYTES: usize = 128 << 10;
 
 /// A request that has ended.
 pub(super) struct Done {
@@ -50,7 +52,10 @@ pub(super) struct Pool {
 
 impl Pool {
     /// `threads` of them, and where they say what is done.
-    pub(super) fn start(file: File, threads: u32) -> (Pool, Receiver<Done>) {
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub(super) fn start(file: File, threads: u32) -> io::Result<(Pool, Receiver<Done>)> {
         let (jobs, queue) = channel();
         let (say, done) = channel();
         let shared = Arc::new(Shared {
@@ -59,12 +64,13 @@ impl Pool {
             takes_tags: AtomicBool::new(true),
             has_tags: AtomicBool::new(false),
         });
-        let start = |_| {
-            let (shared, say) = (shared.clone(), say.clone());
-            std::thread::spawn(move || work(&shared, &say))
-        };
-        let threads = (0..threads).map(start).collect();
-        (Pool { jobs: Some(jobs), shared, threads }, done)
+        let mut pool = Pool { jobs: Some(jobs), shared, threads: Vec::new() };
+        for _ in 0..threads {
+            let (shared, say) = (pool.shared.clone(), say.clone());
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            pool.threads.push(thread.spawn(move || work(&shared, &say))?);
+        }
+        Ok((pool, done))
     }
 
     pub(super) fn submit(&self, issue: &Issue) {

@@ -45,7 +45,7 @@ static PARAMS: &[ParamSpec] = &[
     param("think", Kind::Duration, "2ms", "scale of the sleep after each page, Pareto(1.5)"),
     param("off", Kind::Duration, "0", "scale of the pause after each ON period, Pareto(1.5)"),
     param("tail", Kind::Number(0.0, 100.0), "3.2", "% of files in the Pareto tail (SURGE: 7)"),
-    param("fill", Kind::Count(1, 100), "75", "% of the file system that its files take"),
+    param("fill", Kind::Count(25, 100), "75", "% of the file system that its files take"),
     param(
         "popularity",
         Kind::Choice(&["scattered", "ordered"]),

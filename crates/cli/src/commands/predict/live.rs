@@ -35,8 +35,16 @@ pub fn measure(args: &PredictArgs, socket: &Path, policies: &[String]) -> Result
     let daemon = Daemon::find(socket, args.live.device.as_deref())?;
     let before = daemon.device()?;
     let made = plan.run(&daemon, &stop);
-    // Before anything is said of the result.
-    let restored = daemon.set_policy(&before.policy).with_context(|| {
+    // Before anything is said of the result. What somebody else has put in charge
+    // meanwhile stays.
+    let restore = || {
+        let now = daemon.device()?.policy;
+        if !policies.contains(&now) && now != before.policy {
+            bail!("somebody else has put {now} in charge, which is left so");
+        }
+        daemon.set_policy(&before.policy)
+    };
+    let restored = restore().with_context(|| {
         format!(
             "the policy of before is not back: `seekway ctl --socket {} policy {} --device {}`",
             socket.display(),
@@ -113,7 +121,8 @@ impl Stop {
     /// The first signal ends in good order, a second one at once.
     fn watch() -> Result<Stop> {
         let seen = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
             signal_hook::flag::register_conditional_default(signal, seen.clone())
                 .and_then(|_| signal_hook::flag::register(signal, seen.clone()))
                 .context("cannot handle signals")?;

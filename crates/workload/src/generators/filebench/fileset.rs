@@ -6,6 +6,9 @@ use crate::generators::rng::Rng;
 use crate::guest::app::FileSpec;
 use std::collections::BTreeSet;
 
+/// Largest file, 4 TiB.
+const FILE_BYTES_MAX: u64 = 1 << 42;
+
 /// How a set is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -61,9 +64,12 @@ impl FileSet {
         for (number, place) in (0..).zip(places) {
             let drawn = if shape.gamma { gamma(rng, 1.5, shape.mean_bytes as f64) } else { 0.0 };
             let whole = if shape.gamma { (drawn as u64).max(1) } else { shape.mean_bytes };
+            // What exceeds it exceeds any image, and sums of it fit.
+            let whole = whole.min(FILE_BYTES_MAX);
             let exists = rng.percent(shape.prealloc_percent);
             let bytes = if exists { whole } else { 0 };
-            specs[place as usize] = FileSpec { bytes: whole + shape.room_bytes, present: bytes };
+            specs[place as usize] =
+                FileSpec { bytes: whole + shape.room_bytes.min(FILE_BYTES_MAX), present: bytes };
             set.entries.push(Entry { file: first_file + place, whole, bytes, open: 0 });
             let to = if exists { &mut set.existing } else { &mut set.absent };
             to.insert(number);
