@@ -15,10 +15,8 @@ mod shadow;
 mod sweep;
 mod table;
 
-use super::{Cell, Experiment, Options, Results, Scenario};
-use crate::metrics::RunResult;
+use super::{Experiment, Options, Scenario, mean_of, under};
 use seekway_policy::units::{Lba, Sectors};
-use std::sync::Arc;
 
 /// The detailed disk. It reads 64 sectors ahead before another command cuts in:
 /// what the paper takes its drive to do. `CUT_SHORT` does not.
@@ -140,27 +138,10 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
     }
 }
 
-/// A scenario under each of some policies.
-fn under(scenario: Scenario, policies: &[&str]) -> Vec<Cell> {
-    let scenario = Arc::new(scenario);
-    let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
-    policies.iter().map(cell).collect()
-}
-
-/// Mean of a figure over the seeds.
-fn mean_of(
-    results: &Results,
-    scenario: &str,
-    policy: &str,
-    figure: impl Fn(&RunResult) -> f64,
-) -> f64 {
-    super::judge::mean(&results.each(scenario, policy, figure))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::{cells, judge, run_cell};
+    use crate::experiments::{Results, cells, judge, run_cell};
     use std::collections::BTreeSet;
     use std::sync::Arc;
 

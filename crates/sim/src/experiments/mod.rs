@@ -49,6 +49,23 @@ pub struct Cell {
     pub policy: String,
 }
 
+/// A scenario under each of some policies.
+fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
+    let scenario = scenario.into();
+    let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
+    policies.iter().map(cell).collect()
+}
+
+/// Mean of a figure over the seeds.
+fn mean_of(
+    results: &Results,
+    scenario: &str,
+    policy: &str,
+    figure: impl Fn(&RunResult) -> f64,
+) -> f64 {
+    judge::mean(&results.each(scenario, policy, figure))
+}
+
 /// How an experiment is to be run.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -9,9 +9,8 @@ mod read;
 mod variations;
 mod write;
 
-use super::{Cell, Experiment, Options, Results, Scenario};
+use super::{Experiment, Options, Scenario, mean_of, under};
 use seekway_policy::units::{Lba, Sectors};
-use std::sync::Arc;
 
 /// Where the paper's first image lies.
 const PLACE: Lba = Lba::new(1_283_200_000);
@@ -123,21 +122,4 @@ fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
         until: None,
         weights: Vec::new(),
     }
-}
-
-/// A scenario under each of some policies.
-fn under(scenario: Scenario, policies: &[&str]) -> Vec<Cell> {
-    let scenario = Arc::new(scenario);
-    let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
-    policies.iter().map(cell).collect()
-}
-
-/// Mean of a figure over the seeds.
-fn mean_of(
-    results: &Results,
-    scenario: &str,
-    policy: &str,
-    figure: impl Fn(&crate::metrics::RunResult) -> f64,
-) -> f64 {
-    super::judge::mean(&results.each(scenario, policy, figure))
 }

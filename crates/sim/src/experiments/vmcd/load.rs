@@ -85,9 +85,7 @@ impl Load {
     pub fn under(&self, policies: &[&str]) -> Vec<Cell> {
         let vm = |(n, vm): (usize, &Vm)| format!("name=vm{},{}", n + 1, vm.spec);
         let vms = self.vms.iter().enumerate().map(vm).collect();
-        let scenario = self.scenario(self.name.clone(), vms);
-        let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
-        policies.iter().map(cell).collect()
+        super::super::under(self.scenario(self.name.clone(), vms), policies)
     }
 
     /// Each VM alone, where that is its demand. Like VMs are listed once.
