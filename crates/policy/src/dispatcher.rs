@@ -4,6 +4,7 @@
 //! policies. The crate's documentation states the run loop.
 
 mod adjacency;
+mod background;
 mod barriers;
 mod holds;
 mod slots;
@@ -21,6 +22,7 @@ use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
 use crate::units::{Instant, Lba, Nanos};
 use adjacency::Adjacency;
+use background::Background;
 use barriers::Barriers;
 use holds::Holds;
 use slots::{Slot, State, Table};
@@ -47,7 +49,10 @@ pub struct Dispatcher {
     links: Links,
     adjacency: Adjacency,
     barriers: Barriers,
-    /// Of them, dispatched since the last read or write that was.
+    background: Background,
+    /// When demand was last seen: an arrival or a completion.
+    last_demand: Instant,
+    /// Barriers dispatched since the last read or write that was.
     barriers_in_row: u32,
     /// Handed out by the policy as a continuation that was none.
     staged: Option<RequestId>,
@@ -77,6 +82,8 @@ impl Dispatcher {
             links: Links::new(),
             adjacency: Adjacency::new(),
             barriers: Barriers::default(),
+            background: Background::default(),
+            last_demand: Instant::ZERO,
             barriers_in_row: 0,
             staged: None,
             head: Lba::ZERO,
@@ -98,6 +105,7 @@ impl Dispatcher {
         assert!(self.is_attached(vm), "request of {vm:?}, which is not attached");
         let id = self.slots.allocate(now, arrival, self.epoch);
         self.record(|j| j.arrive(now, &arrival));
+        self.last_demand = now;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
             Op::Flush => self.barriers.flush(id),
@@ -121,6 +129,7 @@ impl Dispatcher {
         let mut service = now.since(first.dispatched.max(self.last_completion));
         self.last_completion = now;
         self.in_flight_commands -= 1;
+        let (background, before) = (first.background, done.len());
         let mut next = Some(id);
         while let Some(id) = next {
             let slot = &self.slots[id];
@@ -128,9 +137,16 @@ impl Dispatcher {
             let (request, dispatched) = (slot.request, slot.dispatched);
             let completion = Completion { request, dispatched, service, ok };
             service = Nanos::ZERO;
-            self.in_flight_requests -= 1;
             self.finish(now, &completion);
             done.push(completion);
+        }
+        let requests = done.len() - before;
+        match background {
+            true => self.background.completed(requests),
+            false => {
+                self.in_flight_requests -= requests as u32;
+                self.last_demand = now;
+            }
         }
         if let Some(last) = done.last() {
             self.bound_ghosts(now, last.request.vm);
@@ -171,7 +187,7 @@ impl Dispatcher {
                 let limit = self.limit().filter(|&limit| now < limit);
                 Output::WakeAt(limit.map_or(until, |limit| limit.min(until)))
             }
-            Decision::Idle => Output::Idle,
+            Decision::Idle => self.poll_background(now),
         }
     }
 
@@ -276,8 +292,7 @@ impl Dispatcher {
                 self.staged = Some(id);
                 break;
             }
-            let len = command.extent.len() + next.extent.len();
-            command.extent = Extent::new(command.extent.start(), len).expect("adjacent extents");
+            self.grow(&mut command, id);
             self.slots[last].next = Some(id);
             self.sent(now, id, false);
             last = id;
@@ -303,6 +318,12 @@ impl Dispatcher {
             && next.vm == command.vm
             && next.extent.start() == command.extent.end()
             && command.extent.len() + next.extent.len() <= self.config.coalesce
+    }
+
+    /// The command covers `next`, which fits, too.
+    fn grow(&self, command: &mut Request, next: RequestId) {
+        let len = command.extent.len() + self.slots[next].request.extent.len();
+        command.extent = Extent::new(command.extent.start(), len).expect("adjacent extents");
     }
 
     fn sent(&mut self, now: Instant, id: RequestId, forced: bool) {
@@ -333,7 +354,7 @@ impl Dispatcher {
     fn push_barrier(&mut self, request: Request) {
         let serial = self.slots[request.id].serial;
         let earlier = |s: &&Slot| {
-            !matches!(s.state, State::Free | State::Ghost)
+            !matches!(s.state, State::Free | State::Ghost | State::Background)
                 && s.serial < serial
                 && s.request.vm == request.vm
                 && s.request.op != Op::Flush
@@ -351,7 +372,8 @@ impl Dispatcher {
             slot.state = State::Ghost;
             self.count_ghost(completion.request.vm, 1);
         } else {
-            if completion.request.op.is_data() && slot.epoch == self.epoch {
+            let known = !slot.background && slot.epoch == self.epoch;
+            if completion.request.op.is_data() && known {
                 self.scheduler.completed(now, completion);
             }
             self.slots.release(id);

@@ -72,10 +72,13 @@ impl Journal {
         self.line(now, format_args!("switch {}", one_word(policy)));
     }
     pub(crate) fn arrive(&mut self, now: Instant, a: &Arrival) {
-        let sync = if a.sync { "sync" } else { "async" };
-        let tag = a.tag.map_or(0, ProcessTag::get);
-        let (vm, op, extent) = (a.vm.index(), a.op.letter(), a.extent);
-        self.line(now, format_args!("arrive {vm} {op} {sync} {extent} tag={tag}"));
+        self.line(now, format_args!("arrive {}", ArrivalText(a)));
+    }
+    pub(crate) fn arrive_background(&mut self, now: Instant, a: &Arrival) {
+        self.line(now, format_args!("background {}", ArrivalText(a)));
+    }
+    pub(crate) fn withdraw(&mut self, now: Instant, id: RequestId) {
+        self.line(now, format_args!("withdraw {}", id.slot()));
     }
     pub(crate) fn complete(&mut self, now: Instant, id: RequestId, ok: bool) {
         let how = if ok { "ok" } else { "error" };
@@ -96,6 +99,17 @@ impl Journal {
 /// A policy's specification, which may be written with blanks, without them.
 fn one_word(policy: &str) -> String {
     policy.split_whitespace().collect()
+}
+
+struct ArrivalText<'a>(&'a Arrival);
+
+impl fmt::Display for ArrivalText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arrival { vm, tag, op, sync, extent } = *self.0;
+        let sync = if sync { "sync" } else { "async" };
+        let (vm, op, tag) = (vm.index(), op.letter(), tag.map_or(0, ProcessTag::get));
+        write!(f, "{vm} {op} {sync} {extent} tag={tag}")
+    }
 }
 
 struct SpecText<'a>(&'a VmSpec);
@@ -259,6 +273,7 @@ fn apply(d: &mut Dispatcher, now: Instant, text: &str, build: Build<'_>) -> Opti
             let ok = words.next()? == "ok";
             d.is_in_flight(id).then(|| d.complete(now, id, ok, &mut Vec::new()))?;
         }
+        "withdraw" => d.withdraw(now, RequestId::new(what.parse().ok()?)).then_some(())?,
         _ => {
             let vm = VmId::new(what.parse().ok()?);
             match verb {
@@ -266,6 +281,10 @@ fn apply(d: &mut Dispatcher, now: Instant, text: &str, build: Build<'_>) -> Opti
                 "respec" if d.is_attached(vm) => d.respec(now, vm, parse_vm_spec(words)?),
                 "detach" if d.is_attached(vm) => drop(d.detach(now, vm)),
                 "arrive" if d.is_attached(vm) => drop(d.arrive(now, parse_arrival(vm, words)?)),
+                "background" if d.is_attached(vm) => {
+                    let arrival = parse_arrival(vm, words).filter(|a| a.op == Op::Read)?;
+                    d.arrive_background(now, arrival);
+                }
                 _ => return None,
             }
         }

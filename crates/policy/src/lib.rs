@@ -50,10 +50,13 @@
 //! callbacks into an engine, knowledge of which engine drives, dependencies
 //! beyond `std`.
 #![forbid(unsafe_code)]
+pub mod cache;
 pub mod dispatcher;
 pub mod fairness;
 pub mod journal;
 pub mod params;
+pub mod prefetcher;
+pub mod prefetchers;
 pub mod queues;
 pub mod request;
 pub mod scheduler;

@@ -139,7 +139,7 @@ fn status() -> Status {
         depth: 1,
         in_flight: 1,
         outstanding: 4,
-        stats: Stats { requests: 10, commands: 7, forced: 1 },
+        stats: Stats { requests: 10, commands: 7, forced: 1, ..Stats::default() },
         holds: HoldStats { held, tried: 5, paid: 3 },
         policy_metrics: vec![("credits", 2.5), ("nothing", f64::NAN)],
         throttle: Some(Report {

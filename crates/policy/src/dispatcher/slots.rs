@@ -13,6 +13,8 @@ pub(super) enum State {
     Waiting,
     /// In the policy.
     Queued,
+    /// In the background's queue.
+    Background,
     /// On the device; `forced`: the policy still believes that it is queued.
     InFlight {
         forced: bool,
@@ -33,6 +35,8 @@ pub(super) struct Slot {
     pub next: Option<RequestId>,
     /// The policy that it was handed to, counted by `Dispatcher::switch`.
     pub epoch: u32,
+    /// Of the background class: no policy has seen it.
+    pub background: bool,
 }
 
 /// Numbers are used again once their requests are done, so the table grows to
@@ -53,8 +57,8 @@ impl Table {
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         self.serial += 1;
         let (serial, state) = (self.serial, State::Waiting);
-        let slot =
-            Slot { request, state, serial, dispatched: now, leads: false, next: None, epoch };
+        let (dispatched, leads, next, background) = (now, false, None, false);
+        let slot = Slot { request, state, serial, dispatched, leads, next, epoch, background };
         match self.slots.get_mut(id.slot()) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),

@@ -68,4 +68,10 @@ pub struct Stats {
     pub commands: u64,
     /// Requests dispatched against the policy because of the hard limit.
     pub forced: u64,
+    /// Requests of the background class dispatched, counted in neither of the first two.
+    pub background: u64,
+    /// Commands that they were coalesced into.
+    pub background_commands: u64,
+    /// Requests of the background class taken back before they reached the device.
+    pub withdrawn: u64,
 }

@@ -36,18 +36,22 @@ impl Dispatcher {
     pub fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         self.record(|j| j.detach(now, vm));
-        self.withdraw(now, vm);
+        self.take_back(now, vm);
         self.vms[vm.index()] = None;
         if let Some(id) = self.staged.take_if(|id| self.slots[*id].request.vm == vm) {
             self.report_staged(now, id);
         }
-        let of_vm = |s: &&Slot| s.state == State::Waiting && s.request.vm == vm;
+        let left = |s: &Slot| matches!(s.state, State::Waiting | State::Background);
+        let of_vm = |s: &&Slot| left(s) && s.request.vm == vm;
         let mut gone: Vec<RequestId> =
             self.slots.iter().filter(of_vm).map(|s| s.request.id).collect();
         self.barriers.detach(&gone);
         gone.sort_by_key(|&id| self.slots[id].serial);
         let requests = gone.iter().map(|&id| self.slots[id].request).collect();
         for id in gone {
+            if self.slots[id].state == State::Background {
+                self.background.remove(vm, id);
+            }
             self.slots.release(id);
         }
         if self.queued == 0 {
@@ -66,7 +70,7 @@ impl Dispatcher {
 
     /// Take all that the policy has of a VM, and hand it back as if the VM were new.
     fn refeed(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
-        let requests = self.withdraw(now, vm);
+        let requests = self.take_back(now, vm);
         self.vms[vm.index()] = Some(Attached { spec: spec.clone(), ghosts: 0 });
         self.scheduler.attach(now, vm, spec);
         for request in requests {
@@ -109,7 +113,7 @@ impl Dispatcher {
             .collect();
         let mut requests: Vec<Request> = Vec::new();
         for (vm, _) in &attached {
-            requests.extend(self.withdraw(now, *vm));
+            requests.extend(self.take_back(now, *vm));
         }
         requests.sort_by_key(|r| self.slots[r.id].serial);
         self.scheduler = scheduler;
@@ -124,7 +128,7 @@ impl Dispatcher {
 
     /// Take a VM's requests back from the policy, in order of arrival, without
     /// those that were forced out before.
-    fn withdraw(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+    fn take_back(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         let mut requests = self.scheduler.detach(now, vm);
         requests.retain(|r| match self.slots[r.id].state {
             State::Queued => true,

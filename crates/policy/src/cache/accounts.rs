@@ -1,0 +1,169 @@
+//! What each process of each VM has had of the cache and of the prefetcher.
+
+use super::blocks::Account;
+use crate::request::{ProcessTag, VmId};
+
+/// Processes of one VM that are told apart; those beyond are counted with what
+/// is untagged, so that a guest cannot make the table grow.
+const PROCESSES_MAX: usize = 256;
+
+/// Sectors (of 512 bytes) and counts since the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Guests' reads.
+    pub reads: u64,
+    /// Sectors that they asked for.
+    pub read: u64,
+    /// Of them, found in the cache.
+    pub cached: u64,
+    /// Of them, found being prefetched.
+    pub late: u64,
+    /// Of them, read from the device for them.
+    pub missed: u64,
+    /// Sectors whose prefetch began.
+    pub prefetched: u64,
+    /// Of them, read by a guest since, once or more.
+    pub used: u64,
+    /// Of them, gone from the cache without.
+    pub wasted: u64,
+    /// Of them, never fetched: demand wanted the device. Wasted or not, they cost nothing.
+    pub dropped: u64,
+    /// Prefetches that a guest's read took over while they waited.
+    pub promoted: u64,
+}
+
+impl Usage {
+    /// The paper's accuracy: prefetched and used, of all that was used. 0 to 1.
+    pub fn accuracy(&self) -> f64 {
+        ratio(self.used.min(self.read), self.read)
+    }
+    /// The paper's cost: prefetched and unused, of all that was used or
+    /// prefetched. 0 to 1. What is still in the cache and unused counts.
+    pub fn cost(&self) -> f64 {
+        let unused = self.prefetched.saturating_sub(self.used + self.dropped);
+        ratio(unused, self.read + unused)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl std::ops::AddAssign<&Usage> for Usage {
+    fn add_assign(&mut self, other: &Usage) {
+        self.reads += other.reads;
+        self.read += other.read;
+        self.cached += other.cached;
+        self.late += other.late;
+        self.missed += other.missed;
+        self.prefetched += other.prefetched;
+        self.used += other.used;
+        self.wasted += other.wasted;
+        self.dropped += other.dropped;
+        self.promoted += other.promoted;
+    }
+}
+
+struct Entry {
+    vm: VmId,
+    tag: Option<ProcessTag>,
+    usage: Usage,
+    live: bool,
+}
+
+/// The accounts of all VMs.
+#[derive(Default)]
+pub(super) struct Accounts {
+    entries: Vec<Entry>,
+    free: Vec<Account>,
+    /// By VM: the account without a tag first, then those with, by tag.
+    by_vm: Vec<Vec<(Option<ProcessTag>, Account)>>,
+}
+
+impl Accounts {
+    /// The account of a process; that of the VM's untagged reads when it has too many.
+    pub(super) fn of(&mut self, vm: VmId, tag: Option<ProcessTag>) -> Account {
+        if self.by_vm.len() <= vm.index() {
+            self.by_vm.resize_with(vm.index() + 1, Vec::new);
+        }
+        let known = &self.by_vm[vm.index()];
+        let at = match known.binary_search_by_key(&tag, |&(tag, _)| tag) {
+            Ok(at) => return known[at].1,
+            Err(at) => at,
+        };
+        if tag.is_some() && (known.len() >= PROCESSES_MAX || self.is_full()) {
+            return self.of(vm, None);
+        }
+        let entry = Entry { vm, tag, usage: Usage::default(), live: true };
+        let account = match self.free.pop() {
+            Some(account) => {
+                self.entries[usize::from(account)] = entry;
+                account
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as Account
+            }
+        };
+        self.by_vm[vm.index()].insert(at, (tag, account));
+        account
+    }
+
+    /// Keep places for the untagged accounts of all VMs.
+    fn is_full(&self) -> bool {
+        let reserve = crate::dispatcher::VMS_MAX;
+        self.free.is_empty() && self.entries.len() + reserve > usize::from(Account::MAX)
+    }
+
+    /// The VM has left: its figures go with it.
+    pub(super) fn detach(&mut self, vm: VmId) {
+        let Some(known) = self.by_vm.get_mut(vm.index()) else { return };
+        for (_, account) in known.drain(..) {
+            self.entries[usize::from(account)].live = false;
+            self.free.push(account);
+        }
+    }
+
+    fn usage(&mut self, account: Account) -> &mut Usage {
+        &mut self.entries[usize::from(account)].usage
+    }
+
+    pub(super) fn read(
+        &mut self,
+        account: Account,
+        read: u64,
+        cached: u64,
+        late: u64,
+        missed: u64,
+    ) {
+        let usage = self.usage(account);
+        usage.reads += 1;
+        usage.read += read;
+        usage.cached += cached;
+        usage.late += late;
+        usage.missed += missed;
+    }
+    pub(super) fn prefetched(&mut self, account: Account, sectors: u64) {
+        self.usage(account).prefetched += sectors;
+    }
+    pub(super) fn used(&mut self, account: Account, sectors: u64) {
+        self.usage(account).used += sectors;
+    }
+    pub(super) fn wasted(&mut self, account: Account, sectors: u64) {
+        self.usage(account).wasted += sectors;
+    }
+    pub(super) fn dropped(&mut self, account: Account, sectors: u64) {
+        self.usage(account).dropped += sectors;
+    }
+    pub(super) fn promoted(&mut self, account: Account) {
+        self.usage(account).promoted += 1;
+    }
+
+    pub(super) fn each(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
+        for (tag, account) in self.by_vm.iter().flatten() {
+            let entry = &self.entries[usize::from(*account)];
+            debug_assert!(entry.live && entry.tag == *tag);
+            sink(entry.vm, *tag, &entry.usage);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The contract between the host cache and a prefetcher: what a guest will
+//! read next, and how much of it to fetch now.
+//!
+//! A prefetcher is a state machine like a scheduler: it is told of every read
+//! and says, when asked, what to fetch. It never reads a clock, knows no
+//! device and no engine, and proposes the same on the same input. Places are
+//! sectors of the VM's own disk, before any mapping to the device.
+
+use crate::request::{Extent, ProcessTag, VmId};
+use crate::units::{Instant, Sectors};
+
+/// A guest's read as it reached the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Whose.
+    pub vm: VmId,
+    /// Which process inside the guest, if its agent says so.
+    pub tag: Option<ProcessTag>,
+    /// Where on the VM's disk.
+    pub extent: Extent,
+    /// How much of it needs a read of the device that was not under way: what
+    /// "reached the disk" in the paper's sense. 0 to the extent's length.
+    pub missed: Sectors,
+    /// How much of it waits for a fetch under way: prefetched, but late.
+    pub late: Sectors,
+}
+
+/// Something to fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Proposal {
+    /// For which VM.
+    pub vm: VmId,
+    /// For which of its processes; `None` where the prefetcher does not tell them apart.
+    pub tag: Option<ProcessTag>,
+    /// Where on the VM's disk, inside its capacity. What the cache has of it is
+    /// not fetched again.
+    pub extent: Extent,
+}
+
+/// A stream of reads as a prefetcher sees it, for reports.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stream {
+    /// Whose.
+    pub vm: VmId,
+    /// Of which process, if known.
+    pub tag: Option<ProcessTag>,
+    /// Is it being prefetched for?
+    pub armed: bool,
+    /// Share of its blocks that followed its pattern lately, 0 to 1.
+    pub linear: f64,
+    /// Aggressiveness S (algorithms.md, section 6); 1 where the prefetcher has none.
+    pub scale: f64,
+}
+
+/// A prefetching policy.
+pub trait Prefetcher: Send {
+    /// A VM joins, with a disk of this size; for one that is known: its disk has
+    /// this size now.
+    fn attach(&mut self, now: Instant, vm: VmId, capacity: Sectors);
+
+    /// A VM leaves: forget it.
+    fn detach(&mut self, vm: VmId);
+
+    /// The device reads so many bytes a second at best (the paper's BW_T). Until
+    /// it is told a prefetcher takes no bound from it.
+    fn bandwidth(&mut self, _bytes_per_s: u64) {}
+
+    /// A guest reads.
+    fn accessed(&mut self, now: Instant, access: &Access);
+
+    /// Prefetched blocks leave the cache, or were never fetched: `used` says
+    /// whether a guest read them meanwhile.
+    fn evicted(&mut self, _now: Instant, _vm: VmId, _extent: Extent, _used: bool) {}
+
+    /// What to fetch now, at most `room` sectors; asked until it says `None`.
+    /// A proposal counts as fetched: it is not made again unless the pattern
+    /// comes back to it.
+    fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal>;
+
+    /// When it wants to be asked again if nothing is read before.
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The streams that it follows, in a fixed order.
+    fn streams(&self, _sink: &mut dyn FnMut(&Stream)) {}
+
+    /// Only what this prefetcher alone knows.
+    fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
+}
