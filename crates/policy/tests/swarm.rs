@@ -99,7 +99,9 @@ impl Swarm {
             }
             5 if self.disk.is_attached(id) => self.disk.respec(now, id, spec),
             6..=13 => self.complete(value as usize, value % 7 != 0)?,
-            14.. if self.disk.is_attached(id) => self.arrive(id, value),
+            14..=15 => self.withdraw(value as usize),
+            16..=19 if self.disk.is_attached(id) => self.arrive_background(id, value),
+            20.. if self.disk.is_attached(id) => self.arrive(id, value),
             _ => {}
         }
         self.poll();
@@ -122,6 +124,22 @@ impl Swarm {
         let tag = ProcessTag::new([0, 0, 8, 9, value as u16][value as usize / 3 % 5]);
         let sync = value & 0x400 == 0;
         self.open.insert(self.disk.arrive(self.now, Arrival { vm, tag, op, sync, extent }));
+    }
+
+    fn arrive_background(&mut self, vm: VmId, value: u32) {
+        let start = if value % 2 == 0 { self.ends[vm.index()] } else { u64::from(value) / 8 };
+        let Some(extent) = extent(start, 1 + u64::from(value >> 8) % 40) else { return };
+        let arrival = Arrival { vm, tag: None, op: Op::Read, sync: true, extent };
+        self.open.insert(self.disk.arrive_background(self.now, arrival));
+    }
+
+    /// Take one back that may be anything: only a waiting background read goes.
+    fn withdraw(&mut self, which: usize) {
+        let Some(&id) = self.open.iter().nth(which % self.open.len().max(1)) else { return };
+        let background = self.disk.is_background(id);
+        if self.disk.withdraw(self.now, id) {
+            assert!(background && self.open.remove(&id), "{id:?} was demand");
+        }
     }
 
     fn complete(&mut self, which: usize, ok: bool) -> Result<(), TestCaseError> {

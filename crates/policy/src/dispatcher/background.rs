@@ -118,10 +118,11 @@ impl Dispatcher {
         self.queued > self.config.depth as usize
     }
 
-    /// Commands of the background at once: a quarter of the device's places stay
-    /// for demand that comes meanwhile.
+    /// Commands of the background at once: a quarter of the device's places, and
+    /// at least one if it has two, stay for demand that comes meanwhile.
     fn background_commands_max(&self) -> u32 {
-        self.config.depth - self.config.depth / 4
+        let depth = self.config.depth;
+        (depth - (depth / 4).max(1)).max(1)
     }
 
     /// The policy has nothing: a background command, when one may go.

@@ -1,0 +1,192 @@
+//! The background class: below demand under every policy, taken back while it
+//! waits, unseen by policies, and replayed from journals.
+
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::journal::Replay;
+use seekway_policy::request::{Extent, Op, RequestId, VmId};
+use seekway_policy::scheduler::{DeviceProfile, VmSpec};
+use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Nanos::from_millis(ms)
+}
+
+fn read(vm: u16, start: u64, len: u64) -> Arrival {
+    let extent = Extent::new(Lba::new(start), Sectors::new(len)).unwrap();
+    Arrival { vm: VmId::new(vm), tag: None, op: Op::Read, sync: true, extent }
+}
+
+fn dispatcher(policy: &str, rotational: bool, depth: u32) -> Dispatcher {
+    let profile = DeviceProfile::unknown(Sectors::new(1 << 30), rotational);
+    let config = Config { depth, coalesce: Sectors::new(64), ..Config::default() };
+    let mut d = Dispatcher::new(schedulers::build(policy).unwrap(), profile, config);
+    for vm in 0..2 {
+        d.attach(at(0), VmId::new(vm), VmSpec::default());
+    }
+    d
+}
+
+/// All commands that go now, as (background, extent).
+fn commands(d: &mut Dispatcher, now: Instant) -> Vec<(RequestId, bool, String)> {
+    let mut all = Vec::new();
+    while let Output::Dispatch(c) = d.poll(now) {
+        all.push((c.id, d.is_background(c.id), c.extent.to_string()));
+    }
+    all
+}
+
+fn finish(d: &mut Dispatcher, now: Instant, id: RequestId) -> usize {
+    let mut done = Vec::new();
+    d.complete(now, id, true, &mut done);
+    done.len()
+}
+
+#[test]
+fn demand_goes_first_under_every_policy() {
+    for entry in REGISTRY {
+        let mut d = dispatcher(entry.name, false, 1);
+        d.arrive_background(at(0), read(0, 5_000, 8));
+        d.arrive(at(0), read(1, 100, 8));
+        d.arrive(at(0), read(0, 900, 8));
+        let mut order = Vec::new();
+        let mut now = at(0);
+        while order.len() < 3 {
+            match d.poll(now) {
+                Output::Dispatch(c) => {
+                    order.push(d.is_background(c.id));
+                    now = now + Nanos::from_millis(1);
+                    finish(&mut d, now, c.id);
+                }
+                Output::WakeAt(t) => now = t,
+                Output::Idle => panic!("{}: {order:?} and idle", entry.name),
+            }
+        }
+        assert_eq!(order, [false, false, true], "{}", entry.name);
+        assert_eq!((d.stats().requests, d.stats().background), (2, 1), "{}", entry.name);
+    }
+}
+
+#[test]
+fn a_quarter_of_the_places_stays_for_demand() {
+    let mut d = dispatcher("noop", false, 8);
+    for n in 0..10 {
+        d.arrive_background(at(0), read(0, 10_000 * n, 8));
+    }
+    assert_eq!(commands(&mut d, at(0)).len(), 6);
+    d.arrive(at(0), read(1, 77, 8));
+    d.arrive(at(0), read(1, 777, 8));
+    let now: Vec<bool> = commands(&mut d, at(0)).iter().map(|c| c.1).collect();
+    assert_eq!(now, [false, false], "demand has its places at once");
+}
+
+#[test]
+fn of_two_places_one_stays_for_demand() {
+    let mut d = dispatcher("noop", false, 2);
+    for n in 0..3 {
+        d.arrive_background(at(0), read(0, 10_000 * n, 8));
+    }
+    assert_eq!(commands(&mut d, at(0)).len(), 1);
+}
+
+#[test]
+fn vms_take_turns_and_neighbours_coalesce() {
+    let mut d = dispatcher("noop", false, 8);
+    for start in [100, 108, 116, 900] {
+        d.arrive_background(at(0), read(0, start, 8));
+    }
+    d.arrive_background(at(0), read(1, 124, 8));
+    let order: Vec<String> = commands(&mut d, at(0)).into_iter().map(|c| c.2).collect();
+    assert_eq!(order, ["100+24", "124+8", "900+8"], "never across VMs");
+    assert_eq!((d.stats().background, d.stats().background_commands), (5, 3));
+}
+
+#[test]
+fn a_head_leaves_its_place_only_when_nobody_wants_it() {
+    let mut d = dispatcher("noop", true, 1);
+    let demand = d.arrive(at(0), read(0, 100, 8));
+    assert_eq!(d.poll(at(0)), Output::Dispatch(*d.members(demand).next().unwrap()));
+    d.arrive_background(at(1), read(1, 9_000, 8));
+    finish(&mut d, at(5), demand);
+    assert_eq!(d.poll(at(5)), Output::WakeAt(at(15)));
+    // What lies at the head costs no seek and goes at once.
+    d.arrive_background(at(6), read(0, 108, 8));
+    let [(near, true, _)] = commands(&mut d, at(6))[..] else { panic!("the near one goes") };
+    finish(&mut d, at(7), near);
+    assert_eq!(d.poll(at(7)), Output::WakeAt(at(15)), "background work is no demand");
+    assert_eq!(commands(&mut d, at(15)).len(), 1);
+}
+
+#[test]
+fn what_waits_can_be_taken_back_and_what_flies_cannot() {
+    let mut d = dispatcher("noop", false, 1);
+    let flying = d.arrive_background(at(0), read(0, 100, 8));
+    let waiting = d.arrive_background(at(0), read(0, 900, 8));
+    assert_eq!(commands(&mut d, at(0)).len(), 1);
+    assert!(!d.withdraw(at(1), flying));
+    assert!(d.withdraw(at(1), waiting) && !d.withdraw(at(1), waiting));
+    assert_eq!((d.outstanding(), d.stats().withdrawn), (1, 1));
+    assert_eq!(finish(&mut d, at(2), flying), 1);
+    assert!(!d.is_background(flying), "its number is free");
+    assert_eq!(d.poll(at(2)), Output::Idle);
+}
+
+#[test]
+fn there_is_no_room_while_demand_is_crowded() {
+    let mut d = dispatcher("noop", false, 2);
+    assert_eq!(d.background_room(), 64, "algorithms.md, section 6: at least 64 on an SSD");
+    d.arrive_background(at(0), read(1, 1_000_000, 8));
+    for n in 0..3 {
+        d.arrive(at(0), read(0, 100 * n, 8));
+    }
+    assert!(d.is_crowded());
+    assert_eq!(d.background_room(), 0);
+    commands(&mut d, at(0));
+    assert_eq!(d.background_room(), 63, "the device took two of the three");
+}
+
+#[test]
+fn a_vm_that_leaves_takes_its_background_with_it() {
+    let mut d = dispatcher("noop", false, 1);
+    let flying = d.arrive_background(at(0), read(0, 100, 8));
+    commands(&mut d, at(0));
+    let waiting = d.arrive_background(at(0), read(0, 900, 8));
+    let other = d.arrive_background(at(0), read(1, 300, 8));
+    let back: Vec<RequestId> = d.detach(at(1), VmId::new(0)).iter().map(|r| r.id).collect();
+    assert_eq!(back, [waiting]);
+    assert_eq!(finish(&mut d, at(2), flying), 1);
+    assert_eq!(commands(&mut d, at(2))[0].0, other);
+}
+
+#[test]
+fn a_discard_does_not_wait_for_the_background() {
+    let mut d = dispatcher("noop", false, 2);
+    d.arrive_background(at(0), read(0, 100, 8));
+    let discard = Arrival { op: Op::Discard, ..read(0, 100, 64) };
+    let id = d.arrive(at(0), discard);
+    assert_eq!(commands(&mut d, at(0))[0].0, id);
+}
+
+#[test]
+fn journals_replay() {
+    let mut d = dispatcher("cfq", false, 2);
+    d.start_journal("cfq");
+    for vm in 0..2 {
+        d.respec(at(0), VmId::new(vm), VmSpec::default());
+    }
+    let mut text = d.take_journal().lines().next().unwrap().to_string() + "\n";
+    text += "0 attach 0 weight=1\n0 attach 1 weight=1\n";
+    let a = d.arrive_background(at(1), read(0, 100, 8));
+    let b = d.arrive_background(at(1), read(1, 900, 8));
+    assert!(d.withdraw(at(2), b));
+    d.poll(at(2));
+    d.poll(at(2));
+    finish(&mut d, at(3), a);
+    text += &d.take_journal();
+    let mut replay = Replay::new(&schedulers::build);
+    text.lines().for_each(|line| replay.feed(line).unwrap());
+    assert_eq!(replay.replayed().outputs, 2);
+    for wrong in ["3000001 withdraw 0", "3000001 background 0 W sync 0+8 tag=0"] {
+        assert!(replay.feed(wrong).is_err(), "{wrong}");
+    }
+}
