@@ -68,3 +68,17 @@ fn the_capacity_is_whole_chunks_and_a_flush_goes_to_all() {
     three.metrics(&mut |name, value| parts += if name == "parts" { value } else { 0.0 });
     assert_eq!(parts, 3.0);
 }
+
+#[test]
+fn sequential_reads_and_writes_have_the_bandwidth_of_all_members() {
+    let profile = profile::load("raid0-8x-x25m-g2").unwrap();
+    let published = profile::load("intel-x25m-g2").unwrap().published().unwrap();
+    let member = profile::load("intel-x25m-g2").unwrap();
+    let alone = crate::published::run(&published, || member.build());
+    let all = crate::published::run(&published, || profile.build());
+    // Sequential reads, sequential writes.
+    for (alone, all) in alone.iter().zip(&all).take(2) {
+        let members = all.model / alone.model;
+        assert!((7.5..=8.1).contains(&members), "{}: {members} members' worth", all.test);
+    }
+}

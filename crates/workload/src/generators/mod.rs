@@ -4,6 +4,7 @@
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
+pub mod darwin;
 pub mod dist;
 pub mod filebench;
 pub mod fio;
@@ -19,6 +20,8 @@ pub mod surge;
 pub mod sysbench;
 pub mod tpch;
 pub mod uniform;
+pub mod web;
+pub mod ycsb;
 
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
@@ -67,6 +70,10 @@ pub static REGISTRY: &[Generator] = &[
     filebench::servers::MAIL_GENERATOR,
     filebench::servers::PROXY_GENERATOR,
     filebench::video::GENERATOR,
+    darwin::GENERATOR,
+    web::CLOUDSTONE_GENERATOR,
+    web::WIKI_GENERATOR,
+    ycsb::GENERATOR,
     hadoop::GENERATOR,
     tpch::GENERATOR,
     uniform::GENERATOR,

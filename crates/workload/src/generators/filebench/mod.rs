@@ -32,19 +32,20 @@ use crate::guest::app::Op;
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 
-const RUNTIME: ParamSpec = param("runtime", Kind::Duration, "60s", "ends after this time (0: not)");
-const OPERATIONS: ParamSpec = param(
+pub(super) const RUNTIME: ParamSpec =
+    param("runtime", Kind::Duration, "60s", "ends after this time (0: not)");
+pub(super) const OPERATIONS: ParamSpec = param(
     "operations",
     Kind::Count(0, u64::MAX),
     "0",
     "ends after so many reads, writes, fsyncs and removals (0: not)",
 );
-const BYTES: ParamSpec =
+pub(super) const BYTES: ParamSpec =
     param("bytes", Kind::Size, "0", "ends when so much has been read and written (0: not)");
 
 /// When a server stops.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
+pub(super) struct Limit {
     runtime: Nanos,
     operations: u64,
     bytes: u64,
@@ -54,7 +55,7 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(name: &str, p: &Params) -> Result<Limit, ParamError> {
+    pub(super) fn new(name: &str, p: &Params) -> Result<Limit, ParamError> {
         let limit = Limit {
             runtime: p.duration("runtime"),
             operations: p.count("operations"),
@@ -72,7 +73,7 @@ impl Limit {
     }
 
     /// Is it over? Asked before each call.
-    fn is_over(&mut self, now: Instant) -> bool {
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let since = now.since(*self.started.get_or_insert(now));
         (self.runtime > Nanos::ZERO && since >= self.runtime)
             || (self.operations > 0 && self.made >= self.operations)
@@ -86,11 +87,11 @@ impl Limit {
     }
 
     /// A sleep, at most until it is over.
-    fn sleep(&self, now: Instant, span: Nanos) -> Op {
+    pub(super) fn sleep(&self, now: Instant, span: Nanos) -> Op {
         Op::Sleep(self.time_left(now).map_or(span, |left| left.min(span)))
     }
 
-    fn count(&mut self, op: &Op) {
+    pub(super) fn count(&mut self, op: &Op) {
         match op {
             Op::Read { len, .. } | Op::Write { len, .. } => self.moved += u64::from(*len),
             Op::Fsync { .. } | Op::Delete { .. } => {}
@@ -101,7 +102,7 @@ impl Limit {
 }
 
 /// The length of one system call: what `iosize` says, checked.
-fn call_bytes(name: &str, p: &Params, key: &str) -> Result<u64, ParamError> {
+pub(super) fn call_bytes(name: &str, p: &Params, key: &str) -> Result<u64, ParamError> {
     match p.size(key).bytes() {
         0 => Err(ParamError::new(format!("{name}: {key} must not be 0"))),
         bytes if bytes > 1 << 30 => {
