@@ -16,6 +16,7 @@ mod jobs;
 mod journal;
 mod lately;
 mod message;
+mod ports;
 mod ring;
 
 pub use self::core::Core;

@@ -6,6 +6,7 @@ use super::disks::DiskState;
 use super::jobs::{Jobs, buffers_len};
 use super::lately::Intervals;
 use super::message::Served;
+use super::ports::Ports;
 use super::ring::{Cqe, Ring, Source};
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
@@ -29,22 +30,6 @@ const PIECES_MAX: u32 = 256;
 /// Discards and write-zeroes of one disk that the dispatcher has at once: it
 /// compares each with all others, which a guest could make expensive for all.
 const BARRIERS_MAX: u32 = 16;
-/// Ports of one reactor.
-const PORTS_MAX: usize = 1 << 14;
-
-/// What the reactor keeps of a port.
-#[derive(Clone, Copy, Default)]
-struct PortSlot {
-    generation: u16,
-    live: bool,
-    disk: Option<DiskId>,
-    /// SQEs and jobs under way.
-    sqes: u32,
-    jobs: u32,
-    /// Is in `marked`.
-    marked: bool,
-    closing: bool,
-}
 
 /// What ports may ask of the reactor, and all of the reactor but the ports.
 pub struct Core {
@@ -69,14 +54,7 @@ pub struct Core {
     news: bool,
     /// Jobs that are done and not yet handed to their ports.
     ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
-    ports: Vec<PortSlot>,
-    free_ports: Vec<u16>,
-    /// Ports with news for their guests.
-    marked: Vec<u16>,
-    /// Ports that shall close and have not been told.
-    closing: Vec<PortId>,
-    /// Ports that are closing.
-    ports_closing: usize,
+    pub(super) ports: Ports,
     /// Whose request was dispatched last, and the time withheld up to then.
     served: Option<DiskId>,
     held: [Nanos; HoldReason::ALL.len()],
@@ -139,11 +117,7 @@ impl Core {
             done: Vec::new(),
             news: false,
             ready: VecDeque::new(),
-            ports: Vec::new(),
-            free_ports: Vec::new(),
-            marked: Vec::new(),
-            closing: Vec::new(),
-            ports_closing: 0,
+            ports: Ports::default(),
             served: None,
             held: Default::default(),
             done_commands: Served::default(),
@@ -177,7 +151,7 @@ impl Core {
             return Err(Errno(libc::EBUSY));
         }
         let index = self.jobs.insert(job, buffers, self.now);
-        self.ports[usize::from(job.port.index)].jobs += 1;
+        self.ports.slot(job.port).jobs += 1;
         let disk = self.disks.get_mut(job.disk).expect("its limits were looked at");
         disk.begin(self.now);
         let writes = matches!(job.op, Op::Write | Op::WriteZeroes);
@@ -242,7 +216,7 @@ impl Core {
     /// # Safety
     /// What the entry points to stays valid until its (last) CQE.
     pub unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {
-        self.ports[usize::from(port.index)].sqes += 1;
+        self.ports.slot(port).sqes += 1;
         // SAFETY: the caller's promise.
         unsafe { self.ring.push(Source::Port(port, tag), entry) };
     }
@@ -250,20 +224,6 @@ impl Core {
     /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
     pub fn cancel(&mut self, port: PortId, tag: u32) {
         self.ring.cancel(port, tag);
-    }
-
-    /// Begin to close this port (see [`crate::port`], step 6). Closing twice is
-    /// closing once.
-    pub fn close(&mut self, port: PortId) {
-        if let Some(slot) = self.ports.get_mut(usize::from(port.index))
-            && slot.live
-            && slot.generation == port.generation
-            && !slot.closing
-        {
-            slot.closing = true;
-            self.ports_closing += 1;
-            self.closing.push(port);
-        }
     }
 
     /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
@@ -417,7 +377,7 @@ impl Core {
         let disk = self.disks.get_mut(job.disk).expect("a disk stays while it has jobs");
         disk.count(self.now, &job, error.is_none(), response);
         disk.barriers -= u32::from(matches!(job.op, Op::Discard | Op::WriteZeroes));
-        self.ports[usize::from(job.port.index)].jobs -= 1;
+        self.ports.slot(job.port).jobs -= 1;
         self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));
     }
 
@@ -426,90 +386,12 @@ impl Core {
     }
     /// Is there something to do without waiting?
     pub(super) fn has_ready(&self) -> bool {
-        self.news
-            || !self.ready.is_empty()
-            || !self.injected.is_empty()
-            || !self.marked.is_empty()
-            || !self.closing.is_empty()
+        self.news || !self.ready.is_empty() || !self.injected.is_empty() || self.ports.have_news()
     }
 
-    pub(super) fn mark(&mut self, id: PortId) {
-        self.mark_index(usize::from(id.index));
-    }
-    pub(super) fn mark_index(&mut self, index: usize) {
-        let slot = &mut self.ports[index];
-        if !slot.marked {
-            slot.marked = true;
-            self.marked.push(index as u16);
-        }
-    }
-    pub(super) fn next_marked(&mut self) -> Option<PortId> {
-        let index = self.marked.pop()?;
-        let slot = &mut self.ports[usize::from(index)];
-        slot.marked = false;
-        Some(PortId { index, generation: slot.generation })
-    }
-
-    /// A number for a new port. `None` when there are too many.
-    pub(super) fn allocate_port(&mut self) -> Option<PortId> {
-        let index = match self.free_ports.pop() {
-            Some(index) => index,
-            None if self.ports.len() < PORTS_MAX => {
-                self.ports.push(PortSlot::default());
-                (self.ports.len() - 1) as u16
-            }
-            None => return None,
-        };
-        let slot = &mut self.ports[usize::from(index)];
-        let generation = slot.generation.wrapping_add(1);
-        *slot = PortSlot { generation, live: true, ..PortSlot::default() };
-        Some(PortId { index, generation })
-    }
-    /// The port serves this disk: it ends when the disk is detached.
-    pub(super) fn bind(&mut self, id: PortId, disk: DiskId) {
-        self.ports[usize::from(id.index)].disk = Some(disk);
-        if let Some(disk) = self.disks.get_mut(disk) {
-            disk.ports += 1;
-        }
-    }
-    pub(super) fn is_live(&self, id: PortId) -> bool {
-        let slot = self.ports.get(usize::from(id.index));
-        slot.is_some_and(|s| s.live && s.generation == id.generation)
-    }
-    /// The ports of a disk, or of all disks.
-    pub(super) fn ports_of(&self, disk: Option<DiskId>) -> Vec<PortId> {
-        let of_disk = |s: &PortSlot| s.live && (disk.is_none() || s.disk == disk);
-        let slots = self.ports.iter().enumerate().filter(|(_, s)| of_disk(s));
-        slots.map(|(i, s)| PortId { index: i as u16, generation: s.generation }).collect()
-    }
-    pub(super) fn sqe_ended(&mut self, id: PortId) {
-        self.ports[usize::from(id.index)].sqes -= 1;
-    }
-    pub(super) fn next_closing(&mut self) -> Option<PortId> {
-        self.closing.pop()
-    }
-    /// Ports that are closing and have nothing under way.
-    pub(super) fn drained_ports(&self) -> Vec<PortId> {
-        if self.ports_closing == 0 {
-            return Vec::new();
-        }
-        // What is ready and not delivered is still the port's.
-        let drained = |s: &PortSlot| s.live && s.closing && s.sqes == 0 && s.jobs == 0;
-        let slots = self.ports.iter().enumerate().filter(|(_, s)| drained(s));
-        slots.map(|(i, s)| PortId { index: i as u16, generation: s.generation }).collect()
-    }
-    pub(super) fn release_port(&mut self, id: PortId) {
-        let slot = &mut self.ports[usize::from(id.index)];
-        slot.live = false;
-        if let Some(disk) = slot.disk.and_then(|disk| self.disks.get_mut(disk)) {
-            disk.ports -= 1;
-        }
-        self.ports_closing -= 1;
-        self.free_ports.push(id.index);
-    }
     /// Is nothing under way, and no port open?
     pub(super) fn is_drained(&self) -> bool {
-        self.jobs.len() == 0 && !self.ports.iter().any(|p| p.live)
+        self.jobs.len() == 0 && self.ports_of(None).is_empty()
     }
 
     pub(super) fn take_journal(&mut self) -> String {
