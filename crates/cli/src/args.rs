@@ -2,10 +2,12 @@
 
 mod calibrate;
 mod predict;
+mod prefetch;
 mod workload_run;
 
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
+pub use prefetch::PrefetchArgs;
 pub use workload_run::WorkloadRunArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -153,7 +155,8 @@ pub struct DiskArgs {
 #[command(after_help = "Examples:
   seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
   seekway compare --vm name=a,app=sysbench:mode=SR --vm name=b,app=sysbench:mode=RR --until 60s
-  seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json")]
+  seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json
+  seekway compare --vm … --device intel-320 --policies noop,cfq --prefetch none,linux --cache 2GiB")]
 pub struct CompareArgs {
     #[command(flatten)]
     pub load: LoadArgs,
@@ -162,6 +165,8 @@ pub struct CompareArgs {
     /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub policies: String,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
     /// First seed of generated loads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -290,6 +295,7 @@ pub enum ExperimentCommand {
   seekway experiment run pregather-read --report read.html
   seekway experiment run 'pregather-*' --seeds 2 --format json
   seekway experiment run all --policy cfq:low_latency=false
+  seekway experiment run pregather-read --prefetch none --cache 512MiB
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {
@@ -305,6 +311,8 @@ pub struct ExperimentArgs {
     /// Put this policy through too, beside the paper's
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<String>,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,

@@ -1,6 +1,10 @@
 //! What scripts read: the keys of `compare --format json`, which stay as they
 //! are. Times in milliseconds, rates per second, shares from 0 to 1.
 
+mod host;
+
+pub use host::{Host, Usage, VmCache};
+
 use seekway_policy::scheduler::HoldReason;
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, ms};
@@ -20,6 +24,9 @@ pub struct Compared {
 #[derive(Serialize)]
 pub struct Run {
     pub policy: String,
+    /// The prefetcher of the host cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<String>,
     pub seed: u64,
     pub requests: u64,
     pub simulated_s: f64,
@@ -45,6 +52,9 @@ pub struct Run {
     pub apps: Vec<App>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
     pub device_metrics: BTreeMap<&'static str, f64>,
+    /// The host cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
 }
 
 #[derive(Serialize)]
@@ -80,6 +90,9 @@ pub struct Vm {
     /// What it asked for, where that is known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
+    /// What it had of the host cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<VmCache>,
 }
 
 #[derive(Serialize)]
@@ -149,6 +162,7 @@ impl Run {
             unfinished: v.unfinished,
             demand_mib_s: demands.and_then(|d| d.get(n).copied()),
             policy_metrics: v.policy_metrics.iter().copied().collect(),
+            cache: v.host.as_ref().map(VmCache::new),
         };
         let app = |a: &seekway_workload::AppReport| App {
             vm: r.vms[usize::from(a.vm)].name.clone(),
@@ -158,6 +172,7 @@ impl Run {
         };
         Run {
             policy: outcome.plan.policy.clone(),
+            prefetch: outcome.plan.prefetch.clone(),
             seed: outcome.plan.seed,
             requests: r.requests(),
             simulated_s: r.simulated.as_secs_f64(),
@@ -183,6 +198,7 @@ impl Run {
             apps: r.apps.iter().map(app).collect(),
             policy_metrics: r.policy_metrics.iter().copied().collect(),
             device_metrics: r.device_metrics.iter().copied().collect(),
+            host: Host::new(r),
         }
     }
 }

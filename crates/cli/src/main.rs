@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod caching;
 mod commands;
 mod figures;
 mod json;

@@ -4,10 +4,11 @@ use crate::load::Load;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
+use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
-use seekway_sim::{Layout, Limits, RunResult, Setup, run};
+use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,10 +19,32 @@ use std::time::Duration;
 pub struct Plan {
     /// The policy's specification.
     pub policy: String,
+    /// The prefetcher of the host cache; without a cache if none.
+    pub prefetch: Option<String>,
     /// Seed of generated loads.
     pub seed: u64,
     /// Only this source of the load, by number; all of them if none.
     pub only: Option<usize>,
+}
+
+impl Plan {
+    /// All of a load under a policy, without a host cache.
+    pub fn new(policy: &str, seed: u64) -> Plan {
+        Plan { policy: policy.into(), prefetch: None, seed, only: None }
+    }
+
+    /// As tables and figures call it: the policy, and the prefetcher if there is one.
+    pub fn label(&self) -> String {
+        label(&self.policy, self.prefetch.as_deref())
+    }
+}
+
+/// A policy, and the prefetcher if there is one.
+pub fn label(policy: &str, prefetch: Option<&str>) -> String {
+    match prefetch {
+        Some(prefetch) => format!("{policy} + {prefetch}"),
+        None => policy.to_string(),
+    }
 }
 
 /// One run that was made.
@@ -48,6 +71,8 @@ pub struct Stage<'a> {
     pub until: Option<Instant>,
     /// Keep journals?
     pub journal: bool,
+    /// Size of the host cache of the plans that have a prefetcher.
+    pub cache_bytes: u64,
 }
 
 /// How many runs at a time: `jobs`, or the machine's cores.
@@ -102,6 +127,10 @@ impl Stage<'_> {
             layout = layout.slice(first..first + count);
             weights.clear();
         }
+        let host = |spec: &String| {
+            let cache = cache::Config::new(self.cache_bytes);
+            Host::new(cache, spec, HostCosts::default(), self.profile.build())
+        };
         let setup = Setup {
             scheduler,
             device,
@@ -109,6 +138,7 @@ impl Stage<'_> {
             layout,
             weights,
             journal: self.journal.then(|| plan.policy.clone()),
+            host: plan.prefetch.as_ref().map(host).transpose()?,
         };
         let started = std::time::Instant::now();
         let mut seen = 0;
@@ -121,7 +151,7 @@ impl Stage<'_> {
         let made = run(sources, setup, limits, &mut progress);
         let (mut result, journal) = made
             .map_err(|e| self.load.error(e))
-            .with_context(|| format!("policy {}, seed {}", plan.policy, plan.seed))?;
+            .with_context(|| format!("policy {}, seed {}", plan.label(), plan.seed))?;
         bar.inc(result.requests().saturating_sub(seen));
         if plan.only.is_none() {
             for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {

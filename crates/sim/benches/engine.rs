@@ -42,6 +42,7 @@ fn simulate(policy: &str, vms: u64) -> u64 {
         layout,
         weights: Vec::new(),
         journal: None,
+        host: None,
     };
     let (result, _) = run(sources, setup, Limits::default(), &mut |_, _| true).expect("a run");
     assert!(result.finished);

@@ -1,11 +1,19 @@
 //! The event loop: time jumps from event to event, and whatever is due at one
 //! instant is handled in a fixed order before the dispatcher is polled.
 
+mod bandwidth;
+mod host;
+mod inlet;
+
+pub use host::{Host, HostCosts};
+
 use crate::layout::Layout;
 use crate::metrics::{Meter, RunResult};
+use host::{GuestRead, HostSide};
+use inlet::{Inlet, Owner};
 use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
-use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
+use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Scheduler, VmSpec};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{Issue, Source, SourceError};
@@ -27,6 +35,8 @@ pub struct Setup {
     pub weights: Vec<NonZeroU32>,
     /// The policy's specification, to keep a journal of the run.
     pub journal: Option<String>,
+    /// A cache between the guests and the dispatcher.
+    pub host: Option<Host>,
 }
 
 /// When a run stops before its sources end.
@@ -109,13 +119,11 @@ struct Engine {
     sources: Vec<Box<dyn Source>>,
     /// First VM number of each source.
     vm_base: Vec<u16>,
-    dispatcher: Dispatcher,
+    inlet: Inlet,
+    host: Option<HostSide>,
     device: Box<dyn DeviceModel>,
-    layout: Layout,
     meter: Meter,
     now: Instant,
-    /// (source, its token) by request slot.
-    owners: Vec<(u32, u64)>,
     /// When each source wants to be polled; entries of `wakes` that differ are stale.
     wake_of: Vec<Option<Instant>>,
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -133,7 +141,8 @@ struct Engine {
 
 impl Engine {
     fn new(sources: Vec<Box<dyn Source>>, setup: Setup) -> Self {
-        let Setup { scheduler, device, config, layout, weights, journal } = setup;
+        let Setup { scheduler, device, config, layout, weights, journal, host } = setup;
+        let mut host = host.map(HostSide::new);
         let config = Config { depth: device.queue_depth(), ..config };
         let mut dispatcher = Dispatcher::new(scheduler, device.profile(), config);
         if let Some(policy) = journal {
@@ -149,18 +158,22 @@ impl Engine {
         for vm in 0..names.len() {
             let weight = weights.get(vm).copied().unwrap_or(NonZeroU32::MIN);
             let spec = VmSpec { weight, region: vec![layout.region(vm)] };
-            dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), spec);
+            let region = layout.region(vm);
+            let id = VmId::new(vm as u16);
+            dispatcher.attach(Instant::ZERO, id, spec);
+            if let Some(host) = &mut host {
+                host.attach(id, weight, region.len());
+            }
         }
         let count = sources.len();
         Engine {
             sources,
             vm_base,
-            dispatcher,
+            inlet: Inlet::new(dispatcher, layout),
+            host,
             device,
-            layout,
             meter: Meter::new(names.into_iter(), config.depth),
             now: Instant::ZERO,
-            owners: Vec::new(),
             wake_of: vec![None; count],
             wakes: BinaryHeap::new(),
             dispatcher_wake: None,
@@ -188,9 +201,10 @@ impl Engine {
                     return Ok(false);
                 }
             }
-            let Some(next) = self.next_event() else {
-                return Ok(self.sources.iter().all(|s| s.finished()));
-            };
+            if self.host.is_some() && self.outstanding == 0 && self.is_finished() {
+                return Ok(true);
+            }
+            let Some(next) = self.next_event() else { return Ok(self.is_finished()) };
             if let Some(until) = limits.until.filter(|&u| next > u) {
                 self.now = until;
                 return Ok(false);
@@ -201,7 +215,13 @@ impl Engine {
         }
     }
 
-    /// The next instant at which anything happens.
+    /// Have the sources come to their end? Prefetches may still be under way.
+    fn is_finished(&self) -> bool {
+        self.sources.iter().all(|s| s.finished())
+    }
+
+    /// The next instant at which anything happens. A prefetcher's poll alone is
+    /// nothing: without sources, answers or a device it would be all there is.
     fn next_event(&mut self) -> Option<Instant> {
         while let Some(&Reverse((at, source))) = self.wakes.peek() {
             if self.wake_of[source as usize] == Some(at) {
@@ -210,14 +230,22 @@ impl Engine {
             self.wakes.pop();
         }
         let source = self.wakes.peek().map(|Reverse((at, _))| *at);
-        let earliest = [self.device.next_completion(), source, self.dispatcher_wake];
-        earliest.into_iter().flatten().min()
+        let answer = self.host.as_ref().and_then(HostSide::next_answer);
+        let events = [self.device.next_completion(), source, self.dispatcher_wake, answer];
+        let next = events.into_iter().flatten().min()?;
+        let poll = self.host.as_ref().and_then(|host| host.next_poll(self.now));
+        Some(poll.map_or(next, |poll| poll.min(next)))
     }
 
     /// Take what is due now: completions of the device, wakes of sources.
     fn collect_due(&mut self) {
         while let Some(id) = self.device.pop_completed(self.now) {
             self.complete(id);
+        }
+        while let Some(read) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
+            let GuestRead { source, token, vm, arrived, bytes, .. } = read;
+            self.meter.answered(self.now, vm.index(), Op::Read, arrived, bytes);
+            self.answer(source, token);
         }
         while let Some(&Reverse((at, source))) = self.wakes.peek() {
             if at > self.now {
@@ -240,17 +268,43 @@ impl Engine {
 
     fn complete(&mut self, id: RequestId) {
         let mut done = std::mem::take(&mut self.done);
-        self.dispatcher.complete(self.now, id, true, &mut done);
+        self.inlet.dispatcher.complete(self.now, id, true, &mut done);
         for (n, completion) in done.iter().enumerate() {
-            self.meter.completed(self.now, completion, n == 0);
-            self.outstanding -= 1;
-            self.completed += 1;
-            let (source, token) = self.owners[completion.request.id.slot()];
-            self.sources[source as usize].completed(self.now, token);
-            self.mark(source);
+            let (now, leads) = (self.now, n == 0);
+            match (self.inlet.owner(completion.request.id), &mut self.host) {
+                (Owner::Source(source, token), _) => {
+                    self.meter.completed(now, completion, leads);
+                    self.written(completion);
+                    self.answer(source, token);
+                }
+                (Owner::Direct(read), Some(host)) => {
+                    self.meter.served(now, completion, leads);
+                    host.direct_done(now, read);
+                }
+                (Owner::Fetch(fetch), Some(host)) => {
+                    self.meter.served(now, completion, leads);
+                    host.fetch_done(now, fetch);
+                }
+                (owner, None) => unreachable!("{owner:?} without a host cache"),
+            }
         }
         done.clear();
         self.done = done;
+    }
+
+    /// A source's request is done.
+    fn answer(&mut self, source: u32, token: u64) {
+        self.outstanding -= 1;
+        self.completed += 1;
+        self.sources[source as usize].completed(self.now, token);
+        self.mark(source);
+    }
+
+    /// The cache hears of a write that is done, in the VM's own places.
+    fn written(&mut self, completion: &Completion) {
+        let Some(host) = &mut self.host else { return };
+        let Request { vm, op, extent, .. } = completion.request;
+        host.written(vm, op, self.inlet.layout.unmap(vm.index(), extent));
     }
 
     /// Poll sources and dispatcher until nothing more happens at this instant.
@@ -266,6 +320,7 @@ impl Engine {
             self.dirty = dirty;
             self.dirty.clear();
             self.poll_dispatcher();
+            self.prefetch();
             if self.dirty.is_empty() {
                 return Ok(());
             }
@@ -294,14 +349,23 @@ impl Engine {
     fn issue(&mut self, source: u32, issue: &Issue) -> Result<(), SimError> {
         let vm = usize::from(self.vm_base[source as usize]) + usize::from(issue.vm);
         let extent = self.extent(vm, issue)?;
-        let Issue { tag, op, sync, .. } = *issue;
+        let Issue { tag, op, sync, token, .. } = *issue;
+        let id = VmId::new(vm as u16);
         self.meter.arrived(self.now, vm, op, extent.start(), extent.len().bytes());
-        let arrival = Arrival { vm: VmId::new(vm as u16), tag, op, sync, extent };
-        let id = self.dispatcher.arrive(self.now, arrival);
-        if id.slot() >= self.owners.len() {
-            self.owners.resize(id.slot() + 1, (0, 0));
+        let own = self.inlet.layout.unmap(vm, extent);
+        match &mut self.host {
+            Some(host) if op == Op::Read => {
+                let read = GuestRead::new(source, token, id, self.now, extent.len().bytes());
+                host.read(self.now, &mut self.inlet, read, tag, own);
+            }
+            host => {
+                if let Some(host) = host {
+                    host.write(self.now, id, op, own);
+                }
+                let arrival = Arrival { vm: id, tag, op, sync, extent };
+                self.inlet.arrive(self.now, arrival, Owner::Source(source, token));
+            }
         }
-        self.owners[id.slot()] = (source, issue.token);
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
         if self.outstanding >= OUTSTANDING_MAX {
@@ -316,20 +380,20 @@ impl Engine {
             Op::Flush => (Lba::ZERO, Sectors::new(1)),
             _ => (issue.start, issue.len),
         };
-        self.layout.map(vm, start, len).ok_or_else(|| SimError::OutOfRange {
+        self.inlet.layout.map(vm, start, len).ok_or_else(|| SimError::OutOfRange {
             vm: self.meter.vms[vm].name.clone(),
             start: start.get(),
             len: len.get(),
-            capacity: self.layout.region(vm).len().get(),
+            capacity: self.inlet.layout.region(vm).len().get(),
         })
     }
 
     fn poll_dispatcher(&mut self) {
         loop {
-            let head = self.dispatcher.head();
-            match self.dispatcher.poll(self.now) {
+            let head = self.inlet.dispatcher.head();
+            match self.inlet.dispatcher.poll(self.now) {
                 Output::Dispatch(command) if command.op.is_data() => {
-                    let requests = self.dispatcher.members(command.id).count() as u64;
+                    let requests = self.inlet.dispatcher.members(command.id).count() as u64;
                     self.meter.dispatched(head, &command, requests);
                     self.device.submit(self.now, &command);
                 }
@@ -341,12 +405,22 @@ impl Engine {
         }
     }
 
+    /// Let prefetches go where demand leaves room.
+    fn prefetch(&mut self) {
+        while let Some(host) = &mut self.host
+            && host.prefetch(self.now, &mut self.inlet)
+        {
+            self.poll_dispatcher();
+        }
+    }
+
     fn result(mut self, finished: bool) -> (RunResult, String) {
-        self.meter.end(self.now, self.dispatcher.waiting());
+        let reads = self.host.iter().flat_map(HostSide::waiting);
+        self.meter.end(self.now, self.inlet.waiting().chain(reads));
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
-        self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        self.inlet.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
         let vms = &mut self.meter.vms;
-        self.dispatcher.vm_metrics(&mut |name, vm, value| {
+        self.inlet.dispatcher.vm_metrics(&mut |name, vm, value| {
             vms[vm.index()].policy_metrics.push((name, value));
         });
         self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
@@ -358,7 +432,8 @@ impl Engine {
             });
             apps.extend(numbered);
         }
-        let journal = self.dispatcher.take_journal();
+        let host = self.host.as_ref().map(|host| host.result(&mut self.meter.vms));
+        let journal = self.inlet.dispatcher.take_journal();
         let meter = self.meter;
         let result = RunResult {
             simulated: self.now.since(Instant::ZERO),
@@ -371,11 +446,12 @@ impl Engine {
             seeks_per_command: meter.seeks_per_command,
             seeks_per_request: meter.seeks_per_request,
             barriers: meter.barriers,
-            holds: self.dispatcher.holds(),
-            stats: self.dispatcher.stats(),
+            holds: self.inlet.dispatcher.holds(),
+            stats: self.inlet.dispatcher.stats(),
             apps,
             policy_metrics,
             device_metrics,
+            host,
             outstanding_max: self.outstanding_max,
             finished,
         };

@@ -119,6 +119,12 @@ impl Layout {
         }
         Extent::new(region.start() + Sectors::new(start.get()), len)
     }
+
+    /// The inverse of [`Layout::map`], for an extent of the VM's region.
+    pub fn unmap(&self, vm: usize, extent: Extent) -> Extent {
+        let start = extent.start().distance(self.regions[vm].start());
+        Extent::new(Lba::new(start.get()), extent.len()).expect("it is as long as before")
+    }
 }
 
 fn starts(

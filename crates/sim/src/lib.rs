@@ -14,6 +14,6 @@ pub mod layout;
 pub mod metrics;
 pub mod rank;
 
-pub use engine::{Limits, Progress, Setup, SimError, run};
+pub use engine::{Host, HostCosts, Limits, Progress, Setup, SimError, run};
 pub use layout::{Layout, LayoutError, Placement};
 pub use metrics::{RunResult, VmResult};

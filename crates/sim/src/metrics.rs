@@ -2,6 +2,10 @@
 //! HdrHistograms, seek distances, bandwidth over time and a sample of where
 //! each VM's requests went.
 
+mod host;
+
+pub use host::{HostResult, ProcessUsage, VmHost};
+
 use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::{HoldStats, Stats};
 use seekway_policy::request::{Completion, Op, Request};
@@ -169,6 +173,8 @@ pub struct VmResult {
     pub scatter: Scatter,
     /// The policy's own figures of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
+    /// What it had of the host cache, where there was one.
+    pub host: Option<VmHost>,
 }
 
 impl VmResult {
@@ -219,6 +225,8 @@ pub struct RunResult {
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// The device model's own figures.
     pub device_metrics: Vec<(&'static str, f64)>,
+    /// The host cache and its prefetcher, where there were any.
+    pub host: Option<HostResult>,
     /// Most requests outstanding at once.
     pub outstanding_max: usize,
     /// Did every source come to its end (else a limit stopped the run)?
@@ -289,6 +297,7 @@ impl Meter {
             bandwidth: Series::new(),
             scatter: Scatter::new(),
             policy_metrics: Vec::new(),
+            host: None,
         };
         Meter {
             vms: names.map(vm).collect(),
@@ -317,12 +326,12 @@ impl Meter {
         self.seeks_per_request.zero += requests - 1;
     }
 
-    /// The run ends; `waiting` has not been served.
-    pub(crate) fn end<'a>(&mut self, now: Instant, waiting: impl Iterator<Item = &'a Request>) {
-        for request in waiting {
-            let vm = &mut self.vms[request.vm.index()];
+    /// The run ends; `waiting` (VM and arrival) has not been served.
+    pub(crate) fn end(&mut self, now: Instant, waiting: impl Iterator<Item = (usize, Instant)>) {
+        for (vm, arrived) in waiting {
+            let vm = &mut self.vms[vm];
             vm.unfinished += 1;
-            vm.oldest = vm.oldest.max(now.since(request.arrived));
+            vm.oldest = vm.oldest.max(now.since(arrived));
         }
         for vm in &mut self.vms {
             let end = if vm.unfinished > 0 { now } else { vm.last };
@@ -330,29 +339,46 @@ impl Meter {
         }
     }
 
-    /// A request is done; `leads` its command.
+    /// A guest's own request is done by the device; `leads` its command.
     pub(crate) fn completed(&mut self, now: Instant, c: &Completion, leads: bool) {
-        if !c.request.op.is_data() {
+        let Request { vm, op, arrived, extent, .. } = c.request;
+        if !op.is_data() {
             self.barriers += 1;
             return;
         }
-        let response = now.since(c.request.arrived).get();
-        let bytes = c.request.extent.len().bytes();
-        let vm = &mut self.vms[c.request.vm.index()];
-        vm.requests += 1;
-        vm.reads += (c.request.op == Op::Read) as u64;
-        vm.bytes += bytes;
-        vm.device_time += c.service;
-        vm.last = now;
-        vm.response.saturating_record(response);
-        vm.bandwidth.record(now, bytes);
-        self.response.saturating_record(response);
+        self.served(now, c, leads);
+        self.answered(now, vm.index(), op, arrived, extent.len().bytes());
+    }
+
+    /// The device has served a read or write, of a guest or for the host cache.
+    pub(crate) fn served(&mut self, now: Instant, c: &Completion, leads: bool) {
+        self.vms[c.request.vm.index()].device_time += c.service;
         if leads {
             self.service.saturating_record(c.service.get());
             if let Some(times) = &mut self.service_from_dispatch {
                 times.saturating_record(now.since(c.dispatched).get());
             }
         }
+    }
+
+    /// A guest has what it asked for.
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        vm: usize,
+        op: Op,
+        arrived: Instant,
+        bytes: u64,
+    ) {
+        let response = now.since(arrived).get();
+        let vm = &mut self.vms[vm];
+        vm.requests += 1;
+        vm.reads += (op == Op::Read) as u64;
+        vm.bytes += bytes;
+        vm.last = now;
+        vm.response.saturating_record(response);
+        vm.bandwidth.record(now, bytes);
+        self.response.saturating_record(response);
     }
 }
 

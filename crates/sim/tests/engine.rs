@@ -105,6 +105,7 @@ fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimE
         layout,
         weights: Vec::new(),
         journal: None,
+        host: None,
     };
     run(vec![Box::new(source)], setup, limits, &mut |_, _| true).map(|r| r.0)
 }
@@ -199,6 +200,7 @@ fn a_starved_vm_does_not_look_well_served() {
         layout,
         weights: Vec::new(),
         journal: None,
+        host: None,
     };
     let until = Limits { until: Some(ms(500)), ..Limits::default() };
     let (result, _) = run(vec![Box::new(source)], setup, until, &mut |_, _| true).unwrap();

@@ -1,6 +1,6 @@
 //! `seekway advise`: which policy for these traces on this disk?
 
-use super::compare::{self, Comparison};
+use super::compare::{self, Comparison, Contest};
 use crate::Verdict;
 use crate::args::{AdviseArgs, Format, Goal, LoadArgs};
 use crate::json::Run;
@@ -59,9 +59,9 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         weights: Vec::new(),
         capacity: None,
     })?;
-    let policies = compare::policies("all")?;
+    let contest = Contest::new(compare::policies("all")?);
     let jobs = runs::jobs(args.out.jobs);
-    let made = compare::compare(&load, &args.disk, &policies, &[1], None, false, jobs)?;
+    let made = compare::compare(&load, &args.disk, &contest, &[1], None, false, jobs)?;
     for warning in &made.warnings {
         eprintln!("warning: {warning}");
     }

@@ -1,7 +1,10 @@
 //! `seekway compare`: one load, one disk, several policies.
 
+mod prefetching;
+
 use crate::Verdict;
 use crate::args::{CompareArgs, DiskArgs, Format};
+use crate::caching::Caching;
 use crate::json::{Compared, Run};
 use crate::load::{self, Load};
 use crate::runs::{self, Outcome, Plan, Stage};
@@ -19,6 +22,21 @@ use std::path::Path;
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
+/// What is set beside each other.
+pub struct Contest {
+    /// The policies.
+    pub policies: Vec<String>,
+    /// The prefetchers, each with every policy.
+    pub caching: Caching,
+}
+
+impl Contest {
+    /// Policies alone.
+    pub fn new(policies: Vec<String>) -> Contest {
+        Contest { policies, caching: Caching::default() }
+    }
+}
+
 /// Requests and figures of one comparison.
 pub struct Comparison {
     /// What scripts read.
@@ -31,7 +49,8 @@ pub struct Comparison {
 
 /// Run the command.
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
-    let policies = policies(&args.policies)?;
+    let contest =
+        Contest { policies: policies(&args.policies)?, caching: Caching::new(&args.prefetch)? };
     let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     let until = until.map(|span| Instant::ZERO + span);
@@ -41,7 +60,7 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
     let load = Load::new(&args.load)?;
     let journal = args.journal.is_some();
     let jobs = runs::jobs(args.out.jobs);
-    let made = compare(&load, &args.disk, &policies, &seeds, until, journal, jobs)?;
+    let made = compare(&load, &args.disk, &contest, &seeds, until, journal, jobs)?;
     for warning in &made.warnings {
         eprintln!("warning: {warning}");
     }
@@ -78,17 +97,27 @@ pub fn policies(list: &str) -> Result<Vec<String>> {
 pub fn compare(
     load: &Load,
     disk: &DiskArgs,
-    policies: &[String],
+    contest: &Contest,
     seeds: &[u64],
     until: Option<Instant>,
     journal: bool,
     jobs: usize,
 ) -> Result<Comparison> {
     let (profile, config) = load::disk(disk)?;
-    let stage = Stage { load, profile: &profile, config, until, journal };
+    let stage = Stage {
+        load,
+        profile: &profile,
+        config,
+        until,
+        journal,
+        cache_bytes: contest.caching.bytes,
+    };
     let mut plans = Vec::new();
-    for policy in policies {
-        plans.extend(seeds.iter().map(|&seed| Plan { policy: policy.clone(), seed, only: None }));
+    for policy in &contest.policies {
+        for prefetch in &contest.caching.prefetch {
+            let plan = |&seed| Plan { prefetch: prefetch.clone(), ..Plan::new(policy, seed) };
+            plans.extend(seeds.iter().map(plan));
+        }
     }
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), "comparing");
     let outcomes = stage.run_all(&plans, jobs, &bar)?;
@@ -124,7 +153,7 @@ fn demands(
     if stage.load.source_count() != vms {
         return Ok(None);
     }
-    let alone = |n| Plan { policy: "noop".into(), seed, only: Some(n) };
+    let alone = |n| Plan { only: Some(n), ..Plan::new("noop", seed) };
     let plans: Vec<Plan> = (0..vms).map(alone).collect();
     let quiet = Stage { journal: false, ..*stage };
     let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
@@ -134,7 +163,7 @@ fn demands(
 /// What the reader has to know before trusting a figure.
 pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {
     let mut warnings = Vec::new();
-    let who = |o: &&Outcome| o.plan.policy.clone();
+    let who = |o: &&Outcome| o.plan.label();
     let list = |chosen: Vec<String>| chosen.join(", ");
     if let Some(limit) = load.stalls_at() {
         let full = outcomes.iter().filter(|o| o.result.outstanding_max >= limit);
@@ -150,7 +179,7 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String>
     }
     let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
     let forced: Vec<String> =
-        forced.map(|o| format!("{} ({})", o.plan.policy, o.result.stats.forced)).collect();
+        forced.map(|o| format!("{} ({})", o.plan.label(), o.result.stats.forced)).collect();
     if !forced.is_empty() {
         warnings.push(format!(
             "requests waited past the hard limit and were forced out under {}",
@@ -168,7 +197,7 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String>
 fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         let keep = |c: char| if c.is_ascii_alphanumeric() || "=.-".contains(c) { c } else { '_' };
-        let policy: String = outcome.plan.policy.chars().map(keep).collect();
+        let policy: String = outcome.plan.label().chars().map(keep).collect();
         let path = dir.join(format!("{policy}.{}.journal", outcome.plan.seed));
         output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
     }
@@ -184,10 +213,11 @@ pub fn print(made: &Comparison, format: Format) -> Result<()> {
     output::print_as(format, &tables, &made.compared)
 }
 
-/// The policy's name, with the seed where there are several.
+/// The policy's name, with the prefetcher's if it has one, and the seed where there are several.
 fn label(runs: &[Run], run: &Run) -> String {
     let several = runs.iter().any(|r| r.seed != runs[0].seed);
-    if several { format!("{} #{}", run.policy, run.seed) } else { run.policy.clone() }
+    let name = runs::label(&run.policy, run.prefetch.as_deref());
+    if several { format!("{name} #{}", run.seed) } else { name }
 }
 
 fn number(value: Option<f64>) -> Cell {
@@ -201,6 +231,7 @@ pub fn tables(compared: &Compared) -> Vec<Table> {
         tables.push(by_vm(compared));
     }
     tables.extend(withheld(compared));
+    tables.extend(prefetching::totals(compared));
     tables
 }
 
@@ -393,6 +424,7 @@ pub fn report(made: &Comparison, title: &str) -> Report {
     let mut result = Section { heading: "Result".into(), ..Section::default() };
     result.blocks.extend(made.warnings.iter().cloned().map(Block::Warning));
     result.blocks.extend(tables(compared).into_iter().map(Block::Table));
+    result.blocks.extend(prefetching::by_process(compared).map(Block::Table));
     let mut sections = vec![result];
     sections.extend(pictures(&shown));
     Report {
@@ -418,7 +450,10 @@ fn pictures(shown: &[&Outcome]) -> Vec<Section> {
     let places = vec![
         figure(
             figures::places(&first.result),
-            format!("Where each VM's requests went as they arrived (under {}).", first.plan.policy),
+            format!(
+                "Where each VM's requests went as they arrived (under {}).",
+                first.plan.label()
+            ),
         ),
         figure(
             figures::seeks(shown),
@@ -438,7 +473,7 @@ fn pictures(shown: &[&Outcome]) -> Vec<Section> {
     let mut bandwidth =
         vec![figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together.".into())];
     for outcome in shown.iter().filter(|_| !each.is_empty()) {
-        let caption = format!("Bandwidth of each VM under {}.", outcome.plan.policy);
+        let caption = format!("Bandwidth of each VM under {}.", outcome.plan.label());
         bandwidth.push(figure(figures::bandwidth(&outcome.result), caption));
     }
     vec![

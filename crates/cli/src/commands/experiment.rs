@@ -1,7 +1,8 @@
 //! `seekway experiment`: run the papers' experiments and judge them.
 
 use super::live;
-use crate::args::{ExperimentArgs, ExperimentCommand, Format};
+use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
+use crate::caching::Caching;
 use crate::runs::{self, Outcome, Plan};
 use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
@@ -116,7 +117,11 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
     }
+    let under = prefetch(&args.prefetch)?;
     if args.live {
+        if under.is_some() {
+            bail!("--prefetch, --cache: for the simulator only, not with --live");
+        }
         return live::run(args, &chosen);
     }
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
@@ -128,7 +133,8 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     let mut ran = Vec::new();
     for experiment in chosen {
         let cells = experiments::cells(experiment, &options, extra);
-        let results = run_cells(experiment, &cells, &seeds, runs::jobs(args.out.jobs))?;
+        let jobs = runs::jobs(args.out.jobs);
+        let results = run_cells(experiment, &cells, &seeds, under.as_ref(), jobs)?;
         let judged = experiments::judge(experiment, &options, extra, &results);
         if !matches!(args.out.format, Format::Json | Format::Csv) {
             // As they come: a long series is read while it runs.
@@ -195,20 +201,33 @@ fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
     Ok(drives)
 }
 
-/// Run every cell with every seed.
+/// The prefetcher under all cells that have none of their own, and the cache's size.
+fn prefetch(args: &PrefetchArgs) -> Result<Option<(String, u64)>> {
+    let mut caching = Caching::new(args)?;
+    if caching.prefetch.len() > 1 {
+        bail!("--prefetch: one for all cells; run the experiment again for another");
+    }
+    Ok(caching.prefetch.pop().flatten().map(|spec| (spec, caching.bytes)))
+}
+
+/// Run every cell with every seed; under those without a prefetcher of their own
+/// lies `under`. They are judged as the cells that they are listed as.
 fn run_cells(
     experiment: &Experiment,
     cells: &[Cell],
     seeds: &[u64],
+    under: Option<&(String, u64)>,
     jobs: usize,
 ) -> Result<Results> {
     let mut items = Vec::new();
     for cell in cells {
-        items.extend(seeds.iter().map(|&seed| (cell, seed)));
+        let put = |(spec, bytes): &(String, u64)| cell.or_prefetch(spec, *bytes);
+        let cell = under.map_or_else(|| cell.clone(), put);
+        items.extend(seeds.iter().map(|&seed| (cell.clone(), seed)));
     }
     let bar = progress::runs(items.len() as u64, experiment.name);
-    let made = runs::parallel(&items, jobs, |&(cell, seed)| {
-        let result = experiments::run_cell(cell, seed, &mut |_, _| true);
+    let made = runs::parallel(&items, jobs, |(cell, seed)| {
+        let result = experiments::run_cell(cell, *seed, &mut |_, _| true);
         bar.inc(1);
         result.map(Arc::new).map_err(|e| anyhow::anyhow!("{}, seed {seed}: {e}", experiment.name))
     })?;
@@ -355,7 +374,7 @@ fn section(experiment: &Experiment, judged: &Judged, results: &Results, seed: u6
 /// The run of a cell with the first seed.
 fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
     let result: &RunResult = &results.of(&key.0, &key.1)[0];
-    let plan = Plan { policy: key.1.clone(), seed, only: None };
+    let plan = Plan::new(&key.1, seed);
     Outcome { plan, result: result.clone(), wall: Duration::ZERO, journal: String::new() }
 }
 

@@ -14,7 +14,7 @@ use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
 use seekway_report::table::{Cell as TableCell, Column, Table};
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{Cell, Experiment, Scenario, run_cell};
+use seekway_sim::experiments::{Cell, Experiment, HostSetup, Scenario, run_cell};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,8 +87,13 @@ fn simulate(results: &LiveResults, seed: u64) -> Result<Vec<RunResult>> {
         place: Lba::new(results.place),
         until: Some(Nanos::new(window)),
         weights: Vec::new(),
+        host: HostSetup::default(),
     });
-    let cell = |r: &PolicyFigures| Cell { scenario: scenario.clone(), policy: r.policy.clone() };
+    let cell = |r: &PolicyFigures| Cell {
+        scenario: scenario.clone(),
+        policy: r.policy.clone(),
+        prefetch: None,
+    };
     let run = |r| run_cell(&cell(r), seed, &mut |_, _| true).map_err(|e| anyhow::anyhow!("{e}"));
     results.runs.iter().map(run).collect()
 }

@@ -171,10 +171,10 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> R
     };
     let (profile, config) = load::disk(&disk)?;
     let until = until.map(|span| Instant::ZERO + span);
-    let stage = Stage { load, profile: &profile, config, until, journal: false };
+    let stage = Stage { load, profile: &profile, config, until, journal: false, cache_bytes: 0 };
     let mut plans = Vec::new();
     for policy in policies {
-        plans.extend(seeds.iter().map(|&seed| Plan { policy: policy.clone(), seed, only: None }));
+        plans.extend(seeds.iter().map(|&seed| Plan::new(policy, seed)));
     }
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
     let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;

@@ -15,7 +15,7 @@ mod shadow;
 mod sweep;
 mod table;
 
-use super::{Experiment, Options, Scenario, mean_of, under};
+use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
 use seekway_policy::units::{Lba, Sectors};
 
 /// The detailed disk. It reads 64 sectors ahead before another command cuts in:
@@ -135,6 +135,7 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
         place: Lba::ZERO,
         until: None,
         weights: Vec::new(),
+        host: HostSetup::default(),
     }
 }
 

@@ -15,6 +15,7 @@ mod vmcd;
 pub use judge::{Row, Verdict};
 pub use run::run_cell;
 
+use crate::engine::HostCosts;
 use crate::metrics::RunResult;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
@@ -38,6 +39,26 @@ pub struct Scenario {
     pub until: Option<Nanos>,
     /// Weights of the VMs; those missing are 1.
     pub weights: Vec<NonZeroU32>,
+    /// The host cache of those of its cells that have a prefetcher.
+    pub host: HostSetup,
+}
+
+/// A host cache, whichever prefetcher fills it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostSetup {
+    /// Bytes of data that it keeps at most.
+    pub cache_bytes: u64,
+    /// What it costs on the host.
+    pub costs: HostCosts,
+}
+
+/// Size of a host cache unless one is given: 1 GiB.
+pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
+
+impl Default for HostSetup {
+    fn default() -> Self {
+        HostSetup { cache_bytes: CACHE_BYTES_DEFAULT, costs: HostCosts::default() }
+    }
 }
 
 /// One run to be made, with every seed.
@@ -47,12 +68,28 @@ pub struct Cell {
     pub scenario: Arc<Scenario>,
     /// Under which policy.
     pub policy: String,
+    /// With which prefetcher in the host cache (`none` is one); without a cache if none.
+    pub prefetch: Option<String>,
+}
+
+impl Cell {
+    /// The cell, with this prefetcher and a cache of this size unless it has its own.
+    pub fn or_prefetch(&self, prefetch: &str, cache_bytes: u64) -> Cell {
+        let mut cell = self.clone();
+        if cell.prefetch.is_none() {
+            let host = HostSetup { cache_bytes, ..cell.scenario.host };
+            cell.scenario = Arc::new(Scenario { host, ..(*cell.scenario).clone() });
+            cell.prefetch = Some(prefetch.to_string());
+        }
+        cell
+    }
 }
 
 /// A scenario under each of some policies.
 fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
     let scenario = scenario.into();
-    let cell = |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string() };
+    let cell =
+        |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string(), prefetch: None };
     policies.iter().map(cell).collect()
 }
 
@@ -87,25 +124,36 @@ pub struct MeasuredDrive {
     pub text: Arc<str>,
 }
 
-/// All results of an experiment: by scenario and policy, one a seed.
+/// All results of an experiment: by scenario, policy and prefetcher, one a seed.
 #[derive(Default)]
 pub struct Results {
-    runs: BTreeMap<(String, String), Vec<Arc<RunResult>>>,
+    runs: BTreeMap<(String, String, Option<String>), Vec<Arc<RunResult>>>,
 }
 
 impl Results {
     /// Add the runs of a cell, in the order of the seeds.
     pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
-        self.runs.insert((cell.scenario.name.clone(), cell.policy.clone()), runs);
+        let Cell { scenario, policy, prefetch } = cell;
+        self.runs.insert((scenario.name.clone(), policy.clone(), prefetch.clone()), runs);
     }
 
-    /// The runs of a cell. Panics when it was not run: the experiment lists
-    /// what it judges.
+    /// The runs of a cell without a host cache of its own. Panics when it was not
+    /// run: the experiment lists what it judges.
     pub fn of(&self, scenario: &str, policy: &str) -> &[Arc<RunResult>] {
-        let key = (scenario.to_string(), policy.to_string());
+        self.of_prefetch(scenario, policy, None)
+    }
+
+    /// The runs of a cell with this prefetcher; panics likewise.
+    pub fn of_prefetch(
+        &self,
+        scenario: &str,
+        policy: &str,
+        prefetch: Option<&str>,
+    ) -> &[Arc<RunResult>] {
+        let key = (scenario.to_string(), policy.to_string(), prefetch.map(str::to_string));
         match self.runs.get(&key) {
             Some(runs) => runs,
-            None => panic!("the experiment did not list {scenario} under {policy}"),
+            None => panic!("the experiment did not list {key:?}"),
         }
     }
 
@@ -228,7 +276,7 @@ pub fn cells(experiment: &Experiment, options: &Options, extra: Option<&str>) ->
     let mut cells = (experiment.cells)(options);
     if let Some(extra) = extra {
         let on = |c: &&Cell| c.policy == "cfq";
-        let more = |c: &Cell| Cell { scenario: c.scenario.clone(), policy: extra.to_string() };
+        let more = |c: &Cell| Cell { policy: extra.to_string(), ..c.clone() };
         let more: Vec<Cell> = cells.iter().filter(on).map(more).collect();
         cells.extend(more);
     }
@@ -250,11 +298,16 @@ pub fn judge(
 ) -> Judged {
     let mut judged = (experiment.judge)(options, results);
     let Some(extra) = extra else { return judged };
-    let scenarios: Vec<String> =
-        results.runs.keys().filter(|(_, p)| p == "cfq").map(|(s, _)| s.clone()).collect();
-    for scenario in scenarios {
-        let ratios = results.ratio(&scenario, (extra, "cfq"), judge::bandwidth);
-        let name = format!("{scenario}: {extra} against cfq, bandwidth");
+    let on = results.runs.keys().filter(|(_, policy, _)| policy == "cfq");
+    for (scenario, _, prefetch) in on {
+        let rates = |policy: &str| {
+            let runs = results.of_prefetch(scenario, policy, prefetch.as_deref());
+            runs.iter().map(|r| judge::bandwidth(r)).collect::<Vec<_>>()
+        };
+        let (ours, base) = (rates(extra), rates("cfq"));
+        let ratios: Vec<f64> = ours.iter().zip(&base).map(|(o, b)| o / b).collect();
+        let with = prefetch.iter().map(|p| format!(" with {p}")).collect::<String>();
+        let name = format!("{scenario}{with}: {extra} against cfq, bandwidth");
         judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
     }
     judged

@@ -9,7 +9,7 @@ mod read;
 mod variations;
 mod write;
 
-use super::{Experiment, Options, Scenario, mean_of, under};
+use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
 use seekway_policy::units::{Lba, Sectors};
 
 /// Where the paper's first image lies.
@@ -121,5 +121,6 @@ fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
         place: PLACE,
         until: None,
         weights: Vec::new(),
+        host: HostSetup::default(),
     }
 }

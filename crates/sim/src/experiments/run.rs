@@ -1,10 +1,11 @@
 //! Running one cell of an experiment with one seed.
 
-use super::Cell;
-use crate::engine::{Limits, Progress, Setup, run};
+use super::{Cell, HostSetup};
+use crate::engine::{Host, Limits, Progress, Setup, run};
 use crate::layout::{Layout, Placement};
 use crate::metrics::RunResult;
 use seekway_device::profile;
+use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
@@ -29,12 +30,19 @@ pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, S
         let plan = parse_vm(vm).map_err(|e| what(&e))?;
         sources.push(plan.source(seed, n as u16).map_err(|e| what(&e))?);
     }
-    let device = profile::load(&scenario.device).map_err(|e| what(&e))?.build();
+    let profile = profile::load(&scenario.device).map_err(|e| what(&e))?;
+    let device = profile.build();
     let disks: Vec<_> = sources.iter().flat_map(|s| s.vms().to_vec()).collect();
     let placement = Placement::Packed(scenario.place);
     let layout =
         Layout::place(&disks, device.profile().capacity, &placement).map_err(|e| what(&e))?;
+    let HostSetup { cache_bytes, costs } = scenario.host;
+    let host = |spec: &String| {
+        let cache = cache::Config::new(cache_bytes);
+        Host::new(cache, spec, costs, profile.build()).map_err(|e| what(&e))
+    };
     let setup = Setup {
+        host: cell.prefetch.as_ref().map(host).transpose()?,
         scheduler: schedulers::build(&cell.policy).map_err(|e| what(&e))?,
         device,
         config: Config { coalesce: scenario.coalesce, ..Config::default() },

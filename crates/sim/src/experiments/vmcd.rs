@@ -104,7 +104,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cell, Judged, Options, Results, Scenario, cells, run_cell};
+    use super::super::{Cell, HostSetup, Judged, Options, Results, Scenario, cells, run_cell};
     use super::*;
     use seekway_policy::units::{Lba, Nanos, Sectors};
     use std::sync::Arc;
@@ -133,8 +133,9 @@ mod tests {
             place: Lba::ZERO,
             until: Some(Nanos::from_secs(3)),
             weights: Vec::new(),
+            host: HostSetup::default(),
         };
-        let cell = Cell { scenario: Arc::new(scenario), policy: "cfq".into() };
+        let cell = Cell { scenario: Arc::new(scenario), policy: "cfq".into(), prefetch: None };
         let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
         for experiment in EXPERIMENTS {
             let mut results = Results::default();

@@ -1,7 +1,7 @@
 //! What the VMCD experiments run: loads of several VMs, each with what it
 //! demands, under the policies that the paper compares.
 
-use super::super::{Cell, Options, Scenario};
+use super::super::{Cell, HostSetup, Options, Scenario};
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -73,6 +73,7 @@ impl Load {
             place: Lba::ZERO,
             until: Some(self.until),
             weights: if vm_count > 1 { self.weights.clone() } else { Vec::new() },
+            host: HostSetup::default(),
         })
     }
 
@@ -94,7 +95,7 @@ impl Load {
         for vm in self.vms.iter().filter(|vm| vm.demand == Demand::All) {
             let (name, policy) = self.alone(vm);
             let scenario = self.scenario(name, vec![format!("name=alone,{}", vm.spec)]);
-            let cell = Cell { scenario, policy: policy.into() };
+            let cell = Cell { scenario, policy: policy.into(), prefetch: None };
             if !cells.contains(&cell) {
                 cells.push(cell);
             }

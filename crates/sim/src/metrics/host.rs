@@ -1,0 +1,47 @@
+//! What the host cache and its prefetcher did in a run.
+
+use seekway_policy::cache::Usage;
+use seekway_policy::prefetcher::Stream;
+use seekway_policy::request::ProcessTag;
+use seekway_policy::units::Nanos;
+
+/// Of all VMs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostResult {
+    /// The prefetcher's specification.
+    pub prefetch: String,
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// What the device reads at best, bytes a second: measured before the run.
+    pub bandwidth: u64,
+    /// Sectors and counts, summed over the VMs.
+    pub usage: Usage,
+    /// Time for which the host's thread was busy.
+    pub busy: Nanos,
+    /// Times that the prefetcher was polled because it had asked to be.
+    pub polls: u64,
+    /// The prefetcher's own figures.
+    pub metrics: Vec<(&'static str, f64)>,
+}
+
+/// Of one VM.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct VmHost {
+    /// Sectors and counts of all its processes.
+    pub usage: Usage,
+    /// Of each process, by tag; those of the untagged ones first.
+    pub processes: Vec<ProcessUsage>,
+    /// Streams that the prefetcher followed when the run ended.
+    pub streams: Vec<Stream>,
+    /// Bytes in the cache when the run ended.
+    pub resident_bytes: u64,
+}
+
+/// Of one process of a VM.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ProcessUsage {
+    /// Its tag; `None` for all that is untagged.
+    pub tag: Option<ProcessTag>,
+    /// Sectors and counts.
+    pub usage: Usage,
+}
