@@ -1,0 +1,59 @@
+//! `experiment`: the papers' experiments.
+
+use super::{Format, OutArgs, PrefetchArgs};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Reproduce the papers' experiments
+#[derive(Subcommand, Debug)]
+pub enum ExperimentCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    Run(ExperimentArgs),
+}
+
+/// Run experiments and judge every row against the paper
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway experiment run pregather-read --report read.html
+  seekway experiment run 'pregather-*' --seeds 2 --format json
+  seekway experiment run all --policy cfq:low_latency=false
+  seekway experiment run pregather-read --prefetch none --cache 512MiB
+
+Exit status 1 when a row is not accepted.")]
+pub struct ExperimentArgs {
+    /// A name, a pattern with `*`, or `all`
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Number of seeds
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub seeds: u64,
+    /// First seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Put this policy through too, beside the paper's
+    #[arg(long, value_name = "SPEC")]
+    pub policy: Option<String>,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
+    /// Run a tenth of the work: to see whether it runs, not what it gives
+    #[arg(long)]
+    pub quick: bool,
+    /// On real QEMU guests, on a disk that `seekway serve` emulates, beside the
+    /// simulator: pregather-read, cats-direct or vmcd-fair-sizes
+    #[arg(long, conflicts_with = "seeds")]
+    pub live: bool,
+    /// Real drives with measured service times, each a folder with a `.trace`
+    /// (`DiskSim`'s validation format): vpt-fit and vpt-rank use them
+    #[arg(long, value_name = "DIR")]
+    pub drives: Option<PathBuf>,
+    /// With --live: run the guests by KVM instead of emulating them
+    #[arg(long, requires = "live")]
+    pub kvm: bool,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
