@@ -22,6 +22,8 @@ pub enum Kind {
     Count(u64, u64),
     /// A decimal number in a range, both ends included.
     Number(f64, f64),
+    /// The same, or this word.
+    NumberOr(f64, f64, &'static str),
     /// `true` or `false`.
     Flag,
     /// One of some words.
@@ -45,7 +47,7 @@ pub struct ParamSpec {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),
-    /// The word that stands for a duration.
+    /// The word that stands for a duration or a number.
     Word,
     Size(Sectors),
     Count(u64),
@@ -218,6 +220,14 @@ impl Params {
             v => panic!("parameter {key} is {v:?}"),
         }
     }
+    /// A decimal number; `None` when the word that may stand for it was given.
+    pub fn number_or_word(&self, key: &str) -> Option<f64> {
+        match self.value(key) {
+            Value::Number(v) => Some(v),
+            Value::Word => None,
+            v => panic!("parameter {key} is {v:?}"),
+        }
+    }
     /// A flag.
     pub fn flag(&self, key: &str) -> bool {
         match self.value(key) {
@@ -260,11 +270,14 @@ fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
             .filter(|&span| span <= DURATION_MAX)
             .map(Value::Duration)
             .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s), at most 1000h".into())),
-        Kind::DurationOr(word) if text == word => Ok(Value::Word),
+        Kind::DurationOr(word) | Kind::NumberOr(_, _, word) if text == word => Ok(Value::Word),
         Kind::DurationOr(word) => {
             let plain = ParamSpec { kind: Kind::Duration, default: "7ms", ..*spec };
-            let alternative = |e: ParamError| ParamError(format!("{e}; or {word}"));
-            parse_value(&plain, text).map_err(alternative)
+            parse_value(&plain, text).map_err(|e| ParamError(format!("{e}; or {word}")))
+        }
+        Kind::NumberOr(low, high, word) => {
+            let plain = ParamSpec { kind: Kind::Number(low, high), ..*spec };
+            parse_value(&plain, text).map_err(|e| ParamError(format!("{e}; or {word}")))
         }
         Kind::Size => parse_size(text)
             .map(Value::Size)

@@ -217,6 +217,7 @@ fn extremes(param: &ParamSpec) -> Vec<String> {
     let texts = |words: &[&str]| words.iter().map(|w| w.to_string()).collect();
     match param.kind {
         Kind::DurationOr(word) => texts(&[word, "0", "1ns", "7ms", "11s"]),
+        Kind::NumberOr(low, high, word) => texts(&[word, &low.to_string(), &high.to_string()]),
         Kind::Duration => texts(&["0", "1ns", "9s", "11s", "1h", "1000h", "5000000h"]),
         Kind::Size => texts(&["0", "1", "18446744073709551615"]),
         Kind::Count(low, high) => vec![low.to_string(), high.to_string()],

@@ -45,6 +45,7 @@ fn takes(kind: Kind) -> String {
         Kind::Count(low, u64::MAX) => format!("a number from {low}"),
         Kind::Count(low, high) => format!("{low} to {high}"),
         Kind::Number(low, high) => format!("{low} to {high}"),
+        Kind::NumberOr(low, high, word) => format!("{low} to {high}, or {word}"),
         Kind::Flag => "true or false".into(),
         Kind::Choice(words) => words.join(", "),
     }

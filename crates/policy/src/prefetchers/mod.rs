@@ -2,7 +2,10 @@
 //! [`REGISTRY`]; the command line, its help, the documentation and the
 //! conformance tests follow from it.
 
+mod flashy;
+mod following;
 mod none;
+mod vio;
 
 use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use crate::prefetcher::Prefetcher;
@@ -22,7 +25,7 @@ pub struct Entry {
 }
 
 /// All prefetchers, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[none::ENTRY];
+pub static REGISTRY: &[Entry] = &[none::ENTRY, flashy::ENTRY, vio::ENTRY];
 
 /// The entry of that name.
 pub fn find(name: &str) -> Result<&'static Entry, ParamError> {

@@ -1,0 +1,272 @@
+//! What [vio](super::vio) and [flashy](super::flashy) share: streams of reads,
+//! each prefetched for as far as its reader's pattern and pace say.
+//!
+//! A read is counted for its stream ([`table`], [`stream`]); a stream that is
+//! linear enough is *armed* and given a quota ([`rate`]); quotas are proposed
+//! in turns ([`plan`]). There are two forms.
+//!
+//! **By interval** (the paper, 3.2 to 3.4): whenever one ends, each stream whose
+//! linear share in it was above the threshold may be prefetched for during the
+//! next, from the end of its last read, as many sectors as `min(S·TP_L, BW_A)`
+//! makes in an interval.
+//!
+//! **Continuous** (ours): a stream is armed as soon as its share is above the
+//! threshold with two linear reads at least, and has a window from then on. When
+//! its reader has used half of what lies ahead of it, it is topped up to the
+//! window. The window begins at two reads, and grows by the length of each
+//! linear read that was not in time (that waited for a prefetch, or missed): so
+//! it doubles, window by window, until reads are in time, and no further. It is
+//! never longer than what the stream has read by its pattern, so that a short
+//! file costs no more than it is long, nor than `lead`. A stream whose reader
+//! leaves proposals behind begins again.
+
+pub(super) mod plan;
+pub(super) mod rate;
+pub(super) mod stream;
+pub(super) mod table;
+
+use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::prefetcher::{Access, Prefetcher, Proposal};
+use crate::request::{Extent, VmId};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+use rate::Rate;
+use std::collections::VecDeque;
+use stream::Run;
+pub(super) use table::Key;
+use table::{PROVEN_READS, Ref, Table, Vm};
+
+/// Sectors of one proposal: what a stream gets before it is another's turn.
+const TURN: u64 = 256;
+
+/// What both take, `interval` and `threshold` with these defaults.
+pub(super) const fn shared(key: &'static str) -> ParamSpec {
+    match key.as_bytes()[0] {
+        b'i' => ParamSpec {
+            key: "interval",
+            kind: Kind::DurationOr("continuous"),
+            default: "500ms",
+            help: "T, how often the pace is set; continuous: whenever a read advances a stream",
+        },
+        b't' => ParamSpec {
+            key: "threshold",
+            kind: Kind::NumberOr(0.0, 1.0, "auto"),
+            default: "0.60",
+            help: "linear share above which a stream is prefetched for; auto: by what was of use",
+        },
+        b'f' => ParamSpec {
+            key: "feedback",
+            kind: Kind::Number(0.0, 1.0),
+            default: "0.05",
+            help: "share of linear reads that may reach the disk before S rises",
+        },
+        _ => ParamSpec {
+            key: "lead",
+            kind: Kind::Size,
+            default: "8MiB",
+            help: "furthest ahead of a reader; for interval=continuous",
+        },
+    }
+}
+
+/// A prefetcher that follows streams.
+pub(super) struct Following {
+    table: Table,
+    rate: Rate,
+    /// Read in this interval or the last.
+    active: Vec<Ref>,
+    /// Those with something to propose, in turns.
+    queue: VecDeque<Ref>,
+}
+
+impl Following {
+    pub(super) fn build(params: &Params, key: Key) -> Result<Box<dyn Prefetcher>, ParamError> {
+        let rate = Rate::new(params)?;
+        let table = Table::new(key, rate.threshold_first());
+        Ok(Box::new(Following { table, rate, active: Vec::new(), queue: VecDeque::new() }))
+    }
+
+    /// Begin a new interval when one is over.
+    fn roll(&mut self, now: Instant) {
+        if self.rate.is_over(now) {
+            self.rate.roll(now, &mut self.table, &mut self.active, &mut self.queue);
+        }
+    }
+
+    /// Count a read for its stream, and say how it went.
+    fn count(&mut self, at: Ref, new: bool, read: Run, access: &Access) {
+        let Some((set, way)) = self.table.get_mut(at) else { return };
+        let followed = set.stream(way);
+        let mut linear = false;
+        if !new {
+            linear = followed.stream.read(read, access.missed.get());
+            let outcome = followed.plan.follow(&followed.stream, linear);
+            if outcome.wasted > 0 {
+                followed.stream.lost();
+                followed.window = 0;
+            }
+            set.outcome.used += outcome.used;
+            set.outcome.wasted += outcome.wasted;
+        }
+        self.rate.adapt(set);
+        let threshold = set.threshold;
+        let followed = set.stream(way);
+        if !followed.active {
+            followed.active = true;
+            self.active.push(at);
+        }
+        if self.rate.is_continuous() {
+            let proven = followed.stream.streak_reads >= PROVEN_READS;
+            followed.armed = proven && followed.stream.share() > threshold;
+            let in_time = access.missed.get() + access.late.get() == 0;
+            self.top_up(at, read.len(), linear, in_time);
+        }
+    }
+
+    /// Keep an armed stream its window ahead of its reader (`interval=continuous`).
+    fn top_up(&mut self, at: Ref, len: u64, linear: bool, in_time: bool) {
+        let Some(lead) = self.table.vms[at.vm.index()].as_ref().map(|vm| vm.lead) else { return };
+        let Some(followed) = self.table.stream(at) else { return };
+        if !followed.armed {
+            followed.plan.quota = 0;
+            return;
+        }
+        if followed.window == 0 {
+            followed.window = 2 * len;
+        } else if linear && !in_time {
+            followed.window += len;
+        }
+        followed.window = followed.window.min(followed.stream.streak).min(lead);
+        let ahead = followed.plan.ahead();
+        if ahead <= followed.window / 2 {
+            followed.plan.quota = followed.window - ahead;
+        }
+        if followed.plan.quota > 0 && !followed.queued {
+            followed.queued = true;
+            self.queue.push_back(at);
+        }
+    }
+
+    /// A stream's turn to propose, at most `most` sectors; its next comes after
+    /// everybody else's.
+    fn turn(&mut self, at: Ref, most: u64) -> Option<Proposal> {
+        let vm = self.table.vms[at.vm.index()].as_mut()?;
+        let capacity = vm.capacity;
+        let followed = self.table.stream(at)?;
+        followed.queued = false;
+        if followed.plan.quota == 0 {
+            return None;
+        }
+        let run = followed.plan.next(most, capacity)?;
+        let tag = followed.tag;
+        followed.stream.now.proposed += run.len();
+        if followed.plan.quota > 0 {
+            followed.queued = true;
+            self.queue.push_back(at);
+        }
+        self.rate.spend(run.len());
+        self.table.vms[at.vm.index()].as_mut()?.proposed += run.len();
+        let extent = Extent::new(Lba::new(run.start), Sectors::new(run.len()))?;
+        Some(Proposal { vm: at.vm, tag, extent })
+    }
+}
+
+impl Prefetcher for Following {
+    fn attach(&mut self, _now: Instant, vm: VmId, capacity: Sectors) {
+        let vms = &mut self.table.vms;
+        if vms.len() <= vm.index() {
+            vms.resize_with(vm.index() + 1, || None);
+        }
+        match &mut vms[vm.index()] {
+            Some(known) => known.capacity = capacity.get(),
+            slot => *slot = Some(Vm::new(capacity.get(), self.rate.lead)),
+        }
+    }
+
+    fn detach(&mut self, vm: VmId) {
+        if let Some(slot) = self.table.vms.get_mut(vm.index()) {
+            *slot = None;
+        }
+        self.active.retain(|at| at.vm != vm);
+        self.queue.retain(|at| at.vm != vm);
+    }
+
+    fn bandwidth(&mut self, bytes_per_s: u64) {
+        self.rate.set_bandwidth(bytes_per_s);
+    }
+
+    fn accessed(&mut self, now: Instant, access: &Access) {
+        self.roll(now);
+        self.rate.begin(now);
+        let read = Run { start: access.extent.start().get(), end: access.extent.end().get() };
+        if let Some((at, new)) = self.table.find(access.vm, access.tag, read) {
+            self.count(at, new, read, access);
+        }
+    }
+
+    fn evicted(&mut self, _now: Instant, vm: VmId, extent: Extent, used: bool) {
+        if let Some(Some(vm)) = self.table.vms.get_mut(vm.index())
+            && !used
+        {
+            vm.lost += extent.len().get();
+        }
+    }
+
+    fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal> {
+        self.roll(now);
+        let most = self.rate.grant(room.get().min(TURN));
+        if most == 0 {
+            return None;
+        }
+        loop {
+            let at = self.queue.pop_front()?;
+            if let Some(proposal) = self.turn(at, most) {
+                return Some(proposal);
+            }
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.rate.next_wake()
+    }
+
+    fn streams(&self, sink: &mut dyn FnMut(&crate::prefetcher::Stream)) {
+        self.table.each(|vm, f| {
+            sink(&crate::prefetcher::Stream {
+                vm,
+                tag: f.tag,
+                armed: f.armed,
+                linear: f.stream.share(),
+                scale: f.scale,
+            });
+        });
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        let (mut streams, mut armed, mut ahead, mut scale) = (0u64, 0u64, 0, 0.0);
+        self.table.each(|_, f| {
+            streams += 1;
+            if f.armed {
+                armed += 1;
+                ahead += f.plan.ahead();
+                scale += f.scale;
+            }
+        });
+        sink("streams", streams as f64);
+        sink("armed", armed as f64);
+        sink("ahead_bytes", (ahead * crate::units::SECTOR_BYTES) as f64);
+        sink("scale_mean", if armed > 0 { scale / armed as f64 } else { 1.0 });
+        self.rate.metrics(sink);
+    }
+}
+
+/// The parameter `interval` as a duration; `None` for continuous.
+pub(super) fn interval(params: &Params) -> Result<Option<Nanos>, ParamError> {
+    let Some(interval) = params.duration_or_word("interval") else { return Ok(None) };
+    if interval < Nanos::from_millis(1) {
+        return Err(ParamError::new(format!("interval={interval}: at least 1ms, or continuous")));
+    }
+    Ok(Some(interval))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! How much is prefetched: intervals, the device's bandwidth, aggressiveness and
+//! threshold.
+//!
+//! At the end of an interval T (the paper, 3.3 and 3.4; TP is what a stream
+//! read in it, PCT its linear share):
+//!
+//! - Feedback, on streams that were prefetched for: S rises (×1.25) when more
+//!   than `feedback` of the linear blocks reached the disk; it falls (×0.8) when
+//!   none did and more was proposed than read. S stays in [0.25, 4].
+//! - TP_L = TP·PCT, TP_R = TP·(1-PCT), BW_A = BW_T - TP_R over all streams;
+//!   a stream's quota is T·S·TP_L. When all quotas exceed T·BW_A each gets its
+//!   share of that in proportion. What it was given before and its reader has
+//!   not come to counts.
+//!
+//! The paper is silent on three things. Blocks that leave the cache unread make
+//! reads miss, and a rising S would drive out more: where more than `feedback`
+//! of what a VM was proposed was lost, S falls, and the VM's streams are kept
+//! half as far ahead (twice again, up to `lead`, after an interval without).
+//! Where streams are topped up continuously, no more than T·BW_A is proposed in
+//! T = 500 ms either. And `threshold=auto`: whenever a process's readers have
+//! come to, or left behind, a mebibyte of proposals, its threshold moves half of
+//! the way to 0.5 if at least 84 % were of use (what the paper finds with 0.60)
+//! and half of the way to 1 if not.
+
+use super::interval;
+use super::stream::{Counts, share};
+use super::table::{Ref, Set, Table};
+use crate::params::{ParamError, Params};
+use crate::units::{Instant, Nanos, SECTOR_BYTES};
+use std::collections::VecDeque;
+
+/// The paper's T, for what is measured by interval in the continuous form.
+const INTERVAL: Nanos = Nanos::from_millis(500);
+/// S and its bounds (algorithms.md, section 6).
+const SCALE_RISE: f64 = 1.25;
+const SCALE_FALL: f64 = 0.8;
+const SCALE_MIN: f64 = 0.25;
+const SCALE_MAX: f64 = 4.0;
+/// The least that a stream may be kept ahead when a VM's prefetches are lost: a
+/// guest's two windows of read-ahead. Sectors.
+const LEAD_MIN: u64 = 512;
+/// `threshold=auto`: where it starts, and its least.
+const THRESHOLD: f64 = 0.60;
+const THRESHOLD_MIN: f64 = 0.5;
+/// It moves when so many sectors were used or wasted.
+const SAMPLE: u64 = 2048;
+/// It falls when this much was used: what the paper finds with 0.60.
+const USEFUL: f64 = 0.84;
+
+/// The rules and the interval that runs.
+pub(super) struct Rate {
+    /// `None`: continuous.
+    interval: Option<Nanos>,
+    /// `None`: auto.
+    threshold: Option<f64>,
+    feedback: f64,
+    /// Furthest ahead of a reader, in sectors.
+    pub lead: u64,
+    /// BW_T in sectors a second, when it is known.
+    bandwidth: Option<u64>,
+    started: Option<Instant>,
+    /// Sectors that may still be proposed in this interval.
+    budget: Option<u64>,
+}
+
+impl Rate {
+    pub fn new(params: &Params) -> Result<Rate, ParamError> {
+        Ok(Rate {
+            interval: interval(params)?,
+            threshold: params.number_or_word("threshold"),
+            feedback: params.number("feedback"),
+            lead: params.size("lead").get(),
+            bandwidth: None,
+            started: None,
+            budget: None,
+        })
+    }
+
+    /// Threshold of streams that nothing is known of.
+    pub fn threshold_first(&self) -> f64 {
+        self.threshold.unwrap_or(THRESHOLD)
+    }
+
+    pub fn is_continuous(&self) -> bool {
+        self.interval.is_none()
+    }
+
+    fn span(&self) -> Nanos {
+        self.interval.unwrap_or(INTERVAL)
+    }
+
+    pub fn set_bandwidth(&mut self, bytes_per_s: u64) {
+        let sectors = bytes_per_s / SECTOR_BYTES;
+        self.bandwidth = Some(sectors);
+        self.budget = Some(in_span(sectors, self.span()));
+    }
+
+    /// A read: an interval runs from now on, if none does.
+    pub fn begin(&mut self, now: Instant) {
+        self.started.get_or_insert(now);
+    }
+
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.started.is_some_and(|started| now.since(started) >= self.span())
+    }
+
+    /// When the interval ends.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.interval.and_then(|span| self.started.map(|started| started + span))
+    }
+
+    /// How much of `sectors` the device has to spare in this interval.
+    pub fn grant(&self, sectors: u64) -> u64 {
+        self.budget.map_or(sectors, |budget| budget.min(sectors))
+    }
+
+    pub fn spend(&mut self, sectors: u64) {
+        if let Some(budget) = &mut self.budget {
+            *budget = budget.saturating_sub(sectors);
+        }
+    }
+
+    /// `threshold=auto`: by what became of a set's proposals.
+    pub fn adapt(&self, set: &mut Set) {
+        let all = set.outcome.used + set.outcome.wasted;
+        if self.threshold.is_some() || all < SAMPLE {
+            return;
+        }
+        let goal = match set.outcome.used as f64 >= USEFUL * all as f64 {
+            true => THRESHOLD_MIN,
+            false => 1.0,
+        };
+        set.threshold = (set.threshold + goal) / 2.0;
+        set.outcome = Default::default();
+    }
+
+    /// The interval is over: judge it, and plan the next.
+    pub fn roll(
+        &mut self,
+        now: Instant,
+        table: &mut Table,
+        active: &mut Vec<Ref>,
+        queue: &mut VecDeque<Ref>,
+    ) {
+        let Some(started) = self.started else { return };
+        let elapsed = now.since(started).get().max(1);
+        let span = self.span();
+        let as_span = |sectors: u64| Nanos::new(sectors).scaled(span.get(), elapsed).get();
+        let (mut random, mut wanted) = (0u64, 0.0);
+        for &at in active.iter() {
+            let lost = self.has_lost(table, at);
+            let Some((set, way)) = table.get_mut(at) else { continue };
+            let threshold = set.threshold;
+            let followed = set.stream(way);
+            let counts = followed.stream.now;
+            random += counts.read.saturating_sub(counts.linear);
+            if self.interval.is_none() {
+                continue;
+            }
+            if followed.armed {
+                followed.scale = self.feedback(followed.scale, &counts, lost);
+            }
+            followed.armed = share(&counts) > threshold;
+            if followed.armed {
+                wanted += followed.scale * counts.linear as f64;
+            }
+        }
+        self.budget = self.bandwidth.map(|b| in_span(b, span).saturating_sub(as_span(random)));
+        let wanted = wanted * span.get() as f64 / elapsed as f64;
+        let part = match self.budget {
+            Some(budget) if wanted > budget as f64 => budget as f64 / wanted,
+            _ => 1.0,
+        };
+        active.retain(|&at| {
+            let Some(followed) = table.stream(at) else { return false };
+            if self.interval.is_some() {
+                let sectors = followed.scale * as_span(followed.stream.now.linear) as f64 * part;
+                let quota = if followed.armed { sectors as u64 } else { 0 };
+                followed.plan.quota = quota.saturating_sub(followed.plan.ahead());
+                if followed.plan.quota > 0 && !followed.queued {
+                    followed.queued = true;
+                    queue.push_back(at);
+                }
+            }
+            followed.active = followed.stream.now.read > 0;
+            followed.stream.roll();
+            followed.active
+        });
+        self.judge_losses(table);
+        self.started = (!active.is_empty()).then_some(now);
+    }
+
+    /// S after an interval in which a stream was prefetched for.
+    fn feedback(&self, scale: f64, counts: &Counts, lost: bool) -> f64 {
+        let missed = counts.missed as f64 > self.feedback * counts.linear as f64;
+        let scale = if lost || counts.missed == 0 && counts.proposed > counts.read {
+            scale * SCALE_FALL
+        } else if missed {
+            scale * SCALE_RISE
+        } else {
+            scale
+        };
+        scale.clamp(SCALE_MIN, SCALE_MAX)
+    }
+
+    /// Did more than `feedback` of what the VM was proposed leave the cache unread?
+    fn has_lost(&self, table: &Table, at: Ref) -> bool {
+        let vm = table.vms.get(at.vm.index()).and_then(|vm| vm.as_ref());
+        vm.is_some_and(|vm| vm.lost as f64 > self.feedback * vm.proposed as f64)
+    }
+
+    /// How far ahead each VM's streams may be kept.
+    fn judge_losses(&self, table: &mut Table) {
+        for vm in table.vms.iter_mut().flatten() {
+            if vm.lost as f64 > self.feedback * vm.proposed as f64 {
+                vm.lead = (vm.lead / 2).max(LEAD_MIN).min(self.lead);
+            } else {
+                vm.lead = vm.lead.saturating_mul(2).min(self.lead);
+            }
+            (vm.lost, vm.proposed) = (0, 0);
+        }
+    }
+
+    pub fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        if let Some(budget) = self.budget {
+            sink("budget_bytes", (budget * SECTOR_BYTES) as f64);
+        }
+    }
+}
+
+/// Sectors that pass in `span` at so many a second.
+fn in_span(per_second: u64, span: Nanos) -> u64 {
+    span.scaled(per_second, 1_000_000_000).get()
+}

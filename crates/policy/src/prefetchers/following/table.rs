@@ -1,0 +1,230 @@
+//! Which stream a read belongs to: bounded tables of streams for each VM, by
+//! process or by region of its disk.
+
+use super::plan::{Outcome, Plan};
+use super::stream::{Relation, Run, Stream};
+use crate::request::{ProcessTag, VmId};
+
+/// Sets of streams of one VM at most: one for what is untagged, and these. Tags
+/// (regions) that are equal modulo their number share one; streams of different
+/// tags stay apart in it.
+const SETS: u64 = 256;
+/// Streams followed for one process.
+const STREAMS_TAGGED: usize = 8;
+/// Streams followed for all untagged processes of a VM.
+const STREAMS_UNTAGGED: usize = 32;
+/// A read so near to where a stream was last belongs to it though it does not
+/// follow its pattern: requests that overtake each other, holes in files, reads
+/// to and fro in one place. Sectors: 2 MiB.
+const REACH: u64 = 4096;
+/// Linear reads that make a stream: it is not replaced by the first random read.
+pub(super) const PROVEN_READS: u32 = 2;
+
+/// How reads are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::prefetchers) enum Key {
+    /// By process, and there by address.
+    Process,
+    /// By regions of so many sectors, one stream in each.
+    Region(u64),
+}
+
+/// Names a stream: VM, set, place in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ref {
+    pub vm: VmId,
+    set: u16,
+    way: u16,
+}
+
+/// A stream and what is done for it.
+pub(super) struct Followed {
+    pub tag: Option<ProcessTag>,
+    pub stream: Stream,
+    pub plan: Plan,
+    /// Is it being prefetched for?
+    pub armed: bool,
+    /// Aggressiveness S.
+    pub scale: f64,
+    /// How far ahead of its reader it is kept, in sectors; 0 while it is not armed.
+    pub window: u64,
+    /// It is in the list of those read in this interval or the last.
+    pub active: bool,
+    /// It is in the queue of those with something to propose.
+    pub queued: bool,
+    /// When it was read last, in reads.
+    touched: u64,
+}
+
+/// Streams among which a read is sought.
+pub(super) struct Set {
+    streams: Vec<Followed>,
+    /// The set's last two reads: far strides show in them.
+    reads: [Option<Run>; 2],
+    /// What became of its proposals since the threshold was last moved.
+    pub outcome: Outcome,
+    /// Linear share above which its streams are armed.
+    pub threshold: f64,
+}
+
+/// A VM's streams.
+pub(super) struct Vm {
+    pub capacity: u64,
+    sets: Vec<Option<Set>>,
+    /// Furthest that a stream may be kept ahead, in sectors.
+    pub lead: u64,
+    /// Sectors proposed in this interval.
+    pub proposed: u64,
+    /// Prefetched sectors that left the cache in it, unread.
+    pub lost: u64,
+}
+
+impl Vm {
+    pub fn new(capacity: u64, lead: u64) -> Vm {
+        Vm { capacity, sets: Vec::new(), lead, proposed: 0, lost: 0 }
+    }
+}
+
+/// The streams of all VMs.
+pub(super) struct Table {
+    key: Key,
+    /// Threshold of a new set.
+    threshold: f64,
+    pub vms: Vec<Option<Vm>>,
+    reads: u64,
+}
+
+impl Table {
+    pub fn new(key: Key, threshold: f64) -> Table {
+        Table { key, threshold, vms: Vec::new(), reads: 0 }
+    }
+
+    fn set_of(&self, tag: Option<ProcessTag>, read: Run) -> usize {
+        let index = match self.key {
+            Key::Process => match tag {
+                None => 0,
+                Some(tag) => 1 + u64::from(tag.get()) % SETS,
+            },
+            Key::Region(sectors) => read.start / sectors % SETS,
+        };
+        index as usize
+    }
+
+    /// The stream of a read that has come, and whether the read began it. The
+    /// read is not counted yet unless it did.
+    pub fn find(&mut self, vm: VmId, tag: Option<ProcessTag>, read: Run) -> Option<(Ref, bool)> {
+        self.reads += 1;
+        let (reads, index) = (self.reads, self.set_of(tag, read));
+        let (ways, reach, tag) = match self.key {
+            Key::Region(_) => (1, u64::MAX, None),
+            Key::Process if tag.is_none() => (STREAMS_UNTAGGED, REACH, None),
+            Key::Process => (STREAMS_TAGGED, REACH, tag),
+        };
+        let known = self.vms.get_mut(vm.index())?.as_mut()?;
+        if known.sets.len() <= index {
+            known.sets.resize_with(index + 1, || None);
+        }
+        let threshold = self.threshold;
+        let set = known.sets[index].get_or_insert_with(|| Set::new(threshold));
+        let (way, new) = match set.nearest(tag, read, reach) {
+            Some(way) => (way, false),
+            None => (set.begin(tag, read, ways), true),
+        };
+        set.streams[way].touched = reads;
+        set.reads = [set.reads[1], Some(read)];
+        Some((Ref { vm, set: index as u16, way: way as u16 }, new))
+    }
+
+    /// A VM, a set and a stream in it. `None` when the VM has left since.
+    pub fn get_mut(&mut self, at: Ref) -> Option<(&mut Set, usize)> {
+        let set = self.vms.get_mut(at.vm.index())?.as_mut()?.sets.get_mut(usize::from(at.set))?;
+        Some((set.as_mut()?, usize::from(at.way)))
+    }
+
+    /// A stream.
+    pub fn stream(&mut self, at: Ref) -> Option<&mut Followed> {
+        let (set, way) = self.get_mut(at)?;
+        set.streams.get_mut(way)
+    }
+
+    /// All streams, by VM and set.
+    pub fn each(&self, mut sink: impl FnMut(VmId, &Followed)) {
+        for (n, vm) in self.vms.iter().enumerate() {
+            let sets = vm.iter().flat_map(|vm| vm.sets.iter().flatten());
+            sets.flat_map(|set| &set.streams).for_each(|f| sink(VmId::new(n as u16), f));
+        }
+    }
+}
+
+impl Set {
+    fn new(threshold: f64) -> Set {
+        Set { streams: Vec::new(), reads: [None; 2], outcome: Outcome::default(), threshold }
+    }
+
+    pub fn stream(&mut self, way: usize) -> &mut Followed {
+        &mut self.streams[way]
+    }
+
+    /// The stream that the read follows, or the nearest within reach.
+    fn nearest(&self, tag: Option<ProcessTag>, read: Run, reach: u64) -> Option<usize> {
+        let mut best = None;
+        for (way, followed) in self.streams.iter().enumerate() {
+            if followed.tag != tag {
+                continue;
+            }
+            match followed.stream.relation(read) {
+                Relation::Follows => return Some(way),
+                Relation::Near(distance) => {
+                    if distance <= reach && best.is_none_or(|(least, _)| distance < least) {
+                        best = Some((distance, way));
+                    }
+                }
+            }
+        }
+        best.map(|(_, way)| way)
+    }
+
+    /// A new stream, in place of another when there are too many.
+    fn begin(&mut self, tag: Option<ProcessTag>, read: Run, ways: usize) -> usize {
+        let stride_from = match self.reads {
+            [Some(a), Some(b)] => {
+                let jump = b.start.wrapping_sub(a.start);
+                (read.start.wrapping_sub(b.start) == jump).then_some(b)
+            }
+            _ => None,
+        };
+        let stream = Stream::new(read, stride_from);
+        let plan = Plan::new(&stream);
+        let new = Followed {
+            tag,
+            stream,
+            plan,
+            armed: false,
+            scale: 1.0,
+            window: 0,
+            active: false,
+            queued: false,
+            touched: 0,
+        };
+        if self.streams.len() < ways {
+            self.streams.push(new);
+            return self.streams.len() - 1;
+        }
+        let way = self.victim();
+        let old = &mut self.streams[way];
+        self.outcome.wasted += old.plan.ahead();
+        // The lists that name its place keep doing so.
+        *old = Followed { active: old.active, queued: old.queued, ..new };
+        way
+    }
+
+    /// Whose place a new stream takes: that of the one read longest ago, among
+    /// those not proven while they are a quarter or more.
+    fn victim(&self) -> usize {
+        let proven = |f: &Followed| f.stream.streak_reads >= PROVEN_READS;
+        let count = self.streams.iter().filter(|f| !proven(f)).count();
+        let all = count * 4 < self.streams.len().max(1);
+        let among = self.streams.iter().enumerate().filter(|(_, f)| all || !proven(f));
+        among.min_by_key(|(_, f)| f.touched).map_or(0, |(way, _)| way)
+    }
+}
