@@ -68,30 +68,23 @@ fn demand_goes_first_under_every_policy() {
 }
 
 #[test]
-fn a_quarter_of_the_places_stays_for_demand() {
-    let mut d = dispatcher("noop", false, 8);
-    for n in 0..10 {
-        d.arrive_background(at(0), read(0, 10_000 * n, 8));
+fn an_eighth_of_the_places_is_the_backgrounds() {
+    for (depth, most) in [(1, 1), (2, 1), (8, 1), (16, 2), (256, 32)] {
+        let mut d = dispatcher("noop", false, depth);
+        for n in 0..40 {
+            d.arrive_background(at(0), read(0, 10_000 * n, 8));
+        }
+        assert_eq!(commands(&mut d, at(0)).len(), most, "depth {depth}");
+        if depth > 1 {
+            d.arrive(at(0), read(1, 77, 8));
+            assert!(!commands(&mut d, at(0))[0].1, "demand has its places at once");
+        }
     }
-    assert_eq!(commands(&mut d, at(0)).len(), 6);
-    d.arrive(at(0), read(1, 77, 8));
-    d.arrive(at(0), read(1, 777, 8));
-    let now: Vec<bool> = commands(&mut d, at(0)).iter().map(|c| c.1).collect();
-    assert_eq!(now, [false, false], "demand has its places at once");
-}
-
-#[test]
-fn of_two_places_one_stays_for_demand() {
-    let mut d = dispatcher("noop", false, 2);
-    for n in 0..3 {
-        d.arrive_background(at(0), read(0, 10_000 * n, 8));
-    }
-    assert_eq!(commands(&mut d, at(0)).len(), 1);
 }
 
 #[test]
 fn vms_take_turns_and_neighbours_coalesce() {
-    let mut d = dispatcher("noop", false, 8);
+    let mut d = dispatcher("noop", false, 64);
     for start in [100, 108, 116, 900] {
         d.arrive_background(at(0), read(0, start, 8));
     }

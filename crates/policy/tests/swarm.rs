@@ -127,7 +127,8 @@ impl Swarm {
     }
 
     fn arrive_background(&mut self, vm: VmId, value: u32) {
-        let start = if value.is_multiple_of(2) { self.ends[vm.index()] } else { u64::from(value) / 8 };
+        let start =
+            if value.is_multiple_of(2) { self.ends[vm.index()] } else { u64::from(value) / 8 };
         let Some(extent) = extent(start, 1 + u64::from(value >> 8) % 40) else { return };
         let arrival = Arrival { vm, tag: None, op: Op::Read, sync: true, extent };
         self.open.insert(self.disk.arrive_background(self.now, arrival));

@@ -28,9 +28,8 @@ pub(super) struct Background {
     /// The VM whose turn is next.
     turn: usize,
     queued: usize,
-    /// Requests and commands on the device.
+    /// Requests on the device.
     in_flight: usize,
-    commands: u32,
 }
 
 impl Background {
@@ -66,7 +65,6 @@ impl Background {
     /// A command of `requests` requests is done.
     pub(super) fn completed(&mut self, requests: usize) {
         self.in_flight -= requests;
-        self.commands -= 1;
     }
 }
 
@@ -104,7 +102,7 @@ impl Dispatcher {
     pub fn background_room(&self) -> usize {
         let most = match self.profile.rotational() {
             true => OUTSTANDING_ROTATIONAL,
-            false => OUTSTANDING_SOLID.max(self.background_commands_max() as usize),
+            false => OUTSTANDING_SOLID.max(self.background_in_flight_max()),
         };
         match self.is_crowded() {
             true => 0,
@@ -118,17 +116,17 @@ impl Dispatcher {
         self.queued > self.config.depth as usize
     }
 
-    /// Commands of the background at once: a quarter of the device's places, and
-    /// at least one if it has two, stay for demand that comes meanwhile.
-    fn background_commands_max(&self) -> u32 {
-        let depth = self.config.depth;
-        (depth - (depth / 4).max(1)).max(1)
+    /// Background requests on the device at once: enough of a prefetch's length to
+    /// use its bandwidth, and few enough that demand that comes meanwhile does not
+    /// wait for long behind them.
+    fn background_in_flight_max(&self) -> usize {
+        (self.config.depth as usize / 8).max(1)
     }
 
     /// The policy has nothing: a background command, when one may go.
     pub(super) fn poll_background(&mut self, now: Instant) -> Output {
         let Some(vm) = self.background.next_vm() else { return Output::Idle };
-        if self.background.commands >= self.background_commands_max() {
+        if self.background.in_flight >= self.background_in_flight_max() {
             return Output::Idle;
         }
         let first = self.background.queues[vm][0];
@@ -157,7 +155,13 @@ impl Dispatcher {
         self.slots[first].leads = true;
         let (mut last, mut requests) = (first, 1);
         self.background_sent(now, first);
-        while let Some(&id) = self.background.queues[vm].front()
+        // A head that is in place reads on; elsewhere the bound stands.
+        let most = match self.profile.rotational() {
+            true => usize::MAX,
+            false => self.background_in_flight_max() - self.background.in_flight,
+        };
+        while requests < most
+            && let Some(&id) = self.background.queues[vm].front()
             && self.fits(&command, &self.slots[id].request)
         {
             self.background.pop(vm);
@@ -167,7 +171,6 @@ impl Dispatcher {
             (last, requests) = (id, requests + 1);
         }
         self.background.in_flight += requests;
-        self.background.commands += 1;
         self.in_flight_commands += 1;
         self.stats.background_commands += 1;
         self.stats.background += requests as u64;
