@@ -36,15 +36,24 @@
 //!
 //! Data is kept by blocks of 4 KiB, whole; a write takes its blocks out
 //! (write-around): what guests have written they have in their own caches.
+//!
+//! # Bounds
+//!
+//! A call costs as much as its read has blocks, at most; a write, discard, resize
+//! or detach as much as it has blocks or as the VM has frames, whichever is
+//! less. Which blocks stay, and what each VM may have: [`Blocks`].
 
 mod accounts;
+mod ahead;
 mod blocks;
 mod fetches;
+mod pieces;
 mod writes;
 
 pub use accounts::Usage;
 pub use blocks::{Account, BLOCK_BYTES, BLOCK_SECTORS, Block, Blocks, Frame, Gone};
 pub use fetches::{Fetch, FetchId, Waiter};
+pub use pieces::Piece;
 
 use crate::params::ParamError;
 use crate::prefetcher::{Access, Prefetcher, Proposal, Stream};
@@ -53,11 +62,15 @@ use crate::request::{Extent, ProcessTag, VmId};
 use crate::units::{Instant, Lba, Sectors};
 use accounts::Accounts;
 use fetches::Fetches;
+use pieces::{blocks_of, clip, cut};
 use std::num::NonZeroU32;
 use writes::Writes;
 
 /// Sectors of one prefetch: what a demand read that joins it waits for at most.
 pub const UNIT_DEFAULT: Sectors = Sectors::new(256);
+
+/// Entries of a list that are kept allocated from call to call.
+const KEPT_MAX: usize = 4096;
 
 /// How large, and how reads are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,23 +91,26 @@ impl Config {
     }
 }
 
-/// A part of a guest's read, and how to come by it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Piece {
-    /// In the cache.
-    Cached(Extent),
-    /// Brought by a fetch under way.
-    Wait(FetchId, Extent),
-    /// Brought by a fetch that begins with this piece.
-    Fetch(FetchId, Extent),
-    /// To be read past the cache.
-    Direct(Extent),
+/// What the cache knows of a VM.
+#[derive(Default)]
+struct Vm {
+    attached: bool,
+    capacity: Sectors,
+    /// They outlive its leaving: one may still change what it reads when it is back.
+    writes: Writes,
 }
 
-/// What the cache knows of a VM.
-struct Vm {
-    capacity: Sectors,
-    writes: Writes,
+impl Vm {
+    /// Its last block's end, as a block.
+    fn end(&self) -> u64 {
+        self.capacity.get().div_ceil(BLOCK_SECTORS)
+    }
+
+    /// What of a block lies on its disk.
+    fn part(&self, block: u64) -> Option<Extent> {
+        let whole = Extent::new(Lba::new(block * BLOCK_SECTORS), Sectors::new(BLOCK_SECTORS))?;
+        cut(whole, whole.len(), self.capacity)
+    }
 }
 
 /// The books of one device's cache.
@@ -102,63 +118,82 @@ pub struct HostCache {
     config: Config,
     blocks: Blocks,
     prefetcher: Box<dyn Prefetcher>,
-    vms: Vec<Option<Vm>>,
+    vms: Vec<Vm>,
     fetches: Fetches,
     accounts: Accounts,
     bandwidth: Option<u64>,
     /// What is left of a proposal that was longer than a fetch.
     rest: Option<Proposal>,
+    /// When to ask for proposals again, after too many that were cached already.
+    resume: Option<Instant>,
     /// Reused from call to call.
     gone: Vec<Gone>,
+    found: Vec<Frame>,
 }
 
 impl HostCache {
     /// An empty cache with the prefetcher of this specification
     /// ([`prefetchers::build`]). Fails for a specification that is none.
     pub fn new(config: Config, prefetcher: &str) -> Result<Self, ParamError> {
+        Ok(HostCache::with(config, prefetchers::build(prefetcher)?))
+    }
+
+    /// An empty cache with this prefetcher.
+    pub fn with(config: Config, prefetcher: Box<dyn Prefetcher>) -> Self {
         let frames = (config.bytes / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
         let config = Config { unit: config.unit.max(Sectors::new(BLOCK_SECTORS)), ..config };
-        Ok(HostCache {
+        HostCache {
             config,
             blocks: Blocks::new(frames, config.seed),
-            prefetcher: prefetchers::build(prefetcher)?,
+            prefetcher,
             vms: Vec::new(),
             fetches: Fetches::new(frames),
             accounts: Accounts::default(),
             bandwidth: None,
             rest: None,
+            resume: None,
             gone: Vec::new(),
-        })
+            found: Vec::new(),
+        }
     }
 
     /// A VM joins with a disk of `capacity`. For one that is known: its weight or
     /// its disk's size changes.
     pub fn attach(&mut self, now: Instant, vm: VmId, weight: NonZeroU32, capacity: Sectors) {
         if self.vms.len() <= vm.index() {
-            self.vms.resize_with(vm.index() + 1, || None);
+            self.vms.resize_with(vm.index() + 1, Vm::default);
         }
         self.blocks.attach(vm, weight);
-        match &mut self.vms[vm.index()] {
-            Some(known) => {
-                let kept = known.capacity.min(capacity).get() / BLOCK_SECTORS;
-                known.capacity = capacity;
-                self.blocks.forget(vm, kept, u64::MAX, &mut self.gone);
-                self.bury(now);
-            }
-            slot => *slot = Some(Vm { capacity, writes: Writes::default() }),
+        let known = &self.vms[vm.index()];
+        if known.attached && known.capacity != capacity {
+            // The old last block too: the cache has not what lies past the old end.
+            let kept = known.capacity.min(capacity).get() / BLOCK_SECTORS;
+            self.blocks.forget(vm, kept, u64::MAX, &mut self.gone);
+            self.bury(now);
         }
+        let known = &mut self.vms[vm.index()];
+        (known.attached, known.capacity) = (true, capacity);
         self.prefetcher.attach(now, vm, capacity);
     }
 
-    /// A VM leaves: what is cached of it is forgotten. Fetches of it that are
-    /// under way still end by [`HostCache::fetched`].
+    /// A VM leaves: what is cached of it is forgotten. Fetches and writes of it
+    /// that are under way still end by [`HostCache::fetched`] and
+    /// [`HostCache::written`].
     pub fn detach(&mut self, now: Instant, vm: VmId) {
+        if !self.is_attached(vm) {
+            return;
+        }
         self.blocks.detach(vm, &mut self.gone);
         self.bury(now);
-        self.vms[vm.index()] = None;
+        self.vms[vm.index()].attached = false;
         self.rest.take_if(|rest| rest.vm == vm);
         self.prefetcher.detach(vm);
+        self.fetches.disown(vm);
         self.accounts.detach(vm);
+    }
+
+    fn is_attached(&self, vm: VmId) -> bool {
+        self.vms.get(vm.index()).is_some_and(|vm| vm.attached)
     }
 
     /// What the device reads a second at best (the paper's BW_T).
@@ -170,11 +205,9 @@ impl HostCache {
     /// Change the prefetcher while it runs; what is cached stays.
     pub fn switch(&mut self, now: Instant, prefetcher: &str) -> Result<(), ParamError> {
         self.prefetcher = prefetchers::build(prefetcher)?;
-        self.rest = None;
-        for (n, vm) in self.vms.iter().enumerate() {
-            if let Some(vm) = vm {
-                self.prefetcher.attach(now, VmId::new(n as u16), vm.capacity);
-            }
+        (self.rest, self.resume) = (None, None);
+        for (n, vm) in self.vms.iter().enumerate().filter(|(_, vm)| vm.attached) {
+            self.prefetcher.attach(now, VmId::new(n as u16), vm.capacity);
         }
         if let Some(bytes_per_s) = self.bandwidth {
             self.prefetcher.bandwidth(bytes_per_s);
@@ -184,6 +217,7 @@ impl HostCache {
 
     /// A guest reads `extent` of its disk, inside its capacity: the pieces are
     /// appended to `pieces`. `token` comes back with the fetches that it waits for.
+    /// Panics for a VM that is not attached.
     pub fn read(
         &mut self,
         now: Instant,
@@ -193,105 +227,127 @@ impl HostCache {
         token: u64,
         pieces: &mut Vec<Piece>,
     ) {
+        assert!(self.is_attached(vm), "read of {vm:?}, which is not attached");
         let account = self.accounts.of(vm, tag);
-        let before = pieces.len();
-        let (first, end) = blocks_of(extent);
-        let new = self.reserve(vm, first, end, account);
-        for block in first..end {
-            let piece = self.piece(vm, block, clip(block, extent), &new);
-            let joined = pieces[before..].last_mut().is_some_and(|last| join(last, &piece));
-            if !joined {
-                pieces.push(piece);
-            }
-        }
         let (mut missed, mut late, mut cached) = (0, 0, 0);
-        for &piece in &pieces[before..] {
-            match piece {
-                Piece::Cached(part) => cached += part.len().get(),
-                Piece::Wait(id, extent) | Piece::Fetch(id, extent) => {
-                    let fetch = self.fetches.get_mut(id);
-                    fetch.waiters.push(Waiter { token, extent });
-                    match (piece, fetch.prefetch) {
-                        (Piece::Wait(..), true) => late += extent.len().get(),
-                        (Piece::Wait(..), false) => {}
-                        _ => {
-                            missed += extent.len().get();
-                            (fetch.vm, fetch.tag) = (vm, tag);
-                            self.trim(id);
-                        }
-                    }
+        if self.is_cached(vm, extent) {
+            pieces.push(Piece::Cached(extent));
+            cached = extent.len().get();
+        } else {
+            let before = pieces.len();
+            self.cut(vm, extent, account, before, pieces);
+            for &piece in &pieces[before..] {
+                let (Piece::Cached(part)
+                | Piece::Direct(part)
+                | Piece::Wait(_, part)
+                | Piece::Fetch(_, part)) = piece;
+                if let Piece::Wait(id, extent) | Piece::Fetch(id, extent) = piece {
+                    self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
                 }
-                Piece::Direct(part) => missed += part.len().get(),
+                match piece {
+                    Piece::Cached(_) => cached += part.len().get(),
+                    Piece::Wait(id, _) if self.fetch(id).prefetch => late += part.len().get(),
+                    Piece::Wait(..) => {}
+                    Piece::Fetch(id, _) => {
+                        missed += part.len().get();
+                        self.close(id, vm, tag, account, false);
+                    }
+                    Piece::Direct(_) => missed += part.len().get(),
+                }
             }
+            self.bury(now);
         }
         self.accounts.read(account, extent.len().get(), cached, late, missed);
-        self.bury(now);
         let (missed, late) = (Sectors::new(missed), Sectors::new(late));
         self.prefetcher.accessed(now, &Access { vm, tag, extent, missed, late });
     }
 
-    /// Frames for those of a read's blocks that are absent and to be had: the
-    /// fetches that fill them. Before anything is promised: the room for them may
-    /// be that of other blocks of the same read.
-    fn reserve(&mut self, vm: VmId, first: u64, end: u64, account: Account) -> Vec<FetchId> {
-        let mut new = Vec::new();
-        for block in first..end {
-            if self.blocks.lookup(vm, block) != Block::Absent || self.is_written(vm, block) {
+    /// Is all of it in the cache? Then it is used.
+    fn is_cached(&mut self, vm: VmId, extent: Extent) -> bool {
+        let (first, end) = blocks_of(extent);
+        self.found.clear();
+        self.found.shrink_to(KEPT_MAX);
+        for block in self.blocks.lookup_all(vm, first, end) {
+            let Block::Valid(frame) = block else { return false };
+            self.found.push(frame);
+        }
+        for n in 0..self.found.len() {
+            self.used(vm, first + n as u64, self.found[n]);
+        }
+        true
+    }
+
+    /// Begin fetches of those of a read's blocks that are absent and to be had,
+    /// then cut it into pieces. In this order: room may be made at the
+    /// cost of other blocks of the same read, which are then read past the cache.
+    fn cut(
+        &mut self,
+        vm: VmId,
+        extent: Extent,
+        account: Account,
+        before: usize,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let (first, end) = blocks_of(extent);
+        let known = &self.vms[vm.index()];
+        let (is_writing, inside) = (known.writes.overlaps(first, end), end.min(known.end()));
+        self.fetches.open();
+        for block in first..inside {
+            if self.blocks.find(vm, block) != Block::Absent
+                || is_writing && self.is_written(vm, block)
+            {
                 continue;
             }
             match self.blocks.reserve(vm, block, account, false, &mut self.gone) {
-                Some(frame) => {
-                    let id = self.fetches.extend(frame, block);
-                    if new.last() != Some(&id) {
-                        new.push(id);
-                    }
-                }
+                Some(frame) => self.fetches.extend(frame, block),
                 None => break,
-            }
+            };
         }
-        new
-    }
-
-    /// How to come by one block of a read, for which `new` fetches were begun.
-    fn piece(&mut self, vm: VmId, block: u64, part: Extent, new: &[FetchId]) -> Piece {
-        match self.blocks.lookup(vm, block) {
-            Block::Valid(frame) => {
-                self.used(frame);
-                Piece::Cached(part)
-            }
-            Block::Filling(frame) => {
-                self.used(frame);
-                let id = self.fetches.of(frame);
-                match new.contains(&id) {
-                    true => Piece::Fetch(id, part),
-                    false => Piece::Wait(id, part),
+        for block in first..end {
+            let part = clip(block, extent);
+            let piece = match self.blocks.find(vm, block) {
+                Block::Absent => Piece::Direct(part),
+                Block::Valid(frame) => {
+                    self.used(vm, block, frame);
+                    Piece::Cached(part)
                 }
-            }
-            Block::Absent => Piece::Direct(part),
+                Block::Filling(frame) => match self.fetches.of(frame) {
+                    id if self.fetches.is_new(id) => Piece::Fetch(id, part),
+                    id => {
+                        self.used(vm, block, frame);
+                        Piece::Wait(id, part)
+                    }
+                },
+            };
+            pieces::push(pieces, before, piece);
         }
     }
 
     /// A guest uses a block: the first use of a prefetched one is what it was for.
-    fn used(&mut self, frame: Frame) {
+    fn used(&mut self, vm: VmId, block: u64, frame: Frame) {
         if let Some(account) = self.blocks.touch(frame) {
-            self.accounts.used(account, BLOCK_SECTORS);
+            let part = self.vms[vm.index()].part(block);
+            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
         }
     }
 
     fn is_written(&self, vm: VmId, block: u64) -> bool {
-        let vm = self.vms[vm.index()].as_ref();
-        vm.is_some_and(|vm| vm.writes.overlaps(block, block + 1))
+        self.vms[vm.index()].writes.overlaps(block, block + 1)
     }
 
-    /// The new fetch is complete: the next block begins another, and what lies
-    /// past the disk's end is not read.
-    fn trim(&mut self, id: FetchId) {
-        self.fetches.close();
+    /// A new fetch is complete. What lies past the disk's end is not read.
+    fn close(
+        &mut self,
+        id: FetchId,
+        vm: VmId,
+        tag: Option<ProcessTag>,
+        account: Account,
+        prefetch: bool,
+    ) {
+        let capacity = self.vms[vm.index()].capacity;
         let fetch = self.fetches.get_mut(id);
-        let capacity = self.vms[fetch.vm.index()].as_ref().map_or(Sectors::ZERO, |vm| vm.capacity);
-        let past = fetch.extent.end().get().saturating_sub(capacity.get());
-        let len = Sectors::new(fetch.extent.len().get().saturating_sub(past));
-        fetch.extent = Extent::new(fetch.extent.start(), len).unwrap_or(fetch.extent);
+        (fetch.vm, fetch.tag, fetch.account, fetch.prefetch) = (vm, tag, Some(account), prefetch);
+        fetch.extent = cut(fetch.extent, fetch.extent.len(), capacity).expect("it begins inside");
     }
 
     /// The frames that hold `extent` of a VM's disk, block by block from the one
@@ -299,9 +355,9 @@ impl HostCache {
     /// only what was [`Piece::Cached`] just now may be asked for.
     pub fn frames(&self, vm: VmId, extent: Extent) -> impl Iterator<Item = Frame> + '_ {
         let (first, end) = blocks_of(extent);
-        (first..end).map(move |block| match self.blocks.lookup(vm, block) {
+        self.blocks.lookup_all(vm, first, end).map(move |block| match block {
             Block::Valid(frame) => frame,
-            other => panic!("block {block} of {vm:?} is {other:?}"),
+            other => panic!("a block of {extent} of {vm:?} is {other:?}"),
         })
     }
 
@@ -320,28 +376,11 @@ impl HostCache {
         self.bury(now);
     }
 
-    /// A prefetch that still waited has become demand.
-    pub fn promoted(&mut self, id: FetchId) {
-        let (vm, tag) = (self.fetch(id).vm, self.fetch(id).tag);
-        let account = self.accounts.of(vm, tag);
-        self.accounts.promoted(account);
-    }
-
-    /// A prefetch that still waited, and which nobody waits for, is not made.
-    pub fn dropped(&mut self, now: Instant, id: FetchId) {
-        let Fetch { vm, tag, extent, .. } = *self.fetch(id);
-        debug_assert!(self.fetch(id).waiters.is_empty(), "a guest waits for {extent}");
-        let account = self.accounts.of(vm, tag);
-        self.accounts.dropped(account, extent.len().get());
-        self.fetched(now, id, false);
-    }
-
     /// A write, discard or write-zeroes of `extent` begins.
     pub fn write(&mut self, now: Instant, vm: VmId, extent: Extent) {
+        assert!(self.is_attached(vm), "write of {vm:?}, which is not attached");
         let (first, end) = blocks_of(extent);
-        if let Some(vm) = &mut self.vms[vm.index()] {
-            vm.writes.begin(first, end);
-        }
+        self.vms[vm.index()].writes.begin(first, end);
         self.blocks.forget(vm, first, end, &mut self.gone);
         self.bury(now);
     }
@@ -349,89 +388,23 @@ impl HostCache {
     /// It is done, well or not.
     pub fn written(&mut self, vm: VmId, extent: Extent) {
         let (first, end) = blocks_of(extent);
-        if let Some(Some(vm)) = self.vms.get_mut(vm.index()) {
+        if let Some(vm) = self.vms.get_mut(vm.index()) {
             vm.writes.end(first, end);
         }
     }
 
-    /// The next prefetch to be made, with room for `room` of them. Ask until `None`.
-    pub fn propose(&mut self, now: Instant, room: usize) -> Option<FetchId> {
-        if room == 0 {
-            return None;
-        }
-        let sectors = Sectors::new(self.config.unit.get().saturating_mul(room as u64));
-        loop {
-            let proposal = match self.rest.take() {
-                Some(rest) => rest,
-                None => self.prefetcher.propose(now, sectors)?,
-            };
-            if let Some(id) = self.begin(now, proposal) {
-                return Some(id);
-            }
-        }
-    }
-
-    /// Begin a fetch of what the cache has not of a proposal; what is longer
-    /// than one fetch is kept for the next.
-    fn begin(&mut self, now: Instant, proposal: Proposal) -> Option<FetchId> {
-        let Proposal { vm, tag, extent } = proposal;
-        let known = self.vms.get(vm.index())?.as_ref()?;
-        let (mut block, end) = blocks_of(extent);
-        let end = end.min(known.capacity.get().div_ceil(BLOCK_SECTORS));
-        let absent = |cache: &Self, block| {
-            cache.blocks.lookup(vm, block) == Block::Absent && !cache.is_written(vm, block)
-        };
-        while block < end && !absent(self, block) {
-            block += 1;
-        }
-        let account = self.accounts.of(vm, tag);
-        let (from, mut id, mut full) = (block, None, false);
-        while block < end
-            && (block - from + 1) * BLOCK_SECTORS <= self.config.unit.get()
-            && absent(self, block)
-        {
-            let Some(frame) = self.blocks.reserve(vm, block, account, true, &mut self.gone) else {
-                full = true;
-                break;
-            };
-            id = Some(self.fetches.extend(frame, block));
-            block += 1;
-        }
-        if block < end && !full {
-            let start = Lba::new(block * BLOCK_SECTORS);
-            let len = Sectors::new((end - block) * BLOCK_SECTORS);
-            self.rest = Extent::new(start, len).map(|extent| Proposal { vm, tag, extent });
-        }
-        if let Some(id) = id {
-            let fetch = self.fetches.get_mut(id);
-            (fetch.vm, fetch.tag, fetch.prefetch) = (vm, tag, true);
-            self.trim(id);
-            let len = self.fetch(id).extent.len().get();
-            self.accounts.prefetched(account, len);
-        }
-        self.bury(now);
-        id
-    }
-
     /// Account for what has left the cache, and tell the prefetcher.
     fn bury(&mut self, now: Instant) {
-        for gone in self.gone.drain(..) {
-            if !gone.prefetched {
-                continue;
-            }
+        for gone in self.gone.drain(..).filter(|gone| gone.prefetched) {
+            let Some(part) = self.vms[gone.vm.index()].part(gone.block) else { continue };
             if !gone.used {
-                self.accounts.wasted(gone.account, BLOCK_SECTORS);
+                self.accounts.wasted(gone.account, part.len().get());
             }
-            let start = Lba::new(gone.block * BLOCK_SECTORS);
-            let extent = Extent::new(start, Sectors::new(BLOCK_SECTORS)).expect("a block");
-            self.prefetcher.evicted(now, gone.vm, extent, gone.used);
+            self.prefetcher.evicted(now, gone.vm, part, gone.used);
         }
+        self.gone.shrink_to(KEPT_MAX);
     }
 
-    /// When the prefetcher wants to be asked again.
-    pub fn next_wake(&self) -> Option<Instant> {
-        self.prefetcher.next_wake()
-    }
     /// Reads under way.
     pub fn fetching(&self) -> usize {
         self.fetches.len()
@@ -439,6 +412,11 @@ impl HostCache {
     /// Bytes of data that it keeps at most.
     pub fn capacity_bytes(&self) -> u64 {
         self.config.bytes / BLOCK_BYTES * BLOCK_BYTES
+    }
+    /// Bytes of memory that its books take for that, besides the data: at most 3 %
+    /// of it in a cache of 16 MiB or more.
+    pub fn overhead_bytes(&self) -> u64 {
+        self.blocks.bytes() + self.fetches.bytes()
     }
     /// Bytes that it has of a VM.
     pub fn resident_bytes(&self, vm: VmId) -> u64 {
@@ -456,34 +434,6 @@ impl HostCache {
     pub fn prefetcher_metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         self.prefetcher.metrics(sink);
     }
-}
-
-/// The blocks that an extent touches: the first, and the one after the last.
-fn blocks_of(extent: Extent) -> (u64, u64) {
-    (extent.start().get() / BLOCK_SECTORS, extent.end().get().div_ceil(BLOCK_SECTORS))
-}
-
-/// What of a block lies inside the extent, which touches it.
-fn clip(block: u64, extent: Extent) -> Extent {
-    let start = extent.start().get().max(block * BLOCK_SECTORS);
-    let end = extent.end().get().min((block + 1).saturating_mul(BLOCK_SECTORS));
-    Extent::new(Lba::new(start), Sectors::new(end - start)).expect("the extent touches the block")
-}
-
-/// Make `last` longer by `next` when both are to be had in the same way.
-fn join(last: &mut Piece, next: &Piece) -> bool {
-    let longer =
-        |a: Extent, b: Extent| Extent::new(a.start(), a.len() + b.len()).expect("two neighbours");
-    *last = match (*last, *next) {
-        (Piece::Cached(a), Piece::Cached(b)) => Piece::Cached(longer(a, b)),
-        (Piece::Direct(a), Piece::Direct(b)) => Piece::Direct(longer(a, b)),
-        (Piece::Wait(id, a), Piece::Wait(other, b)) if id == other => Piece::Wait(id, longer(a, b)),
-        (Piece::Fetch(id, a), Piece::Fetch(other, b)) if id == other => {
-            Piece::Fetch(id, longer(a, b))
-        }
-        _ => return false,
-    };
-    true
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Reads into the cache that are under way, and who waits for them.
 
-use super::blocks::{BLOCK_SECTORS, Frame};
+use super::KEPT_MAX;
+use super::blocks::{Account, BLOCK_SECTORS, Frame};
 use crate::request::{Extent, ProcessTag, VmId};
 use crate::units::{Lba, Sectors};
 
@@ -32,6 +33,10 @@ pub struct Fetch {
     pub waiters: Vec<Waiter>,
     /// Nobody asked for it when it began.
     pub prefetch: bool,
+    /// Whose figures it counts in; none once the VM has left.
+    pub(super) account: Option<Account>,
+    /// The round of fetches that it began in.
+    round: u64,
 }
 
 const NONE: u32 = u32::MAX;
@@ -44,12 +49,30 @@ pub(super) struct Fetches {
     by_frame: Vec<u32>,
     /// The fetch that is being put together.
     open: Option<u32>,
+    /// Counts the reads and proposals that began fetches.
+    round: u64,
 }
 
 impl Fetches {
     pub(super) fn new(frames: u32) -> Self {
         let by_frame = vec![NONE; frames as usize];
-        Fetches { slots: Vec::new(), free: Vec::new(), by_frame, open: None }
+        Fetches { slots: Vec::new(), free: Vec::new(), by_frame, open: None, round: 0 }
+    }
+
+    /// Bytes of memory for frames. What fetches under way take follows their number.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.by_frame.len() * size_of::<u32>()) as u64
+    }
+
+    /// A new round begins: the next block begins a fetch.
+    pub(super) fn open(&mut self) {
+        self.open = None;
+        self.round += 1;
+    }
+
+    /// Did this fetch begin in the last round?
+    pub(super) fn is_new(&self, id: FetchId) -> bool {
+        self.get(id).round == self.round
     }
 
     /// `block` is read into `frame`, by the fetch that is being put together if
@@ -79,17 +102,14 @@ impl Fetches {
                 frames: Vec::new(),
                 waiters: Vec::new(),
                 prefetch: false,
+                account: None,
+                round: 0,
             });
             self.slots.len() as u32 - 1
         });
         let fetch = &mut self.slots[index as usize];
-        (fetch.extent, fetch.prefetch) = (extent, false);
+        (fetch.extent, fetch.round) = (extent, self.round);
         index
-    }
-
-    /// What was put together is whole.
-    pub(super) fn close(&mut self) {
-        self.open = None;
     }
 
     /// The fetch that fills a frame.
@@ -104,11 +124,21 @@ impl Fetches {
         &mut self.slots[id.0 as usize]
     }
 
+    /// The VM has left: its fetches count for nobody.
+    pub(super) fn disown(&mut self, vm: VmId) {
+        for fetch in self.slots.iter_mut().filter(|fetch| fetch.vm == vm) {
+            fetch.account = None;
+        }
+    }
+
     pub(super) fn remove(&mut self, id: FetchId) {
         let fetch = &mut self.slots[id.0 as usize];
         assert!(!fetch.frames.is_empty(), "{id:?} ends twice");
         fetch.frames.clear();
         fetch.waiters.clear();
+        // What one huge read needed is not kept for all.
+        fetch.frames.shrink_to(KEPT_MAX);
+        fetch.waiters.shrink_to(KEPT_MAX);
         self.free.push(id.0);
     }
 

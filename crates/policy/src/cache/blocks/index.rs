@@ -216,12 +216,12 @@ mod tests {
     #[test]
     fn lopsided_blocks_fill_the_lanes_alike() {
         const FRAMES: u32 = 1 << 16;
-        let run = |block: u64| (VmId::new(0), block);
-        let patterns: [(&str, &dyn Fn(u64) -> (VmId, u64)); 4] = [
-            ("a run", &run),
-            ("every sixteenth", &|n| run(n * 16)),
-            ("every 2^20th", &|n| run(n << 20)),
-            ("a block of each VM", &|n| (VmId::new(n as u16), 0)),
+        type Pattern = fn(u64) -> (VmId, u64);
+        let patterns: [(&str, Pattern); 4] = [
+            ("a run", |n| (VmId::new(0), n)),
+            ("every sixteenth", |n| (VmId::new(0), n * 16)),
+            ("every 2^20th", |n| (VmId::new(0), n << 20)),
+            ("a block of each VM", |n| (VmId::new(n as u16), 0)),
         ];
         for (name, pattern) in patterns {
             let mut index = Index::new(FRAMES, 1);

@@ -1,0 +1,121 @@
+//! Prefetches: from what the prefetcher proposes to fetches that begin, are
+//! taken over by guests, or are dropped.
+
+use super::blocks::{BLOCK_SECTORS, Block};
+use super::fetches::FetchId;
+use super::pieces::{blocks_of, cut};
+use super::{HostCache, KEPT_MAX};
+use crate::prefetcher::Proposal;
+use crate::request::Extent;
+use crate::units::{Instant, Lba, Sectors};
+
+/// Proposals that one call of [`HostCache::propose`] looks at.
+const PROPOSALS_MAX: usize = 64;
+/// Blocks that it looks up.
+const LOOKS_MAX: u64 = KEPT_MAX as u64;
+
+impl HostCache {
+    /// The next prefetch to be made, with room for `room` of them. Ask until
+    /// `None`. It looks at a bounded number of blocks: where all of them are in
+    /// the cache it says `None` and [`HostCache::next_wake`] says to ask again.
+    pub fn propose(&mut self, now: Instant, room: usize) -> Option<FetchId> {
+        self.resume = None;
+        if room == 0 {
+            return None;
+        }
+        let most = Sectors::new(self.config.unit.get().saturating_mul(room as u64));
+        let mut looks = LOOKS_MAX;
+        for _ in 0..PROPOSALS_MAX {
+            let proposal = match self.rest.take() {
+                Some(rest) => rest,
+                None => self.prefetcher.propose(now, most)?,
+            };
+            if let Some(id) = self.begin(now, proposal, most, &mut looks) {
+                return Some(id);
+            }
+            if looks == 0 {
+                break;
+            }
+        }
+        self.resume = Some(now);
+        None
+    }
+
+    /// Begin a fetch of what the cache has not of the first `most` of a proposal;
+    /// what is longer than one fetch is kept for the next, what finds no room is
+    /// given up.
+    fn begin(
+        &mut self,
+        now: Instant,
+        proposal: Proposal,
+        most: Sectors,
+        looks: &mut u64,
+    ) -> Option<FetchId> {
+        let Proposal { vm, tag, extent } = proposal;
+        let known = self.vms.get(vm.index()).filter(|vm| vm.attached)?;
+        let extent = cut(extent, most, known.capacity)?;
+        let (first, end) = blocks_of(extent);
+        let is_writing = known.writes.overlaps(first, end);
+        let account = self.accounts.of(vm, tag);
+        let unit = self.config.unit.get() / BLOCK_SECTORS;
+        let (mut block, mut from, mut id, mut full) = (first, first, None, false);
+        self.fetches.open();
+        while block < end && *looks > 0 && block - from < unit {
+            *looks -= 1;
+            let is_absent = self.blocks.find(vm, block) == Block::Absent
+                && !(is_writing && self.is_written(vm, block));
+            match (is_absent, id) {
+                (false, None) => from = block + 1,
+                (false, Some(_)) => break,
+                (true, _) => {
+                    match self.blocks.reserve(vm, block, account, true, &mut self.gone) {
+                        Some(frame) => id = Some(self.fetches.extend(frame, block)),
+                        None => full = true,
+                    }
+                    if full {
+                        break;
+                    }
+                }
+            }
+            block += 1;
+        }
+        let left = (end - block) * BLOCK_SECTORS;
+        let left = Extent::new(Lba::new(block * BLOCK_SECTORS), Sectors::new(left));
+        if let Some(id) = id {
+            self.close(id, vm, tag, account, true);
+            let len = self.fetch(id).extent.len().get();
+            self.accounts.prefetched(account, len);
+        }
+        self.bury(now);
+        match left {
+            Some(extent) if full => self.prefetcher.evicted(now, vm, extent, false),
+            left => self.rest = left.map(|extent| Proposal { vm, tag, extent }),
+        }
+        id
+    }
+
+    /// A prefetch that still waited has become demand.
+    pub fn promoted(&mut self, id: FetchId) {
+        if let Some(account) = self.fetch(id).account {
+            self.accounts.promoted(account);
+        }
+    }
+
+    /// A prefetch that still waited, and which nobody waits for, is not made.
+    /// Panics when somebody does.
+    pub fn dropped(&mut self, now: Instant, id: FetchId) {
+        let fetch = self.fetch(id);
+        assert!(fetch.waiters.is_empty(), "a guest waits for {}", fetch.extent);
+        let sectors = fetch.extent.len().get();
+        if let Some(account) = fetch.account {
+            self.accounts.dropped(account, sectors);
+        }
+        self.fetched(now, id, false);
+    }
+
+    /// When [`HostCache::propose`] wants to be asked again if nothing else
+    /// happens; now, when it stopped because it had looked for long enough.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.resume.into_iter().chain(self.prefetcher.next_wake()).min()
+    }
+}
