@@ -53,7 +53,8 @@ impl HostCache {
     ) -> Option<FetchId> {
         let Proposal { vm, tag, extent } = proposal;
         let known = self.vms.get(vm.index()).filter(|vm| vm.attached)?;
-        let extent = cut(extent, most, known.capacity)?;
+        let capacity = known.capacity;
+        let extent = cut(extent, most, capacity)?;
         let (first, end) = blocks_of(extent);
         let is_writing = known.writes.overlaps(first, end);
         let account = self.accounts.of(vm, tag);
@@ -81,6 +82,7 @@ impl HostCache {
         }
         let left = (end - block) * BLOCK_SECTORS;
         let left = Extent::new(Lba::new(block * BLOCK_SECTORS), Sectors::new(left));
+        let left = left.and_then(|left| cut(left, left.len(), capacity));
         if let Some(id) = id {
             self.close(id, vm, tag, account, true);
             let len = self.fetch(id).extent.len().get();

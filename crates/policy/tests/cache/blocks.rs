@@ -1,0 +1,191 @@
+//! The table of blocks against a naive one, which learns from it only what
+//! it lets go.
+
+use proptest::prelude::*;
+use seekway_policy::cache::{Account, Block, Blocks, Frame, Gone};
+use seekway_policy::request::VmId;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Known {
+    frame: Frame,
+    account: Account,
+    prefetched: bool,
+    used: bool,
+    filling: bool,
+}
+
+/// What there is, as a map.
+#[derive(Default)]
+struct Naive {
+    blocks: BTreeMap<(u16, u64), Known>,
+    /// Being read into for blocks that were forgotten.
+    orphans: Vec<Frame>,
+}
+
+impl Naive {
+    fn bury(&mut self, gone: &mut Vec<Gone>) {
+        for gone in gone.drain(..) {
+            let known = self.blocks.remove(&(gone.vm.index() as u16, gone.block));
+            let known = known.expect("what goes was there");
+            let Known { account, prefetched, used, frame, filling } = known;
+            assert_eq!((gone.account, gone.prefetched, gone.used), (account, prefetched, used));
+            if filling {
+                self.orphans.push(frame);
+            }
+        }
+    }
+
+    fn frames(&self) -> Vec<Frame> {
+        let valid = self.blocks.values().map(|known| known.frame);
+        let mut frames: Vec<_> = valid.chain(self.orphans.iter().copied()).collect();
+        frames.sort();
+        frames
+    }
+}
+
+const VMS: u16 = 3;
+/// Far apart, in one lane if a guest could choose them, and neighbours.
+const SPREAD: [u64; 3] = [1, 16, 1 << 30];
+
+/// One event: what, which VM, which block, and a number to derive the rest from.
+type Step = (u8, u16, u64, u32);
+
+struct Run {
+    table: Blocks,
+    naive: Naive,
+    spread: u64,
+    gone: Vec<Gone>,
+}
+
+impl Run {
+    fn step(&mut self, (what, vm, block, more): Step, frames: u32) {
+        let (n, vm) = (vm % VMS, VmId::new(vm % VMS));
+        let block = block % (2 * u64::from(frames) + 8) * self.spread;
+        let known = self.naive.blocks.get(&(n, block)).copied();
+        let prefetched = more % 2 == 0;
+        match (what % 16, known) {
+            (0..8, None) => {
+                let account = more as Account;
+                let frame = self.table.reserve(vm, block, account, prefetched, &mut self.gone);
+                self.naive.bury(&mut self.gone);
+                if let Some(frame) = frame {
+                    let used = !prefetched;
+                    let known = Known { frame, account, prefetched, used, filling: true };
+                    self.naive.blocks.insert((n, block), known);
+                }
+            }
+            (0..8, Some(known)) => {
+                let first = (!known.used).then_some(known.account);
+                assert_eq!(self.table.touch(known.frame), first);
+                self.naive.blocks.get_mut(&(n, block)).unwrap().used = true;
+            }
+            (8..13, _) => self.fill(more),
+            (13, _) => {
+                let end = block.saturating_add(u64::from(more % 40) * self.spread);
+                self.table.forget(vm, block, end, &mut self.gone);
+                self.naive.bury(&mut self.gone);
+                assert_eq!(self.naive.blocks.range((n, block)..(n, end)).count(), 0);
+            }
+            (14, _) if more % 8 == 0 => {
+                self.table.forget(vm, block, u64::MAX, &mut self.gone);
+                self.naive.bury(&mut self.gone);
+                assert_eq!(self.naive.blocks.range((n, block)..(n + 1, 0)).count(), 0);
+            }
+            (15, _) if more % 8 == 0 => {
+                self.table.detach(vm, &mut self.gone);
+                self.naive.bury(&mut self.gone);
+                assert_eq!(self.table.resident(vm), 0);
+                self.table.attach(vm, NonZeroU32::new(more % 3 + 1).unwrap());
+            }
+            _ => {}
+        }
+    }
+
+    /// Some read ends.
+    fn fill(&mut self, more: u32) {
+        let ok = more % 5 > 0;
+        let filling = self.naive.blocks.iter().filter(|(_, known)| known.filling);
+        let filling: Vec<_> = filling.map(|(&key, known)| (key, known.frame)).collect();
+        let count = filling.len() + self.naive.orphans.len();
+        if count == 0 {
+            return;
+        }
+        match filling.get(more as usize % count) {
+            Some(&(key, frame)) => {
+                self.naive.blocks.get_mut(&key).unwrap().filling = false;
+                self.table.filled(frame, ok, &mut self.gone);
+                self.naive.bury(&mut self.gone);
+                assert_eq!(self.naive.blocks.contains_key(&key), ok);
+            }
+            None => {
+                let orphan = self.naive.orphans.swap_remove(more as usize % count - filling.len());
+                self.table.filled(orphan, ok, &mut self.gone);
+                assert!(self.gone.is_empty());
+            }
+        }
+    }
+
+    fn check(&self, frames: u32) {
+        let used = self.naive.frames();
+        assert!(used.len() <= frames as usize, "{} of {frames} frames", used.len());
+        assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "a frame holds two blocks");
+        assert!(used.last().is_none_or(|last| last.0 < frames));
+        for vm in 0..VMS {
+            let blocks = self.naive.blocks.range((vm, 0)..(vm + 1, 0));
+            assert_eq!(self.table.resident(VmId::new(vm)), blocks.count() as u64);
+            for n in 0..2 * u64::from(frames) + 8 {
+                let block = n * self.spread;
+                let expected = match self.naive.blocks.get(&(vm, block)) {
+                    None => Block::Absent,
+                    Some(known) if known.filling => Block::Filling(known.frame),
+                    Some(known) => Block::Valid(known.frame),
+                };
+                assert_eq!(self.table.lookup(VmId::new(vm), block), expected);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn the_table_is_that_of_the_naive_one(
+        frames in 0..70u32,
+        seed in any::<u64>(),
+        spread in prop::sample::select(&SPREAD[..]),
+        steps in prop::collection::vec(any::<Step>(), 0..600),
+    ) {
+        let table = Blocks::new(frames, seed);
+        let mut run = Run { table, naive: Naive::default(), spread, gone: Vec::new() };
+        for vm in 0..VMS {
+            run.table.attach(VmId::new(vm), NonZeroU32::MIN);
+        }
+        for (n, step) in steps.into_iter().enumerate() {
+            run.step(step, frames);
+            if n % 16 == 0 {
+                run.check(frames);
+            }
+        }
+        run.check(frames);
+    }
+}
+
+#[test]
+fn neighbours_get_neighbouring_frames() {
+    let vm = VmId::new(0);
+    let mut table = Blocks::new(64, 1);
+    table.attach(vm, NonZeroU32::MIN);
+    let mut gone = Vec::new();
+    let mut read = |first: u64| -> Vec<u32> {
+        let mut frame = |block| table.reserve(vm, block, 0, false, &mut gone).unwrap();
+        let frames: Vec<_> = (first..first + 16).map(&mut frame).collect();
+        frames.iter().for_each(|&frame| table.filled(frame, true, &mut gone));
+        frames.iter().map(|frame| frame.0).collect()
+    };
+    for first in [0, 1000, 16, 3000, 4000, 5000] {
+        let frames = read(first);
+        assert!(frames.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{frames:?}");
+    }
+}
