@@ -3,6 +3,8 @@
 //! twice, the bound and the shares hold, and the figures add up.
 //! `PROPTEST_CASES=20000` looks longer.
 
+#![allow(clippy::disallowed_macros)] // tests print what they measure
+
 #[path = "cache/blocks.rs"]
 mod blocks;
 #[path = "cache/coherence.rs"]

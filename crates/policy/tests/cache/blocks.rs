@@ -105,7 +105,7 @@ impl Run {
 
     /// Some read ends.
     fn fill(&mut self, more: u32) {
-        let ok = more % 5 > 0;
+        let ok = !more.is_multiple_of(5);
         let filling = self.naive.blocks.iter().filter(|(_, known)| known.filling);
         let filling: Vec<_> = filling.map(|(&key, known)| (key, known.frame)).collect();
         let count = filling.len() + self.naive.orphans.len();
