@@ -58,6 +58,7 @@ pub mod params;
 pub mod prefetcher;
 pub mod prefetchers;
 pub mod queues;
+pub mod readahead;
 pub mod request;
 pub mod scheduler;
 pub mod schedulers;

@@ -4,6 +4,7 @@
 
 mod flashy;
 mod following;
+mod linux;
 mod none;
 mod vio;
 
@@ -25,7 +26,7 @@ pub struct Entry {
 }
 
 /// All prefetchers, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[none::ENTRY, flashy::ENTRY, vio::ENTRY];
+pub static REGISTRY: &[Entry] = &[none::ENTRY, linux::ENTRY, flashy::ENTRY, vio::ENTRY];
 
 /// The entry of that name.
 pub fn find(name: &str) -> Result<&'static Entry, ParamError> {

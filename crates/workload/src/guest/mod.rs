@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What is modelled, and where it departs from Linux:
-//! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`]); a
+//! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`](seekway_policy::readahead)); a
 //!   reader of a page in flight waits for it; no page is read twice while cached;
 //! - the page cache is bounded by guest memory and reclaimed by Linux's two
 //!   lists ([`cache`]); pages in flight or dirty are not scanned;
@@ -39,7 +39,6 @@ pub mod laid;
 pub mod layout;
 mod pages;
 pub mod params;
-pub mod readahead;
 mod threads;
 mod vm;
 mod writeback;

@@ -4,8 +4,8 @@
 use crate::guest::PAGE_SECTORS;
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{DIRTY, MARKER, NONE, UPTODATE, WRITEBACK};
-use crate::guest::readahead::Window;
 use crate::guest::vm::GuestVm;
+use seekway_policy::readahead::Window;
 use seekway_policy::request::Op;
 use seekway_policy::units::Instant;
 
@@ -39,8 +39,9 @@ impl GuestVm {
             let h = &self.handles[handle as usize];
             (h.file, h.tag)
         };
-        let end = (window.start + window.pages).min(self.files[file as usize].size_pages);
-        let mut page = window.start;
+        let size = u64::from(self.files[file as usize].size_pages);
+        let end = (window.start + window.pages).min(size) as u32;
+        let mut page = window.start.min(size) as u32;
         while page < end {
             if self.files[file as usize].is_cached(page) {
                 page += 1;
@@ -74,11 +75,11 @@ impl GuestVm {
     }
 
     /// Frames for the pages from `page` on that are missing, at most `most`.
-    fn allocate_run(&mut self, file: u32, page: u32, most: u32, marked: Option<u32>) -> u32 {
+    fn allocate_run(&mut self, file: u32, page: u32, most: u32, marked: Option<u64>) -> u32 {
         let mut n = 0;
         while n < most && !self.files[file as usize].is_cached(page + n) {
             let Some(at) = self.allocate(file, page + n) else { break };
-            if marked == Some(page + n) {
+            if marked == Some(u64::from(page + n)) {
                 *self.cache.flags_mut(at) |= MARKER;
             }
             n += 1;

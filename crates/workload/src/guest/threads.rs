@@ -5,9 +5,9 @@
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{MARKER, NONE, UPTODATE};
 use crate::guest::pages::Cleaner;
-use crate::guest::readahead::Window;
 use crate::guest::vm::{GuestVm, pages_touched};
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
+use seekway_policy::readahead::Window;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos};
 
@@ -199,12 +199,12 @@ impl GuestVm {
             let Some(at) = self.read_page(thread, call.handle, call.page, end - call.page) else {
                 return self.set(thread, Work::Read(call), Step::Sleep);
             };
-            if self.handles[call.handle as usize].read_ahead.previous() != Some(call.page) {
+            if self.handles[call.handle as usize].read_ahead.previous() != Some(call.page.into()) {
                 self.cache.accessed(at);
             }
             call.page += 1;
         }
-        self.handles[call.handle as usize].read_ahead.read_until(end - 1);
+        self.handles[call.handle as usize].read_ahead.read_until(u64::from(end - 1));
         let first_read = !std::mem::replace(&mut self.files[file as usize].read_once, true);
         if first_read && self.params.atime {
             self.change_inode(now, file);
@@ -224,7 +224,7 @@ impl GuestVm {
                 at = self.files[file as usize].frames[page as usize];
             }
             if at == NONE {
-                self.fill(handle, Window { start: page, pages: 1, marked: None });
+                self.fill(handle, Window { start: page.into(), pages: 1, marked: None });
                 at = self.files[file as usize].frames[page as usize];
             }
             if at == NONE {
@@ -254,8 +254,9 @@ impl GuestVm {
         }
         let h = &mut self.handles[handle as usize];
         let file = &self.files[h.file as usize];
-        let max = self.params.read_ahead_pages;
-        let window = h.read_ahead.demand(max, marker, page, wanted, |p| file.is_cached(p));
+        let max = u64::from(self.params.read_ahead_pages);
+        let cached = |page: u64| file.is_cached(page as u32); // a file has fewer than 2^32
+        let window = h.read_ahead.demand(max, marker, page.into(), wanted.into(), cached);
         if let Some(window) = window {
             self.fill(handle, window);
         }
@@ -299,7 +300,7 @@ impl GuestVm {
                 return Some(at);
             }
         } else if at == NONE {
-            self.fill(call.handle, Window { start: call.page, pages: 1, marked: None });
+            self.fill(call.handle, Window { start: call.page.into(), pages: 1, marked: None });
             at = self.files[file as usize].frames[call.page as usize];
         }
         if at == NONE {

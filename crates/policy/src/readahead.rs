@@ -1,5 +1,7 @@
 //! Linux's on-demand read-ahead (`mm/readahead.c`, `ondemand_readahead` as of
-//! 2.6.31 to 5.x), state per open file. Quantities are pages of 4 KiB.
+//! 2.6.31 to 5.x), state per open file. Quantities are pages of 4 KiB. Guests
+//! (crate `seekway-workload`) use it on their files, the prefetcher `linux` on
+//! virtual disks.
 //!
 //! A miss, or the use of a page that carries the marker, asks
 //! [`ReadAhead::demand`] for a window. The window's page `marked` gets the
@@ -9,22 +11,22 @@
 /// Read-ahead state of an open file (`struct file_ra_state`).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
-    start: u32,
-    size: u32,
-    async_size: u32,
+    start: u64,
+    size: u64,
+    async_size: u64,
     /// Last page of the previous read.
-    previous: Option<u32>,
+    previous: Option<u64>,
 }
 
 /// Pages to read, as far as they are not cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// First page.
-    pub start: u32,
+    pub start: u64,
     /// Number of pages.
-    pub pages: u32,
+    pub pages: u64,
     /// The page that gets the marker, if the read is not a lone one.
-    pub marked: Option<u32>,
+    pub marked: Option<u64>,
 }
 
 impl ReadAhead {
@@ -33,11 +35,11 @@ impl ReadAhead {
         ReadAhead { start: 0, size: 0, async_size: 0, previous: None }
     }
     /// Last page of the previous read.
-    pub fn previous(&self) -> Option<u32> {
+    pub fn previous(&self) -> Option<u64> {
         self.previous
     }
     /// A read ended with `page`.
-    pub fn read_until(&mut self, page: u32) {
+    pub fn read_until(&mut self, page: u64) {
         self.previous = Some(page);
     }
 
@@ -47,11 +49,11 @@ impl ReadAhead {
     /// the page cache.
     pub fn demand(
         &mut self,
-        max: u32,
+        max: u64,
         marker: bool,
-        offset: u32,
-        request: u32,
-        cached: impl Fn(u32) -> bool,
+        offset: u64,
+        request: u64,
+        cached: impl Fn(u64) -> bool,
     ) -> Option<Window> {
         let expected = offset == self.start + self.size
             || (self.size >= self.async_size && offset == self.start + self.size - self.async_size);
@@ -74,7 +76,7 @@ impl ReadAhead {
         Some(self.submit(offset, max))
     }
 
-    fn initial(&mut self, offset: u32, request: u32, max: u32) {
+    fn initial(&mut self, offset: u64, request: u64, max: u64) {
         self.start = offset;
         self.size = initial_size(request, max);
         self.async_size = if self.size > request { self.size - request } else { self.size };
@@ -84,12 +86,12 @@ impl ReadAhead {
     /// (`try_context_readahead`).
     fn join_history(
         &mut self,
-        offset: u32,
-        request: u32,
-        max: u32,
-        cached: impl Fn(u32) -> bool,
+        offset: u64,
+        request: u64,
+        max: u64,
+        cached: impl Fn(u64) -> bool,
     ) -> bool {
-        let history = (1..=max.min(offset)).take_while(|i| cached(offset - i)).count() as u32;
+        let history = (1..=max.min(offset)).take_while(|i| cached(offset - i)).count() as u64;
         if history <= request {
             return false;
         }
@@ -102,7 +104,7 @@ impl ReadAhead {
 
     /// A window whose marker would be hit by the very read that asks for it
     /// takes the next one along.
-    fn submit(&mut self, offset: u32, max: u32) -> Window {
+    fn submit(&mut self, offset: u64, max: u64) -> Window {
         if offset == self.start && self.size == self.async_size {
             let more = next_size(self.size, max);
             if self.size + more <= max {
@@ -126,7 +128,7 @@ impl Default for ReadAhead {
 }
 
 /// `get_init_ra_size`
-fn initial_size(request: u32, max: u32) -> u32 {
+fn initial_size(request: u64, max: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= max / 32 {
         size * 4
@@ -138,7 +140,7 @@ fn initial_size(request: u32, max: u32) -> u32 {
 }
 
 /// `get_next_ra_size`
-fn next_size(size: u32, max: u32) -> u32 {
+fn next_size(size: u64, max: u64) -> u64 {
     let bigger = if size < max / 16 { 4 * size } else { 2 * size };
     bigger.min(max)
 }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     /// Read a file in steps of `step` pages; the windows asked for.
-    fn windows(step: u32, max: u32, pages: u32) -> Vec<(u32, u32)> {
+    fn windows(step: u64, max: u64, pages: u64) -> Vec<(u64, u64)> {
         let mut cached = vec![false; 2 * pages as usize];
         let mut marked = vec![false; 2 * pages as usize];
         let (mut ra, mut out) = (ReadAhead::new(), Vec::new());
