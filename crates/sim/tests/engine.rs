@@ -1,103 +1,20 @@
 //! The engine against a device and sources of the tests' own, simple enough
 //! that every time can be worked out by hand.
 
-use seekway_device::DeviceModel;
+mod common;
+
+use common::{CAPACITY, Constant, Timed, ms};
 use seekway_policy::dispatcher::Config;
-use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, VmSpec};
+use seekway_policy::request::{Completion, Op, Request, VmId};
+use seekway_policy::scheduler::{Decision, DeviceView, VmSpec};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_policy::units::{Instant, Nanos};
 use seekway_sim::{Layout, Limits, Placement, RunResult, Setup, SimError, run};
-use seekway_workload::{Issue, Source, SourceError, VmDisk};
-use std::collections::VecDeque;
-
-fn ms(n: u64) -> Instant {
-    Instant::ZERO + Nanos::from_millis(n)
-}
-
-/// Every command takes 5 ms; `depth` at once.
-struct Constant {
-    depth: u32,
-    flying: VecDeque<(Instant, RequestId)>,
-}
-
-impl DeviceModel for Constant {
-    fn profile(&self) -> DeviceProfile {
-        DeviceProfile::unknown(Sectors::new(1 << 20), true)
-    }
-    fn queue_depth(&self) -> u32 {
-        self.depth
-    }
-    fn submit(&mut self, now: Instant, command: &Request) {
-        assert!(self.flying.len() < self.depth as usize, "more than the device takes");
-        self.flying.push_back((now + Nanos::from_millis(5), command.id));
-    }
-    fn next_completion(&self) -> Option<Instant> {
-        self.flying.front().map(|f| f.0)
-    }
-    fn pop_completed(&mut self, now: Instant) -> Option<RequestId> {
-        self.flying.pop_front_if(|f| f.0 <= now).map(|f| f.1)
-    }
-}
-
-/// Issues at given times, whatever completes.
-struct Timed {
-    disks: Vec<VmDisk>,
-    plan: VecDeque<(Instant, Issue)>,
-    open: usize,
-    completions: Vec<(Instant, u64)>,
-    forever: bool,
-}
-
-impl Timed {
-    fn new(plan: &[(u64, u16, Op, u64, u64)]) -> Self {
-        let issue = |(n, &(at, vm, op, start, len)): (usize, &(u64, u16, Op, u64, u64))| {
-            let (start, len) = (Lba::new(start), Sectors::new(len));
-            let issue = Issue { token: n as u64, vm, tag: None, op, sync: true, start, len };
-            (ms(at), issue)
-        };
-        let disk = |name: &str| VmDisk { name: name.into(), capacity: Sectors::new(10_000) };
-        Timed {
-            disks: vec![disk("a"), disk("b")],
-            plan: plan.iter().enumerate().map(issue).collect(),
-            open: 0,
-            completions: Vec::new(),
-            forever: false,
-        }
-    }
-}
-
-impl Source for Timed {
-    fn vms(&self) -> &[VmDisk] {
-        &self.disks
-    }
-    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
-        while let Some((_, issue)) = self.plan.pop_front_if(|p| p.0 <= now) {
-            if self.forever {
-                self.plan.push_back((now, issue));
-                out.push(Issue { op: Op::Flush, ..issue });
-                return Ok(());
-            }
-            out.push(issue);
-            self.open += 1;
-        }
-        Ok(())
-    }
-    fn completed(&mut self, now: Instant, token: u64) {
-        self.open = self.open.saturating_sub(1);
-        self.completions.push((now, token));
-    }
-    fn next_wake(&self) -> Option<Instant> {
-        self.plan.front().map(|p| p.0)
-    }
-    fn finished(&self) -> bool {
-        self.plan.is_empty() && self.open == 0
-    }
-}
+use seekway_workload::Source;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
-    let device = Box::new(Constant { depth, flying: VecDeque::new() });
-    let layout = Layout::place(source.vms(), Sectors::new(1 << 20), &Placement::Spread).unwrap();
+    let device = Box::new(Constant::new(depth));
+    let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
     let setup = Setup {
         scheduler: schedulers::build("noop").unwrap(),
         device,
@@ -191,8 +108,8 @@ fn a_starved_vm_does_not_look_well_served() {
     plan.extend((0..200).map(|n| (6 + n * 4, 0, Read, n * 40, 8)));
     plan.insert(2, (7, 1, Read, 500, 8));
     let source = Timed::new(&plan);
-    let device = Box::new(Constant { depth: 1, flying: VecDeque::new() });
-    let layout = Layout::place(source.vms(), Sectors::new(1 << 20), &Placement::Spread).unwrap();
+    let device = Box::new(Constant::new(1));
+    let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
     let setup = Setup {
         scheduler: Box::new(Newest(Vec::new())),
         device,

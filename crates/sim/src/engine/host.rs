@@ -56,10 +56,14 @@ impl HostCosts {
 
 /// A host cache for a run.
 pub struct Host {
-    cache: HostCache,
-    costs: HostCosts,
-    prefetch: String,
-    bandwidth: u64,
+    /// The cache, empty and without VMs: the run attaches them.
+    pub cache: HostCache,
+    /// What it costs.
+    pub costs: HostCosts,
+    /// The prefetcher's specification, for the result.
+    pub prefetch: String,
+    /// What the cache was told that the device reads at best, bytes a second.
+    pub bandwidth: u64,
 }
 
 impl Host {

@@ -1,0 +1,297 @@
+//! The host cache in the engine: every time and every sector that reaches the
+//! device can be worked out by hand.
+
+mod common;
+
+use common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
+use proptest::prelude::*;
+use seekway_policy::cache::{Config as CacheConfig, HostCache};
+use seekway_policy::dispatcher::Config;
+use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_policy::request::{Extent, Op, VmId};
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, run};
+use seekway_workload::Source;
+use std::collections::{BTreeSet, VecDeque};
+
+use Op::{Discard, Read, Write};
+
+/// Proposes what lies behind every read, up to `len` sectors; wakes at every
+/// whole `interval` while anything was read in it.
+#[derive(Default)]
+struct Ahead {
+    len: u64,
+    interval: Option<Nanos>,
+    wake: Option<Instant>,
+    wanted: VecDeque<(VmId, u64, u64)>,
+}
+
+impl Prefetcher for Ahead {
+    fn attach(&mut self, _: Instant, _: VmId, capacity: Sectors) {
+        assert_eq!(capacity.get(), DISK);
+    }
+    fn detach(&mut self, _: VmId) {}
+    fn accessed(&mut self, now: Instant, access: &Access) {
+        let start = access.extent.end().get();
+        let end = (start + self.len).min(DISK);
+        if start < end {
+            self.wanted.push_back((access.vm, start, end));
+        }
+        if let (None, Some(interval)) = (self.wake, self.interval) {
+            self.wake = Some(now + interval);
+        }
+    }
+    fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal> {
+        self.wake = self.wake.filter(|&at| at > now);
+        let (vm, start, end) = self.wanted.pop_front()?;
+        let part = end.min(start + room.get());
+        if part < end {
+            self.wanted.push_front((vm, part, end));
+        }
+        Some(Proposal { vm, tag: None, extent: sectors(start, part) })
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        self.wake
+    }
+}
+
+fn sectors(start: u64, end: u64) -> Extent {
+    Extent::new(Lba::new(start), Sectors::new(end - start)).unwrap()
+}
+
+/// Times that no other sum of them gives.
+const COSTS: HostCosts = HostCosts {
+    hit: Nanos::from_micros(100),
+    copy_bytes_per_s: 4_096_000_000, // 1 µs a block
+    event: Nanos::from_micros(10),
+    poll: Nanos::from_millis(1),
+    poll_event: Nanos::from_micros(7),
+};
+const COPY: Nanos = Nanos::from_micros(1);
+
+fn host(blocks: u64, prefetcher: impl Prefetcher + 'static) -> Option<Host> {
+    let cache = HostCache::with(CacheConfig::new(blocks * 4096), Box::new(prefetcher));
+    Some(Host { cache, costs: COSTS, prefetch: "ahead".into(), bandwidth: 0 })
+}
+
+fn ahead(len: u64) -> Ahead {
+    Ahead { len, ..Ahead::default() }
+}
+
+/// The run of a plan, and what reached the device, without VM a's place on it.
+fn simulate(plan: &[Planned], depth: u32, host: Option<Host>) -> (RunResult, Vec<(Op, Extent)>) {
+    under("noop", plan, depth, host)
+}
+
+fn under(
+    policy: &str,
+    plan: &[Planned],
+    depth: u32,
+    host: Option<Host>,
+) -> (RunResult, Vec<(Op, Extent)>) {
+    let log = Log::default();
+    let source = Timed::new(plan);
+    let layout = Layout::place(source.vms(), CAPACITY, &Placement::Packed(Lba::ZERO));
+    let setup = Setup {
+        scheduler: schedulers::build(policy).unwrap(),
+        device: Box::new(Constant::solid(depth, log.clone())),
+        config: Config::default(),
+        layout: layout.unwrap(),
+        weights: Vec::new(),
+        journal: None,
+        host,
+    };
+    let (result, _) =
+        run(vec![Box::new(source)], setup, Limits::default(), &mut |_, _| true).unwrap();
+    let log = log.lock().unwrap().clone();
+    (result, log)
+}
+
+fn at(ms: u64, more: &[Nanos]) -> Instant {
+    more.iter().fold(Instant::ZERO + Nanos::from_millis(ms), |sum, &n| sum + n)
+}
+
+#[test]
+fn a_hit_costs_what_the_host_takes_and_hits_queue() {
+    let miss = (0, 0, Read, 0, 8);
+    let (result, log) = simulate(&[miss, (20, 0, Read, 0, 8)], 4, host(100, ahead(0)));
+    let hit = [COSTS.event, COSTS.hit, COPY];
+    assert_eq!(result.vms[0].last, at(20, &hit));
+    assert_eq!(log, [(Read, sectors(0, 8))]);
+    let (result, _) =
+        simulate(&[miss, (20, 0, Read, 0, 8), (20, 0, Read, 2, 3)], 4, host(100, ahead(0)));
+    let short = COSTS.hit + COSTS.event + COPY.scaled(3, 8);
+    assert_eq!(result.vms[0].last, at(20, &hit) + short);
+    let busy = COSTS.event + COPY + COSTS.event + COSTS.hit + COPY + short;
+    let host = result.host.expect("a host cache");
+    assert_eq!(host.busy, busy);
+    assert_eq!((host.usage.reads, host.usage.cached, host.usage.missed), (3, 11, 8));
+    assert_eq!(result.response.len(), 3, "hits are answers like any other");
+}
+
+#[test]
+fn a_fetch_pays_its_copy_and_a_large_read_both_ways() {
+    let (result, _) = simulate(&[(0, 0, Read, 0, 8)], 4, host(100, ahead(0)));
+    assert_eq!(result.vms[0].last, at(5, &[COPY]));
+    // A cache of one block: the second block goes past it, without a copy.
+    let (result, log) = simulate(&[(0, 0, Read, 0, 16)], 4, host(1, ahead(0)));
+    assert_eq!((result.vms[0].last, log.len()), (at(5, &[COPY]), 1));
+}
+
+#[test]
+fn a_prefetch_under_way_is_joined() {
+    let plan = [(0, 0, Read, 0, 8), (1, 0, Read, 8, 8)];
+    let (result, log) = simulate(&plan, 4, host(100, ahead(64)));
+    assert_eq!(log, [(Read, sectors(0, 8)), (Read, sectors(8, 72)), (Read, sectors(72, 80))]);
+    // Both end at 5 ms; the first one's copy is before the second one's.
+    assert_eq!(result.vms[0].last, at(5, &[COPY, COPY]));
+    let usage = result.host.expect("a host cache").usage;
+    assert_eq!((usage.late, usage.missed, usage.promoted, usage.used), (8, 8, 0, 8));
+    assert_eq!((result.stats.requests, result.stats.background), (1, 2));
+}
+
+#[test]
+fn a_waiting_prefetch_is_promoted_for_who_wants_it() {
+    let plan = [(0, 0, Read, 0, 8), (1, 0, Read, 8, 8)];
+    let (result, log) = simulate(&plan, 1, host(100, ahead(64)));
+    assert_eq!(log[..2], [(Read, sectors(0, 8)), (Read, sectors(8, 72))]);
+    assert_eq!(result.vms[0].last, at(10, &[COPY]));
+    let usage = result.host.expect("a host cache").usage;
+    assert_eq!((usage.late, usage.promoted), (8, 1));
+    // The second read's own prefetch goes when the device is free.
+    assert_eq!((result.stats.requests, result.stats.background), (2, 1));
+    assert_eq!(log[2..], [(Read, sectors(72, 80))]);
+}
+
+#[test]
+fn waiting_prefetches_are_dropped_when_demand_crowds() {
+    // The device takes one; a's prefetch waits when b brings more than that.
+    let plan = [(0, 0, Read, 0, 8), (1, 1, Read, 0, 8), (1, 1, Read, 800, 8)];
+    let (result, log) = simulate(&plan, 1, host(100, ahead(64)));
+    let usage = result.vms[0].host.as_ref().expect("a host cache").usage;
+    assert_eq!((usage.prefetched, usage.dropped, usage.cost()), (64, 64, 0.0));
+    assert_eq!(result.stats.withdrawn, 1);
+    let b = DISK.next_multiple_of(2048);
+    let demand = [sectors(0, 8), sectors(b, b + 8), sectors(b + 800, b + 808)];
+    assert_eq!(log[..3], demand.map(|extent| (Read, extent)));
+    assert_eq!((result.requests(), result.finished), (3, true));
+}
+
+#[test]
+fn what_was_written_is_read_from_the_device_again() {
+    for change in [Write, Discard] {
+        let plan = [
+            (0, 0, Read, 0, 64),
+            (20, 0, change, 8, 8),
+            (22, 0, Read, 8, 8),
+            (40, 0, Read, 0, 64),
+            (60, 0, Read, 0, 64),
+        ];
+        let (_, log) = simulate(&plan, 1, host(100, ahead(0)));
+        let reads: Vec<Extent> = log.iter().filter(|l| l.0 == Read).map(|l| l.1).collect();
+        let mut want = vec![sectors(0, 64), sectors(8, 16)];
+        if change == Write {
+            // The read came while the write was under way, and so past the cache.
+            want.push(sectors(8, 16));
+        }
+        assert_eq!(reads, want, "{change:?}");
+    }
+}
+
+#[test]
+fn a_run_ends_with_its_guests_whatever_is_prefetched() {
+    let mut forever = ahead(512);
+    forever.interval = Some(Nanos::from_millis(3));
+    let (result, log) = simulate(&[(0, 0, Read, 0, 8)], 1, host(100, forever));
+    assert!(result.finished);
+    // The first poll is due at 3 ms and delays the copy of what comes at 5 ms by nothing.
+    assert_eq!(result.simulated, at(5, &[COPY]).since(Instant::ZERO));
+    assert_eq!(log.len(), 2, "the prefetch begins when the device is free, and is not waited for");
+}
+
+#[test]
+fn polls_and_what_they_look_at_cost() {
+    let plan: Vec<Planned> = (0..10).map(|n| (n * 10, 0, Read, n * 100, 8)).collect();
+    let mut polled = ahead(0);
+    polled.interval = Some(Nanos::from_millis(15));
+    let (result, _) = simulate(&plan, 4, host(100, polled));
+    let host = result.host.expect("a host cache");
+    // Woken at 15, 35, 55, 75 and 95 ms, after two reads each time.
+    assert_eq!(host.polls, 5);
+    let polls = COSTS.poll.scaled(5, 1) + COSTS.poll_event.scaled(10, 1);
+    let reads = COSTS.event.scaled(10, 1) + COPY.scaled(10, 1);
+    assert_eq!(host.busy, polls + reads);
+}
+
+/// What came of a run, without its histograms.
+fn figures(result: &RunResult) -> String {
+    let RunResult { simulated, stats, host, vms, .. } = result;
+    let vms: Vec<_> = vms.iter().map(|v| (v.requests, v.last, v.device_time, &v.host)).collect();
+    format!("{simulated:?} {stats:?} {host:?} {vms:?} {}", result.response.mean())
+}
+
+#[test]
+fn without_prefetching_a_tiny_cache_changes_nothing_but_its_costs() {
+    let plan: Vec<Planned> = (0..200).map(|n| (n * 3, 0, Read, n * 48 % 9_000, 16)).collect();
+    let (bare, _) = simulate(&plan, 1, None);
+    let (cached, _) = simulate(&plan, 1, host(1, ahead(0)));
+    assert!(bare.host.is_none() && bare.vms[0].host.is_none());
+    let costs = cached.host.as_ref().expect("a host cache").busy;
+    let longer = cached.simulated.saturating_sub(bare.simulated);
+    assert!(bare.simulated <= cached.simulated && longer <= costs, "{longer:?} of {costs:?}");
+    let (bare, cached) = (bare.response.mean(), cached.response.mean());
+    assert!((cached - bare).abs() <= costs.get() as f64 / 200.0 + 2_000.0, "{bare} {cached}");
+}
+
+/// A plan of 1 to 60 requests of both VMs.
+fn plans() -> impl Strategy<Value = Vec<Planned>> {
+    let op =
+        prop_oneof![8 => Just(Read), 2 => Just(Write), 1 => Just(Discard), 1 => Just(Op::Flush)];
+    let planned = (0..60u64, 0..2u16, op, 0..1_000u64, 1..100u64);
+    prop::collection::vec(planned, 1..60).prop_map(|mut plan| {
+        plan.sort_by_key(|p| p.0);
+        plan
+    })
+}
+
+/// Sectors that reads touch: of guests, or of the device.
+fn touched(reads: impl Iterator<Item = Extent>) -> BTreeSet<u64> {
+    reads.flat_map(|e| e.start().get()..e.end().get()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Each request completes once (the source says so), what guests read was
+    /// read from the device, and the same run gives the same figures.
+    #[test]
+    fn every_read_is_answered_once_with_what_the_device_gave(
+        plan in plans(),
+        depth in 1..5u32,
+        blocks in prop_oneof![Just(1u64), 2..40u64, Just(2_000)],
+        len in prop_oneof![Just(0u64), 1..600u64],
+        interval in prop::option::of(1..20u64),
+        policy in prop::sample::select(vec!["noop", "deadline", "cfq", "vmcd"]),
+    ) {
+        let made = || {
+            let interval = interval.map(Nanos::from_millis);
+            under(policy, &plan, depth, host(blocks, Ahead { interval, ..ahead(len) }))
+        };
+        let (result, log) = made();
+        prop_assert!(result.finished);
+        prop_assert_eq!(result.requests() + result.barriers, plan.len() as u64);
+        // VM b's disk begins where the next MiB does.
+        let base = |vm: u16| u64::from(vm) * DISK.next_multiple_of(2048);
+        let wanted = plan.iter().filter(|p| p.2 == Read);
+        let wanted = touched(wanted.map(|p| sectors(base(p.1) + p.3, base(p.1) + p.3 + p.4)));
+        let reads = || log.iter().filter(|l| l.0 == Read).map(|l| l.1);
+        let read = touched(reads());
+        prop_assert!(wanted.is_subset(&read));
+        let pure = plan.iter().all(|p| matches!(p.2, Read | Op::Flush));
+        if pure && blocks == 2_000 {
+            prop_assert_eq!(reads().map(|e| e.len().get()).sum::<u64>(), read.len() as u64);
+        }
+        prop_assert_eq!(figures(&result), figures(&made().0));
+    }
+}
