@@ -68,6 +68,8 @@ pub enum Command {
     #[command(subcommand)]
     Policy(PolicyCommand),
     #[command(subcommand)]
+    Prefetcher(PrefetcherCommand),
+    #[command(subcommand)]
     Workload(WorkloadCommand),
     Replay(ReplayArgs),
     Serve(Box<ServeArgs>),
@@ -183,6 +185,22 @@ pub enum PolicyCommand {
         format: Format,
     },
     /// One policy with its parameters, as Markdown
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// What reads ahead into a host cache (`compare --prefetch`)
+#[derive(Subcommand, Debug)]
+pub enum PrefetcherCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// One prefetcher with its parameters, as Markdown
     Show {
         /// Its name
         name: String,

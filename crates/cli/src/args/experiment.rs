@@ -22,7 +22,7 @@ pub enum ExperimentCommand {
   seekway experiment run pregather-read --report read.html
   seekway experiment run 'pregather-*' --seeds 2 --format json
   seekway experiment run all --policy cfq:low_latency=false
-  seekway experiment run pregather-read --prefetch none --cache 512MiB
+  seekway experiment run pregather-read --prefetch vio --cache 512MiB
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {

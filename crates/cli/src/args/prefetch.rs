@@ -6,9 +6,9 @@ use clap::Args;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Host cache")]
 pub struct PrefetchArgs {
-    /// Read ahead into a host cache: `none`, or prefetchers with their
-    /// parameters, `linux,vio:threshold=0.5`; with several, every policy runs
-    /// with each (repeat, or separate by commas)
+    /// Read ahead into a host cache: a prefetcher (`seekway prefetcher list`)
+    /// with its parameters as `NAME:key=value,…`. `compare` takes several, by
+    /// commas or repeated, and runs every policy with each
     #[arg(long, value_name = "LIST")]
     pub prefetch: Vec<String>,
     /// Size of the host cache [default with --prefetch: 1GiB]; without --prefetch

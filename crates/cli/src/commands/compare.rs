@@ -196,8 +196,8 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String>
 
 fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
-        let keep = |c: char| if c.is_ascii_alphanumeric() || "=.-".contains(c) { c } else { '_' };
-        let policy: String = outcome.plan.label().chars().map(keep).collect();
+        let keep = |c: char| if c.is_ascii_alphanumeric() || "=.+-".contains(c) { c } else { '_' };
+        let policy: String = outcome.plan.label().replace(" + ", "+").chars().map(keep).collect();
         let path = dir.join(format!("{policy}.{}.journal", outcome.plan.seed));
         output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
     }
@@ -363,6 +363,8 @@ fn flat(compared: &Compared) -> Table {
     ];
     let mut columns: Vec<Column> = text.into();
     columns.extend(numbers.map(|n| Column::number(n, "")));
+    let without = columns.len();
+    columns.extend(prefetching::flat_columns(compared));
     let mut table = Table::new("", columns);
     for run in &compared.runs {
         let figures = |requests: u64, iops, mib_s, r: &crate::json::Response| {
@@ -376,10 +378,15 @@ fn flat(compared: &Compared) -> Table {
         row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
         row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
         row.extend([run.phi, run.jain, run.max_min_share].map(number));
+        row.extend(run.host.as_ref().map(|h| prefetching::flat(run, &h.usage)).unwrap_or_default());
+        row.resize(table.columns.len(), Cell::Absent);
         table.push(row);
         for vm in &run.vms {
             let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text(vm.name.clone())];
             row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
+            row.resize(without, Cell::Absent);
+            let cache = vm.cache.as_ref();
+            row.extend(cache.map(|c| prefetching::flat(run, &c.usage)).unwrap_or_default());
             row.resize(table.columns.len(), Cell::Absent);
             table.push(row);
         }

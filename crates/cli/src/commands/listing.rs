@@ -1,9 +1,10 @@
-//! `seekway policy` and `seekway workload`: the registries, as lists and pages.
+//! `seekway policy`, `prefetcher` and `workload`: the registries, as lists and pages.
 
-use crate::args::{Format, PolicyCommand, WorkloadCommand};
+use crate::args::{Format, PolicyCommand, PrefetcherCommand, WorkloadCommand};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
 use seekway_policy::params::{Kind, ParamSpec};
+use seekway_policy::prefetchers;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators;
@@ -65,13 +66,36 @@ pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
         }
         PolicyCommand::Show { name } => {
             let entry = schedulers::find(name)?;
-            let mut page = format!("# {}\n\n{}.\n\n", entry.name, capital(entry.summary));
-            page += &format!("Source: {}.\n\n", entry.source);
-            page += &param_page(entry.params);
-            output::print(&page)?;
-            Ok(Verdict::Done)
+            show(entry.name, entry.summary, entry.source, entry.params)
         }
     }
+}
+
+/// `seekway prefetcher`.
+pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
+    match command {
+        PrefetcherCommand::List { format } => {
+            let entry = |e: &'static prefetchers::Entry| Listed {
+                kind: "prefetcher",
+                name: e.name,
+                summary: e.summary,
+                params: params(e.params),
+            };
+            list(prefetchers::REGISTRY.iter().map(entry).collect(), *format)
+        }
+        PrefetcherCommand::Show { name } => {
+            let entry = prefetchers::find(name)?;
+            show(entry.name, entry.summary, entry.source, entry.params)
+        }
+    }
+}
+
+/// The page of a policy or prefetcher.
+fn show(name: &str, summary: &str, source: &str, params: &'static [ParamSpec]) -> Result<Verdict> {
+    let mut page = format!("# {name}\n\n{}.\n\nSource: {source}.\n\n", capital(summary));
+    page += &param_page(params);
+    output::print(&page)?;
+    Ok(Verdict::Done)
 }
 
 /// `seekway workload`.

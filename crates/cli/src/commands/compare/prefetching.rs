@@ -2,7 +2,7 @@
 //! together and by process.
 
 use super::label;
-use crate::json::{Compared, Usage};
+use crate::json::{Compared, Run, Usage};
 use seekway_report::table::{Cell, Column, Table};
 
 fn columns() -> [Column; 8] {
@@ -58,6 +58,36 @@ pub fn totals(compared: &Compared) -> Option<Table> {
     Some(table)
 }
 
+/// The columns of [`flat`], where any run has a host cache.
+pub fn flat_columns(compared: &Compared) -> Vec<Column> {
+    if compared.runs.iter().all(|r| r.host.is_none()) {
+        return Vec::new();
+    }
+    let numbers = [
+        "hit_share",
+        "late_share",
+        "accuracy",
+        "cost",
+        "prefetched_mib",
+        "wasted_mib",
+        "dropped_mib",
+        "promoted",
+    ];
+    let mut columns = vec![Column::text("prefetch")];
+    columns.extend(numbers.map(|n| Column::number(n, "")));
+    columns
+}
+
+/// What a run, or a VM of it, had of the cache, for the end of a line of CSV.
+pub fn flat(run: &Run, usage: &Usage) -> Vec<Cell> {
+    let mut row = vec![Cell::Text(run.prefetch.clone().unwrap_or_default())];
+    row.extend(cells(usage).map(|cell| match cell {
+        Cell::Share(share) => Cell::Number(share),
+        cell => cell,
+    }));
+    row
+}
+
 /// One line a run, VM and process; none where no process is told apart and no
 /// stream is followed.
 pub fn by_process(compared: &Compared) -> Option<Table> {
@@ -86,9 +116,9 @@ pub fn by_process(compared: &Compared) -> Option<Table> {
     let note = "streams: followed when the run ended. S: aggressiveness of those among them that \
                 are prefetched for, in the mean.";
     table.notes.push(note.into());
-    let told_apart = |r: &crate::json::Run| {
-        let caches = r.vms.iter().filter_map(|v| v.cache.as_ref());
-        caches.into_iter().any(|c| c.processes.len() > 1 || !c.streams.is_empty())
+    let told_apart = |r: &Run| {
+        let mut caches = r.vms.iter().filter_map(|v| v.cache.as_ref());
+        caches.any(|c| c.processes.len() > 1 || !c.streams.is_empty())
     };
     compared.runs.iter().any(told_apart).then_some(table)
 }

@@ -1,0 +1,165 @@
+//! `--prefetch` and `--cache` of `compare` and `experiment run`.
+
+mod common;
+
+use common::{Folder, json, seekway};
+use serde_json::Value;
+
+/// Two guests that read in order, one beside random reads, on a drive with room.
+const LOAD: &[&str] = &[
+    "compare",
+    "--vm",
+    "name=web,app=sysbench:mode=SR",
+    "--vm",
+    "name=db,app=sysbench:mode=RR,requests=100000",
+    "--device",
+    "samsung-970-pro",
+    "--until",
+    "1200ms",
+];
+
+/// Every registered prefetcher.
+fn prefetchers() -> Vec<String> {
+    let listed = json(&seekway(&["prefetcher", "list", "--format", "json"]).ok());
+    let listed = listed.as_array().expect("a list");
+    listed.iter().map(|p| p["name"].as_str().expect("a name").to_string()).collect()
+}
+
+fn run(more: &[&str]) -> common::Ran {
+    seekway(&[LOAD, more].concat())
+}
+
+fn runs(more: &[&str]) -> Vec<Value> {
+    let mut made = json(&run(&[more, &["--format", "json"]].concat()).ok());
+    let mut runs = made["runs"].take();
+    let runs = runs.as_array_mut().expect("a list");
+    // Real time: the one figure that differs from run to run.
+    runs.iter_mut().for_each(|r| drop(r.as_object_mut().expect("a run").remove("wall_s")));
+    std::mem::take(runs)
+}
+
+#[test]
+fn every_policy_runs_with_every_prefetcher() {
+    let all = prefetchers().join(",");
+    let more = ["--policies", "noop,cfq", "--prefetch", &all, "--cache", "64MiB"];
+    let made = runs(&more);
+    let pairs: Vec<(&str, &str)> = made
+        .iter()
+        .map(|r| (r["policy"].as_str().unwrap(), r["prefetch"].as_str().unwrap()))
+        .collect();
+    let want = |policy| prefetchers().into_iter().map(move |p| (policy, p));
+    let want: Vec<(&str, String)> = want("noop").chain(want("cfq")).collect();
+    assert_eq!(pairs, want.iter().map(|(a, b)| (*a, b.as_str())).collect::<Vec<_>>());
+    for run in &made {
+        let host = &run["host"];
+        assert_eq!(host["cache_mib"], 64.0);
+        assert!(host["device_mib_s"].as_f64() > Some(500.0), "{host:#}");
+        for key in ["hit_share", "late_share", "accuracy", "cost", "wasted_mib", "dropped_mib"] {
+            assert!(host[key].as_f64() >= Some(0.0), "no {key}: {host:#}");
+        }
+        for key in ["promoted", "background_commands", "polls", "host_busy_s", "prefetch_metrics"] {
+            assert!(!host[key].is_null(), "no {key}: {host:#}");
+        }
+        let (web, db) = (&run["vms"][0]["cache"], &run["vms"][1]["cache"]);
+        for vm in [web, db] {
+            assert!(vm["streams"].is_array() && vm["resident_mib"].as_f64() > Some(0.0), "{vm:#}");
+            assert_eq!(vm["processes"][0]["reads"], vm["reads"], "one process, untagged");
+        }
+        let reads = |v: &Value| v["reads"].as_u64().expect("a count");
+        assert_eq!(reads(host), reads(web) + reads(db));
+        let ahead = host["background_commands"].as_u64() > Some(0);
+        assert_eq!(ahead, run["prefetch"] != "none", "{host:#}");
+        assert_eq!(ahead, web["accuracy"].as_f64() > Some(0.0), "{web:#}");
+    }
+    assert_eq!(made, runs(&more), "the same again");
+}
+
+#[test]
+fn without_the_flags_nothing_is_said_of_a_cache() {
+    let ran = run(&["--policies", "noop"]);
+    assert!(ran.err.is_empty() && !ran.out.contains("refetch"), "{}{}", ran.out, ran.err);
+    let made = &runs(&["--policies", "noop"])[0];
+    for (of, key) in [(made, "host"), (made, "prefetch"), (&made["vms"][0], "cache")] {
+        assert!(of.as_object().is_some_and(|o| !o.contains_key(key)), "{key} in {of:#}");
+    }
+    let csv = run(&["--policies", "noop", "--format", "csv"]).ok();
+    assert!(!csv.contains("prefetch"), "{csv}");
+}
+
+#[test]
+fn one_flag_says_what_the_other_is() {
+    let ran = run(&["--policies", "noop", "--prefetch", "none"]);
+    assert!(ran.err.contains("1GiB"), "{}", ran.err);
+    assert!(ran.ok().contains("Prefetching into a host cache of 1024 MiB"));
+    let made = runs(&["--policies", "noop", "--cache", "1MiB"]);
+    assert_eq!(
+        (&made[0]["prefetch"], &made[0]["host"]["cache_mib"]),
+        (&"none".into(), &1.0.into())
+    );
+    assert_eq!(run(&["--policies", "noop", "--cache", "1MiB"]).err, "");
+}
+
+#[test]
+fn tables_csv_and_report_name_the_pair() {
+    let folder = Folder::new();
+    let report = folder.arg("report.html");
+    let both = ["--policies", "noop", "--cache", "64MiB", "--prefetch", "none", "--prefetch"];
+    let both = [&both[..], &["vio:interval=continuous"]].concat();
+    let text = run(&[&both[..], &["--report", &report]].concat()).ok();
+    for part in ["Prefetching into a host cache", "noop + none", "noop + vio:interval=continuous"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let page = std::fs::read_to_string(&report).expect("a page");
+    assert!(page.contains("Prefetching for each process"), "by process in the report");
+    let csv = run(&[&both[..], &["--format", "csv"]].concat()).ok();
+    let columns = csv.lines().next().map(|l| l.split(',').count());
+    assert!(csv.lines().all(|l| Some(l.split(',').count()) == columns), "{csv}");
+    assert!(csv.contains(",vio:interval=continuous,"), "{csv}");
+}
+
+#[test]
+fn journals_with_prefetches_replay() {
+    let folder = Folder::new();
+    let dir = folder.arg("journals");
+    let cache = ["--policies", "cfq", "--prefetch", "vio", "--cache", "64MiB"];
+    run(&[&cache[..], &["--journal", &dir]].concat()).ok();
+    let path = format!("{dir}/cfq+vio.1.journal");
+    let text = std::fs::read_to_string(&path).expect("written");
+    assert!(text.lines().any(|l| l.contains(" background ")), "nothing was prefetched");
+    assert!(seekway(&["replay", &path]).ok().contains("all the same"));
+}
+
+#[test]
+fn wrong_flags_are_refused() {
+    for (more, part) in [
+        (&["--prefetch", "amp"][..], "--prefetch: no prefetcher 'amp'; there are none"),
+        (&["--prefetch", "none:depth=3"], "--prefetch"),
+        (&["--prefetch", ","], "name at least one"),
+        (&["--cache", "many"], "--cache many: expected"),
+        (&["--cache", "3"], "at least one block of 4KiB"),
+        (&["--cache", "2TiB"], "at most 1TiB"),
+    ] {
+        run(more).refused(&[part]);
+    }
+    let experiment = ["experiment", "run", "pregather-b", "--quick"];
+    let refused = |more: &[&str], part| seekway(&[&experiment, more].concat()).refused(&[part]);
+    refused(&["--prefetch", "none,vio"], "one for all cells");
+    refused(&["--prefetch", "none", "--live"], "not with --live");
+    refused(&["--prefetch", "amp"], "no prefetcher 'amp'");
+}
+
+#[test]
+fn an_experiment_runs_over_a_cache() {
+    let rows = |more: &[&str]| {
+        let args = ["experiment", "run", "pregather-b", "--quick", "--seeds", "1"];
+        let ran = seekway(&[&args, more, &["--format", "json"]].concat());
+        json(&ran.out)["rows"].take()
+    };
+    let (bare, cached) = (rows(&[]), rows(&["--prefetch", "none", "--cache", "64MiB"]));
+    let names = |rows: &Value| {
+        let rows = rows.as_array().expect("a list").iter();
+        rows.map(|r| r["name"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&bare), names(&cached), "judged as the same cells");
+    assert_ne!(bare, cached, "the cache costs time and keeps data");
+}
