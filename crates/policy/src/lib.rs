@@ -53,6 +53,7 @@
 pub mod cache;
 pub mod dispatcher;
 pub mod fairness;
+pub mod ioprio;
 pub mod journal;
 pub mod params;
 pub mod prefetcher;

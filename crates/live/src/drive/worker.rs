@@ -1,5 +1,6 @@
 //! The threads that do the I/O of a driven load, each one system call at a time.
 
+use seekway_policy::ioprio::Encoding;
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_workload::Issue;
 use std::fs::File;
@@ -171,13 +172,16 @@ impl Buffer {
     }
 }
 
-/// Best-effort class, level 4, the tag as hint (algorithms.md, section 6).
+/// For the calling thread. A kernel before 6.5 does not take it: such a load
+/// has more processes than there are levels.
 fn set_tag(tag: Option<ProcessTag>) -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
-    const CLASS_BE: u16 = 2 << 13;
-    let hint = tag.map_or(0, ProcessTag::get) << 3;
-    let ioprio = libc::c_int::from(CLASS_BE | hint | 4);
+    let priority = match tag {
+        None => 0,
+        Some(tag) => Encoding::Hints.priority(tag).ok_or(ErrorKind::InvalidInput)?,
+    };
     // SAFETY: ioprio_set takes no pointers; 0 names the calling thread.
-    let set = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, ioprio) };
+    let set =
+        unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, libc::c_int::from(priority)) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -9,6 +9,7 @@
 //! a [`Request`] with [`Ask::Refuse`].
 
 use libc::iovec;
+use seekway_policy::ioprio;
 use seekway_policy::request::ProcessTag;
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -281,12 +282,12 @@ impl Walk<'_> {
 
     fn finish(mut self) -> Request {
         let status = self.take_status();
-        let ioprio = le32(&self.header[4..8]);
+        let priority = le32(&self.header[4..8]);
         let ask = match status {
             Some(_) if self.header_len == HEADER_BYTES => self.ask(),
             _ => Ask::Refuse(STATUS_IOERR),
         };
-        Request { ask, tag: process_tag(ioprio), status, writable_len: self.writable }
+        Request { ask, tag: ioprio::tag(priority), status, writable_len: self.writable }
     }
 
     /// Cut the status off the end of the pieces.
@@ -366,26 +367,6 @@ fn range(sector: u64, len: u64) -> Option<(u64, u64)> {
     let offset = sector.checked_mul(SECTOR_BYTES)?;
     offset.checked_add(len)?;
     (len > 0 && len.is_multiple_of(SECTOR_BYTES)).then_some((offset, len))
-}
-
-/// The tag that the guest's agent put into an ioprio (algorithms.md, section 6):
-/// class best-effort, level 4, the tag from 8 on in the ten bits of the hint;
-/// where the guest's kernel takes no hints, one of the eight levels. Level 4
-/// without a hint is what kernels send by themselves, and so is 0.
-fn process_tag(ioprio: u32) -> Option<ProcessTag> {
-    const BEST_EFFORT: u16 = 2;
-    const LEVEL: u16 = 4;
-    const HINT_MIN: u16 = 8;
-    let ioprio = u16::try_from(ioprio).ok()?;
-    let (class, hint, level) = (ioprio >> 13, ioprio >> 3 & 0x3ff, ioprio & 7);
-    match (class, hint, level) {
-        (BEST_EFFORT, HINT_MIN.., LEVEL) => ProcessTag::new(hint),
-        (BEST_EFFORT, 0, LEVEL) => None,
-        // Level 0 takes the number that untagged level 4 leaves free.
-        (BEST_EFFORT, 0, 0) => ProcessTag::new(LEVEL),
-        (BEST_EFFORT, 0, level) => ProcessTag::new(level),
-        _ => None,
-    }
 }
 
 /// Where a guest address is in host memory, and how many bytes follow in its region.

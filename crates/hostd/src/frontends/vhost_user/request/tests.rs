@@ -68,13 +68,14 @@ fn ask(memory: &GuestMemoryMmap, parts: &[(u64, u32, u16)]) -> Ask {
 #[test]
 fn a_read_as_linux_makes_it() {
     let memory = memory();
-    header(&memory, 0, 0, 8);
+    // Best effort, level 4, hint 8.
+    header(&memory, 0, 0x4044, 8);
     let status = DATA + 0x3000;
     chain(&memory, TABLE, &[(HEADER, 16, 0), (DATA, 4096, WRITE), (status, 1, WRITE)]);
     let (request, pieces) = parsed(&memory).unwrap();
     assert_eq!(request.ask, Ask::Read { offset: 4096, len: 4096 });
     assert_eq!(request.status, Some(host(&memory, status)));
-    assert_eq!((request.writable_len, request.tag), (4097, None));
+    assert_eq!((request.writable_len, request.tag), (4097, ProcessTag::new(8)));
     assert_eq!(pieces, [4096]);
 }
 
@@ -222,21 +223,6 @@ fn discard_and_write_zeroes() {
     assert_eq!(segment(discard, u64::MAX, 16, 0, 16), refused);
     assert_eq!(segment(discard, 8, 16, 0, 15), refused);
     assert_eq!(segment(zeroes, 8, 16, 0, 32), refused);
-}
-
-#[test]
-fn tags() {
-    let tag = |ioprio| process_tag(ioprio).map(ProcessTag::get);
-    let hinted = |hint: u32| 2 << 13 | hint << 3 | 4;
-    for untagged in [0, 0x4004, hinted(1), hinted(7), 1 << 13 | 100 << 3 | 4, 3 << 13, 0x1_4000] {
-        assert_eq!(tag(untagged), None, "{untagged:#x}");
-    }
-    assert_eq!(tag(hinted(8)), Some(8));
-    assert_eq!(tag(hinted(1023)), Some(1023));
-    let levels: Vec<_> = (0..8).map(|level| tag(0x4000 | level)).collect();
-    let some = |n| Some(n);
-    let expected = [some(4), some(1), some(2), some(3), None, some(5), some(6), some(7)];
-    assert_eq!(levels, expected);
 }
 
 #[test]

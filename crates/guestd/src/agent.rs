@@ -1,0 +1,218 @@
+//! `seekway-guest tag`: the loop around the tagger.
+
+use crate::args::{Format, TagArgs};
+use crate::connector::Connector;
+use crate::events::Event;
+use crate::restore::restore;
+use crate::signals::Signals;
+use crate::state::{Record, State, StateError, StateFile, write_whole};
+use crate::system::{Linux, System};
+use crate::tagger::{Selection, Tagger};
+use crate::{kernel, procfs};
+use seekway_policy::ioprio::Encoding;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Why the agent ended other than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// About the state's file.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A call to the system.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// An I/O error, with what was tried.
+pub fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> AgentError {
+    let what = what.into();
+    move |source| AgentError::Io { what, source }
+}
+
+/// Says events on standard output, and warnings on standard error.
+#[derive(Clone, Copy, Debug)]
+pub struct Voice {
+    /// Say everything.
+    pub verbose: bool,
+    /// How.
+    pub format: Format,
+}
+
+impl Voice {
+    /// Say it, if it is to be said.
+    pub fn say(self, event: &Event) {
+        let line = match self.format {
+            Format::Text => event.to_string(),
+            Format::Json => serde_json::to_string(event).expect("strings and numbers"),
+        };
+        // Nobody may be there to read; that is no reason to stop tagging.
+        let _ = match (event.is_warning(), self.verbose) {
+            (true, _) => writeln!(io::stderr(), "seekway-guest: {line}"),
+            (false, true) => writeln!(io::stdout(), "{line}"),
+            (false, false) => Ok(()),
+        };
+    }
+}
+
+/// Put back what an agent that died has left, if one has. The caller holds
+/// the state's lock.
+///
+/// # Errors
+/// The state cannot be read or removed, or processes cannot be listed.
+pub fn put_back(file: &StateFile, voice: Voice) -> Result<Option<Event>, AgentError> {
+    let Some(state) = file.load()? else { return Ok(None) };
+    let mut event = None;
+    // Threads of another boot are not these.
+    if state.boot == procfs::boot_id() {
+        let restored = restore(&Linux, &state).map_err(failed("list /proc"))?;
+        voice.say(&restored);
+        event = Some(restored);
+    }
+    file.remove()?;
+    Ok(event)
+}
+
+/// Run until a signal comes; then put all priorities back.
+///
+/// # Errors
+/// Whatever keeps it from starting, or from writing down what it is about to
+/// change. Priorities are put back before it returns.
+pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
+    let voice = Voice { verbose: args.verbose, format: args.format };
+    let signals = Signals::new().map_err(failed("handle signals"))?;
+    let file = StateFile::lock(&args.state.path())?;
+    put_back(&file, voice)?;
+    let encoding = kernel::probe().map_err(failed("ioprio_set(2)"))?;
+    let connector = if args.no_connector { None } else { Connector::open().ok() };
+    let mut agent = Agent {
+        tagger: Tagger::new(encoding, selection(args), connector.is_some()),
+        state: State::new(procfs::boot_id(), encoding),
+        file,
+        connector,
+        status: args.status.clone(),
+        voice,
+    };
+    agent.introduce(encoding);
+    let result = agent.run(args, &signals);
+    if result.is_ok() && args.once {
+        return Ok(());
+    }
+    let ended = put_back(&agent.file, voice);
+    if let Some(path) = &agent.status {
+        let _ = std::fs::remove_file(path);
+    }
+    result.and(ended.map(drop))
+}
+
+fn selection(args: &TagArgs) -> Selection {
+    // The kernel keeps 15 bytes of a name.
+    let cut = |name: &String| {
+        let bytes = &name.as_bytes()[..name.len().min(15)];
+        String::from_utf8_lossy(bytes).escape_debug().to_string()
+    };
+    Selection { comms: args.comms.iter().map(cut).collect(), pids: args.pids.clone() }
+}
+
+struct Agent {
+    tagger: Tagger,
+    state: State,
+    file: StateFile,
+    connector: Option<Connector>,
+    status: Option<PathBuf>,
+    voice: Voice,
+}
+
+impl Agent {
+    /// What was found at the start.
+    fn introduce(&self, encoding: Encoding) {
+        let status = self.tagger.status();
+        let connector = self.connector.is_some();
+        self.voice.say(&Event::Started { encoding: status.encoding, tags: status.tags, connector });
+        let warn = |message: String| self.voice.say(&Event::Warning { message });
+        if encoding == Encoding::Levels {
+            warn(
+                "this kernel takes no hints in I/O priorities (Linux 6.5 and later do, and Debian's \
+                 6.1.192): seven best-effort levels stand for tags, and beyond seven processes \
+                 they are shared"
+                    .into(),
+            );
+            for disk in procfs::bfq_disks() {
+                warn(format!(
+                    "{disk} is scheduled by bfq, which takes levels for shares: choose \
+                     none in /sys/block/{disk}/queue/scheduler"
+                ));
+            }
+        }
+        if !kernel::is_root() {
+            warn("not root: only processes of the same user can be tagged".into());
+        }
+    }
+
+    fn run(&mut self, args: &TagArgs, signals: &Signals) -> Result<(), AgentError> {
+        let interval = Duration::from(args.interval);
+        self.scan(&Linux)?;
+        let mut next = Instant::now() + interval;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            let fd = self.connector.as_ref().map(Connector::fd);
+            signals.wait(left, fd).map_err(failed("poll"))?;
+            if signals.ending() {
+                return Ok(());
+            }
+            let lost = self.hear(&Linux)?;
+            if lost || Instant::now() >= next {
+                self.scan(&Linux)?;
+                if args.once {
+                    return Ok(());
+                }
+                next = Instant::now() + interval;
+            }
+        }
+    }
+
+    /// Processes that the kernel tells of; true when it could not tell all.
+    fn hear(&mut self, system: &impl System) -> Result<bool, AgentError> {
+        let Some(connector) = &self.connector else { return Ok(false) };
+        let Ok(news) = connector.news() else {
+            let message = "the kernel's process events broke off: polling goes on".into();
+            self.voice.say(&Event::Warning { message });
+            self.connector = None;
+            return Ok(true);
+        };
+        let changes = self.tagger.look_at(system, &news.pids, Instant::now());
+        self.change(system, &changes)?;
+        Ok(news.lost)
+    }
+
+    fn scan(&mut self, system: &impl System) -> Result<(), AgentError> {
+        let changes = self.tagger.scan(system, Instant::now());
+        let changes = changes.map_err(failed("list /proc"))?;
+        self.change(system, &changes)
+    }
+
+    /// First written down, then done, then said.
+    fn change(&mut self, system: &impl System, changes: &[Record]) -> Result<(), AgentError> {
+        if !changes.is_empty() {
+            self.state.given = self.tagger.given();
+            self.state.threads = self.tagger.records();
+            self.state.threads.extend(changes);
+            self.file.save(&self.state)?;
+            self.tagger.apply(system, changes);
+        }
+        let events = self.tagger.take_events();
+        events.iter().for_each(|event| self.voice.say(event));
+        if let (Some(path), false) = (&self.status, events.is_empty()) {
+            let json = serde_json::to_vec_pretty(&self.tagger.status()).expect("plain data");
+            let what = format!("write {}", path.display());
+            write_whole(path, &json).map_err(failed(what))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! The command line. Man pages, completions and `--help` all come from here.
+
+use crate::kernel;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Seekway's agent inside a guest: what the host cannot know about it.
+#[derive(Parser, Debug)]
+#[command(name = "seekway-guest", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// All commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Tag(TagArgs),
+    Restore(RestoreArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// How changes are said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON document each line.
+    Json,
+}
+
+/// Give each process that does I/O a tag that reaches the host
+///
+/// The tag is the I/O priority of the process's threads (ioprio_set(2)): class
+/// best-effort, level 4, the tag as hint. Guests' virtio-blk driver sends it
+/// along with each request. Priorities that somebody has set are left alone, and all
+/// are put back at the end: by SIGINT, SIGTERM and SIGHUP, and after SIGKILL by
+/// --supervise, by the next start, or by `seekway-guest restore`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway-guest tag --supervise
+  seekway-guest tag --match mysqld --match fio --verbose
+  seekway-guest tag --pid 1234 --interval 20ms --status /run/seekway-guest.json
+  seekway-guest tag --once --verbose --format json")]
+pub struct TagArgs {
+    /// From one look at all processes to the next: 5ms to 60s
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    pub interval: Interval,
+    /// Only processes of this name, and what they start (repeat for several)
+    #[arg(long = "match", value_name = "COMM")]
+    pub comms: Vec<String>,
+    /// Only this process, and what it starts (repeat for several)
+    #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pids: Vec<i32>,
+    /// Tag who does I/O within one interval, leave it so, and end; `restore`
+    /// puts it back
+    #[arg(long)]
+    pub once: bool,
+    /// Keep a JSON file of who has which tag
+    #[arg(long, value_name = "FILE")]
+    pub status: Option<PathBuf>,
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Do not ask the kernel for process events (they need CAP_NET_ADMIN)
+    #[arg(long)]
+    pub no_connector: bool,
+    /// Start again, and put priorities back first, should it be killed
+    #[arg(long, conflicts_with = "once")]
+    pub supervise: bool,
+    /// Say each change on standard output
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// How changes are said
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// The supervisor, with which this ends
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<u32>,
+}
+
+/// Put back what an agent that was killed, or `tag --once`, has left
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  seekway-guest restore")]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    pub state: StateArgs,
+}
+
+/// Where changes are written down.
+#[derive(Args, Debug)]
+pub struct StateArgs {
+    /// Where changes are written down before they are made [default:
+    /// /run/seekway-guest.state, for others than root in $XDG_RUNTIME_DIR]
+    #[arg(long = "state", value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        let name = "seekway-guest.state";
+        let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
+        let dir = || runtime().map_or_else(|| "/run".into(), PathBuf::from);
+        self.file.clone().unwrap_or_else(|| dir().join(name))
+    }
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  seekway-guest completions bash > /etc/bash_completion.d/seekway-guest")]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the man pages into a folder
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The folder
+    pub dir: PathBuf,
+}
+
+/// A time between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interval(Duration);
+
+impl From<Interval> for Duration {
+    fn from(interval: Interval) -> Duration {
+        interval.0
+    }
+}
+
+impl FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Interval, String> {
+        let wrong = || format!("'{text}': expected a time from 5ms to 60s, such as 100ms or 1s");
+        let (digits, unit_ms) = match text.strip_suffix("ms") {
+            Some(digits) => (digits, 1),
+            None => (text.strip_suffix('s').ok_or_else(wrong)?, 1000),
+        };
+        let ms = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
+        let ms = ms.filter(|ms| (5..=60_000).contains(ms)).ok_or_else(wrong)?;
+        Ok(Interval(Duration::from_millis(ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_interval_has_a_unit_and_limits() {
+        let ms = |text: &str| text.parse::<Interval>().map(|i| i.0.as_millis());
+        assert_eq!((ms("5ms"), ms("60s")), (Ok(5), Ok(60_000)));
+        for wrong in ["4ms", "61s", "100", "", "ms", "-1s", "99999999999999999999s"] {
+            assert!(ms(wrong).is_err(), "{wrong}");
+        }
+    }
+}

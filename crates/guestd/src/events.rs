@@ -1,0 +1,155 @@
+//! What the agent has to say, one line each, as text or JSON.
+
+use seekway_policy::ioprio;
+use serde::Serialize;
+use std::fmt;
+
+/// Something happened. JSON keys stay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// Tags are given from now on.
+    Started {
+        /// How the kernel takes them.
+        encoding: &'static str,
+        /// How many there are.
+        tags: usize,
+        /// The kernel tells of new processes.
+        connector: bool,
+    },
+    /// A process has a tag of its own.
+    Tagged {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        comm: String,
+        /// Its tag.
+        tag: u16,
+        /// Threads that were given it now.
+        threads: usize,
+        /// Other processes have the same: there are no more.
+        shared: bool,
+    },
+    /// A process has ended and its tag rests.
+    Ended {
+        /// The process.
+        pid: i32,
+        /// Its tag.
+        tag: u16,
+    },
+    /// A thread has a priority that somebody else set: it is left alone.
+    Foreign {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        comm: String,
+        /// The thread.
+        tid: i32,
+        /// Its priority, as ionice(1) shows it.
+        priority: String,
+    },
+    /// Somebody has set another priority after this agent: it is left alone.
+    Overwritten {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        comm: String,
+        /// The thread.
+        tid: i32,
+        /// Its priority now.
+        priority: String,
+    },
+    /// The kernel did not let a process be tagged.
+    Refused {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        comm: String,
+        /// Why.
+        error: String,
+    },
+    /// A control group's `io.prio.class` replaces tags on their way to the disk.
+    Group {
+        /// Its path below /sys/fs/cgroup.
+        group: String,
+        /// What it says.
+        class: String,
+    },
+    /// Something else the user has to know.
+    Warning {
+        /// What.
+        message: String,
+    },
+    /// Priorities have been put back.
+    Restored {
+        /// Threads that had been given a tag.
+        threads: usize,
+        /// Threads that had inherited one.
+        heirs: usize,
+        /// Threads whose priority somebody else has set since: left alone.
+        changed: usize,
+        /// Threads that could not be changed.
+        failed: usize,
+    },
+}
+
+impl Event {
+    /// To be said without being asked.
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Event::Group { .. } | Event::Warning { .. } | Event::Refused { .. } => true,
+            Event::Restored { failed, .. } => *failed > 0,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Started { encoding, tags, connector } => {
+                let how = if *connector { "process events" } else { "polling" };
+                write!(f, "{tags} tags as {encoding}; new processes by {how}")
+            }
+            Event::Tagged { pid, comm, tag, threads, shared } => {
+                let shared = if *shared { ", shared" } else { "" };
+                write!(f, "tag {tag}: {pid} ({comm}), {threads} threads{shared}")
+            }
+            Event::Ended { pid, tag } => write!(f, "tag {tag}: {pid} has ended"),
+            Event::Foreign { pid, comm, tid, priority } => {
+                write!(f, "{pid} ({comm}), thread {tid}: has {priority}, left alone")
+            }
+            Event::Overwritten { pid, comm, tid, priority } => {
+                write!(f, "{pid} ({comm}), thread {tid}: was given {priority}, left alone")
+            }
+            Event::Refused { pid, comm, error } => {
+                write!(f, "{pid} ({comm}) cannot be tagged: {error}; run as root (CAP_SYS_NICE)")
+            }
+            Event::Group { group, class } => write!(
+                f,
+                "/sys/fs/cgroup{group}/io.prio.class is {class}, which replaces tags: write \
+                 no-change there if requests of its processes are to be told apart"
+            ),
+            Event::Warning { message } => f.write_str(message),
+            Event::Restored { threads, heirs, changed, failed } => write!(
+                f,
+                "priorities put back: {threads} threads and {heirs} that had inherited; \
+                 {changed} changed by others since, {failed} failed"
+            ),
+        }
+    }
+}
+
+/// A priority as ionice(1) shows it.
+pub fn shown(priority: u16) -> String {
+    let class = match ioprio::class(priority) {
+        0 => "none",
+        1 => "realtime",
+        2 => "best-effort",
+        3 => "idle",
+        _ => "unknown class",
+    };
+    let (hint, level) = (priority >> 3 & ioprio::HINT_MAX, priority & 7);
+    let hint = if hint > 0 { format!(", hint {hint}") } else { String::new() };
+    format!("{class}, prio {level}{hint}")
+}

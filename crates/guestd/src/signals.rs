@@ -1,0 +1,62 @@
+//! Signals that end the program, and waiting for them, for a child and for the
+//! kernel's messages at once.
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// SIGINT, SIGTERM and SIGHUP end; SIGCHLD wakes.
+#[derive(Debug)]
+pub struct Signals {
+    ending: Arc<AtomicBool>,
+    woken: UnixStream,
+}
+
+impl Signals {
+    /// Handle them from now on.
+    ///
+    /// # Errors
+    /// The system has no more descriptors.
+    pub fn new() -> io::Result<Signals> {
+        let ending = Arc::new(AtomicBool::new(false));
+        let (woken, waker) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, ending.clone())?;
+            signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
+        }
+        signal_hook::low_level::pipe::register(SIGCHLD, waker)?;
+        Ok(Signals { ending, woken })
+    }
+
+    /// The end has been asked for.
+    pub fn ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Until a signal comes, `fd` can be read, or `at_most` has passed.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait(&self, at_most: Duration, fd: Option<RawFd>) -> io::Result<()> {
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // poll passes over negative descriptors.
+        let mut watched = [watch(self.woken.as_raw_fd()), watch(fd.unwrap_or(-1))];
+        let at_most = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        // SAFETY: the array is as long as it is said to be.
+        let ready = unsafe { libc::poll(watched.as_mut_ptr(), watched.len() as u64, at_most) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        let mut bytes = [0; 64];
+        while (&self.woken).read(&mut bytes).is_ok_and(|n| n > 0) {}
+        Ok(())
+    }
+}

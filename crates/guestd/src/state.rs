@@ -1,0 +1,226 @@
+//! What has been changed, in a file: whoever ends last puts it back, be it this
+//! agent, its supervisor, or the next start after a SIGKILL.
+//!
+//! The file is whole at all times (written beside its place and renamed), and
+//! is written before the change that it tells of.
+
+use seekway_policy::ioprio::Encoding;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Largest state that is read: 100,000 threads and more.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// One thread whose priority was, or is about to be, changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Its process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// When the thread started, in ticks after boot.
+    pub start: u64,
+    /// The I/O priority that it had.
+    pub original: u16,
+    /// The one that it was given.
+    pub set: u16,
+}
+
+/// All that has to be put back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Numbers of threads mean nothing after another boot.
+    pub boot: String,
+    /// Priorities carry tags as hints, else as levels.
+    pub hints: bool,
+    /// Every priority that was given since the start: threads that have
+    /// inherited one are found by it.
+    pub given: Vec<u16>,
+    /// The threads.
+    pub threads: Vec<Record>,
+}
+
+impl State {
+    /// Nothing changed yet.
+    pub fn new(boot: String, encoding: Encoding) -> State {
+        let hints = encoding == Encoding::Hints;
+        State { boot, hints, given: Vec::new(), threads: Vec::new() }
+    }
+}
+
+/// Something is wrong with the file of the state.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be read, written or locked.
+    #[error("{what} {path}: {source}", path = .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It was not written by this program.
+    #[error("{path} is no state of seekway-guest ({why}): look at it, and remove it", path = .path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Somebody else has it.
+    #[error("another seekway-guest is at work (it holds {path}): end it first, or give --state", path = .path.display())]
+    Locked {
+        /// The file that is locked.
+        path: PathBuf,
+    },
+}
+
+type Result<T> = std::result::Result<T, StateError>;
+
+/// The file, which nobody else touches while this lives.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateFile {
+    /// Lock the file at `path`, which need not be there.
+    ///
+    /// # Errors
+    /// [`StateError::Locked`] when another agent is at work.
+    pub fn lock(path: &Path) -> Result<StateFile> {
+        let beside = with_suffix(path, ".lock");
+        let mut how = File::options();
+        how.create(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = how.open(&beside).map_err(|source| io_error("open", &beside, source))?;
+        // SAFETY: flock takes no pointers, and the descriptor is open.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.kind() {
+                io::ErrorKind::WouldBlock => StateError::Locked { path: beside },
+                _ => io_error("lock", &beside, error),
+            });
+        }
+        Ok(StateFile { path: path.into(), _lock: file })
+    }
+
+    /// What an earlier agent has left; `None` when it ended in order.
+    ///
+    /// # Errors
+    /// It cannot be read, or is something else.
+    pub fn load(&self) -> Result<Option<State>> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(io_error("open", &self.path, e)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+        read.map_err(|e| io_error("read", &self.path, e))?;
+        let broken = |e: serde_json::Error| StateError::Broken {
+            path: self.path.clone(),
+            why: e.to_string(),
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(broken)
+    }
+
+    /// Put `state` there.
+    ///
+    /// # Errors
+    /// It cannot be written: nothing may be changed then.
+    pub fn save(&self, state: &State) -> Result<()> {
+        let json = serde_json::to_vec(state).expect("numbers and a string");
+        write_whole(&self.path, &json).map_err(|e| io_error("write", &self.path, e))
+    }
+
+    /// All has been put back.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &self.path, e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> StateError {
+    StateError::Io { what, path: path.into(), source }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Write a file that readers see whole, old or new. Only the caller may write
+/// there.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = with_suffix(path, ".partial");
+    let mut how = File::options();
+    how.create(true).write(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    how.open(&partial)?.write_all(bytes)?;
+    fs::rename(&partial, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> State {
+        let record = Record { pid: 5, tid: 6, start: 7, original: 0, set: 0x4044 };
+        State {
+            given: vec![0x4044],
+            threads: vec![record],
+            ..State::new("x".into(), Encoding::Hints)
+        }
+    }
+
+    #[test]
+    fn a_state_comes_back_until_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::lock(&dir.path().join("state")).unwrap();
+        assert_eq!(file.load().unwrap(), None);
+        file.save(&some()).unwrap();
+        assert_eq!(file.load().unwrap(), Some(some()));
+        file.remove().unwrap();
+        file.remove().unwrap();
+        assert_eq!(file.load().unwrap(), None);
+    }
+
+    #[test]
+    fn two_agents_do_not_share_a_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let first = StateFile::lock(&path).unwrap();
+        let second = StateFile::lock(&path).unwrap_err().to_string();
+        assert!(second.contains("another seekway-guest is at work"), "{second}");
+        drop(first);
+        StateFile::lock(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_state_is_said_to_be_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let file = StateFile::lock(&path).unwrap();
+        let whole = serde_json::to_vec(&some()).unwrap();
+        for bytes in [&b""[..], b"{}", b"\xff", &whole[..whole.len() - 1]] {
+            fs::write(&path, bytes).unwrap();
+            let error = file.load().unwrap_err().to_string();
+            assert!(error.contains("is no state of seekway-guest"), "{error}");
+        }
+    }
+}

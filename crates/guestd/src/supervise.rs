@@ -1,0 +1,77 @@
+//! `--supervise`: a parent that does nothing but put priorities back and start
+//! the agent again when it died.
+
+use crate::agent::{AgentError, Voice, failed, put_back};
+use crate::args::TagArgs;
+use crate::events::Event;
+use crate::kernel;
+use crate::signals::Signals;
+use crate::state::StateFile;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Before the first restart; doubled for each that follows a short life.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest pause, and what counts as a long life.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Status of a program that was told wrong: starting it again changes nothing.
+const WRONG_USAGE: i32 = 2;
+
+/// Run the agent as a child until a signal comes or it ends in order.
+///
+/// # Errors
+/// It cannot be started, or has said what is wrong and ended.
+pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
+    let voice = Voice { verbose: args.verbose, format: args.format };
+    let signals = Signals::new().map_err(failed("handle signals"))?;
+    let mut pause = PAUSE_MIN;
+    loop {
+        let started = Instant::now();
+        let mut child = start().map_err(failed("start the agent"))?;
+        let status = watch(&mut child, &signals).map_err(failed("wait for the agent"))?;
+        if status.success() {
+            return Ok(());
+        }
+        if status.code() == Some(WRONG_USAGE) {
+            let source = std::io::Error::other("its message is above");
+            return Err(AgentError::Io { what: "the agent".into(), source });
+        }
+        voice.say(&Event::Warning { message: format!("the agent died ({status})") });
+        put_back(&StateFile::lock(&args.state.path())?, voice)?;
+        if started.elapsed() >= PAUSE_MAX {
+            pause = PAUSE_MIN;
+        }
+        let until = Instant::now() + pause;
+        while !signals.ending() && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            signals.wait(left, None).map_err(failed("poll"))?;
+        }
+        if signals.ending() {
+            return Ok(());
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The same command without `--supervise`.
+fn start() -> std::io::Result<Child> {
+    let own = std::process::id().to_string();
+    let same = std::env::args_os().skip(1).filter(|arg| arg != "--supervise");
+    Command::new("/proc/self/exe").args(same).args(["--parent", &own]).spawn()
+}
+
+/// Wait for the child, and end it when this is to end.
+fn watch(child: &mut Child, signals: &Signals) -> std::io::Result<ExitStatus> {
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if signals.ending() && !told {
+            kernel::terminate(child.id());
+            told = true;
+        }
+        // A child's end wakes this.
+        signals.wait(PAUSE_MAX, None)?;
+    }
+}

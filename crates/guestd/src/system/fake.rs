@@ -1,0 +1,143 @@
+//! A system in memory, as the kernel would behave where it matters.
+
+use super::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+#[derive(Clone)]
+struct Process {
+    stat: Stat,
+    io_bytes: u64,
+    /// With their priorities.
+    threads: BTreeMap<i32, u16>,
+    normal: bool,
+    forbidden: bool,
+    group: Option<String>,
+    /// Is gone after the next question.
+    vanishing: bool,
+}
+
+/// Processes by their numbers.
+#[derive(Default)]
+pub struct Fake {
+    processes: RefCell<BTreeMap<i32, Process>>,
+    clock: Cell<u64>,
+}
+
+impl Fake {
+    /// A process that inherits its parent's priority.
+    pub fn start(&self, pid: i32, parent: i32, comm: &str) {
+        self.clock.set(self.clock.get() + 1);
+        let inherited = self.priority(parent).unwrap_or(0);
+        let stat = Stat {
+            comm: comm.into(),
+            waits: false,
+            parent,
+            kernel: false,
+            start: self.clock.get(),
+        };
+        let process = Process {
+            stat,
+            io_bytes: 0,
+            threads: BTreeMap::from([(pid, inherited)]),
+            normal: true,
+            forbidden: false,
+            group: None,
+            vanishing: false,
+        };
+        self.processes.borrow_mut().insert(pid, process);
+    }
+
+    fn change(&self, pid: i32, how: impl FnOnce(&mut Process)) {
+        if let Some(process) = self.processes.borrow_mut().get_mut(&pid) {
+            how(process);
+        }
+    }
+
+    pub fn end(&self, pid: i32) {
+        self.processes.borrow_mut().remove(&pid);
+    }
+
+    pub fn exec(&self, pid: i32, comm: &str) {
+        self.change(pid, |p| p.stat.comm = comm.into());
+    }
+
+    pub fn thread(&self, pid: i32, tid: i32) {
+        self.change(pid, |p| {
+            let inherited = p.threads.values().next().copied().unwrap_or(0);
+            p.threads.insert(tid, inherited);
+        });
+    }
+
+    pub fn moved(&self, pid: i32, bytes: u64) {
+        self.change(pid, |p| p.io_bytes += bytes);
+    }
+
+    pub fn real_time(&self, pid: i32) {
+        self.change(pid, |p| p.normal = false);
+    }
+
+    pub fn forbid(&self, pid: i32) {
+        self.change(pid, |p| p.forbidden = true);
+    }
+
+    pub fn group(&self, pid: i32, class: &str) {
+        self.change(pid, |p| p.group = Some(class.into()));
+    }
+
+    pub fn vanish_soon(&self, pid: i32) {
+        self.change(pid, |p| p.vanishing = true);
+    }
+
+    /// Somebody else sets a thread's priority.
+    pub fn set(&self, tid: i32, priority: u16) {
+        for process in self.processes.borrow_mut().values_mut() {
+            process.threads.entry(tid).and_modify(|p| *p = priority);
+        }
+    }
+
+    fn of<T>(&self, tid: i32, what: impl FnOnce(&Process) -> T) -> io::Result<T> {
+        let mut processes = self.processes.borrow_mut();
+        let found = processes.iter().find(|(_, p)| p.threads.contains_key(&tid));
+        let Some((&pid, process)) = found else {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        };
+        let answer = what(process);
+        if process.vanishing {
+            processes.remove(&pid);
+        }
+        Ok(answer)
+    }
+}
+
+impl System for Fake {
+    fn processes(&self) -> io::Result<Vec<i32>> {
+        Ok(self.processes.borrow().keys().copied().collect())
+    }
+    fn stat(&self, id: i32) -> Option<Stat> {
+        self.of(id, |p| p.stat.clone()).ok()
+    }
+    fn io_bytes(&self, pid: i32) -> io::Result<u64> {
+        self.of(pid, |p| p.io_bytes)
+    }
+    fn threads(&self, pid: i32) -> Vec<i32> {
+        self.of(pid, |p| p.threads.keys().copied().collect()).unwrap_or_default()
+    }
+    fn priority(&self, tid: i32) -> io::Result<u16> {
+        self.of(tid, |p| p.threads[&tid])
+    }
+    fn set_priority(&self, tid: i32, priority: u16) -> io::Result<()> {
+        if self.of(tid, |p| p.forbidden)? {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        self.set(tid, priority);
+        Ok(())
+    }
+    fn schedules_normally(&self, tid: i32) -> io::Result<bool> {
+        self.of(tid, |p| p.normal)
+    }
+    fn io_class(&self, pid: i32) -> Option<(String, String)> {
+        let class = self.of(pid, |p| p.group.clone()).ok()??;
+        Some((format!("/{class}"), class))
+    }
+}

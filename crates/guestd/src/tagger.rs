@@ -1,0 +1,293 @@
+//! Which process gets which tag, and which threads have to be changed for it.
+//!
+//! A turn has two halves with the state's file in between, so that nothing is
+//! changed that is not written down: [`Tagger::scan`] looks and returns the
+//! changes that it wants, [`Tagger::apply`] makes them.
+//!
+//! A process is tagged when it does I/O (its bytes in `/proc/PID/io` grow, or it
+//! waits for a disk), or at once when it is chosen by name or number, or when
+//! it is new and the kernel tells of new processes in time. Children inherit by
+//! the kernel; one that does I/O gets a tag of its own.
+
+mod status;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use crate::events::{Event, shown};
+use crate::pool::Pool;
+use crate::procfs::Stat;
+use crate::state::Record;
+use crate::system::System;
+use seekway_policy::ioprio::{self, Encoding};
+use seekway_policy::request::ProcessTag;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A tag rests this long between two processes: longer than the host remembers
+/// a stream.
+pub const REST: Duration = Duration::from_secs(5);
+/// Scans from one look at what seldom changes to the next.
+const SELDOM: u64 = 10;
+
+/// Which processes are tagged.
+#[derive(Clone, Default, Debug)]
+pub struct Selection {
+    /// By their names, as the kernel cuts and [`Stat`] escapes them.
+    pub comms: Vec<String>,
+    /// By their numbers.
+    pub pids: Vec<i32>,
+}
+
+impl Selection {
+    fn is_all(&self) -> bool {
+        self.comms.is_empty() && self.pids.is_empty()
+    }
+
+    fn names(&self, pid: i32, comm: &str) -> bool {
+        self.pids.contains(&pid) || self.comms.iter().any(|c| c == comm)
+    }
+}
+
+/// A tag and whether it is the process's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Carried {
+    tag: ProcessTag,
+    own: bool,
+    shared: bool,
+}
+
+/// A thread of a process that has a tag of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Thread {
+    Ours(Record),
+    /// Somebody else's priority, or a scheduling class that has its own.
+    LeftAlone,
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    start: u64,
+    comm: String,
+    kernel: bool,
+    /// Named by the selection, or a descendant of one that is.
+    chosen: bool,
+    /// The kernel refused: no use in trying again.
+    refused: bool,
+    /// At the last look; `None` when it may not be looked at.
+    io_bytes: Option<u64>,
+    carried: Option<Carried>,
+    /// The priority that it had inherited from a tagged process.
+    inherited: Option<u16>,
+    threads: BTreeMap<i32, Thread>,
+}
+
+/// All that is known.
+#[derive(Debug)]
+pub struct Tagger {
+    encoding: Encoding,
+    selection: Selection,
+    /// New processes are heard of in time to tag them before they do I/O.
+    eager: bool,
+    pool: Pool,
+    processes: BTreeMap<i32, Process>,
+    /// Every priority given so far.
+    given: BTreeSet<u16>,
+    scans: u64,
+    events: Vec<Event>,
+    /// Control groups that were told of.
+    groups: BTreeSet<String>,
+}
+
+impl Tagger {
+    /// Nobody is tagged yet. `eager`: new processes are told of by
+    /// [`Tagger::look_at`] as soon as they are there.
+    pub fn new(encoding: Encoding, selection: Selection, eager: bool) -> Tagger {
+        Tagger {
+            encoding,
+            selection,
+            eager,
+            pool: Pool::new(encoding, REST),
+            processes: BTreeMap::new(),
+            given: BTreeSet::new(),
+            scans: 0,
+            events: Vec::new(),
+            groups: BTreeSet::new(),
+        }
+    }
+
+    /// Look at all processes; the changes that this asks for. The first scan
+    /// only learns what each has done so far, and tags who is chosen.
+    ///
+    /// # Errors
+    /// Processes cannot be listed.
+    pub fn scan(&mut self, system: &impl System, now: Instant) -> io::Result<Vec<Record>> {
+        let pids = system.processes()?;
+        let here: BTreeSet<i32> = pids.iter().copied().collect();
+        let known = self.processes.keys().copied();
+        let gone: Vec<i32> = known.filter(|pid| !here.contains(pid)).collect();
+        gone.into_iter().for_each(|pid| self.bury(pid, now));
+        let mut changes = Vec::new();
+        for pid in pids {
+            self.look(system, pid, now, &mut changes);
+        }
+        self.scans += 1;
+        self.pool.tidy(now);
+        Ok(changes)
+    }
+
+    /// Look at some processes that are new or run another program.
+    pub fn look_at(&mut self, system: &impl System, pids: &[i32], now: Instant) -> Vec<Record> {
+        let mut changes = Vec::new();
+        for &pid in pids {
+            // Another process may have taken a kernel thread's number.
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.kernel = false;
+            }
+            self.look(system, pid, now, &mut changes);
+        }
+        changes
+    }
+
+    /// What happened since this was asked last.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// All priorities given so far.
+    pub fn given(&self) -> Vec<u16> {
+        self.given.iter().copied().collect()
+    }
+
+    /// All threads that have been changed and still live.
+    pub fn records(&self) -> Vec<Record> {
+        let threads = self.processes.values().flat_map(|p| p.threads.values());
+        let ours = threads.filter_map(|t| match t {
+            Thread::Ours(record) => Some(*record),
+            Thread::LeftAlone => None,
+        });
+        ours.collect()
+    }
+
+    fn look(&mut self, system: &impl System, pid: i32, now: Instant, changes: &mut Vec<Record>) {
+        let seldom = self.scans.is_multiple_of(SELDOM);
+        if !seldom && self.processes.get(&pid).is_some_and(|p| p.kernel) {
+            return;
+        }
+        let Some(stat) = system.stat(pid) else {
+            self.bury(pid, now);
+            return;
+        };
+        if self.processes.get(&pid).is_some_and(|p| p.start != stat.start) {
+            self.bury(pid, now);
+        }
+        if !self.processes.contains_key(&pid) {
+            self.meet(system, pid, &stat, now);
+        }
+        if stat.kernel {
+            self.processes.get_mut(&pid).expect("met").kernel = true;
+            return;
+        }
+        let is_new = self.processes[&pid].io_bytes.is_none();
+        let active = self.has_worked(system, pid, &stat);
+        let process = self.processes.get_mut(&pid).expect("met");
+        if process.comm != stat.comm {
+            // It runs another program.
+            process.comm = stat.comm;
+            process.chosen |= self.selection.names(pid, &process.comm);
+        }
+        if let (true, Some(carried)) = (active, process.carried) {
+            self.pool.active(carried.tag, now);
+        }
+        let named = process.chosen && !self.selection.is_all();
+        let early = self.eager && is_new && self.scans > 0 && self.pool.has_plenty();
+        if process.refused || !process.chosen || !(active || named || early || process.owns()) {
+            return;
+        }
+        let first = !process.owns();
+        if first {
+            self.own(pid, now);
+        }
+        if first || active || seldom {
+            self.look_at_threads(system, pid, changes);
+        }
+        if first || seldom {
+            self.look_at_group(system, pid);
+        }
+    }
+
+    /// Does it wait for a disk, or has it moved bytes since the last look?
+    fn has_worked(&mut self, system: &impl System, pid: i32, stat: &Stat) -> bool {
+        let process = self.processes.get_mut(&pid).expect("met");
+        let Ok(bytes) = system.io_bytes(pid) else { return stat.waits };
+        // Who was not there at the first scan began with nothing.
+        let before = process.io_bytes.unwrap_or(if self.scans == 0 { bytes } else { 0 });
+        process.io_bytes = Some(bytes);
+        stat.waits || bytes > before
+    }
+
+    /// A process that is new here.
+    fn meet(&mut self, system: &impl System, pid: i32, stat: &Stat, now: Instant) {
+        let parent = self.processes.get(&stat.parent);
+        let chosen = self.selection.is_all()
+            || self.selection.names(pid, &stat.comm)
+            || parent.is_some_and(|p| p.chosen);
+        let priority = if stat.kernel { 0 } else { system.priority(pid).unwrap_or(0) };
+        let inherited = ioprio::tag(priority.into()).filter(|tag| {
+            // A level may be somebody's choice; a hint of ours hardly is.
+            let of_parent = || parent.is_some_and(|p| p.carried.is_some_and(|c| c.tag == *tag));
+            self.given.contains(&priority) && (self.encoding == Encoding::Hints || of_parent())
+        });
+        if let Some(tag) = inherited {
+            self.pool.carry(tag, now);
+        }
+        let process = Process {
+            start: stat.start,
+            comm: stat.comm.clone(),
+            kernel: stat.kernel,
+            chosen,
+            refused: false,
+            io_bytes: None,
+            carried: inherited.map(|tag| Carried { tag, own: false, shared: false }),
+            inherited: inherited.map(|_| priority),
+            threads: BTreeMap::new(),
+        };
+        self.processes.insert(pid, process);
+    }
+
+    /// A tag of its own, instead of one that it may have inherited.
+    fn own(&mut self, pid: i32, now: Instant) {
+        let process = self.processes.get_mut(&pid).expect("met");
+        if let Some(inherited) = process.carried.take() {
+            self.pool.drop_carrier(inherited.tag, now);
+        }
+        let (tag, shared) = self.pool.take(now);
+        process.carried = Some(Carried { tag, own: true, shared });
+    }
+
+    fn bury(&mut self, pid: i32, now: Instant) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        let Some(carried) = process.carried else { return };
+        self.pool.drop_carrier(carried.tag, now);
+        if carried.own {
+            self.events.push(Event::Ended { pid, tag: carried.tag.get() });
+        }
+    }
+
+    fn look_at_group(&mut self, system: &impl System, pid: i32) {
+        let Some((group, class)) = system.io_class(pid) else { return };
+        // block/blk-ioprio.c: restrict-to-be leaves best effort as it is, and
+        // before Linux 6.5 none-to-rt did too.
+        let replaces = ["promote-to-rt", "none-to-rt", "idle"].contains(&class.as_str());
+        if replaces && self.groups.insert(group.clone()) {
+            self.events.push(Event::Group { group, class });
+        }
+    }
+}
+
+impl Process {
+    fn owns(&self) -> bool {
+        self.carried.is_some_and(|c| c.own)
+    }
+}

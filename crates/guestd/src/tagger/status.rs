@@ -1,0 +1,73 @@
+//! What the agent is doing, for its status file.
+
+use super::*;
+use serde::Serialize;
+
+/// The whole. JSON keys stay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Status {
+    /// `hints` or `levels`.
+    pub encoding: &'static str,
+    /// Tags that there are.
+    pub tags: usize,
+    /// Tags that some process carries.
+    pub carried: usize,
+    /// Processes with a tag of their own, by their numbers.
+    pub processes: Vec<ProcessStatus>,
+    /// Control groups whose `io.prio.class` replaces tags.
+    pub groups: Vec<String>,
+}
+
+/// One tagged process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProcessStatus {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub comm: String,
+    /// Its tag, as the host sees it.
+    pub tag: u16,
+    /// Other processes had the same when it was given.
+    pub shared: bool,
+    /// Threads that carry it.
+    pub threads: usize,
+    /// Threads with priorities of somebody else's, or of a scheduling class
+    /// that has its own.
+    pub left_alone: usize,
+    /// Bytes moved from and to disks since the process began.
+    pub io_bytes: u64,
+}
+
+/// An encoding's name.
+pub fn name(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Hints => "hints",
+        Encoding::Levels => "levels",
+    }
+}
+
+impl Tagger {
+    /// As it stands.
+    pub fn status(&self) -> Status {
+        let tagged = self.processes.iter().filter_map(|(&pid, process)| {
+            let carried = process.carried.filter(|c| c.own)?;
+            let ours = process.threads.values().filter(|t| matches!(t, Thread::Ours(_))).count();
+            Some(ProcessStatus {
+                pid,
+                comm: process.comm.clone(),
+                tag: carried.tag.get(),
+                shared: carried.shared,
+                threads: ours,
+                left_alone: process.threads.len() - ours,
+                io_bytes: process.io_bytes.unwrap_or_default(),
+            })
+        });
+        Status {
+            encoding: name(self.encoding),
+            tags: self.pool.size(),
+            carried: self.pool.carried(),
+            processes: tagged.collect(),
+            groups: self.groups.iter().cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The threads of a process that has a tag of its own.
+
+use super::*;
+
+/// What a look at one thread comes to.
+enum Found {
+    /// It has what it shall have, or is left alone already.
+    Settled,
+    /// It is to be given the tag.
+    Change(Record),
+    /// It is not ours: from now on left alone, and perhaps said.
+    Leave(Option<Event>),
+}
+
+impl Tagger {
+    /// Find threads that do not carry the process's tag and may be given it.
+    pub(super) fn look_at_threads(
+        &mut self,
+        system: &impl System,
+        pid: i32,
+        changes: &mut Vec<Record>,
+    ) {
+        let tids = system.threads(pid);
+        let process = self.processes.get_mut(&pid).expect("met");
+        let Some(carried) = process.carried else { return };
+        let wanted = self.encoding.priority(carried.tag).expect("a tag of this encoding");
+        process.threads.retain(|tid, _| tids.binary_search(tid).is_ok());
+        for tid in tids {
+            let process = &self.processes[&pid];
+            let found = self.look_at_thread(system, (pid, process), tid, wanted);
+            let process = self.processes.get_mut(&pid).expect("met");
+            match found {
+                Found::Settled => {}
+                Found::Change(record) => {
+                    self.given.insert(wanted);
+                    changes.push(record);
+                }
+                Found::Leave(event) => {
+                    process.threads.insert(tid, Thread::LeftAlone);
+                    self.events.extend(event);
+                }
+            }
+        }
+    }
+
+    fn look_at_thread(
+        &self,
+        system: &impl System,
+        (pid, process): (i32, &Process),
+        tid: i32,
+        wanted: u16,
+    ) -> Found {
+        let known = process.threads.get(&tid);
+        let ours = match known {
+            Some(Thread::LeftAlone) => return Found::Settled,
+            Some(Thread::Ours(record)) => Some(record),
+            None => None,
+        };
+        let Ok(priority) = system.priority(tid) else { return Found::Settled };
+        if ours.is_some_and(|record| record.set == priority) {
+            return Found::Settled;
+        }
+        let Some(stat) = system.stat(tid) else { return Found::Settled };
+        let (comm, shown) = (process.comm.clone(), shown(priority));
+        if ours.is_some_and(|record| record.start == stat.start) {
+            return Found::Leave(Some(Event::Overwritten { pid, comm, tid, priority: shown }));
+        }
+        if !system.schedules_normally(tid).unwrap_or(false) {
+            return Found::Leave(None);
+        }
+        let untouched = ioprio::class(priority) == ioprio::CLASS_NONE;
+        // From a parent, or from another thread of this process.
+        let inherited = self.given.contains(&priority)
+            && (self.encoding == Encoding::Hints
+                || priority == wanted
+                || process.inherited == Some(priority));
+        if !untouched && !inherited {
+            return Found::Leave(Some(Event::Foreign { pid, comm, tid, priority: shown }));
+        }
+        let original = if untouched { priority } else { 0 };
+        Found::Change(Record { pid, tid, start: stat.start, original, set: wanted })
+    }
+
+    /// Make the changes, which are written down by now.
+    pub fn apply(&mut self, system: &impl System, changes: &[Record]) {
+        for of_process in changes.chunk_by(|a, b| a.pid == b.pid) {
+            let pid = of_process[0].pid;
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            let mut threads = 0;
+            for record in of_process {
+                match system.set_priority(record.tid, record.set) {
+                    Ok(()) => {
+                        process.threads.insert(record.tid, Thread::Ours(*record));
+                        threads += 1;
+                    }
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) => {
+                        let (comm, error) = (process.comm.clone(), e.to_string());
+                        process.refused = true;
+                        self.events.push(Event::Refused { pid, comm, error });
+                        break;
+                    }
+                }
+            }
+            if let (true, Some(carried)) = (threads > 0, process.carried) {
+                let (comm, tag) = (process.comm.clone(), carried.tag.get());
+                let shared = carried.shared;
+                self.events.push(Event::Tagged { pid, comm, tag, threads, shared });
+            }
+        }
+    }
+}
