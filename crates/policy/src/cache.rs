@@ -204,7 +204,13 @@ impl HostCache {
 
     /// Change the prefetcher while it runs; what is cached stays.
     pub fn switch(&mut self, now: Instant, prefetcher: &str) -> Result<(), ParamError> {
-        self.prefetcher = prefetchers::build(prefetcher)?;
+        self.replace(now, prefetchers::build(prefetcher)?);
+        Ok(())
+    }
+
+    /// The same with a prefetcher that is there already.
+    pub fn replace(&mut self, now: Instant, prefetcher: Box<dyn Prefetcher>) {
+        self.prefetcher = prefetcher;
         (self.rest, self.resume) = (None, None);
         for (n, vm) in self.vms.iter().enumerate().filter(|(_, vm)| vm.attached) {
             self.prefetcher.attach(now, VmId::new(n as u16), vm.capacity);
@@ -212,7 +218,6 @@ impl HostCache {
         if let Some(bytes_per_s) = self.bandwidth {
             self.prefetcher.bandwidth(bytes_per_s);
         }
-        Ok(())
     }
 
     /// A guest reads `extent` of its disk, inside its capacity: the pieces are
