@@ -13,9 +13,9 @@ pub use file::{FILE_BYTES_MAX, read};
 
 use crate::images::fault::Fault;
 use crate::throttle::Throttle;
-use seekway_policy::params::{parse_duration, parse_size};
-use seekway_policy::schedulers;
+use seekway_policy::params::{parse_bytes, parse_duration, parse_size};
 use seekway_policy::units::{Nanos, Sectors};
+use seekway_policy::{prefetchers, schedulers};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,12 @@ use std::time::Duration;
 pub const DISKS_MAX: usize = 1024;
 /// Most commands at once that a device may be given.
 pub const DEPTH_MAX: u32 = 4096;
+/// The smallest cache of a device, and the largest, in bytes.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// See [`CACHE_BYTES_MIN`].
+pub const CACHE_BYTES_MAX: u64 = 8 << 40;
+/// Settings that say nothing without a cache.
+const NEED_CACHE: [&str; 3] = ["prefetch", "cache_lock", "bandwidth"];
 /// Longest time for which rings are polled before the reactor sleeps.
 pub const POLL_MAX: Duration = Duration::from_secs(1);
 
@@ -58,7 +64,7 @@ pub struct Setting {
 }
 
 /// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 19] = [
     "policy",
     "listen",
     "control",
@@ -69,6 +75,10 @@ pub const KEYS: [&str; 15] = [
     "coalesce",
     "hard_limit",
     "poll",
+    "cache",
+    "prefetch",
+    "cache_lock",
+    "bandwidth",
     "journal",
     "tls.cert",
     "tls.key",
@@ -122,6 +132,8 @@ impl Settings {
     pub fn resolve(self) -> Result<Config, ConfigErrors> {
         let mut config = Config::default();
         let mut errors = self.errors;
+        let of_cache = self.settings.iter().rfind(|s| NEED_CACHE.contains(&s.key));
+        let cache_origin = of_cache.map(|s| (s.key, s.origin.clone()));
         let of_tls = self.settings.iter().rfind(|s| s.key.starts_with("tls."));
         let tls_origin = of_tls.map(|s| s.origin.clone());
         for Setting { key, text, origin } in self.settings {
@@ -145,6 +157,12 @@ impl Settings {
             disks.push((disk, origin));
         }
         if let (Err(message), Some(origin)) = (config.judge_tls(), tls_origin) {
+            errors.push(ConfigError { origin, message });
+        }
+        if let (None, Some((key, origin))) = (config.cache_bytes, cache_origin) {
+            let message = format!(
+                "{key} needs a cache: give it a size too, as in cache = \"2GiB\" or --cache 2GiB"
+            );
             errors.push(ConfigError { origin, message });
         }
         if !errors.is_empty() {
@@ -231,6 +249,14 @@ pub struct Config {
     pub hard_limit: Nanos,
     /// Poll rings for so long before sleeping; `None` never polls.
     pub poll: Option<Duration>,
+    /// Bytes of each device's cache, at least [`CACHE_BYTES_MIN`]; `None` for no cache.
+    pub cache_bytes: Option<u64>,
+    /// The prefetcher's specification; [`Config::prefetcher`] has the default.
+    pub prefetch: Option<String>,
+    /// The cache is never swapped.
+    pub cache_lock: bool,
+    /// What a device reads a second; measured unless given.
+    pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,
 }
@@ -250,6 +276,10 @@ impl Default for Config {
             coalesce: Sectors::from_bytes(512 << 10),
             hard_limit: Nanos::from_secs(30),
             poll: None,
+            cache_bytes: None,
+            prefetch: None,
+            cache_lock: false,
+            bandwidth_bytes_per_s: None,
             journal: None,
         }
     }
@@ -260,6 +290,11 @@ impl Config {
     pub fn control_path(&self) -> Option<PathBuf> {
         let beside = || self.listen.as_ref().map(|dir| dir.join("control.sock"));
         self.control.clone().or_else(beside)
+    }
+
+    /// The prefetcher of devices with a cache.
+    pub fn prefetcher(&self) -> &str {
+        self.prefetch.as_deref().unwrap_or("none")
     }
 
     fn apply(&mut self, key: &str, text: &str) -> Result<(), String> {
@@ -285,13 +320,17 @@ impl Config {
             }
             "hard_limit" => self.hard_limit = span(text)?,
             "poll" => self.poll = poll(text)?,
+            "cache" => self.cache_bytes = Some(cache_bytes(text)?),
+            "prefetch" => {
+                prefetchers::build(text).map_err(|e| e.to_string())?;
+                self.prefetch = Some(text.to_string());
+            }
+            "cache_lock" => self.cache_lock = truth(text)?,
+            "bandwidth" => self.bandwidth_bytes_per_s = Some(bandwidth(text)?),
             "tls.cert" => self.tls.cert = Some(path(text)?),
             "tls.key" => self.tls.key = Some(path(text)?),
             "tls.client_ca" => self.tls.client_ca = Some(path(text)?),
-            "tls.required" => {
-                self.tls.required =
-                    text.parse().map_err(|_| format!("{text}: expected true or false"))?;
-            }
+            "tls.required" => self.tls.required = truth(text)?,
             _ => return Err(unknown(key)),
         }
         Ok(())
@@ -325,6 +364,22 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("{text}: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809")
     })
+}
+
+fn truth(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| format!("{text}: expected true or false"))
+}
+
+fn cache_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).filter(|b| (CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(b));
+    bytes.ok_or_else(|| {
+        format!("{text}: expected bytes with a unit such as 512MiB or 2GiB, from 1MiB to 8TiB")
+    })
+}
+
+fn bandwidth(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| format!("{text}: expected what a device reads a second, such as 550MiB"))
 }
 
 fn depth(text: &str) -> Result<u32, String> {

@@ -6,10 +6,12 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
+mod cache;
 mod client;
 mod http;
 mod report;
 
+pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
 pub use http::serve_http;
 pub use report::{
@@ -50,6 +52,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
     },
+    /// Another prefetcher.
+    Prefetch {
+        /// Its specification.
+        prefetcher: String,
+        /// For this device; for all, and for those to come, if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+    },
     /// Another share for a disk.
     Weight {
         /// The disk's name.
@@ -78,8 +88,17 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 8] =
-    ["status", "metrics", "responses", "policy", "weight", "attach", "detach", "resize"];
+pub const COMMANDS: [&str; 9] = [
+    "status",
+    "metrics",
+    "responses",
+    "policy",
+    "prefetch",
+    "weight",
+    "attach",
+    "detach",
+    "resize",
+];
 
 /// Talk to a client until it goes.
 ///
@@ -166,6 +185,9 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
         Request::Policy { policy, device } => {
             host.set_policy(&policy, device.as_deref()).map(nothing).map_err(text)
         }
+        Request::Prefetch { prefetcher, device } => {
+            host.set_prefetcher(&prefetcher, device.as_deref()).map(nothing).map_err(text)
+        }
         Request::Weight { disk, weight } => {
             host.set_weight(&disk, weight).map(nothing).map_err(text)
         }
@@ -192,6 +214,9 @@ mod tests {
         assert_eq!(read(r#"{"command":"status"}"#), Ok(Request::Status {}));
         let policy = Request::Policy { policy: "cfq:quantum=4".into(), device: None };
         assert_eq!(read(r#"{"command":"policy","policy":"cfq:quantum=4"}"#), Ok(policy));
+        let prefetch = Request::Prefetch { prefetcher: "none".into(), device: Some("sda".into()) };
+        let line = r#"{"command":"prefetch","prefetcher":"none","device":"sda"}"#;
+        assert_eq!(read(line), Ok(prefetch));
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
         assert_eq!(read(attach), Ok(Request::Attach(disk)));

@@ -13,6 +13,7 @@ mod lock;
 mod map;
 mod place;
 mod probe;
+mod rate;
 mod surface;
 
 pub use map::Map;

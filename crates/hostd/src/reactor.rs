@@ -6,12 +6,15 @@
 //! 3. jobs that are done are handed to their ports;
 //! 4. the dispatcher is polled until it has nothing to dispatch;
 //! 5. ports with news tell their guests;
-//! 6. submit everything in one call, and sleep until there is news or a hold ends.
+//! 6. the prefetcher is asked what to read ahead;
+//! 7. submit everything in one call, and sleep until there is news or a hold ends.
 
 mod admin;
+mod cached;
 mod commands;
 mod core;
 mod disks;
+mod frames;
 mod jobs;
 mod journal;
 mod lately;
@@ -20,11 +23,16 @@ mod ports;
 mod ring;
 
 pub use self::core::Core;
+pub use cached::CacheSetup;
 pub use lately::{Fairness, INTERVAL, Use, fairness};
-pub use message::{Disk, DiskStatus, Handle, Message, OpKind, OpStatus, Served, Status};
+pub use message::{
+    CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
+    Served, Status,
+};
 
 use crate::port::Port;
 use crate::throttle::Throttle;
+use cached::Cached;
 use journal::JournalWriter;
 use ring::{Cqe, Source};
 use seekway_policy::dispatcher::{Config, Dispatcher};
@@ -55,6 +63,8 @@ pub struct Setup {
     pub coalesce: Sectors,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
+    /// Keep what guests read, and read ahead of them.
+    pub cache: Option<CacheSetup>,
     /// Emulate another device.
     pub throttle: Option<Throttle>,
     /// Size and kind of the real device, for policies.
@@ -124,7 +134,9 @@ impl Reactor {
         if journal.is_some() {
             dispatcher.start_journal(&setup.policy);
         }
-        let core = Core::new(dispatcher, setup.policy, config.depth, setup.throttle, handle)?;
+        let cached = setup.cache.as_ref().map(Cached::new).transpose()?;
+        let core =
+            Core::new(dispatcher, setup.policy, config.depth, setup.throttle, cached, handle)?;
         let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })
@@ -139,6 +151,8 @@ impl Reactor {
             self.deliver();
             let wake = self.core.pump();
             self.flush();
+            // When guests have what is theirs.
+            let ahead = if self.shutdown { None } else { self.core.read_ahead() };
             self.core.remap_stale();
             self.bury();
             if self.shutdown && self.is_drained() {
@@ -146,7 +160,7 @@ impl Reactor {
             }
             self.note(false);
             if !self.core.has_ready() {
-                self.sleep(wake);
+                self.sleep([wake, ahead].into_iter().flatten().min());
             }
         }
         self.note(true);
@@ -184,7 +198,10 @@ impl Reactor {
 
     /// Hand jobs that are done to their ports.
     fn deliver(&mut self) {
-        while let Some((id, token, result)) = self.core.next_ready() {
+        // Not those that they hand in meanwhile and the cache answers at once:
+        // a guest that always has another would keep the others waiting.
+        for _ in 0..self.core.ready() {
+            let Some((id, token, result)) = self.core.next_ready() else { break };
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.done(token, result, &mut self.core);
                 self.core.mark(id);

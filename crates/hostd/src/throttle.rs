@@ -36,6 +36,7 @@
 //! their time is idling.
 
 mod clock;
+mod rate;
 mod scale;
 #[cfg(test)]
 mod tests;

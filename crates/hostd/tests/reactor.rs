@@ -402,7 +402,8 @@ fn a_place_past_every_device_is_refused() {
         let options = OpenOptions { read_only: false, direct: true };
         let image = Image::open(&path, &options).unwrap();
         let (weight, fault) = (NonZeroU32::MIN, None);
-        let disk = Disk { name: name.into(), image, weight, lba: Some(Lba::new(lba)), fault };
+        let lba = Some(Lba::new(lba));
+        let disk = Disk { weight, lba, fault, ..Disk::new(name, image) };
         rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).expect("the reactor lives")
     };
     assert!(attach("a.img", u64::MAX).is_err());

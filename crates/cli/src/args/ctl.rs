@@ -11,6 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway ctl status
   seekway ctl policy cfq:slice_idle=4ms
+  seekway ctl prefetch none
   seekway ctl attach db=/images/db.img,weight=4
   seekway ctl resize db 20GiB
   seekway ctl --socket /run/other/control.sock metrics")]
@@ -37,6 +38,15 @@ pub enum CtlCommand {
         /// `NAME:key=value,…` (`seekway policy list`)
         #[arg(value_name = "SPEC")]
         policy: String,
+        /// For this device alone (see `status`)
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
+    },
+    /// Another prefetcher, or other parameters: what is cached stays
+    Prefetch {
+        /// `NAME:key=value,…`; `none` reads nothing ahead
+        #[arg(value_name = "SPEC")]
+        prefetcher: String,
         /// For this device alone (see `status`)
         #[arg(long, value_name = "DEVICE")]
         device: Option<String>,

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/seekway
   seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq --listen /run/seekway
+  seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch none --listen /run/seekway
   seekway serve --config /etc/seekway/serve.toml --check-config
   seekway serve --blk-file web.img --socket-path web.sock
 
@@ -20,7 +21,7 @@ then, 2 when something could not be served.")]
 pub struct ServeArgs {
     /// A disk: an image (raw) or block device under a name, with `weight=N`,
     /// `ro`, `lba=SECTORS|BYTES` (where it lies on an emulated device),
-    /// `buffered` (through the page cache), `fault=SPEC` (for tests; last);
+    /// `buffered` (through the page cache), `cache=off` (past --cache), `fault=SPEC` (for tests; last);
     /// repeat for several. A comma in the path is written twice
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
@@ -65,6 +66,20 @@ pub struct ScheduleArgs {
     /// Look for requests for so long before sleeping: faster, and costs a core
     #[arg(long, value_name = "TIME")]
     pub poll: Option<String>,
+    /// Keep so much of what guests read in the host's memory, for each device
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub cache: Option<String>,
+    /// Read ahead of guests into the cache (`NAME:key=value,…`; docs/serve.md
+    /// lists them) [default: none]
+    #[arg(long, value_name = "SPEC", help_heading = "Cache")]
+    pub prefetch: Option<String>,
+    /// Lock the cache in memory: it is never swapped
+    #[arg(long, help_heading = "Cache")]
+    pub cache_lock: bool,
+    /// What a device reads a second at best; unless given, measured with its
+    /// first image when that is opened
+    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
+    pub bandwidth: Option<String>,
     /// Write each device's decisions into this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<String>,

@@ -4,7 +4,9 @@ use crate::args::{CtlArgs, CtlCommand, Format};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow};
 use seekway_hostd::config::DiskConfig;
-use seekway_hostd::control::{Client, DeviceReport, DiskReport, HostReport, OpReport, Request};
+use seekway_hostd::control::{
+    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, OpReport, Request,
+};
 use seekway_policy::params::parse_size;
 use seekway_report::table::{Cell, Column, Table};
 use serde_json::Value;
@@ -25,7 +27,10 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
             output::print(&format!("{}\n{}\n", bytes(&answer), lines.join("\n")))?;
         }
         CtlCommand::Resize { .. } => output::print(&format!("{}\n", bytes(&answer)))?,
-        CtlCommand::Policy { .. } | CtlCommand::Weight { .. } | CtlCommand::Detach { .. } => {}
+        CtlCommand::Policy { .. }
+        | CtlCommand::Prefetch { .. }
+        | CtlCommand::Weight { .. }
+        | CtlCommand::Detach { .. } => {}
     }
     Ok(Verdict::Done)
 }
@@ -40,6 +45,9 @@ fn request(command: &CtlCommand) -> Result<Request> {
         CtlCommand::Metrics => Request::Metrics {},
         CtlCommand::Policy { policy, device } => {
             Request::Policy { policy: policy.clone(), device: device.clone() }
+        }
+        CtlCommand::Prefetch { prefetcher, device } => {
+            Request::Prefetch { prefetcher: prefetcher.clone(), device: device.clone() }
         }
         CtlCommand::Weight { disk, weight } => {
             Request::Weight { disk: disk.clone(), weight: *weight }
@@ -69,6 +77,7 @@ fn status(format: Format, answer: Value) -> Result<()> {
     let report: HostReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
+    tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
 }
@@ -106,6 +115,84 @@ fn fairness(devices: &[DeviceReport]) -> Option<Table> {
             .into(),
     );
     Some(table)
+}
+
+/// What disks have of their devices' caches, where there are some.
+fn caches(devices: &[DeviceReport]) -> Option<Table> {
+    let cached: Vec<_> = devices.iter().filter_map(|d| Some((d, d.cache.as_ref()?))).collect();
+    cached.first()?;
+    let columns = vec![
+        Column::text("disk"),
+        Column::number("resident", "MiB"),
+        Column::number("read", "MiB"),
+        Column::number("hits", ""),
+        Column::number("late", ""),
+        Column::number("prefetched", "MiB"),
+        Column::number("used", "MiB"),
+        Column::number("wasted", "MiB"),
+        Column::number("dropped", "MiB"),
+        Column::number("promoted", ""),
+        Column::number("accuracy", ""),
+        Column::number("cost", ""),
+        Column::number("streams", ""),
+        Column::number("armed", ""),
+        Column::number("S max", ""),
+    ];
+    let mut table = Table::new("Caches", columns);
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    for (device, cache) in cached {
+        for disk in &device.disks {
+            if let Some(cache) = &disk.cache {
+                table.push(cache_row(&disk.name, cache));
+            }
+        }
+        let bandwidth =
+            cache.bandwidth_bytes_per_s.map_or("not known".to_string(), |bytes_per_s| {
+                format!("{:.0} MiB/s", mebibytes(bytes_per_s))
+            });
+        table.notes.push(format!(
+            "{}: {:.1} of {:.0} MiB, prefetch {}, bandwidth {bandwidth}",
+            device.name,
+            mebibytes(cache.resident_bytes),
+            mebibytes(cache.capacity_bytes),
+            cache.prefetcher
+        ));
+        table.notes.extend(known(&device.name, &cache.prefetcher_metrics));
+    }
+    table.notes.push(
+        "hits: of the bytes read, found in the cache; late: found on their way there. accuracy: \
+         prefetched and used, of all that was used; cost: prefetched and unused, of all that was \
+         used or prefetched. For each process: --format json."
+            .into(),
+    );
+    Some(table)
+}
+
+fn cache_row(name: &str, cache: &DiskCacheReport) -> Vec<Cell> {
+    let usage = &cache.usage;
+    let mebibytes = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
+    let share = |part: u64| match usage.read_bytes {
+        0 => Cell::Absent,
+        whole => Cell::Share(part as f64 / whole as f64),
+    };
+    let scales = cache.processes.iter().filter_map(|p| p.scale_max);
+    vec![
+        Cell::Text(name.to_string()),
+        mebibytes(cache.resident_bytes),
+        mebibytes(usage.read_bytes),
+        share(usage.hit_bytes),
+        share(usage.late_bytes),
+        mebibytes(usage.prefetched_bytes),
+        mebibytes(usage.used_bytes),
+        mebibytes(usage.wasted_bytes),
+        mebibytes(usage.dropped_bytes),
+        Cell::Count(usage.promoted),
+        Cell::Share(usage.accuracy),
+        Cell::Share(usage.cost),
+        Cell::Count(cache.streams.into()),
+        Cell::Count(cache.armed.into()),
+        scales.reduce(f64::max).map_or(Cell::Absent, Cell::Number),
+    ]
 }
 
 fn devices(devices: &[DeviceReport]) -> Table {

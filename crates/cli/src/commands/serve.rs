@@ -69,7 +69,8 @@ fn settings(args: &ServeArgs) -> Settings {
     let mut settings = args.config.as_deref().map(config::read).unwrap_or_default();
     let mut flags = Settings::default();
     let (schedule, reach) = (&args.schedule, &args.reach);
-    let required = reach.tls_required.then(|| "true".to_string());
+    let set = |flag: bool| flag.then(|| "true".to_string());
+    let (required, cache_lock) = (set(reach.tls_required), set(schedule.cache_lock));
     for (key, value) in [
         ("policy", &schedule.policy),
         ("emulate", &schedule.emulate),
@@ -77,6 +78,10 @@ fn settings(args: &ServeArgs) -> Settings {
         ("coalesce", &schedule.coalesce),
         ("hard_limit", &schedule.hard_limit),
         ("poll", &schedule.poll),
+        ("cache", &schedule.cache),
+        ("prefetch", &schedule.prefetch),
+        ("cache_lock", &cache_lock),
+        ("bandwidth", &schedule.bandwidth),
         ("journal", &schedule.journal),
         ("listen", &reach.listen),
         ("control", &reach.control),
@@ -132,7 +137,11 @@ fn describe(config: &Config) -> String {
     let mut text = String::new();
     for disk in &config.disks {
         let _ = write!(text, "disk {}: {}, weight {}", disk.name, disk.path.display(), disk.weight);
-        for (set, word) in [(disk.read_only, "read-only"), (disk.buffered, "buffered")] {
+        for (set, word) in [
+            (disk.read_only, "read-only"),
+            (disk.buffered, "buffered"),
+            (!disk.cache && config.cache_bytes.is_some(), "past the cache"),
+        ] {
             text += &if set { format!(", {word}") } else { String::new() };
         }
         if let Some(lba) = disk.lba {
@@ -159,6 +168,7 @@ fn describe(config: &Config) -> String {
         ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
         ("hard limit", Some(config.hard_limit.to_string())),
         ("poll", poll),
+        ("cache", config.cache_bytes.map(|bytes| cache_of(config, bytes))),
         ("journal", config.journal.clone().map(shown)),
         ("control", config.control_path().map(shown)),
         ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
@@ -167,6 +177,17 @@ fn describe(config: &Config) -> String {
         if let Some(value) = value {
             let _ = writeln!(text, "{key}: {value}");
         }
+    }
+    text
+}
+
+/// The cache of each device in words.
+fn cache_of(config: &Config, bytes: u64) -> String {
+    let locked = if config.cache_lock { ", locked in memory" } else { "" };
+    let mut text =
+        format!("{bytes} bytes for each device{locked}, prefetch {}", config.prefetcher());
+    if let Some(bytes_per_s) = config.bandwidth_bytes_per_s {
+        let _ = write!(text, ", {bytes_per_s} bytes/s");
     }
     text
 }

@@ -33,6 +33,13 @@ pub struct DiskConfig {
     /// Go through the host's page cache.
     #[serde(default)]
     pub buffered: bool,
+    /// Reads go through the device's cache, if it has one.
+    #[serde(default = "yes")]
+    pub cache: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one() -> NonZeroU32 {
@@ -50,10 +57,11 @@ impl DiskConfig {
             lba: None,
             fault: None,
             buffered: false,
+            cache: true,
         }
     }
 
-    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,fault=SPEC]`. A
+    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,fault=SPEC]`. A
     /// comma in the path is written twice; `fault` takes all that follows it.
     ///
     /// # Errors
@@ -92,6 +100,7 @@ impl DiskConfig {
             }
             "ro" | "read_only" | "read-only" => self.read_only = switch(key, value)?,
             "buffered" => self.buffered = switch(key, value)?,
+            "cache" => self.cache = switch(key, value)?,
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -101,7 +110,7 @@ impl DiskConfig {
             }
             "fault" => self.fault = Some(text("eio")?.to_string()),
             _ => {
-                let there = "weight, ro, lba, buffered, fault";
+                let there = "weight, ro, lba, buffered, cache, fault";
                 return Err(format!("a disk has no option '{key}'; it has {there}"));
             }
         }

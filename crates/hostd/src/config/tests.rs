@@ -58,6 +58,7 @@ lba = "1GiB"
                         lba: None,
                         fault: None,
                         buffered: false,
+                        cache: true,
                     },
                     DiskConfig {
                         name: "db",
@@ -69,6 +70,7 @@ lba = "1GiB"
                         ),
                         fault: None,
                         buffered: true,
+                        cache: true,
                     },
                 ],
                 policy: Some(
@@ -109,6 +111,10 @@ lba = "1GiB"
                 poll: Some(
                     50µs,
                 ),
+                cache_bytes: None,
+                prefetch: None,
+                cache_lock: false,
+                bandwidth_bytes_per_s: None,
                 journal: Some(
                     "/etc/seekway/../journals",
                 ),
@@ -139,12 +145,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -167,7 +173,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, fault
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, fault
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"

@@ -1,5 +1,6 @@
 //! How everything stands, as JSON. The keys stay.
 
+use super::cache::{self, CacheReport, DiskCacheReport};
 use crate::daemon::Host;
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status, fairness};
 use seekway_policy::scheduler::HoldReason;
@@ -58,6 +59,9 @@ pub struct DeviceReport {
     /// When another device is emulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated: Option<EmulationReport>,
+    /// The cache, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheReport>,
     /// Where the journal is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<String>,
@@ -156,6 +160,9 @@ pub struct DiskReport {
     pub device_time_ms: f64,
     /// What the policy alone knows of it.
     pub policy_metrics: BTreeMap<String, f64>,
+    /// What it has of the device's cache; absent where there is none, or not for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<DiskCacheReport>,
     /// By operation: read, write, flush, discard.
     pub ops: BTreeMap<String, OpReport>,
 }
@@ -259,13 +266,17 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         },
         policy_metrics: finite(&status.policy_metrics),
         emulated,
+        cache: status.cache.as_ref().map(|cache| {
+            let disks = status.disks.iter().filter_map(|d| d.cache.as_ref());
+            cache::cache_report(cache, disks, &status.stats)
+        }),
         journal: None,
         disks: Vec::new(),
     }
 }
 
 /// JSON knows no infinities.
-fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+pub(super) fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
     let finite = metrics.iter().filter(|(_, value)| value.is_finite());
     finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
 }
@@ -291,6 +302,7 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         held_ms: held_ms(&status.held),
         device_time_ms: status.device_time.as_millis_f64(),
         policy_metrics: finite(&status.policy_metrics),
+        cache: status.cache.as_ref().map(cache::disk_report),
         ops: OpKind::ALL.into_iter().map(op).collect(),
     })
 }

@@ -4,7 +4,7 @@ use super::{HostError, Stopper};
 use crate::config::Config;
 use crate::images::Image;
 use crate::log::say;
-use crate::reactor::{self, Handle, Message, Setup, Status};
+use crate::reactor::{self, CacheSetup, Handle, Message, Setup, Status};
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::Sectors;
@@ -34,6 +34,8 @@ pub struct Device {
     pub number: Option<(u32, u32)>,
     /// Where its journal is written.
     pub journal: Option<PathBuf>,
+    /// Nobody knows yet what it reads a second, and its prefetcher would like to.
+    unmeasured: AtomicBool,
     handle: Handle,
     watcher: std::sync::Mutex<Option<JoinHandle<()>>>,
     /// It has been asked to end.
@@ -47,6 +49,7 @@ impl Device {
     pub(super) fn start(
         config: &Config,
         policy: Option<&str>,
+        cache: Option<CacheSetup>,
         image: &Image,
         stopper: &Stopper,
     ) -> Result<Arc<Device>, HostError> {
@@ -67,12 +70,15 @@ impl Device {
         let journal =
             config.journal.as_ref().map(|folder| new_journal(folder, &name)).transpose()?;
         let (journal, journal_path) = journal.unzip();
+        let cache = cache.map(|cache| of_model(cache, config.emulate.as_deref()));
+        let unmeasured = cache.as_ref().is_some_and(|c| c.bandwidth_bytes_per_s.is_none());
         let setup = Setup {
             name: name.clone(),
             policy: policy.unwrap_or(default).to_string(),
             depth: config.depth,
             coalesce: config.coalesce,
             hard_limit: config.hard_limit,
+            cache,
             throttle,
             profile,
             poll: config.poll,
@@ -87,6 +93,7 @@ impl Device {
             name,
             number,
             journal: journal_path,
+            unmeasured: AtomicBool::new(unmeasured && number.is_some()),
             handle,
             watcher: std::sync::Mutex::new(Some(watcher)),
             ending,
@@ -97,6 +104,17 @@ impl Device {
     /// The reactor.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// What it reads a second, measured with one of its images before that is
+    /// served; `None` when that is known, or of no use, or cannot be told.
+    pub(super) fn measure(&self, image: &Image) -> Option<u64> {
+        if !self.unmeasured.load(Ordering::SeqCst) {
+            return None;
+        }
+        let measured = image.measure_bandwidth();
+        self.unmeasured.store(measured.is_none(), Ordering::SeqCst);
+        measured
     }
 
     /// How it stands; `None` when its reactor has ended.
@@ -116,6 +134,14 @@ impl Device {
             let _ = watcher.join(); // it does nothing that panics
         }
     }
+}
+
+/// The cache of an emulated device: it reads what its model does, unless that was
+/// given.
+fn of_model(cache: CacheSetup, emulate: Option<&str>) -> CacheSetup {
+    let model = || Throttle::parse(emulate?).ok()?.bandwidth();
+    let bandwidth_bytes_per_s = cache.bandwidth_bytes_per_s.or_else(model);
+    CacheSetup { bandwidth_bytes_per_s, ..cache }
 }
 
 /// Wait for the reactor's end on a thread of its own: one that ends unasked

@@ -20,15 +20,16 @@ use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::fault::Fault;
 use crate::images::{Image, ImageError, Limits, OpenOptions};
 use crate::port::DiskId;
-use crate::reactor::{Disk, Message, Status};
-use seekway_policy::schedulers;
+use crate::reactor::{CacheSetup, Disk, Message, Status};
 use seekway_policy::units::Lba;
+use seekway_policy::{prefetchers, schedulers};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -134,6 +135,8 @@ pub struct Host {
     changes: Mutex<Changes>,
     /// For devices to come; the configuration's, until it is changed for all.
     policy: Mutex<Option<String>>,
+    /// The same of the prefetcher; says nothing without a cache.
+    prefetcher: Mutex<String>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Sockets that were handed over, until somebody wants them.
     inherited: Mutex<BTreeMap<String, Listener>>,
@@ -162,6 +165,7 @@ impl Host {
         }
         let host = Arc::new(Host {
             policy: Mutex::new(config.policy.clone()),
+            prefetcher: Mutex::new(config.prefetcher().to_string()),
             config,
             epoll,
             stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
@@ -273,12 +277,15 @@ impl Host {
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
         let sockets = self.disk_sockets(name)?;
         let device = self.device_of(&image)?;
+        let bandwidth_bytes_per_s = asked.cache.then(|| device.measure(&image)).flatten();
         let disk = Box::new(Disk {
             name: name.clone(),
             image,
             weight: asked.weight,
             lba: asked.lba.map(Lba::new),
             fault,
+            cached: asked.cache,
+            bandwidth_bytes_per_s,
         });
         let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
         let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
@@ -324,7 +331,14 @@ impl Host {
             return Ok(device);
         }
         let policy = lock(&self.policy).clone();
-        let device = Device::start(&self.config, policy.as_deref(), image, &self.stopper)?;
+        let prefetcher = lock(&self.prefetcher).clone();
+        let cache = self.config.cache_bytes.map(|bytes| CacheSetup {
+            bytes,
+            prefetcher,
+            lock: self.config.cache_lock,
+            bandwidth_bytes_per_s: self.config.bandwidth_bytes_per_s,
+        });
+        let device = Device::start(&self.config, policy.as_deref(), cache, image, &self.stopper)?;
         self.write().devices.push(device.clone());
         Ok(device)
     }
@@ -359,19 +373,50 @@ impl Host {
     pub fn set_policy(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
         let _turn = self.turn()?;
         schedulers::build(spec)?;
+        self.tell_devices(device, |reply| Ok(Message::SetPolicy(spec.to_string(), reply)))?;
+        if device.is_none() {
+            *lock(&self.policy) = Some(spec.to_string());
+        }
+        Ok(())
+    }
+
+    /// Another prefetcher for one device, or for all and for those to come.
+    ///
+    /// # Errors
+    /// An unknown prefetcher, parameter or device, or no cache to fetch into:
+    /// nothing has changed then.
+    pub fn set_prefetcher(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
+        let _turn = self.turn()?;
+        let build = || prefetchers::build(spec).map_err(HostError::Prefetcher);
+        build()?;
+        if self.config.cache_bytes.is_none() {
+            return Err(HostError::NoCache);
+        }
+        self.tell_devices(device, |reply| {
+            Ok(Message::SetPrefetcher(spec.to_string(), build()?, reply))
+        })?;
+        if device.is_none() {
+            *lock(&self.prefetcher) = spec.to_string();
+        }
+        Ok(())
+    }
+
+    /// Tell one device, or all, and see that it is done.
+    fn tell_devices(
+        &self,
+        device: Option<&str>,
+        message: impl Fn(SyncSender<Result<(), String>>) -> Result<Message, HostError>,
+    ) -> Result<(), HostError> {
         let devices = self.devices();
         let chosen: Vec<_> = match device {
             Some(name) => vec![find_device(&devices, name)?],
             None => devices,
         };
         for device in chosen {
-            let ask = |reply| Message::SetPolicy(spec.to_string(), reply);
-            let answer = device.handle().ask(ask);
-            let answer = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+            let (reply, answer) = sync_channel(1);
+            device.handle().send(message(reply)?);
+            let answer = answer.recv().map_err(|_| HostError::ReactorDied(device.name.clone()))?;
             answer.map_err(|e| HostError::Reactor(device.name.clone(), e))?;
-        }
-        if device.is_none() {
-            *lock(&self.policy) = Some(spec.to_string());
         }
         Ok(())
     }

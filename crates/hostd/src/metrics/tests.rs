@@ -132,6 +132,7 @@ fn status() -> Status {
             busy: Nanos::from_secs(8),
         },
         policy_metrics: vec![("vm_credits", 3.0)],
+        cache: None,
     };
     Status {
         now: Instant::ZERO,
@@ -159,6 +160,7 @@ fn status() -> Status {
         }),
         model_now: Some(Instant::ZERO),
         served: Served::default(),
+        cache: None,
         disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
     }
 }

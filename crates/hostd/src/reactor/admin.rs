@@ -2,6 +2,7 @@
 //! somebody asks how things stand.
 
 use super::Reactor;
+use super::cached::Cached;
 use super::core::Core;
 use super::disks::{DiskState, no_ops};
 use super::lately::Lately;
@@ -53,10 +54,14 @@ impl Reactor {
             Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
             Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
             Message::SetPolicy(spec, reply) => _ = reply.send(core.set_policy(spec)),
+            Message::SetPrefetcher(spec, prefetcher, reply) => {
+                let _ = reply.send(core.set_prefetcher(spec, prefetcher));
+            }
             Message::Remapped(id, map) => core.remapped(id, map),
             Message::Status(reply) => _ = reply.send(core.status()),
             Message::Shutdown => {
                 self.shutdown = true;
+                core.drop_prefetches(None);
                 for id in core.ports_of(None) {
                     core.close(id);
                 }
@@ -87,7 +92,7 @@ impl Reactor {
 
 impl Core {
     fn attach_disk(&mut self, disk: Disk) -> Result<DiskId, String> {
-        let Disk { name, image, weight, lba, fault } = disk;
+        let Disk { name, image, weight, lba, fault, cached, bandwidth_bytes_per_s } = disk;
         let free = |n: &usize| {
             let vm = VmId::new(*n as u16);
             self.disks.0.get(*n).is_none_or(Option::is_none) && self.dispatcher.can_attach(vm)
@@ -123,6 +128,8 @@ impl Core {
             fault,
             ports: 0,
             outstanding: 0,
+            fetches: 0,
+            cached: cached && self.cached.is_some(),
             barriers: 0,
             parked: VecDeque::new(),
             held: Default::default(),
@@ -134,8 +141,15 @@ impl Core {
         if number >= self.disks.0.len() {
             self.disks.0.resize_with(number + 1, || None);
         }
+        let id = DiskId(number as u16);
+        if let Some(cached) = self.cached.as_mut().filter(|_| state.cached) {
+            cached.attach(self.now, id, weight, limits.capacity_bytes);
+            if let (Some(bytes_per_s), false) = (bandwidth_bytes_per_s, cached.knows_bandwidth()) {
+                cached.set_bandwidth(bytes_per_s);
+            }
+        }
         self.disks.0[number] = Some(state);
-        Ok(DiskId(number as u16))
+        Ok(id)
     }
 
     /// Where a disk begins that the file system does not place.
@@ -195,6 +209,7 @@ impl Core {
         for port in self.ports_of(Some(id)) {
             self.close(port);
         }
+        self.leave_cache(id);
         self.detaches += 1;
     }
 
@@ -205,7 +220,8 @@ impl Core {
         }
         for number in 0..self.disks.0.len() {
             let ends = |d: &mut DiskState| {
-                d.ports == 0 && d.outstanding == 0 && d.detaching.is_some() && !d.mapping
+                let busy = d.ports > 0 || d.outstanding > 0 || d.fetches > 0 || d.mapping;
+                !busy && d.detaching.is_some()
             };
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
@@ -232,6 +248,10 @@ impl Core {
         }
         let disk = self.disks.get_mut(id).expect("looked at above");
         disk.limits = *disk.image.limits();
+        if let Some(cached) = self.cached.as_mut().filter(|_| disk.cached) {
+            let sizes = (before.capacity_bytes, capacity_bytes);
+            cached.resized(self.now, id, disk.weight, sizes);
+        }
         match placed {
             Some(start) => disk.map = Map::linear(start, Sectors::new(capacity_bytes / 512)),
             None => {
@@ -250,6 +270,9 @@ impl Core {
         let none = format!("there is no disk number {}", id.0);
         let disk = self.disks.get_mut(id).ok_or(none)?;
         disk.weight = weight;
+        if let Some(cached) = self.cached.as_mut().filter(|_| disk.cached) {
+            cached.attach(self.now, id, weight, disk.limits.capacity_bytes);
+        }
         let spec = disk.spec();
         self.dispatcher.respec(self.now, VmId::new(id.0), spec);
         Ok(())
@@ -321,6 +344,11 @@ impl Core {
                 disk.policy_metrics.push((name, value));
             }
         });
+        let cached = self.cached.as_ref();
+        let mut caches = cached.map(Cached::disk_statuses).unwrap_or_default();
+        for disk in &mut disks {
+            disk.cache = caches.remove(&disk.id);
+        }
         Status {
             now: self.now,
             policy: self.policy.clone(),
@@ -333,6 +361,7 @@ impl Core {
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),
             served: self.done_commands,
+            cache: cached.map(Cached::status),
             disks,
         }
     }

@@ -1,6 +1,7 @@
 //! What ports may call, and the books of the reactor: jobs, commands, ports.
 
 use super::Handle;
+use super::cached::{Cached, FETCHED_BLOCKS_MAX, WAITING_MAX};
 use super::commands::Ios;
 use super::disks::DiskState;
 use super::jobs::{Jobs, buffers_len};
@@ -22,8 +23,11 @@ use std::collections::VecDeque;
 const JOBS_MAX: usize = 1 << 18;
 /// With so many pieces outstanding, jobs go whole: the dispatcher takes no more
 /// than [`OUTSTANDING_MAX`].
-const CUT_BELOW: usize = OUTSTANDING_MAX / 2;
-const _: () = assert!(CUT_BELOW + PIECES_MAX as usize + JOBS_MAX <= OUTSTANDING_MAX);
+pub(super) const CUT_BELOW: usize = OUTSTANDING_MAX / 2;
+const _: () = assert!(
+    CUT_BELOW + PIECES_MAX as usize + JOBS_MAX + WAITING_MAX + FETCHED_BLOCKS_MAX
+        <= OUTSTANDING_MAX
+);
 /// Pieces that one job is cut into. What is left goes with the last: places
 /// only guide policies.
 const PIECES_MAX: u32 = 256;
@@ -43,6 +47,8 @@ pub struct Core {
     pub(super) disks: Disks,
     pub(super) jobs: Jobs,
     pub(super) ios: Ios,
+    /// The cache, when there is one.
+    pub(super) cached: Option<Cached>,
     /// I/Os under way for each command, by its id's slot.
     ios_left: Vec<u32>,
     /// What faults have made of I/Os that never reach the kernel.
@@ -51,7 +57,7 @@ pub struct Core {
     pub(super) scratch: Vec<RequestId>,
     done: Vec<Completion>,
     /// A job has come since the dispatcher was polled.
-    news: bool,
+    pub(super) news: bool,
     /// Jobs that are done and not yet handed to their ports.
     ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
     pub(super) ports: Ports,
@@ -94,6 +100,7 @@ impl Core {
         policy: String,
         depth: u32,
         throttle: Option<Throttle>,
+        cached: Option<Cached>,
         handle: Handle,
     ) -> Result<Core, String> {
         let mut ring = Ring::new().map_err(|e| {
@@ -111,6 +118,7 @@ impl Core {
             disks: Disks::default(),
             jobs: Jobs::default(),
             ios: Ios::default(),
+            cached,
             ios_left: Vec::new(),
             injected: Vec::new(),
             scratch: Vec::new(),
@@ -147,7 +155,8 @@ impl Core {
     pub fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno> {
         let limits = self.disks.limits(job.disk);
         check(job, buffers, limits)?;
-        if self.jobs.len() >= JOBS_MAX {
+        let fetching = self.cached.as_ref().map_or(0, Cached::fetching);
+        if self.jobs.len() - fetching >= JOBS_MAX {
             return Err(Errno(libc::EBUSY));
         }
         let index = self.jobs.insert(job, buffers, self.now);
@@ -158,13 +167,19 @@ impl Core {
         if writes && (disk.unmapped || disk.map.has_hole(job.offset, job.len)) {
             (disk.map_stale, self.stale) = (true, true);
         }
+        let cached = disk.cached;
         self.news = true;
         match job.op {
+            Op::Read if cached && self.read_cached(index) => {}
+            Op::Read | Op::Write | Op::Flush => {
+                self.write_begins(job);
+                self.arrive(index);
+            }
             Op::Discard | Op::WriteZeroes => {
-                disk.parked.push_back(index);
+                self.write_begins(job);
+                disk_of(&mut self.disks, job.disk).parked.push_back(index);
                 self.unpark(job.disk);
             }
-            Op::Read | Op::Write | Op::Flush => self.arrive(index),
         }
         Ok(())
     }
@@ -182,31 +197,49 @@ impl Core {
         }
     }
 
-    /// The job's pieces reach the dispatcher.
+    /// The whole job reaches the dispatcher.
     fn arrive(&mut self, index: u32) {
         let job = self.jobs[index].job;
-        let vm = VmId::new(job.disk.0);
-        let arrival = |extent| Arrival { vm, tag: job.tag, op: job.op, sync: true, extent };
-        if job.op == Op::Flush {
-            let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
-            let id = self.dispatcher.arrive(self.now, arrival(nowhere));
-            return self.jobs.add_part(id, index, 0, 0);
+        if job.op != Op::Flush {
+            return self.arrive_part(index, 0, job.len);
         }
+        let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
+        let id = self.dispatcher.arrive(self.now, arrival(&job, nowhere));
+        self.jobs.add_part(id, index, 0, 0);
+    }
+
+    /// `len` bytes of a job, from byte `start` of it, reach the dispatcher in the
+    /// pieces in which they lie on the device.
+    pub(super) fn arrive_part(&mut self, index: u32, start: u64, len: u64) {
+        self.in_pieces(index, start, len, &mut |core, arrival| {
+            core.dispatcher.arrive(core.now, arrival)
+        });
+    }
+
+    /// Cut a range of a job into pieces, and let `arrive` name each a request.
+    pub(super) fn in_pieces(
+        &mut self,
+        index: u32,
+        start: u64,
+        len: u64,
+        arrive: &mut dyn FnMut(&mut Core, Arrival) -> RequestId,
+    ) {
+        let job = self.jobs[index].job;
         let pieces_max = pieces_max(self.dispatcher.outstanding());
-        let (mut start, mut pieces) = (0, 0);
-        while start < job.len {
+        let (mut at, end, mut pieces) = (start, start + len, 0);
+        while at < end {
             let disk = self.disks.get(job.disk).expect("a disk stays while it has jobs");
-            let left = job.len - start;
-            let mut extent = disk.map.piece(job.offset + start, left);
+            let left = end - at;
+            let mut extent = disk.map.piece(job.offset + at, left);
             pieces += 1;
             if pieces == pieces_max {
                 let len = Sectors::new(left / 512);
                 extent = Extent::new(extent.start(), len).unwrap_or(extent);
             }
             let len = extent.len().bytes().min(left);
-            let id = self.dispatcher.arrive(self.now, arrival(extent));
-            self.jobs.add_part(id, index, start, len);
-            start += len;
+            let id = arrive(self, arrival(&job, extent));
+            self.jobs.add_part(id, index, at, len);
+            at += len;
         }
     }
 
@@ -347,7 +380,12 @@ impl Core {
         let disk = done.first().map(|c| DiskId(c.request.vm.index() as u16));
         self.count_command(done.first());
         for completion in done.drain(..) {
-            if let Some(job) = self.jobs.part_done(completion.request.id) {
+            let id = completion.request.id;
+            let job = self.jobs.part(id).job;
+            if let Some(cached) = &mut self.cached {
+                cached.left_device(self.now, &completion, self.jobs[job].fetch);
+            }
+            if self.jobs.part_done(id) {
                 self.job_done(job);
             }
         }
@@ -356,6 +394,7 @@ impl Core {
         if let Some(disk) = disk {
             self.unpark(disk);
         }
+        self.end_fetches();
     }
 
     /// A command is done of which this is the first request: it has the device
@@ -370,17 +409,26 @@ impl Core {
         }
     }
 
-    fn job_done(&mut self, index: u32) {
+    /// Nothing of a job is left to do.
+    pub(super) fn job_done(&mut self, index: u32) {
         let slot = &self.jobs[index];
+        if let (Some(id), Some(cached)) = (slot.fetch, &mut self.cached) {
+            return cached.has_ended(id);
+        }
         let (job, error, response) = (slot.job, slot.error, self.now.since(slot.arrived));
         self.jobs.remove(index);
-        let disk = self.disks.get_mut(job.disk).expect("a disk stays while it has jobs");
+        self.write_ends(&job);
+        let disk = disk_of(&mut self.disks, job.disk);
         disk.count(self.now, &job, error.is_none(), response);
         disk.barriers -= u32::from(matches!(job.op, Op::Discard | Op::WriteZeroes));
         self.ports.slot(job.port).jobs -= 1;
         self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));
     }
 
+    /// Jobs that are ready to be handed to their ports.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
     pub(super) fn next_ready(&mut self) -> Option<(PortId, u64, Result<(), Errno>)> {
         self.ready.pop_front()
     }
@@ -400,6 +448,16 @@ impl Core {
     pub(super) fn stop_journal(&mut self) {
         self.dispatcher.stop_journal();
     }
+}
+
+/// The disk of a job, which stays as long as the job.
+pub(super) fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
+    disks.get_mut(id).expect("a disk stays while it has jobs")
+}
+
+/// A job's arrival at a place on the device.
+fn arrival(job: &Job, extent: Extent) -> Arrival {
+    Arrival { vm: VmId::new(job.disk.0), tag: job.tag, op: job.op, sync: true, extent }
 }
 
 /// Into how many pieces a job may be cut.

@@ -44,8 +44,12 @@ pub struct DiskState {
     pub fault: Option<Fault>,
     /// Ports that are open.
     pub ports: u32,
-    /// Jobs under way.
+    /// Guests' jobs under way.
     pub outstanding: u32,
+    /// Reads into the cache under way.
+    pub fetches: u32,
+    /// The cache knows it: guests' reads are looked up there, and its writes told.
+    pub cached: bool,
     /// Discards and write-zeroes among them that the dispatcher has.
     pub barriers: u32,
     /// Those that wait for room there, by job.
@@ -119,6 +123,7 @@ impl DiskState {
             device_time: self.lately.device_time(),
             lately: self.lately.last(),
             policy_metrics: Vec::new(),
+            cache: None,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Guests' requests on their way: jobs as ports handed them in, and the parts
 //! that they were cut into where an image lies in pieces. One part is one
-//! request of the dispatcher.
+//! request of the dispatcher. Reads into the cache are jobs too, of no port.
 
 use crate::port::{Errno, Job};
+use seekway_policy::cache::FetchId;
 use seekway_policy::request::RequestId;
 use seekway_policy::units::Instant;
 use std::ops::{Index, IndexMut};
@@ -13,8 +14,10 @@ pub struct JobSlot {
     pub job: Job,
     /// Its data, in order. Kept when the slot is free, for the next job.
     pub buffers: Vec<libc::iovec>,
-    /// Parts not yet done.
+    /// Parts not yet done, and fetches that it waits for.
     pub parts_left: u32,
+    /// The read into the cache that this is; the job's port says nothing then.
+    pub fetch: Option<FetchId>,
     /// The first error.
     pub error: Option<Errno>,
     /// When it came.
@@ -57,6 +60,7 @@ impl Jobs {
                 job: *job,
                 buffers: Vec::new(),
                 parts_left: 0,
+                fetch: None,
                 error: None,
                 arrived: now,
                 live: false,
@@ -64,7 +68,7 @@ impl Jobs {
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
-        (slot.job, slot.parts_left, slot.error) = (*job, 0, None);
+        (slot.job, slot.parts_left, slot.fetch, slot.error) = (*job, 0, None, None);
         (slot.arrived, slot.live) = (now, true);
         slot.buffers.clear();
         slot.buffers.extend_from_slice(buffers);
@@ -91,13 +95,19 @@ impl Jobs {
         self.parts[id.slot()].error.get_or_insert(error);
     }
 
-    /// A part is done. When it was the last: the job's index.
-    pub fn part_done(&mut self, id: RequestId) -> Option<u32> {
+    /// A part is done. True when it was the job's last.
+    pub fn part_done(&mut self, id: RequestId) -> bool {
         let Part { job, error, .. } = self.parts[id.slot()];
         let slot = &mut self[job];
         slot.error = slot.error.or(error);
+        self.one_less(job)
+    }
+
+    /// The job waits for one thing less. True when it was the last.
+    pub fn one_less(&mut self, job: u32) -> bool {
+        let slot = &mut self[job];
         slot.parts_left -= 1;
-        (slot.parts_left == 0).then_some(job)
+        slot.parts_left == 0
     }
 
     /// The job is done with.

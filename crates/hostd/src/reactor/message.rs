@@ -4,7 +4,10 @@ use super::lately::Use;
 use crate::images::{Image, Map, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
+use seekway_policy::cache::Usage;
 use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::prefetcher::Prefetcher;
+use seekway_policy::request::ProcessTag;
 use seekway_policy::scheduler::HoldReason;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
@@ -33,6 +36,8 @@ pub enum Message {
     SetWeight(DiskId, NonZeroU32, SyncSender<Result<(), String>>),
     /// Another policy, or the same with other parameters; nothing queued is lost.
     SetPolicy(String, SyncSender<Result<(), String>>),
+    /// Another prefetcher, with its specification; what is cached stays.
+    SetPrefetcher(String, Box<dyn Prefetcher>, SyncSender<Result<(), String>>),
     /// Where the file system says that the image lies now; `None` when it does not.
     Remapped(DiskId, Option<Map>),
     /// How things stand.
@@ -54,6 +59,25 @@ pub struct Disk {
     pub lba: Option<Lba>,
     /// Failures to inject, for tests.
     pub fault: Option<Fault>,
+    /// Its reads go through the device's cache, if there is one.
+    pub cached: bool,
+    /// What the device read a second when it was measured with this image.
+    pub bandwidth_bytes_per_s: Option<u64>,
+}
+
+impl Disk {
+    /// A disk with defaults.
+    pub fn new(name: impl Into<String>, image: Image) -> Disk {
+        Disk {
+            name: name.into(),
+            image,
+            weight: NonZeroU32::MIN,
+            lba: None,
+            fault: None,
+            cached: true,
+            bandwidth_bytes_per_s: None,
+        }
+    }
 }
 
 /// How a reactor stands. Counters count from its start.
@@ -81,8 +105,71 @@ pub struct Status {
     pub model_now: Option<Instant>,
     /// Reads and writes that the device has done.
     pub served: Served,
+    /// The cache, when there is one.
+    pub cache: Option<CacheStatus>,
     /// One for each disk.
     pub disks: Vec<DiskStatus>,
+}
+
+/// How a device's cache stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CacheStatus {
+    /// Bytes of data at most.
+    pub capacity_bytes: u64,
+    /// The prefetcher's specification as it was given.
+    pub prefetcher: String,
+    /// What the device reads a second at best, where that is known.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Reads into the cache under way.
+    pub fetching: usize,
+    /// Bytes that the device has read, into the cache and past it.
+    pub device_read_bytes: u64,
+    /// What the prefetcher alone knows.
+    pub prefetcher_metrics: Vec<(&'static str, f64)>,
+}
+
+/// What a disk has of its device's cache.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct DiskCache {
+    /// Bytes of its data there, or on their way.
+    pub resident_bytes: u64,
+    /// What all its processes had of it.
+    pub usage: Usage,
+    /// Its guest's processes, by tag, those without one first.
+    pub processes: Vec<ProcessCache>,
+}
+
+impl DiskCache {
+    /// The entry of a process, new if there is none.
+    pub(super) fn process(&mut self, tag: Option<ProcessTag>) -> &mut ProcessCache {
+        let at = match self.processes.binary_search_by_key(&tag, |p| p.tag) {
+            Ok(at) => at,
+            Err(at) => {
+                self.processes.insert(at, ProcessCache { tag, ..ProcessCache::default() });
+                at
+            }
+        };
+        &mut self.processes[at]
+    }
+    /// Streams that are followed, and those of them that are prefetched for.
+    pub fn streams(&self) -> (u32, u32) {
+        self.processes.iter().fold((0, 0), |(all, armed), p| (all + p.streams, armed + p.armed))
+    }
+}
+
+/// What a process of a guest has of the cache.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct ProcessCache {
+    /// As the guest's agent tagged it; `None` for all that is not tagged.
+    pub tag: Option<ProcessTag>,
+    /// What it had.
+    pub usage: Usage,
+    /// Streams of its reads that the prefetcher follows.
+    pub streams: u32,
+    /// Those of them that are prefetched for.
+    pub armed: u32,
+    /// The highest aggressiveness S among them.
+    pub scale_max: Option<f64>,
 }
 
 /// Commands of reads and writes that are done, and their time together.
@@ -122,6 +209,8 @@ pub struct DiskStatus {
     pub lately: Use,
     /// What the policy alone knows of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
+    /// What it has of the cache; `None` where there is none, or not for it.
+    pub cache: Option<DiskCache>,
 }
 
 /// Operations as they are counted.
@@ -219,6 +308,7 @@ pub fn idle_disk() -> DiskStatus {
         device_time: Nanos::ZERO,
         lately: Use::default(),
         policy_metrics: Vec::new(),
+        cache: None,
     }
 }
 

@@ -4,14 +4,13 @@
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
-use seekway_hostd::reactor::{Core, Disk, Handle, Message, Setup, Status, spawn};
+use seekway_hostd::reactor::{CacheSetup, Core, Disk, Handle, Message, Setup, Status, spawn};
 use seekway_hostd::throttle::Throttle;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
 use std::any::Any;
 use std::fs::File;
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -127,11 +126,19 @@ pub struct RigSetup<'a> {
     pub journal: Option<File>,
     pub depth: Option<u32>,
     pub poll: Option<Duration>,
+    pub cache: Option<CacheSetup>,
 }
 
 impl Default for RigSetup<'_> {
     fn default() -> Self {
-        RigSetup { policy: "noop", emulate: None, journal: None, depth: None, poll: None }
+        RigSetup {
+            policy: "noop",
+            emulate: None,
+            journal: None,
+            depth: None,
+            poll: None,
+            cache: None,
+        }
     }
 }
 
@@ -143,6 +150,7 @@ impl Rig {
             depth: setup.depth,
             coalesce: Sectors::new(1024),
             hard_limit: Nanos::from_secs(30),
+            cache: setup.cache,
             throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
             poll: setup.poll,
@@ -165,13 +173,8 @@ impl Rig {
                 other => break other.map_err(|e| e.to_string())?,
             }
         };
-        let disk = Disk {
-            name: path.file_name().unwrap().to_string_lossy().into_owned(),
-            image,
-            weight: NonZeroU32::MIN,
-            lba: None,
-            fault: fault.map(|f| Fault::parse(f).unwrap()),
-        };
+        let fault = fault.map(|f| Fault::parse(f).unwrap());
+        let disk = Disk { fault, ..Disk::new(path.file_name().unwrap().to_string_lossy(), image) };
         self.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap()
     }
 

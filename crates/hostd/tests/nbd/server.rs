@@ -9,7 +9,6 @@ use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{Disk, DiskStatus, Message};
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
-use std::num::NonZeroU32;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -106,8 +105,8 @@ impl Server {
         let image = Image::open(&path, &options).unwrap();
         let limits = *image.limits();
         let fault = setup.fault.map(|f| Fault::parse(f).unwrap());
-        let (name, weight) = (name.to_string(), NonZeroU32::MIN);
-        let disk = Disk { name: name.clone(), image, weight, lba: None, fault };
+        let name = name.to_string();
+        let disk = Disk { fault, ..Disk::new(name.clone(), image) };
         let handle = self.rig().handle.clone();
         let disk = handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
         let asked = handle.clone();

@@ -4,7 +4,6 @@ use crate::common::{Rig, RigSetup};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
 use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
-use std::num::NonZeroU32;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,8 +38,7 @@ impl Served {
         let options = OpenOptions { read_only: shape.read_only, direct: true };
         let opened = open(&image, &options);
         let limits = Arc::new(Mutex::new(*opened.limits()));
-        let weight = NonZeroU32::MIN;
-        let disk = Disk { name: name.into(), image: opened, weight, lba: None, fault: None };
+        let disk = Disk::new(name, opened);
         let disk = handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
         let config_changed = Arc::new(ConfigListeners::default());
         let served = DiskHandle {

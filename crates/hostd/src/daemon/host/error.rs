@@ -37,6 +37,14 @@ pub enum HostError {
     /// A policy.
     #[error("policy: {0}")]
     Policy(#[from] ParamError),
+    /// A prefetcher.
+    #[error("prefetch: {0}")]
+    Prefetcher(ParamError),
+    /// A prefetcher has nothing to fetch into.
+    #[error(
+        "this daemon has no cache to read ahead into: start it with --cache SIZE, such as 2GiB"
+    )]
+    NoCache,
     /// The emulated device.
     #[error("emulate: {0}")]
     Emulate(String),

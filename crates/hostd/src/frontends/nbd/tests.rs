@@ -36,6 +36,7 @@ fn reactor() -> Handle {
             depth: None,
             coalesce: Sectors::new(8),
             hard_limit: Nanos::from_secs(1),
+            cache: None,
             throttle: None,
             profile: DeviceProfile::unknown(Sectors::new(8), false),
             poll: None,

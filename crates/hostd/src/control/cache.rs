@@ -1,0 +1,158 @@
+//! How caches stand, as JSON: the whole, each disk's part, and each process's of
+//! its guest. The keys stay.
+
+use crate::reactor::{CacheStatus, DiskCache, ProcessCache};
+use seekway_policy::cache::Usage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes of a sector, in which the books are kept.
+const SECTOR: u64 = seekway_policy::units::SECTOR_BYTES;
+
+/// The cache of a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Bytes of data at most.
+    pub capacity_bytes: u64,
+    /// Bytes of data there, or on their way.
+    pub resident_bytes: u64,
+    /// The prefetcher's specification.
+    pub prefetcher: String,
+    /// What the device reads a second at best; absent until it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Reads into the cache under way.
+    pub fetching: u64,
+    /// Bytes that the device has read, into the cache and past it.
+    pub device_read_bytes: u64,
+    /// Requests of prefetches that went to the device.
+    pub background: u64,
+    /// Commands that they were coalesced into.
+    pub background_commands: u64,
+    /// Requests of prefetches taken back before.
+    pub withdrawn: u64,
+    /// What the prefetcher alone knows.
+    pub prefetcher_metrics: BTreeMap<String, f64>,
+}
+
+/// What a disk has of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DiskCacheReport {
+    /// Bytes of its data there, or on their way.
+    pub resident_bytes: u64,
+    /// What its guest had of it.
+    #[serde(flatten)]
+    pub usage: UsageReport,
+    /// Streams of its reads that the prefetcher follows.
+    pub streams: u32,
+    /// Those of them that are prefetched for.
+    pub armed: u32,
+    /// The same for each process of the guest that is told apart.
+    pub processes: Vec<ProcessReport>,
+}
+
+/// What a process inside a guest had.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ProcessReport {
+    /// As the agent in the guest tagged it; absent for all that is not tagged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<u16>,
+    /// What it had.
+    #[serde(flatten)]
+    pub usage: UsageReport,
+    /// Streams of its reads that the prefetcher follows.
+    pub streams: u32,
+    /// Those of them that are prefetched for.
+    pub armed: u32,
+    /// The highest aggressiveness S among them; absent without streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_max: Option<f64>,
+}
+
+/// What was had of a cache, since the disk was attached.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Of them, found in the cache.
+    pub hit_bytes: u64,
+    /// Of them, found being prefetched.
+    pub late_bytes: u64,
+    /// Of them, read from the device for them.
+    pub missed_bytes: u64,
+    /// Bytes whose prefetch began.
+    pub prefetched_bytes: u64,
+    /// Of them, read by the guest since.
+    pub used_bytes: u64,
+    /// Of them, gone from the cache without.
+    pub wasted_bytes: u64,
+    /// Of them, never fetched: demand wanted the device.
+    pub dropped_bytes: u64,
+    /// Prefetches that a guest's read took over while they waited.
+    pub promoted: u64,
+    /// Prefetched and used, of all that was used; 0 to 1.
+    pub accuracy: f64,
+    /// Prefetched and unused, of all that was used or prefetched; 0 to 1.
+    pub cost: f64,
+}
+
+/// The report on a cache that these disks share.
+pub(super) fn cache_report<'a>(
+    status: &CacheStatus,
+    disks: impl Iterator<Item = &'a DiskCache>,
+    stats: &seekway_policy::dispatcher::Stats,
+) -> CacheReport {
+    CacheReport {
+        capacity_bytes: status.capacity_bytes,
+        resident_bytes: disks.map(|d| d.resident_bytes).sum(),
+        prefetcher: status.prefetcher.clone(),
+        bandwidth_bytes_per_s: status.bandwidth_bytes_per_s,
+        fetching: status.fetching as u64,
+        device_read_bytes: status.device_read_bytes,
+        background: stats.background,
+        background_commands: stats.background_commands,
+        withdrawn: stats.withdrawn,
+        prefetcher_metrics: super::report::finite(&status.prefetcher_metrics),
+    }
+}
+
+/// The report on a disk's part.
+pub(super) fn disk_report(disk: &DiskCache) -> DiskCacheReport {
+    let (streams, armed) = disk.streams();
+    DiskCacheReport {
+        resident_bytes: disk.resident_bytes,
+        usage: usage(&disk.usage),
+        streams,
+        armed,
+        processes: disk.processes.iter().map(process).collect(),
+    }
+}
+
+fn process(process: &ProcessCache) -> ProcessReport {
+    ProcessReport {
+        tag: process.tag.map(|tag| tag.get()),
+        usage: usage(&process.usage),
+        streams: process.streams,
+        armed: process.armed,
+        scale_max: process.scale_max.filter(|s| s.is_finite()),
+    }
+}
+
+fn usage(usage: &Usage) -> UsageReport {
+    UsageReport {
+        reads: usage.reads,
+        read_bytes: usage.read * SECTOR,
+        hit_bytes: usage.cached * SECTOR,
+        late_bytes: usage.late * SECTOR,
+        missed_bytes: usage.missed * SECTOR,
+        prefetched_bytes: usage.prefetched * SECTOR,
+        used_bytes: usage.used * SECTOR,
+        wasted_bytes: usage.wasted * SECTOR,
+        dropped_bytes: usage.dropped * SECTOR,
+        promoted: usage.promoted,
+        accuracy: usage.accuracy(),
+        cost: usage.cost(),
+    }
+}

@@ -1,0 +1,544 @@
+//! The engine's part of the host cache, in the steps that
+//! [`seekway_policy::cache`] states: guests' reads go there first, what it has
+//! not is read into frames by jobs of no port, and prefetches wait in the
+//! dispatcher's background.
+//!
+//! The device writes into frames and never into a guest's memory on the way
+//! there: a guest that scribbles over its buffer spoils nobody's copy.
+
+use super::core::{CUT_BELOW, Core, disk_of};
+use super::frames::Frames;
+use super::jobs::slice_buffers;
+use super::message::{CacheStatus, DiskCache};
+use crate::port::{DiskId, Errno, Job, PortId};
+use seekway_policy::cache::{
+    BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, HostCache, Piece, Waiter,
+};
+use seekway_policy::prefetcher::Prefetcher;
+use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
+use seekway_policy::units::{Instant, Lba, Nanos, SECTOR_BYTES, Sectors};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::NonZeroU32;
+
+/// Blocks of the longest read that is looked up. Longer ones go past the cache:
+/// the reactor stands still while it copies.
+pub const FETCHED_BLOCKS_MAX: usize = 1 << 13;
+/// Parts of reads that wait for fetches; with more, reads go past the cache.
+pub const WAITING_MAX: usize = 1 << 18;
+/// Over so long it is counted what the device reads, to see whether it can do
+/// more than was measured.
+const WINDOW: Nanos = Nanos::from_millis(500);
+/// Whose jobs the fetches are.
+const NOBODY: PortId = PortId { index: 0, generation: 0 };
+
+/// What a reactor's cache is made with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheSetup {
+    /// Bytes of data at most; what is less than a block is not used.
+    pub bytes: u64,
+    /// The prefetcher's specification.
+    pub prefetcher: String,
+    /// Keep it out of swap.
+    pub lock: bool,
+    /// What the device reads a second, if that is known without measuring.
+    pub bandwidth_bytes_per_s: Option<u64>,
+}
+
+/// The cache of a reactor.
+pub struct Cached {
+    books: HostCache,
+    frames: Frames,
+    prefetcher: String,
+    bandwidth: Bandwidth,
+    /// By number of the fetch.
+    under_way: Vec<UnderWay>,
+    /// Prefetches that have not ended.
+    prefetches: Vec<FetchId>,
+    /// Fetches whose jobs are done.
+    ended: Vec<FetchId>,
+    /// Parts of guests' reads that wait for fetches.
+    waiting: usize,
+    /// Reused from read to read.
+    pieces: Vec<Piece>,
+    waiters: Vec<Waiter>,
+    buffers: Vec<libc::iovec>,
+}
+
+// SAFETY: `buffers` is empty between two calls.
+unsafe impl Send for Cached {}
+
+/// How a fetch is carried out.
+#[derive(Clone, Default)]
+struct UnderWay {
+    job: Option<u32>,
+    /// Those of its requests that arrived in the background and are not done.
+    requests: Vec<RequestId>,
+}
+
+/// What the device reads a second (the paper's BW_T): as told, until more is seen.
+#[derive(Default)]
+struct Bandwidth {
+    bytes_per_s: Option<u64>,
+    begin: Instant,
+    bytes: u64,
+    total_bytes: u64,
+}
+
+impl Bandwidth {
+    /// The device has read so much. The bandwidth, when that is more than was known.
+    fn read(&mut self, now: Instant, bytes: u64) -> Option<u64> {
+        self.total_bytes += bytes;
+        self.bytes += bytes;
+        let span = now.since(self.begin);
+        if span < WINDOW {
+            return None;
+        }
+        let seen = (self.bytes as f64 / span.as_secs_f64()) as u64;
+        (self.begin, self.bytes) = (now, 0);
+        // A guest that reads little says nothing of a device that nobody knows.
+        self.bytes_per_s.is_some_and(|known| seen > known).then(|| {
+            self.bytes_per_s = Some(seen);
+            seen
+        })
+    }
+}
+
+impl Cached {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// For the operator: a specification that is none, memory that is not to be had.
+    pub(super) fn new(setup: &CacheSetup) -> Result<Cached, String> {
+        if setup.bytes < BLOCK_BYTES {
+            return Err(format!("a cache of {} bytes; at least {BLOCK_BYTES}", setup.bytes));
+        }
+        // Keys of its own for each process: no guest can foresee it.
+        let seed = RandomState::new().build_hasher().finish();
+        let config = Config { seed, ..Config::new(setup.bytes) };
+        let books = HostCache::new(config, &setup.prefetcher).map_err(|e| e.to_string())?;
+        let frames = Frames::new(books.capacity_bytes(), setup.lock)?;
+        let mut cached = Cached {
+            books,
+            frames,
+            prefetcher: setup.prefetcher.clone(),
+            bandwidth: Bandwidth::default(),
+            under_way: Vec::new(),
+            prefetches: Vec::new(),
+            ended: Vec::new(),
+            waiting: 0,
+            pieces: Vec::new(),
+            waiters: Vec::new(),
+            buffers: Vec::new(),
+        };
+        if let Some(bytes_per_s) = setup.bandwidth_bytes_per_s {
+            cached.set_bandwidth(bytes_per_s);
+        }
+        Ok(cached)
+    }
+
+    /// A disk joins, or its share has changed.
+    pub(super) fn attach(&mut self, now: Instant, id: DiskId, weight: NonZeroU32, bytes: u64) {
+        self.books.attach(now, VmId::new(id.0), weight, Sectors::from_bytes(bytes));
+    }
+
+    /// A disk has another size. What was cached of it is forgotten: nobody knows
+    /// what its image's file had in between.
+    pub(super) fn resized(
+        &mut self,
+        now: Instant,
+        id: DiskId,
+        weight: NonZeroU32,
+        (before, after): (u64, u64),
+    ) {
+        let vm = VmId::new(id.0);
+        if let Some(all) = Extent::new(Lba::ZERO, Sectors::from_bytes(before)) {
+            self.books.write(now, vm, all);
+            self.books.written(vm, all);
+        }
+        self.attach(now, id, weight, after);
+    }
+
+    /// What the device reads a second at best.
+    pub(super) fn set_bandwidth(&mut self, bytes_per_s: u64) {
+        self.bandwidth.bytes_per_s = Some(bytes_per_s);
+        self.books.set_bandwidth(bytes_per_s);
+    }
+    /// Is it known what the device reads a second?
+    pub(super) fn knows_bandwidth(&self) -> bool {
+        self.bandwidth.bytes_per_s.is_some()
+    }
+
+    /// Reads into the cache under way.
+    pub(super) fn fetching(&self) -> usize {
+        self.books.fetching()
+    }
+
+    /// A request is done, part of this fetch if of any.
+    pub(super) fn left_device(
+        &mut self,
+        now: Instant,
+        completion: &Completion,
+        fetch: Option<FetchId>,
+    ) {
+        let request = &completion.request;
+        if let Some(id) = fetch {
+            self.under_way[id.0 as usize].requests.retain(|&r| r != request.id);
+        }
+        if request.op == Op::Read
+            && completion.ok
+            && let Some(seen) = self.bandwidth.read(now, request.extent.len().bytes())
+        {
+            self.books.set_bandwidth(seen);
+        }
+    }
+
+    /// All of a fetch's requests are done.
+    pub(super) fn has_ended(&mut self, id: FetchId) {
+        self.ended.push(id);
+    }
+
+    fn under_way(&mut self, id: FetchId) -> &mut UnderWay {
+        let at = id.0 as usize;
+        if at >= self.under_way.len() {
+            self.under_way.resize_with(at + 1, UnderWay::default);
+        }
+        &mut self.under_way[at]
+    }
+
+    /// The part of a job's buffers that `wanted` of the disk goes to.
+    fn slice(&mut self, job: &Job, buffers: &[libc::iovec], wanted: Extent) {
+        let (start, len) = place_in(job, wanted);
+        self.buffers.clear();
+        slice_buffers(buffers, start, len, &mut self.buffers);
+    }
+
+    /// Copy what is cached to a guest.
+    fn serve_cached(&mut self, job: &Job, buffers: &[libc::iovec], part: Extent) {
+        self.slice(job, buffers, part);
+        let skip = (part.start().get() % BLOCK_SECTORS * SECTOR_BYTES) as usize;
+        let frames = self.books.frames(VmId::new(job.disk.0), part);
+        self.frames.copy_to(frames, skip, &self.buffers);
+        self.buffers.clear();
+    }
+
+    /// Copy what a fetch has brought to a guest that waited for it.
+    fn serve_fetched(&mut self, id: FetchId, job: &Job, buffers: &[libc::iovec], part: Extent) {
+        self.slice(job, buffers, part);
+        let fetch = self.books.fetch(id);
+        let skip = (part.start().get() - fetch.extent.start().get()) * SECTOR_BYTES;
+        self.frames.copy_to(fetch.frames.iter().copied(), skip as usize, &self.buffers);
+        self.buffers.clear();
+    }
+
+    /// How it stands.
+    pub(super) fn status(&self) -> CacheStatus {
+        let mut prefetcher_metrics = Vec::new();
+        self.books.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
+        CacheStatus {
+            capacity_bytes: self.books.capacity_bytes(),
+            prefetcher: self.prefetcher.clone(),
+            bandwidth_bytes_per_s: self.bandwidth.bytes_per_s,
+            fetching: self.books.fetching(),
+            device_read_bytes: self.bandwidth.total_bytes,
+            prefetcher_metrics,
+        }
+    }
+
+    /// What the disks have of it.
+    pub(super) fn disk_statuses(&self) -> BTreeMap<DiskId, DiskCache> {
+        let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
+        let id = |vm: VmId| DiskId(vm.index() as u16);
+        self.books.usage(&mut |vm, tag, usage| {
+            let disk = disks.entry(id(vm)).or_default();
+            disk.usage += usage;
+            disk.process(tag).usage = *usage;
+        });
+        self.books.streams(&mut |stream| {
+            let process = disks.entry(id(stream.vm)).or_default().process(stream.tag);
+            process.streams += 1;
+            process.armed += u32::from(stream.armed);
+            process.scale_max = Some(process.scale_max.unwrap_or(stream.scale).max(stream.scale));
+        });
+        for (id, disk) in &mut disks {
+            disk.resident_bytes = self.books.resident_bytes(VmId::new(id.0));
+        }
+        disks
+    }
+}
+
+impl Core {
+    /// A guest's read goes to the cache first. False, and nothing has happened,
+    /// when it shall go past it.
+    pub(super) fn read_cached(&mut self, index: u32) -> bool {
+        let job = self.jobs[index].job;
+        let Some(cached) = &mut self.cached else { return false };
+        let long = job.len > FETCHED_BLOCKS_MAX as u64 * BLOCK_BYTES;
+        if long || cached.waiting >= WAITING_MAX || self.dispatcher.outstanding() >= CUT_BELOW {
+            return false;
+        }
+        let mut pieces = std::mem::take(&mut cached.pieces);
+        let vm = VmId::new(job.disk.0);
+        cached.books.read(self.now, vm, job.tag, extent_of(&job), index.into(), &mut pieces);
+        for piece in &pieces {
+            if let Piece::Cached(part) = *piece {
+                cached.serve_cached(&job, &self.jobs[index].buffers, part);
+            }
+        }
+        let waits = |p: &&Piece| matches!(p, Piece::Wait(..) | Piece::Fetch(..));
+        let waiting = pieces.iter().filter(waits).count();
+        cached.waiting += waiting;
+        // One more, so that nothing ends it before all is said.
+        self.jobs[index].parts_left += waiting as u32 + 1;
+        for piece in pieces.drain(..) {
+            match piece {
+                Piece::Cached(_) => {}
+                Piece::Wait(id, _) => self.promote(id),
+                Piece::Fetch(id, _) => self.fetch(id, false),
+                Piece::Direct(part) => {
+                    let (start, len) = place_in(&job, part);
+                    self.arrive_part(index, start, len);
+                }
+            }
+        }
+        if let Some(cached) = &mut self.cached {
+            cached.pieces = pieces;
+        }
+        if self.jobs.one_less(index) {
+            self.job_done(index);
+        }
+        true
+    }
+
+    /// Tell the cache of a job that changes data, before anything comes of it.
+    pub(super) fn write_begins(&mut self, job: &Job) {
+        let now = self.now;
+        if let Some(cached) = self.cache_of(job) {
+            cached.books.write(now, VmId::new(job.disk.0), extent_of(job));
+        }
+    }
+
+    /// It is done, well or not.
+    pub(super) fn write_ends(&mut self, job: &Job) {
+        if let Some(cached) = self.cache_of(job) {
+            cached.books.written(VmId::new(job.disk.0), extent_of(job));
+        }
+    }
+
+    /// The cache, when the job changes data of a disk that it knows.
+    fn cache_of(&mut self, job: &Job) -> Option<&mut Cached> {
+        let changes = !matches!(job.op, Op::Read | Op::Flush);
+        let known = changes && disk_of(&mut self.disks, job.disk).cached;
+        self.cached.as_mut().filter(|_| known)
+    }
+
+    /// Read a new fetch's extent into its frames.
+    fn fetch(&mut self, id: FetchId, background: bool) {
+        let Some(cached) = &mut self.cached else { return };
+        if cached.under_way(id).job.is_some() {
+            return;
+        }
+        let fetch = cached.books.fetch(id);
+        let job = Job {
+            disk: DiskId(fetch.vm.index() as u16),
+            port: NOBODY,
+            token: 0,
+            op: Op::Read,
+            offset: fetch.extent.start().get() * SECTOR_BYTES,
+            len: fetch.extent.len().bytes(),
+            tag: fetch.tag,
+            fua: false,
+            unmap: false,
+        };
+        cached.buffers.clear();
+        cached.frames.iovecs(&fetch.frames, job.len, &mut cached.buffers);
+        let index = self.jobs.insert(&job, &cached.buffers, self.now);
+        cached.buffers.clear();
+        self.jobs[index].fetch = Some(id);
+        cached.under_way(id).job = Some(index);
+        disk_of(&mut self.disks, job.disk).fetches += 1;
+        self.news = true;
+        if !background {
+            return self.arrive_part(index, 0, job.len);
+        }
+        let mut requests = Vec::new();
+        self.in_pieces(index, 0, job.len, &mut |core, arrival| {
+            let id = core.dispatcher.arrive_background(core.now, arrival);
+            requests.push(id);
+            id
+        });
+        if let Some(cached) = &mut self.cached {
+            cached.under_way(id).requests = requests;
+            cached.prefetches.push(id);
+        }
+    }
+
+    /// A guest waits for a fetch: what of it still waits in the background
+    /// becomes demand.
+    fn promote(&mut self, id: FetchId) {
+        let parts = self.withdraw(id);
+        if parts.is_empty() {
+            return;
+        }
+        for (index, start, len) in parts {
+            self.arrive_part(index, start, len);
+            self.jobs.one_less(index);
+        }
+        if let Some(cached) = &mut self.cached {
+            cached.books.promoted(id);
+        }
+    }
+
+    /// Take back what of a fetch waits in the background: job, beginning and
+    /// length of each part. The job still counts them.
+    fn withdraw(&mut self, id: FetchId) -> Vec<(u32, u64, u64)> {
+        let mut parts = Vec::new();
+        let Some(cached) = &mut self.cached else { return parts };
+        cached.under_way(id).requests.retain(|&request| {
+            let taken = self.dispatcher.withdraw(self.now, request);
+            if taken {
+                let part = self.jobs.part(request);
+                parts.push((part.job, part.start, part.len));
+            }
+            !taken
+        });
+        parts
+    }
+
+    /// Take back the prefetches, of one disk or of all, that still wait and that
+    /// nobody waits for.
+    pub(super) fn drop_prefetches(&mut self, of: Option<DiskId>) {
+        let Some(cached) = &mut self.cached else { return };
+        for id in cached.prefetches.clone() {
+            let Some(cached) = &mut self.cached else { return };
+            let fetch = cached.books.fetch(id);
+            let chosen = of.is_none_or(|disk| usize::from(disk.0) == fetch.vm.index());
+            if chosen && fetch.waiters.is_empty() {
+                self.drop_prefetch(id);
+            }
+        }
+    }
+
+    fn drop_prefetch(&mut self, id: FetchId) {
+        let parts = self.withdraw(id);
+        let Some(&(index, ..)) = parts.first() else { return };
+        let mut whole = false;
+        for _ in &parts {
+            whole = self.jobs.one_less(index);
+        }
+        if !whole {
+            // The device has some of it: what comes of that is not all.
+            self.jobs[index].error.get_or_insert(Errno(libc::ECANCELED));
+            return;
+        }
+        self.forget_fetch(id);
+        if let Some(cached) = &mut self.cached {
+            cached.books.dropped(self.now, id);
+        }
+    }
+
+    /// The job of a fetch is over; true if it went well.
+    fn forget_fetch(&mut self, id: FetchId) -> bool {
+        let cached = self.cached.as_mut().expect("it has a fetch");
+        let index = std::mem::take(cached.under_way(id)).job.expect("a fetch is a job");
+        cached.prefetches.retain(|&other| other != id);
+        let slot = &self.jobs[index];
+        let (disk, ok) = (slot.job.disk, slot.error.is_none());
+        self.jobs.remove(index);
+        disk_of(&mut self.disks, disk).fetches -= 1;
+        ok
+    }
+
+    /// Fetches whose jobs are done end: guests that waited have their data.
+    pub(super) fn end_fetches(&mut self) {
+        while let Some(id) = self.cached.as_mut().and_then(|c| c.ended.pop()) {
+            self.end_fetch(id);
+        }
+    }
+
+    fn end_fetch(&mut self, id: FetchId) {
+        let ok = self.forget_fetch(id);
+        let cached = self.cached.as_mut().expect("it has a fetch");
+        let mut waiters = std::mem::take(&mut cached.waiters);
+        waiters.extend_from_slice(&cached.books.fetch(id).waiters);
+        for waiter in waiters.iter().filter(|_| ok) {
+            let slot = &self.jobs[waiter.token as u32];
+            cached.serve_fetched(id, &slot.job, &slot.buffers, waiter.extent);
+        }
+        cached.books.fetched(self.now, id, ok);
+        cached.waiting -= waiters.len();
+        for waiter in waiters.drain(..) {
+            let index = waiter.token as u32;
+            if !ok {
+                // Each on its own: what is wrong may lie beside what it wants.
+                let (start, len) = place_in(&self.jobs[index].job, waiter.extent);
+                self.arrive_part(index, start, len);
+                self.news = true;
+            }
+            if self.jobs.one_less(index) {
+                self.job_done(index);
+            }
+        }
+        if let Some(cached) = &mut self.cached {
+            cached.waiters = waiters;
+        }
+    }
+
+    /// Let prefetches wait for the device, as many as there is room for. When
+    /// the prefetcher wants to be asked again if nothing happens.
+    pub(super) fn read_ahead(&mut self) -> Option<Instant> {
+        self.cached.as_ref()?;
+        if self.dispatcher.is_crowded() {
+            self.drop_prefetches(None);
+        }
+        loop {
+            let room = self.dispatcher.background_room();
+            if room == 0 {
+                // It is asked again when some of them are done.
+                return None;
+            }
+            let now = self.now;
+            let cached = self.cached.as_mut()?;
+            let Some(id) = cached.books.propose(now, room) else {
+                return cached.books.next_wake().filter(|&at| at > now);
+            };
+            self.fetch(id, true);
+        }
+    }
+
+    /// Another prefetcher. What the old one has waiting is not made.
+    pub(super) fn set_prefetcher(
+        &mut self,
+        spec: String,
+        prefetcher: Box<dyn Prefetcher>,
+    ) -> Result<(), String> {
+        self.drop_prefetches(None);
+        let cached = self.cached.as_mut().ok_or("it has no cache to read ahead into")?;
+        cached.books.replace(self.now, prefetcher);
+        cached.prefetcher = spec;
+        Ok(())
+    }
+
+    /// A disk leaves: nothing is read ahead for it, and nothing of it stays. The
+    /// reads that it has under way go on.
+    pub(super) fn leave_cache(&mut self, id: DiskId) {
+        if !std::mem::take(&mut disk_of(&mut self.disks, id).cached) {
+            return;
+        }
+        self.drop_prefetches(Some(id));
+        if let Some(cached) = &mut self.cached {
+            cached.books.detach(self.now, VmId::new(id.0));
+        }
+    }
+}
+
+/// Where a job lies on its disk.
+fn extent_of(job: &Job) -> Extent {
+    let (start, len) = (Lba::new(job.offset / SECTOR_BYTES), Sectors::from_bytes(job.len));
+    Extent::new(start, len).expect("jobs are checked when they come")
+}
+
+/// Where in a job this part of its disk is: begin and length in bytes.
+fn place_in(job: &Job, part: Extent) -> (u64, u64) {
+    (part.start().get() * SECTOR_BYTES - job.offset, part.len().bytes())
+}

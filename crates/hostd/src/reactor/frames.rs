@@ -1,0 +1,178 @@
+//! The memory of a device's cache: one mapping, in which frame `n` lies at byte
+//! `n * 4096`. Pages are there once they are used. No core dump has them: they
+//! hold the data of all guests.
+
+use seekway_policy::cache::{BLOCK_BYTES, Frame};
+use std::io;
+use std::ptr::NonNull;
+
+/// A cache's memory.
+pub struct Frames {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is owned, and the reactor's thread alone uses it.
+unsafe impl Send for Frames {}
+
+impl Frames {
+    /// Memory for `bytes`, a multiple of a frame and not 0. `lock`: none of it is
+    /// ever swapped.
+    ///
+    /// # Errors
+    /// What the kernel refused, and what to do; for the operator.
+    pub fn new(bytes: u64, lock: bool) -> Result<Frames, String> {
+        let len = usize::try_from(bytes).map_err(|_| format!("cache of {bytes} bytes"))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which touches none that is there.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            let e = io::Error::last_os_error();
+            return Err(format!("cache: {bytes} bytes of memory: {e}; choose a smaller --cache"));
+        }
+        let at = NonNull::new(at.cast::<u8>()).ok_or("cache: mmap gave address 0")?;
+        let frames = Frames { at, bytes: len };
+        // SAFETY: our own mapping. Refusal (an old kernel) leaves it as useful as before.
+        unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
+        if lock {
+            frames.lock()?;
+        }
+        Ok(frames)
+    }
+
+    /// Keep out of swap what is there and what will be.
+    fn lock(&self) -> Result<(), String> {
+        // On fault: the memory is taken when it is needed, as without the lock.
+        // SAFETY: our own mapping.
+        let locked =
+            unsafe { libc::mlock2(self.at.as_ptr().cast(), self.bytes, libc::MLOCK_ONFAULT) };
+        if locked == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        let bytes = self.bytes;
+        Err(match e.raw_os_error() {
+            Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => format!(
+                "cache: locking {bytes} bytes in memory: {e}; RLIMIT_MEMLOCK allows {}: raise it \
+                 (LimitMEMLOCK=infinity in the service's file, `ulimit -l unlimited` in a shell), \
+                 give the daemon CAP_IPC_LOCK, or leave --cache-lock out",
+                memlock_limit()
+            ),
+            _ => format!("cache: locking {bytes} bytes in memory: {e}; leave --cache-lock out"),
+        })
+    }
+
+    /// Append the memory of these frames, as far as the first `len` bytes, to
+    /// `out`; neighbours become one piece.
+    pub fn iovecs(&self, frames: &[Frame], len: u64, out: &mut Vec<libc::iovec>) {
+        let mut left = len as usize;
+        let mut next = None;
+        for &frame in frames {
+            let take = left.min(BLOCK_BYTES as usize);
+            let iov_base: *mut libc::c_void = self.address(frame).cast();
+            match out.last_mut() {
+                Some(last) if next == Some(iov_base) => last.iov_len += take,
+                _ => out.push(libc::iovec { iov_base, iov_len: take }),
+            }
+            next = Some(iov_base.wrapping_byte_add(take));
+            left -= take;
+        }
+        assert!(left == 0, "frames for less than {len} bytes");
+    }
+
+    /// Copy what lies from byte `skip` on in these frames, one after another,
+    /// into guests' buffers until they are full.
+    pub fn copy_to(
+        &self,
+        frames: impl Iterator<Item = Frame>,
+        mut skip: usize,
+        to: &[libc::iovec],
+    ) {
+        let mut frames = frames;
+        let (mut from, mut there) = (self.at.as_ptr(), 0);
+        for buffer in to {
+            let (mut memory, mut left) = (buffer.iov_base.cast::<u8>(), buffer.iov_len);
+            while left > 0 {
+                while there == 0 {
+                    let frame = frames.next().expect("frames for all that is wanted");
+                    let begin = skip.min(BLOCK_BYTES as usize);
+                    skip -= begin;
+                    there = BLOCK_BYTES as usize - begin;
+                    from = self.address(frame).wrapping_add(begin);
+                }
+                let take = there.min(left);
+                // SAFETY: `take` keeps within the frame and within the buffer, which
+                // the port keeps until the job is done. They do not overlap: no
+                // guest's memory is a frame.
+                unsafe { std::ptr::copy_nonoverlapping(from, memory, take) };
+                (from, memory) = (from.wrapping_add(take), memory.wrapping_add(take));
+                (there, left) = (there - take, left - take);
+            }
+        }
+    }
+
+    fn address(&self, frame: Frame) -> *mut u8 {
+        let at = frame.0 as usize * BLOCK_BYTES as usize;
+        assert!(at + BLOCK_BYTES as usize <= self.bytes, "{frame:?} lies behind the cache");
+        self.at.as_ptr().wrapping_add(at)
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which no SQE is under way: the reactor ends
+        // when no job is left.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// RLIMIT_MEMLOCK in words.
+fn memlock_limit() -> String {
+    // SAFETY: the struct is plain, and the call fills it.
+    let mut limit = unsafe { std::mem::zeroed::<libc::rlimit>() };
+    // SAFETY: as above.
+    match unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } {
+        0 if limit.rlim_cur != libc::RLIM_INFINITY => format!("{} bytes", limit.rlim_cur),
+        0 => "everything".into(),
+        _ => "what nobody knows".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_hold_what_is_put_there_and_neighbours_are_one_piece() {
+        let frames = Frames::new(8 * BLOCK_BYTES, false).unwrap();
+        let order = [Frame(5), Frame(6), Frame(2), Frame(3)];
+        let mut pieces = Vec::new();
+        frames.iovecs(&order, 3 * BLOCK_BYTES + 512, &mut pieces);
+        assert_eq!(pieces.iter().map(|p| p.iov_len).collect::<Vec<_>>(), [8192, 4608]);
+        let mut byte = 0_u8;
+        for piece in &pieces {
+            for at in 0..piece.iov_len {
+                byte = byte.wrapping_mul(31).wrapping_add(7);
+                // SAFETY: inside the mapping.
+                unsafe { piece.iov_base.cast::<u8>().add(at).write(byte) };
+            }
+        }
+        // SAFETY: inside the mapping, and initialised above.
+        let all: Vec<u8> = pieces
+            .iter()
+            .flat_map(|p| unsafe { std::slice::from_raw_parts(p.iov_base.cast::<u8>(), p.iov_len) })
+            .copied()
+            .collect();
+        for (skip, lens) in [(0, vec![12_800]), (512, vec![7, 9000, 3]), (4608, vec![512, 4096])] {
+            let mut buffers: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+            let to: Vec<libc::iovec> = buffers
+                .iter_mut()
+                .map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() })
+                .collect();
+            frames.copy_to(order.into_iter(), skip, &to);
+            let got = buffers.concat();
+            assert!(got == all[skip..skip + got.len()], "from byte {skip}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Prefetchers for tests: one that guesses wildly, one that reads on.
+
+use crate::common::{Client, Rig, RigSetup};
+use seekway_hostd::reactor::{CacheSetup, DiskCache, Message, Status};
+use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_policy::request::{Extent, VmId};
+use seekway_policy::units::{Instant, Lba, Sectors};
+use std::collections::{BTreeMap, VecDeque};
+
+pub const MIB: u64 = 1 << 20;
+
+/// A seeded generator.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        // xorshift64* of Marsaglia and Vigna.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
+    }
+}
+
+/// After each read it guesses a few places of any disk.
+pub struct Wild {
+    random: Random,
+    disks: BTreeMap<VmId, u64>,
+    left: u64,
+}
+
+impl Wild {
+    pub fn new(seed: u64) -> Box<Wild> {
+        Box::new(Wild { random: Random(seed | 1), disks: BTreeMap::new(), left: 0 })
+    }
+}
+
+impl Prefetcher for Wild {
+    fn attach(&mut self, _: Instant, vm: VmId, capacity: Sectors) {
+        self.disks.insert(vm, capacity.get());
+    }
+    fn detach(&mut self, vm: VmId) {
+        self.disks.remove(&vm);
+    }
+    fn accessed(&mut self, _: Instant, _: &Access) {
+        self.left = (self.left + self.random.below(4)).min(64);
+    }
+    fn propose(&mut self, _: Instant, _: Sectors) -> Option<Proposal> {
+        let (&vm, &capacity) =
+            self.disks.iter().nth(self.random.below(self.disks.len().max(1) as u64) as usize)?;
+        self.left = self.left.checked_sub(1)?;
+        let start = self.random.below(capacity);
+        let len = 1 + self.random.below(300.min(capacity - start));
+        let extent = Extent::new(Lba::new(start), Sectors::new(len))?;
+        Some(Proposal { vm, tag: None, extent })
+    }
+}
+
+/// After each read it wants what follows, so many sectors.
+pub struct ReadOn {
+    sectors: u64,
+    disks: BTreeMap<VmId, u64>,
+    next: VecDeque<Proposal>,
+}
+
+impl ReadOn {
+    pub fn new(bytes: u64) -> Box<ReadOn> {
+        Box::new(ReadOn { sectors: bytes / 512, disks: BTreeMap::new(), next: VecDeque::new() })
+    }
+}
+
+impl Prefetcher for ReadOn {
+    fn attach(&mut self, _: Instant, vm: VmId, capacity: Sectors) {
+        self.disks.insert(vm, capacity.get());
+    }
+    fn detach(&mut self, vm: VmId) {
+        self.disks.remove(&vm);
+        self.next.retain(|p| p.vm != vm);
+    }
+    fn accessed(&mut self, _: Instant, access: &Access) {
+        let (start, capacity) = (access.extent.end(), self.disks[&access.vm]);
+        let len = self.sectors.min(capacity.saturating_sub(start.get()));
+        if let Some(extent) = Extent::new(start, Sectors::new(len)) {
+            self.next.push_back(Proposal { vm: access.vm, tag: access.tag, extent });
+        }
+    }
+    fn propose(&mut self, _: Instant, _: Sectors) -> Option<Proposal> {
+        self.next.pop_front()
+    }
+}
+
+/// A cache of so many bytes that reads nothing ahead.
+pub fn cache(bytes: u64) -> Option<CacheSetup> {
+    let prefetcher = "none".to_string();
+    Some(CacheSetup { bytes, prefetcher, lock: false, bandwidth_bytes_per_s: None })
+}
+
+/// A reactor with a cache of so many bytes.
+pub fn rig(bytes: u64) -> Rig {
+    Rig::start(RigSetup { cache: cache(bytes), ..RigSetup::default() })
+}
+
+/// Read ahead by this from now on.
+pub fn prefetch(rig: &Rig, by: Box<dyn Prefetcher>) {
+    let message = |reply| Message::SetPrefetcher("test".into(), by, reply);
+    rig.handle.ask(message).expect("the reactor lives").expect("it has a cache");
+}
+
+/// Bytes that the device has read.
+pub fn device_read(status: &Status) -> u64 {
+    status.cache.as_ref().expect("there is a cache").device_read_bytes
+}
+
+/// What the only disk has of the cache.
+pub fn of_disk(status: &Status) -> &DiskCache {
+    status.disks[0].cache.as_ref().expect("the disk is cached")
+}
+
+/// Wait until nothing is under way any more, prefetches included.
+pub fn quiet(rig: &Rig, client: &Client) -> Status {
+    loop {
+        // A request's way through the reactor is a turn of its loop.
+        client.do_one(crate::common::Ask::flush());
+        let status = rig.status();
+        if status.outstanding == 0 && status.cache.as_ref().is_none_or(|c| c.fetching == 0) {
+            return status;
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reads through the cache: what needs the device, and what does not.
+
+use crate::common::{Ask, Client, Rig, RigSetup, pattern};
+use crate::guesses::{
+    MIB, Random, ReadOn, Wild, cache, device_read, of_disk, prefetch, quiet, rig,
+};
+use seekway_hostd::images::{Image, OpenOptions};
+use seekway_hostd::reactor::{Disk, Message};
+use seekway_policy::journal::Replay;
+use seekway_policy::schedulers;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A folder on the disk of the build, where O_DIRECT works.
+pub fn dir() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// An image full of bytes that tell where they belong.
+pub fn full_image(dir: &TempDir, name: &str, seed: u64, len: u64) -> (PathBuf, Vec<u8>) {
+    let (path, data) = (dir.path().join(name), pattern(seed, len as usize));
+    fs::write(&path, &data).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    (path, data)
+}
+
+/// The bytes at this place.
+pub fn at(data: &[u8], offset: u64, len: u64) -> &[u8] {
+    &data[offset as usize..(offset + len) as usize]
+}
+
+#[test]
+fn what_was_read_once_needs_no_device() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 1, MIB);
+    let rig = rig(MIB);
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    // Sectors inside blocks, across blocks, and in memory that is misaligned.
+    let places = [(512, 512), (3584, 1024), (8192, 65_536), (0, 131_072), (100_352, 3072)];
+    for round in 0..2 {
+        for (offset, len) in places {
+            let mut ask = Ask::read(offset, len);
+            ask.buffer.splice(0..0, [0; 7]);
+            ask.skip = 7;
+            let answer = client.do_one(ask);
+            assert_eq!(answer.result, Ok(()), "{offset}+{len}");
+            assert!(answer.buffer[7..] == *at(&data, offset, len), "{offset}+{len}");
+        }
+        // Blocks, whole: up to 131,072 all, and those of the last place behind.
+        assert_eq!(device_read(&rig.status()), 131_072, "round {round}");
+    }
+    let usage = of_disk(&rig.status()).usage;
+    let read: u64 = 2 * places.iter().map(|(_, len)| len / 512).sum::<u64>();
+    assert_eq!((usage.reads, usage.read), (10, read));
+    assert_eq!(usage.cached + usage.missed, read);
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn nothing_is_read_twice() {
+    let seed = std::env::var("SEED").map_or(11, |s| s.parse().unwrap());
+    eprintln!("seed {seed}");
+    let dir = dir();
+    let len = 8 * MIB;
+    let (path, data) = full_image(&dir, "a.img", 2, len);
+    let rig = rig(2 * len);
+    prefetch(&rig, Wild::new(seed));
+    let disk = rig.attach(&path, None).unwrap();
+    let clients = [rig.open(disk), rig.open(disk)];
+    let mut random = Random(seed | 1);
+    let mut asked = Vec::new();
+    for _ in 0..2000 {
+        let offset = random.below(len / 512) * 512;
+        asked.push((offset, (1 + random.below(256)) * 512));
+    }
+    for chunk in asked.chunks(200) {
+        let asks = |half: usize| {
+            let mine = chunk[half * 100..][..100].iter();
+            mine.map(|&(o, l)| Ask::read(o, l.min(len - o))).collect::<Vec<_>>()
+        };
+        // Both at once.
+        clients[1].ask(asks(1));
+        let first = clients[0].do_all(asks(0));
+        let mut second: Vec<_> = (0..100).map(|_| clients[1].answer()).collect();
+        second.sort_by_key(|a| a.token);
+        for (&(offset, l), answer) in chunk.iter().zip(first.iter().chain(&second)) {
+            assert_eq!(answer.result, Ok(()));
+            assert!(answer.buffer == *at(&data, offset, l.min(len - offset)), "{offset}+{l}");
+        }
+    }
+    let status = quiet(&rig, &clients[0]);
+    let usage = of_disk(&status).usage;
+    assert!(usage.prefetched > 0 && usage.used > 0 && usage.cached > 0, "{usage:?}");
+    assert!(device_read(&status) <= len, "{} of {len} bytes were read", device_read(&status));
+    assert_eq!(usage.cached + usage.late + usage.missed, usage.read - joined(&status), "{usage:?}");
+    clients.into_iter().for_each(Client::close);
+    rig.stop();
+}
+
+/// Sectors that found a demand fetch under way: neither missed nor late.
+fn joined(status: &seekway_hostd::reactor::Status) -> u64 {
+    let usage = of_disk(status).usage;
+    usage.read - usage.cached - usage.late - usage.missed
+}
+
+#[test]
+fn what_is_read_on_is_there_when_the_guest_comes() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 3, 4 * MIB);
+    let rig = rig(8 * MIB);
+    prefetch(&rig, ReadOn::new(256 << 10));
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    for n in 0..64 {
+        let answer = client.do_one(Ask::read(n * 65_536, 65_536));
+        assert!(answer.buffer == *at(&data, n * 65_536, 65_536), "{n}");
+    }
+    let status = quiet(&rig, &client);
+    let usage = of_disk(&status).usage;
+    assert_eq!(usage.missed, 128, "only the first read: {usage:?}");
+    assert_eq!((usage.prefetched, usage.used), (8192 - 128, 8192 - 128), "{usage:?}");
+    assert_eq!(device_read(&status), 4 * MIB);
+    assert_eq!((usage.wasted, usage.cost()), (0, 0.0));
+    assert!(status.stats.background > 0);
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn a_cache_smaller_than_a_read_serves_it() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 4, 4 * MIB);
+    for bytes in [4096, 64 << 10] {
+        let rig = rig(bytes);
+        prefetch(&rig, Wild::new(5));
+        let client = rig.open(rig.attach(&path, None).unwrap());
+        for n in 0..20 {
+            let offset = n * 100_352;
+            let answer = client.do_one(Ask::read(offset, MIB));
+            assert_eq!(answer.result, Ok(()));
+            assert!(answer.buffer == *at(&data, offset, MIB), "{n}, cache of {bytes}");
+        }
+        client.close();
+        rig.stop();
+    }
+}
+
+#[test]
+fn disks_past_the_cache_and_read_only_ones_are_served() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 5, MIB);
+    for (read_only, cached) in [(true, true), (false, false)] {
+        let rig = rig(MIB);
+        let image = Image::open(&path, &OpenOptions { read_only, direct: true }).unwrap();
+        let disk = Disk { cached, ..Disk::new("a", image) };
+        let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+        let client = rig.open(disk);
+        for _ in 0..2 {
+            assert!(client.do_one(Ask::read(4096, 8192)).buffer == *at(&data, 4096, 8192));
+        }
+        let status = rig.status();
+        assert_eq!(device_read(&status), if cached { 8192 } else { 16_384 });
+        assert_eq!(status.disks[0].cache.is_some(), cached);
+        let write = client.do_one(Ask::write(4096, at(&data, 4096, 512).to_vec()));
+        assert_eq!(write.result.is_err(), read_only);
+        client.close();
+        rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+        rig.stop();
+    }
+}
+
+#[test]
+fn disks_leave_while_they_are_read_ahead_and_their_number_is_used_again() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 6, 16 * MIB);
+    let (other, others) = full_image(&dir, "b.img", 7, 16 * MIB);
+    // Slow, so that prefetches wait and are under way when the disk leaves.
+    let rig = Rig::start(RigSetup {
+        emulate: Some("linear-15k4:k=1"),
+        cache: cache(32 * MIB),
+        ..RigSetup::default()
+    });
+    prefetch(&rig, ReadOn::new(MIB));
+    let disk = rig.attach(&path, None).unwrap();
+    let client = rig.open(disk);
+    let offsets = |n: u64| n * 3 * 512 * 1000;
+    client.ask((0..8).map(|n| Ask::read(offsets(n), 4096)).collect());
+    // The first is there: its prefetch waits or is under way.
+    let first = client.answer();
+    assert!(first.buffer == *at(&data, offsets(first.token), 4096));
+    assert!(rig.status().cache.unwrap().fetching > 0);
+    rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+    for _ in 1..8 {
+        let answer = client.answer();
+        assert!(answer.buffer == *at(&data, offsets(answer.token), 4096));
+    }
+    assert_eq!(rig.status().cache.unwrap().fetching, 0);
+    let again = rig.attach(&other, None).unwrap();
+    assert_eq!(again, disk);
+    let client = rig.open(again);
+    for n in 0..8 {
+        let answer = client.do_one(Ask::read(offsets(n), 4096));
+        assert!(answer.buffer == *at(&others, offsets(n), 4096), "{n}");
+    }
+    rig.stop();
+}
+
+#[test]
+fn everything_changes_under_load_and_the_journal_replays() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 8, 16 * MIB);
+    let journal = dir.path().join("journal");
+    let rig = Rig::start(RigSetup {
+        policy: "pregather",
+        emulate: Some("linear-15k4"),
+        journal: Some(File::create(&journal).unwrap()),
+        cache: cache(4 * MIB),
+        ..RigSetup::default()
+    });
+    prefetch(&rig, Wild::new(9));
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let mut random = Random(77);
+    for (turn, entry) in schedulers::REGISTRY.iter().enumerate() {
+        // One, behind which the prefetcher has its turn, and a crowd that takes
+        // back what waits; the policy changes while all that is under way.
+        for count in [1, 40] {
+            let offsets: Vec<u64> = (0..count).map(|_| random.below(4000) * 4096).collect();
+            client.ask(offsets.iter().map(|&o| Ask::read(o, 16_384)).collect());
+            if count > 1 {
+                rig.handle.ask(|r| Message::SetPolicy(entry.name.into(), r)).unwrap().unwrap();
+            }
+            let mut answers: Vec<_> = offsets.iter().map(|_| client.answer()).collect();
+            answers.sort_by_key(|a| a.token);
+            for (&offset, answer) in offsets.iter().zip(&answers) {
+                assert!(answer.buffer == *at(&data, offset, 16_384), "{offset}");
+            }
+        }
+        match turn % 3 {
+            0 => prefetch(&rig, ReadOn::new(MIB)),
+            _ => prefetch(&rig, Wild::new(turn as u64)),
+        }
+    }
+    let stats = quiet(&rig, &client).stats;
+    assert!(stats.background > 0 && stats.withdrawn > 0, "{stats:?}");
+    client.close();
+    rig.stop();
+    let mut replay = Replay::new(&schedulers::build);
+    for line in fs::read_to_string(&journal).unwrap().lines() {
+        replay.feed(line).unwrap();
+    }
+    let replayed = replay.replayed();
+    assert!(replayed.inputs > stats.requests && replayed.outputs > 100, "{replayed:?}");
+}
