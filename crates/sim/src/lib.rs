@@ -4,8 +4,8 @@
 //!
 //! The same sources, policy, device and seed give the same result, to the last
 //! byte: no clock is read, no thread runs, and events at the same instant are
-//! handled in a fixed order (completions, then arrivals by source, then the
-//! dispatcher).
+//! handled in a fixed order (completions, then what the host cache answers, then
+//! arrivals by source, then the dispatcher, then prefetches).
 #![forbid(unsafe_code)]
 
 pub mod engine;
