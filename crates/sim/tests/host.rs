@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use seekway_policy::cache::{Config as CacheConfig, HostCache};
 use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
-use seekway_policy::request::{Extent, Op, VmId};
+use seekway_policy::request::{Extent, Op, ProcessTag, VmId};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_sim::metrics::ProcessUsage;
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, run};
 use seekway_workload::Source;
 use std::collections::{BTreeSet, VecDeque};
@@ -24,7 +25,7 @@ struct Ahead {
     len: u64,
     interval: Option<Nanos>,
     wake: Option<Instant>,
-    wanted: VecDeque<(VmId, u64, u64)>,
+    wanted: VecDeque<(VmId, Option<ProcessTag>, u64, u64)>,
 }
 
 impl Prefetcher for Ahead {
@@ -36,7 +37,7 @@ impl Prefetcher for Ahead {
         let start = access.extent.end().get();
         let end = (start + self.len).min(DISK);
         if start < end {
-            self.wanted.push_back((access.vm, start, end));
+            self.wanted.push_back((access.vm, access.tag, start, end));
         }
         if let (None, Some(interval)) = (self.wake, self.interval) {
             self.wake = Some(now + interval);
@@ -44,12 +45,12 @@ impl Prefetcher for Ahead {
     }
     fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal> {
         self.wake = self.wake.filter(|&at| at > now);
-        let (vm, start, end) = self.wanted.pop_front()?;
+        let (vm, tag, start, end) = self.wanted.pop_front()?;
         let part = end.min(start + room.get());
         if part < end {
-            self.wanted.push_front((vm, part, end));
+            self.wanted.push_front((vm, tag, part, end));
         }
-        Some(Proposal { vm, tag: None, extent: sectors(start, part) })
+        Some(Proposal { vm, tag, extent: sectors(start, part) })
     }
     fn next_wake(&self) -> Option<Instant> {
         self.wake
@@ -90,8 +91,16 @@ fn under(
     depth: u32,
     host: Option<Host>,
 ) -> (RunResult, Vec<(Op, Extent)>) {
+    of(Timed::new(plan), policy, depth, host)
+}
+
+fn of(
+    source: Timed,
+    policy: &str,
+    depth: u32,
+    host: Option<Host>,
+) -> (RunResult, Vec<(Op, Extent)>) {
     let log = Log::default();
-    let source = Timed::new(plan);
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Packed(Lba::ZERO));
     let setup = Setup {
         scheduler: schedulers::build(policy).unwrap(),
@@ -222,6 +231,23 @@ fn polls_and_what_they_look_at_cost() {
     let polls = COSTS.poll.scaled(4, 1) + COSTS.poll_event.scaled(8, 1);
     let reads = COSTS.event.scaled(10, 1) + COPY.scaled(10, 1);
     assert_eq!(host.busy, polls + reads);
+}
+
+#[test]
+fn each_process_has_its_own_account() {
+    let plan =
+        [(0, 0, Read, 0, 8), (0, 0, Read, 800, 16), (20, 0, Read, 8, 8), (20, 1, Read, 0, 8)];
+    let (result, _) = of(Timed::tagged(&plan), "noop", 4, host(1_000, ahead(64)));
+    let cache = |vm: usize| result.vms[vm].host.as_ref().expect("a host cache");
+    let accounts = |vm: usize| {
+        let of = |p: &ProcessUsage| (p.tag.map(|t| t.get()), p.usage.reads, p.usage.cached);
+        cache(vm).processes.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(accounts(0), [(Some(8), 2, 8), (Some(9), 1, 0)]);
+    assert_eq!(accounts(1), [(Some(9), 1, 0)]);
+    assert_eq!(cache(0).usage.read, 32);
+    // Whatever was fetched of a's disk is in the cache: a block, two, and 64 sectors behind each.
+    assert_eq!(cache(0).resident_bytes, (8 + 16 + 64 + 64 + 8) * 512);
 }
 
 /// What came of a run, without its histograms.

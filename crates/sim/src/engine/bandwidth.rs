@@ -46,3 +46,22 @@ pub fn measure(mut device: Box<dyn DeviceModel>) -> u64 {
     let bytes = u128::from(commands * Sectors::new(length).bytes());
     (bytes * 1_000_000_000 / u128::from(now.as_nanos().max(1))) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::measure;
+    use seekway_device::profile;
+
+    #[test]
+    fn drives_read_what_is_published_of_them() {
+        let rate = |name: &str| measure(profile::load(name).expect("a profile").build()) as f64;
+        for name in ["intel-320", "intel-x25m-g2", "samsung-970-pro"] {
+            let published = profile::load(name).ok().and_then(|p| p.published());
+            let published = published.and_then(|p| p.sequential_read_mb_s).expect("a figure");
+            let error = rate(name) / 1e6 / published - 1.0;
+            assert!(error.abs() < 0.15, "{name}: {:.0} of {published} MB/s", rate(name) / 1e6);
+        }
+        let array = rate("raid0-8x-x25m-g2") / rate("intel-x25m-g2");
+        assert!((7.0..=8.1).contains(&array), "eight drives read {array:.2} times as much as one");
+    }
+}

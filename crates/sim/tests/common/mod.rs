@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use seekway_device::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId};
+use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
@@ -85,6 +85,15 @@ impl Timed {
             open: HashSet::new(),
             forever: false,
         }
+    }
+
+    /// The same, with requests of two processes by turns: tags 8 and 9.
+    pub fn tagged(plan: &[Planned]) -> Self {
+        let mut timed = Timed::new(plan);
+        for (n, (_, issue)) in timed.plan.iter_mut().enumerate() {
+            issue.tag = ProcessTag::new(8 + n as u16 % 2);
+        }
+        timed
     }
 }
 
