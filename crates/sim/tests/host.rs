@@ -13,7 +13,7 @@ use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::metrics::ProcessUsage;
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, run};
-use seekway_workload::Source;
+use seekway_workload::{Issue, Source, SourceError, VmDisk};
 use std::collections::{BTreeSet, VecDeque};
 
 use Op::{Discard, Read, Write};
@@ -100,6 +100,16 @@ fn of(
     depth: u32,
     host: Option<Host>,
 ) -> (RunResult, Vec<(Op, Extent)>) {
+    limited(source, policy, depth, host, Limits::default())
+}
+
+fn limited(
+    source: impl Source + 'static,
+    policy: &str,
+    depth: u32,
+    host: Option<Host>,
+    limits: Limits,
+) -> (RunResult, Vec<(Op, Extent)>) {
     let log = Log::default();
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Packed(Lba::ZERO));
     let setup = Setup {
@@ -111,8 +121,7 @@ fn of(
         journal: None,
         host,
     };
-    let (result, _) =
-        run(vec![Box::new(source)], setup, Limits::default(), &mut |_, _| true).unwrap();
+    let (result, _) = run(vec![Box::new(source)], setup, limits, &mut |_, _| true).unwrap();
     let log = log.lock().unwrap().clone();
     (result, log)
 }
@@ -261,13 +270,51 @@ fn figures(result: &RunResult) -> String {
 fn without_prefetching_a_tiny_cache_changes_nothing_but_its_costs() {
     let plan: Vec<Planned> = (0..200).map(|n| (n * 3, 0, Read, n * 48 % 9_000, 16)).collect();
     let (bare, _) = simulate(&plan, 1, None);
-    let (cached, _) = simulate(&plan, 1, host(1, ahead(0)));
+    let tiny = HostCache::new(CacheConfig::new(4096), "none").unwrap();
+    let tiny = Host { cache: tiny, ..host(1, ahead(0)).unwrap() };
+    let (cached, _) = simulate(&plan, 1, Some(tiny));
     assert!(bare.host.is_none() && bare.vms[0].host.is_none());
     let costs = cached.host.as_ref().expect("a host cache").busy;
     let longer = cached.simulated.saturating_sub(bare.simulated);
     assert!(bare.simulated <= cached.simulated && longer <= costs, "{longer:?} of {costs:?}");
     let (bare, cached) = (bare.response.mean(), cached.response.mean());
     assert!((cached - bare).abs() <= costs.get() as f64 / 200.0 + 2_000.0, "{bare} {cached}");
+}
+
+/// Reads the same block as soon as it has it.
+struct Again(Vec<VmDisk>, bool);
+
+impl Source for Again {
+    fn vms(&self) -> &[VmDisk] {
+        &self.0
+    }
+    fn poll(&mut self, _: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        if !std::mem::replace(&mut self.1, true) {
+            let (start, len) = (Lba::ZERO, Sectors::new(8));
+            out.push(Issue { token: 0, vm: 0, tag: None, op: Read, sync: true, start, len });
+        }
+        Ok(())
+    }
+    fn completed(&mut self, _: Instant, _: u64) {
+        self.1 = false;
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+    fn finished(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn hits_that_cost_nothing_do_not_stop_time() {
+    let costs = HostCosts { copy_bytes_per_s: u64::MAX, hit: Nanos::ZERO, ..COSTS };
+    let costs = HostCosts { event: Nanos::ZERO, ..costs };
+    let source = Again(vec![VmDisk { name: "a".into(), capacity: Sectors::new(DISK) }], false);
+    let free = Host { costs, ..host(8, ahead(0)).unwrap() };
+    let limits = Limits { requests: Some(1_001), ..Limits::default() };
+    let (result, _) = limited(source, "noop", 1, Some(free), limits);
+    assert_eq!(result.simulated, Nanos::from_millis(5) + Nanos::new(1_000));
 }
 
 /// A plan of 1 to 60 requests of both VMs.

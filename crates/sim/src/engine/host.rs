@@ -210,7 +210,8 @@ impl HostSide {
         if cached {
             cost += self.costs.hit;
         }
-        let ready = self.thread.work(now, cost);
+        // A guest that only hits must not stop time, whatever the costs are.
+        let ready = self.thread.work(now, cost.max(Nanos::new(1)));
         let read = self.reads[id.0 as usize].as_mut().expect("it has just begun");
         (read.pending, read.ready) = (pending, ready);
         if pending == 0 {

@@ -11,20 +11,26 @@ use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
+use std::fmt::Display;
 
 /// Run `cell` with `seed`. The error says what could not be built or run.
 pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunResult, String> {
     let (sources, setup) = prepare(cell, seed)?;
     let until = cell.scenario.until.map(|span| Instant::ZERO + span);
     let made = run(sources, setup, Limits { until, requests: None }, progress);
-    made.map(|(result, _)| result)
-        .map_err(|e| format!("{}, {}: {e}", cell.scenario.name, cell.policy))
+    made.map(|(result, _)| result).map_err(|e| what(cell, &e))
+}
+
+/// An error, and the cell that it is of.
+fn what(cell: &Cell, error: &dyn Display) -> String {
+    let with = cell.prefetch.iter().map(|p| format!(" with {p}")).collect::<String>();
+    format!("{}, {}{with}: {error}", cell.scenario.name, cell.policy)
 }
 
 /// Sources and setup of a cell.
 pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, Setup), String> {
     let scenario = &cell.scenario;
-    let what = |e: &dyn std::fmt::Display| format!("{}, {}: {e}", scenario.name, cell.policy);
+    let what = |e: &dyn Display| what(cell, e);
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for (n, vm) in scenario.vms.iter().enumerate() {
         let plan = parse_vm(vm).map_err(|e| what(&e))?;
