@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use seekway_policy::cache::{Config as CacheConfig, HostCache};
 use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_policy::prefetchers::REGISTRY;
 use seekway_policy::request::{Extent, Op, ProcessTag, VmId};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
@@ -317,6 +318,15 @@ fn hits_that_cost_nothing_do_not_stop_time() {
     assert_eq!(result.simulated, Nanos::from_millis(5) + Nanos::new(1_000));
 }
 
+/// A stream of VM a among what else there is.
+fn streams() -> impl Strategy<Value = Vec<Planned>> {
+    (plans(), 8..65u64, 1..8u64, 10..90u64).prop_map(|(mut plan, len, pace, reads)| {
+        plan.extend((0..reads).map(|n| (n * pace, 0, Read, 2_000 + n * len, len)));
+        plan.sort_by_key(|p| p.0);
+        plan
+    })
+}
+
 /// A plan of 1 to 60 requests of both VMs.
 fn plans() -> impl Strategy<Value = Vec<Planned>> {
     let op =
@@ -340,16 +350,22 @@ proptest! {
     /// read from the device, and the same run gives the same figures.
     #[test]
     fn every_read_is_answered_once_with_what_the_device_gave(
-        plan in plans(),
+        plan in prop_oneof![plans(), streams()],
         depth in 1..5u32,
         blocks in prop_oneof![Just(1u64), 2..40u64, Just(2_000)],
         len in prop_oneof![Just(0u64), 1..600u64],
         interval in prop::option::of(1..20u64),
+        registered in prop::option::of(0..REGISTRY.len()),
         policy in prop::sample::select(vec!["noop", "deadline", "cfq", "vmcd"]),
     ) {
         let made = || {
             let interval = interval.map(Nanos::from_millis);
-            under(policy, &plan, depth, host(blocks, Ahead { interval, ..ahead(len) }))
+            let mut host = host(blocks, Ahead { interval, ..ahead(len) });
+            if let (Some(host), Some(entry)) = (&mut host, registered.map(|n| &REGISTRY[n])) {
+                let config = CacheConfig::new(blocks * 4096);
+                host.cache = HostCache::new(config, entry.name).unwrap();
+            }
+            under(policy, &plan, depth, host)
         };
         let (result, log) = made();
         prop_assert!(result.finished);
