@@ -106,34 +106,34 @@ fn a_block_read_by_its_sectors_is_read_once() {
 
 #[test]
 fn a_scanning_vm_leaves_others_their_share() {
-    let (mut cache, _) = scripted(1200, 256);
+    let (mut cache, _) = scripted(12_000, 256);
     attach(&mut cache, A, 2);
     attach(&mut cache, B, 1);
     // While B is idle A has everything.
-    for block in 0..3000 {
+    for block in 0..30_000 {
         read(&mut cache, A, block, 1);
     }
-    assert_eq!(resident(&cache, A), 1200);
+    assert_eq!(resident(&cache, A), 12_000);
     // B comes and takes its third, not more.
-    for block in 0..3000 {
+    for block in 0..30_000 {
         read(&mut cache, B, block, 16);
     }
-    assert_eq!((resident(&cache, A), resident(&cache, B)), (800, 400));
+    assert_eq!((resident(&cache, A), resident(&cache, B)), (8000, 4000));
     // B works on what fits in its share; A scans.
     for _ in 0..3 {
-        read_each(&mut cache, B, 0..300);
+        read_each(&mut cache, B, 0..3000);
     }
-    for round in 0..2000 {
-        read(&mut cache, A, 10_000 + round * 16, 16);
-        assert_eq!(resident(&cache, B), 400);
-        assert_eq!(read(&mut cache, B, round % 300, 1), 1, "round {round}");
+    for round in 0..4000 {
+        read(&mut cache, A, 100_000 + round * 16, 16);
+        assert_eq!(resident(&cache, B), 4000);
+        assert_eq!(read(&mut cache, B, round % 3000, 1), 1, "round {round}");
     }
     // B leaves; its frames are A's.
     cache.detach(NOW, B);
-    for block in 0..1000 {
-        read(&mut cache, A, 100_000 + block, 1);
+    for block in 0..10_000 {
+        read(&mut cache, A, 1_000_000 + block, 1);
     }
-    assert_eq!((resident(&cache, A), resident(&cache, B)), (1200, 0));
+    assert_eq!((resident(&cache, A), resident(&cache, B)), (12_000, 0));
 }
 
 #[test]
@@ -158,6 +158,20 @@ fn fetches_take_no_more_than_the_share() {
     cache.fetched(NOW, id, true);
     cache.read(NOW, A, None, extent(0, 8), 4, &mut pieces);
     assert!(matches!(pieces[4..], [Piece::Fetch(..)]));
+}
+
+#[test]
+fn fetches_take_nothing_beyond_the_share_that_is_in_use() {
+    let (mut cache, _) = scripted(90, 256);
+    for vm in [A, B, VmId::new(2)] {
+        attach(&mut cache, vm, 1);
+    }
+    read_each(&mut cache, B, 0..60);
+    // A's fetches fill its share, all that is free; what B has borrowed is in use.
+    let mut pieces = Vec::new();
+    cache.read(NOW, A, None, extent(0, 90 * BLOCK_SECTORS), 1, &mut pieces);
+    assert_eq!(resident(&cache, A), 30, "{pieces:?}");
+    assert_eq!(resident(&cache, B), 60);
 }
 
 #[test]
