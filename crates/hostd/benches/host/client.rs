@@ -73,6 +73,11 @@ impl Client {
         })
     }
 
+    /// From now on it reads below `bytes` only.
+    pub fn stay_below(&mut self, bytes: u64) {
+        self.capacity_bytes = self.capacity_bytes.min(bytes);
+    }
+
     /// Load the server. Latencies in nanoseconds of the reads that completed in
     /// the counted span, and how long that was; `at_start` runs when it begins.
     pub fn run(

@@ -6,6 +6,7 @@
 //! a ratio is the median of the rounds' ratios. Nothing is asserted: a target
 //! that is not met says so. docs/bench-host.md has the details.
 
+mod cache;
 mod client;
 mod contest;
 mod emulated;
@@ -30,7 +31,7 @@ usage: make bench-host [ARGS='OPTION…']
   --quick          a third of the time: three rounds of half a second
   --json           JSON instead of the table
   --all            also p50 and the servers' CPU time (JSON always has them)
-  --only PART      vhost, nbd, policies, emulated or idle; may be repeated
+  --only PART      vhost, nbd, policies, cache, emulated or idle; may be repeated
   --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
   --rounds N       rounds of each figure (5)
@@ -176,13 +177,18 @@ fn run(options: &Options, found: &mut Found) -> Result<()> {
         [(Place::Disk, options.disk_dir.as_path()), (Place::Memory, Path::new("/dev/shm"))]
     {
         let contests = contest::all(options, place);
-        if contests.is_empty() {
+        let cache = place == Place::Memory && options.wants("cache") && !options.peers_alone;
+        if contests.is_empty() && !cache {
             continue;
         }
         eprintln!("writing {} MiB in {}", options.image_bytes >> 20, dir.display());
         let image = Image::create(place, dir, options.image_bytes)?;
         for contest in contests {
             found.take(contest.run(options, &image));
+            options.go_on()?;
+        }
+        if cache {
+            found.take(cache::run(options, &image));
             options.go_on()?;
         }
     }

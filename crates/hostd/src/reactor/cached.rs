@@ -6,11 +6,13 @@
 //! The device writes into frames and never into a guest's memory on the way
 //! there: a guest that scribbles over its buffer spoils nobody's copy.
 
+mod fetches;
+
 use super::core::{CUT_BELOW, Core, disk_of};
 use super::frames::Frames;
 use super::jobs::slice_buffers;
 use super::message::{CacheStatus, DiskCache};
-use crate::port::{DiskId, Errno, Job, PortId};
+use crate::port::{DiskId, Job};
 use seekway_policy::cache::{
     BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, HostCache, Piece, Waiter,
 };
@@ -29,8 +31,6 @@ pub const WAITING_MAX: usize = 1 << 18;
 /// Over so long it is counted what the device reads, to see whether it can do
 /// more than was measured.
 const WINDOW: Nanos = Nanos::from_millis(500);
-/// Whose jobs the fetches are.
-const NOBODY: PortId = PortId { index: 0, generation: 0 };
 
 /// What a reactor's cache is made with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -330,158 +330,6 @@ impl Core {
         let changes = !matches!(job.op, Op::Read | Op::Flush);
         let known = changes && disk_of(&mut self.disks, job.disk).cached;
         self.cached.as_mut().filter(|_| known)
-    }
-
-    /// Read a new fetch's extent into its frames.
-    fn fetch(&mut self, id: FetchId, background: bool) {
-        let Some(cached) = &mut self.cached else { return };
-        if cached.under_way(id).job.is_some() {
-            return;
-        }
-        let fetch = cached.books.fetch(id);
-        let job = Job {
-            disk: DiskId(fetch.vm.index() as u16),
-            port: NOBODY,
-            token: 0,
-            op: Op::Read,
-            offset: fetch.extent.start().get() * SECTOR_BYTES,
-            len: fetch.extent.len().bytes(),
-            tag: fetch.tag,
-            fua: false,
-            unmap: false,
-        };
-        cached.buffers.clear();
-        cached.frames.iovecs(&fetch.frames, job.len, &mut cached.buffers);
-        let index = self.jobs.insert(&job, &cached.buffers, self.now);
-        cached.buffers.clear();
-        self.jobs[index].fetch = Some(id);
-        cached.under_way(id).job = Some(index);
-        disk_of(&mut self.disks, job.disk).fetches += 1;
-        self.news = true;
-        if !background {
-            return self.arrive_part(index, 0, job.len);
-        }
-        let mut requests = Vec::new();
-        self.in_pieces(index, 0, job.len, &mut |core, arrival| {
-            let id = core.dispatcher.arrive_background(core.now, arrival);
-            requests.push(id);
-            id
-        });
-        if let Some(cached) = &mut self.cached {
-            cached.under_way(id).requests = requests;
-            cached.prefetches.push(id);
-        }
-    }
-
-    /// A guest waits for a fetch: what of it still waits in the background
-    /// becomes demand.
-    fn promote(&mut self, id: FetchId) {
-        let parts = self.withdraw(id);
-        if parts.is_empty() {
-            return;
-        }
-        for (index, start, len) in parts {
-            self.arrive_part(index, start, len);
-            self.jobs.one_less(index);
-        }
-        if let Some(cached) = &mut self.cached {
-            cached.books.promoted(id);
-        }
-    }
-
-    /// Take back what of a fetch waits in the background: job, beginning and
-    /// length of each part. The job still counts them.
-    fn withdraw(&mut self, id: FetchId) -> Vec<(u32, u64, u64)> {
-        let mut parts = Vec::new();
-        let Some(cached) = &mut self.cached else { return parts };
-        cached.under_way(id).requests.retain(|&request| {
-            let taken = self.dispatcher.withdraw(self.now, request);
-            if taken {
-                let part = self.jobs.part(request);
-                parts.push((part.job, part.start, part.len));
-            }
-            !taken
-        });
-        parts
-    }
-
-    /// Take back the prefetches, of one disk or of all, that still wait and that
-    /// nobody waits for.
-    pub(super) fn drop_prefetches(&mut self, of: Option<DiskId>) {
-        let Some(cached) = &mut self.cached else { return };
-        for id in cached.prefetches.clone() {
-            let Some(cached) = &mut self.cached else { return };
-            let fetch = cached.books.fetch(id);
-            let chosen = of.is_none_or(|disk| usize::from(disk.0) == fetch.vm.index());
-            if chosen && fetch.waiters.is_empty() {
-                self.drop_prefetch(id);
-            }
-        }
-    }
-
-    fn drop_prefetch(&mut self, id: FetchId) {
-        let parts = self.withdraw(id);
-        let Some(&(index, ..)) = parts.first() else { return };
-        let mut whole = false;
-        for _ in &parts {
-            whole = self.jobs.one_less(index);
-        }
-        if !whole {
-            // The device has some of it: what comes of that is not all.
-            self.jobs[index].error.get_or_insert(Errno(libc::ECANCELED));
-            return;
-        }
-        self.forget_fetch(id);
-        if let Some(cached) = &mut self.cached {
-            cached.books.dropped(self.now, id);
-        }
-    }
-
-    /// The job of a fetch is over; true if it went well.
-    fn forget_fetch(&mut self, id: FetchId) -> bool {
-        let cached = self.cached.as_mut().expect("it has a fetch");
-        let index = std::mem::take(cached.under_way(id)).job.expect("a fetch is a job");
-        cached.prefetches.retain(|&other| other != id);
-        let slot = &self.jobs[index];
-        let (disk, ok) = (slot.job.disk, slot.error.is_none());
-        self.jobs.remove(index);
-        disk_of(&mut self.disks, disk).fetches -= 1;
-        ok
-    }
-
-    /// Fetches whose jobs are done end: guests that waited have their data.
-    pub(super) fn end_fetches(&mut self) {
-        while let Some(id) = self.cached.as_mut().and_then(|c| c.ended.pop()) {
-            self.end_fetch(id);
-        }
-    }
-
-    fn end_fetch(&mut self, id: FetchId) {
-        let ok = self.forget_fetch(id);
-        let cached = self.cached.as_mut().expect("it has a fetch");
-        let mut waiters = std::mem::take(&mut cached.waiters);
-        waiters.extend_from_slice(&cached.books.fetch(id).waiters);
-        for waiter in waiters.iter().filter(|_| ok) {
-            let slot = &self.jobs[waiter.token as u32];
-            cached.serve_fetched(id, &slot.job, &slot.buffers, waiter.extent);
-        }
-        cached.books.fetched(self.now, id, ok);
-        cached.waiting -= waiters.len();
-        for waiter in waiters.drain(..) {
-            let index = waiter.token as u32;
-            if !ok {
-                // Each on its own: what is wrong may lie beside what it wants.
-                let (start, len) = place_in(&self.jobs[index].job, waiter.extent);
-                self.arrive_part(index, start, len);
-                self.news = true;
-            }
-            if self.jobs.one_less(index) {
-                self.job_done(index);
-            }
-        }
-        if let Some(cached) = &mut self.cached {
-            cached.waiters = waiters;
-        }
     }
 
     /// Let prefetches wait for the device, as many as there is room for. When

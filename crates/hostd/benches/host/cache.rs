@@ -1,0 +1,134 @@
+//! What the host's cache gives and costs: hits beside the same image in memory
+//! without one, and beside QEMU's daemon; misses beside no cache.
+
+use crate::Options;
+use crate::client::{Client, Wait};
+use crate::image::Image;
+use crate::load::{Load, Result, Sample, Span};
+use crate::report::{Row, Samples, Target};
+use crate::server::{Program, Protocol, Server};
+use seekway_hostd::control::{self, Request};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What is read, and is in the cache then.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// A cache that holds it, and one that holds next to nothing of the image.
+const LARGE: &[&str] = &["--cache", "256MiB"];
+const SMALL: &[&str] = &["--cache", "1MiB"];
+/// The server polls for longer than any pause of the client's.
+const POLL: [&str; 2] = ["--poll", "10ms"];
+/// Hits with nobody asleep, in microseconds.
+const POLLED_US: f64 = 15.0;
+/// Guest memory for the client's data: 16 reads of 128 KiB.
+const MEMORY_BYTES: usize = 2 << 20;
+
+/// A server under one load.
+struct Contender {
+    name: &'static str,
+    /// Arguments of ours; `None` for QEMU's daemon.
+    more: Option<Vec<&'static str>>,
+    wait: Wait,
+    /// Read all of the window before it is measured; else over the whole image.
+    warm: bool,
+}
+
+impl Contender {
+    fn ours(name: &'static str, more: &[&'static str], wait: Wait, warm: bool) -> Contender {
+        Contender { name, more: Some(more.to_vec()), wait, warm }
+    }
+}
+
+/// All of it, on an image in memory.
+pub fn run(options: &Options, image: &Image) -> Result<Vec<Row>> {
+    let polled = [LARGE, &POLL].concat();
+    let contenders = [
+        Contender::ours("cache", LARGE, options.wait, true),
+        Contender::ours("no cache", &[], options.wait, true),
+        Contender { name: "qemu-storage-daemon", more: None, wait: options.wait, warm: true },
+        Contender::ours("cache, polled", &polled, Wait::Spin, true),
+        Contender::ours("no cache, polled", &POLL, Wait::Spin, true),
+        Contender::ours("cache", SMALL, options.wait, false),
+        Contender::ours("no cache", &[], options.wait, false),
+    ];
+    let load = Load::random(1);
+    let mut samples = vec![Vec::new(); contenders.len()];
+    for round in 0..options.rounds {
+        eprintln!("cache {}, round {} of {}", load.name(), round + 1, options.rounds);
+        let mut order: Vec<usize> = (0..contenders.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for n in order {
+            options.go_on()?;
+            samples[n].push(measure(options, image, load, &contenders[n])?);
+        }
+    }
+    let rows = |name: &str, ours: usize, peer: usize, target, p50_target| {
+        let who = |n: usize| (contenders[n].name, samples[n].as_slice());
+        let name = format!("{name} {}", load.name());
+        let (ours, peer) = (who(ours), who(peer));
+        let p99_target = Target::None;
+        let samples = Samples { part: "cache", name, bytes: false, ours, peer, target, p99_target };
+        let mut rows = samples.rows();
+        let p50 = rows.iter_mut().find(|row| row.unit == "us").expect("half of them");
+        p50.target = p50_target;
+        rows
+    };
+    let no_worse = Target::RatioAtLeast(1.0, None);
+    Ok([
+        rows("hits", 0, 1, no_worse, Target::None),
+        rows("hits", 0, 2, no_worse, Target::None),
+        rows("hits, all poll", 3, 4, no_worse, Target::AtMost(POLLED_US)),
+        rows("misses", 5, 6, Target::None, Target::None),
+    ]
+    .concat())
+}
+
+fn measure(options: &Options, image: &Image, load: Load, who: &Contender) -> Result<Sample> {
+    let images = [image.path().to_path_buf()];
+    let (server, socket) = match &who.more {
+        Some(more) => {
+            let server = Server::start_many(&options.seekway, &images, more)?;
+            let socket = server.dir().join("d0.vhost");
+            (server, socket)
+        }
+        None => {
+            let program = Program::StorageDaemon;
+            let server = Server::start(&program, Protocol::Vhost, image.path(), &options.seekway)?;
+            let socket = server.socket().to_path_buf();
+            (server, socket)
+        }
+    };
+    let run = || {
+        let mut client = Client::connect(&socket, MEMORY_BYTES)?;
+        if who.warm {
+            client.stay_below(WINDOW_BYTES);
+            let once = Span { warm_up: Duration::ZERO, counted: options.span.counted / 2 };
+            client.run(Load::sequential(16), once, Wait::Event, || ())?;
+        }
+        let missed = missed_bytes(&server, who)?;
+        let mut before = Duration::ZERO;
+        let at_start = || before = server.cpu().unwrap_or_default();
+        let (latencies, wall) = client.run(load, options.span, who.wait, at_start)?;
+        let cpu = server.cpu()?.saturating_sub(before);
+        if who.warm && missed_bytes(&server, who)? != missed {
+            return Err("what was to be hits were misses: more --seconds".into());
+        }
+        Ok(Sample::new(&load, &latencies, wall, cpu))
+    };
+    run().map_err(|error: String| server.complaint(&error))
+}
+
+/// What a server with a cache had to read for its only disk's guest.
+fn missed_bytes(server: &Server, who: &Contender) -> Result<Option<u64>> {
+    if who.more.as_ref().is_none_or(|more| !more.contains(&"--cache")) {
+        return Ok(None);
+    }
+    let failed = |error: control::ClientError| error.to_string();
+    let mut client =
+        control::Client::connect(&server.dir().join("control.sock")).map_err(failed)?;
+    let status: Value = client.ask(&Request::Status {}).map_err(failed)?;
+    let missed = status.pointer("/devices/0/disks/0/cache/missed_bytes").and_then(Value::as_u64);
+    missed.map(Some).ok_or_else(|| format!("no cache in {status}"))
+}
