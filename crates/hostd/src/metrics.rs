@@ -1,6 +1,8 @@
 //! Metrics for Prometheus, in the text form of OpenMetrics 1.0. There is no
 //! state here: each scrape asks the reactors how they stand and writes that down.
 
+mod cache;
+
 use crate::daemon::Host;
 use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status, fairness};
 use prometheus_client::collector::Collector;
@@ -288,7 +290,8 @@ impl Collector for Scrape {
         self.disks(&mut encoder)?;
         self.devices(&mut encoder)?;
         self.fairness(&mut encoder)?;
-        self.throttles(&mut encoder)
+        self.throttles(&mut encoder)?;
+        self.caches(&mut encoder)
     }
 }
 

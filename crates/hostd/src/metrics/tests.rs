@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::port::DiskId;
-use crate::reactor::{Served, Use};
+use crate::reactor::{CacheStatus, DiskCache, ProcessCache, Served, Use};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
+use seekway_policy::cache::Usage;
 use seekway_policy::dispatcher::{HoldStats, Stats};
 use seekway_policy::units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,6 +114,23 @@ fn op(latencies_ns: &[u64]) -> OpStatus {
     OpStatus { requests, bytes: requests * 4096, errors: 1, latency_ns }
 }
 
+fn disk_cache() -> DiskCache {
+    let usage = Usage {
+        reads: 9,
+        read: 100,
+        cached: 60,
+        late: 10,
+        missed: 30,
+        prefetched: 80,
+        used: 50,
+        wasted: 20,
+        dropped: 5,
+        promoted: 2,
+    };
+    let process = |streams, armed| ProcessCache { streams, armed, ..ProcessCache::default() };
+    DiskCache { resident_bytes: 4096, usage, processes: vec![process(2, 1), process(3, 2)] }
+}
+
 fn status() -> Status {
     let mut held = [Nanos::ZERO; HoldReason::ALL.len()];
     held[0] = Nanos::from_millis(1500);
@@ -132,7 +150,7 @@ fn status() -> Status {
             busy: Nanos::from_secs(8),
         },
         policy_metrics: vec![("vm_credits", 3.0)],
-        cache: None,
+        cache: Some(disk_cache()),
     };
     Status {
         now: Instant::ZERO,
@@ -160,14 +178,21 @@ fn status() -> Status {
         }),
         model_now: Some(Instant::ZERO),
         served: Served::default(),
-        cache: None,
+        cache: Some(CacheStatus {
+            capacity_bytes: 1 << 31,
+            prefetcher: "vio:interval=0.5s".into(),
+            bandwidth_bytes_per_s: Some(550_000_000),
+            fetching: 3,
+            device_read_bytes: 1 << 20,
+            prefetcher_metrics: vec![("streams", 2.0)],
+        }),
         disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
     }
 }
 
 #[test]
 fn the_text_is_open_metrics_and_says_what_is() {
-    let other = Status { throttle: None, disks: Vec::new(), ..status() };
+    let other = Status { throttle: None, cache: None, disks: Vec::new(), ..status() };
     let text = render_statuses(vec![("sda".into(), status()), ("sdb".into(), other)]);
     let samples = parse(&text);
     let get = |name: &str, labels: &[(&str, &str)]| {
@@ -217,8 +242,28 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_fairness_jain", &[sda]), 1.0);
     assert_eq!(get("seekway_fairness_max_min", &[sda]), 1.0);
     assert_eq!(get("seekway_fairness_phi_mib_s", &[sda]), 0.0);
+    assert_eq!(get("seekway_cache_info", &[sda, ("prefetcher", "vio:interval=0.5s")]), 1.0);
+    assert_eq!(get("seekway_cache_capacity_bytes", &[sda]), (1u64 << 31) as f64);
+    assert_eq!(get("seekway_device_read_bytes_total", &[sda]), (1 << 20) as f64);
+    assert_eq!(get("seekway_prefetcher", &[sda, ("metric", "streams")]), 2.0);
+    for (name, label, value, sectors) in [
+        ("seekway_cache_read_bytes_total", "found", "hit", 60),
+        ("seekway_cache_read_bytes_total", "found", "late", 10),
+        ("seekway_cache_read_bytes_total", "found", "missed", 30),
+        ("seekway_prefetch_fate_bytes_total", "fate", "used", 50),
+        ("seekway_prefetch_fate_bytes_total", "fate", "wasted", 20),
+        ("seekway_prefetch_fate_bytes_total", "fate", "dropped", 5),
+    ] {
+        assert_eq!(get(name, &[web[0], (label, value)]), f64::from(sectors * 512), "{value}");
+    }
+    assert_eq!(get("seekway_prefetched_bytes_total", &web), 40_960.0);
+    assert_eq!(get("seekway_prefetch_accuracy", &web), 0.5);
+    assert_eq!(get("seekway_prefetch_cost", &web), 25.0 / 125.0);
+    assert_eq!(get("seekway_prefetch_streams", &web), 5.0);
+    assert_eq!(get("seekway_prefetch_armed", &web), 3.0);
     let sdb = |name: &str| samples.keys().any(|(n, l)| n == name && l[0].1 == "sdb");
     assert!(sdb("seekway_device_depth") && !sdb("seekway_emulation_k"));
+    assert!(!sdb("seekway_cache_capacity_bytes") && !sdb("seekway_device_background_total"));
     assert!(sdb("seekway_fairness_busy_disks") && !sdb("seekway_fairness_jain"));
 }
 
