@@ -16,8 +16,10 @@ mod common {
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod steps;
+mod tags;
 mod world;
 
+use seekway_live::Kernel;
 use world::World;
 
 #[test]
@@ -38,4 +40,14 @@ fn guests_live_on_the_daemon() {
     world.step("two more guests boot", |w| w.boot(&["c", "d"]));
     world.step("four guests verify at once", |w| steps::verify_together(w, &["a", "b", "c", "d"]));
     world.step("the daemon ends when asked", World::stop);
+}
+
+/// Linux 6.1 as Debian has it now, the release before it took hints, and the
+/// backport.
+#[test]
+fn tags_name_processes() {
+    let agent = tags::agent();
+    for kernel in [Kernel::Current, Kernel::Released, Kernel::Backport] {
+        tags::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+    }
 }

@@ -13,6 +13,7 @@ mod packages;
 
 use crate::error::{At, LiveError, Result};
 use cpio::Cpio;
+pub use packages::Kernel;
 use packages::Tool;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,13 +44,24 @@ pub struct GuestImage {
 }
 
 impl GuestImage {
+    /// The image with this machine's current kernel.
+    ///
+    /// # Errors
+    /// Those of [`GuestImage::prepare_with`].
+    pub fn prepare() -> Result<GuestImage> {
+        Self::prepare_with(Kernel::Current)
+    }
+
     /// Make the image, or find the one made before. Downloads about 28 MB the
     /// first time. Safe beside others that do the same: they wait.
-    pub fn prepare() -> Result<GuestImage> {
+    ///
+    /// # Errors
+    /// Debian's archive cannot be reached, or a program is missing.
+    pub fn prepare_with(kernel: Kernel) -> Result<GuestImage> {
         let cache = cache_dir()?.join("guest");
         fs::create_dir_all(&cache).at("create", &cache)?;
         let _lock = Lock::take(&cache.join("lock"))?;
-        let kernel = packages::kernel(&cache)?;
+        let kernel = packages::kernel(&cache, kernel)?;
         let busybox = packages::busybox(&cache)?;
         let tools = [packages::tool("fio", "fio")?, packages::tool("sysbench", "sysbench")?];
         let name = format!("initramfs-{:016x}.cpio", fingerprint(&kernel, &busybox, &tools)?);
@@ -122,7 +134,11 @@ fn write_initramfs(to: &Path, kernel: &Path, busybox: &Path, tools: &[Tool]) -> 
     ];
     for module in MODULES {
         let name = module.rsplit('/').next().unwrap_or(module);
-        files.push((format!("lib/modules/{name}"), read(&kernel.join("modules").join(name))?));
+        let file = kernel.join("modules").join(name);
+        if !file.exists() {
+            continue; // a part of this kernel itself
+        }
+        files.push((format!("lib/modules/{name}"), read(&file)?));
         order.push_str(name.trim_end_matches(".ko"));
         order.push('\n');
     }

@@ -22,10 +22,12 @@ mod guest;
 mod image;
 mod process;
 mod qmp;
+mod shipped;
 mod stream;
 
 pub use daemon::Daemon;
 pub use error::{LiveError, Result};
 pub use guest::{Accelerator, Guest, GuestSpec, Output, VhostDisk};
-pub use image::GuestImage;
+pub use image::{GuestImage, Kernel};
 pub use process::Process;
+pub use shipped::Shipped;

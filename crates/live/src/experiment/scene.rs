@@ -2,8 +2,7 @@
 //! runs `seekway workload run` with the simulator's own description of its load
 //! on its virtio-blk disk, served by `seekway serve` as the emulated disk.
 //!
-//! The program reaches the guests as the content of a second disk. Guests boot
-//! once. For each policy all loads start at the same time, and each measures
+//! Guests boot once. For each policy all loads start at the same time, and each measures
 //! itself over the same window.
 
 use super::figures::HostCpu;
@@ -11,10 +10,11 @@ use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
+use crate::shipped::Shipped;
 use seekway_hostd::control::{DeviceReport, EmulationReport};
 use serde::Deserialize;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -151,8 +151,8 @@ pub fn run_scene(
 struct Stage<'a> {
     scene: &'a Scene,
     daemon: Daemon,
-    /// The program as a disk.
-    program: PathBuf,
+    /// What the guests run.
+    program: Shipped,
     /// Removed last.
     _dir: TempDir,
 }
@@ -172,36 +172,24 @@ impl<'a> Stage<'a> {
             args.push(format!("{}={},lba={lba}", vm.name, path.display()));
             lba += vm.image_bytes / 512;
         }
-        let program = dir.path().join("program");
-        copy_as_disk(&options.program, &program)?;
+        let program = Shipped::new(&options.program, "seekway", dir.path())?;
         let daemon = Daemon::start(&options.program, dir.path(), &args)?;
         Ok(Stage { scene, daemon, program, _dir: dir })
     }
 
     fn boot(&self, image: &GuestImage, options: &SceneOptions) -> Result<Vec<Guest>> {
-        let drive = format!(
-            "file={},format=raw,if=virtio,readonly=on,file.locking=off",
-            self.program.display().to_string().replace(',', ",,")
-        );
         let spec = |vm: &SceneVm| {
             // One vCPU: all guests share the host's processors with the daemon.
             let spec = GuestSpec { cpus: 1, memory_mb: MEMORY_MB, ..GuestSpec::new(&vm.name) };
-            let extra = vec!["-drive".to_string(), drive.clone()];
+            let extra = self.program.args().to_vec();
             GuestSpec { accelerator: options.accelerator, extra, ..spec }
                 .disk(self.daemon.socket(&vm.name))
         };
         let specs: Vec<GuestSpec> = self.scene.vms.iter().map(spec).collect();
         let mut guests = Guest::boot_all(image, &specs)?;
-        for (guest, vm) in guests.iter_mut().zip(&self.scene.vms) {
-            // The disks' letters follow the order of the PCI slots.
-            let sectors = vm.image_bytes / 512;
-            let prepare = format!(
-                "for d in vda vdb; do \
-                 if [ $(cat /sys/block/$d/size) = {sectors} ]; then disk=$d; else tool=$d; fi; done; \
-                 echo none >/sys/block/$disk/queue/scheduler; ln -s /dev/$disk /tmp/disk && \
-                 cat /dev/$tool >/tmp/seekway && chmod +x /tmp/seekway && /tmp/seekway --version"
-            );
-            guest.check(&prepare, PATIENCE)?;
+        for guest in &mut guests {
+            self.program.install(guest)?;
+            guest.check("echo none >/sys/block/vda/queue/scheduler", PATIENCE)?;
         }
         Ok(guests)
     }
@@ -251,20 +239,13 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A disk's size is a number of sectors.
-fn copy_as_disk(program: &Path, to: &Path) -> Result<()> {
-    let bytes = std::fs::copy(program, to).at("copy", program)?;
-    let file = File::options().write(true).open(to).at("open", to)?;
-    file.set_len(bytes.next_multiple_of(4096)).at("size", to)
-}
-
 /// Starts a load that measures itself, and returns.
 fn start_load(vm: &SceneVm, options: &SceneOptions, number: usize) -> String {
     let (settle, window) = (SETTLE.as_millis(), options.window.as_millis());
     // As the simulator, which gives each VM a stream of its own.
     let seed = options.seed + number as u64;
     format!(
-        "rm -f /tmp/said; (/tmp/seekway workload run --vm '{}' --on /tmp/disk --seed {seed} \
+        "rm -f /tmp/said; (seekway workload run --vm '{}' --on /dev/vda --seed {seed} \
          --settle {settle}ms --for {window}ms --format json >/tmp/out 2>/tmp/err; \
          echo $? >/tmp/status; mv /tmp/status /tmp/said) >/dev/null 2>&1 &",
         vm.load

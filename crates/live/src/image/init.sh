@@ -6,7 +6,7 @@
 # A command sees the port "seekway.events" as /dev/events: lines written to it
 # reach the host at once.
 
-/bin/busybox mkdir -p /proc /sys /dev /tmp /mnt /usr/bin /usr/sbin /sbin
+/bin/busybox mkdir -p /proc /sys /dev /run /tmp /mnt /usr/bin /usr/sbin /sbin
 /bin/busybox --install -s
 export PATH=/bin:/usr/bin:/sbin:/usr/sbin HOME=/tmp
 mount -t proc proc /proc

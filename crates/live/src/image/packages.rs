@@ -10,6 +10,64 @@ use std::process::Command;
 
 /// The package that always names the newest kernel for virtual machines.
 const KERNEL: &str = "linux-image-cloud-amd64";
+/// Debian's keys, of its package debian-archive-keyring.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Where Debian's packages are.
+const ARCHIVE: &str = "http://deb.debian.org/debian";
+
+/// Which of Debian's kernels guests boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kernel {
+    /// What this machine's apt takes for the newest.
+    #[default]
+    Current,
+    /// Debian 12 as last released, without later security updates.
+    Released,
+    /// The newer one of Debian 12's backports.
+    Backport,
+}
+
+impl Kernel {
+    /// Its place in the cache, and the suite that has it where that is not for
+    /// this machine's apt to say.
+    fn source(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Kernel::Current => ("kernel", None),
+            Kernel::Released => ("kernel-released", Some("bookworm")),
+            Kernel::Backport => ("kernel-backport", Some("bookworm-backports")),
+        }
+    }
+}
+
+/// Where packages are downloaded from: apt's options.
+struct Apt(Vec<String>);
+
+impl Apt {
+    /// As this machine is set up.
+    fn of_machine() -> Apt {
+        Apt(Vec::new())
+    }
+
+    /// One suite of Debian's and nothing else, with lists of its own below
+    /// `work`: what the machine has set up is neither needed nor changed.
+    fn of_suite(suite: &str, work: &Path) -> Result<Apt> {
+        let (sources, lists) = (work.join("sources.list"), work.join("lists"));
+        fs::create_dir_all(lists.join("partial")).at("create", &lists)?;
+        let line = format!("deb [signed-by={KEYS}] {ARCHIVE} {suite} main\n");
+        fs::write(&sources, line).at("write", &sources)?;
+        Ok(Apt(vec![
+            format!("-oDir::Etc::SourceList={}", sources.display()),
+            "-oDir::Etc::SourceParts=-".into(),
+            format!("-oDir::State::Lists={}", lists.display()),
+            format!("-oDir::Cache={}", work.display()),
+            "-oAPT::Sandbox::User=root".into(),
+        ]))
+    }
+
+    fn run(&self, args: &[&str], work: &Path) -> Result<String> {
+        run(Command::new("apt-get").args(&self.0).args(args).current_dir(work), "apt")
+    }
+}
 
 /// A program of the host, to be run in a guest.
 pub(super) struct Tool {
@@ -24,9 +82,11 @@ pub(super) struct ToolFile {
 }
 
 /// The directory with `vmlinuz` and `modules/*.ko`.
-pub(super) fn kernel(cache: &Path) -> Result<PathBuf> {
-    made(cache, "kernel", |work| {
-        let meta = download(work, KERNEL)?;
+pub(super) fn kernel(cache: &Path, which: Kernel) -> Result<PathBuf> {
+    let (name, suite) = which.source();
+    made(cache, name, |work| {
+        let apt = suite.map_or_else(|| Ok(Apt::of_machine()), |s| Apt::of_suite(s, work))?;
+        let meta = download(work, &apt, KERNEL)?;
         let depends =
             run(Command::new("dpkg-deb").arg("--field").arg(&meta).arg("Depends"), "dpkg")?;
         let Some(package) = depends.split([' ', ',', '\n']).find(|d| d.starts_with("linux-image-"))
@@ -34,7 +94,7 @@ pub(super) fn kernel(cache: &Path) -> Result<PathBuf> {
             let why = format!("depends on '{}', which names no kernel", depends.trim());
             return Err(LiveError::Package { package: KERNEL.into(), why });
         };
-        let root = unpack(work, package)?;
+        let root = unpack(work, &apt, package)?;
         let made = work.join("made");
         fs::create_dir_all(made.join("modules")).at("create", &made)?;
         let version = package.trim_start_matches("linux-image-");
@@ -47,17 +107,44 @@ pub(super) fn kernel(cache: &Path) -> Result<PathBuf> {
             return Err(LiveError::Package { package: package.into(), why });
         };
         for module in MODULES {
-            let name = module.rsplit('/').next().unwrap_or(module);
-            copy(tree.join("kernel").join(module), made.join("modules").join(name))?;
+            copy_module(tree, module, &made.join("modules"))?;
         }
         Ok(made)
     })
 }
 
+/// A module, unless it is a part of the kernel itself.
+fn copy_module(tree: &Path, module: &str, to: &Path) -> Result<()> {
+    let from = tree.join("kernel").join(module);
+    let to = to.join(from.file_name().expect("a module has a name"));
+    if from.is_file() {
+        return fs::copy(&from, &to).at("copy", &from).map(drop);
+    }
+    // Later kernels' are compressed.
+    let compressed = with_suffix(&from, ".xz");
+    if compressed.is_file() {
+        let to = with_suffix(&to, ".xz");
+        fs::copy(&compressed, &to).at("copy", &compressed)?;
+        return run(Command::new("xz").arg("--decompress").arg(&to), "xz-utils").map(drop);
+    }
+    let list = tree.join("modules.builtin");
+    let built_in = fs::read_to_string(&list).at("read", &list)?;
+    if built_in.lines().any(|line| line.strip_prefix("kernel/") == Some(module)) {
+        return Ok(());
+    }
+    Err(LiveError::Package { package: tree.display().to_string(), why: format!("no {module}") })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// A busybox that needs no libraries.
 pub(super) fn busybox(cache: &Path) -> Result<PathBuf> {
     let dir = made(cache, "busybox", |work| {
-        let root = unpack(work, "busybox-static")?;
+        let root = unpack(work, &Apt::of_machine(), "busybox-static")?;
         let paths = ["bin/busybox", "usr/bin/busybox"].map(|p| root.join(p));
         let Some(path) = paths.iter().find(|p| p.is_file()) else {
             let why = "has neither bin/busybox nor usr/bin/busybox".into();
@@ -108,8 +195,8 @@ fn made(cache: &Path, name: &str, make: impl FnOnce(&Path) -> Result<PathBuf>) -
 }
 
 /// Download a package into `work` and unpack it there.
-fn unpack(work: &Path, package: &str) -> Result<PathBuf> {
-    let file = download(work, package)?;
+fn unpack(work: &Path, apt: &Apt, package: &str) -> Result<PathBuf> {
+    let file = download(work, apt, package)?;
     let root = work.join(format!("{package}.root"));
     run(Command::new("dpkg").arg("--extract").arg(&file).arg(&root), "dpkg")?;
     Ok(root)
@@ -117,11 +204,11 @@ fn unpack(work: &Path, package: &str) -> Result<PathBuf> {
 
 /// Download a package's file. The lists of packages are fetched when they are
 /// missing or name a file that is no longer there.
-fn download(work: &Path, package: &str) -> Result<PathBuf> {
-    let get = || run(Command::new("apt-get").args(["download", package]).current_dir(work), "apt");
+fn download(work: &Path, apt: &Apt, package: &str) -> Result<PathBuf> {
+    let get = || apt.run(&["download", package], work);
     if get().is_err() {
         // Without the right to (no root) the second download tells why.
-        let _ = run(Command::new("apt-get").args(["update", "--quiet"]), "apt");
+        let _ = apt.run(&["update", "--quiet"], work);
         get()?;
     }
     let prefix = format!("{package}_");

@@ -1,0 +1,258 @@
+//! `seekway-guest tag` in real guests: which process each request came from, as
+//! the daemon's journal has it. Processes that each work in a range of their own
+//! on the disk; every request in a range has to carry its process's tag.
+
+use crate::world::{PATIENCE, expect, program};
+use seekway_live::{Daemon, Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+use tempfile::TempDir;
+
+const DISK_BYTES: u64 = 256 << 20;
+/// What each job has to itself; it works in the first quarter of it, so that
+/// read-ahead beyond its end stays inside.
+const RANGE_BYTES: u64 = 32 << 20;
+const WORK_BYTES: u64 = RANGE_BYTES / 4;
+
+/// Runs in place of the command that it is given, once it is told to go on: by
+/// then it has its tag.
+const JOB: &str = "#!/bin/sh\necho $$ >/tmp/job.$1; shift; kill -STOP $$; exec \"$@\"\n";
+
+/// The job whose I/O is a child's.
+const CHILD: &str = "child";
+
+/// How a job moves its bytes: a name and the command for a place on the disk.
+const JOBS: [(&str, fn(u64) -> String); 5] = [
+    ("direct", |at| dd(&format!("if=/dev/vda iflag=direct of=/dev/null skip={at}"))),
+    // The guest's page cache and its read-ahead.
+    ("buffered", |at| dd(&format!("if=/dev/vda of=/dev/null skip={at}"))),
+    ("written", |at| dd(&format!("if=/dev/zero of=/dev/vda conv=notrunc,fsync seek={at}"))),
+    ("threads", |at| fio(at, "--thread --numjobs=3")),
+    // A child has its parent's tag until it is given one of its own.
+    (CHILD, |at| format!("sh -c '{}; true'", dd(&format!("if=/dev/vda of=/dev/null skip={at}")))),
+];
+
+fn dd(more: &str) -> String {
+    // Places are in blocks of 64 KiB.
+    format!("dd bs=64k count={} {more}", WORK_BYTES >> 16)
+}
+
+fn fio(at: u64, more: &str) -> String {
+    format!(
+        "fio --name=job --filename=/dev/vda --rw=read --bs=16k --offset={} --size={WORK_BYTES} \
+         --minimal {more}",
+        at << 16
+    )
+}
+
+/// The agent as cargo builds it for this test run.
+pub fn agent() -> PathBuf {
+    let args = ["build", "--quiet", "--package", "seekway-guestd"];
+    let built = Command::new(env!("CARGO")).args(args).status().expect("cargo runs");
+    assert!(built.success(), "seekway-guestd does not build");
+    program().with_file_name("seekway-guest")
+}
+
+/// A guest with the agent, on a daemon that keeps a journal.
+pub struct Stage {
+    pub guest: Guest,
+    daemon: Daemon,
+    dir: TempDir,
+}
+
+impl Stage {
+    /// Boot a kernel; its disk lies at sector 0 of the emulated device, so that
+    /// the journal's places are the disk's.
+    pub fn boot(kernel: Kernel, agent: &Path) -> Result<Stage> {
+        let image = GuestImage::prepare_with(kernel)?;
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = dir.path().join("tags.img");
+        File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
+        let args = [
+            "--emulate".into(),
+            "samsung-970-pro:k=1".into(),
+            "--journal".into(),
+            dir.path().join("journal").display().to_string(),
+            "--disk".into(),
+            format!("tags={},lba=0", disk.display()),
+        ];
+        let daemon = Daemon::start(program(), dir.path(), &args)?;
+        let shipped = Shipped::new(agent, "seekway-guest", dir.path())?;
+        let spec = GuestSpec { extra: shipped.args().into(), ..GuestSpec::new("tags") };
+        let mut guest = Guest::start(&image, &spec.disk(daemon.socket("tags")))?;
+        guest.wait_ready()?;
+        shipped.install(&mut guest)?;
+        let script = format!("cat >/usr/bin/job <<'END'\n{JOB}END\nchmod +x /usr/bin/job");
+        guest.check(&script, PATIENCE)?;
+        Ok(Stage { guest, daemon, dir })
+    }
+
+    pub fn run(&mut self, command: &str) -> Result<String> {
+        self.guest.check(command, PATIENCE)
+    }
+
+    /// Until `condition`, a shell command, is true.
+    pub fn until(&mut self, condition: &str) -> Result<()> {
+        let wait = format!(
+            "n=0; until {condition}; do n=$((n+1)); [ $n -lt 200 ] || {{ cat /tmp/agent.log; \
+             exit 1; }}; sleep 0.1; done"
+        );
+        self.run(&wait).map(drop)
+    }
+
+    /// Start the agent and wait until it has begun.
+    pub fn tag(&mut self, args: &str) -> Result<()> {
+        self.run(&format!(
+            "rm -f /tmp/agent.log; (exec seekway-guest tag --interval 20ms --verbose \
+             --status /tmp/status {args} >/tmp/agent.log 2>&1) & echo $! >/tmp/agent"
+        ))?;
+        self.until("grep -q ' tags as ' /tmp/agent.log")
+    }
+
+    /// End it as systemd would; what it said.
+    pub fn untag(&mut self) -> Result<String> {
+        self.run("kill $(cat /tmp/agent)")?;
+        self.until("grep -q 'priorities put back' /tmp/agent.log")?;
+        self.until("! kill -0 $(cat /tmp/agent) 2>/dev/null")?;
+        self.run("cat /tmp/agent.log")
+    }
+
+    /// All threads of the reader have an I/O priority of this class.
+    fn expect_reader(&mut self, class: &str) -> Result<()> {
+        let each = "for t in /proc/$(cat /tmp/reader)/task/*; do ionice -p ${t##*/}; done";
+        let found = self.run(each)?;
+        let all = found.lines().count() >= 3 && found.lines().all(|l| l.starts_with(class));
+        expect(all, || format!("expected {class}, found:\n{found}"))
+    }
+
+    /// End the daemon; the tags of all data requests in its journal, with the
+    /// range that each is in, and how often.
+    fn finish(self) -> Result<BTreeMap<(u64, u16), u64>> {
+        drop(self.guest);
+        self.daemon.stop()?;
+        let mut seen = BTreeMap::new();
+        for entry in std::fs::read_dir(self.dir.path().join("journal")).expect("a folder") {
+            let text = std::fs::read_to_string(entry.expect("listed").path()).expect("text");
+            for (sector, tag) in text.lines().filter_map(arrival) {
+                *seen.entry((sector * 512 / RANGE_BYTES, tag)).or_default() += 1;
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// `NANOSECONDS arrive VM OP SYNC START+LENGTH tag=TAG`, of a read or write.
+fn arrival(line: &str) -> Option<(u64, u16)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [_, "arrive", _, "R" | "W", _, extent, tag] = words[..] else { return None };
+    let start = extent.split('+').next()?;
+    Some((start.parse().ok()?, tag.strip_prefix("tag=")?.parse().ok()?))
+}
+
+/// Mapping and lifecycle in one boot.
+pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
+    let mut stage = Stage::boot(kernel, agent)?;
+    priorities_are_put_back(&mut stage)?;
+    each_request_names_its_process(stage)
+}
+
+/// A reader with three threads is tagged, and is as it was before after each
+/// way in which the agent can end; who has a priority of his own keeps it.
+fn priorities_are_put_back(stage: &mut Stage) -> Result<()> {
+    let offset = 7 * RANGE_BYTES;
+    stage.run(&format!(
+        "(exec fio --name=long --filename=/dev/vda --direct=1 --thread --numjobs=3 --rw=randread \
+         --offset={offset} --size={WORK_BYTES} --time_based --runtime=3600 >/dev/null 2>&1) & \
+         echo $! >/tmp/reader; \
+         (exec ionice -c 2 -n 1 fio --name=own --filename=/dev/vda --direct=1 --thread \
+         --rw=randread --offset={offset} --size={WORK_BYTES} --time_based --runtime=3600 \
+         >/dev/null 2>&1) & echo $! >/tmp/own"
+    ))?;
+    let tagged = "tag [0-9]*: .* (fio), [3-9] threads";
+    let again = format!("[ $(grep -c '{tagged}' /tmp/agent.log) -ge 2 ]");
+
+    stage.tag("--supervise")?;
+    stage.until(&format!("grep -q '{tagged}' /tmp/agent.log"))?;
+    stage.expect_reader("best-effort")?;
+    // The supervisor's number is the one that is known.
+    let child = "$(pidof seekway-guest | tr ' ' '\\n' | grep -vx \"$(cat /tmp/agent)\")";
+    stage.run(&format!("kill -9 {child}"))?;
+    stage.until("grep -q 'the agent died' /tmp/agent.log")?;
+    stage.until(&again)?;
+    stage.expect_reader("best-effort")?;
+
+    stage.run("killall -9 seekway-guest")?;
+    stage.expect_reader("best-effort")?;
+    let said = stage.run("seekway-guest restore; seekway-guest restore")?;
+    expect(said.contains("put back: ") && said.contains("nothing to put back"), || said.clone())?;
+    stage.expect_reader("none")?;
+
+    stage.tag("")?;
+    stage.until(&format!("grep -q '{tagged}' /tmp/agent.log"))?;
+    stage.expect_reader("best-effort")?;
+    let said = stage.untag()?;
+    stage.expect_reader("none")?;
+    expect(said.contains("has best-effort, prio 1, left alone"), || said.clone())?;
+    let own = stage.run("ionice -p $(cat /tmp/own)")?;
+    expect(own.contains("best-effort: prio 1"), || own.clone())?;
+    stage.run("killall fio; while pidof fio >/dev/null; do sleep 0.1; done")?;
+    stage.run("[ ! -e /run/seekway-guest.state ]").map(drop)
+}
+
+/// Every request of every job carries that job's tag, and no other job's.
+fn each_request_names_its_process(mut stage: Stage) -> Result<()> {
+    let started = Instant::now();
+    let release = stage.run("uname -r")?;
+    stage.tag("--match job")?;
+    for (n, (name, command)) in (1..).zip(JOBS) {
+        let command = command(n * (RANGE_BYTES >> 16));
+        stage.run(&format!(
+            "rm -f /tmp/job.{name}; job {name} {command} >/tmp/said.{name} 2>&1 &"
+        ))?;
+    }
+    let mut tags = BTreeMap::new();
+    for (n, (name, _)) in (1..).zip(JOBS) {
+        stage.until(&format!(
+            "[ -s /tmp/job.{name} ] && grep -q \"\\\"pid\\\": $(cat /tmp/job.{name}),\" /tmp/status"
+        ))?;
+        let tag = stage.run(&format!(
+            "grep -A2 \"\\\"pid\\\": $(cat /tmp/job.{name}),\" /tmp/status | tr -dc '0-9,' | cut -d, -f3"
+        ))?;
+        let wrong = |_| LiveError::Measured(format!("{name} has tag '{tag}'"));
+        tags.insert(n, tag.trim().parse::<u16>().map_err(wrong)?);
+    }
+    stage.run("kill -CONT $(cat /tmp/job.*)")?;
+    stage.until(
+        "! (for p in $(cat /tmp/job.*); do kill -0 $p && exit 0; done; exit 1) 2>/dev/null",
+    )?;
+    let said = stage.untag()? + &stage.run("tail -n 3 /tmp/said.* | cut -c -80")?;
+    let seen = stage.finish()?;
+    let distinct: std::collections::BTreeSet<&u16> = tags.values().collect();
+    expect(distinct.len() == JOBS.len(), || format!("tags are shared: {tags:?}\n{said}"))?;
+    for (n, (name, _)) in (1..).zip(JOBS) {
+        let of_range = seen.iter().filter(|((range, _), _)| *range == n);
+        let (found, requests): (Vec<u16>, Vec<u64>) = of_range.map(|((_, t), r)| (*t, *r)).unzip();
+        let right = match name {
+            CHILD => !found.iter().any(|t| *t == 0 || (*t != tags[&n] && distinct.contains(t))),
+            _ => found == [tags[&n]],
+        };
+        expect(right && requests.iter().sum::<u64>() >= 16, || {
+            format!("{name} has tag {}, its requests {found:?} of {seen:?}\n{said}", tags[&n])
+        })?;
+    }
+    let requests: u64 = seen.values().sum();
+    eprintln!(
+        "{:6.1} s  {}: {} of {requests} requests, {}",
+        started.elapsed().as_secs_f64(),
+        release.trim(),
+        said.lines().find(|l| l.contains(" tags as ")).unwrap_or_default(),
+        tags.iter()
+            .map(|(n, tag)| format!("{} {tag}", JOBS[*n as usize - 1].0))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    Ok(())
+}
