@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build
+.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -27,6 +27,16 @@ help: ## this list
 
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
+
+# Static: the guest needs no libraries, whichever its distribution is.
+GUEST_TARGET = $(shell uname -m)-unknown-linux-gnu
+guest: install-deps ## the agent for guests, one static file: out/seekway-guest
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --profile guest \
+		--target $(GUEST_TARGET) --package seekway-guestd
+	@mkdir -p $(OUT)
+	@cp "$${CARGO_TARGET_DIR:-target}/$(GUEST_TARGET)/guest/seekway-guest" $(OUT)/seekway-guest
+	@if readelf --program-headers $(OUT)/seekway-guest | grep -q INTERP; then echo "$(OUT)/seekway-guest is not static" >&2; exit 1; fi
+	@echo "$(OUT)/seekway-guest: $$(stat -c %s $(OUT)/seekway-guest) bytes, static"
 
 demo: build ## three machines on one disk, simulated under every policy and real under two; tables and reports
 	@mkdir -p $(OUT)

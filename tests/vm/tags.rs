@@ -152,10 +152,12 @@ fn arrival(line: &str) -> Option<(u64, u16)> {
     Some((start.parse().ok()?, tag.strip_prefix("tag=")?.parse().ok()?))
 }
 
-/// Mapping and lifecycle in one boot.
+/// In one boot. What does not depend on the kernel is tried on one.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let mut stage = Stage::boot(kernel, agent)?;
-    priorities_are_put_back(&mut stage)?;
+    if kernel == Kernel::Current {
+        priorities_are_put_back(&mut stage)?;
+    }
     each_request_names_its_process(stage)
 }
 
