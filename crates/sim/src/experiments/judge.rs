@@ -80,6 +80,21 @@ impl Row {
     /// A claim "by this factor more" (`paper` above 1) or "less" (below 1).
     pub(super) fn factor(name: impl Into<String>, paper: f64, values: &[f64]) -> Row {
         let gain = |v: f64| if paper >= 1.0 { v - 1.0 } else { 1.0 - v };
+        Row::claim(name.into(), paper, values, "×", gain)
+    }
+
+    /// A claim "by so much above" (`paper` above 0), of differences of factors.
+    pub(super) fn difference(name: impl Into<String>, paper: f64, values: &[f64]) -> Row {
+        Row::claim(name.into(), paper, values, "", |v| v)
+    }
+
+    fn claim(
+        name: String,
+        paper: f64,
+        values: &[f64],
+        unit: &'static str,
+        gain: impl Fn(f64) -> f64,
+    ) -> Row {
         let wanted = gain(paper) / 2.0;
         let ours = mean(values);
         let right = values.iter().filter(|&&v| gain(v) > 0.0).count();
@@ -95,9 +110,8 @@ impl Row {
         } else {
             (Verdict::Refuted, format!("the ordering on {right} of {} seeds", values.len()))
         };
-        let (name, range) = (name.into(), range(values));
-        let accepted = true;
-        Row { name, paper: Some(paper), ours, range, unit: "×", verdict, accepted, why }
+        let range = range(values);
+        Row { name, paper: Some(paper), ours, range, unit, verdict, accepted: true, why }
     }
 
     /// A figure of which the paper gives the value, held to `within` of it (a share).
@@ -177,6 +191,10 @@ mod tests {
         assert_eq!(verdict(1.6, &[0.90, 1.05]), Verdict::Refuted);
         assert_eq!(verdict(0.64, &[0.80, 0.81]), Verdict::Holds, "a time that falls");
         assert_eq!(verdict(0.64, &[1.2]), Verdict::Refuted);
+        let above = |paper, values: &[f64]| Row::difference("", paper, values).verdict;
+        assert_eq!(above(0.2, &[0.09, 0.12]), Verdict::Holds);
+        assert_eq!(above(0.2, &[-0.01, 0.12]), Verdict::InPart);
+        assert_eq!(above(0.2, &[-0.01, 0.0]), Verdict::Refuted);
         assert_eq!(Row::value("", 46.0, &[50.0], "s", 0.25).verdict, Verdict::Holds);
         assert_eq!(Row::value("", 46.0, &[95.0], "s", 0.25).verdict, Verdict::Refuted);
     }

@@ -10,6 +10,7 @@ mod cats;
 mod judge;
 mod pregather;
 mod run;
+mod vio;
 mod vmcd;
 
 pub use judge::{Row, Verdict};
@@ -252,7 +253,10 @@ pub struct Experiment {
 
 /// All experiments, in the order of `experiment list`.
 pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
-    [pregather::EXPERIMENTS, cats::EXPERIMENTS, vmcd::EXPERIMENTS].into_iter().flatten().collect()
+    [pregather::EXPERIMENTS, cats::EXPERIMENTS, vmcd::EXPERIMENTS, vio::EXPERIMENTS]
+        .into_iter()
+        .flatten()
+        .collect()
 });
 
 /// The experiments whose names match `pattern` (`*` stands for anything, `all`

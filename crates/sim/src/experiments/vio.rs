@@ -1,0 +1,183 @@
+//! The VIO-prefetching paper's evaluation (section 4) and what experiments.md
+//! asks beside it.
+//!
+//! Common to all: eight solid-state drives in RAID 0; noop on the host; the
+//! guests' own read-ahead of 128 KiB, and beside it what the guest's owner can
+//! do without a host (512 KiB) and the paper's protocol (read-ahead off,
+//! O_DIRECT). The baseline has the same host cache of 2 GiB as the prefetchers,
+//! and fetches nothing ahead. Runs have a fixed length, and throughput is what
+//! the applications moved. Guests tag their processes. See
+//! docs/experiments/vio.md.
+
+mod ablation;
+mod apps;
+mod host;
+mod interval;
+mod load;
+mod measure;
+mod mixed;
+mod rows;
+mod sequential;
+
+use super::Experiment;
+
+pub(super) static EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "vio-vms",
+        summary: "1 to 12 VMs with a sequential reader each: prefetchers against the guest's read-ahead",
+        source: "VIO-prefetching, section 4.3, figure 5(a)",
+        assumes: "64 KiB reads, one at a time, through the guest's page cache; files that do not end within the run; no time from guest to host (vio-ablation has some)",
+        cells: sequential::vms_cells,
+        judge: sequential::vms_judge,
+    },
+    Experiment {
+        name: "vio-procs",
+        summary: "1 to 12 sequential processes in one VM",
+        source: "VIO-prefetching, section 4.3, figure 5(b)",
+        assumes: "as vio-vms; 12 vCPUs, 6 GB, a file for each process",
+        cells: sequential::procs_cells,
+        judge: sequential::procs_judge,
+    },
+    Experiment {
+        name: "vio-mixed-vms",
+        summary: "12 VMs, of which 1 to 12 read in sequence and the others read and write at random",
+        source: "VIO-prefetching, section 4.3, figure 5(c)",
+        assumes: "as vio-vms; the others through their page caches with write-back; the readers' throughput alone counts",
+        cells: mixed::vms_cells,
+        judge: mixed::vms_judge,
+    },
+    Experiment {
+        name: "vio-mixed-procs",
+        summary: "the same with 12 processes in one VM",
+        source: "VIO-prefetching, section 4.3, figure 5(d)",
+        assumes: "as vio-procs and vio-mixed-vms; readers and random processes are fio jobs of one guest",
+        cells: mixed::procs_cells,
+        judge: mixed::procs_judge,
+    },
+    Experiment {
+        name: "vio-random",
+        summary: "guests that read and write at random only: what prefetching costs them",
+        source: "experiments.md (VIO, Accept)",
+        assumes: "as vio-mixed-vms, without sequential readers; the baseline has the cache, a row has none",
+        cells: mixed::random_cells,
+        judge: mixed::random_judge,
+    },
+    Experiment {
+        name: "vio-apps",
+        summary: "seven applications in 1 to 12 VMs: speed-up, accuracy, cost",
+        source: "VIO-prefetching, section 4.4, figures 6 to 8",
+        assumes: "Filebench's personalities; Cloudstone, Wiki and Darwin as generators of ours (their files say what is a guess); eight workers without think time; data scaled down, page caches cold",
+        cells: apps::apps_cells,
+        judge: apps::apps_judge,
+    },
+    Experiment {
+        name: "vio-ratio",
+        summary: "eight VMs with four processes each, 0 to 100 % of them readers",
+        source: "VIO-prefetching, section 4.4, figure 9",
+        assumes: "readers and writers go through files of their own in sequence, 64 KiB a call; written data counts when the guest's page cache has it",
+        cells: host::ratio_cells,
+        judge: host::ratio_judge,
+    },
+    Experiment {
+        name: "vio-schedulers",
+        summary: "Darwin under noop, CFQ and deadline on the host",
+        source: "VIO-prefetching, section 4.4, figure 10",
+        assumes: "one VM of 8 vCPUs and 8 GB; the guest's block layer is noop, for the model has no other",
+        cells: host::scheduler_cells,
+        judge: host::scheduler_judge,
+    },
+    Experiment {
+        name: "vio-mix",
+        summary: "eight VMs, of which 0 to 8 stream and the others are servers",
+        source: "VIO-prefetching, section 4.4, figure 11",
+        assumes: "file server, web server, web proxy and database in turn, where the paper draws them; bytes of all VMs are summed, so that the fast ones weigh most",
+        cells: host::mix_cells,
+        judge: host::mix_judge,
+    },
+    Experiment {
+        name: "vio-queues",
+        summary: "Darwin and YCSB3 with queues of 128 to 8192 requests in guest and host",
+        source: "VIO-prefetching, section 4.4, figure 12",
+        assumes: "one VM of 8 vCPUs and 8 GB; the guest's queue is nr_requests and its ring, the host's the commands that the array takes; YCSB3 is a guess (its generator says which)",
+        cells: host::queue_cells,
+        judge: host::queue_judge,
+    },
+    Experiment {
+        name: "vio-interval",
+        summary: "2 to 16 VMs reading 1 MiB at a time: polling intervals of 0.25 to 2 s",
+        source: "VIO-prefetching, section 4.2, figures 3 and 4",
+        assumes: "files of 10 GB, one read at a time; each poll and each read since the last one cost the host's one thread time",
+        cells: interval::interval_cells,
+        judge: interval::interval_judge,
+    },
+    Experiment {
+        name: "vio-ablation",
+        summary: "what decides: time to the host, request size, CPU, stripe, cache, host costs",
+        source: "experiments.md (VIO: what decides it)",
+        assumes: "three VMs as in vio-vms unless it says otherwise; one thing changed at a time",
+        cells: ablation::ablation_cells,
+        judge: ablation::ablation_judge,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Judged, Options, Results, cells, run_cell};
+    use super::*;
+    use crate::metrics::RunResult;
+    use std::sync::Arc;
+
+    fn experiment(name: &str) -> &'static Experiment {
+        EXPERIMENTS.iter().find(|e| e.name == name).expect("registered")
+    }
+
+    fn options(shrink: u64) -> Options {
+        Options { shrink, drives: Vec::new(), cpu_clock: None }
+    }
+
+    fn run(name: &str, shrink: u64) -> Judged {
+        let options = options(shrink);
+        let experiment = experiment(name);
+        let mut results = Results::default();
+        for cell in cells(experiment, &options, None) {
+            let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
+            results.insert(&cell, vec![Arc::new(run)]);
+        }
+        (experiment.judge)(&options, &results)
+    }
+
+    /// The judges ask only for what is listed, whatever the runs gave.
+    #[test]
+    fn every_judge_finds_its_cells() {
+        let options = options(1000);
+        let load = sequential::vms_cells(&options).remove(0);
+        let made: RunResult = run_cell(&load, 1, &mut |_, _| true).expect("a run");
+        for experiment in EXPERIMENTS {
+            let mut results = Results::default();
+            for cell in cells(experiment, &options, None) {
+                results.insert(&cell, vec![Arc::new(made.clone()), Arc::new(made.clone())]);
+            }
+            let judged = (experiment.judge)(&options, &results);
+            assert!(!judged.rows.is_empty() && !judged.figures.is_empty(), "{}", experiment.name);
+            let mut names: Vec<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
+            names.sort_unstable();
+            assert!(names.windows(2).all(|w| w[0] != w[1]), "{}: a name twice", experiment.name);
+        }
+    }
+
+    /// Two intervals of three readers show it: continuous top-up is above the
+    /// guest's own read-ahead, and the guest's larger window is too.
+    #[test]
+    fn readers_gain_where_the_array_has_room() {
+        let judged = run("vio-vms", 2);
+        let row = |name: &str| {
+            let found = judged.rows.iter().find(|row| row.name == name);
+            found.unwrap_or_else(|| panic!("no row {name}")).ours
+        };
+        let ours = row("1 VMs: vio, continuous");
+        assert!(ours > 1.1, "{ours}");
+        assert!(row("mean of all: guest's window 512 KiB") > 1.1);
+        let accuracy = row("1 VMs: accuracy of vio");
+        assert!((1.0..=100.0).contains(&accuracy), "{accuracy}");
+    }
+}

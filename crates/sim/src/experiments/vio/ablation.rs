@@ -1,0 +1,128 @@
+//! vio-ablation (ours): what decides the speed-ups. One thing at a time is
+//! changed on six VMs with a sequential reader each.
+
+use super::super::judge::mean;
+use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
+use super::load::{ARRAY, BASE, Column, FLASHY_ON, Load, OURS_ON, PROTOCOL_OURS, PROTOCOL_VIO};
+use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential};
+use super::measure::{accuracy, array_percent, mean_of, short, speedup, throughput};
+use super::rows::figure;
+use crate::engine::HostCosts;
+use seekway_policy::units::Nanos;
+
+const MILLIS: u64 = 2_000;
+const COLUMNS: [Column; 7] =
+    [BASE, FLASHY_ON, VIO_ON, OURS_ON, WINDOW_512, PROTOCOL_VIO, PROTOCOL_OURS];
+
+/// Keys of the guest, and what changes beside them.
+struct Setting {
+    name: &'static str,
+    keys: &'static str,
+    vms: usize,
+    change: fn(Load) -> Load,
+}
+
+const fn guest(name: &'static str, keys: &'static str, vms: usize) -> Setting {
+    Setting { name, keys, vms, change: |load| load }
+}
+const fn other(name: &'static str, change: fn(Load) -> Load) -> Setting {
+    Setting { name, keys: "", vms: 3, change }
+}
+
+fn on(load: Load, change: &str) -> Load {
+    Load { device: format!("{ARRAY}:{change}"), ..load }
+}
+fn cache(load: Load, mib: u64) -> Load {
+    Load { host: HostSetup { cache_bytes: mib << 20, ..load.host }, ..load }
+}
+fn costs(load: Load, costs: HostCosts) -> Load {
+    Load { host: HostSetup { costs, ..load.host }, ..load }
+}
+
+/// The defaults first.
+fn settings() -> Vec<Setting> {
+    vec![
+        guest("3 VMs as they are", "", 3),
+        guest("3 VMs, 50 µs to the host", ",latency=50us", 3),
+        guest("3 VMs, 200 µs to the host", ",latency=200us", 3),
+        guest("6 VMs, 200 µs to the host", ",latency=200us", 6),
+        guest("3 VMs as under Xen 4.1: requests of 44 KiB, ring of 32, 100 µs", XEN, 3),
+        guest("6 VMs as under Xen 4.1", XEN, 6),
+        guest("12 VMs as under Xen 4.1", XEN, 12),
+        guest("3 VMs, four times the CPU time", ",cpu_page=4us,cpu_op=8us", 3),
+        guest("3 VMs, twelve times the CPU time", ",cpu_page=12us,cpu_op=24us", 3),
+        other("3 VMs, chunks of 16 KiB", |l| on(l, "chunk_kib=16")),
+        other("3 VMs, chunks of 256 KiB", |l| on(l, "chunk_kib=256")),
+        other("3 VMs, chunks of 1 MiB", |l| on(l, "chunk_kib=1024")),
+        other("3 VMs, cache of 64 MiB", |l| cache(l, 64)),
+        other("3 VMs, cache of 512 MiB", |l| cache(l, 512)),
+        other("3 VMs, host for free", |l| costs(l, free())),
+        other("3 VMs, host four times as slow", |l| costs(l, slow())),
+    ]
+}
+
+/// blkfront of that time: 11 segments of 4 KiB, one page of ring.
+const XEN: &str = ",max_request_kib=44,ring=32,latency=100us";
+
+fn free() -> HostCosts {
+    HostCosts {
+        hit: Nanos::ZERO,
+        copy_bytes_per_s: u64::MAX,
+        event: Nanos::ZERO,
+        poll: Nanos::ZERO,
+        poll_event: Nanos::ZERO,
+    }
+}
+
+fn slow() -> HostCosts {
+    let usual = HostCosts::default();
+    HostCosts {
+        hit: usual.hit.scaled(4, 1),
+        copy_bytes_per_s: usual.copy_bytes_per_s / 4,
+        event: usual.event.scaled(4, 1),
+        poll: usual.poll.scaled(4, 1),
+        poll_event: usual.poll_event.scaled(4, 1),
+    }
+}
+
+fn loads(options: &Options) -> Vec<Load> {
+    let load = |setting: Setting| {
+        let keys = format!("image=8GiB,ram=512MiB,vcpus=1,tags=true{}", setting.keys);
+        let vm = Vm { keys, apps: vec![sequential(1)] };
+        let load = Load::new(setting.name, vec![vm; setting.vms], MILLIS, options);
+        (setting.change)(load.readers(1))
+    };
+    settings().into_iter().map(load).collect()
+}
+
+pub(super) fn ablation_cells(options: &Options) -> Vec<Cell> {
+    cells(&loads(options), &COLUMNS)
+}
+
+pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    let loads = loads(options);
+    for load in &loads {
+        let base = format!(
+            "baseline {} MiB/s, {} % of the array",
+            short(mean_of(results, load, BASE, |r| throughput(r, load))),
+            short(mean_of(results, load, BASE, array_percent))
+        );
+        let row = |&column: &Column| {
+            let values = speedup(results, load, column);
+            let why =
+                format!("{base}; accuracy {} %", short(mean_of(results, load, column, accuracy)));
+            Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why)
+        };
+        judged.rows.extend(COLUMNS.iter().filter(|&&c| c != BASE).map(row));
+    }
+    let best = loads.iter().max_by(|a, b| {
+        let of = |load: &Load| mean(&speedup(results, load, OURS_ON));
+        of(a).total_cmp(&of(b))
+    });
+    judged.notes.extend(best.map(|load| format!("The host gives most with: {}.", load.name)));
+    let groups = loads.iter().map(|load| load.name.clone()).collect();
+    let caption = "What decides the speed-ups: one thing changed at a time.";
+    judged.figures.push(figure(results, &loads, groups, &COLUMNS, caption));
+    judged
+}

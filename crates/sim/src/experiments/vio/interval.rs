@@ -1,0 +1,159 @@
+//! vio-interval: latency of 1 MiB reads by polling interval (the paper's figure
+//! 3), with what polls and events cost on the host.
+
+use super::super::judge::mean;
+use super::super::{Cell, Figure, Judged, Options, Results, Row, Verdict};
+use super::load::{BASE, Column, Guest, Load, OURS_ON, VIO_ON, Vm, cells};
+use super::measure::{accuracy, array_percent, cost, each, mean_of, short, speedup, throughput};
+
+/// Three polls at the longest interval.
+const MILLIS: u64 = 6_000;
+const COUNTS: [usize; 4] = [2, 4, 8, 16];
+
+const fn every(name: &'static str, prefetch: &'static str) -> Column {
+    Column { name, guest: Guest::Window(128), prefetch: Some(prefetch) }
+}
+
+const INTERVALS: [(f64, Column); 5] = [
+    (0.25, every("0.25 s", "vio:interval=250ms")),
+    (0.5, VIO_ON),
+    (0.75, every("0.75 s", "vio:interval=750ms")),
+    (1.0, every("1 s", "vio:interval=1s")),
+    (2.0, every("2 s", "vio:interval=2s")),
+];
+
+fn columns() -> Vec<Column> {
+    let mut columns = vec![BASE, OURS_ON];
+    columns.extend(INTERVALS.map(|(_, column)| column));
+    columns
+}
+
+/// Readers of 10 GB files, 1 MiB a call.
+fn loads(options: &Options) -> Vec<Load> {
+    let load = |count: usize| {
+        let vm = Vm {
+            keys: "image=12GiB,ram=1GiB,vcpus=1,tags=true".into(),
+            apps: vec!["fio:rw=read,bs=1MiB,size=10GiB,io_size=1TiB".into()],
+        };
+        Load::new(format!("{count} VMs"), vec![vm; count], MILLIS, options).readers(1)
+    };
+    COUNTS.map(load).into()
+}
+
+pub(super) fn interval_cells(options: &Options) -> Vec<Cell> {
+    cells(&loads(options), &columns())
+}
+
+/// Mean time of a read of 1 MiB, ms: each VM has one under way at any time.
+fn latency_ms(results: &Results, load: &Load, column: Column) -> Vec<f64> {
+    let vms = load.vms.len() as f64;
+    each(results, load, column, |r| 1000.0 * vms / throughput(r, load))
+}
+
+pub(super) fn interval_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    let loads = loads(options);
+    for load in &loads {
+        for (seconds, column) in INTERVALS {
+            judged.rows.push(interval_row(results, load, seconds, column));
+        }
+        judged.rows.push(best_row(results, load));
+        judged.rows.push(continuous_row(results, load));
+    }
+    judged.rows.push(accuracy_row(results, &loads));
+    judged.figures.push(lines(results, &loads));
+    judged
+}
+
+fn interval_row(results: &Results, load: &Load, seconds: f64, column: Column) -> Row {
+    let values = latency_ms(results, load, column);
+    let of = |figure: fn(&crate::metrics::RunResult) -> f64| mean_of(results, load, column, figure);
+    let host = |r: &crate::metrics::RunResult| {
+        let busy = r.host.as_ref().map_or(0.0, |host| host.busy.as_secs_f64());
+        100.0 * busy / r.simulated.as_secs_f64()
+    };
+    let faster = speedup(results, load, column);
+    let enough = faster.iter().all(|&v| v >= 0.98) || seconds != 0.5;
+    let why = format!(
+        "{}× the baseline's throughput; accuracy {} %, cost {} %, {} % of the array, host thread \
+         busy {} %",
+        short(mean(&faster)),
+        short(of(accuracy)),
+        short(of(cost)),
+        short(of(array_percent)),
+        short(of(host)),
+    );
+    let name = format!("{}, every {seconds} s: mean time of 1 MiB", load.name);
+    Row::measured(name, &values, "ms", why).accept_if(enough)
+}
+
+/// Is half a second the best of the intervals?
+fn best_row(results: &Results, load: &Load) -> Row {
+    let all = INTERVALS.map(|(seconds, column)| (seconds, latency_ms(results, load, column)));
+    let half = latency_ms(results, load, VIO_ON);
+    let others = || all.iter().filter(|(seconds, _)| *seconds != 0.5);
+    let least = |seed: usize| others().map(|(_, v)| v[seed]).fold(f64::INFINITY, f64::min);
+    let values: Vec<f64> = (0..half.len()).map(|seed| half[seed] / least(seed)).collect();
+    let right = values.iter().filter(|&&v| v <= 1.0).count();
+    let each: Vec<String> =
+        all.iter().map(|(s, v)| format!("{s} s {} ms", short(mean(v)))).collect();
+    let why = format!("least at 0.5 s on {right} of {} seeds: {}", values.len(), each.join(", "));
+    let name = format!("{}: time at 0.5 s over the best other's", load.name);
+    let mut row = Row::measured(name, &values, "×", why);
+    row.paper = Some(1.0);
+    row.verdict = match right {
+        n if n == values.len() => Verdict::Holds,
+        0 => Verdict::Refuted,
+        _ => Verdict::InPart,
+    };
+    row
+}
+
+fn continuous_row(results: &Results, load: &Load) -> Row {
+    let (ours, half) = (latency_ms(results, load, OURS_ON), latency_ms(results, load, VIO_ON));
+    let values: Vec<f64> = ours.iter().zip(&half).map(|(o, h)| o / h).collect();
+    let enough = mean(&values) <= 1.0 + super::measure::spread(&half);
+    let why = format!(
+        "{} ms; at most 1 is asked, and the spread over the seeds: {}",
+        short(mean(&ours)),
+        if enough { "met" } else { "NOT MET" }
+    );
+    let name = format!("{}: time with continuous over that at 0.5 s", load.name);
+    Row::measured(name, &values, "×", why).accept_if(enough)
+}
+
+/// The paper: an interval of a second and more costs accuracy.
+fn accuracy_row(results: &Results, loads: &[Load]) -> Row {
+    let of = |column: Column| {
+        super::measure::across(loads, |load| each(results, load, column, accuracy))
+    };
+    let (two, half) = (of(INTERVALS[4].1), of(VIO_ON));
+    let values: Vec<f64> = two.iter().zip(&half).map(|(t, h)| t / h).collect();
+    let right = values.iter().filter(|&&v| v < 1.0).count();
+    let each: Vec<String> = INTERVALS
+        .iter()
+        .map(|&(seconds, column)| format!("{seconds} s {} %", short(mean(&of(column)))))
+        .collect();
+    let why = format!("less on {right} of {} seeds: {}", values.len(), each.join(", "));
+    let mut row = Row::measured("accuracy at 2 s over that at 0.5 s", &values, "×", why);
+    row.verdict = match right {
+        n if n == values.len() => Verdict::Holds,
+        0 => Verdict::Refuted,
+        _ => Verdict::InPart,
+    };
+    row
+}
+
+fn lines(results: &Results, loads: &[Load]) -> Figure {
+    let of = |load: &Load| {
+        let at = |(seconds, column)| (seconds, mean(&latency_ms(results, load, column)));
+        (load.name.clone(), INTERVALS.map(at).into())
+    };
+    Figure::Lines {
+        x: ("polling interval".into(), "s".into()),
+        log_x: false,
+        y: ("mean time of a read of 1 MiB".into(), "ms".into()),
+        series: loads.iter().map(of).collect(),
+        caption: "Latency by polling interval (figure 3 of the paper).".into(),
+    }
+}

@@ -1,0 +1,193 @@
+//! What the VIO experiments run: loads of several VMs on the paper's array,
+//! each under several ways of reading ahead.
+
+use super::super::{Cell, HostSetup, Options, Scenario};
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::sync::Arc;
+
+/// The paper's array, as far as it names it.
+pub(super) const ARRAY: &str = "raid0-8x-x25m-g2";
+const COALESCE: Sectors = Sectors::new(1024);
+/// A run is at least this long, however much it is shrunk.
+const UNTIL_MIN_MS: u64 = 50;
+
+/// The prefetchers by their specification.
+pub(super) const VIO: &str = "vio";
+pub(super) const OURS: &str = "vio:interval=continuous,threshold=auto";
+
+/// How the applications of a guest read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Guest {
+    /// Through the page cache, with this window of Linux's read-ahead in KiB.
+    Window(u32),
+    /// Past it, O_DIRECT: the paper's protocol, which turns the guest's
+    /// read-ahead off. Only for loads of fio's.
+    Direct,
+}
+
+/// A way of reading ahead: the guests' and the host's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Column {
+    /// In tables and figures.
+    pub name: &'static str,
+    pub guest: Guest,
+    /// The prefetcher over the host's cache; without the cache if none.
+    pub prefetch: Option<&'static str>,
+}
+
+const fn host(name: &'static str, prefetch: &'static str) -> Column {
+    Column { name, guest: Guest::Window(128), prefetch: Some(prefetch) }
+}
+
+/// What everything is set beside: Linux's own read-ahead in the guest, and a
+/// host cache that fetches nothing ahead.
+pub(super) const BASE: Column = host("none", "none");
+pub(super) const LINUX_ON: Column = host("linux", "linux");
+pub(super) const FLASHY_ON: Column = host("flashy", "flashy");
+pub(super) const VIO_ON: Column = host("vio", VIO);
+pub(super) const OURS_ON: Column = host("vio, continuous", OURS);
+/// What the guest's owner can do without a host: a larger window.
+pub(super) const WINDOW_512: Column =
+    Column { name: "guest's window 512 KiB", guest: Guest::Window(512), ..BASE };
+/// No host cache at all.
+pub(super) const BARE: Column = Column { name: "no host cache", prefetch: None, ..BASE };
+/// The paper's protocol: the guest's read-ahead off.
+pub(super) const PROTOCOL_FLASHY: Column =
+    Column { name: "flashy, guest's read-ahead off", guest: Guest::Direct, ..FLASHY_ON };
+pub(super) const PROTOCOL_VIO: Column =
+    Column { name: "vio, guest's read-ahead off", guest: Guest::Direct, ..VIO_ON };
+pub(super) const PROTOCOL_OURS: Column =
+    Column { name: "vio, continuous, guest's read-ahead off", guest: Guest::Direct, ..OURS_ON };
+
+/// Loads of fio's: every way.
+pub(super) const ALL: [Column; 9] = [
+    BASE,
+    LINUX_ON,
+    FLASHY_ON,
+    VIO_ON,
+    OURS_ON,
+    WINDOW_512,
+    PROTOCOL_FLASHY,
+    PROTOCOL_VIO,
+    PROTOCOL_OURS,
+];
+/// Applications, which the paper has under VIO only, and which read through the
+/// page cache: its protocol would make them read page by page.
+pub(super) const BUFFERED: [Column; 5] = [BASE, LINUX_ON, VIO_ON, OURS_ON, WINDOW_512];
+
+/// One VM of a load.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Vm {
+    /// Keys of the guest, as `parse_vm` reads them.
+    pub keys: String,
+    /// Its applications, each as behind `app=`.
+    pub apps: Vec<String>,
+}
+
+impl Vm {
+    fn spec(&self, number: usize, guest: Guest) -> String {
+        let (window, direct) = match guest {
+            Guest::Window(kib) => (kib, ""),
+            Guest::Direct => (0, ",direct=true"),
+        };
+        let app = |app: &String| format!(",app={app}{direct}");
+        let apps: String = self.apps.iter().map(app).collect();
+        format!("name=vm{number},read_ahead_kb={window},{}{apps}", self.keys)
+    }
+}
+
+/// Several VMs on an array for some time.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Load {
+    /// Unique within the experiment.
+    pub name: String,
+    pub vms: Vec<Vm>,
+    /// The applications whose names begin so are judged: all with an empty name.
+    pub judged: &'static str,
+    /// Do these read sequentially as fast as they can, all the time? Then a
+    /// prefetcher is asked for a gain wherever there is room for one.
+    pub sequential: bool,
+    /// vCPUs of one VM, and VMs with an application that is judged: what the
+    /// guests' own CPUs could do.
+    pub vcpus: u32,
+    pub device: String,
+    pub policy: &'static str,
+    pub host: HostSetup,
+    pub until: Nanos,
+}
+
+impl Load {
+    /// VMs on the paper's array under noop for `millis`, unless the run is shrunk.
+    pub fn new(name: impl Into<String>, vms: Vec<Vm>, millis: u64, options: &Options) -> Load {
+        let millis = (millis / options.shrink.max(1)).max(UNTIL_MIN_MS);
+        Load {
+            name: name.into(),
+            vms,
+            judged: "",
+            sequential: false,
+            vcpus: 1,
+            device: ARRAY.into(),
+            policy: "noop",
+            host: HostSetup { cache_bytes: 2 << 30, ..HostSetup::default() },
+            until: Nanos::from_millis(millis),
+        }
+    }
+
+    /// The same, of which only the sequential readers are judged.
+    pub fn readers(self, vcpus: u32) -> Load {
+        Load { judged: "fio.read", sequential: true, vcpus, ..self }
+    }
+
+    /// Name of its scenario with guests like that.
+    pub fn scenario(&self, guest: Guest) -> String {
+        match guest {
+            Guest::Window(kib) => format!("{}, guest's window {kib} KiB", self.name),
+            Guest::Direct => format!("{}, guest's read-ahead off", self.name),
+        }
+    }
+
+    /// The load in one of the ways.
+    pub fn cell(&self, column: Column) -> Cell {
+        let vm = |(n, vm): (usize, &Vm)| vm.spec(n + 1, column.guest);
+        let scenario = Scenario {
+            name: self.scenario(column.guest),
+            vms: self.vms.iter().enumerate().map(vm).collect(),
+            device: self.device.clone(),
+            coalesce: COALESCE,
+            place: Lba::ZERO,
+            until: Some(self.until),
+            weights: Vec::new(),
+            host: self.host,
+        };
+        let prefetch = column.prefetch.map(String::from);
+        Cell { scenario: Arc::new(scenario), policy: self.policy.into(), prefetch }
+    }
+}
+
+/// The loads in each of some ways.
+pub(super) fn cells(loads: &[Load], columns: &[Column]) -> Vec<Cell> {
+    loads.iter().flat_map(|load| columns.iter().map(|&column| load.cell(column))).collect()
+}
+
+/// A sequential reader's job: 64 KiB at a time of a file that the run does not
+/// come to the end of, in `jobs` processes with a file each. The paper's files
+/// have 1 GB and end; a file that is read twice would come from a cache.
+pub(super) fn sequential(jobs: usize) -> String {
+    format!("fio:rw=read,bs=64KiB,size=4GiB,io_size=1TiB,numjobs={jobs}")
+}
+
+/// Processes that read and write 64 KiB at random, half and half, in files of
+/// 1 GB, as the paper's.
+pub(super) fn random(jobs: usize) -> String {
+    format!("fio:rw=randrw,rwmixread=50,bs=64KiB,size=1GiB,io_size=1TiB,numjobs={jobs}")
+}
+
+/// The paper's VM for one process: 1 vCPU, 512 MB.
+pub(super) fn small_vm(app: String) -> Vm {
+    Vm { keys: "image=8GiB,ram=512MiB,vcpus=1,tags=true".into(), apps: vec![app] }
+}
+
+/// The paper's VM for several processes: 12 vCPUs, 6 GB.
+pub(super) fn large_vm(apps: Vec<String>) -> Vm {
+    Vm { keys: "image=64GiB,ram=6GiB,vcpus=12,tags=true".into(), apps }
+}

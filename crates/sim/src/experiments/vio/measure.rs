@@ -1,0 +1,154 @@
+//! What the VIO experiments measure: throughput as the applications see it,
+//! its ratio to the baseline's, the share of the array that is in use,
+//! accuracy, cost and S.
+
+use super::super::judge::mean;
+use super::super::{BarSeries, Results};
+use super::load::{BASE, Column, Load};
+use crate::metrics::{RunResult, per_second};
+use seekway_policy::cache::Usage;
+
+const MIB: f64 = (1 << 20) as f64;
+const SECTOR_BYTES: f64 = 512.0;
+/// CPU time that a guest takes for each byte that it reads 64 KiB at a time
+/// through its page cache, by its defaults: 2 µs a call, 1 µs a page.
+const CPU_S_PER_BYTE: f64 = 18e-6 / 65_536.0;
+
+/// What the judged applications moved, MiB/s over the whole run.
+pub(super) fn throughput(r: &RunResult, load: &Load) -> f64 {
+    let judged = r.apps.iter().filter(|app| app.name.starts_with(load.judged));
+    let bytes: u64 = judged.map(|app| app.bytes).sum();
+    per_second(bytes as f64 / MIB, r.simulated)
+}
+
+/// A figure of each run of a load in one of its ways.
+pub(super) fn each(
+    results: &Results,
+    load: &Load,
+    column: Column,
+    figure: impl Fn(&RunResult) -> f64,
+) -> Vec<f64> {
+    let runs = results.of_prefetch(&load.scenario(column.guest), load.policy, column.prefetch);
+    runs.iter().map(|r| figure(r)).collect()
+}
+
+/// Throughput in one way over that in another, seed by seed.
+pub(super) fn ratio(results: &Results, load: &Load, ours: Column, base: Column) -> Vec<f64> {
+    let of = |column| each(results, load, column, |r| throughput(r, load));
+    of(ours).iter().zip(of(base)).map(|(o, b)| o / b).collect()
+}
+
+/// Throughput over the baseline's, seed by seed.
+pub(super) fn speedup(results: &Results, load: &Load, column: Column) -> Vec<f64> {
+    ratio(results, load, column, BASE)
+}
+
+/// Mean over the seeds of a figure.
+pub(super) fn mean_of(
+    results: &Results,
+    load: &Load,
+    column: Column,
+    figure: impl Fn(&RunResult) -> f64,
+) -> f64 {
+    mean(&each(results, load, column, figure))
+}
+
+/// Seed by seed, the mean over several loads.
+pub(super) fn across(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
+    let all: Vec<Vec<f64>> = loads.iter().map(of).collect();
+    let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
+    (0..seeds).map(|seed| mean(&all.iter().map(|v| v[seed]).collect::<Vec<_>>())).collect()
+}
+
+fn usage(r: &RunResult) -> Usage {
+    r.host.as_ref().map(|host| host.usage).unwrap_or_default()
+}
+
+/// What the array read and wrote, in per cent of what it reads at best (the
+/// paper's BW_T, measured before the run).
+pub(super) fn array_percent(r: &RunResult) -> f64 {
+    let Some(host) = &r.host else { return f64::NAN };
+    let usage = host.usage;
+    let guests: u64 = r.vms.iter().map(|vm| vm.bytes).sum();
+    let written = (guests as f64 - usage.read as f64 * SECTOR_BYTES).max(0.0);
+    let read = (usage.missed + usage.prefetched).saturating_sub(usage.dropped);
+    let best = host.bandwidth as f64 * r.simulated.as_secs_f64();
+    100.0 * (written + read as f64 * SECTOR_BYTES) / best
+}
+
+/// The paper's accuracy: of what guests read, that which had been prefetched; %.
+pub(super) fn accuracy(r: &RunResult) -> f64 {
+    100.0 * usage(r).accuracy()
+}
+
+/// The paper's cost: prefetched and unused, of all that was read or prefetched; %.
+pub(super) fn cost(r: &RunResult) -> f64 {
+    100.0 * usage(r).cost()
+}
+
+/// Aggressiveness S of the streams that were armed when the run ended: their
+/// mean; 0 where none was.
+pub(super) fn scale(r: &RunResult) -> f64 {
+    let streams = r.vms.iter().flat_map(|vm| vm.host.iter().flat_map(|host| &host.streams));
+    let armed: Vec<f64> = streams.filter(|s| s.armed).map(|s| s.scale).collect();
+    if armed.is_empty() { 0.0 } else { mean(&armed) }
+}
+
+/// Is it the device that the readers wait for, and not their own CPUs?
+pub(super) fn is_latency_bound(results: &Results, load: &Load) -> bool {
+    let mib_s = mean_of(results, load, BASE, |r| throughput(r, load));
+    let names = |r: &RunResult| {
+        let judged = r.apps.iter().filter(|app| app.name.starts_with(load.judged));
+        let mut vms: Vec<u16> = judged.map(|app| app.vm).collect();
+        vms.dedup();
+        vms.len() as f64
+    };
+    let vms = mean_of(results, load, BASE, names);
+    let cpu_share = mib_s * MIB * CPU_S_PER_BYTE / (vms * f64::from(load.vcpus));
+    cpu_share < 0.5
+}
+
+/// Has the array bandwidth to spare under the baseline? Below 60 % of its best.
+pub(super) fn has_room(results: &Results, load: &Load) -> bool {
+    mean_of(results, load, BASE, array_percent) < 60.0
+}
+
+/// Largest less smallest, over the mean.
+pub(super) fn spread(values: &[f64]) -> f64 {
+    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
+    (fold(f64::max) - fold(f64::min)) / mean(values)
+}
+
+/// A figure with the digits that matter.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Bars of one colour from values by group and seed.
+pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
+    let bar = |values: &Vec<f64>| {
+        let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
+        Some((mean(values), fold(f64::min)?, fold(f64::max)?))
+    };
+    BarSeries { name: name.into(), bars: groups.iter().map(bar).collect(), paper: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_relative_to_the_mean() {
+        assert_eq!(spread(&[1.0, 1.0]), 0.0);
+        assert_eq!(spread(&[9.0, 11.0]), 0.2);
+    }
+
+    #[test]
+    fn figures_keep_the_digits_that_matter() {
+        assert_eq!([517.06, 25.32, 1.204].map(short), ["517", "25.3", "1.20"]);
+    }
+}

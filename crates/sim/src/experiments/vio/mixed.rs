@@ -1,0 +1,136 @@
+//! vio-mixed-vms, vio-mixed-procs: sequential readers beside VMs or processes
+//! that read and write at random (figures 5(c) and 5(d) of the paper), and
+//! vio-random: guests that do nothing else (ours).
+
+use super::super::judge::mean;
+use super::super::{Cell, Judged, Options, Results, Row};
+use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, VIO_ON};
+use super::load::{cells, large_vm, random, sequential, small_vm};
+use super::measure::{accuracy, cost, mean_of, short, speedup, throughput};
+use super::rows::{Paper, figure, means, rows};
+use super::sequential::{COUNTS, MILLIS, above_flashy};
+
+/// Readers and random ones together.
+const TOGETHER: usize = 12;
+
+fn vms(options: &Options) -> Vec<Load> {
+    let load = |count: usize| {
+        let mut vms = vec![small_vm(sequential(1)); count];
+        vms.resize(TOGETHER, small_vm(random(1)));
+        let name = format!("{count} of {TOGETHER} VMs read in sequence");
+        Load::new(name, vms, MILLIS, options).readers(1)
+    };
+    COUNTS.map(load).into()
+}
+
+fn procs(options: &Options) -> Vec<Load> {
+    let load = |count: usize| {
+        let mut apps = vec![sequential(count)];
+        if count < TOGETHER {
+            apps.push(random(TOGETHER - count));
+        }
+        let name = format!("{count} of {TOGETHER} processes read in sequence");
+        Load::new(name, vec![large_vm(apps)], MILLIS, options).readers(12)
+    };
+    COUNTS.map(load).into()
+}
+
+pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
+    cells(&vms(options), &ALL)
+}
+
+pub(super) fn vms_judge(options: &Options, results: &Results) -> Judged {
+    let paper = Paper { vio: Some(1.13), flashy: Some(1.13) };
+    let caption = "VMs that read in sequence among 12 (figure 5(c) of the paper).";
+    judge(results, &vms(options), Paper::default(), paper, caption)
+}
+
+pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
+    cells(&procs(options), &ALL)
+}
+
+pub(super) fn procs_judge(options: &Options, results: &Results) -> Judged {
+    let loads = procs(options);
+    let one = Paper { vio: Some(1.10), flashy: Some(1.08) };
+    let paper = Paper { vio: Some(1.13), flashy: Some(1.06) };
+    let caption = "Processes that read in sequence among 12 (figure 5(d) of the paper).";
+    let mut judged = judge(results, &loads, one, paper, caption);
+    judged.rows.extend(above_flashy(results, &loads, 0.07, None));
+    judged
+}
+
+fn judge(
+    results: &Results,
+    loads: &[Load],
+    of_one: Paper,
+    of_mean: Paper,
+    caption: &str,
+) -> Judged {
+    let mut judged = Judged::default();
+    for (load, count) in loads.iter().zip(COUNTS) {
+        let paper = if count == 1 { of_one } else { Paper::default() };
+        judged.rows.extend(rows(results, load, &ALL, paper));
+    }
+    judged.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
+    let groups = COUNTS.map(|n| n.to_string()).into();
+    judged.figures.push(figure(results, loads, groups, &ALL, caption));
+    judged
+}
+
+/// A guest that only reads and writes at random may lose so much.
+const RANDOM_FLOOR: f64 = 0.98;
+const RANDOM_COLUMNS: [Column; 6] = [BASE, BARE, LINUX_ON, FLASHY_ON, VIO_ON, OURS_ON];
+
+fn random_loads(options: &Options) -> Vec<Load> {
+    let mixed = |name: &str, vms: Vec<super::load::Vm>| Load {
+        judged: "fio",
+        ..Load::new(name, vms, MILLIS, options)
+    };
+    let reads = "fio:rw=randread,bs=64KiB,size=4GiB,io_size=1TiB";
+    let small = "fio:rw=randread,bs=4KiB,size=4GiB,io_size=1TiB,iodepth=8";
+    vec![
+        mixed("12 VMs, 64 KiB, half writes", vec![small_vm(random(1)); 12]),
+        mixed("12 VMs, 64 KiB reads", vec![small_vm(reads.into()); 12]),
+        mixed("4 VMs, 4 KiB reads, 8 outstanding", vec![small_vm(small.into()); 4]),
+        mixed("12 processes in a VM, 64 KiB, half writes", vec![large_vm(vec![random(12)])]),
+    ]
+}
+
+pub(super) fn random_cells(options: &Options) -> Vec<Cell> {
+    cells(&random_loads(options), &RANDOM_COLUMNS)
+}
+
+pub(super) fn random_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    for load in random_loads(options) {
+        for column in &RANDOM_COLUMNS[1..] {
+            judged.rows.push(random_row(results, &load, *column));
+        }
+    }
+    let loads = random_loads(options);
+    let groups = loads.iter().map(|load| load.name.clone()).collect();
+    let caption = "Guests that read and write at random only.";
+    judged.figures.push(figure(results, &loads, groups, &RANDOM_COLUMNS, caption));
+    judged
+}
+
+fn random_row(results: &Results, load: &Load, column: Column) -> Row {
+    let values = speedup(results, load, column);
+    let enough = mean(&values) >= RANDOM_FLOOR;
+    let asked = [VIO_ON, OURS_ON].contains(&column);
+    let why = format!(
+        "{} MiB/s against {}; accuracy {} %, cost {} %",
+        short(mean_of(results, load, column, |r| throughput(r, load))),
+        short(mean_of(results, load, BASE, |r| throughput(r, load))),
+        short(mean_of(results, load, column, accuracy)),
+        short(mean_of(results, load, column, cost)),
+    );
+    let row = Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why);
+    match (asked, enough) {
+        (false, _) => row,
+        (true, true) => row.because(format!("at least {RANDOM_FLOOR} is asked: met")),
+        (true, false) => {
+            row.accept_if(false).because(format!("at least {RANDOM_FLOOR} is asked: NOT MET"))
+        }
+    }
+}

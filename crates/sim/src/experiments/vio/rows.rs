@@ -1,0 +1,177 @@
+//! The rows that every load gets: what the paper claims of it, what is asked of
+//! it (experiments.md, VIO, "Accept"), and the other ways beside.
+
+use super::super::judge::mean;
+use super::super::{BarSeries, Figure, Judged, Results, Row};
+use super::load::{BASE, Column, FLASHY_ON, Load, OURS_ON, PROTOCOL_VIO, VIO_ON};
+use super::measure::*;
+
+/// With the guest's read-ahead on, no host prefetching may cost more than this.
+const FLOOR: f64 = 0.98;
+/// Asked for where readers wait for a device that has bandwidth to spare.
+const GAIN: f64 = 1.15;
+
+/// What the paper says of a load or of the mean of several: vio's speed-up
+/// and flashy's, where it gives them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Paper {
+    pub vio: Option<f64>,
+    pub flashy: Option<f64>,
+}
+
+impl Paper {
+    /// Of one of the ways, whatever the guest does.
+    fn of(self, column: Column) -> Option<f64> {
+        match column.prefetch {
+            p if p == VIO_ON.prefetch || p == OURS_ON.prefetch => self.vio,
+            p if p == FLASHY_ON.prefetch => self.flashy,
+            _ => None,
+        }
+    }
+}
+
+/// A speed-up, judged by the paper's where it has one.
+fn speed(name: String, paper: Option<f64>, values: &[f64]) -> Row {
+    match paper {
+        Some(paper) => Row::factor(name, paper, values),
+        None => Row::measured(name, values, "×", "the paper gives no figure of this row"),
+    }
+}
+
+/// Every way's speed-up, and what the baseline has.
+fn beside(results: &Results, load: &Load, columns: &[Column]) -> String {
+    let others = columns.iter().filter(|&&column| column != BASE);
+    let one = |&column: &Column| {
+        format!("{} {}", column.name, short(mean(&speedup(results, load, column))))
+    };
+    let others: Vec<String> = others.map(one).collect();
+    format!(
+        "without {} MiB/s, {} % of the array: {}",
+        short(mean_of(results, load, BASE, |r| throughput(r, load))),
+        short(mean_of(results, load, BASE, array_percent)),
+        others.join(", ")
+    )
+}
+
+/// The rows of one load.
+pub(super) fn rows(results: &Results, load: &Load, columns: &[Column], paper: Paper) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for column in [VIO_ON, OURS_ON] {
+        rows.push(asked(results, load, column, paper).because(beside(results, load, columns)));
+    }
+    rows.push(continuous(results, load));
+    if columns.contains(&PROTOCOL_VIO) {
+        let values = speedup(results, load, PROTOCOL_VIO);
+        let name = format!("{}: {}", load.name, PROTOCOL_VIO.name);
+        rows.push(speed(name, paper.vio, &values).because("the paper's protocol"));
+    }
+    rows.push(accuracy_row(results, load));
+    rows
+}
+
+/// A speed-up with the guest's read-ahead on, held to what is asked.
+fn asked(results: &Results, load: &Load, column: Column, paper: Paper) -> Row {
+    let values = speedup(results, load, column);
+    let name = format!("{}: {}", load.name, column.name);
+    let row = speed(name, paper.of(column), &values);
+    let above_floor = values.iter().all(|&v| v >= FLOOR);
+    let gain_due = load.sequential && has_room(results, load) && is_latency_bound(results, load);
+    let enough = above_floor && (!gain_due || mean(&values) >= GAIN);
+    let verdict = if enough { "met" } else { "NOT MET" };
+    row.accept_if(enough).because(match gain_due {
+        true => {
+            format!("at least {GAIN} is asked, the readers wait and the array has room: {verdict}")
+        }
+        false => format!("never below {FLOOR} is asked: {verdict}"),
+    })
+}
+
+/// Continuous against an interval of half a second.
+fn continuous(results: &Results, load: &Load) -> Row {
+    let values = ratio(results, load, OURS_ON, VIO_ON);
+    let tolerance = spread(&each(results, load, VIO_ON, |r| throughput(r, load)))
+        .max(spread(&each(results, load, OURS_ON, |r| throughput(r, load))));
+    let enough = mean(&values) >= 1.0 - tolerance;
+    let name = format!("{}: continuous against 0.5 s", load.name);
+    let why = format!(
+        "at least 1 is asked, less the spread over the seeds, {} %: {}",
+        short(100.0 * tolerance),
+        if enough { "met" } else { "NOT MET" }
+    );
+    Row::measured(name, &values, "×", why).accept_if(enough)
+}
+
+/// Accuracy of the paper's form; cost and S, and ours beside.
+fn accuracy_row(results: &Results, load: &Load) -> Row {
+    let values = each(results, load, VIO_ON, accuracy);
+    let of = |column: Column| {
+        let figure = |f: fn(&crate::metrics::RunResult) -> f64| mean_of(results, load, column, f);
+        format!(
+            "{}: accuracy {} %, cost {} %, S {}, {} % of the array",
+            column.name,
+            short(figure(accuracy)),
+            short(figure(cost)),
+            short(figure(scale)),
+            short(figure(array_percent))
+        )
+    };
+    let why = [VIO_ON, OURS_ON].map(of).join("; ");
+    Row::measured(format!("{}: accuracy of vio", load.name), &values, "%", why)
+}
+
+/// The mean over several loads, which is what the paper gives.
+pub(super) fn means(
+    results: &Results,
+    what: &str,
+    loads: &[Load],
+    columns: &[Column],
+    paper: Paper,
+) -> Vec<Row> {
+    let judged = columns.iter().filter(|&&column| column != BASE);
+    let row = |&column: &Column| {
+        let values = across(loads, |load| speedup(results, load, column));
+        speed(format!("{what}: {}", column.name), paper.of(column), &values)
+    };
+    judged.map(row).collect()
+}
+
+/// Speed-ups of all ways, load by load, beside the paper's.
+pub(super) fn figure(
+    results: &Results,
+    loads: &[Load],
+    groups: Vec<String>,
+    columns: &[Column],
+    caption: &str,
+) -> Figure {
+    let of = |&column: &Column| {
+        let values: Vec<Vec<f64>> =
+            loads.iter().map(|load| speedup(results, load, column)).collect();
+        bars(column.name, &values)
+    };
+    let series: Vec<BarSeries> = columns.iter().filter(|&&c| c != BASE).map(of).collect();
+    Figure::Bars {
+        axis: ("throughput against the guest's own read-ahead".into(), "×".into()),
+        groups,
+        series,
+        caption: caption.into(),
+    }
+}
+
+/// All rows and the figure of a sweep whose loads the paper gives no figures of,
+/// only of their mean.
+pub(super) fn sweep(
+    results: &Results,
+    loads: &[Load],
+    columns: &[Column],
+    paper: Paper,
+    caption: &str,
+) -> Judged {
+    let mut judged = Judged::default();
+    for load in loads {
+        judged.rows.extend(rows(results, load, columns, Paper::default()));
+    }
+    judged.rows.extend(means(results, "mean", loads, columns, paper));
+    let groups = loads.iter().map(|load| load.name.clone()).collect();
+    judged.figures.push(figure(results, loads, groups, columns, caption));
+    judged
+}

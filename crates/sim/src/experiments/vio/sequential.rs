@@ -1,0 +1,107 @@
+//! vio-vms, vio-procs: sequential readers, one in each of several VMs or
+//! several in one (figures 5(a) and 5(b) of the paper).
+
+use super::super::judge::mean;
+use super::super::{Cell, Judged, Options, Results, Row};
+use super::load::{ALL, FLASHY_ON, Load, PROTOCOL_FLASHY, PROTOCOL_VIO, VIO_ON};
+use super::load::{cells, large_vm, sequential, small_vm};
+use super::measure::{across, speedup};
+use super::rows::{Paper, figure, means, rows};
+
+/// Readers in the paper's cases.
+pub(super) const COUNTS: [usize; 5] = [1, 3, 6, 9, 12];
+/// Length of a run: four of the paper's intervals.
+pub(super) const MILLIS: u64 = 2_000;
+/// The paper gives the speed-ups at six readers.
+const AT: usize = 6;
+
+fn vms(options: &Options) -> Vec<Load> {
+    let load = |count: usize| {
+        let vms = vec![small_vm(sequential(1)); count];
+        Load::new(format!("{count} VMs"), vms, MILLIS, options).readers(1)
+    };
+    COUNTS.map(load).into()
+}
+
+fn procs(options: &Options) -> Vec<Load> {
+    let load = |count: usize| {
+        let vm = large_vm(vec![sequential(count)]);
+        Load::new(format!("{count} processes"), vec![vm], MILLIS, options).readers(12)
+    };
+    COUNTS.map(load).into()
+}
+
+pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
+    cells(&vms(options), &ALL)
+}
+
+pub(super) fn vms_judge(options: &Options, results: &Results) -> Judged {
+    let loads = vms(options);
+    let at = Paper { vio: Some(1.30), flashy: Some(1.35) };
+    let of_mean = Paper { vio: Some(1.20), flashy: Some(1.19) };
+    let caption = "Sequential readers, one in each VM (figure 5(a) of the paper).";
+    judge(results, &loads, |n| if n == AT { at } else { Paper::default() }, of_mean, caption)
+}
+
+pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
+    cells(&procs(options), &ALL)
+}
+
+pub(super) fn procs_judge(options: &Options, results: &Results) -> Judged {
+    let loads = procs(options);
+    let one = Paper { vio: Some(1.18), flashy: Some(1.19) };
+    let caption = "Sequential readers in one VM (figure 5(b) of the paper).";
+    let paper = |n| if n == 1 { one } else { Paper::default() };
+    let mut judged = judge(results, &loads, paper, Paper::default(), caption);
+    judged.rows.extend(above_flashy(results, &loads, 0.15, Some(0.2)));
+    judged
+}
+
+fn judge(
+    results: &Results,
+    loads: &[Load],
+    paper: impl Fn(usize) -> Paper,
+    of_mean: Paper,
+    caption: &str,
+) -> Judged {
+    let mut judged = Judged::default();
+    for (load, count) in loads.iter().zip(COUNTS) {
+        judged.rows.extend(rows(results, load, &ALL, paper(count)));
+    }
+    judged.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
+    let groups = COUNTS.map(|n| n.to_string()).into();
+    judged.figures.push(figure(results, loads, groups, &ALL, caption));
+    judged
+}
+
+/// By how much vio is above flashy, whose region is the whole disk: in the mean
+/// and with six readers, where the paper says so; in both protocols.
+pub(super) fn above_flashy(
+    results: &Results,
+    loads: &[Load],
+    paper: f64,
+    paper_at: Option<f64>,
+) -> Vec<Row> {
+    let mut out = Vec::new();
+    for (vio, flashy, guest) in [(VIO_ON, FLASHY_ON, "on"), (PROTOCOL_VIO, PROTOCOL_FLASHY, "off")]
+    {
+        let above = |load: &Load| -> Vec<f64> {
+            let (vio, flashy) = (speedup(results, load, vio), speedup(results, load, flashy));
+            vio.iter().zip(flashy).map(|(v, f)| v - f).collect()
+        };
+        let all = across(loads, above);
+        let name = format!("mean of all: vio above flashy, guest's read-ahead {guest}");
+        let asked = mean(&all) > 0.0 || guest == "off";
+        out.push(
+            Row::difference(name, paper, &all)
+                .accept_if(asked)
+                .because("flashy's region is the disk: it tells no processes apart"),
+        );
+        let at = COUNTS.iter().position(|&n| n == AT);
+        if let (Some(paper), Some(at)) = (paper_at, at) {
+            let name = format!("{}: vio above flashy, guest's read-ahead {guest}", loads[at].name);
+            out.push(Row::difference(name, paper, &above(&loads[at])));
+        }
+    }
+    out
+}
