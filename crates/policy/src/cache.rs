@@ -398,14 +398,30 @@ impl HostCache {
         }
     }
 
-    /// Account for what has left the cache, and tell the prefetcher.
+    /// Account for what has left the cache, and tell the prefetcher: of
+    /// neighbours together.
     fn bury(&mut self, now: Instant) {
+        let mut run: Option<(VmId, bool, Extent)> = None;
         for gone in self.gone.drain(..).filter(|gone| gone.prefetched) {
             let Some(part) = self.vms[gone.vm.index()].part(gone.block) else { continue };
             if !gone.used {
                 self.accounts.wasted(gone.account, part.len().get());
             }
-            self.prefetcher.evicted(now, gone.vm, part, gone.used);
+            let (vm, used) = (gone.vm, gone.used);
+            run = match run {
+                Some((v, u, e)) if (v, u, e.end()) == (vm, used, part.start()) => {
+                    Extent::new(e.start(), e.len() + part.len()).map(|longer| (v, u, longer))
+                }
+                last => {
+                    if let Some((vm, used, extent)) = last {
+                        self.prefetcher.evicted(now, vm, extent, used);
+                    }
+                    Some((vm, used, part))
+                }
+            };
+        }
+        if let Some((vm, used, extent)) = run {
+            self.prefetcher.evicted(now, vm, extent, used);
         }
         self.gone.shrink_to(KEPT_MAX);
     }

@@ -41,7 +41,7 @@ mod index;
 
 use crate::request::VmId;
 use frames::{Info, Place, Queue};
-use ghosts::Ghosts;
+use ghosts::{Clock, Ghost};
 use index::{Home, Index, group};
 use std::num::NonZeroU32;
 
@@ -163,7 +163,7 @@ const GOING: usize = 1;
 /// `frames` frames.
 pub struct Blocks {
     index: Index,
-    ghosts: Ghosts,
+    ghosts: Clock,
     frames: Vec<Info>,
     free: Queue,
     /// The first frame that was never used: they are used in order, so that
@@ -186,7 +186,7 @@ impl Blocks {
         let index = Index::new(frames, seed);
         let vm = VmId::new(0);
         Blocks {
-            ghosts: Ghosts::new(index.mask(), frames),
+            ghosts: Clock::new(frames),
             frames: vec![Info::FREE; frames as usize],
             free: Queue::EMPTY,
             fresh: 0,
@@ -229,7 +229,7 @@ impl Blocks {
     /// Bytes of memory that the books take, whatever is cached.
     pub fn bytes(&self) -> u64 {
         let frames = (self.frames.len() * size_of::<Info>()) as u64;
-        self.index.bytes() + self.ghosts.bytes() + frames
+        self.index.bytes() + frames
     }
 
     /// What there is of a block. Changes nothing.
@@ -304,9 +304,10 @@ impl Blocks {
 
     /// Was the block let go not long ago: would it still be there if the small
     /// queue were as large as the main one?
-    fn is_back(&self, home: Home, vm: VmId, block: u64) -> bool {
+    fn is_back(&mut self, home: Home, vm: VmId, block: u64) -> bool {
         let vm = &self.vms[vm.index()];
-        self.ghosts.remembers(home, block, vm.let_go, vm.held())
+        let ghost = *self.index.ghost(home, block);
+        ghost.is(self.ghosts, home.fingerprint(), vm.let_go, vm.held())
     }
 
     /// The queue that a valid block enters.
@@ -344,7 +345,7 @@ impl Blocks {
         let frame = self.room(vm.index(), prefetched, gone)?;
         let home = self.home(COMING, vm, block);
         if !self.index.insert(home, block, frame) {
-            self.free.push(&mut self.frames, frame);
+            self.set_free(frame);
             return None;
         }
         let again = !prefetched && self.is_back(home, vm, block);
@@ -362,11 +363,10 @@ impl Blocks {
         Some(Frame(frame))
     }
 
-    /// A frame in no queue.
+    /// A frame in no queue that holds nothing.
     fn room(&mut self, vm: usize, prefetched: bool, gone: &mut Vec<Gone>) -> Option<u32> {
-        let full = prefetched && u64::from(self.vms[vm].unused) >= self.vms[vm].ahead_max();
-        if full && !self.evict_stale(vm, gone) {
-            return None;
+        if prefetched && u64::from(self.vms[vm].unused) >= self.vms[vm].ahead_max() {
+            return self.evict_stale(vm, gone);
         }
         if let Some(frame) = self.free.oldest() {
             self.free.remove(&mut self.frames, frame);
@@ -382,11 +382,9 @@ impl Blocks {
         }
         let is_owed = known.held() < known.share;
         let donor = self.donor().filter(|&donor| donor != vm);
-        let made = donor.is_some_and(|donor| self.evict(donor, !prefetched || is_owed, gone))
-            || self.evict(vm, !prefetched, gone);
-        let frame = self.free.oldest().filter(|_| made)?;
-        self.free.remove(&mut self.frames, frame);
-        Some(frame)
+        donor
+            .and_then(|donor| self.evict(donor, !prefetched || is_owed, gone))
+            .or_else(|| self.evict(vm, !prefetched, gone))
     }
 
     /// The VM that is most above its share. Looked for anew after so many
@@ -405,11 +403,11 @@ impl Blocks {
         self.donor.0
     }
 
-    /// Let one block of a VM go. False when none may; one that waits ahead may
-    /// only when `ahead_too`.
-    fn evict(&mut self, vm: usize, ahead_too: bool, gone: &mut Vec<Gone>) -> bool {
-        if self.evict_stale(vm, gone) {
-            return true;
+    /// Let one block of a VM go: its frame is in no queue then. `None` when none
+    /// may; one that waits ahead may only when `ahead_too`.
+    fn evict(&mut self, vm: usize, ahead_too: bool, gone: &mut Vec<Gone>) -> Option<u32> {
+        if let Some(frame) = self.evict_stale(vm, gone) {
+            return Some(frame);
         }
         for step in 0.. {
             let known = &self.vms[vm];
@@ -430,34 +428,34 @@ impl Blocks {
             if is_small {
                 let Info { block, .. } = self.frames[frame as usize];
                 self.vms[vm].let_go += 1;
-                self.ghosts.remember(home, block, self.vms[vm].let_go);
+                let ghost = Ghost::new(self.ghosts, home.fingerprint(), self.vms[vm].let_go);
+                *self.index.ghost(home, block) = ghost;
             }
-            return true;
+            return Some(frame);
         }
-        let oldest = self.vms[vm].queue(Place::Ahead).oldest().filter(|_| ahead_too);
-        oldest.map(|frame| self.release(frame, gone)).is_some()
+        let oldest = self.vms[vm].queue(Place::Ahead).oldest().filter(|_| ahead_too)?;
+        self.release(oldest, gone);
+        Some(oldest)
     }
 
     /// Let the oldest block that waits ahead go, if its stream has moved on.
-    fn evict_stale(&mut self, vm: usize, gone: &mut Vec<Gone>) -> bool {
+    fn evict_stale(&mut self, vm: usize, gone: &mut Vec<Gone>) -> Option<u32> {
         let known = &self.vms[vm];
-        let Some(frame) = known.queue(Place::Ahead).oldest() else { return false };
+        let frame = known.queue(Place::Ahead).oldest()?;
         let now = (known.clock >> self.granule_bits) as u32;
         let age = u64::from(now.wrapping_sub(self.frames[frame as usize].stamp));
-        let stale = age > known.held() >> self.granule_bits;
-        if stale {
-            self.release(frame, gone);
+        if age <= known.held() >> self.granule_bits {
+            return None;
         }
-        stale
+        self.release(frame, gone);
+        Some(frame)
     }
 
-    /// The block in a frame goes, and the frame is free.
+    /// The block in a frame goes, and the frame stands in no queue.
     fn release(&mut self, frame: u32, gone: &mut Vec<Gone>) -> Home {
-        let place = self.frames[frame as usize].place;
+        let Info { vm, place, .. } = self.frames[frame as usize];
         let home = self.unname(frame, gone);
-        let Info { vm, .. } = self.frames[frame as usize];
         self.vms[vm.index()].queues[place as usize].remove(&mut self.frames, frame);
-        self.set_free(frame);
         home
     }
 
@@ -490,6 +488,7 @@ impl Blocks {
             }
             Place::Filling => {
                 self.release(frame, gone);
+                self.set_free(frame);
             }
             Place::Orphan => {
                 self.vms[vm.index()].orphans -= 1;
@@ -529,6 +528,7 @@ impl Blocks {
     fn forget_frame(&mut self, frame: u32, gone: &mut Vec<Gone>) {
         if self.frames[frame as usize].place != Place::Filling {
             self.release(frame, gone);
+            self.set_free(frame);
             return;
         }
         self.unname(frame, gone);

@@ -4,51 +4,51 @@
 //! The ghost queue of S3-FIFO, kept as its paper advises (section 4.2): a hash
 //! table of fingerprints with the time at which each was entered, that is
 //! never swept. An entry goes when another wants its place or when it is too
-//! old. A block's place is its home of the [index](super::index), so that
-//! neighbours are found in one line here too. It only ever guesses: a wrong
-//! answer costs a little hit rate and nothing else.
+//! old. A block's place is in its home line of the [index](super::index), so
+//! that it costs no other look at memory. It only ever guesses: a wrong answer
+//! costs a little hit rate and nothing else.
 
-use super::index::{Home, LANES};
-
-pub(super) struct Ghosts {
-    /// Above the fingerprint, below when it was entered.
-    table: Vec<u32>,
-    mask: u32,
-    /// The clock of entries counts in units of `2^shift` blocks: it has 16 bits,
-    /// and must not come round while an entry is young.
+/// How time is kept: it has 16 bits, and must not come round while an
+/// entry is young.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// It counts units of `2^shift` blocks.
     shift: u32,
 }
 
-impl Ghosts {
-    /// As many places as the index has, by its mask, for a cache of `frames`.
-    pub(super) fn new(mask: u32, frames: u32) -> Self {
-        let shift = (frames >> 12).checked_ilog2().map_or(0, |bits| bits + 1);
-        Ghosts { table: vec![0; (mask as usize + 1) * LANES], mask, shift }
+impl Clock {
+    /// For a cache of `frames`.
+    pub(super) fn new(frames: u32) -> Self {
+        Clock { shift: (frames >> 12).checked_ilog2().map_or(0, |bits| bits + 1) }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        (self.table.len() * size_of::<u32>()) as u64
-    }
-
-    fn time(&self, entered: u64) -> u16 {
+    fn time(self, entered: u64) -> u16 {
         (entered >> self.shift) as u16
     }
+}
 
-    /// Enter a block as its VM's entry number `entered`.
-    pub(super) fn remember(&mut self, home: Home, block: u64, entered: u64) {
-        let time = self.time(entered);
-        self.table[home.slot(block, self.mask)] =
-            u32::from(home.fingerprint()) << 16 | u32::from(time);
+/// A block that was let go, or none.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Ghost {
+    fingerprint: u16,
+    time: u16,
+}
+
+impl Ghost {
+    pub(super) const NONE: Ghost = Ghost { fingerprint: 0, time: 0 };
+
+    /// A block with this fingerprint, its VM's entry number `entered`.
+    pub(super) fn new(clock: Clock, fingerprint: u16, entered: u64) -> Self {
+        Ghost { fingerprint, time: clock.time(entered) }
     }
 
-    /// Was the block entered among its VM's last `recent` entries, of `entered`
-    /// in all?
-    pub(super) fn remembers(&self, home: Home, block: u64, entered: u64, recent: u64) -> bool {
-        let entry = self.table[home.slot(block, self.mask)];
-        let age = self.time(entered).wrapping_sub(entry as u16);
-        entry >> 16 == u32::from(home.fingerprint())
-            && entry != 0
-            && u64::from(age) <= recent >> self.shift
+    /// Is it that block, entered among its VM's last `recent` entries, of
+    /// `entered` in all?
+    pub(super) fn is(self, clock: Clock, fingerprint: u16, entered: u64, recent: u64) -> bool {
+        let age = clock.time(entered).wrapping_sub(self.time);
+        self.fingerprint == fingerprint
+            && self != Ghost::NONE
+            && u64::from(age) <= recent >> clock.shift
     }
 }
 
@@ -60,18 +60,20 @@ mod tests {
 
     #[test]
     fn what_is_too_old_is_forgotten() {
-        let index = Index::new(1 << 16, 1);
-        let mut ghosts = Ghosts::new(index.mask(), 1 << 16);
-        let home = |block| index.home(VmId::new(3), group(block));
+        let (mut index, clock) = (Index::new(1 << 16, 1), Clock::new(1 << 16));
+        let vm = VmId::new(3);
         for block in 0..1000 {
-            ghosts.remember(home(block), block, block + 1);
+            let home = index.home(vm, group(block));
+            *index.ghost(home, block) = Ghost::new(clock, home.fingerprint(), block + 1);
         }
-        let remembered = |recent| {
-            let is = |&block: &u64| ghosts.remembers(home(block), block, 1000, recent);
-            (0..1000).filter(is).count()
+        let mut remembers = |block, recent| {
+            let home = index.home(vm, group(block));
+            index.ghost(home, block).is(clock, home.fingerprint(), 1000, recent)
         };
-        assert!((90..=150).contains(&remembered(100)), "{}", remembered(100));
-        assert!(remembered(1000) >= 980, "{}", remembered(1000));
-        assert!(!ghosts.remembers(home(5000), 5000, 1000, 1000));
+        let remembered = (0..1000).filter(|&block| remembers(block, 100)).count();
+        assert!((90..=150).contains(&remembered), "{remembered}");
+        let remembered = (0..1000).filter(|&block| remembers(block, 1000)).count();
+        assert!(remembered >= 980, "{remembered}");
+        assert!(!remembers(5000, 1000));
     }
 }

@@ -11,6 +11,7 @@
 //! Guests choose the numbers, so the hash is a keyed one: SipHash-1-3 (Aumasson
 //! and Bernstein, INDOCRYPT 2012), once for sixteen blocks.
 
+use super::ghosts::Ghost;
 use crate::request::VmId;
 
 /// Blocks with one home.
@@ -34,10 +35,6 @@ impl Home {
     fn lane(self, block: u64) -> usize {
         (block as usize ^ self.mix as usize) % LANES
     }
-    /// The home line and lane as one number, below the table's length.
-    pub(super) fn slot(self, block: u64, mask: u32) -> usize {
-        (self.tag & mask) as usize * LANES + self.lane(block)
-    }
     /// Tells groups with one home from each other, most of the time.
     pub(super) fn fingerprint(self) -> u16 {
         (self.mix >> 16) as u16
@@ -49,10 +46,20 @@ pub(super) fn group(block: u64) -> u64 {
     block / LANES as u64
 }
 
+/// One place for each lane.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    /// A tag above, a frame below.
+    entries: [u64; LANES],
+    /// What was let go of those whose home this is; nothing to do with the
+    /// entries, but looked at together with them.
+    ghosts: [Ghost; LANES],
+}
+
 /// Frames by the tags of their blocks.
 pub(super) struct Index {
-    /// Lines of lanes: a tag above, a frame below.
-    table: Vec<u64>,
+    table: Vec<Line>,
     /// Lines less one; their number is a power of two.
     mask: u32,
     /// Entries in each lane: one place stays empty, for a search to end at.
@@ -69,18 +76,20 @@ impl Index {
         let lines = (frames as usize).div_ceil(LANES / 2).next_power_of_two().max(small);
         let keys = (splitmix64(seed), splitmix64(!seed));
         Index {
-            table: vec![EMPTY; lines * LANES],
+            table: vec![Line { entries: [EMPTY; LANES], ghosts: [Ghost::NONE; LANES] }; lines],
             mask: (lines - 1) as u32,
             filled: [0; LANES],
             keys,
         }
     }
 
-    pub(super) fn mask(&self) -> u32 {
-        self.mask
-    }
     pub(super) fn bytes(&self) -> u64 {
-        (self.table.len() * size_of::<u64>()) as u64
+        (self.table.len() * size_of::<Line>()) as u64
+    }
+
+    /// What was let go last of the blocks whose home is this one's.
+    pub(super) fn ghost(&mut self, home: Home, block: u64) -> &mut Ghost {
+        &mut self.table[(home.tag & self.mask) as usize].ghosts[home.lane(block)]
     }
 
     /// The home of a VM's group.
@@ -93,7 +102,7 @@ impl Index {
     pub(super) fn find(&self, home: Home, block: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let (lane, mut line) = (home.lane(block), home.tag & self.mask);
         loop {
-            let entry = self.table[line as usize * LANES + lane];
+            let entry = self.table[line as usize].entries[lane];
             if entry == EMPTY {
                 return None;
             }
@@ -111,10 +120,10 @@ impl Index {
         if self.filled[lane] >= self.mask {
             return false;
         }
-        while self.table[line as usize * LANES + lane] != EMPTY {
+        while self.table[line as usize].entries[lane] != EMPTY {
             line = (line + 1) & self.mask;
         }
-        self.table[line as usize * LANES + lane] = u64::from(home.tag) << 32 | u64::from(frame);
+        self.table[line as usize].entries[lane] = u64::from(home.tag) << 32 | u64::from(frame);
         self.filled[lane] += 1;
         true
     }
@@ -122,27 +131,27 @@ impl Index {
     /// Take out a block that is there, in this frame.
     pub(super) fn remove(&mut self, home: Home, block: u64, frame: u32) {
         let (lane, mut hole) = (home.lane(block), home.tag & self.mask);
-        let at = |line: u32| line as usize * LANES + lane;
         let wanted = u64::from(home.tag) << 32 | u64::from(frame);
-        while self.table[at(hole)] != wanted {
-            assert!(self.table[at(hole)] != EMPTY, "block {block} is not in the index");
+        while self.table[hole as usize].entries[lane] != wanted {
+            let entry = self.table[hole as usize].entries[lane];
+            assert!(entry != EMPTY, "block {block} is not in the index");
             hole = (hole + 1) & self.mask;
         }
         // What was displaced past the hole, and may come back to it, does.
         let mut next = hole;
         loop {
             next = (next + 1) & self.mask;
-            let entry = self.table[at(next)];
+            let entry = self.table[next as usize].entries[lane];
             if entry == EMPTY {
                 break;
             }
             let displaced = next.wrapping_sub((entry >> 32) as u32) & self.mask;
             if displaced >= next.wrapping_sub(hole) & self.mask {
-                self.table[at(hole)] = entry;
+                self.table[hole as usize].entries[lane] = entry;
                 hole = next;
             }
         }
-        self.table[at(hole)] = EMPTY;
+        self.table[hole as usize].entries[lane] = EMPTY;
         self.filled[lane] -= 1;
     }
 }
@@ -206,11 +215,10 @@ mod tests {
 
     /// The longest way to an entry, over all lanes.
     fn longest(index: &Index) -> u32 {
-        let entries = index.table.iter().enumerate().filter(|&(_, &e)| e != EMPTY);
-        let way = |(n, &e): (usize, &u64)| {
-            ((n / LANES) as u32).wrapping_sub((e >> 32) as u32) & index.mask
-        };
-        entries.map(way).max().unwrap_or(0)
+        let lines = index.table.iter().enumerate();
+        let entries = lines.flat_map(|(n, line)| line.entries.iter().map(move |&e| (n as u32, e)));
+        let filled = entries.filter(|&(_, e)| e != EMPTY);
+        filled.map(|(n, e)| n.wrapping_sub((e >> 32) as u32) & index.mask).max().unwrap_or(0)
     }
 
     #[test]
