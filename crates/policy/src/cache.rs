@@ -297,6 +297,7 @@ impl HostCache {
         let known = &self.vms[vm.index()];
         let (is_writing, inside) = (known.writes.overlaps(first, end), end.min(known.end()));
         self.fetches.open();
+        let (mut begun, mut only) = (0, None);
         for block in first..inside {
             if self.blocks.find(vm, block) != Block::Absent
                 || is_writing && self.is_written(vm, block)
@@ -304,9 +305,14 @@ impl HostCache {
                 continue;
             }
             match self.blocks.reserve(vm, block, account, false, &mut self.gone) {
-                Some(frame) => self.fetches.extend(frame, block),
+                Some(frame) => only = Some(self.fetches.extend(frame, block)),
                 None => break,
             };
+            begun += 1;
+        }
+        if let Some(id) = only.filter(|_| begun == end - first) {
+            pieces.push(Piece::Fetch(id, extent));
+            return;
         }
         for block in first..end {
             let part = clip(block, extent);

@@ -104,6 +104,8 @@ struct Vm {
     share: u64,
     /// By [`Place`]; what is beyond the fourth is in no queue.
     queues: [Queue; 4],
+    /// Frames in them, and those that are [orphans](Place::Orphan).
+    held: u64,
     orphans: u32,
     /// Frames that hold or await a prefetched block that nobody has read.
     unused: u32,
@@ -118,6 +120,7 @@ impl Vm {
         weight: 0,
         share: 0,
         queues: [Queue::EMPTY; 4],
+        held: 0,
         orphans: 0,
         unused: 0,
         clock: 0,
@@ -129,21 +132,17 @@ impl Vm {
     }
     /// Frames that hold or await its blocks.
     fn resident(&self) -> u64 {
-        self.queues.iter().map(|q| u64::from(q.len)).sum()
-    }
-    /// The same, and those that nobody will find.
-    fn held(&self) -> u64 {
-        self.resident() + u64::from(self.orphans)
+        self.held - u64::from(self.orphans)
     }
     fn filling(&self) -> u64 {
         u64::from(self.queue(Place::Filling).len + self.orphans)
     }
     fn excess(&self) -> u64 {
-        self.held().saturating_sub(self.share)
+        self.held.saturating_sub(self.share)
     }
     /// Its frames that may be for blocks not read yet.
     fn ahead_max(&self) -> u64 {
-        (self.held().max(self.share) / 2).max(1)
+        (self.held.max(self.share) / 2).max(1)
     }
 }
 
@@ -307,7 +306,7 @@ impl Blocks {
     fn is_back(&mut self, home: Home, vm: VmId, block: u64) -> bool {
         let vm = &self.vms[vm.index()];
         let ghost = *self.index.ghost(home, block);
-        ghost.is(self.ghosts, home.fingerprint(), vm.let_go, vm.held())
+        ghost.is(self.ghosts, home.fingerprint(), vm.let_go, vm.held)
     }
 
     /// The queue that a valid block enters.
@@ -360,6 +359,7 @@ impl Blocks {
         self.frames[frame as usize] =
             Info { block, stamp, vm, account, place, prefetched, used, again, ..Info::FREE };
         known.queues[place as usize].push(&mut self.frames, frame);
+        known.held += 1;
         Some(Frame(frame))
     }
 
@@ -380,7 +380,7 @@ impl Blocks {
         if known.filling() >= known.share.max(1) {
             return None;
         }
-        let is_owed = known.held() < known.share;
+        let is_owed = known.held < known.share;
         let donor = self.donor().filter(|&donor| donor != vm);
         donor
             .and_then(|donor| self.evict(donor, !prefetched || is_owed, gone))
@@ -444,7 +444,7 @@ impl Blocks {
         let frame = known.queue(Place::Ahead).oldest()?;
         let now = (known.clock >> self.granule_bits) as u32;
         let age = u64::from(now.wrapping_sub(self.frames[frame as usize].stamp));
-        if age <= known.held() >> self.granule_bits {
+        if age <= known.held >> self.granule_bits {
             return None;
         }
         self.release(frame, gone);
@@ -455,7 +455,9 @@ impl Blocks {
     fn release(&mut self, frame: u32, gone: &mut Vec<Gone>) -> Home {
         let Info { vm, place, .. } = self.frames[frame as usize];
         let home = self.unname(frame, gone);
-        self.vms[vm.index()].queues[place as usize].remove(&mut self.frames, frame);
+        let vm = &mut self.vms[vm.index()];
+        vm.queues[place as usize].remove(&mut self.frames, frame);
+        vm.held -= 1;
         home
     }
 
@@ -491,7 +493,8 @@ impl Blocks {
                 self.set_free(frame);
             }
             Place::Orphan => {
-                self.vms[vm.index()].orphans -= 1;
+                let vm = &mut self.vms[vm.index()];
+                (vm.orphans, vm.held) = (vm.orphans - 1, vm.held - 1);
                 self.set_free(frame);
             }
             place => panic!("frame {frame} is {place:?}, not being read into"),
