@@ -143,6 +143,10 @@ impl Disk {
             end: access.extent.end().get().div_ceil(PAGE),
         };
         if access.missed > Sectors::ZERO {
+            if access.missed == access.extent.len() {
+                // None of it is there: what was taken for cached is so no more.
+                self.cached.retain(|old| old.end <= read.start || read.end <= old.start);
+            }
             let missing = (read.start..read.end).find(|&page| !is_cached(&self.cached, page));
             self.demand(max, false, missing.unwrap_or(read.start), read);
         }
@@ -166,10 +170,12 @@ impl Disk {
             push(&mut self.marked, marked);
         }
         let end = window.start + window.pages;
+        // What the guest asks for itself is read without us, and nothing twice.
+        let own = window.start.max(read.end)..end;
+        let start = own.clone().find(|&page| !is_cached(&self.cached, page)).unwrap_or(end);
         self.remember(Pages { start: window.start, end });
-        // What the guest asks for itself is read without us.
-        let start = window.start.max(read.end);
-        if start < end {
+        let planned = |old: &Pages| old.start <= start && end <= old.end;
+        if start < end && !self.windows.iter().any(planned) {
             push(&mut self.windows, Pages { start, end });
         }
     }

@@ -29,6 +29,7 @@ use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::prefetcher::{Access, Prefetcher, Proposal};
 use crate::request::{Extent, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
+use plan::Outcome;
 use rate::Rate;
 use std::collections::VecDeque;
 use stream::Run;
@@ -62,8 +63,8 @@ pub(super) const fn shared(key: &'static str) -> ParamSpec {
         _ => ParamSpec {
             key: "lead",
             kind: Kind::Size,
-            default: "8MiB",
-            help: "furthest ahead of a reader; for interval=continuous",
+            default: "4MiB",
+            help: "furthest ahead of a reader; 0: as far as its pace says, as in the paper",
         },
     }
 }
@@ -76,13 +77,16 @@ pub(super) struct Following {
     active: Vec<Ref>,
     /// Those with something to propose, in turns.
     queue: VecDeque<Ref>,
+    /// The last proposal: two streams that have met do not both make it.
+    last: Option<(VmId, Run)>,
 }
 
 impl Following {
     pub(super) fn build(params: &Params, key: Key) -> Result<Box<dyn Prefetcher>, ParamError> {
         let rate = Rate::new(params)?;
         let table = Table::new(key, rate.threshold_first());
-        Ok(Box::new(Following { table, rate, active: Vec::new(), queue: VecDeque::new() }))
+        let (active, queue) = (Vec::new(), VecDeque::new());
+        Ok(Box::new(Following { table, rate, active, queue, last: None }))
     }
 
     /// Begin a new interval when one is over.
@@ -92,22 +96,24 @@ impl Following {
         }
     }
 
-    /// Count a read for its stream, and say how it went.
-    fn count(&mut self, at: Ref, new: bool, read: Run, access: &Access) {
+    /// Count a read for its stream, and prefetch on if it advanced one. `left`: it
+    /// began it, in place of one of which this became.
+    fn count(&mut self, at: Ref, left: Option<Outcome>, read: Run, access: &Access) {
         let Some((set, way)) = self.table.get_mut(at) else { return };
         let followed = set.stream(way);
         let mut linear = false;
-        if !new {
+        let outcome = left.unwrap_or_else(|| {
             linear = followed.stream.read(read, access.missed.get());
             let outcome = followed.plan.follow(&followed.stream, linear);
             if outcome.wasted > 0 {
                 followed.stream.lost();
                 followed.window = 0;
             }
-            set.outcome.used += outcome.used;
-            set.outcome.wasted += outcome.wasted;
-        }
-        self.rate.adapt(set);
+            outcome
+        });
+        self.rate.judge(&mut self.table, at, outcome);
+        let patience = self.table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
+        let Some((set, way)) = self.table.get_mut(at) else { return };
         let threshold = set.threshold;
         let followed = set.stream(way);
         if !followed.active {
@@ -115,16 +121,35 @@ impl Following {
             self.active.push(at);
         }
         if self.rate.is_continuous() {
-            let proven = followed.stream.streak_reads >= PROVEN_READS;
-            followed.armed = proven && followed.stream.share() > threshold;
+            let stream = &followed.stream;
+            let proven = stream.streak_reads >= PROVEN_READS && stream.streak >= patience;
+            followed.armed = proven && stream.share() > threshold;
             let in_time = access.missed.get() + access.late.get() == 0;
             self.top_up(at, read.len(), linear, in_time);
+        } else if followed.armed {
+            self.go_on(at);
         }
+    }
+
+    /// A stream that had come as far ahead as it may takes part in the turns
+    /// again when half of that is read.
+    fn go_on(&mut self, at: Ref) {
+        let Some(lead) = self.lead(at.vm) else { return };
+        let Some(followed) = self.table.stream(at) else { return };
+        if followed.plan.quota > 0 && !followed.queued && followed.plan.ahead() <= lead / 2 {
+            followed.queued = true;
+            self.queue.push_back(at);
+        }
+    }
+
+    /// How far ahead of their readers a VM's streams may be kept now.
+    fn lead(&self, vm: VmId) -> Option<u64> {
+        self.table.vms[vm.index()].as_ref().map(|vm| vm.lead)
     }
 
     /// Keep an armed stream its window ahead of its reader (`interval=continuous`).
     fn top_up(&mut self, at: Ref, len: u64, linear: bool, in_time: bool) {
-        let Some(lead) = self.table.vms[at.vm.index()].as_ref().map(|vm| vm.lead) else { return };
+        let Some(lead) = self.lead(at.vm) else { return };
         let Some(followed) = self.table.stream(at) else { return };
         if !followed.armed {
             followed.plan.quota = 0;
@@ -150,11 +175,15 @@ impl Following {
     /// everybody else's.
     fn turn(&mut self, at: Ref, most: u64) -> Option<Proposal> {
         let vm = self.table.vms[at.vm.index()].as_mut()?;
-        let capacity = vm.capacity;
+        let (capacity, lead) = (vm.capacity, vm.lead);
         let followed = self.table.stream(at)?;
         followed.queued = false;
         if followed.plan.quota == 0 {
             return None;
+        }
+        let most = most.min(lead.saturating_sub(followed.plan.ahead()));
+        if most == 0 {
+            return None; // far enough: its reader has to come after
         }
         let run = followed.plan.next(most, capacity)?;
         let tag = followed.tag;
@@ -162,6 +191,9 @@ impl Following {
         if followed.plan.quota > 0 {
             followed.queued = true;
             self.queue.push_back(at);
+        }
+        if self.last.replace((at.vm, run)) == Some((at.vm, run)) {
+            return None;
         }
         self.rate.spend(run.len());
         self.table.vms[at.vm.index()].as_mut()?.proposed += run.len();
@@ -188,6 +220,7 @@ impl Prefetcher for Following {
         }
         self.active.retain(|at| at.vm != vm);
         self.queue.retain(|at| at.vm != vm);
+        self.last.take_if(|(last, _)| *last == vm);
     }
 
     fn bandwidth(&mut self, bytes_per_s: u64) {
@@ -198,8 +231,8 @@ impl Prefetcher for Following {
         self.roll(now);
         self.rate.begin(now);
         let read = Run { start: access.extent.start().get(), end: access.extent.end().get() };
-        if let Some((at, new)) = self.table.find(access.vm, access.tag, read) {
-            self.count(at, new, read, access);
+        if let Some((at, left)) = self.table.find(access.vm, access.tag, read) {
+            self.count(at, left, read, access);
         }
     }
 

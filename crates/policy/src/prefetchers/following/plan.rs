@@ -1,6 +1,7 @@
 //! What was proposed for a stream, and what is still to be.
 
 use super::stream::{Pattern, Run, Stream};
+use std::ops::AddAssign;
 
 /// A stretch of a stream's future, up to `cursor` proposed and not read yet, and
 /// `quota` sectors after it to be proposed.
@@ -24,6 +25,13 @@ pub(super) struct Outcome {
     pub used: u64,
     /// It went elsewhere.
     pub wasted: u64,
+}
+
+impl AddAssign for Outcome {
+    fn add_assign(&mut self, other: Outcome) {
+        self.used += other.used;
+        self.wasted += other.wasted;
+    }
 }
 
 impl Plan {
@@ -93,10 +101,9 @@ impl Plan {
                 let end = self.cursor.saturating_add(most).min(capacity);
                 Run { start: self.cursor, end }
             }
-            Pattern::Down => {
-                let end = self.cursor.min(capacity);
-                Run { start: end.saturating_sub(most), end }
-            }
+            // From outside, on a disk that has shrunk, nothing is begun.
+            Pattern::Down if self.cursor > capacity => Run { start: 0, end: 0 },
+            Pattern::Down => Run { start: self.cursor.saturating_sub(most), end: self.cursor },
             Pattern::Stride { len, .. } => {
                 let start = self.cursor.saturating_add(self.offset);
                 let end = self.cursor.saturating_add(len).min(capacity);

@@ -12,19 +12,28 @@
 //!   share of that in proportion. What it was given before and its reader has
 //!   not come to counts.
 //!
-//! The paper is silent on three things. Blocks that leave the cache unread make
-//! reads miss, and a rising S would drive out more: where more than `feedback`
-//! of what a VM was proposed was lost, S falls, and the VM's streams are kept
-//! half as far ahead (twice again, up to `lead`, after an interval without).
-//! Where streams are topped up continuously, no more than T·BW_A is proposed in
-//! T = 500 ms either. And `threshold=auto`: whenever a process's readers have
-//! come to, or left behind, a mebibyte of proposals, its threshold moves half of
-//! the way to 0.5 if at least 84 % were of use (what the paper finds with 0.60)
-//! and half of the way to 1 if not.
+//! Where the paper is silent:
+//!
+//! - **Losses.** Blocks that leave the cache unread make reads miss, and a rising
+//!   S would drive out more. Where more than `feedback` of what a VM was proposed
+//!   was lost, S falls, and its streams are kept half as far ahead (twice again,
+//!   up to `lead`, after an interval without).
+//! - **Waste.** Short files look linear and are over before what was prefetched
+//!   for them is read. Whenever readers have come to, or left behind, a
+//!   mebibyte of proposals, they are judged: if less than 84 % was of use (what
+//!   the paper finds with 0.60), the *patience* with the VM's streams doubles,
+//!   which is what each has to read by its pattern before it is armed, up to
+//!   `lead`; else it falls by an eighth. `threshold=auto` moves a process's
+//!   threshold by the same judgement, half of the way to 1 or to 0.5.
+//! - **The device.** In the continuous form, too, no more than T·BW_A is proposed
+//!   in T = 500 ms.
+//!
+//! With `lead=0` the first two are off: the paper's rules and no others.
 
 use super::interval;
+use super::plan::{Outcome, Plan};
 use super::stream::{Counts, share};
-use super::table::{Ref, Set, Table};
+use super::table::{Ref, Table};
 use crate::params::{ParamError, Params};
 use crate::units::{Instant, Nanos, SECTOR_BYTES};
 use std::collections::VecDeque;
@@ -39,12 +48,14 @@ const SCALE_MAX: f64 = 4.0;
 /// The least that a stream may be kept ahead when a VM's prefetches are lost: a
 /// guest's two windows of read-ahead. Sectors.
 const LEAD_MIN: u64 = 512;
+/// Patience after the first waste, in sectors: two of a guest's requests.
+const PATIENCE_MIN: u64 = 512;
 /// `threshold=auto`: where it starts, and its least.
 const THRESHOLD: f64 = 0.60;
 const THRESHOLD_MIN: f64 = 0.5;
-/// It moves when so many sectors were used or wasted.
+/// Proposals are judged when so many sectors of them were used or wasted.
 const SAMPLE: u64 = 2048;
-/// It falls when this much was used: what the paper finds with 0.60.
+/// They were worth it when this share was used: what the paper finds with 0.60.
 const USEFUL: f64 = 0.84;
 
 /// The rules and the interval that runs.
@@ -69,7 +80,10 @@ impl Rate {
             interval: interval(params)?,
             threshold: params.number_or_word("threshold"),
             feedback: params.number("feedback"),
-            lead: params.size("lead").get(),
+            lead: match params.size("lead").get() {
+                0 => u64::MAX,
+                sectors => sectors,
+            },
             bandwidth: None,
             started: None,
             budget: None,
@@ -120,18 +134,30 @@ impl Rate {
         }
     }
 
-    /// `threshold=auto`: by what became of a set's proposals.
-    pub fn adapt(&self, set: &mut Set) {
-        let all = set.outcome.used + set.outcome.wasted;
-        if self.threshold.is_some() || all < SAMPLE {
+    /// Patience and threshold by what became of a stream's proposals.
+    pub fn judge(&self, table: &mut Table, at: Ref, outcome: Outcome) {
+        if outcome == Outcome::default() {
             return;
         }
-        let goal = match set.outcome.used as f64 >= USEFUL * all as f64 {
-            true => THRESHOLD_MIN,
-            false => 1.0,
-        };
-        set.threshold = (set.threshold + goal) / 2.0;
-        set.outcome = Default::default();
+        if let Some((set, _)) = table.get_mut(at)
+            && self.threshold.is_none()
+        {
+            set.outcome += outcome;
+            if let Some(useful) = verdict(&mut set.outcome) {
+                let goal = if useful { THRESHOLD_MIN } else { 1.0 };
+                set.threshold = (set.threshold + goal) / 2.0;
+            }
+        }
+        if let Some(Some(vm)) = table.vms.get_mut(at.vm.index())
+            && self.lead < u64::MAX
+        {
+            vm.outcome += outcome;
+            vm.patience = match verdict(&mut vm.outcome) {
+                None => vm.patience,
+                Some(true) => vm.patience - vm.patience.div_ceil(8),
+                Some(false) => (vm.patience * 2).max(PATIENCE_MIN).min(self.lead),
+            };
+        }
     }
 
     /// The interval is over: judge it, and plan the next.
@@ -149,6 +175,7 @@ impl Rate {
         let (mut random, mut wanted) = (0u64, 0.0);
         for &at in active.iter() {
             let lost = self.has_lost(table, at);
+            let patience = table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
             let Some((set, way)) = table.get_mut(at) else { continue };
             let threshold = set.threshold;
             let followed = set.stream(way);
@@ -160,7 +187,7 @@ impl Rate {
             if followed.armed {
                 followed.scale = self.feedback(followed.scale, &counts, lost);
             }
-            followed.armed = share(&counts) > threshold;
+            followed.armed = share(&counts) > threshold && followed.stream.streak >= patience;
             if followed.armed {
                 wanted += followed.scale * counts.linear as f64;
             }
@@ -184,7 +211,14 @@ impl Rate {
             }
             followed.active = followed.stream.now.read > 0;
             followed.stream.roll();
-            followed.active
+            if followed.active {
+                return true;
+            }
+            // Its reader is gone, it seems: what it was given is waste.
+            let outcome = Outcome { used: 0, wasted: followed.plan.ahead() };
+            followed.plan = Plan::new(&followed.stream);
+            self.judge(table, at, outcome);
+            false
         });
         self.judge_losses(table);
         self.started = (!active.is_empty()).then_some(now);
@@ -205,12 +239,18 @@ impl Rate {
 
     /// Did more than `feedback` of what the VM was proposed leave the cache unread?
     fn has_lost(&self, table: &Table, at: Ref) -> bool {
+        if self.lead == u64::MAX {
+            return false;
+        }
         let vm = table.vms.get(at.vm.index()).and_then(|vm| vm.as_ref());
         vm.is_some_and(|vm| vm.lost as f64 > self.feedback * vm.proposed as f64)
     }
 
     /// How far ahead each VM's streams may be kept.
     fn judge_losses(&self, table: &mut Table) {
+        if self.lead == u64::MAX {
+            return;
+        }
         for vm in table.vms.iter_mut().flatten() {
             if vm.lost as f64 > self.feedback * vm.proposed as f64 {
                 vm.lead = (vm.lead / 2).max(LEAD_MIN).min(self.lead);
@@ -226,6 +266,16 @@ impl Rate {
             sink("budget_bytes", (budget * SECTOR_BYTES) as f64);
         }
     }
+}
+
+/// Were enough of the proposals of use? `None` until there are enough to tell.
+fn verdict(outcome: &mut Outcome) -> Option<bool> {
+    let Outcome { used, wasted } = *outcome;
+    if used + wasted < SAMPLE {
+        return None;
+    }
+    *outcome = Outcome::default();
+    Some(used as f64 >= USEFUL * (used + wasted) as f64)
 }
 
 /// Sectors that pass in `span` at so many a second.

@@ -73,6 +73,10 @@ pub(super) struct Vm {
     sets: Vec<Option<Set>>,
     /// Furthest that a stream may be kept ahead, in sectors.
     pub lead: u64,
+    /// Sectors that a stream has to have read by its pattern before it is armed.
+    pub patience: u64,
+    /// What became of proposals since patience was last judged.
+    pub outcome: Outcome,
     /// Sectors proposed in this interval.
     pub proposed: u64,
     /// Prefetched sectors that left the cache in it, unread.
@@ -81,7 +85,8 @@ pub(super) struct Vm {
 
 impl Vm {
     pub fn new(capacity: u64, lead: u64) -> Vm {
-        Vm { capacity, sets: Vec::new(), lead, proposed: 0, lost: 0 }
+        let (sets, outcome) = (Vec::new(), Outcome::default());
+        Vm { capacity, sets, lead, patience: 0, outcome, proposed: 0, lost: 0 }
     }
 }
 
@@ -110,9 +115,14 @@ impl Table {
         index as usize
     }
 
-    /// The stream of a read that has come, and whether the read began it. The
-    /// read is not counted yet unless it did.
-    pub fn find(&mut self, vm: VmId, tag: Option<ProcessTag>, read: Run) -> Option<(Ref, bool)> {
+    /// The stream of a read that has come, and what became of the one that had to
+    /// leave for it, if the read begins it. Else the read is not counted yet.
+    pub fn find(
+        &mut self,
+        vm: VmId,
+        tag: Option<ProcessTag>,
+        read: Run,
+    ) -> Option<(Ref, Option<Outcome>)> {
         self.reads += 1;
         let (reads, index) = (self.reads, self.set_of(tag, read));
         let (ways, reach, tag) = match self.key {
@@ -127,8 +137,11 @@ impl Table {
         let threshold = self.threshold;
         let set = known.sets[index].get_or_insert_with(|| Set::new(threshold));
         let (way, new) = match set.nearest(tag, read, reach) {
-            Some(way) => (way, false),
-            None => (set.begin(tag, read, ways), true),
+            Some(way) => (way, None),
+            None => {
+                let (way, outcome) = set.begin(tag, read, ways);
+                (way, Some(outcome))
+            }
         };
         set.streams[way].touched = reads;
         set.reads = [set.reads[1], Some(read)];
@@ -184,8 +197,9 @@ impl Set {
         best.map(|(_, way)| way)
     }
 
-    /// A new stream, in place of another when there are too many.
-    fn begin(&mut self, tag: Option<ProcessTag>, read: Run, ways: usize) -> usize {
+    /// A new stream, in place of another when there are too many: where, and what
+    /// became of the other's proposals.
+    fn begin(&mut self, tag: Option<ProcessTag>, read: Run, ways: usize) -> (usize, Outcome) {
         let stride_from = match self.reads {
             [Some(a), Some(b)] => {
                 let jump = b.start.wrapping_sub(a.start);
@@ -208,14 +222,14 @@ impl Set {
         };
         if self.streams.len() < ways {
             self.streams.push(new);
-            return self.streams.len() - 1;
+            return (self.streams.len() - 1, Outcome::default());
         }
         let way = self.victim();
         let old = &mut self.streams[way];
-        self.outcome.wasted += old.plan.ahead();
+        let outcome = Outcome { used: 0, wasted: old.plan.ahead() };
         // The lists that name its place keep doing so.
         *old = Followed { active: old.active, queued: old.queued, ..new };
-        way
+        (way, outcome)
     }
 
     /// Whose place a new stream takes: that of the one read longest ago, among
