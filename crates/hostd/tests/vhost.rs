@@ -12,7 +12,7 @@ mod restart;
 #[path = "vhost/server.rs"]
 mod server;
 
-use common::{PATIENCE, pattern};
+use common::{PATIENCE, RigSetup, cache, pattern};
 use driver::{Driver, all_features};
 use raw::{Guest, Vmm};
 use server::{Server, Shape};
@@ -33,6 +33,27 @@ fn what_is_written_is_read() {
     assert_eq!(driver.flush(0), 0);
     assert_eq!(driver.read(0, 4096, data.len()), (0, data.clone()));
     assert_eq!(&server.image()[4096..4096 + data.len()], &data[..]);
+    drop(driver);
+    server.stop();
+}
+
+#[test]
+fn queues_read_through_the_cache_what_others_wrote() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let setup = RigSetup { cache: cache(MIB), ..RigSetup::default() };
+    let shape = Shape { bytes: MIB, queues: 2, read_only: false };
+    let server = Server::on(setup, dir.path(), shape);
+    let mut driver = Driver::connect(&server, 2, 128);
+    for round in 0..20 {
+        let data = pattern(round, 20 << 10);
+        assert_eq!(driver.write(0, 2560, &data), 0);
+        assert_eq!(driver.read(1, 2560, data.len()), (0, data.clone()), "round {round}");
+        assert_eq!(driver.read(0, 3072, 4096), (0, data[512..4608].to_vec()), "a hit");
+        assert_eq!(driver.discard(1, 4096, 4096), 0);
+        assert_eq!(driver.read(0, 4096, 4096), (0, vec![0; 4096]), "round {round}");
+    }
+    let usage = server.rig().status().disks[0].cache.as_ref().unwrap().usage;
+    assert_eq!((usage.reads, usage.cached), (60, 20 * 8), "{usage:?}");
     drop(driver);
     server.stop();
 }

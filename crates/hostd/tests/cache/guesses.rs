@@ -1,7 +1,7 @@
 //! Prefetchers for tests: one that guesses wildly, one that reads on.
 
-use crate::common::{Client, Rig, RigSetup};
-use seekway_hostd::reactor::{CacheSetup, DiskCache, Message, Status};
+use crate::common::{Client, Rig, RigSetup, cache};
+use seekway_hostd::reactor::{DiskCache, Message, Status};
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
@@ -87,12 +87,6 @@ impl Prefetcher for ReadOn {
     fn propose(&mut self, _: Instant, _: Sectors) -> Option<Proposal> {
         self.next.pop_front()
     }
-}
-
-/// A cache of so many bytes that reads nothing ahead.
-pub fn cache(bytes: u64) -> Option<CacheSetup> {
-    let prefetcher = "none".to_string();
-    Some(CacheSetup { bytes, prefetcher, lock: false, bandwidth_bytes_per_s: None })
 }
 
 /// A reactor with a cache of so many bytes.

@@ -1,9 +1,7 @@
 //! Reads through the cache: what needs the device, and what does not.
 
-use crate::common::{Ask, Client, Rig, RigSetup, pattern};
-use crate::guesses::{
-    MIB, Random, ReadOn, Wild, cache, device_read, of_disk, prefetch, quiet, rig,
-};
+use crate::common::{Ask, Client, Rig, RigSetup, cache, pattern};
+use crate::guesses::{MIB, Random, ReadOn, Wild, device_read, of_disk, prefetch, quiet, rig};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::journal::Replay;

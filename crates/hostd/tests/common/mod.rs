@@ -196,6 +196,12 @@ impl Rig {
     }
 }
 
+/// A cache of so many bytes that reads nothing ahead.
+pub fn cache(bytes: u64) -> Option<CacheSetup> {
+    let prefetcher = "none".to_string();
+    Some(CacheSetup { bytes, prefetcher, lock: false, bandwidth_bytes_per_s: None })
+}
+
 /// A test's end of a port.
 pub struct Client {
     handle: Handle,

@@ -1,5 +1,6 @@
 //! Programs of libnbd, QEMU and fio as clients.
 
+use crate::common::cache;
 use crate::server::{MIB, Server, Setup, run, run_failing};
 use seekway_hostd::reactor::{Message, OpKind};
 use std::fs::{self, OpenOptions};
@@ -269,7 +270,12 @@ fn qemu_io_writes_discards_and_zeroes() {
 
 #[test]
 fn fio_verifies_what_it_wrote() {
-    let server = Server::one(Setup::default());
+    for cache in [None, cache(4 << 20)] {
+        verify(&Server::one(Setup { cache, ..Setup::default() }));
+    }
+}
+
+fn verify(server: &Server) {
     let uri = format!("--uri={}", server.uri());
     let common = ["--ioengine=nbd", "--direct=1", "--size=64m", "--verify=crc32c", &uri];
     let jobs = [
@@ -339,7 +345,12 @@ fn the_next_client_sees_a_resize() {
 
 #[test]
 fn connections_see_each_other() {
-    let server = Server::one(Setup::default());
+    for cache in [None, cache(128 << 10)] {
+        see_each_other(&Server::one(Setup { cache, ..Setup::default() }));
+    }
+}
+
+fn see_each_other(server: &Server) {
     let code = format!(
         r#"
 hs = [nbd.NBD() for _ in range(4)]

@@ -6,7 +6,7 @@ use seekway_hostd::frontends::nbd::{Export, Exports, Only, ServeError, Socket, s
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{Disk, DiskStatus, Message};
+use seekway_hostd::reactor::{CacheSetup, Disk, DiskStatus, Message};
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -25,6 +25,7 @@ pub struct Setup<'a> {
     /// Size of each disk; 0 for 64 MiB.
     pub len: u64,
     pub read_only: bool,
+    pub cache: Option<CacheSetup>,
     pub fault: Option<&'a str>,
     pub tls: Option<Arc<rustls::ServerConfig>>,
     pub tls_required: bool,
@@ -88,7 +89,7 @@ impl Server {
         Server {
             // On the disk of the build, where O_DIRECT works.
             dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
-            rig: Some(Rig::start(RigSetup::default())),
+            rig: Some(Rig::start(RigSetup { cache: setup.cache.clone(), ..RigSetup::default() })),
             disks: Vec::new(),
             errors: Arc::default(),
             acceptors: Vec::new(),

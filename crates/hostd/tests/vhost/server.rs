@@ -159,7 +159,12 @@ impl Server {
 
     /// Keep the image and the socket here.
     pub fn at(dir: &Path, shape: Shape) -> Server {
-        let rig = Rig::start(RigSetup::default());
+        Server::on(RigSetup::default(), dir, shape)
+    }
+
+    /// On such a reactor.
+    pub fn on(setup: RigSetup<'_>, dir: &Path, shape: Shape) -> Server {
+        let rig = Rig::start(setup);
         let served = Served::start(&rig.handle, dir, "disk", shape);
         Server { served: Some(served), rig: Some(rig), dir: dir.into(), _temporary: None }
     }
