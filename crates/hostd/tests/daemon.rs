@@ -75,6 +75,43 @@ fn loopback() -> Option<SocketAddr> {
     Some("127.0.0.1:0".parse().unwrap())
 }
 
+#[test]
+fn the_prefetcher_changes_while_it_serves() {
+    let cached = Config { cache_bytes: Some(4 << 20), ..Config::default() };
+    let daemon = Running::start(cached);
+    let disks = [daemon.disk("web"), DiskConfig { cache: false, ..daemon.disk("db") }];
+    for disk in disks {
+        daemon.ask(&Request::Attach(disk)).unwrap();
+    }
+    let status = || daemon.ask(&Request::Status {}).unwrap();
+    let text = |status: &serde_json::Value| {
+        status.pointer("/devices/0/cache/prefetcher").unwrap().as_str().unwrap().to_string()
+    };
+    assert_eq!(text(&status()), "none");
+    let set = |prefetcher: &str, device: Option<&str>| {
+        let device = device.map(str::to_string);
+        daemon.ask(&Request::Prefetch { prefetcher: prefetcher.into(), device })
+    };
+    set("vio:interval=continuous,threshold=auto", None).unwrap();
+    let after = status();
+    assert_eq!(text(&after), "vio:interval=continuous,threshold=auto");
+    assert_eq!(after.pointer("/devices/0/cache/capacity_bytes").unwrap(), 4 << 20);
+    for (prefetcher, device, part) in [
+        ("psychic", None, "no prefetcher 'psychic'; there are none"),
+        ("vio:speed=9", None, "speed"),
+        ("none", Some("sdz"), "no device 'sdz'"),
+    ] {
+        let error = set(prefetcher, device).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(text(&status()), "vio:interval=continuous,threshold=auto");
+
+    let plain = Running::start(Config::default());
+    let prefetch = Request::Prefetch { prefetcher: "none".into(), device: None };
+    let error = plain.ask(&prefetch).unwrap_err().to_string();
+    assert!(error.contains("start it with --cache SIZE"), "{error}");
+}
+
 /// Wait until the daemon has hung up on this connection. It is accepted after
 /// those that were made before it at the same address.
 fn wait_for_end(mut stream: TcpStream) {

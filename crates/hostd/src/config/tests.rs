@@ -207,6 +207,37 @@ path = "other.img"
 }
 
 #[test]
+fn a_cache_has_a_size_and_what_is_said_of_it_needs_one() {
+    let config = |text: &str| file::parse(Path::new("serve.toml"), text).resolve();
+    let good = "cache = \"2GiB\"\ncache_lock = true\nprefetch = \"none\"\nbandwidth = \"550MiB\"";
+    let found = config(good).unwrap();
+    assert_eq!((found.cache_bytes, found.cache_lock), (Some(2 << 30), true));
+    assert_eq!(found.bandwidth_bytes_per_s, Some(550 << 20));
+    assert_eq!(config("cache = \"1MiB\"").unwrap().prefetcher(), "none");
+    for (text, expected) in [
+        (
+            "prefetch = \"none\"",
+            "serve.toml:1: prefetch needs a cache: give it a size too, as in cache = \"2GiB\" or --cache 2GiB",
+        ),
+        ("cache_lock = true", "serve.toml:1: cache_lock needs a cache"),
+        ("policy = \"noop\"\nbandwidth = \"1GiB\"", "serve.toml:2: bandwidth needs a cache"),
+        ("cache = \"1k\"", "serve.toml:1: cache: 1k: expected bytes with a unit such as 512MiB"),
+        ("cache = \"9TiB\"", "from 1MiB to 8TiB"),
+        (
+            "cache = \"2GiB\"\nprefetch = \"psychic\"",
+            "serve.toml:2: prefetch: no prefetcher 'psychic'",
+        ),
+        ("cache = \"2GiB\"\nbandwidth = \"0\"", "what a device reads a second"),
+    ] {
+        let error = config(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let mut flags = Settings::default();
+    flags.flag("prefetch", "none");
+    assert!(flags.resolve().unwrap_err().to_string().starts_with("--prefetch: prefetch needs"));
+}
+
+#[test]
 fn flags_win_and_disks_add() {
     let text = "policy = \"cfq\"\ndepth = 4\n[[disk]]\nname = \"a\"\npath = \"a.img\"";
     let mut settings = file::parse(Path::new("serve.toml"), text);
@@ -222,12 +253,14 @@ fn flags_win_and_disks_add() {
 
 #[test]
 fn disks_by_flag() {
-    let disk = DiskConfig::parse("db=/x/a,,b.img,weight=4,ro,lba=2048,buffered").unwrap();
+    let text = "db=/x/a,,b.img,weight=4,ro,lba=2048,buffered,cache=off";
+    let disk = DiskConfig::parse(text).unwrap();
     let expected = DiskConfig {
         weight: NonZeroU32::new(4).unwrap(),
         read_only: true,
         lba: Some(2048),
         buffered: true,
+        cache: false,
         ..DiskConfig::new("db", "/x/a,b.img")
     };
     assert_eq!(disk, expected);

@@ -143,6 +143,36 @@ fn memlock_limit() -> String {
 mod tests {
     use super::*;
 
+    /// Take from this thread what lets root lock memory past the limit.
+    fn drop_capabilities() {
+        // capset(2), version 3: no effective, permitted or inheritable ones.
+        let header = [0x2008_0522_u32, 0];
+        let none = [0_u32; 6];
+        // SAFETY: both point to what the call reads, and they outlive it.
+        let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+        assert_eq!(dropped, 0);
+    }
+
+    #[test]
+    fn a_lock_that_is_refused_says_what_to_raise() {
+        // SAFETY: plain structs, filled by the call.
+        let mut limit = unsafe { std::mem::zeroed::<libc::rlimit>() };
+        // SAFETY: as above.
+        unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+        if limit.rlim_cur == libc::RLIM_INFINITY {
+            return eprintln!("skipped: RLIMIT_MEMLOCK is unlimited here");
+        }
+        let more = (limit.rlim_cur / BLOCK_BYTES + 1) * BLOCK_BYTES;
+        let refused = std::thread::spawn(move || {
+            drop_capabilities();
+            assert!(Frames::new(BLOCK_BYTES, true).is_ok(), "a little may be locked");
+            Frames::new(more, true).err().expect("more than the limit")
+        });
+        let error = refused.join().unwrap();
+        let said = format!("RLIMIT_MEMLOCK allows {} bytes: raise it", limit.rlim_cur);
+        assert!(error.contains(&said) && error.contains("LimitMEMLOCK=infinity"), "{error}");
+    }
+
     #[test]
     fn frames_hold_what_is_put_there_and_neighbours_are_one_piece() {
         let frames = Frames::new(8 * BLOCK_BYTES, false).unwrap();
