@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway ctl status
   seekway ctl policy cfq:slice_idle=4ms
-  seekway ctl prefetch none
+  seekway ctl prefetch vio:interval=continuous
   seekway ctl attach db=/images/db.img,weight=4
   seekway ctl resize db 20GiB
   seekway ctl --socket /run/other/control.sock metrics")]
@@ -44,7 +44,7 @@ pub enum CtlCommand {
     },
     /// Another prefetcher, or other parameters: what is cached stays
     Prefetch {
-        /// `NAME:key=value,…`; `none` reads nothing ahead
+        /// `NAME:key=value,…` (`seekway prefetcher list`); `none` reads nothing ahead
         #[arg(value_name = "SPEC")]
         prefetcher: String,
         /// For this device alone (see `status`)

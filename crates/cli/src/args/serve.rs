@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/seekway
   seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq --listen /run/seekway
-  seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch none --listen /run/seekway
+  seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch vio --listen /run/seekway
   seekway serve --config /etc/seekway/serve.toml --check-config
   seekway serve --blk-file web.img --socket-path web.sock
 
@@ -21,8 +21,9 @@ then, 2 when something could not be served.")]
 pub struct ServeArgs {
     /// A disk: an image (raw) or block device under a name, with `weight=N`,
     /// `ro`, `lba=SECTORS|BYTES` (where it lies on an emulated device),
-    /// `buffered` (through the page cache), `cache=off` (past --cache), `fault=SPEC` (for tests; last);
-    /// repeat for several. A comma in the path is written twice
+    /// `buffered` (through the page cache), `cache=off` (past --cache),
+    /// `fault=SPEC` (for tests; last); repeat for several. A comma in the path
+    /// is written twice
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
     /// A file with the same settings; flags win, disks add
@@ -33,6 +34,8 @@ pub struct ServeArgs {
     pub check_config: bool,
     #[command(flatten)]
     pub schedule: ScheduleArgs,
+    #[command(flatten)]
+    pub cache: CacheArgs,
     #[command(flatten)]
     pub reach: ReachArgs,
     #[command(flatten)]
@@ -66,23 +69,30 @@ pub struct ScheduleArgs {
     /// Look for requests for so long before sleeping: faster, and costs a core
     #[arg(long, value_name = "TIME")]
     pub poll: Option<String>,
-    /// Keep so much of what guests read in the host's memory, for each device
-    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
-    pub cache: Option<String>,
-    /// Read ahead of guests into the cache (`NAME:key=value,…`; docs/serve.md
-    /// lists them) [default: none]
-    #[arg(long, value_name = "SPEC", help_heading = "Cache")]
-    pub prefetch: Option<String>,
-    /// Lock the cache in memory: it is never swapped
-    #[arg(long, help_heading = "Cache")]
-    pub cache_lock: bool,
-    /// What a device reads a second at best; unless given, measured with its
-    /// first image when that is opened
-    #[arg(long, value_name = "SIZE", help_heading = "Cache")]
-    pub bandwidth: Option<String>,
     /// Write each device's decisions into this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<String>,
+}
+
+/// What a daemon keeps of what guests read. Each is a setting of the file too.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Cache")]
+pub struct CacheArgs {
+    /// Keep so much of what guests read in the host's memory, for each device
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<String>,
+    /// Read ahead of guests into the cache (`seekway prefetcher list`), with
+    /// parameters as `NAME:key=value,…`; needs --cache [default: none]
+    #[arg(long, value_name = "SPEC")]
+    pub prefetch: Option<String>,
+    /// Lock the cache in memory: it is never swapped. Needs CAP_IPC_LOCK or an
+    /// RLIMIT_MEMLOCK of its size
+    #[arg(long)]
+    pub cache_lock: bool,
+    /// What a device reads a second at best, as `550MiB`; unless given, measured
+    /// with its first image that has data
+    #[arg(long, value_name = "SIZE")]
+    pub bandwidth: Option<String>,
 }
 
 /// Where a daemon is reached. Each is a setting of the file too.

@@ -68,9 +68,9 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
 fn settings(args: &ServeArgs) -> Settings {
     let mut settings = args.config.as_deref().map(config::read).unwrap_or_default();
     let mut flags = Settings::default();
-    let (schedule, reach) = (&args.schedule, &args.reach);
+    let (schedule, cache, reach) = (&args.schedule, &args.cache, &args.reach);
     let set = |flag: bool| flag.then(|| "true".to_string());
-    let (required, cache_lock) = (set(reach.tls_required), set(schedule.cache_lock));
+    let (required, cache_lock) = (set(reach.tls_required), set(cache.cache_lock));
     for (key, value) in [
         ("policy", &schedule.policy),
         ("emulate", &schedule.emulate),
@@ -78,10 +78,10 @@ fn settings(args: &ServeArgs) -> Settings {
         ("coalesce", &schedule.coalesce),
         ("hard_limit", &schedule.hard_limit),
         ("poll", &schedule.poll),
-        ("cache", &schedule.cache),
-        ("prefetch", &schedule.prefetch),
+        ("cache", &cache.cache),
+        ("prefetch", &cache.prefetch),
         ("cache_lock", &cache_lock),
-        ("bandwidth", &schedule.bandwidth),
+        ("bandwidth", &cache.bandwidth),
         ("journal", &schedule.journal),
         ("listen", &reach.listen),
         ("control", &reach.control),

@@ -89,6 +89,29 @@ impl Prefetcher for ReadOn {
     }
 }
 
+/// After the first read it wants these extents, in bytes, and nothing else ever.
+pub struct Wants(pub Vec<(u64, u64)>, Option<VmId>);
+
+impl Wants {
+    pub fn new(extents: &[(u64, u64)]) -> Box<Wants> {
+        Box::new(Wants(extents.iter().rev().copied().collect(), None))
+    }
+}
+
+impl Prefetcher for Wants {
+    fn attach(&mut self, _: Instant, _: VmId, _: Sectors) {}
+    fn detach(&mut self, _: VmId) {}
+    fn accessed(&mut self, _: Instant, access: &Access) {
+        self.1 = Some(access.vm);
+    }
+    fn propose(&mut self, _: Instant, _: Sectors) -> Option<Proposal> {
+        let vm = self.1?;
+        let (start, len) = self.0.pop()?;
+        let extent = Extent::new(Lba::new(start / 512), Sectors::new(len / 512))?;
+        Some(Proposal { vm, tag: None, extent })
+    }
+}
+
 /// A reactor with a cache of so many bytes.
 pub fn rig(bytes: u64) -> Rig {
     Rig::start(RigSetup { cache: cache(bytes), ..RigSetup::default() })

@@ -1,12 +1,15 @@
 //! Reads through the cache: what needs the device, and what does not.
 
 use crate::common::{Ask, Client, Rig, RigSetup, cache, pattern};
-use crate::guesses::{MIB, Random, ReadOn, Wild, device_read, of_disk, prefetch, quiet, rig};
+use crate::guesses::{
+    MIB, Random, ReadOn, Wants, Wild, device_read, of_disk, prefetch, quiet, rig,
+};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::journal::Replay;
 use seekway_policy::schedulers;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -121,6 +124,79 @@ fn what_is_read_on_is_there_when_the_guest_comes() {
     assert_eq!(device_read(&status), 4 * MIB);
     assert_eq!((usage.wasted, usage.cost()), (0, 0.0));
     assert!(status.stats.background > 0);
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn guests_take_waiting_prefetches_over_and_a_crowd_has_them_dropped() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 9, 4 * MIB);
+    let slow = "seagate-1tb-7200:k=20";
+    let setup = RigSetup { emulate: Some(slow), cache: cache(8 * MIB), ..RigSetup::default() };
+    let rig = Rig::start(setup);
+    let (wanted, unwanted) = ((MIB, 65_536), (3 * MIB, 65_536));
+    prefetch(&rig, Wants::new(&[wanted, unwanted]));
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let read = |offset| Ask::read(offset, 4096);
+    // One on the device, for a fifth of a second, and one that waits for it: both
+    // prefetches wait behind them.
+    client.ask(vec![read(0), read(2 * MIB)]);
+    while rig.status().cache.unwrap().fetching < 4 {
+        std::thread::yield_now();
+    }
+    client.ask(vec![read(MIB + 8192)]);
+    let crowd = (0..8).map(|n| read(2 * MIB + (n + 1) * 65_536));
+    client.ask(crowd.collect());
+    for _ in 0..11 {
+        let answer = client.answer();
+        let offset = match answer.token {
+            0 => 0,
+            2 => MIB + 8192,
+            n => 2 * MIB + n.saturating_sub(2) * 65_536,
+        };
+        assert!(answer.buffer == *at(&data, offset, 4096), "{}", answer.token);
+    }
+    let status = quiet(&rig, &client);
+    let usage = of_disk(&status).usage;
+    assert_eq!((usage.promoted, usage.dropped), (1, 128), "{usage:?}");
+    assert_eq!((usage.prefetched, usage.used, usage.late), (256, 8, 8), "{usage:?}");
+    // Ten blocks, and the prefetch that was taken over.
+    assert_eq!(device_read(&status), 10 * 4096 + 65_536);
+    assert_eq!((status.stats.background, status.stats.withdrawn), (0, 2));
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn an_image_in_pieces_is_read_ahead_in_pieces() {
+    let dir = dir();
+    let path = dir.path().join("a.img");
+    let file = File::create(&path).unwrap();
+    file.set_len(4 * MIB).unwrap();
+    let mut data = vec![0; 4 * MIB as usize];
+    // Data and holes in turn: the map has a piece for each.
+    for n in (0..256).step_by(2) {
+        let (from, piece) = (n * 16_384, pattern(n as u64, 16_384));
+        data[from..from + 16_384].copy_from_slice(&piece);
+        file.write_all_at(&piece, from as u64).unwrap();
+        file.sync_all().unwrap();
+    }
+    let image = Image::open(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+    let pieces = image.map().map_or(1, |map| map.region().len());
+    drop(image);
+    let rig = rig(8 * MIB);
+    prefetch(&rig, ReadOn::new(MIB));
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    for n in 0..64 {
+        let answer = client.do_one(Ask::read(n * 65_536, 65_536));
+        assert!(answer.buffer == *at(&data, n * 65_536, 65_536), "{n}");
+    }
+    let status = quiet(&rig, &client);
+    assert_eq!(device_read(&status), 4 * MIB);
+    let requests = status.stats.background + status.stats.requests;
+    eprintln!("{pieces} pieces, {requests} requests");
+    assert!(pieces < 16 || requests > 64, "{pieces} pieces, {requests} requests");
     client.close();
     rig.stop();
 }
