@@ -8,11 +8,13 @@ use seekway_policy::cache::Usage;
 use seekway_policy::units::SECTOR_BYTES;
 use std::fmt;
 
+/// A value of a label, and the part of a disk's use that it stands for.
+type Part = (&'static str, fn(&Usage) -> u64);
+
 /// Bytes of reads by how the cache had them: the label `found`, and its part.
-const FOUND: [(&str, fn(&Usage) -> u64); 3] =
-    [("hit", |u| u.cached), ("late", |u| u.late), ("missed", |u| u.missed)];
+const FOUND: [Part; 3] = [("hit", |u| u.cached), ("late", |u| u.late), ("missed", |u| u.missed)];
 /// Prefetched bytes by what came of them: the label `fate`, and its part.
-const FATES: [(&str, fn(&Usage) -> u64); 3] =
+const FATES: [Part; 3] =
     [("used", |u| u.used), ("wasted", |u| u.wasted), ("dropped", |u| u.dropped)];
 
 impl Scrape {
@@ -102,12 +104,8 @@ impl Scrape {
 }
 
 /// Sectors of several parts as bytes, each with its label.
-fn parts(
-    label: &'static str,
-    parts: &[(&str, fn(&Usage) -> u64)],
-    usage: &Usage,
-) -> Vec<(Labels, Value<'static>)> {
-    let of = |(name, part): &(&str, fn(&Usage) -> u64)| {
+fn parts(label: &'static str, parts: &[Part], usage: &Usage) -> Vec<(Labels, Value<'static>)> {
+    let of = |(name, part): &Part| {
         (vec![(label, (*name).to_string())], Value::Count(part(usage) * SECTOR_BYTES))
     };
     parts.iter().map(of).collect()
