@@ -8,9 +8,11 @@
 //! a window in which all of them run.
 
 mod figures;
+mod procs;
 mod scene;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
+pub use procs::{ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{
     LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
 };

@@ -44,7 +44,7 @@ pub struct ExperimentArgs {
     #[arg(long)]
     pub quick: bool,
     /// On real QEMU guests, on a disk that `seekway serve` emulates, beside the
-    /// simulator: pregather-read, cats-direct or vmcd-fair-sizes
+    /// simulator: pregather-read, cats-direct, vmcd-fair-sizes or vio-procs
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`

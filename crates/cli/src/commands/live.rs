@@ -2,6 +2,7 @@
 //! simulator with the same guests and loads. pregather-read runs sysbench in
 //! them, the others their own load ([`scene`]).
 
+mod procs;
 mod scene;
 
 use crate::args::ExperimentArgs;
@@ -36,8 +37,12 @@ pub fn run(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Verdict> {
     {
         return scene::run(args, live);
     }
+    if names == [procs::NAME] {
+        return procs::run(args);
+    }
     if names != [NAME] {
-        let others: Vec<&str> = scene::SCENES.iter().map(|s| s.experiment).collect();
+        let scenes = scene::SCENES.iter().map(|s| s.experiment);
+        let others: Vec<&str> = scenes.chain([procs::NAME]).collect();
         let known = others.join(", ");
         let asked = names.join(", ");
         bail!("--live: {NAME}, {known} run on real guests, one at a time, not {asked}");

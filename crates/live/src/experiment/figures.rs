@@ -189,23 +189,28 @@ pub(super) struct HostCpu {
 impl HostCpu {
     pub(super) fn now() -> HostCpu {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let fields: Vec<u64> = text
-            .lines()
-            .next()
-            .into_iter()
-            .flat_map(|line| line.split_whitespace().skip(1))
-            .map(|field| field.parse().unwrap_or(0))
-            .collect();
+        Self::parse(text.lines().next().unwrap_or_default())
+    }
+
+    /// From the first line of a `/proc/stat`, this machine's or a guest's.
+    pub(super) fn parse(line: &str) -> HostCpu {
+        let fields = line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(0));
         // user nice system idle iowait irq softirq steal; guest time is in user.
-        let all: u64 = fields.iter().take(8).sum();
+        let fields: Vec<u64> = fields.take(8).collect();
+        let all: u64 = fields.iter().sum();
         let idle: u64 = fields.iter().skip(3).take(2).sum();
         HostCpu { busy: all - idle, all }
     }
 
     /// Share of the time since then, 0 to 1.
     pub(super) fn busy_since(&self) -> f64 {
-        let now = HostCpu::now();
-        (now.busy - self.busy) as f64 / (now.all - self.all).max(1) as f64
+        self.busy_until(&HostCpu::now())
+    }
+
+    /// Share of the time from then to a later look, 0 to 1.
+    pub(super) fn busy_until(&self, later: &HostCpu) -> f64 {
+        let all = later.all.saturating_sub(self.all).max(1);
+        later.busy.saturating_sub(self.busy) as f64 / all as f64
     }
 }
 
