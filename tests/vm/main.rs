@@ -36,6 +36,7 @@ fn guests_live_on_the_daemon() {
     world.step("a reboot", steps::reboot);
     world.step("QEMU dies in mid-write", steps::killed_guest);
     world.step("the journal replays", steps::journal);
+    world.step("writes are seen through the host's cache", steps::cached);
     world.step("the daemon dies in mid-write", steps::killed_daemon);
     world.step("two more guests boot", |w| w.boot(&["c", "d"]));
     world.step("four guests verify at once", |w| steps::verify_together(w, &["a", "b", "c", "d"]));

@@ -280,7 +280,7 @@ fn parse(line: &str) -> Result<u64> {
 }
 
 /// The daemon ends in order, and its journals replay; guests wait meanwhile
-/// and go on with its successor.
+/// and go on with its successor, which has a host cache.
 pub fn journal(w: &mut World) -> Result<()> {
     w.daemon.take().expect("the daemon runs").stop()?;
     let mut replayed = 0;
@@ -295,9 +295,42 @@ pub fn journal(w: &mut World) -> Result<()> {
         replayed += 1;
     }
     expect(replayed == 1, || format!("{replayed} journals of one device"))?;
-    w.serve(&[])?;
+    w.serve(&["--cache", "64MiB", "--prefetch", "vio"])?;
     w.run("a", &fio("a", ""))?;
     w.run("b", &fio("b", "")).map(drop)
+}
+
+/// Through the host's cache, which holds less than what is read: random writes
+/// are verified while another process reads the same blocks in sequence and
+/// has them prefetched; a discard, and what is written after it, are seen.
+pub fn cached(w: &mut World) -> Result<()> {
+    let reader = "(while true; do dd if=/dev/vda of=/dev/null bs=64k count=1536 iflag=direct; done) \
+        >/dev/null 2>&1 & echo $! >/tmp/sequence";
+    w.run("a", reader)?;
+    w.run("a", &fio("a", "--size=96M --io_size=24M --loops=2"))?;
+    w.run("a", "kill $(cat /tmp/sequence); killall dd; true")?;
+    check_owner(w, "a")?;
+    let (mib, at) = (8, DISCARD_AT / MIB);
+    let read =
+        format!("dd if=/dev/vda bs=1M skip={at} count={mib} iflag=direct 2>/dev/null | md5sum");
+    let write = |source: &str| {
+        format!(
+            "dd if=/dev/{source} of=/tmp/new bs=1M count={mib} && md5sum </tmp/new >/tmp/sum && \
+             dd if=/tmp/new of=/dev/vda bs=1M seek={at} oflag=direct"
+        )
+    };
+    let same = format!("[ \"$({read})\" = \"$(cat /tmp/sum)\" ]");
+    w.run("a", &format!("({}) 2>/dev/null && {same} && {same}", write("urandom")))?;
+    // What was cached is gone, and zeros come in its place.
+    let zeros = format!("dd if=/dev/zero bs=1M count={mib} 2>/dev/null | md5sum >/tmp/sum");
+    let discard = format!("blkdiscard -o {DISCARD_AT} -l {} /dev/vda", mib * MIB);
+    w.run("a", &format!("{discard} && {zeros} && {same} && {same}"))?;
+    w.run("a", &format!("({}) 2>/dev/null && {same} && {same}", write("urandom")))?;
+    let report = w.daemon().status()?;
+    let mut disks = report.devices.iter().flat_map(|d| &d.disks);
+    let usage = disks.find(|d| d.name == "a").and_then(|d| d.cache.as_ref()).map(|c| c.usage);
+    let worked = usage.is_some_and(|u| u.hit_bytes > MIB && u.prefetched_bytes > MIB);
+    expect(worked, || format!("the cache had nothing to do: {usage:?}"))
 }
 
 pub fn killed_daemon(w: &mut World) -> Result<()> {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 use tempfile::TempDir;
 
-const DISK_BYTES: u64 = 256 << 20;
+const DISK_BYTES: u64 = 320 << 20;
 /// What each job has to itself; it works in the first quarter of it, so that
 /// read-ahead beyond its end stays inside.
 const RANGE_BYTES: u64 = 32 << 20;
@@ -56,6 +56,14 @@ pub fn agent() -> PathBuf {
     program().with_file_name("seekway-guest")
 }
 
+/// CFQ waits for a process on a disk only.
+fn emulated(kernel: Kernel) -> &'static str {
+    match kernel {
+        Kernel::Current => "seagate-1tb-7200:k=1",
+        _ => "samsung-970-pro:k=1",
+    }
+}
+
 /// A guest with the agent, on a daemon that keeps a journal.
 pub struct Stage {
     pub guest: Guest,
@@ -73,7 +81,7 @@ impl Stage {
         File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
         let args = [
             "--emulate".into(),
-            "samsung-970-pro:k=1".into(),
+            emulated(kernel).into(),
             "--journal".into(),
             dir.path().join("journal").display().to_string(),
             "--disk".into(),
@@ -112,6 +120,29 @@ impl Stage {
         self.until("grep -q ' tags as ' /tmp/agent.log")
     }
 
+    /// Run jobs side by side, from when all have their tags; the tags.
+    fn jobs(&mut self, jobs: Vec<(&str, String)>) -> Result<Vec<u16>> {
+        self.run("rm -f /tmp/job.*")?;
+        for (name, command) in &jobs {
+            self.run(&format!("job {name} {command} >/tmp/said.{name} 2>&1 &"))?;
+        }
+        let mut tags = Vec::new();
+        for (name, _) in jobs {
+            let of_job = format!("\"\\\"pid\\\": $(cat /tmp/job.{name}),\" /tmp/status");
+            self.until(&format!("[ -s /tmp/job.{name} ] && grep -q {of_job}"))?;
+            // The process's number, its name, its tag.
+            let tag = format!("grep -A2 {of_job} | tr -dc '0-9,' | cut -d, -f3");
+            let tag = self.run(&tag)?;
+            let wrong = |_| LiveError::Measured(format!("{name} has tag '{tag}'"));
+            tags.push(tag.trim().parse::<u16>().map_err(wrong)?);
+        }
+        self.run("kill -CONT $(cat /tmp/job.*)")?;
+        self.until(
+            "! (for p in $(cat /tmp/job.*); do kill -0 $p && exit 0; done; exit 1) 2>/dev/null",
+        )?;
+        Ok(tags)
+    }
+
     /// End it as systemd would; what it said.
     pub fn untag(&mut self) -> Result<String> {
         self.run("kill $(cat /tmp/agent)")?;
@@ -128,20 +159,25 @@ impl Stage {
         expect(all, || format!("expected {class}, found:\n{found}"))
     }
 
-    /// End the daemon; the tags of all data requests in its journal, with the
-    /// range that each is in, and how often.
-    fn finish(self) -> Result<BTreeMap<(u64, u16), u64>> {
+    /// End the daemon; its journal.
+    fn finish(self) -> Result<String> {
         drop(self.guest);
         self.daemon.stop()?;
-        let mut seen = BTreeMap::new();
+        let mut text = String::new();
         for entry in std::fs::read_dir(self.dir.path().join("journal")).expect("a folder") {
-            let text = std::fs::read_to_string(entry.expect("listed").path()).expect("text");
-            for (sector, tag) in text.lines().filter_map(arrival) {
-                *seen.entry((sector * 512 / RANGE_BYTES, tag)).or_default() += 1;
-            }
+            text += &std::fs::read_to_string(entry.expect("listed").path()).expect("text");
         }
-        Ok(seen)
+        Ok(text)
     }
+}
+
+/// How often each tag was seen in each range.
+fn seen(journal: &str) -> BTreeMap<(u64, u16), u64> {
+    let mut seen = BTreeMap::new();
+    for (sector, tag) in journal.lines().filter_map(arrival) {
+        *seen.entry((sector * 512 / RANGE_BYTES, tag)).or_default() += 1;
+    }
+    seen
 }
 
 /// `NANOSECONDS arrive VM OP SYNC START+LENGTH tag=TAG`, of a read or write.
@@ -157,8 +193,61 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let mut stage = Stage::boot(kernel, agent)?;
     if kernel == Kernel::Current {
         priorities_are_put_back(&mut stage)?;
+        run_under_cfq(&mut stage)?;
     }
-    each_request_names_its_process(stage)
+    let journal = each_request_names_its_process(stage)?;
+    if kernel == Kernel::Current { check_cfq(&journal) } else { Ok(()) }
+}
+
+/// What CFQ is to tell apart, and what not. It waits longer for a reader than an
+/// emulated guest on a busy machine needs.
+const CFQ: [&str; 2] = ["cfq:issuer=process,slice_idle=40ms", "cfq:issuer=vm,slice_idle=40ms"];
+/// Where its two readers are.
+const CFQ_RANGES: [u64; 2] = [8, 9];
+
+/// Two processes read in sequence, one request at a time each.
+fn run_under_cfq(stage: &mut Stage) -> Result<()> {
+    stage.tag("--match job")?;
+    for policy in CFQ {
+        stage.daemon.set_policy(policy)?;
+        let read = |range: u64| {
+            let at = range * (RANGE_BYTES >> 14);
+            format!("dd if=/dev/vda of=/dev/null iflag=direct bs=16k count=256 skip={at}")
+        };
+        let [a, b] = CFQ_RANGES;
+        stage.jobs(vec![("first", read(a)), ("second", read(b))])?;
+    }
+    stage.daemon.set_policy("noop")?;
+    stage.untag().map(drop)
+}
+
+/// With tags, CFQ serves one process for a slice, and then the other; without,
+/// whichever's request is there.
+fn check_cfq(journal: &str) -> Result<()> {
+    let [mut by_process, mut by_vm] = [0, 0];
+    let (mut policy, mut last) = ("", None);
+    for line in journal.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            [_, "switch", name, ..] => (policy, last) = (name, None),
+            [_, "dispatch", _, "R", extent] => {
+                let start = extent.split('+').next().and_then(|s| s.parse::<u64>().ok());
+                let range = start.map(|sector| sector * 512 / RANGE_BYTES);
+                if !range.is_some_and(|range| CFQ_RANGES.contains(&range)) {
+                    continue;
+                }
+                let changed = u32::from(last.is_some() && last != range);
+                last = range;
+                by_process += if policy.contains("issuer=process") { changed } else { 0 };
+                by_vm += if policy.contains("issuer=vm") { changed } else { 0 };
+            }
+            _ => {}
+        }
+    }
+    eprintln!("          CFQ changed between two processes {by_process} times, {by_vm} by VM");
+    expect(by_process > 0 && by_process * 4 < by_vm, || {
+        format!("CFQ by process changed {by_process} times, by VM {by_vm} times")
+    })
 }
 
 /// A reader with three threads is tagged, and is as it was before after each
@@ -205,33 +294,15 @@ fn priorities_are_put_back(stage: &mut Stage) -> Result<()> {
 }
 
 /// Every request of every job carries that job's tag, and no other job's.
-fn each_request_names_its_process(mut stage: Stage) -> Result<()> {
+fn each_request_names_its_process(mut stage: Stage) -> Result<String> {
     let started = Instant::now();
     let release = stage.run("uname -r")?;
     stage.tag("--match job")?;
-    for (n, (name, command)) in (1..).zip(JOBS) {
-        let command = command(n * (RANGE_BYTES >> 16));
-        stage.run(&format!(
-            "rm -f /tmp/job.{name}; job {name} {command} >/tmp/said.{name} 2>&1 &"
-        ))?;
-    }
-    let mut tags = BTreeMap::new();
-    for (n, (name, _)) in (1..).zip(JOBS) {
-        stage.until(&format!(
-            "[ -s /tmp/job.{name} ] && grep -q \"\\\"pid\\\": $(cat /tmp/job.{name}),\" /tmp/status"
-        ))?;
-        let tag = stage.run(&format!(
-            "grep -A2 \"\\\"pid\\\": $(cat /tmp/job.{name}),\" /tmp/status | tr -dc '0-9,' | cut -d, -f3"
-        ))?;
-        let wrong = |_| LiveError::Measured(format!("{name} has tag '{tag}'"));
-        tags.insert(n, tag.trim().parse::<u16>().map_err(wrong)?);
-    }
-    stage.run("kill -CONT $(cat /tmp/job.*)")?;
-    stage.until(
-        "! (for p in $(cat /tmp/job.*); do kill -0 $p && exit 0; done; exit 1) 2>/dev/null",
-    )?;
+    let jobs = (1..).zip(JOBS).map(|(n, (name, command))| (name, command(n * (RANGE_BYTES >> 16))));
+    let tags: BTreeMap<u64, u16> = (1..).zip(stage.jobs(jobs.collect())?).collect();
     let said = stage.untag()? + &stage.run("tail -n 3 /tmp/said.* | cut -c -80")?;
-    let seen = stage.finish()?;
+    let journal = stage.finish()?;
+    let seen = seen(&journal);
     let distinct: std::collections::BTreeSet<&u16> = tags.values().collect();
     expect(distinct.len() == JOBS.len(), || format!("tags are shared: {tags:?}\n{said}"))?;
     for (n, (name, _)) in (1..).zip(JOBS) {
@@ -256,5 +327,5 @@ fn each_request_names_its_process(mut stage: Stage) -> Result<()> {
             .collect::<Vec<_>>()
             .join(", ")
     );
-    Ok(())
+    Ok(journal)
 }
