@@ -30,7 +30,9 @@ impl Default for Caching {
 impl Caching {
     /// What the arguments say. Says on standard error which size it takes where none is given.
     pub fn new(args: &PrefetchArgs) -> Result<Caching> {
-        let specs: Vec<String> = args.prefetch.iter().flat_map(|list| split_specs(list)).collect();
+        let all = || prefetchers::REGISTRY.iter().map(|e| e.name.to_string()).collect();
+        let named = |list: &String| if list == "all" { all() } else { split_specs(list) };
+        let specs: Vec<String> = args.prefetch.iter().flat_map(named).collect();
         if specs.is_empty() && !args.prefetch.is_empty() {
             bail!("--prefetch: name at least one, or `none`");
         }

@@ -8,7 +8,7 @@ use clap::Args;
 pub struct PrefetchArgs {
     /// Read ahead into a host cache: a prefetcher (`seekway prefetcher list`)
     /// with its parameters as `NAME:key=value,…`. `compare` takes several, by
-    /// commas or repeated, and runs every policy with each
+    /// commas or repeated, or `all`, and runs every policy with each
     #[arg(long, value_name = "LIST")]
     pub prefetch: Vec<String>,
     /// Size of the host cache [default with --prefetch: 1GiB]; without --prefetch
