@@ -7,12 +7,14 @@ use super::pieces::{blocks_of, cut};
 use super::{HostCache, KEPT_MAX};
 use crate::prefetcher::Proposal;
 use crate::request::Extent;
-use crate::units::{Instant, Lba, Sectors};
+use crate::units::{Instant, Lba, Nanos, Sectors};
 
 /// Proposals that one call of [`HostCache::propose`] looks at.
 const PROPOSALS_MAX: usize = 64;
 /// Blocks that it looks up.
 const LOOKS_MAX: u64 = KEPT_MAX as u64;
+/// When one that stopped for that goes on: after whatever else is due.
+const RESUME: Nanos = Nanos::new(1);
 
 impl HostCache {
     /// The next prefetch to be made, with room for `room` of them. Ask until
@@ -37,7 +39,7 @@ impl HostCache {
                 break;
             }
         }
-        self.resume = Some(now);
+        self.resume = Some(now + RESUME);
         None
     }
 
@@ -116,7 +118,7 @@ impl HostCache {
     }
 
     /// When [`HostCache::propose`] wants to be asked again if nothing else
-    /// happens; now, when it stopped because it had looked for long enough.
+    /// happens; at once, when it stopped because it had looked for long enough.
     pub fn next_wake(&self) -> Option<Instant> {
         self.resume.into_iter().chain(self.prefetcher.next_wake()).min()
     }

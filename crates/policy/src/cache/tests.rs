@@ -158,7 +158,7 @@ fn a_proposal_that_is_cached_is_bounded() {
     let before = T0 + Nanos::new(5);
     assert_eq!(cache.propose(before, 64), None);
     // It has not looked at all: it wants to be asked again.
-    assert_eq!(cache.next_wake(), Some(before));
+    assert_eq!(cache.next_wake(), Some(before + Nanos::new(1)));
     assert_eq!((cache.propose(before, 0), cache.next_wake()), (None, None));
     // With room for more than is cached it gets there,
     // for which it has to look up 12,500 blocks, and does not do so at once.
