@@ -64,7 +64,8 @@ fn sectors(start: u64, end: u64) -> Extent {
 
 /// Times that no other sum of them gives.
 const COSTS: HostCosts = HostCosts {
-    hit: Nanos::from_micros(100),
+    request: Nanos::from_micros(100),
+    command: Nanos::from_micros(31),
     copy_bytes_per_s: 4_096_000_000, // 1 µs a block
     event: Nanos::from_micros(10),
     poll: Nanos::from_millis(1),
@@ -135,14 +136,15 @@ fn at(ms: u64, more: &[Nanos]) -> Instant {
 fn a_hit_costs_what_the_host_takes_and_hits_queue() {
     let miss = (0, 0, Read, 0, 8);
     let (result, log) = simulate(&[miss, (20, 0, Read, 0, 8)], 4, host(100, ahead(0)));
-    let hit = [COSTS.event, COSTS.hit, COPY];
+    let hit = [COSTS.event, COSTS.request, COPY];
     assert_eq!(result.vms[0].last, at(20, &hit));
     assert_eq!(log, [(Read, sectors(0, 8))]);
     let (result, _) =
         simulate(&[miss, (20, 0, Read, 0, 8), (20, 0, Read, 2, 3)], 4, host(100, ahead(0)));
-    let short = COSTS.hit + COSTS.event + COPY.scaled(3, 8);
+    let short = COSTS.request + COSTS.event + COPY.scaled(3, 8);
     assert_eq!(result.vms[0].last, at(20, &hit) + short);
-    let busy = COSTS.event + COPY + COSTS.event + COSTS.hit + COPY + short;
+    let miss = COSTS.event + COSTS.request + COSTS.command + COPY;
+    let busy = miss + COSTS.event + COSTS.request + COPY + short;
     let host = result.host.expect("a host cache");
     assert_eq!(host.busy, busy);
     assert_eq!((host.usage.reads, host.usage.cached, host.usage.missed), (3, 11, 8));
@@ -239,8 +241,29 @@ fn polls_and_what_they_look_at_cost() {
     // Woken at 17, 37, 57 and 77 ms, after two reads each time; the run ends before 97 ms.
     assert_eq!(host.polls, 4);
     let polls = COSTS.poll.scaled(4, 1) + COSTS.poll_event.scaled(8, 1);
-    let reads = COSTS.event.scaled(10, 1) + COPY.scaled(10, 1);
+    let read = COSTS.event + COSTS.request + COSTS.command + COPY;
+    let reads = read.scaled(10, 1);
     assert_eq!(host.busy, polls + reads);
+}
+
+#[test]
+fn a_poll_costs_though_there_is_no_room_for_what_it_finds() {
+    // A device that serves one request in five milliseconds and gets ten at once.
+    let plan: Vec<Planned> = (0..10).map(|n| (0, 0, Read, n * 100, 8)).collect();
+    let mut polled = ahead(0);
+    polled.interval = Some(Nanos::from_millis(17));
+    let (result, _) = simulate(&plan, 1, host(100, polled));
+    // Crowded until 40 ms.
+    assert!(result.host.expect("a host cache").polls >= 1);
+}
+
+#[test]
+fn prefetches_cost_their_commands() {
+    let (result, _) = simulate(&[(0, 0, Read, 0, 8), (20, 0, Read, 8, 8)], 4, host(100, ahead(8)));
+    let host = result.host.expect("a host cache");
+    let each = COSTS.event + COSTS.request + COPY;
+    // A miss, the block behind it, and the block behind that.
+    assert_eq!(host.busy, each.scaled(2, 1) + COSTS.command.scaled(3, 1));
 }
 
 #[test]
@@ -309,7 +332,7 @@ impl Source for Again {
 
 #[test]
 fn hits_that_cost_nothing_do_not_stop_time() {
-    let costs = HostCosts { copy_bytes_per_s: u64::MAX, hit: Nanos::ZERO, ..COSTS };
+    let costs = HostCosts { copy_bytes_per_s: u64::MAX, request: Nanos::ZERO, ..COSTS };
     let costs = HostCosts { event: Nanos::ZERO, ..costs };
     let source = Again(vec![VmDisk { name: "a".into(), capacity: Sectors::new(DISK) }], false);
     let free = Host { costs, ..host(8, ahead(0)).unwrap() };

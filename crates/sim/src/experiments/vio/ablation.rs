@@ -66,7 +66,8 @@ const XEN: &str = ",max_request_kib=44,ring=32,latency=100us";
 
 fn free() -> HostCosts {
     HostCosts {
-        hit: Nanos::ZERO,
+        request: Nanos::ZERO,
+        command: Nanos::ZERO,
         copy_bytes_per_s: u64::MAX,
         event: Nanos::ZERO,
         poll: Nanos::ZERO,
@@ -77,7 +78,8 @@ fn free() -> HostCosts {
 fn slow() -> HostCosts {
     let usual = HostCosts::default();
     HostCosts {
-        hit: usual.hit.scaled(4, 1),
+        request: usual.request.scaled(4, 1),
+        command: usual.command.scaled(4, 1),
         copy_bytes_per_s: usual.copy_bytes_per_s / 4,
         event: usual.event.scaled(4, 1),
         poll: usual.poll.scaled(4, 1),
