@@ -1,10 +1,10 @@
-//! What README.md and docs/policies say of the program is what the program
-//! says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
+//! What README.md, docs/policies and docs/prefetchers say of the program is what
+//! the program says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
 //! rewrites the parts between the markers.
 
 mod common;
 
-use common::{DEMO, json, policies, root, seekway};
+use common::{DEMO, json, listed, root, seekway};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -80,12 +80,9 @@ fn measured(made: &Value, policy: &str) -> String {
 fn policy_pages_are_current() {
     let (demo, flood) = (run(DEMO), run(FLOOD));
     let mut index = String::new();
-    let listed = json(&seekway(&["policy", "list", "--format", "json"]).ok());
-    for entry in listed.as_array().expect("a list") {
-        let name = entry["name"].as_str().expect("a name");
-        let summary = entry["summary"].as_str().expect("a summary");
+    for (name, summary) in listed("policy") {
         let _ = writeln!(index, "- [{name}]({name}.md): {summary}");
-        let shown = seekway(&["policy", "show", name]).ok();
+        let shown = seekway(&["policy", "show", &name]).ok();
         let body = shown.split_once("\n\n").map(|(_, rest)| rest).expect("a heading");
         let page = format!(
             "## Parameters\n\n`seekway policy show {name}`: {body}\n\
@@ -94,8 +91,8 @@ fn policy_pages_are_current() {
              `make demo`:\n\n{}\n\
              A machine with one random read at a time beside one with 64:\n\n{}\n\
              `{}`\n",
-            measured(&demo, name),
-            measured(&flood, name),
+            measured(&demo, &name),
+            measured(&flood, &name),
             command_line(FLOOD),
         );
         check(&format!("docs/policies/{name}.md"), &page);
@@ -104,12 +101,27 @@ fn policy_pages_are_current() {
 }
 
 #[test]
-fn no_page_is_of_a_policy_that_is_gone() {
-    let known = policies();
-    for entry in std::fs::read_dir(root().join("docs/policies")).expect("the folder") {
-        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
-        let stem = name.strip_suffix(".md").expect("only pages lie here");
-        assert!(stem == "README" || known.iter().any(|k| k == stem), "{name}: no such policy");
+fn prefetcher_pages_are_current() {
+    let mut index = String::new();
+    for (name, summary) in listed("prefetcher") {
+        let shown = seekway(&["prefetcher", "show", &name]).ok();
+        let body = shown.split_once("\n\n").map(|(_, rest)| rest).expect("a heading");
+        let _ = writeln!(index, "- [{name}]({name}.md): {summary}");
+        let page = format!("## Parameters\n\n`seekway prefetcher show {name}`: {body}");
+        check(&format!("docs/prefetchers/{name}.md"), &page);
+    }
+    check("docs/prefetchers/README.md", &index);
+}
+
+#[test]
+fn no_page_is_of_something_that_is_gone() {
+    for (folder, registry) in [("policies", "policy"), ("prefetchers", "prefetcher")] {
+        let known = listed(registry);
+        for entry in std::fs::read_dir(root().join("docs").join(folder)).expect("the folder") {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            let stem = name.strip_suffix(".md").expect("only pages lie here");
+            assert!(stem == "README" || known.iter().any(|(k, _)| k == stem), "{folder}/{name}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, json, seekway};
+use common::{Folder, json, listed, seekway};
 use serde_json::Value;
 
 /// Two guests that read in order, one beside random reads, on a drive with room.
@@ -20,9 +20,7 @@ const LOAD: &[&str] = &[
 
 /// Every registered prefetcher.
 fn prefetchers() -> Vec<String> {
-    let listed = json(&seekway(&["prefetcher", "list", "--format", "json"]).ok());
-    let listed = listed.as_array().expect("a list");
-    listed.iter().map(|p| p["name"].as_str().expect("a name").to_string()).collect()
+    listed("prefetcher").into_iter().map(|(name, _)| name).collect()
 }
 
 fn run(more: &[&str]) -> common::Ran {

@@ -140,7 +140,13 @@ pub fn json(text: &str) -> serde_json::Value {
 
 /// The names of all policies.
 pub fn policies() -> Vec<String> {
-    let listed = json(&seekway(&["policy", "list", "--format", "json"]).ok());
-    let name = |p: &serde_json::Value| p["name"].as_str().expect("a name").to_string();
-    listed.as_array().expect("a list").iter().map(name).collect()
+    listed("policy").into_iter().map(|(name, _)| name).collect()
+}
+
+/// The names and summaries that `seekway REGISTRY list` prints.
+pub fn listed(registry: &str) -> Vec<(String, String)> {
+    let listed = json(&seekway(&[registry, "list", "--format", "json"]).ok());
+    let text = |entry: &serde_json::Value, key| entry[key].as_str().expect("a text").to_string();
+    let entries = listed.as_array().expect("a list").iter();
+    entries.map(|entry| (text(entry, "name"), text(entry, "summary"))).collect()
 }

@@ -15,6 +15,11 @@
 //! vCPUs): the one that comes too early begins a run, and is counted as soon as
 //! another closes the gap between the two runs.
 
+/// A read so near to where a stream was last belongs to it though it does not
+/// follow its pattern: requests that overtake each other, holes in files, reads
+/// to and fro in one place. Sectors: 2 MiB.
+pub(super) const REACH: u64 = 4096;
+
 /// A stretch of the disk, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Run {
@@ -124,7 +129,7 @@ impl Stream {
     /// How `read` stands to the stream.
     pub fn relation(&self, read: Run) -> Relation {
         let follows = extends(self.run, read)
-            || self.before.is_some_and(|before| extends(before, read))
+            || self.beside().is_some_and(|before| extends(before, read))
             || self.strides_to(read);
         if follows {
             return Relation::Follows;
@@ -134,6 +139,15 @@ impl Stream {
             _ => self.run.end,
         };
         Relation::Near(read.start.abs_diff(place))
+    }
+
+    /// The run before, if it is so near that requests may have overtaken each
+    /// other; two readers far apart are not one stream.
+    fn beside(&self) -> Option<Run> {
+        self.before.filter(|before| {
+            let gap = self.run.start.saturating_sub(before.end);
+            gap.max(before.start.saturating_sub(self.run.end)) <= REACH
+        })
     }
 
     /// Does `read` begin a jump from where the last run began? Once the jump was
@@ -166,7 +180,7 @@ impl Stream {
     }
 
     fn linear(&mut self, read: Run) -> bool {
-        if let Some(before) = self.before
+        if let Some(before) = self.beside()
             && closes(before, self.run, read)
         {
             let upwards = before.start < self.run.start;
@@ -182,7 +196,7 @@ impl Stream {
             if self.before.is_none_or(|before| self.run.len() > before.len()) {
                 self.strides = 0;
             }
-        } else if let Some(before) = self.before.filter(|&before| extends(before, read)) {
+        } else if let Some(before) = self.beside().filter(|&before| extends(before, read)) {
             self.count(read.len(), direction(before, read));
             self.before = Some(join(before, read));
         } else if self.strides_to(read) {

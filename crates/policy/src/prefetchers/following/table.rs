@@ -2,7 +2,7 @@
 //! process or by region of its disk.
 
 use super::plan::{Outcome, Plan};
-use super::stream::{Relation, Run, Stream};
+use super::stream::{REACH, Relation, Run, Stream};
 use crate::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags
@@ -13,10 +13,6 @@ const SETS: u64 = 256;
 const STREAMS_TAGGED: usize = 8;
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
-/// A read so near to where a stream was last belongs to it though it does not
-/// follow its pattern: requests that overtake each other, holes in files, reads
-/// to and fro in one place. Sectors: 2 MiB.
-const REACH: u64 = 4096;
 /// Linear reads that make a stream: it is not replaced by the first random read.
 pub(super) const PROVEN_READS: u32 = 2;
 

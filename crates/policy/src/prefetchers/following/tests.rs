@@ -109,3 +109,246 @@ fn continuous_windows_double_while_reads_are_late() {
     assert_eq!(scene.proposals(), [(6 * READ, 8 * READ)]);
     assert!(scene.streams()[0].armed);
 }
+
+/// Reads at these places that miss, and an interval's end: what is proposed, and
+/// the linear share.
+fn after_interval(spec: &str, reads: &[(u64, u64)]) -> (Vec<(u64, u64)>, f64) {
+    let mut scene = Scene::new(spec);
+    for &(start, len) in reads {
+        scene.miss(8, start, len);
+    }
+    scene.now = Instant::ZERO + ms(500);
+    let proposals = scene.proposals();
+    (proposals, scene.streams()[0].linear)
+}
+
+#[test]
+fn downward_reads_are_prefetched_downwards() {
+    let reads = [(4000, 100), (3900, 100), (3800, 100), (3700, 100)];
+    assert_eq!(after_interval("vio", &reads), (vec![(3400, 3700)], 0.75));
+    // To the disk's beginning, and no further.
+    let reads = [(400, 100), (300, 100), (200, 100), (100, 100)];
+    assert_eq!(after_interval("vio", &reads).0, [(0, 100)]);
+}
+
+#[test]
+fn strides_are_prefetched_record_by_record() {
+    // Six reads, of which the third and those after it repeat the jump.
+    let up: Vec<_> = (0..6).map(|n| (n * 1000, 50)).collect();
+    let (proposals, share) = after_interval("vio", &up);
+    assert_eq!(proposals, [(6000, 6050), (7000, 7050), (8000, 8050), (9000, 9050)]);
+    assert_eq!(share, 4.0 / 6.0);
+    let down: Vec<_> = (0..6).map(|n| (10_000 - n * 1000, 50)).collect();
+    let (proposals, _) = after_interval("vio", &down);
+    assert_eq!(proposals, [(4000, 4050), (3000, 3050), (2000, 2050), (1000, 1050)]);
+    // A record in two requests; a quota of 2·5 + 3 requests.
+    let split: Vec<_> = (0..4).flat_map(|n| [(n * 1000, 50), (n * 1000 + 50, 50)]).collect();
+    let (proposals, share) = after_interval("vio", &split);
+    assert_eq!(share, 6.0 / 8.0);
+    assert_eq!(proposals, [(4000, 4100), (5000, 5100), (6000, 6100)]);
+}
+
+#[test]
+fn far_strides_show_in_a_process_that_does_nothing_else() {
+    let far: Vec<_> = (0..6).map(|n| (n * 100_000, 50)).collect();
+    let mut scene = Scene::new("vio");
+    far.iter().for_each(|&(start, len)| scene.miss(8, start, len));
+    scene.now = Instant::ZERO + ms(500);
+    assert_eq!(scene.proposals().first(), Some(&(600_000, 600_050)));
+}
+
+#[test]
+fn requests_that_overtake_each_other_belong_to_one_stream() {
+    for order in [[0, 2, 1, 3, 5, 4, 6], [0, 3, 2, 1, 4, 6, 5], [0, 1, 4, 2, 3, 6, 5]] {
+        let reads: Vec<_> = order.iter().map(|n| (n * READ, READ)).collect();
+        let (proposals, share) = after_interval("vio", &reads);
+        assert_eq!(share, 6.0 / 7.0, "{order:?}");
+        assert_eq!(proposals, [(7 * READ, 13 * READ)], "{order:?}");
+        let down: Vec<_> = order.iter().map(|n| ((99 - n) * READ, READ)).collect();
+        let (proposals, share) = after_interval("vio", &down);
+        assert_eq!(share, 6.0 / 7.0, "{order:?}");
+        assert_eq!(proposals, [(87 * READ, 93 * READ)], "{order:?}");
+    }
+}
+
+#[test]
+fn what_is_not_linear_enough_is_not_prefetched_for() {
+    // Two of four follow: half.
+    let reads = [(0, 100), (100, 100), (1000, 100), (1100, 100)];
+    assert_eq!(after_interval("vio", &reads), (vec![], 0.5));
+    assert_eq!(after_interval("vio:threshold=0.49", &reads).0, [(1200, 1400)]);
+    // The larger read counts more: 300 of 500.
+    let reads = [(0, 100), (100, 300), (1000, 100)];
+    assert_eq!(after_interval("vio:threshold=0.59", &reads).1, 0.6);
+}
+
+#[test]
+fn the_device_is_shared_by_those_that_are_armed() {
+    let mut scene = Scene::new("vio");
+    // Two processes with three linear reads each, and one with four random: 1024 sectors.
+    for n in 0..4 {
+        scene.miss(8, n * READ, READ);
+        scene.miss(9, 100_000 + n * READ, READ);
+        scene.miss(10, 200_000 + n * n * n * 7919, READ);
+    }
+    // BW_T is 4096 sectors a second, T·BW_T 2048. Linear reads are 3·256 of each; what is
+    // random besides the four is the first of each: T·BW_A = 2048 - 6·256 = 512.
+    scene.prefetcher.bandwidth(4096 * 512);
+    scene.now = Instant::ZERO + ms(500);
+    // Wanted are 2·768: a third is to be had, 256 for each.
+    assert_eq!(scene.proposals(), [(4 * READ, 5 * READ), (100_000 + 4 * READ, 100_000 + 5 * READ)]);
+}
+
+#[test]
+fn aggressiveness_follows_what_reached_the_disk() {
+    let mut scene = Scene::new("vio");
+    (0..4).for_each(|n| scene.miss(8, n * READ, READ));
+    scene.now = Instant::ZERO + ms(500);
+    scene.proposals();
+    assert_eq!(scene.streams()[0].scale, 1.0);
+    // Prefetched for, and still they reach the disk: S = 1.25, a quota of 4·256·1.25.
+    (4..8).for_each(|n| scene.miss(8, n * READ, READ));
+    scene.now = Instant::ZERO + ms(1000);
+    assert_eq!(scene.proposals(), [(8 * READ, 13 * READ)]);
+    assert_eq!(scene.streams()[0].scale, 1.25);
+    // None does, and 5 reads were proposed for 3: S = 1.
+    (8..11).for_each(|n| scene.hit(8, n * READ, READ));
+    scene.now = Instant::ZERO + ms(1500);
+    scene.proposals();
+    assert_eq!(scene.streams()[0].scale, 1.0);
+}
+
+#[test]
+fn flashy_is_blind_where_vio_sees() {
+    for (spec, tags, armed) in [
+        ("flashy", (8, 9), 0),
+        ("flashy:region=32MiB", (8, 9), 2),
+        ("vio", (8, 9), 2),
+        ("vio", (0, 0), 2),
+    ] {
+        let mut scene = Scene::new(spec);
+        for n in 0..8 {
+            scene.miss(tags.0, n * READ, READ);
+            scene.miss(tags.1, (1 << 20) + n * READ, READ);
+        }
+        scene.now = Instant::ZERO + ms(500);
+        scene.proposals();
+        let count = scene.streams().iter().filter(|s| s.armed).count();
+        assert_eq!(count, armed, "{spec} {tags:?}");
+    }
+}
+
+#[test]
+fn a_jump_drops_what_was_planned() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    (0..3).for_each(|n| scene.miss(8, n * READ, READ));
+    scene.miss(8, 10 * READ, READ);
+    assert_eq!(scene.proposals(), []);
+    // The stream goes on where it jumped to, when enough is linear again: 4 of 6 reads.
+    scene.miss(8, 11 * READ, READ);
+    assert_eq!(scene.proposals(), []);
+    scene.miss(8, 12 * READ, READ);
+    assert_eq!(scene.proposals(), [(13 * READ, 16 * READ)]);
+}
+
+#[test]
+fn streams_propose_by_turns_and_within_the_room() {
+    let mut scene = Scene::new("vio");
+    for n in 0..4 {
+        scene.miss(8, n * READ, READ);
+        scene.miss(9, 100_000 + n * READ, READ);
+    }
+    scene.now = Instant::ZERO + ms(500);
+    let mut tags = Vec::new();
+    while let Some(p) = scene.prefetcher.propose(scene.now, Sectors::new(128)) {
+        assert!(p.extent.len() <= Sectors::new(128));
+        tags.push(p.tag.unwrap().get());
+    }
+    assert_eq!(tags, [8, 9].repeat(6));
+    assert_eq!(scene.prefetcher.propose(scene.now, Sectors::ZERO), None);
+}
+
+#[test]
+fn nothing_is_proposed_past_the_disks_end() {
+    let reads: Vec<_> = (1..5).rev().map(|n| (DISK - n * 100 - 50, 100)).collect();
+    assert_eq!(after_interval("vio", &reads).0, [(DISK - 50, DISK)]);
+}
+
+#[test]
+fn random_reads_do_not_drive_out_a_stream() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    (0..3).for_each(|n| scene.miss(0, n * READ, READ));
+    assert_eq!(scene.proposals(), [(3 * READ, 5 * READ)]);
+    for n in 1..200 {
+        scene.miss(0, (1 << 17) + n * n * 37 % 230 * 8192, 8);
+    }
+    scene.hit(0, 3 * READ, READ);
+    assert_eq!(scene.proposals(), [(5 * READ, 6 * READ)]);
+}
+
+/// Files of five reads, one after the other far apart, in a process of their own.
+fn short_files(scene: &mut Scene, files: u64) -> u64 {
+    let mut proposed = 0;
+    for file in 0..files {
+        for n in 0..5 {
+            scene.miss(8, file * 10_000 + n * READ, READ);
+            let new = scene.proposals();
+            proposed += new.iter().map(|(start, end)| end - start).sum::<u64>();
+        }
+    }
+    proposed
+}
+
+#[test]
+fn waste_makes_patient() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    assert!(short_files(&mut scene, 30) > 0);
+    assert_eq!(short_files(&mut scene, 10), 0);
+    // A long file is prefetched for none the less, once it has shown that it is one.
+    let mut proposed = 0;
+    for n in 0..64 {
+        scene.miss(9, 1_000_000 + n * READ, READ);
+        proposed += scene.proposals().len();
+    }
+    assert!(proposed > 0);
+    // The paper's rules know no patience.
+    let mut scene = Scene::new("vio:interval=continuous,lead=0");
+    short_files(&mut scene, 30);
+    assert!(short_files(&mut scene, 10) > 0);
+}
+
+#[test]
+fn the_threshold_finds_itself() {
+    // Runs of four reads here and there: 3 of 4 are linear.
+    let runs = |spec: &str| {
+        let mut scene = Scene::new(spec);
+        let mut late = 0;
+        for n in 0..2000u64 {
+            scene.miss(8, (n / 4).pow(2) * 7919 % (1 << 20) + n % 4 * READ, READ);
+            let new = scene.proposals().len();
+            late += if n < 1900 { 0 } else { new };
+        }
+        late
+    };
+    assert_eq!(runs("vio:interval=continuous,lead=0,threshold=auto"), 0);
+    assert!(runs("vio:interval=continuous,lead=0") > 0);
+}
+
+#[test]
+fn losses_halve_the_lead() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    let furthest = |scene: &mut Scene, from: u64| {
+        let mut most = 0;
+        for n in from..from + 600 {
+            scene.access(8, n * READ, READ, 0, READ);
+            let end = scene.proposals().last().map_or(0, |p| p.1);
+            most = most.max(end.saturating_sub((n + 1) * READ));
+        }
+        most
+    };
+    assert_eq!(furthest(&mut scene, 0), 8192);
+    let lost = Extent::new(Lba::new(1 << 20), Sectors::new(1 << 16)).unwrap();
+    scene.prefetcher.evicted(scene.now, VmId::new(0), lost, false);
+    scene.wait(ms(500));
+    assert_eq!(furthest(&mut scene, 600), 4096);
+}
