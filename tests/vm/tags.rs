@@ -24,8 +24,11 @@ const JOB: &str = "#!/bin/sh\necho $$ >/tmp/job.$1; shift; kill -STOP $$; exec \
 /// The job whose I/O is a child's.
 const CHILD: &str = "child";
 
-/// How a job moves its bytes: a name and the command for a place on the disk.
-const JOBS: [(&str, fn(u64) -> String); 5] = [
+/// A name, and the command for a place on the disk.
+type Job = (&'static str, fn(u64) -> String);
+
+/// How jobs move their bytes.
+const JOBS: [Job; 5] = [
     ("direct", |at| dd(&format!("if=/dev/vda iflag=direct of=/dev/null skip={at}"))),
     // The guest's page cache and its read-ahead.
     ("buffered", |at| dd(&format!("if=/dev/vda of=/dev/null skip={at}"))),
