@@ -160,6 +160,8 @@ impl HostCache {
     /// A VM joins with a disk of `capacity`. For one that is known: its weight or
     /// its disk's size changes.
     pub fn attach(&mut self, now: Instant, vm: VmId, weight: NonZeroU32, capacity: Sectors) {
+        // Blocks are whole: the last one that 64 bits can name is not.
+        let capacity = capacity.min(Sectors::new(u64::MAX / BLOCK_SECTORS * BLOCK_SECTORS));
         if self.vms.len() <= vm.index() {
             self.vms.resize_with(vm.index() + 1, Vm::default);
         }

@@ -280,8 +280,8 @@ fn apply(d: &mut Dispatcher, now: Instant, text: &str, build: Build<'_>) -> Opti
                 "attach" if d.can_attach(vm) => d.attach(now, vm, parse_vm_spec(words)?),
                 "respec" if d.is_attached(vm) => d.respec(now, vm, parse_vm_spec(words)?),
                 "detach" if d.is_attached(vm) => drop(d.detach(now, vm)),
-                "arrive" if d.is_attached(vm) => drop(d.arrive(now, parse_arrival(vm, words)?)),
-                "background" if d.is_attached(vm) => {
+                "arrive" if d.has_room(vm) => drop(d.arrive(now, parse_arrival(vm, words)?)),
+                "background" if d.has_room(vm) => {
                     let arrival = parse_arrival(vm, words).filter(|a| a.op == Op::Read)?;
                     d.arrive_background(now, arrival);
                 }

@@ -1,7 +1,7 @@
 //! The background class: below demand under every policy, taken back while it
 //! waits, unseen by policies, and replayed from journals.
 
-use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, OUTSTANDING_MAX, Output};
 use seekway_policy::journal::Replay;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
@@ -182,4 +182,16 @@ fn journals_replay() {
     for wrong in ["3000001 withdraw 0", "3000001 background 0 W sync 0+8 tag=0"] {
         assert!(replay.feed(wrong).is_err(), "{wrong}");
     }
+}
+
+/// A journal may come from anywhere: one that asks for more than a dispatcher
+/// takes is refused like any other wrong line.
+#[test]
+fn a_journal_of_too_many_arrivals_is_refused() {
+    let mut replay = Replay::new(&schedulers::build);
+    replay.feed("seekway-journal 1 policy=noop depth=1 coalesce=0 hard=30s capacity=1000").unwrap();
+    replay.feed("0 attach 0 weight=1").unwrap();
+    let line = "0 background 0 R sync 0+8 tag=0";
+    let refused = (0..=OUTSTANDING_MAX).find(|_| replay.feed(line).is_err());
+    assert_eq!(refused, Some(OUTSTANDING_MAX));
 }

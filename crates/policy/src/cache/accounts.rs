@@ -7,6 +7,9 @@ use crate::request::{ProcessTag, VmId};
 /// is untagged, so that a guest cannot make the table grow.
 const PROCESSES_MAX: usize = 256;
 
+/// Processes of all VMs that are told apart: each VM has its untagged account too.
+const TAGGED_MAX: usize = Account::MAX as usize - crate::dispatcher::VMS_MAX;
+
 /// Sectors (of 512 bytes) and counts since the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
@@ -78,6 +81,8 @@ pub(super) struct Accounts {
     free: Vec<Account>,
     /// By VM: the account without a tag first, then those with, by tag.
     by_vm: Vec<Vec<(Option<ProcessTag>, Account)>>,
+    /// Accounts with a tag.
+    tagged: usize,
 }
 
 impl Accounts {
@@ -91,8 +96,11 @@ impl Accounts {
             Ok(at) => return known[at].1,
             Err(at) => at,
         };
-        if tag.is_some() && (known.len() >= PROCESSES_MAX || self.is_full()) {
-            return self.of(vm, None);
+        if tag.is_some() {
+            if known.len() >= PROCESSES_MAX || self.tagged >= TAGGED_MAX {
+                return self.of(vm, None);
+            }
+            self.tagged += 1;
         }
         let entry = Entry { vm, tag, usage: Usage::default(), live: true };
         let account = match self.free.pop() {
@@ -109,16 +117,11 @@ impl Accounts {
         account
     }
 
-    /// Keep places for the untagged accounts of all VMs.
-    fn is_full(&self) -> bool {
-        let reserve = crate::dispatcher::VMS_MAX;
-        self.free.is_empty() && self.entries.len() + reserve > usize::from(Account::MAX)
-    }
-
     /// The VM has left: its figures go with it.
     pub(super) fn detach(&mut self, vm: VmId) {
         let Some(known) = self.by_vm.get_mut(vm.index()) else { return };
-        for (_, account) in known.drain(..) {
+        for (tag, account) in known.drain(..) {
+            self.tagged -= usize::from(tag.is_some());
             self.entries[usize::from(account)].live = false;
             self.free.push(account);
         }
@@ -165,5 +168,31 @@ impl Accounts {
             debug_assert!(entry.live && entry.tag == *tag);
             sink(entry.vm, *tag, &entry.usage);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_vm_has_an_account_of_its_own_whatever_others_did() {
+        let (mut accounts, tags) = (Accounts::default(), 1..=PROCESSES_MAX as u16);
+        let vms = crate::dispatcher::VMS_MAX as u16;
+        for round in 0..40 {
+            // Untagged ones leave places that tagged ones take.
+            (0..vms).for_each(|vm| _ = accounts.of(VmId::new(vm), None));
+            let tagging = (0..vms).filter(|vm| (vm + round) % 16 == 0);
+            for vm in tagging {
+                accounts.detach(VmId::new(vm));
+                tags.clone().for_each(|tag| _ = accounts.of(VmId::new(vm), ProcessTag::new(tag)));
+            }
+        }
+        (0..vms).for_each(|vm| _ = accounts.of(VmId::new(vm), None));
+        assert!(accounts.entries.len() <= usize::from(Account::MAX));
+        accounts.each(&mut |vm, tag, _| {
+            let entry = accounts.by_vm[vm.index()].iter().find(|(t, _)| *t == tag);
+            assert!(entry.is_some(), "{vm:?} {tag:?} is counted with another");
+        });
     }
 }

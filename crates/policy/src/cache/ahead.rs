@@ -13,6 +13,8 @@ use crate::units::{Instant, Lba, Nanos, Sectors};
 const PROPOSALS_MAX: usize = 64;
 /// Blocks that it looks up.
 const LOOKS_MAX: u64 = KEPT_MAX as u64;
+/// The end of every disk.
+const END: Sectors = Sectors::new(u64::MAX);
 /// When one that stopped for that goes on: after whatever else is due.
 const RESUME: Nanos = Nanos::new(1);
 
@@ -30,9 +32,12 @@ impl HostCache {
         for _ in 0..PROPOSALS_MAX {
             let proposal = match self.rest.take() {
                 Some(rest) => rest,
-                None => self.prefetcher.propose(now, most)?,
+                None => {
+                    let new = self.prefetcher.propose(now, most)?;
+                    Proposal { extent: cut(new.extent, most, END).unwrap_or(new.extent), ..new }
+                }
             };
-            if let Some(id) = self.begin(now, proposal, most, &mut looks) {
+            if let Some(id) = self.begin(now, proposal, &mut looks) {
                 return Some(id);
             }
             if looks == 0 {
@@ -43,20 +48,13 @@ impl HostCache {
         None
     }
 
-    /// Begin a fetch of what the cache has not of the first `most` of a proposal;
-    /// what is longer than one fetch is kept for the next, what finds no room is
-    /// given up.
-    fn begin(
-        &mut self,
-        now: Instant,
-        proposal: Proposal,
-        most: Sectors,
-        looks: &mut u64,
-    ) -> Option<FetchId> {
+    /// Begin a fetch of what the cache has not of a proposal; what is longer than
+    /// one fetch is kept for the next, what finds no frame is given up.
+    fn begin(&mut self, now: Instant, proposal: Proposal, looks: &mut u64) -> Option<FetchId> {
         let Proposal { vm, tag, extent } = proposal;
         let known = self.vms.get(vm.index()).filter(|vm| vm.attached)?;
         let capacity = known.capacity;
-        let extent = cut(extent, most, capacity)?;
+        let extent = cut(extent, extent.len(), capacity)?;
         let (first, end) = blocks_of(extent);
         let is_writing = known.writes.overlaps(first, end);
         let account = self.accounts.of(vm, tag);

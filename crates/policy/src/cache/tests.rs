@@ -180,6 +180,25 @@ fn the_rest_of_a_proposal_comes_next() {
 }
 
 #[test]
+fn a_proposal_survives_a_room_that_shrinks() {
+    let mut cache = proposing(256, 4096, &[extent(0, 1024)], false);
+    let starts: Vec<u64> = [4, 1, 1, 1, 1]
+        .iter()
+        .filter_map(|&room| Some(cache.propose(T0, room)?).map(|id| cache.fetch(id).extent))
+        .map(|extent| extent.start().get())
+        .collect();
+    assert_eq!(starts, [0, 256, 512, 768]);
+}
+
+#[test]
+fn the_last_sector_that_can_be_named_is_read() {
+    let mut cache = HostCache::new(Config::new(1 << 20), "none").unwrap();
+    cache.attach(T0, VM, NonZeroU32::MIN, Sectors::new(u64::MAX));
+    let last = u64::MAX / BLOCK_SECTORS * BLOCK_SECTORS - 1;
+    assert!(!read(&mut cache, last, 1).is_empty());
+}
+
+#[test]
 fn a_read_of_a_gigabyte_is_cut_in_time_that_grows_with_it() {
     const SECTORS: u64 = 1 << 21;
     let mut cache = HostCache::new(Config::new(1 << 30), "none").unwrap();

@@ -51,6 +51,9 @@ impl Background {
 
     /// The VM whose turn it is.
     fn next_vm(&self) -> Option<usize> {
+        if self.queued == 0 {
+            return None;
+        }
         let count = self.queues.len();
         (0..count).map(|n| (self.turn + n) % count).find(|&vm| !self.queues[vm].is_empty())
     }

@@ -2,7 +2,7 @@
 //! policy has queued is taken back and fed again, and nothing is lost.
 
 use super::slots::{Slot, State};
-use super::{Dispatcher, VMS_MAX};
+use super::{Dispatcher, OUTSTANDING_MAX, VMS_MAX};
 use crate::queues::ExpiryQueue;
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Scheduler, VmSpec};
@@ -173,6 +173,10 @@ impl Dispatcher {
     /// May a VM of this number be attached?
     pub fn can_attach(&self, vm: VmId) -> bool {
         vm.index() < VMS_MAX && !self.is_attached(vm)
+    }
+    /// May a request of this VM arrive?
+    pub fn has_room(&self, vm: VmId) -> bool {
+        self.is_attached(vm) && self.slots.len() < OUTSTANDING_MAX
     }
     /// Is the VM attached?
     pub fn is_attached(&self, vm: VmId) -> bool {
