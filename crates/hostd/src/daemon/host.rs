@@ -6,6 +6,7 @@
 
 mod error;
 mod resize;
+mod settings;
 mod tls;
 
 pub use error::HostError;
@@ -22,14 +23,11 @@ use crate::images::{Image, ImageError, Limits, OpenOptions};
 use crate::port::DiskId;
 use crate::reactor::{CacheSetup, Disk, Message, Status};
 use seekway_policy::units::Lba;
-use seekway_policy::{prefetchers, schedulers};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -366,74 +364,6 @@ impl Host {
         answer.map_err(|e| HostError::Disk(name.into(), e))
     }
 
-    /// Another policy for one device, or for all and for those to come.
-    ///
-    /// # Errors
-    /// An unknown policy, parameter or device: nothing has changed then.
-    pub fn set_policy(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        schedulers::build(spec)?;
-        self.tell_devices(device, |reply| Ok(Message::SetPolicy(spec.to_string(), reply)))?;
-        if device.is_none() {
-            *lock(&self.policy) = Some(spec.to_string());
-        }
-        Ok(())
-    }
-
-    /// Another prefetcher for one device, or for all and for those to come.
-    ///
-    /// # Errors
-    /// An unknown prefetcher, parameter or device, or no cache to fetch into:
-    /// nothing has changed then.
-    pub fn set_prefetcher(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        let build = || prefetchers::build(spec).map_err(HostError::Prefetcher);
-        build()?;
-        if self.config.cache_bytes.is_none() {
-            return Err(HostError::NoCache);
-        }
-        self.tell_devices(device, |reply| {
-            Ok(Message::SetPrefetcher(spec.to_string(), build()?, reply))
-        })?;
-        if device.is_none() {
-            *lock(&self.prefetcher) = spec.to_string();
-        }
-        Ok(())
-    }
-
-    /// Tell one device, or all, and see that it is done.
-    fn tell_devices(
-        &self,
-        device: Option<&str>,
-        message: impl Fn(SyncSender<Result<(), String>>) -> Result<Message, HostError>,
-    ) -> Result<(), HostError> {
-        let devices = self.devices();
-        let chosen: Vec<_> = match device {
-            Some(name) => vec![find_device(&devices, name)?],
-            None => devices,
-        };
-        for device in chosen {
-            let (reply, answer) = sync_channel(1);
-            device.handle().send(message(reply)?);
-            let answer = answer.recv().map_err(|_| HostError::ReactorDied(device.name.clone()))?;
-            answer.map_err(|e| HostError::Reactor(device.name.clone(), e))?;
-        }
-        Ok(())
-    }
-
-    /// Another share for a disk.
-    ///
-    /// # Errors
-    /// An unknown name.
-    pub fn set_weight(&self, name: &str, weight: NonZeroU32) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        let disk = self.disk(name)?;
-        let ask = |reply| Message::SetWeight(disk.id, weight, reply);
-        let answer = disk.device.handle().ask(ask);
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))
-    }
-
     /// How all devices stand. One whose reactor has ended is left out.
     pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
         self.devices().into_iter().filter_map(|d| d.status().map(|s| (d, s))).collect()
@@ -531,14 +461,6 @@ fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostEr
             opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
         }
     }
-}
-
-fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {
-    let found = devices.iter().find(|d| d.name == name).cloned();
-    found.ok_or_else(|| HostError::NoDevice {
-        name: name.escape_debug().take(100).collect(),
-        there: listed(devices.iter().map(|d| d.name.as_str())),
-    })
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {

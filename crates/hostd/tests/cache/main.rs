@@ -6,5 +6,6 @@ mod common;
 
 mod coherence;
 mod failures;
+mod greedy;
 mod guesses;
 mod reads;
