@@ -107,7 +107,7 @@ fn measure(options: &Options, image: &Image, load: Load, who: &Contender) -> Res
             let once = Span { warm_up: Duration::ZERO, counted: options.span.counted / 2 };
             client.run(Load::sequential(16), once, Wait::Event, || ())?;
         }
-        let missed = missed_bytes(&server, who)?;
+        let missed = if who.warm { missed_bytes(&server, who)? } else { None };
         let mut before = Duration::ZERO;
         let at_start = || before = server.cpu().unwrap_or_default();
         let (latencies, wall) = client.run(load, options.span, who.wait, at_start)?;

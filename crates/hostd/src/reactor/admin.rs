@@ -347,7 +347,8 @@ impl Core {
         let cached = self.cached.as_ref();
         let mut caches = cached.map(Cached::disk_statuses).unwrap_or_default();
         for disk in &mut disks {
-            disk.cache = caches.remove(&disk.id);
+            let is_cached = self.disks.get(disk.id).is_some_and(|d| d.cached);
+            disk.cache = is_cached.then(|| caches.remove(&disk.id).unwrap_or_default());
         }
         Status {
             now: self.now,

@@ -229,6 +229,7 @@ fn disks_past_the_cache_and_read_only_ones_are_served() {
         let image = Image::open(&path, &OpenOptions { read_only, direct: true }).unwrap();
         let disk = Disk { cached, ..Disk::new("a", image) };
         let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+        assert_eq!(rig.status().disks[0].cache.is_some(), cached, "before its first read");
         let client = rig.open(disk);
         for _ in 0..2 {
             assert!(client.do_one(Ask::read(4096, 8192)).buffer == *at(&data, 4096, 8192));
