@@ -1,13 +1,16 @@
 //! Images against the real kernel: files of this directory's file system, of
 //! tmpfs, and loop devices (as root).
 
+#[path = "common/loops.rs"]
+mod loops;
+
+use loops::{Loop, output};
 use seekway_hostd::images::{Image, ImageError, Map, OpenOptions};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
@@ -34,22 +37,6 @@ fn writer(path: &Path) -> File {
 
 fn error(path: &Path, options: &OpenOptions) -> String {
     Image::open(path, options).map(|_| ()).unwrap_err().to_string()
-}
-
-/// The output of a program; `None`, with a message, where it is not installed
-/// or fails.
-fn output(program: &str, args: &[&str]) -> Option<String> {
-    match Command::new(program).args(args).output() {
-        Ok(o) if o.status.success() => Some(String::from_utf8_lossy(&o.stdout).into_owned()),
-        Ok(o) => {
-            eprintln!("{program} {args:?}: {}", String::from_utf8_lossy(&o.stderr).trim());
-            None
-        }
-        Err(e) => {
-            eprintln!("{program}: {e}");
-            None
-        }
-    }
 }
 
 #[test]
@@ -253,28 +240,6 @@ fn tmpfs_has_no_place() {
         assert!(image.map().is_none());
         assert!(image.is_direct() || !options.direct || image.warnings().len() == 1);
         assert_eq!(image.runs(0, 1 << 20, 9), [(1 << 20, true)]);
-    }
-}
-
-/// A loop device over a file, let go of when dropped.
-struct Loop(String);
-
-impl Loop {
-    fn new(path: &Path, sector_bytes: u32) -> Option<Loop> {
-        let sector = sector_bytes.to_string();
-        let args = ["--find", "--show", "--sector-size", &sector, path.to_str()?];
-        let device = output("losetup", &args);
-        if device.is_none() {
-            eprintln!("skipped: no loop device to be had");
-        }
-        Some(Loop(device?.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let gone = output("losetup", &["--detach", &self.0]).is_some();
-        assert!(gone || std::thread::panicking(), "{} stays", self.0);
     }
 }
 

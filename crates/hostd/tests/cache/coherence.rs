@@ -8,6 +8,7 @@ use crate::reads::dir;
 use seekway_hostd::reactor::Message;
 use seekway_policy::request::Op;
 use std::fs::{File, OpenOptions};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sectors that are written and checked; resizes move the end behind them.
@@ -139,6 +140,39 @@ fn owners(seed: u64) -> Vec<u64> {
     }
     owners.truncate(SECTORS as usize);
     owners
+}
+
+#[test]
+fn blocks_of_both_sizes_are_read_and_written() {
+    let dir = dir();
+    for sector_bytes in [512, 4096] {
+        let path = dir.path().join(format!("{sector_bytes}.img"));
+        File::create(&path).unwrap().set_len(MIB).unwrap();
+        let Some(device) = crate::loops::Loop::new(&path, sector_bytes as u32) else { return };
+        let rig = rig(256 << 10);
+        prefetch(&rig, Wild::new(sector_bytes));
+        let client = rig.open(rig.attach(Path::new(&device.0), None).unwrap());
+        let mut flat = vec![0; MIB as usize];
+        let mut random = Random(sector_bytes);
+        for turn in 0..400 {
+            let at = random.below(MIB / sector_bytes - 16) * sector_bytes;
+            let len = (1 + random.below(16)) * sector_bytes;
+            let range = at as usize..(at + len) as usize;
+            if random.below(3) == 0 {
+                let data = pattern(turn, len as usize);
+                flat[range].copy_from_slice(&data);
+                assert_eq!(client.do_one(Ask::write(at, data)).result, Ok(()));
+            } else {
+                let answer = client.do_one(Ask::read(at, len));
+                assert_eq!(answer.result, Ok(()), "{sector_bytes}: {at}+{len}");
+                assert!(answer.buffer == flat[range], "{sector_bytes}: {at}+{len}");
+            }
+        }
+        let wrong = client.do_one(Ask::read(sector_bytes / 2, sector_bytes)).result;
+        assert!(wrong.is_err());
+        client.close();
+        rig.stop();
+    }
 }
 
 fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {

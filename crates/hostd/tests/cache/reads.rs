@@ -1,10 +1,10 @@
 //! Reads through the cache: what needs the device, and what does not.
 
-use crate::common::{Ask, Client, Rig, RigSetup, cache, pattern};
+use crate::common::{Ask, Client, Rig, RigSetup, cache, open_image, pattern};
 use crate::guesses::{
     MIB, Random, ReadOn, Wants, Wild, device_read, of_disk, prefetch, quiet, rig,
 };
-use seekway_hostd::images::{Image, OpenOptions};
+use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::journal::Replay;
 use seekway_policy::schedulers;
@@ -182,7 +182,7 @@ fn an_image_in_pieces_is_read_ahead_in_pieces() {
         file.write_all_at(&piece, from as u64).unwrap();
         file.sync_all().unwrap();
     }
-    let image = Image::open(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+    let image = open_image(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
     let pieces = image.map().map_or(1, |map| map.region().len());
     drop(image);
     let rig = rig(8 * MIB);
@@ -226,7 +226,7 @@ fn disks_past_the_cache_and_read_only_ones_are_served() {
     let (path, data) = full_image(&dir, "a.img", 5, MIB);
     for (read_only, cached) in [(true, true), (false, false)] {
         let rig = rig(MIB);
-        let image = Image::open(&path, &OpenOptions { read_only, direct: true }).unwrap();
+        let image = open_image(&path, &OpenOptions { read_only, direct: true }).unwrap();
         let disk = Disk { cached, ..Disk::new("a", image) };
         let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
         assert_eq!(rig.status().disks[0].cache.is_some(), cached, "before its first read");

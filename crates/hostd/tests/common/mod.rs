@@ -162,17 +162,7 @@ impl Rig {
 
     pub fn attach(&self, path: &Path, fault: Option<&str>) -> Result<DiskId, String> {
         let options = OpenOptions { read_only: false, direct: true };
-        // The kernel lets go of a file that a ring had a moment after the ring has,
-        // and the lock goes with it; the daemon waits for that too.
-        let until = std::time::Instant::now() + PATIENCE;
-        let image = loop {
-            match Image::open(path, &options) {
-                Err(ImageError::Locked { .. }) if std::time::Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                other => break other.map_err(|e| e.to_string())?,
-            }
-        };
+        let image = open_image(path, &options).map_err(|e| e.to_string())?;
         let fault = fault.map(|f| Fault::parse(f).unwrap());
         let disk = Disk { fault, ..Disk::new(path.file_name().unwrap().to_string_lossy(), image) };
         self.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap()
@@ -193,6 +183,20 @@ impl Rig {
     pub fn stop(mut self) {
         self.handle.send(Message::Shutdown);
         self.thread.take().unwrap().join().expect("the reactor ended well");
+    }
+}
+
+/// Open an image. The kernel lets go of a file that a ring had a moment after the
+/// ring has, and the lock goes with it; the daemon waits for that too.
+pub fn open_image(path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        match Image::open(path, options) {
+            Err(ImageError::Locked { .. }) if std::time::Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
     }
 }
 
