@@ -18,6 +18,8 @@ const CAPACITY_MAX: u64 = 1 << 44;
 const SEGMENTS_MAX: u32 = 1_024;
 const SEGMENT_SECTORS_MAX: u64 = 1 << 24;
 const QUEUE_DEPTH_MAX: u32 = 256;
+/// Of an array: what Linux lets a request queue grow to (nr_requests) in practice.
+const ARRAY_QUEUE_DEPTH_MAX: u32 = 8192;
 const CYLINDERS_MAX: u32 = 1 << 24;
 const SURFACES_MAX: u32 = 64;
 const ZONES_MAX: usize = 1_000;
@@ -348,6 +350,6 @@ pub(super) fn raid0(f: &Raid0File) -> Result<Raid0Spec, ProfileError> {
     Ok(Raid0Spec {
         members: within("raid0.members", f.members, 1..=MEMBERS_MAX)?,
         chunk_sectors: u64::from(chunk_kib * KIB_SECTORS),
-        queue_depth: within("raid0.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
+        queue_depth: within("raid0.queue_depth", f.queue_depth, 1..=ARRAY_QUEUE_DEPTH_MAX)?,
     })
 }

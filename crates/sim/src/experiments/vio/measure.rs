@@ -7,6 +7,8 @@ use super::super::{BarSeries, Results};
 use super::load::{BASE, Column, Load};
 use crate::metrics::{RunResult, per_second};
 use seekway_policy::cache::Usage;
+use seekway_workload::AppReport;
+use std::sync::Arc;
 
 const MIB: f64 = (1 << 20) as f64;
 const SECTOR_BYTES: f64 = 512.0;
@@ -14,11 +16,27 @@ const SECTOR_BYTES: f64 = 512.0;
 /// through its page cache, by its defaults: 2 µs a call, 1 µs a page.
 const CPU_S_PER_BYTE: f64 = 18e-6 / 65_536.0;
 
+/// The applications that are judged.
+fn judged<'a>(r: &'a RunResult, load: &Load) -> impl Iterator<Item = &'a AppReport> {
+    r.apps.iter().filter(|app| app.name.starts_with(load.judged))
+}
+
 /// What the judged applications moved, MiB/s over the whole run.
 pub(super) fn throughput(r: &RunResult, load: &Load) -> f64 {
-    let judged = r.apps.iter().filter(|app| app.name.starts_with(load.judged));
-    let bytes: u64 = judged.map(|app| app.bytes).sum();
+    let bytes: u64 = judged(r, load).map(|app| app.bytes).sum();
     per_second(bytes as f64 / MIB, r.simulated)
+}
+
+/// Of the judged applications, the one that one way serves worst beside another:
+/// its name, and its throughput over that in the other way.
+fn worst_of(ours: &RunResult, base: &RunResult, load: &Load) -> Option<(String, f64)> {
+    let both = judged(ours, load).zip(judged(base, load));
+    let ratios = both.map(|(o, b)| (o.name.clone(), o.bytes as f64 / b.bytes.max(1) as f64));
+    ratios.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn runs<'a>(results: &'a Results, load: &Load, column: Column) -> &'a [Arc<RunResult>] {
+    results.of_prefetch(&load.scenario(column.guest), load.policy, column.prefetch)
 }
 
 /// A figure of each run of a load in one of its ways.
@@ -28,14 +46,19 @@ pub(super) fn each(
     column: Column,
     figure: impl Fn(&RunResult) -> f64,
 ) -> Vec<f64> {
-    let runs = results.of_prefetch(&load.scenario(column.guest), load.policy, column.prefetch);
-    runs.iter().map(|r| figure(r)).collect()
+    runs(results, load, column).iter().map(|r| figure(r)).collect()
 }
 
 /// Throughput in one way over that in another, seed by seed.
 pub(super) fn ratio(results: &Results, load: &Load, ours: Column, base: Column) -> Vec<f64> {
-    let of = |column| each(results, load, column, |r| throughput(r, load));
-    of(ours).iter().zip(of(base)).map(|(o, b)| o / b).collect()
+    let (ours, base) = (runs(results, load, ours), runs(results, load, base));
+    ours.iter().zip(base).map(|(o, b)| throughput(o, load) / throughput(b, load)).collect()
+}
+
+/// The worst served application beside the baseline, seed by seed.
+pub(super) fn worst(results: &Results, load: &Load, column: Column) -> Vec<(String, f64)> {
+    let (ours, base) = (runs(results, load, column), runs(results, load, BASE));
+    ours.iter().zip(base).filter_map(|(o, b)| worst_of(o, b, load)).collect()
 }
 
 /// Throughput over the baseline's, seed by seed.
@@ -98,8 +121,7 @@ pub(super) fn scale(r: &RunResult) -> f64 {
 pub(super) fn is_latency_bound(results: &Results, load: &Load) -> bool {
     let mib_s = mean_of(results, load, BASE, |r| throughput(r, load));
     let names = |r: &RunResult| {
-        let judged = r.apps.iter().filter(|app| app.name.starts_with(load.judged));
-        let mut vms: Vec<u16> = judged.map(|app| app.vm).collect();
+        let mut vms: Vec<u16> = judged(r, load).map(|app| app.vm).collect();
         vms.dedup();
         vms.len() as f64
     };
