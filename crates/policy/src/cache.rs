@@ -128,7 +128,7 @@ pub struct HostCache {
     resume: Option<Instant>,
     /// Reused from call to call.
     gone: Vec<Gone>,
-    found: Vec<Frame>,
+    first_uses: Vec<(u64, Account)>,
 }
 
 impl HostCache {
@@ -153,7 +153,7 @@ impl HostCache {
             rest: None,
             resume: None,
             gone: Vec::new(),
-            found: Vec::new(),
+            first_uses: Vec::new(),
         }
     }
 
@@ -272,15 +272,14 @@ impl HostCache {
     /// Is all of it in the cache? Then it is used.
     fn is_cached(&mut self, vm: VmId, extent: Extent) -> bool {
         let (first, end) = blocks_of(extent);
-        self.found.clear();
-        self.found.shrink_to(KEPT_MAX);
-        for block in self.blocks.lookup_all(vm, first, end) {
-            let Block::Valid(frame) = block else { return false };
-            self.found.push(frame);
+        if !self.blocks.hit(vm, first, end, &mut self.first_uses) {
+            return false;
         }
-        for n in 0..self.found.len() {
-            self.used(vm, first + n as u64, self.found[n]);
+        for (block, account) in self.first_uses.drain(..) {
+            let part = self.vms[vm.index()].part(block);
+            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
         }
+        self.first_uses.shrink_to(KEPT_MAX);
         true
     }
 
@@ -360,7 +359,10 @@ impl HostCache {
         let capacity = self.vms[vm.index()].capacity;
         let fetch = self.fetches.get_mut(id);
         (fetch.vm, fetch.tag, fetch.account, fetch.prefetch) = (vm, tag, Some(account), prefetch);
-        fetch.extent = cut(fetch.extent, fetch.extent.len(), capacity).expect("it begins inside");
+        let len = Sectors::new(fetch.frames.len() as u64 * BLOCK_SECTORS);
+        let inside = Sectors::new(capacity.get() - fetch.extent.start().get());
+        fetch.extent =
+            Extent::new(fetch.extent.start(), len.min(inside)).expect("it begins inside");
     }
 
     /// The frames that hold `extent` of a VM's disk, block by block from the one
@@ -382,9 +384,7 @@ impl HostCache {
     /// A fetch has ended; its waiters have been served or sent elsewhere.
     pub fn fetched(&mut self, now: Instant, id: FetchId, ok: bool) {
         let fetch = self.fetches.get(id);
-        for &frame in &fetch.frames {
-            self.blocks.filled(frame, ok, &mut self.gone);
-        }
+        self.blocks.filled(&fetch.frames, ok, &mut self.gone);
         self.fetches.remove(id);
         self.bury(now);
     }

@@ -42,7 +42,7 @@ mod index;
 use crate::request::VmId;
 use frames::{Info, Place, Queue};
 use ghosts::{Clock, Ghost};
-use index::{Home, Index, group};
+use index::{Home, Index, Slot, group};
 use std::num::NonZeroU32;
 
 /// Sectors of a block, the unit in which the cache keeps data: 4 KiB.
@@ -53,12 +53,12 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// Frames that one eviction passes over because they were used: bounds its
 /// time. The next goes, used or not.
 const STEPS_MAX: u32 = 128;
+/// Places of entries that are kept allocated from call to call.
+const SLOTS_KEPT: usize = 4096;
 /// The small queue is this part of what a VM has read (the paper's tenth).
 const SMALL_PART: u64 = 10;
 /// Uses in the small queue with which a block moves to main: more than one.
 const USES_TO_MAIN: u8 = 2;
-/// Uses are counted up to here.
-const USES_MAX: u8 = 3;
 /// Most blocks in a granule.
 const GRANULE_MAX: u32 = 256;
 
@@ -157,6 +157,7 @@ struct Near {
 /// Places in [`Blocks::near`].
 const COMING: usize = 0;
 const GOING: usize = 1;
+const NEXT: usize = 2;
 
 /// The blocks of all VMs of a device. Bounded: it never names more than
 /// `frames` frames.
@@ -171,11 +172,14 @@ pub struct Blocks {
     vms: Vec<Vm>,
     /// Bits of the VM's clock that make a granule.
     granule_bits: u32,
-    /// The VM most above its share, and for how many evictions it stays that.
+    /// The VM most above its share, and for how many evictions it stays that. None
+    /// and 1: none is, until one gets a free frame.
     donor: (Option<usize>, u32),
-    /// The homes of the blocks that were looked for last, and that went last:
-    /// a neighbour may be next.
-    near: [Near; 2],
+    /// The homes of the blocks that were looked for last, that went last, and that
+    /// may go next: a neighbour may be next.
+    near: [Near; 3],
+    /// Reused from call to call.
+    slots: Vec<Slot>,
 }
 
 impl Blocks {
@@ -192,7 +196,8 @@ impl Blocks {
             vms: Vec::new(),
             granule_bits: (frames / 64).clamp(1, GRANULE_MAX).ilog2(),
             donor: (None, 0),
-            near: [Near { vm, group: 0, home: index.home(vm, 0) }; 2],
+            near: [Near { vm, group: 0, home: index.home(vm, 0) }; 3],
+            slots: Vec::new(),
             index,
         }
     }
@@ -238,13 +243,12 @@ impl Blocks {
 
     /// What there is of blocks one after another. Changes nothing.
     pub fn lookup_all(&self, vm: VmId, first: u64, end: u64) -> impl Iterator<Item = Block> + '_ {
-        let mut home = None;
+        let mut near = self.near[COMING];
         (first..end).map(move |block| {
-            let home = match home {
-                Some(home) if block % index::LANES as u64 != 0 => home,
-                _ => *home.insert(self.index.home(vm, group(block))),
-            };
-            self.lookup_at(home, vm, block)
+            if (near.vm, near.group) != (vm, group(block)) {
+                near = self.near(vm, group(block));
+            }
+            self.lookup_at(near.home, vm, block)
         })
     }
 
@@ -254,49 +258,102 @@ impl Blocks {
         self.lookup_at(home, vm, block)
     }
 
-    fn home(&mut self, which: usize, vm: VmId, block: u64) -> Home {
-        let (near, group) = (&mut self.near[which], group(block));
-        if (near.vm, near.group) != (vm, group) {
-            *near = Near { vm, group, home: self.index.home(vm, group) };
-        }
-        near.home
+    fn near(&self, vm: VmId, group: u64) -> Near {
+        Near { vm, group, home: self.index.home(vm, group) }
     }
 
-    fn lookup_at(&self, home: Home, vm: VmId, block: u64) -> Block {
-        let is = |frame: u32| {
-            let info = &self.frames[frame as usize];
-            info.block == block && info.vm == vm
-        };
-        match self.index.find(home, block, is) {
-            None => Block::Absent,
-            Some(frame) => match self.frames[frame as usize].place {
-                Place::Filling => Block::Filling(Frame(frame)),
-                _ => Block::Valid(Frame(frame)),
-            },
+    #[inline]
+    fn home(&mut self, which: usize, vm: VmId, block: u64) -> Home {
+        let (near, group) = (&self.near[which], group(block));
+        if (near.vm, near.group) != (vm, group) {
+            let next = &self.near[NEXT];
+            self.near[which] = match (next.vm, next.group) == (vm, group) {
+                true => *next,
+                false => self.near(vm, group),
+            };
         }
+        self.near[which].home
+    }
+
+    #[inline]
+    fn lookup_at(&self, home: Home, vm: VmId, block: u64) -> Block {
+        match self.index.find(home, vm, block).map(|slot| self.index.entry(slot)) {
+            None => Block::Absent,
+            Some(entry) if entry.is_filling() => Block::Filling(Frame(entry.frame)),
+            Some(entry) => Block::Valid(Frame(entry.frame)),
+        }
+    }
+
+    /// A guest reads blocks one after another. False, and nothing happens, unless
+    /// all are valid. Those that were prefetched, and are used for the first
+    /// time, are appended to `first_uses`, with who had them fetched.
+    pub fn hit(
+        &mut self,
+        vm: VmId,
+        first: u64,
+        end: u64,
+        first_uses: &mut Vec<(u64, Account)>,
+    ) -> bool {
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.clear();
+        slots.shrink_to(SLOTS_KEPT);
+        let mut is_hit = true;
+        let home = self.home(COMING, vm, first);
+        self.index.warm(home);
+        for block in first..end {
+            let home = self.home(COMING, vm, block);
+            match self.index.find(home, vm, block) {
+                Some(slot) if !self.index.entry(slot).is_filling() => slots.push(slot),
+                _ => {
+                    is_hit = false;
+                    break;
+                }
+            }
+        }
+        if is_hit {
+            for (block, &slot) in (first..end).zip(&slots) {
+                let account = self.touch_at(slot, vm);
+                first_uses.extend(account.map(|account| (block, account)));
+            }
+        }
+        self.slots = slots;
+        is_hit
     }
 
     /// A guest reads the block in this frame, or waits for it. The account that
     /// had it prefetched when this is its first use, else `None`.
     pub fn touch(&mut self, frame: Frame) -> Option<Account> {
-        let info = &mut self.frames[frame.0 as usize];
-        let vm = &mut self.vms[info.vm.index()];
-        vm.clock += 1;
-        let now = (vm.clock >> self.granule_bits) as u32;
-        if !info.is_unused() {
-            if info.stamp != now {
-                info.stamp = now;
-                info.uses = (info.uses + 1).min(USES_MAX);
-            }
+        let Info { vm, block, .. } = self.frames[frame.0 as usize];
+        let (_, slot) = self.slot(COMING, vm, block);
+        self.touch_at(slot, vm)
+    }
+
+    /// Where a block that is there has its entry, and its home.
+    #[inline]
+    fn slot(&mut self, which: usize, vm: VmId, block: u64) -> (Home, Slot) {
+        let home = self.home(which, vm, block);
+        (home, self.index.find(home, vm, block).expect("what a frame holds is in the index"))
+    }
+
+    fn touch_at(&mut self, slot: Slot, vm: VmId) -> Option<Account> {
+        let known = &mut self.vms[vm.index()];
+        known.clock += 1;
+        let granule = (known.clock >> self.granule_bits) as u32;
+        let entry = self.index.entry_mut(slot);
+        if !entry.is_unused() {
+            entry.count(granule);
             return None;
         }
-        (info.used, info.stamp) = (true, now);
-        vm.unused -= 1;
-        let Info { vm, block, account, place, .. } = *info;
+        entry.first_use(granule);
+        known.unused -= 1;
+        let frame = entry.frame;
+        let info = &mut self.frames[frame as usize];
+        info.used = true;
+        let Info { block, account, place, .. } = *info;
         let home = self.home(COMING, vm, block);
-        self.frames[frame.0 as usize].again = self.is_back(home, vm, block);
+        self.frames[frame as usize].again = self.is_back(home, vm, block);
         if place == Place::Ahead {
-            self.move_to(frame.0, self.entrance(frame.0));
+            self.move_to(frame, self.frames[frame as usize].entrance());
         }
         Some(account)
     }
@@ -309,23 +366,14 @@ impl Blocks {
         ghost.is(self.ghosts, home.fingerprint(), vm.let_go, vm.held)
     }
 
-    /// The queue that a valid block enters.
-    fn entrance(&self, frame: u32) -> Place {
-        let info = &self.frames[frame as usize];
-        match info {
-            _ if info.is_unused() => Place::Ahead,
-            _ if info.again => Place::Main,
-            _ => Place::Small,
-        }
-    }
-
     /// From the queue in which it stands to the new end of another, or the same.
+    #[inline]
     fn move_to(&mut self, frame: u32, to: Place) {
         let info = &mut self.frames[frame as usize];
-        let (vm, from) = (info.vm.index(), info.place);
+        let (vm, from) = (&mut self.vms[info.vm.index()], info.place);
         info.place = to;
-        self.vms[vm].queues[from as usize].remove(&mut self.frames, frame);
-        self.vms[vm].queues[to as usize].push(&mut self.frames, frame);
+        vm.queues[from as usize].remove(&mut self.frames, frame, frame, 1);
+        vm.queues[to as usize].push(&mut self.frames, frame, frame, 1);
     }
 
     /// A frame for a block that is absent, to be read into; room is made for it
@@ -343,22 +391,22 @@ impl Blocks {
         debug_assert!(self.lookup(vm, block) == Block::Absent, "the block is there");
         let frame = self.room(vm.index(), prefetched, gone)?;
         let home = self.home(COMING, vm, block);
-        if !self.index.insert(home, block, frame) {
+        let Some(entry) = self.index.insert(home, vm, block, frame) else {
             self.set_free(frame);
             return None;
-        }
-        let again = !prefetched && self.is_back(home, vm, block);
+        };
         let known = &mut self.vms[vm.index()];
         match prefetched {
             true => known.unused += 1,
             false => known.clock += 1,
         }
-        let stamp = (known.clock >> self.granule_bits) as u32;
-        let place = Place::Filling;
-        let used = !prefetched;
+        entry.begin((known.clock >> self.granule_bits) as u32, prefetched);
+        let again = !prefetched && self.is_back(home, vm, block);
+        let (place, used) = (Place::Filling, !prefetched);
         self.frames[frame as usize] =
-            Info { block, stamp, vm, account, place, prefetched, used, again, ..Info::FREE };
-        known.queues[place as usize].push(&mut self.frames, frame);
+            Info { block, vm, account, place, prefetched, used, again, ..Info::FREE };
+        let known = &mut self.vms[vm.index()];
+        known.queues[place as usize].push(&mut self.frames, frame, frame, 1);
         known.held += 1;
         Some(Frame(frame))
     }
@@ -368,13 +416,9 @@ impl Blocks {
         if prefetched && u64::from(self.vms[vm].unused) >= self.vms[vm].ahead_max() {
             return self.evict_stale(vm, gone);
         }
-        if let Some(frame) = self.free.oldest() {
-            self.free.remove(&mut self.frames, frame);
+        if let Some(frame) = self.free_frame() {
+            self.donor.1 = if self.donor.0.is_none() { 0 } else { self.donor.1 };
             return Some(frame);
-        }
-        if (self.fresh as usize) < self.frames.len() {
-            self.fresh += 1;
-            return Some(self.fresh - 1);
         }
         let known = &self.vms[vm];
         if known.filling() >= known.share.max(1) {
@@ -387,19 +431,34 @@ impl Blocks {
             .or_else(|| self.evict(vm, !prefetched, gone))
     }
 
+    fn free_frame(&mut self) -> Option<u32> {
+        if let Some(frame) = self.free.oldest() {
+            self.free.remove(&mut self.frames, frame, frame, 1);
+            return Some(frame);
+        }
+        if (self.fresh as usize) < self.frames.len() {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
+        }
+        None
+    }
+
     /// The VM that is most above its share. Looked for anew after so many
     /// evictions that the search costs little beside them, or when it is within it.
     fn donor(&mut self) -> Option<usize> {
-        if let (Some(vm), left @ 1..) = self.donor
-            && self.vms[vm].excess() > 0
-        {
-            self.donor.1 = left - 1;
-            return Some(vm);
+        match self.donor {
+            // Nobody comes to have more by what is taken within one VM.
+            (None, 1..) => return None,
+            (Some(vm), left @ 1..) if self.vms[vm].excess() > 0 => {
+                self.donor.1 = left - 1;
+                return Some(vm);
+            }
+            _ => {}
         }
         let excesses = self.vms.iter().map(Vm::excess).enumerate();
         let (vm, excess) = excesses.max_by_key(|&(n, excess)| (excess, usize::MAX - n))?;
         let often = (self.frames.len() >> 10).min(64) as u32;
-        self.donor = ((excess > 0).then_some(vm), often);
+        self.donor = if excess > 0 { (Some(vm), often) } else { (None, 1) };
         self.donor.0
     }
 
@@ -417,16 +476,18 @@ impl Blocks {
             let Some(frame) = (if is_small { small.oldest() } else { main.oldest() }) else {
                 break;
             };
-            let info = &mut self.frames[frame as usize];
-            let keep = info.uses >= if is_small { USES_TO_MAIN } else { 1 };
-            if keep && step < STEPS_MAX {
-                info.uses = if is_small { 0 } else { info.uses - 1 };
+            let Info { vm: owner, block, .. } = self.frames[frame as usize];
+            let (home, slot) = self.slot(GOING, owner, block);
+            self.warm_next(frame);
+            let entry = self.index.entry_mut(slot);
+            let uses = entry.uses();
+            if uses >= if is_small { USES_TO_MAIN } else { 1 } && step < STEPS_MAX {
+                entry.set_uses(if is_small { 0 } else { uses - 1 });
                 self.move_to(frame, Place::Main);
                 continue;
             }
-            let home = self.release(frame, gone);
+            self.release_at(slot, frame, gone);
             if is_small {
-                let Info { block, .. } = self.frames[frame as usize];
                 self.vms[vm].let_go += 1;
                 let ghost = Ghost::new(self.ghosts, home.fingerprint(), self.vms[vm].let_go);
                 *self.index.ghost(home, block) = ghost;
@@ -438,7 +499,21 @@ impl Blocks {
         Some(oldest)
     }
 
+    /// The one behind this in its queue is likely to go next, most likely
+    /// with a later request: until then its entry has come from memory.
+    #[inline]
+    fn warm_next(&mut self, frame: u32) {
+        let newer = self.frames[frame as usize].newer;
+        let Some(&Info { vm, block, .. }) = self.frames.get(newer as usize) else { return };
+        let near = &self.near[GOING];
+        if (near.vm, near.group) != (vm, group(block)) {
+            let home = self.home(NEXT, vm, block);
+            self.index.warm(home);
+        }
+    }
+
     /// Let the oldest block that waits ahead go, if its stream has moved on.
+    #[inline]
     fn evict_stale(&mut self, vm: usize, gone: &mut Vec<Gone>) -> Option<u32> {
         let known = &self.vms[vm];
         let frame = known.queue(Place::Ahead).oldest()?;
@@ -452,53 +527,84 @@ impl Blocks {
     }
 
     /// The block in a frame goes, and the frame stands in no queue.
-    fn release(&mut self, frame: u32, gone: &mut Vec<Gone>) -> Home {
-        let Info { vm, place, .. } = self.frames[frame as usize];
-        let home = self.unname(frame, gone);
-        let vm = &mut self.vms[vm.index()];
-        vm.queues[place as usize].remove(&mut self.frames, frame);
-        vm.held -= 1;
-        home
+    fn release(&mut self, frame: u32, gone: &mut Vec<Gone>) {
+        let Info { vm, block, .. } = self.frames[frame as usize];
+        let (_, slot) = self.slot(GOING, vm, block);
+        self.release_at(slot, frame, gone);
     }
 
+    #[inline]
+    fn release_at(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) {
+        let Info { vm, place, .. } = self.frames[frame as usize];
+        self.unname(slot, frame, gone);
+        let vm = &mut self.vms[vm.index()];
+        vm.queues[place as usize].remove(&mut self.frames, frame, frame, 1);
+        vm.held -= 1;
+    }
+
+    #[inline]
     fn set_free(&mut self, frame: u32) {
         self.frames[frame as usize].place = Place::Free;
-        self.free.push(&mut self.frames, frame);
+        self.free.push(&mut self.frames, frame, frame, 1);
     }
 
     /// Nobody finds the block in this frame any more.
-    fn unname(&mut self, frame: u32, gone: &mut Vec<Gone>) -> Home {
+    #[inline]
+    fn unname(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) {
         let info = self.frames[frame as usize];
         let Info { vm, block, account, prefetched, used, .. } = info;
-        let home = self.home(GOING, vm, block);
-        self.index.remove(home, block, frame);
+        self.index.remove(slot);
         self.vms[vm.index()].unused -= u32::from(info.is_unused());
         gone.push(Gone { vm, block, account, prefetched, used });
-        home
     }
 
-    /// The read into this frame has ended. Its block is valid now, unless the
-    /// read failed or the block was forgotten meanwhile.
-    pub fn filled(&mut self, frame: Frame, ok: bool, gone: &mut Vec<Gone>) {
-        let frame = frame.0;
-        let Info { vm, place, .. } = self.frames[frame as usize];
-        match place {
-            Place::Filling if ok => {
-                let now = self.vms[vm.index()].clock >> self.granule_bits;
-                self.frames[frame as usize].stamp = now as u32;
-                self.move_to(frame, self.entrance(frame));
-            }
-            Place::Filling => {
-                self.release(frame, gone);
-                self.set_free(frame);
-            }
-            Place::Orphan => {
-                let vm = &mut self.vms[vm.index()];
-                (vm.orphans, vm.held) = (vm.orphans - 1, vm.held - 1);
-                self.set_free(frame);
-            }
-            place => panic!("frame {frame} is {place:?}, not being read into"),
+    /// The read into these frames has ended. Their blocks are valid now, unless
+    /// the read failed or they were forgotten meanwhile.
+    pub fn filled(&mut self, frames: &[Frame], ok: bool, gone: &mut Vec<Gone>) {
+        let mut left = frames;
+        while let &[Frame(frame), ref rest @ ..] = left {
+            let Info { vm, place, .. } = self.frames[frame as usize];
+            left = match place {
+                Place::Filling if ok => &left[self.filled_run(frame, left)..],
+                Place::Filling => {
+                    self.release(frame, gone);
+                    self.set_free(frame);
+                    rest
+                }
+                Place::Orphan => {
+                    let vm = &mut self.vms[vm.index()];
+                    (vm.orphans, vm.held) = (vm.orphans - 1, vm.held - 1);
+                    self.set_free(frame);
+                    rest
+                }
+                place => panic!("frame {frame} is {place:?}, not being read into"),
+            };
         }
+    }
+
+    /// Of frames that have been read into, the first and those that stand behind
+    /// it in the same queue and enter the same go there together. How many.
+    fn filled_run(&mut self, first: u32, frames: &[Frame]) -> usize {
+        let vm = self.frames[first as usize].vm;
+        let to = self.frames[first as usize].entrance();
+        let granule = (self.vms[vm.index()].clock >> self.granule_bits) as u32;
+        let (mut last, mut len) = (first, 0);
+        for &Frame(frame) in frames {
+            let info = &mut self.frames[frame as usize];
+            let is_behind = info.place == Place::Filling && info.vm == vm && info.older == last;
+            if len > 0 && !(is_behind && info.entrance() == to) {
+                break;
+            }
+            (info.place, info.stamp) = (to, granule);
+            let block = info.block;
+            let (_, slot) = self.slot(COMING, vm, block);
+            self.index.entry_mut(slot).filled(granule);
+            (last, len) = (frame, len + 1);
+        }
+        let queues = &mut self.vms[vm.index()].queues;
+        queues[Place::Filling as usize].remove(&mut self.frames, first, last, len);
+        queues[to as usize].push(&mut self.frames, first, last, len);
+        len as usize
     }
 
     /// Forget a VM's blocks from `first` to before `end`. Frames being filled stay
@@ -534,9 +640,11 @@ impl Blocks {
             self.set_free(frame);
             return;
         }
-        self.unname(frame, gone);
-        let vm = &mut self.vms[self.frames[frame as usize].vm.index()];
-        vm.queues[Place::Filling as usize].remove(&mut self.frames, frame);
+        let Info { vm, block, .. } = self.frames[frame as usize];
+        let (_, slot) = self.slot(GOING, vm, block);
+        self.unname(slot, frame, gone);
+        let vm = &mut self.vms[vm.index()];
+        vm.queues[Place::Filling as usize].remove(&mut self.frames, frame, frame, 1);
         vm.orphans += 1;
         self.frames[frame as usize].place = Place::Orphan;
     }

@@ -47,8 +47,8 @@ pub(super) struct Fetches {
     free: Vec<u32>,
     /// The fetch that fills a frame.
     by_frame: Vec<u32>,
-    /// The fetch that is being put together.
-    open: Option<u32>,
+    /// The fetch that is being put together, and the block that continues it.
+    open: Option<(u32, u64)>,
     /// Counts the reads and proposals that began fetches.
     round: u64,
 }
@@ -76,19 +76,16 @@ impl Fetches {
     }
 
     /// `block` is read into `frame`, by the fetch that is being put together if
-    /// the block continues it, else by a new one.
+    /// the block continues it, else by a new one. How long it is its frames tell.
+    #[inline]
     pub(super) fn extend(&mut self, frame: Frame, block: u64) -> FetchId {
-        let start = Lba::new(block * BLOCK_SECTORS);
-        let index = match self.open.filter(|&n| self.slots[n as usize].extent.end() == start) {
-            Some(index) => index,
-            None => self.begin(start),
+        let index = match self.open {
+            Some((index, next)) if next == block => index,
+            _ => self.begin(Lba::new(block * BLOCK_SECTORS)),
         };
-        let fetch = &mut self.slots[index as usize];
-        fetch.frames.push(frame);
-        let len = Sectors::new(fetch.frames.len() as u64 * BLOCK_SECTORS);
-        fetch.extent = Extent::new(fetch.extent.start(), len).expect("the disk ends before");
+        self.slots[index as usize].frames.push(frame);
         self.by_frame[frame.0 as usize] = index;
-        self.open = Some(index);
+        self.open = Some((index, block + 1));
         FetchId(index)
     }
 

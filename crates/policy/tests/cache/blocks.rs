@@ -115,13 +115,13 @@ impl Run {
         match filling.get(more as usize % count) {
             Some(&(key, frame)) => {
                 self.naive.blocks.get_mut(&key).unwrap().filling = false;
-                self.table.filled(frame, ok, &mut self.gone);
+                self.table.filled(&[frame], ok, &mut self.gone);
                 self.naive.bury(&mut self.gone);
                 assert_eq!(self.naive.blocks.contains_key(&key), ok);
             }
             None => {
                 let orphan = self.naive.orphans.swap_remove(more as usize % count - filling.len());
-                self.table.filled(orphan, ok, &mut self.gone);
+                self.table.filled(&[orphan], ok, &mut self.gone);
                 assert!(self.gone.is_empty());
             }
         }
@@ -181,7 +181,7 @@ fn neighbours_get_neighbouring_frames() {
     let mut read = |first: u64| -> Vec<u32> {
         let mut frame = |block| table.reserve(vm, block, 0, false, &mut gone).unwrap();
         let frames: Vec<_> = (first..first + 16).map(&mut frame).collect();
-        frames.iter().for_each(|&frame| table.filled(frame, true, &mut gone));
+        table.filled(&frames, true, &mut gone);
         frames.iter().map(|frame| frame.0).collect()
     };
     for first in [0, 1000, 16, 3000, 4000, 5000] {

@@ -29,13 +29,11 @@ pub(super) struct Info {
     pub block: u64,
     pub newer: u32,
     pub older: u32,
-    /// When a use of it last counted, or when it was filled: granules of its VM's clock.
+    /// When it was filled: granules of its VM's clock.
     pub stamp: u32,
     pub vm: VmId,
     pub account: Account,
     pub place: Place,
-    /// Uses since it was read for the first time, 0 to 3.
-    pub uses: u8,
     pub prefetched: bool,
     pub used: bool,
     /// It was let go not long ago and is wanted again.
@@ -54,11 +52,19 @@ impl Info {
         vm: VmId::new(0),
         account: 0,
         place: Place::Free,
-        uses: 0,
         prefetched: false,
         used: false,
         again: false,
     };
+
+    /// The queue that its block enters when it is valid.
+    pub(super) fn entrance(&self) -> Place {
+        match self {
+            _ if self.is_unused() => Place::Ahead,
+            _ if self.again => Place::Main,
+            _ => Place::Small,
+        }
+    }
 
     /// Prefetched, and no guest has read it yet.
     pub(super) fn is_unused(&self) -> bool {
@@ -81,19 +87,23 @@ impl Queue {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    pub(super) fn push(&mut self, frames: &mut [Info], frame: u32) {
-        let info = &mut frames[frame as usize];
-        (info.older, info.newer) = (self.newest, NONE);
+    /// Append frames that are linked from `first` to `last`, `len` of them.
+    #[inline]
+    pub(super) fn push(&mut self, frames: &mut [Info], first: u32, last: u32, len: u32) {
+        frames[first as usize].older = self.newest;
+        frames[last as usize].newer = NONE;
         match self.newest {
-            NONE => self.oldest = frame,
-            newest => frames[newest as usize].newer = frame,
+            NONE => self.oldest = first,
+            newest => frames[newest as usize].newer = first,
         }
-        self.newest = frame;
-        self.len += 1;
+        self.newest = last;
+        self.len += len;
     }
 
-    pub(super) fn remove(&mut self, frames: &mut [Info], frame: u32) {
-        let Info { older, newer, .. } = frames[frame as usize];
+    /// Take out the frames from `first` to `last`, `len` of them, which stay linked.
+    #[inline]
+    pub(super) fn remove(&mut self, frames: &mut [Info], first: u32, last: u32, len: u32) {
+        let (older, newer) = (frames[first as usize].older, frames[last as usize].newer);
         match older {
             NONE => self.oldest = newer,
             older => frames[older as usize].newer = newer,
@@ -102,7 +112,7 @@ impl Queue {
             NONE => self.newest = older,
             newer => frames[newer as usize].older = older,
         }
-        self.len -= 1;
+        self.len -= len;
     }
 
     /// From the oldest on; a frame may be removed once it was named.

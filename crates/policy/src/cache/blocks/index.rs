@@ -8,25 +8,34 @@
 //! fills with tombstones. Whichever blocks a guest chooses, only those with the
 //! number modulo 16 that it likes among them, `mix` spreads them over all lanes.
 //!
+//! An entry has all that a hit needs: the block by its full name (a fingerprint
+//! alone is never believed), its frame, and how often it was used. So a hit costs
+//! one look at memory, however large the cache is.
+//!
 //! Guests choose the numbers, so the hash is a keyed one: SipHash-1-3 (Aumasson
 //! and Bernstein, INDOCRYPT 2012), once for sixteen blocks.
 
 use super::ghosts::Ghost;
 use crate::request::VmId;
+use std::hint::black_box;
 
 /// Blocks with one home.
 pub(super) const LANES: usize = 16;
 /// The lines of a table that has fewer frames than that: where so few frames
 /// share a lane that chance could fill it.
 const LINES_SMALL: usize = 256;
-/// No frame has this number.
+/// Blocks from here on (at 1 EiB) are not cached: a name has 48 bits for them.
+const BLOCKS_END: u64 = (1 << 48) - 1;
+/// No block has this name.
 const EMPTY: u64 = u64::MAX;
+/// Uses are counted up to here; the bits that they take.
+const USES_MAX: u8 = 3;
 
 /// Where a group of neighbouring blocks lives.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
-    /// Stands beside the frame in the table; its low bits are the line.
-    tag: u32,
+    /// Its low bits are the line.
+    line: u32,
     /// Spreads blocks over lanes, and the rest of it is the group's fingerprint.
     mix: u32,
 }
@@ -46,18 +55,93 @@ pub(super) fn group(block: u64) -> u64 {
     block / LANES as u64
 }
 
+/// A block's full name.
+fn name(vm: VmId, block: u64) -> u64 {
+    (vm.index() as u64) << 48 | block
+}
+
+/// What a hit needs of a block: 16 bytes, four to a cache line.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    name: u64,
+    pub frame: u32,
+    /// When a use of it last counted: granules of its VM's clock. That it has 16
+    /// bits only, and comes round, loses a use now and then.
+    stamp: u16,
+    /// Lines from its home to where it stands.
+    displaced: u8,
+    /// Uses since it was read for the first time, 0 to 3, and the bits below.
+    state: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// Its frame is being read into.
+const FILLING: u8 = 4;
+/// Prefetched, and no guest has read it yet.
+const UNUSED: u8 = 8;
+/// Not of the block but of the place where its entry stands: one that has its
+/// home here or before may stand behind, so that a search must go on.
+const PASSED: u8 = 16;
+
+impl Entry {
+    const EMPTY: Entry = Entry { name: EMPTY, frame: 0, stamp: 0, displaced: 0, state: 0 };
+
+    /// A block that is to be read into a frame.
+    pub(super) fn begin(&mut self, granule: u32, unused: bool) {
+        self.stamp = granule as u16;
+        self.state |= FILLING | if unused { UNUSED } else { 0 };
+    }
+    /// It has been. Uses count from the next granule on.
+    pub(super) fn filled(&mut self, granule: u32) {
+        self.stamp = granule as u16;
+        self.state &= !FILLING;
+    }
+    /// The first use of what was prefetched.
+    pub(super) fn first_use(&mut self, granule: u32) {
+        self.stamp = granule as u16;
+        self.state &= !UNUSED;
+    }
+    pub(super) fn is_filling(&self) -> bool {
+        self.state & FILLING != 0
+    }
+    pub(super) fn is_unused(&self) -> bool {
+        self.state & UNUSED != 0
+    }
+    pub(super) fn uses(&self) -> u8 {
+        self.state & USES_MAX
+    }
+    pub(super) fn set_uses(&mut self, uses: u8) {
+        self.state = self.state & !USES_MAX | uses;
+    }
+
+    /// A use in this granule counts, if none did in the same.
+    pub(super) fn count(&mut self, granule: u32) {
+        if self.stamp != granule as u16 {
+            self.stamp = granule as u16;
+            self.set_uses((self.uses() + 1).min(USES_MAX));
+        }
+    }
+}
+
+/// Where an entry stands, until the next one is entered or taken out.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    line: u32,
+    lane: u32,
+}
+
 /// One place for each lane.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line {
-    /// A tag above, a frame below.
-    entries: [u64; LANES],
+    entries: [Entry; LANES],
     /// What was let go of those whose home this is; nothing to do with the
     /// entries, but looked at together with them.
     ghosts: [Ghost; LANES],
 }
 
-/// Frames by the tags of their blocks.
+/// Frames by the names of their blocks.
 pub(super) struct Index {
     table: Vec<Line>,
     /// Lines less one; their number is a power of two.
@@ -69,14 +153,18 @@ pub(super) struct Index {
 
 impl Index {
     /// A table for so many frames, at most half full. A lane has room for
-    /// all frames, or for twice its share of them and 256: that chance fills one
-    /// is less likely than 10^-20, and then the block is not cached.
+    /// all frames, or for twice its share of them and 256: that chance fills one,
+    /// or displaces an entry by more than 255 lines, is less likely than 10^-20,
+    /// and then the block is not cached.
     pub(super) fn new(frames: u32, seed: u64) -> Self {
         let small = (frames as usize + 1).next_power_of_two().min(LINES_SMALL);
         let lines = (frames as usize).div_ceil(LANES / 2).next_power_of_two().max(small);
         let keys = (splitmix64(seed), splitmix64(!seed));
         Index {
-            table: vec![Line { entries: [EMPTY; LANES], ghosts: [Ghost::NONE; LANES] }; lines],
+            table: vec![
+                Line { entries: [Entry::EMPTY; LANES], ghosts: [Ghost::NONE; LANES] };
+                lines
+            ],
             mask: (lines - 1) as u32,
             filled: [0; LANES],
             keys,
@@ -89,69 +177,98 @@ impl Index {
 
     /// What was let go last of the blocks whose home is this one's.
     pub(super) fn ghost(&mut self, home: Home, block: u64) -> &mut Ghost {
-        &mut self.table[(home.tag & self.mask) as usize].ghosts[home.lane(block)]
+        &mut self.table[(home.line & self.mask) as usize].ghosts[home.lane(block)]
     }
 
     /// The home of a VM's group.
     pub(super) fn home(&self, vm: VmId, group: u64) -> Home {
         let hash = siphash13(self.keys, vm.index() as u64, group);
-        Home { tag: hash as u32, mix: (hash >> 32) as u32 }
+        Home { line: hash as u32, mix: (hash >> 32) as u32 }
     }
 
-    /// The frame at this home that `is` the block's.
-    pub(super) fn find(&self, home: Home, block: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let (lane, mut line) = (home.lane(block), home.tag & self.mask);
+    /// Have the processor fetch a home from memory while it does other work.
+    #[inline]
+    pub(super) fn warm(&self, home: Home) {
+        let line = &self.table[(home.line & self.mask) as usize];
+        for lane in (0..LANES).step_by(64 / size_of::<Entry>()) {
+            black_box(line.entries[lane].name);
+        }
+        black_box(line.ghosts[0]);
+    }
+
+    /// Where the block's entry stands.
+    #[inline]
+    pub(super) fn find(&self, home: Home, vm: VmId, block: u64) -> Option<Slot> {
+        let (lane, mut line, name) = (home.lane(block), home.line & self.mask, name(vm, block));
+        if block >= BLOCKS_END {
+            return None;
+        }
         loop {
-            let entry = self.table[line as usize].entries[lane];
-            if entry == EMPTY {
+            let entry = &self.table[line as usize].entries[lane];
+            if entry.name == name {
+                return Some(Slot { line, lane: lane as u32 });
+            }
+            if entry.state & PASSED == 0 {
                 return None;
             }
-            if (entry >> 32) as u32 == home.tag && is(entry as u32) {
-                return Some(entry as u32);
-            }
             line = (line + 1) & self.mask;
         }
     }
 
-    /// Enter a block that is not there. False, and nothing happens, when its
-    /// lane is full.
-    pub(super) fn insert(&mut self, home: Home, block: u64, frame: u32) -> bool {
-        let (lane, mut line) = (home.lane(block), home.tag & self.mask);
-        if self.filled[lane] >= self.mask {
-            return false;
-        }
-        while self.table[line as usize].entries[lane] != EMPTY {
-            line = (line + 1) & self.mask;
-        }
-        self.table[line as usize].entries[lane] = u64::from(home.tag) << 32 | u64::from(frame);
-        self.filled[lane] += 1;
-        true
+    pub(super) fn entry(&self, slot: Slot) -> &Entry {
+        &self.table[slot.line as usize].entries[slot.lane as usize % LANES]
+    }
+    pub(super) fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+        &mut self.table[slot.line as usize].entries[slot.lane as usize % LANES]
     }
 
-    /// Take out a block that is there, in this frame.
-    pub(super) fn remove(&mut self, home: Home, block: u64, frame: u32) {
-        let (lane, mut hole) = (home.lane(block), home.tag & self.mask);
-        let wanted = u64::from(home.tag) << 32 | u64::from(frame);
-        while self.table[hole as usize].entries[lane] != wanted {
-            let entry = self.table[hole as usize].entries[lane];
-            assert!(entry != EMPTY, "block {block} is not in the index");
-            hole = (hole + 1) & self.mask;
+    /// Enter a block that is not there. `None`, and nothing happens, when its lane is full.
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        home: Home,
+        vm: VmId,
+        block: u64,
+        frame: u32,
+    ) -> Option<&mut Entry> {
+        let (lane, mut line) = (home.lane(block), home.line & self.mask);
+        if self.filled[lane] >= self.mask || block >= BLOCKS_END {
+            return None;
         }
-        // What was displaced past the hole, and may come back to it, does.
-        let mut next = hole;
+        let mut displaced: u8 = 0;
         loop {
-            next = (next + 1) & self.mask;
-            let entry = self.table[next as usize].entries[lane];
-            if entry == EMPTY {
+            let entry = &mut self.table[line as usize].entries[lane];
+            if entry.name == EMPTY {
                 break;
             }
-            let displaced = next.wrapping_sub((entry >> 32) as u32) & self.mask;
-            if displaced >= next.wrapping_sub(hole) & self.mask {
+            entry.state |= PASSED;
+            line = (line + 1) & self.mask;
+            displaced = displaced.checked_add(1)?;
+        }
+        self.filled[lane] += 1;
+        let entry = &mut self.table[line as usize].entries[lane];
+        *entry = Entry { name: name(vm, block), frame, displaced, ..Entry::EMPTY };
+        Some(entry)
+    }
+
+    /// Take out an entry.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let (lane, mut hole) = (slot.lane as usize % LANES, slot.line);
+        // What was displaced past the hole, and may come back to it, does.
+        let mut next = hole;
+        while self.table[next as usize].entries[lane].state & PASSED != 0 {
+            next = (next + 1) & self.mask;
+            let mut entry = self.table[next as usize].entries[lane];
+            let back = next.wrapping_sub(hole) & self.mask;
+            if u32::from(entry.displaced) >= back {
+                entry.displaced -= back as u8;
+                entry.state |= PASSED;
                 self.table[hole as usize].entries[lane] = entry;
                 hole = next;
             }
         }
-        self.table[hole as usize].entries[lane] = EMPTY;
+        self.table[hole as usize].entries[lane] = Entry::EMPTY;
         self.filled[lane] -= 1;
     }
 }
@@ -217,8 +334,14 @@ mod tests {
     fn longest(index: &Index) -> u32 {
         let lines = index.table.iter().enumerate();
         let entries = lines.flat_map(|(n, line)| line.entries.iter().map(move |&e| (n as u32, e)));
-        let filled = entries.filter(|&(_, e)| e != EMPTY);
-        filled.map(|(n, e)| n.wrapping_sub((e >> 32) as u32) & index.mask).max().unwrap_or(0)
+        let filled = entries.filter(|&(_, e)| e.name != EMPTY);
+        let ways = filled.map(|(n, e)| {
+            let (vm, block) = (VmId::new((e.name >> 48) as u16), e.name & BLOCKS_END);
+            let way = n.wrapping_sub(index.home(vm, group(block)).line) & index.mask;
+            assert_eq!(way, u32::from(e.displaced));
+            way
+        });
+        ways.max().unwrap_or(0)
     }
 
     #[test]
@@ -236,8 +359,8 @@ mod tests {
             for n in 0..FRAMES {
                 let (vm, block) = pattern(u64::from(n));
                 let home = index.home(vm, group(block));
-                assert!(index.find(home, block, |f| f == n).is_none());
-                assert!(index.insert(home, block, n), "{name}");
+                assert!(index.find(home, vm, block).is_none());
+                assert!(index.insert(home, vm, block, n).is_some(), "{name}");
             }
             let (least, most) = (index.filled.iter().min(), index.filled.iter().max());
             let (least, most) = (*least.unwrap(), *most.unwrap());
@@ -247,12 +370,15 @@ mod tests {
             for (odd, n) in (0..FRAMES).map(|n| (n % 2 == 1, n)) {
                 let (vm, block) = pattern(u64::from(n));
                 if odd {
-                    index.remove(index.home(vm, group(block)), block, n);
+                    let slot = index.find(index.home(vm, group(block)), vm, block);
+                    index.remove(slot.expect("it was entered"));
                 }
             }
+            assert!(longest(&index) < 64, "{name}: {} lines", longest(&index));
             for n in 0..FRAMES {
                 let (vm, block) = pattern(u64::from(n));
-                let found = index.find(index.home(vm, group(block)), block, |f| f == n);
+                let found = index.find(index.home(vm, group(block)), vm, block);
+                let found = found.map(|slot| index.entry(slot).frame);
                 assert_eq!(found, (n % 2 == 0).then_some(n), "{name}");
             }
         }
@@ -261,9 +387,20 @@ mod tests {
     #[test]
     fn a_full_lane_takes_no_more() {
         let mut index = Index::new(1, 1);
-        let home = index.home(VmId::new(0), 0);
-        assert!(index.insert(home, 0, 0));
-        assert!(!index.insert(home, 0, 1));
-        assert_eq!(index.find(home, 0, |f| f == 1), None);
+        let (vm, home) = (VmId::new(0), index.home(VmId::new(0), 0));
+        assert!(index.insert(home, vm, 0, 0).is_some());
+        assert!(index.insert(home, vm, 0, 1).is_none());
+    }
+
+    #[test]
+    fn a_block_beyond_all_names_is_not_entered() {
+        let mut index = Index::new(64, 1);
+        // As a name it would be block 5 of VM 1.
+        let (vm, block) = (VmId::new(0), 1 << 48 | 5);
+        let home = index.home(vm, group(block));
+        assert!(index.insert(home, vm, block, 0).is_none());
+        let other = index.home(VmId::new(1), group(5));
+        assert!(index.insert(other, VmId::new(1), 5, 0).is_some());
+        assert!(index.find(other, vm, block).is_none());
     }
 }
