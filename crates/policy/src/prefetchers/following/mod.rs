@@ -101,9 +101,11 @@ impl Following {
     fn count(&mut self, at: Ref, left: Option<Outcome>, read: Run, access: &Access) {
         let Some((set, way)) = self.table.get_mut(at) else { return };
         let followed = set.stream(way);
-        let mut linear = false;
+        let (mut linear, mut gained) = (false, 0);
         let outcome = left.unwrap_or_else(|| {
+            let before = followed.stream.now.linear;
             linear = followed.stream.read(read, access.missed.get());
+            gained = followed.stream.now.linear - before;
             let outcome = followed.plan.follow(&followed.stream, linear);
             if outcome.wasted > 0 {
                 followed.stream.lost();
@@ -111,6 +113,7 @@ impl Following {
             }
             outcome
         });
+        self.rate.count(read.len(), gained);
         self.rate.judge(&mut self.table, at, outcome);
         let patience = self.table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
         let Some((set, way)) = self.table.get_mut(at) else { return };

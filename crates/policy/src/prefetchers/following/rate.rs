@@ -72,6 +72,9 @@ pub(super) struct Rate {
     started: Option<Instant>,
     /// Sectors that may still be proposed in this interval.
     budget: Option<u64>,
+    /// T·TP_R: sectors read in this interval by no pattern, of all streams, also
+    /// of those that had to leave their place since.
+    random: u64,
 }
 
 impl Rate {
@@ -87,6 +90,7 @@ impl Rate {
             bandwidth: None,
             started: None,
             budget: None,
+            random: 0,
         })
     }
 
@@ -134,6 +138,12 @@ impl Rate {
         }
     }
 
+    /// A stream was read: so many sectors, by which so many of these and of those
+    /// before them turned out to be linear.
+    pub fn count(&mut self, read: u64, linear: u64) {
+        self.random = self.random.saturating_add(read).saturating_sub(linear);
+    }
+
     /// Patience and threshold by what became of a stream's proposals.
     pub fn judge(&self, table: &mut Table, at: Ref, outcome: Outcome) {
         if outcome == Outcome::default() {
@@ -172,7 +182,7 @@ impl Rate {
         let elapsed = now.since(started).get().max(1);
         let span = self.span();
         let as_span = |sectors: u64| Nanos::new(sectors).scaled(span.get(), elapsed).get();
-        let (mut random, mut wanted) = (0u64, 0.0);
+        let mut wanted = 0.0;
         for &at in active.iter() {
             let lost = self.has_lost(table, at);
             let patience = table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
@@ -180,7 +190,6 @@ impl Rate {
             let threshold = set.threshold;
             let followed = set.stream(way);
             let counts = followed.stream.now;
-            random += counts.read.saturating_sub(counts.linear);
             if self.interval.is_none() {
                 continue;
             }
@@ -192,6 +201,7 @@ impl Rate {
                 wanted += followed.scale * counts.linear as f64;
             }
         }
+        let random = std::mem::take(&mut self.random);
         self.budget = self.bandwidth.map(|b| in_span(b, span).saturating_sub(as_span(random)));
         let wanted = wanted * span.get() as f64 / elapsed as f64;
         let part = match self.budget {

@@ -200,6 +200,33 @@ fn the_device_is_shared_by_those_that_are_armed() {
 }
 
 #[test]
+fn random_reads_take_from_what_may_be_prefetched() {
+    for (spec, tag) in
+        [("vio", 9), ("vio", 0), ("flashy:region=8MiB", 9), ("vio:interval=continuous", 9)]
+    {
+        let mut scene = Scene::new(spec);
+        scene.prefetcher.bandwidth(100 << 20);
+        (0..4).for_each(|n| scene.access(8, n * READ, READ, READ, 0));
+        // 640 reads of 64 KiB, 6.2 MiB and more apart: 40 MiB in 500 ms.
+        for n in 0..640 {
+            scene.access(tag, (1 << 15) + n * n * 12_799 % 163 * 12_701, 128, 128, 0);
+            scene.wait(Nanos::from_micros(781));
+        }
+        scene.now = Instant::ZERO + ms(500);
+        assert_eq!(scene.prefetcher.propose(scene.now, Sectors::ZERO), None);
+        let mut budget = 0.0;
+        scene.prefetcher.metrics(&mut |name, value| {
+            if name == "budget_bytes" {
+                budget = value / f64::from(1 << 20);
+            }
+        });
+        // 50 MiB less 40, and the stream's first read.
+        assert!((9.5..=10.0).contains(&budget), "{spec}, tag {tag}: {budget} MiB");
+        assert!(scene.streams().iter().any(|s| s.armed), "{spec}, tag {tag}");
+    }
+}
+
+#[test]
 fn aggressiveness_follows_what_reached_the_disk() {
     let mut scene = Scene::new("vio");
     (0..4).for_each(|n| scene.miss(8, n * READ, READ));
