@@ -204,7 +204,13 @@ fn play(spec: &str, steps: &[Step]) -> String {
 fn specs() -> Vec<String> {
     let mut specs: Vec<String> = REGISTRY.iter().map(|e| e.name.to_string()).collect();
     for entry in REGISTRY.iter().filter(|e| e.params.iter().any(|p| p.key == "interval")) {
-        for form in ["interval=continuous", "interval=continuous,threshold=auto", "lead=0"] {
+        for form in [
+            "interval=continuous",
+            "interval=continuous,threshold=auto",
+            "interval=continuous,lead=0",
+            "lead=0",
+            "literal=true",
+        ] {
             specs.push(format!("{}:{form}", entry.name));
         }
     }

@@ -2,10 +2,11 @@
 //! itself with it): [vio](super::vio) without knowledge of who reads. Each
 //! region of each VM's disk, by default all of it, is one state machine, which
 //! compares every read with those before it. Two processes that read by turns
-//! look like one that jumps. The rules are in [`super::following`].
+//! look like one that jumps. The rules are in [`super::following`]; they are the
+//! paper's letter with `literal=true` only.
 
 use super::Entry;
-use super::following::{Following, Key, shared};
+use super::following::{FEEDBACK, Following, INTERVAL, Key, LEAD, LITERAL, THRESHOLD};
 use crate::params::{Kind, ParamError, ParamSpec};
 
 const REGION: ParamSpec = ParamSpec {
@@ -19,7 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "flashy",
     summary: "one stream for each VM's disk or region of it, blind to processes",
     source: "VIO-prefetching (IEEE TSC 2015), section 4.3",
-    params: &[REGION, shared("interval"), shared("threshold"), shared("feedback"), shared("lead")],
+    params: &[REGION, INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL],
     build: |params| match params.size("region").get() {
         0 => Following::build(params, Key::Region(u64::MAX)),
         sectors if sectors < 8 => {

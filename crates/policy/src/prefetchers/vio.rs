@@ -7,14 +7,15 @@
 //! The paper hashes (process, process in the guest, block region) to one state
 //! machine. Followed by address, a process may read several files in turns, and
 //! no region has to be chosen that a fast stream does not cross in an interval.
+//! How much is prefetched is the paper's letter with `literal=true` only.
 
 use super::Entry;
-use super::following::{Following, Key, shared};
+use super::following::{FEEDBACK, Following, INTERVAL, Key, LEAD, LITERAL, THRESHOLD};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vio",
     summary: "streams of each in-guest process, as fast as it reads and the device can spare",
     source: "VIO-prefetching (IEEE TSC 2015), section 3",
-    params: &[shared("interval"), shared("threshold"), shared("feedback"), shared("lead")],
+    params: &[INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL],
     build: |params| Following::build(params, Key::Process),
 };

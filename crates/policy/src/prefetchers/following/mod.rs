@@ -5,10 +5,16 @@
 //! linear enough is *armed* and given a quota ([`rate`]); quotas are proposed
 //! in turns ([`plan`]). There are two forms.
 //!
-//! **By interval** (the paper, 3.2 to 3.4): whenever one ends, each stream whose
-//! linear share in it was above the threshold may be prefetched for during the
-//! next, from the end of its last read, as many sectors as `min(S·TP_L, BW_A)`
-//! makes in an interval.
+//! **By interval** (after the paper, 3.2 to 3.4): whenever one ends, each stream
+//! whose linear share in it was above the threshold may be prefetched for during
+//! the next, from the end of its last read, as many sectors as `min(S·TP_L, BW_A)`
+//! makes in an interval. That is the paper's letter with `literal=true` only. By
+//! default three corrections of ours ([`rate`]) hold it back: no stream is kept
+//! more than `lead` ahead of its reader, waste makes patient, and losses shorten
+//! the lead. What the literal form keeps of ours decides which stream a read
+//! belongs to, not how much is prefetched for it: streams are found by address
+//! and not hashed by region (`vio`), requests that overtake each other are put
+//! in order, and a record that is strided over may be read in several requests.
 //!
 //! **Continuous** (ours): a stream is armed as soon as its share is above the
 //! threshold with two linear reads at least, and has a window from then on. When
@@ -39,35 +45,37 @@ use table::{PROVEN_READS, Ref, Table, Vm};
 /// Sectors of one proposal: what a stream gets before it is another's turn.
 const TURN: u64 = 256;
 
-/// What both take, `interval` and `threshold` with these defaults.
-pub(super) const fn shared(key: &'static str) -> ParamSpec {
-    match key.as_bytes()[0] {
-        b'i' => ParamSpec {
-            key: "interval",
-            kind: Kind::DurationOr("continuous"),
-            default: "500ms",
-            help: "T, how often the pace is set; continuous: whenever a read advances a stream",
-        },
-        b't' => ParamSpec {
-            key: "threshold",
-            kind: Kind::NumberOr(0.0, 1.0, "auto"),
-            default: "0.60",
-            help: "linear share above which a stream is prefetched for; auto: by what was of use",
-        },
-        b'f' => ParamSpec {
-            key: "feedback",
-            kind: Kind::Number(0.0, 1.0),
-            default: "0.05",
-            help: "share of linear reads that may reach the disk before S rises",
-        },
-        _ => ParamSpec {
-            key: "lead",
-            kind: Kind::Size,
-            default: "4MiB",
-            help: "furthest ahead of a reader; 0: as far as its pace says, as in the paper",
-        },
-    }
-}
+/// What both take.
+pub(super) const INTERVAL: ParamSpec = ParamSpec {
+    key: "interval",
+    kind: Kind::DurationOr("continuous"),
+    default: "500ms",
+    help: "T, how often the pace is set; continuous: whenever a read advances a stream",
+};
+pub(super) const THRESHOLD: ParamSpec = ParamSpec {
+    key: "threshold",
+    kind: Kind::NumberOr(0.0, 1.0, "auto"),
+    default: "0.60",
+    help: "linear share above which a stream is prefetched for; auto: by what was of use",
+};
+pub(super) const FEEDBACK: ParamSpec = ParamSpec {
+    key: "feedback",
+    kind: Kind::Number(0.0, 1.0),
+    default: "0.05",
+    help: "share of linear reads that may reach the disk before S rises",
+};
+pub(super) const LEAD: ParamSpec = ParamSpec {
+    key: "lead",
+    kind: Kind::Size,
+    default: "4MiB",
+    help: "furthest ahead of a reader (ours); 0: as far as its pace says, without patience after waste and losses",
+};
+pub(super) const LITERAL: ParamSpec = ParamSpec {
+    key: "literal",
+    kind: Kind::Flag,
+    default: "false",
+    help: "the paper's letter: as lead=0, whatever lead is; by interval and a fixed threshold only",
+};
 
 /// A prefetcher that follows streams.
 pub(super) struct Following {

@@ -28,7 +28,9 @@
 //! - **The device.** In the continuous form, too, no more than T·BW_A is proposed
 //!   in T = 500 ms.
 //!
-//! With `lead=0` the first two are off: the paper's rules and no others.
+//! With `lead=0` the first two are off, and nothing bounds how far ahead a stream
+//! is kept but its pace. `literal=true` says the same, and refuses what else is
+//! not the paper's: the continuous form and `threshold=auto`.
 
 use super::interval;
 use super::plan::{Outcome, Plan};
@@ -79,13 +81,21 @@ pub(super) struct Rate {
 
 impl Rate {
     pub fn new(params: &Params) -> Result<Rate, ParamError> {
+        let (interval, threshold) = (interval(params)?, params.number_or_word("threshold"));
+        let literal = params.flag("literal");
+        if literal && (interval.is_none() || threshold.is_none()) {
+            return Err(ParamError::new(
+                "literal=true: the paper knows neither interval=continuous nor threshold=auto; \
+                 give a time and a number, or lead=0 instead of literal=true",
+            ));
+        }
         Ok(Rate {
-            interval: interval(params)?,
-            threshold: params.number_or_word("threshold"),
+            interval,
+            threshold,
             feedback: params.number("feedback"),
             lead: match params.size("lead").get() {
-                0 => u64::MAX,
-                sectors => sectors,
+                sectors if sectors > 0 && !literal => sectors,
+                _ => u64::MAX,
             },
             bandwidth: None,
             started: None,

@@ -345,6 +345,23 @@ fn waste_makes_patient() {
 }
 
 #[test]
+fn literal_is_the_paper_without_a_lead() {
+    let ahead = |spec: &str| {
+        let mut scene = Scene::new(spec);
+        (0..128).for_each(|n| scene.miss(8, n * READ, READ));
+        scene.now = Instant::ZERO + ms(500);
+        scene.proposals().iter().map(|(start, end)| end - start).sum::<u64>()
+    };
+    assert_eq!(ahead("vio"), 8192);
+    assert_eq!(ahead("vio:literal=true"), 127 * READ);
+    assert_eq!(ahead("vio:lead=0"), 127 * READ);
+    assert_eq!(ahead("flashy:literal=true,lead=1MiB"), 127 * READ);
+    for ours in ["interval=continuous", "threshold=auto"] {
+        assert!(prefetchers::build(&format!("vio:literal=true,{ours}")).is_err(), "{ours}");
+    }
+}
+
+#[test]
 fn the_threshold_finds_itself() {
     // Runs of four reads here and there: 3 of 4 are linear.
     let runs = |spec: &str| {
