@@ -132,9 +132,12 @@ impl Rate {
         self.started.is_some_and(|started| now.since(started) >= self.span())
     }
 
-    /// When the interval ends.
+    /// When the interval has to be ended. In the continuous form reads end it, and
+    /// nothing waits for it but streams whose readers have left: when no read has
+    /// come for another one.
     pub fn next_wake(&self) -> Option<Instant> {
-        self.interval.and_then(|span| self.started.map(|started| started + span))
+        let end = self.started? + self.span();
+        Some(if self.interval.is_none() { end + self.span() } else { end })
     }
 
     /// How much of `sectors` the device has to spare in this interval.
@@ -234,9 +237,11 @@ impl Rate {
             if followed.active {
                 return true;
             }
-            // Its reader is gone, it seems: what it was given is waste.
+            // Its reader is gone, it seems: what it was given is waste, and it begins
+            // again if the reader comes back.
             let outcome = Outcome { used: 0, wasted: followed.plan.ahead() };
             followed.plan = Plan::new(&followed.stream);
+            (followed.armed, followed.window) = (false, 0);
             self.judge(table, at, outcome);
             false
         });

@@ -379,6 +379,27 @@ fn the_threshold_finds_itself() {
 }
 
 #[test]
+fn a_stream_whose_reader_left_is_not_armed() {
+    for spec in ["vio", "vio:interval=continuous", "flashy:interval=continuous"] {
+        let mut scene = Scene::new(spec);
+        for n in 0..600 {
+            scene.miss(8, n * READ, READ);
+            scene.proposals();
+        }
+        assert!(scene.streams()[0].armed, "{spec}");
+        while let Some(wake) = scene.prefetcher.next_wake() {
+            scene.now = wake;
+            scene.proposals();
+        }
+        assert!(!scene.streams()[0].armed, "{spec}");
+        // Its reader comes back: it begins with a window of two reads, or an interval.
+        scene.miss(8, 600 * READ, READ);
+        let new: u64 = scene.proposals().iter().map(|(start, end)| end - start).sum();
+        assert!(new <= 2 * READ, "{spec}: {new} sectors");
+    }
+}
+
+#[test]
 fn losses_halve_the_lead() {
     let mut scene = Scene::new("vio:interval=continuous");
     let furthest = |scene: &mut Scene, from: u64| {
