@@ -199,13 +199,10 @@ impl Agent {
 
     /// First written down, then done, then said.
     fn change(&mut self, system: &impl System, changes: &[Record]) -> Result<(), AgentError> {
-        if !changes.is_empty() {
-            self.state.given = self.tagger.given();
-            self.state.threads = self.tagger.records();
-            self.state.threads.extend(changes);
+        if self.tagger.write_down(changes, &mut self.state) {
             self.file.save(&self.state)?;
-            self.tagger.apply(system, changes);
         }
+        self.tagger.apply(system, changes);
         let events = self.tagger.take_events();
         events.iter().for_each(|event| self.voice.say(event));
         if let (Some(path), false) = (&self.status, events.is_empty()) {

@@ -30,6 +30,15 @@ pub struct Record {
     pub set: u16,
 }
 
+/// A thread, told from an earlier one of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Known {
+    /// The thread.
+    pub tid: i32,
+    /// When it started, in ticks after boot.
+    pub start: u64,
+}
+
 /// All that has to be put back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct State {
@@ -42,13 +51,32 @@ pub struct State {
     pub given: Vec<u16>,
     /// The threads.
     pub threads: Vec<Record>,
+    /// Levels only: threads that have inherited one and have none of their own.
+    #[serde(default)]
+    pub heirs: Vec<Record>,
+    /// Levels only: threads whose priority is somebody else's.
+    #[serde(default)]
+    pub left_alone: Vec<Known>,
+    /// When the youngest process that the agent has looked at started, in
+    /// ticks after boot: one that is younger may be an heir that is not in
+    /// `heirs`.
+    #[serde(default)]
+    pub seen: u64,
 }
 
 impl State {
     /// Nothing changed yet.
     pub fn new(boot: String, encoding: Encoding) -> State {
         let hints = encoding == Encoding::Hints;
-        State { boot, hints, given: Vec::new(), threads: Vec::new() }
+        State {
+            boot,
+            hints,
+            given: Vec::new(),
+            threads: Vec::new(),
+            heirs: Vec::new(),
+            left_alone: Vec::new(),
+            seen: 0,
+        }
     }
 }
 

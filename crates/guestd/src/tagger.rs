@@ -17,7 +17,7 @@ mod threads;
 use crate::events::{Event, shown};
 use crate::pool::Pool;
 use crate::procfs::Stat;
-use crate::state::Record;
+use crate::state::{Known, Record, State};
 use crate::system::System;
 use seekway_policy::ioprio::{self, Encoding};
 use seekway_policy::request::ProcessTag;
@@ -62,8 +62,11 @@ struct Carried {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
     Ours(Record),
+    /// It has a scheduling class with a priority of its own, and below it the
+    /// one that it inherited.
+    Heir(Record),
     /// Somebody else's priority, or a scheduling class that has its own.
-    LeftAlone,
+    LeftAlone(Known),
 }
 
 #[derive(Clone, Debug)]
@@ -155,19 +158,38 @@ impl Tagger {
         std::mem::take(&mut self.events)
     }
 
-    /// All priorities given so far.
-    pub fn given(&self) -> Vec<u16> {
-        self.given.iter().copied().collect()
-    }
-
-    /// All threads that have been changed and still live.
-    pub fn records(&self) -> Vec<Record> {
-        let threads = self.processes.values().flat_map(|p| p.threads.values());
-        let ours = threads.filter_map(|t| match t {
-            Thread::Ours(record) => Some(*record),
-            Thread::LeftAlone => None,
-        });
-        ours.collect()
+    /// What `state` has to tell before `changes` are made; true when it did
+    /// not tell that yet.
+    pub fn write_down(&self, changes: &[Record], state: &mut State) -> bool {
+        let (mut threads, mut heirs, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
+        for (&pid, process) in &self.processes {
+            // The others' threads are found by what this one carries.
+            if let (Some(set), None) = (process.inherited, process.threads.get(&pid)) {
+                heirs.push(Record { pid, tid: pid, start: process.start, original: 0, set });
+            }
+            for thread in process.threads.values() {
+                match thread {
+                    Thread::Ours(record) => threads.push(*record),
+                    Thread::Heir(record) => heirs.push(*record),
+                    Thread::LeftAlone(known) => left_alone.push(*known),
+                }
+            }
+        }
+        threads.extend(changes);
+        if state.hints {
+            // Heirs are known by their hints, which nobody else sets.
+            (heirs, left_alone) = (Vec::new(), Vec::new());
+        }
+        let given: Vec<u16> = self.given.iter().copied().collect();
+        if (&given, &threads, &heirs, &left_alone)
+            == (&state.given, &state.threads, &state.heirs, &state.left_alone)
+        {
+            return false;
+        }
+        let seen = self.processes.values().map(|p| p.start).max().unwrap_or_default();
+        (state.given, state.threads, state.heirs) = (given, threads, heirs);
+        (state.left_alone, state.seen) = (left_alone, seen);
+        true
     }
 
     fn look(&mut self, system: &impl System, pid: i32, now: Instant, changes: &mut Vec<Record>) {

@@ -40,8 +40,9 @@ impl Scene {
     }
 
     fn state(&self) -> State {
-        let state = State::new("boot".into(), self.tagger.encoding);
-        State { given: self.tagger.given(), threads: self.tagger.records(), ..state }
+        let mut state = State::new("boot".into(), self.tagger.encoding);
+        self.tagger.write_down(&[], &mut state);
+        state
     }
 }
 
@@ -190,7 +191,8 @@ fn all_is_put_back_also_what_was_inherited_since() {
         s.fake.start(30, 1, "c");
         s.fake.set(30, 2 << 13 | 1);
         s.turn();
-        for pid in [10, 20, 30] {
+        // PID 1 among them: all others come from it.
+        for pid in [1, 10, 20, 30] {
             s.fake.moved(pid, 1);
         }
         s.turn();
@@ -203,14 +205,54 @@ fn all_is_put_back_also_what_was_inherited_since() {
         // Another process has taken a number that the state knows.
         s.fake.end(20);
         s.fake.start(20, 1, "d");
-        s.fake.set(20, state.threads[1].set ^ 7);
+        s.fake.set(20, state.threads[2].set ^ 7);
         let event = restore(&s.fake, &state).unwrap();
-        let expected = Event::Restored { threads: 1, heirs: 3, changed: 0, failed: 0 };
+        let expected = Event::Restored { threads: 2, heirs: 3, changed: 0, failed: 0 };
         assert_eq!(event, expected, "{encoding:?}");
         assert_eq!([10, 11, 12, 13].map(|tid| s.fake.priority(tid).unwrap()), [0; 4]);
         assert_eq!(s.fake.priority(30).unwrap(), 2 << 13 | 1);
-        assert_eq!(s.fake.priority(20).unwrap(), state.threads[1].set ^ 7);
+        assert_eq!(s.fake.priority(20).unwrap(), state.threads[2].set ^ 7);
     }
+}
+
+#[test]
+fn levels_that_somebody_chose_are_kept_below_tagged_processes() {
+    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    s.fake.start(10, 1, "sh");
+    s.fake.start(20, 1, "backup");
+    s.fake.start(30, 10, "quiet");
+    s.turn();
+    for pid in [1, 10] {
+        s.fake.moved(pid, 1);
+    }
+    s.turn();
+    let [of_init, of_shell] = [1, 10].map(|pid| s.fake.priority(pid).unwrap());
+    // One does I/O and is left alone; the others are only known.
+    s.fake.set(20, of_shell);
+    s.fake.set(30, of_shell);
+    s.fake.start(21, 20, "backup's");
+    s.fake.moved(20, 1);
+    assert!(matches!(s.turn()[..], [Event::Foreign { pid: 20, .. }]));
+    // An heir that the agent has seen, whose parent ends; another process takes
+    // the number of a second.
+    s.fake.start(40, 10, "heir");
+    s.fake.start(41, 10, "heir");
+    s.turn();
+    let state = s.state();
+    s.fake.end(10);
+    s.fake.end(41);
+    s.fake.start(41, 1, "another");
+    s.fake.set(41, of_shell);
+    // New below the one that is left alone, and below PID 1.
+    s.fake.start(22, 20, "backup's");
+    s.fake.start(50, 1, "heir");
+    let event = restore(&s.fake, &state).unwrap();
+    let expected = Event::Restored { threads: 1, heirs: 2, changed: 0, failed: 0 };
+    assert_eq!(event, expected, "{state:?}");
+    let kept = [20, 21, 22, 30, 41].map(|tid| s.fake.priority(tid).unwrap());
+    assert_eq!(kept, [of_shell; 5]);
+    assert_eq!([1, 40, 50].map(|tid| s.fake.priority(tid).unwrap()), [0; 3]);
+    assert_ne!(of_init, of_shell);
 }
 
 #[test]

@@ -9,7 +9,7 @@ enum Found {
     /// It is to be given the tag.
     Change(Record),
     /// It is not ours: from now on left alone, and perhaps said.
-    Leave(Option<Event>),
+    Leave(Thread, Option<Event>),
 }
 
 impl Tagger {
@@ -35,8 +35,8 @@ impl Tagger {
                     self.given.insert(wanted);
                     changes.push(record);
                 }
-                Found::Leave(event) => {
-                    process.threads.insert(tid, Thread::LeftAlone);
+                Found::Leave(as_what, event) => {
+                    process.threads.insert(tid, as_what);
                     self.events.extend(event);
                 }
             }
@@ -52,7 +52,7 @@ impl Tagger {
     ) -> Found {
         let known = process.threads.get(&tid);
         let ours = match known {
-            Some(Thread::LeftAlone) => return Found::Settled,
+            Some(Thread::LeftAlone(_) | Thread::Heir(_)) => return Found::Settled,
             Some(Thread::Ours(record)) => Some(record),
             None => None,
         };
@@ -62,23 +62,36 @@ impl Tagger {
         }
         let Some(stat) = system.stat(tid) else { return Found::Settled };
         let (comm, shown) = (process.comm.clone(), shown(priority));
+        let others = Thread::LeftAlone(Known { tid, start: stat.start });
         if ours.is_some_and(|record| record.start == stat.start) {
-            return Found::Leave(Some(Event::Overwritten { pid, comm, tid, priority: shown }));
-        }
-        if !system.schedules_normally(tid).unwrap_or(false) {
-            return Found::Leave(None);
+            let event = Event::Overwritten { pid, comm, tid, priority: shown };
+            return Found::Leave(others, Some(event));
         }
         let untouched = ioprio::class(priority) == ioprio::CLASS_NONE;
-        // From a parent, or from another thread of this process.
-        let inherited = self.given.contains(&priority)
-            && (self.encoding == Encoding::Hints
-                || priority == wanted
-                || process.inherited == Some(priority));
-        if !untouched && !inherited {
-            return Found::Leave(Some(Event::Foreign { pid, comm, tid, priority: shown }));
-        }
+        let inherited = self.has_inherited(process, priority, wanted);
         let original = if untouched { priority } else { 0 };
-        Found::Change(Record { pid, tid, start: stat.start, original, set: wanted })
+        let record = Record { pid, tid, start: stat.start, original, set: wanted };
+        if !system.schedules_normally(tid).unwrap_or(false) {
+            let heir = Thread::Heir(Record { set: priority, ..record });
+            return Found::Leave(if inherited { heir } else { others }, None);
+        }
+        if !untouched && !inherited {
+            let event = Event::Foreign { pid, comm, tid, priority: shown };
+            return Found::Leave(others, Some(event));
+        }
+        Found::Change(record)
+    }
+
+    /// From a parent, or from another thread of this process.
+    fn has_inherited(&self, process: &Process, priority: u16, wanted: u16) -> bool {
+        let of_threads = || {
+            let mut threads = process.threads.values();
+            priority == wanted && threads.any(|t| matches!(t, Thread::Ours(_)))
+        };
+        self.given.contains(&priority)
+            && (self.encoding == Encoding::Hints
+                || process.inherited == Some(priority)
+                || of_threads())
     }
 
     /// Make the changes, which are written down by now.
