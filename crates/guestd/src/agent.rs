@@ -202,7 +202,7 @@ impl Agent {
         if self.tagger.write_down(changes, &mut self.state) {
             self.file.save(&self.state)?;
         }
-        self.tagger.apply(system, changes);
+        self.tagger.apply(system, changes, Instant::now());
         let events = self.tagger.take_events();
         events.iter().for_each(|event| self.voice.say(event));
         if let (Some(path), false) = (&self.status, events.is_empty()) {

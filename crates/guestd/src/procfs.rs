@@ -52,13 +52,23 @@ pub fn stat(id: i32) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{id}/stat")).ok()?)
 }
 
-/// Bytes that a process has had read from disks and written to be put there,
-/// all its threads together.
+/// Bytes that a process has had read from disks and written to be put there:
+/// all its threads together, those that have ended, and all its children that
+/// have ended and been waited for.
 ///
 /// # Errors
 /// It has gone, or may not be looked at (CAP_SYS_PTRACE).
 pub fn io_bytes(pid: i32) -> io::Result<u64> {
     let text = read(&format!("/proc/{pid}/io"))?;
+    parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The same of one thread alone.
+///
+/// # Errors
+/// It has gone, or may not be looked at (CAP_SYS_PTRACE).
+pub fn thread_io_bytes(pid: i32, tid: i32) -> io::Result<u64> {
+    let text = read(&format!("/proc/{pid}/task/{tid}/io"))?;
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -180,7 +190,7 @@ mod tests {
         assert!(!threads(pid).is_empty());
         let stat = stat(pid).unwrap();
         assert!(!stat.kernel && stat.start > 0);
-        assert!(io_bytes(pid).is_ok());
+        assert!(io_bytes(pid).is_ok() && thread_io_bytes(pid, pid).is_ok());
         assert!(super::stat(i32::MAX).is_none() && threads(i32::MAX).is_empty());
     }
 }

@@ -13,11 +13,17 @@ pub trait System {
     fn processes(&self) -> io::Result<Vec<i32>>;
     /// About a process or a thread.
     fn stat(&self, id: i32) -> Option<Stat>;
-    /// Bytes that a process has moved from and to disks.
+    /// Bytes that a process, its threads and its children that have ended have
+    /// moved from and to disks.
     ///
     /// # Errors
     /// It has gone, or may not be looked at.
     fn io_bytes(&self, pid: i32) -> io::Result<u64>;
+    /// Those of one thread.
+    ///
+    /// # Errors
+    /// It has gone, or may not be looked at.
+    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64>;
     /// The threads of a process.
     fn threads(&self, pid: i32) -> Vec<i32>;
     /// A thread's I/O priority.
@@ -52,6 +58,9 @@ impl System for Linux {
     }
     fn io_bytes(&self, pid: i32) -> io::Result<u64> {
         procfs::io_bytes(pid)
+    }
+    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64> {
+        procfs::thread_io_bytes(pid, tid)
     }
     fn threads(&self, pid: i32) -> Vec<i32> {
         procfs::threads(pid)

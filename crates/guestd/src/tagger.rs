@@ -4,8 +4,8 @@
 //! changed that is not written down: [`Tagger::scan`] looks and returns the
 //! changes that it wants, [`Tagger::apply`] makes them.
 //!
-//! A process is tagged when it does I/O (its bytes in `/proc/PID/io` grow, or it
-//! waits for a disk), or at once when it is chosen by name or number, or when
+//! A process is tagged when it does I/O (bytes of its threads in
+//! `/proc/PID/task/TID/io` grow, or it waits for a disk), or at once when it is chosen by name or number, or when
 //! it is new and the kernel tells of new processes in time. Children inherit by
 //! the kernel; one that does I/O gets a tag of its own.
 
@@ -80,9 +80,11 @@ struct Process {
     refused: bool,
     /// At the last look; `None` when it may not be looked at.
     io_bytes: Option<u64>,
+    /// The same of each of its threads.
+    thread_io_bytes: BTreeMap<i32, u64>,
     carried: Option<Carried>,
-    /// The priority that it had inherited from a tagged process.
-    inherited: Option<u16>,
+    /// The tag that it had inherited from a tagged process, and its priority.
+    inherited: Option<(ProcessTag, u16)>,
     threads: BTreeMap<i32, Thread>,
 }
 
@@ -164,7 +166,7 @@ impl Tagger {
         let (mut threads, mut heirs, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         for (&pid, process) in &self.processes {
             // The others' threads are found by what this one carries.
-            if let (Some(set), None) = (process.inherited, process.threads.get(&pid)) {
+            if let (Some((_, set)), None) = (process.inherited, process.threads.get(&pid)) {
                 heirs.push(Record { pid, tid: pid, start: process.start, original: 0, set });
             }
             for thread in process.threads.values() {
@@ -224,17 +226,15 @@ impl Tagger {
         }
         let named = process.chosen && !self.selection.is_all();
         let early = self.eager && is_new && self.scans > 0 && self.pool.has_plenty();
-        if process.refused || !process.chosen || !(active || named || early || process.owns()) {
+        let owned = process.owns();
+        if process.refused || !process.chosen || !(active || named || early || owned) {
             return;
         }
-        let first = !process.owns();
-        if first {
-            self.own(pid, now);
+        if !owned || active || seldom {
+            self.look_at_threads(system, pid, now, changes);
         }
-        if first || active || seldom {
-            self.look_at_threads(system, pid, changes);
-        }
-        if first || seldom {
+        let owns = self.processes[&pid].owns();
+        if owns && (!owned || seldom) {
             self.look_at_group(system, pid);
         }
     }
@@ -244,9 +244,19 @@ impl Tagger {
         let process = self.processes.get_mut(&pid).expect("met");
         let Ok(bytes) = system.io_bytes(pid) else { return stat.waits };
         // Who was not there at the first scan began with nothing.
-        let before = process.io_bytes.unwrap_or(if self.scans == 0 { bytes } else { 0 });
-        process.io_bytes = Some(bytes);
-        stat.waits || bytes > before
+        let is_first = process.io_bytes.is_none() && self.scans == 0;
+        let before = process.io_bytes.replace(bytes).unwrap_or_default();
+        if bytes == before {
+            return stat.waits;
+        }
+        // That may have been children: what these moved is added to their
+        // parent when it waits for them, and never to one of its threads.
+        let of_threads = system.threads(pid).into_iter();
+        let of_threads = of_threads.filter_map(|t| Some((t, system.thread_io_bytes(pid, t).ok()?)));
+        let of_threads: BTreeMap<i32, u64> = of_threads.collect();
+        let before = std::mem::replace(&mut process.thread_io_bytes, of_threads);
+        let grown = |(tid, bytes): (&i32, &u64)| *bytes > before.get(tid).copied().unwrap_or(0);
+        stat.waits || (!is_first && process.thread_io_bytes.iter().any(grown))
     }
 
     /// A process that is new here.
@@ -271,8 +281,9 @@ impl Tagger {
             chosen,
             refused: false,
             io_bytes: None,
+            thread_io_bytes: BTreeMap::new(),
             carried: inherited.map(|tag| Carried { tag, own: false, shared: false }),
-            inherited: inherited.map(|_| priority),
+            inherited: inherited.map(|tag| (tag, priority)),
             threads: BTreeMap::new(),
         };
         self.processes.insert(pid, process);
@@ -286,6 +297,21 @@ impl Tagger {
         }
         let (tag, shared) = self.pool.take(now);
         process.carried = Some(Carried { tag, own: true, shared });
+    }
+
+    /// A tag that none of its threads could be given, or has any more.
+    fn give_back_unused(&mut self, pid: i32, now: Instant) {
+        let process = self.processes.get_mut(&pid).expect("met");
+        if process.threads.values().any(|t| matches!(t, Thread::Ours(_))) {
+            return;
+        }
+        if let Some(own) = process.carried.take_if(|c| c.own) {
+            self.pool.drop_carrier(own.tag, now);
+            if let Some((tag, _)) = process.inherited {
+                self.pool.carry(tag, now);
+                process.carried = Some(Carried { tag, own: false, shared: false });
+            }
+        }
     }
 
     fn bury(&mut self, pid: i32, now: Instant) {

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 #[derive(Clone)]
 struct Process {
     stat: Stat,
+    /// Of its first thread.
     io_bytes: u64,
+    /// Of children that have ended.
+    io_bytes_of_children: u64,
     /// With their priorities.
     threads: BTreeMap<i32, u16>,
     normal: bool,
@@ -39,6 +42,7 @@ impl Fake {
         let process = Process {
             stat,
             io_bytes: 0,
+            io_bytes_of_children: 0,
             threads: BTreeMap::from([(pid, inherited)]),
             normal: true,
             forbidden: false,
@@ -54,8 +58,12 @@ impl Fake {
         }
     }
 
+    /// It ends, and its parent waits for it.
     pub fn end(&self, pid: i32) {
-        self.processes.borrow_mut().remove(&pid);
+        let ended = self.processes.borrow_mut().remove(&pid);
+        let Some(child) = ended else { return };
+        let bytes = child.io_bytes + child.io_bytes_of_children;
+        self.change(child.stat.parent, |p| p.io_bytes_of_children += bytes);
     }
 
     pub fn exec(&self, pid: i32, comm: &str) {
@@ -118,7 +126,10 @@ impl System for Fake {
         self.of(id, |p| p.stat.clone()).ok()
     }
     fn io_bytes(&self, pid: i32) -> io::Result<u64> {
-        self.of(pid, |p| p.io_bytes)
+        self.of(pid, |p| p.io_bytes + p.io_bytes_of_children)
+    }
+    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64> {
+        self.of(tid, |p| if tid == pid { p.io_bytes } else { 0 })
     }
     fn threads(&self, pid: i32) -> Vec<i32> {
         self.of(pid, |p| p.threads.keys().copied().collect()).unwrap_or_default()

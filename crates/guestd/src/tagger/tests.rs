@@ -25,13 +25,13 @@ impl Scene {
     fn turn(&mut self) -> Vec<Event> {
         self.now += TICK;
         let changes = self.tagger.scan(&self.fake, self.now).unwrap();
-        self.tagger.apply(&self.fake, &changes);
+        self.tagger.apply(&self.fake, &changes, self.now);
         self.tagger.take_events()
     }
 
     fn hear(&mut self, pids: &[i32]) -> Vec<Event> {
         let changes = self.tagger.look_at(&self.fake, pids, self.now);
-        self.tagger.apply(&self.fake, &changes);
+        self.tagger.apply(&self.fake, &changes, self.now);
         self.tagger.take_events()
     }
 
@@ -94,6 +94,46 @@ fn a_child_inherits_until_it_does_io_of_its_own() {
         s.turn();
         assert_eq!(s.tagger.pool.carried(), 1);
     }
+}
+
+#[test]
+fn what_children_have_moved_is_not_their_parents() {
+    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    s.fake.start(10, 1, "sh");
+    s.fake.moved(10, 1);
+    s.turn();
+    s.fake.start(11, 10, "cp");
+    s.fake.moved(11, 4096);
+    assert_eq!(s.turn().len(), 1);
+    s.fake.end(11);
+    // One that comes and goes between two looks.
+    s.fake.start(12, 10, "cp");
+    s.fake.moved(12, 4096);
+    s.fake.end(12);
+    assert!(matches!(s.turn()[..], [Event::Ended { pid: 11, .. }]));
+    s.fake.moved(10, 1);
+    assert_eq!(s.turn().len(), 1, "its own bytes count");
+}
+
+#[test]
+fn who_cannot_take_a_tag_gives_it_back() {
+    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    (10..18).for_each(|pid| s.fake.start(pid, 1, "x"));
+    (10..13).for_each(|pid| s.fake.real_time(pid));
+    (13..15).for_each(|pid| s.fake.set(pid, 3 << 13));
+    (15..17).for_each(|pid| s.fake.forbid(pid));
+    s.turn();
+    for _ in 0..3 {
+        (10..18).for_each(|pid| s.fake.moved(pid, 1));
+        s.turn();
+    }
+    let status = s.tagger.status();
+    let tagged: Vec<(i32, bool)> = status.processes.iter().map(|p| (p.pid, p.shared)).collect();
+    assert_eq!((tagged, status.carried), (vec![(17, false)], 1));
+    s.fake.set(17, 3 << 13);
+    s.fake.moved(17, 1);
+    s.turn();
+    assert_eq!(s.tagger.status().carried, 0, "ionice took its last thread");
 }
 
 #[test]

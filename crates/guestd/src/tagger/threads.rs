@@ -6,41 +6,54 @@ use super::*;
 enum Found {
     /// It has what it shall have, or is left alone already.
     Settled,
-    /// It is to be given the tag.
-    Change(Record),
+    /// It is to be given the tag. Without it, it would have this priority.
+    Change(Known, u16),
     /// It is not ours: from now on left alone, and perhaps said.
     Leave(Thread, Option<Event>),
 }
 
 impl Tagger {
-    /// Find threads that do not carry the process's tag and may be given it.
+    /// Find threads that do not carry a tag of the process's own and may be
+    /// given it. The first one gives it such a tag.
     pub(super) fn look_at_threads(
         &mut self,
         system: &impl System,
         pid: i32,
+        now: Instant,
         changes: &mut Vec<Record>,
     ) {
         let tids = system.threads(pid);
         let process = self.processes.get_mut(&pid).expect("met");
-        let Some(carried) = process.carried else { return };
-        let wanted = self.encoding.priority(carried.tag).expect("a tag of this encoding");
         process.threads.retain(|tid, _| tids.binary_search(tid).is_ok());
+        let before = changes.len();
         for tid in tids {
             let process = &self.processes[&pid];
-            let found = self.look_at_thread(system, (pid, process), tid, wanted);
-            let process = self.processes.get_mut(&pid).expect("met");
-            match found {
+            match self.look_at_thread(system, (pid, process), tid) {
                 Found::Settled => {}
-                Found::Change(record) => {
-                    self.given.insert(wanted);
-                    changes.push(record);
+                Found::Change(Known { tid, start }, original) => {
+                    let set = self.own_priority(pid, now);
+                    self.given.insert(set);
+                    changes.push(Record { pid, tid, start, original, set });
                 }
                 Found::Leave(as_what, event) => {
+                    let process = self.processes.get_mut(&pid).expect("met");
                     process.threads.insert(tid, as_what);
                     self.events.extend(event);
                 }
             }
         }
+        if changes.len() == before {
+            self.give_back_unused(pid, now);
+        }
+    }
+
+    /// That of a tag of its own, which it is given if it has none.
+    fn own_priority(&mut self, pid: i32, now: Instant) -> u16 {
+        if !self.processes[&pid].owns() {
+            self.own(pid, now);
+        }
+        let carried = self.processes[&pid].carried.expect("just given");
+        self.encoding.priority(carried.tag).expect("a tag of this encoding")
     }
 
     fn look_at_thread(
@@ -48,7 +61,6 @@ impl Tagger {
         system: &impl System,
         (pid, process): (i32, &Process),
         tid: i32,
-        wanted: u16,
     ) -> Found {
         let known = process.threads.get(&tid);
         let ours = match known {
@@ -62,40 +74,39 @@ impl Tagger {
         }
         let Some(stat) = system.stat(tid) else { return Found::Settled };
         let (comm, shown) = (process.comm.clone(), shown(priority));
-        let others = Thread::LeftAlone(Known { tid, start: stat.start });
+        let known = Known { tid, start: stat.start };
+        let others = Thread::LeftAlone(known);
         if ours.is_some_and(|record| record.start == stat.start) {
             let event = Event::Overwritten { pid, comm, tid, priority: shown };
             return Found::Leave(others, Some(event));
         }
         let untouched = ioprio::class(priority) == ioprio::CLASS_NONE;
-        let inherited = self.has_inherited(process, priority, wanted);
-        let original = if untouched { priority } else { 0 };
-        let record = Record { pid, tid, start: stat.start, original, set: wanted };
+        let inherited = self.has_inherited(process, priority);
         if !system.schedules_normally(tid).unwrap_or(false) {
-            let heir = Thread::Heir(Record { set: priority, ..record });
-            return Found::Leave(if inherited { heir } else { others }, None);
+            let heir = Record { pid, tid, start: stat.start, original: 0, set: priority };
+            return Found::Leave(if inherited { Thread::Heir(heir) } else { others }, None);
         }
         if !untouched && !inherited {
             let event = Event::Foreign { pid, comm, tid, priority: shown };
             return Found::Leave(others, Some(event));
         }
-        Found::Change(record)
+        Found::Change(known, if untouched { priority } else { 0 })
     }
 
     /// From a parent, or from another thread of this process.
-    fn has_inherited(&self, process: &Process, priority: u16, wanted: u16) -> bool {
+    fn has_inherited(&self, process: &Process, priority: u16) -> bool {
         let of_threads = || {
             let mut threads = process.threads.values();
-            priority == wanted && threads.any(|t| matches!(t, Thread::Ours(_)))
+            threads.any(|t| matches!(t, Thread::Ours(record) if record.set == priority))
         };
         self.given.contains(&priority)
             && (self.encoding == Encoding::Hints
-                || process.inherited == Some(priority)
+                || process.inherited.is_some_and(|(_, set)| set == priority)
                 || of_threads())
     }
 
     /// Make the changes, which are written down by now.
-    pub fn apply(&mut self, system: &impl System, changes: &[Record]) {
+    pub fn apply(&mut self, system: &impl System, changes: &[Record], now: Instant) {
         for of_process in changes.chunk_by(|a, b| a.pid == b.pid) {
             let pid = of_process[0].pid;
             let Some(process) = self.processes.get_mut(&pid) else { continue };
@@ -120,6 +131,7 @@ impl Tagger {
                 let shared = carried.shared;
                 self.events.push(Event::Tagged { pid, comm, tag, threads, shared });
             }
+            self.give_back_unused(pid, now);
         }
     }
 }
