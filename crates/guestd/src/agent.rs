@@ -5,9 +5,9 @@ use crate::connector::Connector;
 use crate::events::Event;
 use crate::restore::restore;
 use crate::signals::Signals;
-use crate::state::{Record, State, StateError, StateFile, write_whole};
+use crate::state::{State, StateError, StateFile, write_whole};
 use crate::system::{Linux, System};
-use crate::tagger::{Selection, Tagger};
+use crate::tagger::{Change, Selection, Tagger};
 use crate::{kernel, procfs};
 use seekway_policy::ioprio::Encoding;
 use std::io::{self, Write};
@@ -198,7 +198,7 @@ impl Agent {
     }
 
     /// First written down, then done, then said.
-    fn change(&mut self, system: &impl System, changes: &[Record]) -> Result<(), AgentError> {
+    fn change(&mut self, system: &impl System, changes: &[Change]) -> Result<(), AgentError> {
         if self.tagger.write_down(changes, &mut self.state) {
             self.file.save(&self.state)?;
         }

@@ -69,6 +69,14 @@ enum Thread {
     LeftAlone(Known),
 }
 
+/// A thread that is to be given a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    record: Record,
+    /// The priority that it had at the look.
+    found: u16,
+}
+
 #[derive(Clone, Debug)]
 struct Process {
     start: u64,
@@ -127,7 +135,7 @@ impl Tagger {
     ///
     /// # Errors
     /// Processes cannot be listed.
-    pub fn scan(&mut self, system: &impl System, now: Instant) -> io::Result<Vec<Record>> {
+    pub fn scan(&mut self, system: &impl System, now: Instant) -> io::Result<Vec<Change>> {
         let pids = system.processes()?;
         let here: BTreeSet<i32> = pids.iter().copied().collect();
         let known = self.processes.keys().copied();
@@ -143,7 +151,7 @@ impl Tagger {
     }
 
     /// Look at some processes that are new or run another program.
-    pub fn look_at(&mut self, system: &impl System, pids: &[i32], now: Instant) -> Vec<Record> {
+    pub fn look_at(&mut self, system: &impl System, pids: &[i32], now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         for &pid in pids {
             // Another process may have taken a kernel thread's number.
@@ -162,7 +170,7 @@ impl Tagger {
 
     /// What `state` has to tell before `changes` are made; true when it did
     /// not tell that yet.
-    pub fn write_down(&self, changes: &[Record], state: &mut State) -> bool {
+    pub fn write_down(&self, changes: &[Change], state: &mut State) -> bool {
         let (mut threads, mut heirs, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         for (&pid, process) in &self.processes {
             // The others' threads are found by what this one carries.
@@ -177,7 +185,8 @@ impl Tagger {
                 }
             }
         }
-        threads.extend(changes);
+        threads.extend(changes.iter().map(|c| c.record));
+        threads.sort_unstable_by_key(|r| (r.pid, r.tid));
         if state.hints {
             // Heirs are known by their hints, which nobody else sets.
             (heirs, left_alone) = (Vec::new(), Vec::new());
@@ -194,7 +203,7 @@ impl Tagger {
         true
     }
 
-    fn look(&mut self, system: &impl System, pid: i32, now: Instant, changes: &mut Vec<Record>) {
+    fn look(&mut self, system: &impl System, pid: i32, now: Instant, changes: &mut Vec<Change>) {
         let seldom = self.scans.is_multiple_of(SELDOM);
         if !seldom && self.processes.get(&pid).is_some_and(|p| p.kernel) {
             return;

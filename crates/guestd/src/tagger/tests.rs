@@ -137,6 +137,27 @@ fn who_cannot_take_a_tag_gives_it_back() {
 }
 
 #[test]
+fn what_changes_between_a_look_and_the_change_is_left_alone() {
+    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    (10..13).for_each(|pid| s.fake.start(pid, 1, "x"));
+    s.turn();
+    (10..13).for_each(|pid| s.fake.moved(pid, 1));
+    let changes = s.tagger.scan(&s.fake, s.now).unwrap();
+    // While the state's file is written: an ionice, and a number's next process.
+    s.fake.set(10, 3 << 13);
+    s.fake.end(11);
+    s.fake.start(11, 1, "y");
+    s.tagger.apply(&s.fake, &changes, s.now);
+    assert_eq!([10, 11].map(|pid| s.fake.priority(pid).unwrap()), [3 << 13, 0]);
+    assert!(s.tag(12).is_some());
+    s.tagger.take_events();
+    s.fake.moved(10, 1);
+    let said = s.turn();
+    assert!(matches!(said[..], [Event::Foreign { pid: 10, .. }]), "{said:?}");
+    assert_eq!((s.fake.priority(10).unwrap(), s.tagger.status().carried), (3 << 13, 1));
+}
+
+#[test]
 fn others_priorities_are_left_alone() {
     let mut s = scene(Encoding::Levels, Selection::default(), false);
     for (pid, priority) in [(10, 3 << 13), (20, 2 << 13 | 1), (30, 0), (40, 0)] {

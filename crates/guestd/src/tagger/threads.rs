@@ -6,7 +6,7 @@ use super::*;
 enum Found {
     /// It has what it shall have, or is left alone already.
     Settled,
-    /// It is to be given the tag. Without it, it would have this priority.
+    /// It is to be given the tag; the priority that it has now.
     Change(Known, u16),
     /// It is not ours: from now on left alone, and perhaps said.
     Leave(Thread, Option<Event>),
@@ -20,7 +20,7 @@ impl Tagger {
         system: &impl System,
         pid: i32,
         now: Instant,
-        changes: &mut Vec<Record>,
+        changes: &mut Vec<Change>,
     ) {
         let tids = system.threads(pid);
         let process = self.processes.get_mut(&pid).expect("met");
@@ -30,10 +30,13 @@ impl Tagger {
             let process = &self.processes[&pid];
             match self.look_at_thread(system, (pid, process), tid) {
                 Found::Settled => {}
-                Found::Change(Known { tid, start }, original) => {
+                Found::Change(Known { tid, start }, found) => {
                     let set = self.own_priority(pid, now);
                     self.given.insert(set);
-                    changes.push(Record { pid, tid, start, original, set });
+                    // What is not none has been inherited.
+                    let original = if is_untouched(found) { found } else { 0 };
+                    let record = Record { pid, tid, start, original, set };
+                    changes.push(Change { record, found });
                 }
                 Found::Leave(as_what, event) => {
                     let process = self.processes.get_mut(&pid).expect("met");
@@ -80,7 +83,7 @@ impl Tagger {
             let event = Event::Overwritten { pid, comm, tid, priority: shown };
             return Found::Leave(others, Some(event));
         }
-        let untouched = ioprio::class(priority) == ioprio::CLASS_NONE;
+        let untouched = is_untouched(priority);
         let inherited = self.has_inherited(process, priority);
         if !system.schedules_normally(tid).unwrap_or(false) {
             let heir = Record { pid, tid, start: stat.start, original: 0, set: priority };
@@ -90,7 +93,7 @@ impl Tagger {
             let event = Event::Foreign { pid, comm, tid, priority: shown };
             return Found::Leave(others, Some(event));
         }
-        Found::Change(known, if untouched { priority } else { 0 })
+        Found::Change(known, priority)
     }
 
     /// From a parent, or from another thread of this process.
@@ -105,13 +108,20 @@ impl Tagger {
                 || of_threads())
     }
 
-    /// Make the changes, which are written down by now.
-    pub fn apply(&mut self, system: &impl System, changes: &[Record], now: Instant) {
-        for of_process in changes.chunk_by(|a, b| a.pid == b.pid) {
-            let pid = of_process[0].pid;
+    /// Make the changes, which are written down by now. What is not as it was
+    /// at the look any more is left to the next.
+    pub fn apply(&mut self, system: &impl System, changes: &[Change], now: Instant) {
+        for of_process in changes.chunk_by(|a, b| a.record.pid == b.record.pid) {
+            let pid = of_process[0].record.pid;
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let mut threads = 0;
-            for record in of_process {
+            for Change { record, found } in of_process {
+                let start = system.stat(record.tid).map(|stat| stat.start);
+                let as_found = start == Some(record.start)
+                    && system.priority(record.tid).is_ok_and(|now| now == *found);
+                if !as_found {
+                    continue;
+                }
                 match system.set_priority(record.tid, record.set) {
                     Ok(()) => {
                         process.threads.insert(record.tid, Thread::Ours(*record));
@@ -134,4 +144,9 @@ impl Tagger {
             self.give_back_unused(pid, now);
         }
     }
+}
+
+/// Nobody has set it.
+fn is_untouched(priority: u16) -> bool {
+    ioprio::class(priority) == ioprio::CLASS_NONE
 }
