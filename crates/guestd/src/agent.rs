@@ -5,7 +5,7 @@ use crate::connector::Connector;
 use crate::events::Event;
 use crate::restore::restore;
 use crate::signals::Signals;
-use crate::state::{State, StateError, StateFile, write_whole};
+use crate::state::{State, StateError, StateFile, share_a_file, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::{Change, Selection, Tagger};
 use crate::{kernel, procfs};
@@ -28,6 +28,21 @@ pub enum AgentError {
         /// Why not.
         source: io::Error,
     },
+    /// It was told something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl AgentError {
+    /// The program's exit status: 2 for what stays wrong until somebody looks
+    /// at it, 1 for what may pass.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            AgentError::Usage(_)
+            | AgentError::State(StateError::Locked { .. } | StateError::Broken { .. }) => 2,
+            AgentError::State(StateError::Io { .. }) | AgentError::Io { .. } => 1,
+        }
+    }
 }
 
 /// An I/O error, with what was tried.
@@ -86,6 +101,12 @@ pub fn put_back(file: &StateFile, voice: Voice) -> Result<Option<Event>, AgentEr
 /// change. Priorities are put back before it returns.
 pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
+    if let Some(status) = args.status.as_ref().filter(|s| share_a_file(s, &args.state.path())) {
+        return Err(AgentError::Usage(format!(
+            "--status {} is where the state or its lock is: choose another file",
+            status.display()
+        )));
+    }
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let file = StateFile::lock(&args.state.path())?;
     put_back(&file, voice)?;
@@ -97,6 +118,7 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
         file,
         connector,
         status: args.status.clone(),
+        status_failed: false,
         voice,
     };
     agent.introduce(encoding);
@@ -126,6 +148,8 @@ struct Agent {
     file: StateFile,
     connector: Option<Connector>,
     status: Option<PathBuf>,
+    /// The last time it could not be written.
+    status_failed: bool,
     voice: Voice,
 }
 
@@ -205,11 +229,21 @@ impl Agent {
         self.tagger.apply(system, changes, Instant::now());
         let events = self.tagger.take_events();
         events.iter().for_each(|event| self.voice.say(event));
-        if let (Some(path), false) = (&self.status, events.is_empty()) {
-            let json = serde_json::to_vec_pretty(&self.tagger.status()).expect("plain data");
-            let what = format!("write {}", path.display());
-            write_whole(path, &json).map_err(failed(what))?;
+        if !events.is_empty() || self.status_failed {
+            self.write_status();
         }
         Ok(())
+    }
+
+    /// Tagging goes on without it: a failure is said once, and tried again.
+    fn write_status(&mut self) {
+        let Some(path) = &self.status else { return };
+        let json = serde_json::to_vec_pretty(&self.tagger.status()).expect("plain data");
+        let written = write_whole(path, &json);
+        let failed_before = std::mem::replace(&mut self.status_failed, written.is_err());
+        if let (Err(e), false) = (written, failed_before) {
+            let message = format!("write {}: {e}; tagging goes on without it", path.display());
+            self.voice.say(&Event::Warning { message });
+        }
     }
 }

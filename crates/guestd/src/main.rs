@@ -3,7 +3,9 @@
 //! through stock virtio-blk (docs/guest.md).
 //!
 //! Results go to standard output, warnings and errors to standard error. Exit
-//! status 0 when it did what was asked, 2 when it could not.
+//! status 0 when it did what was asked, 1 when something failed that may pass (a
+//! full disk), 2 when it was told wrong, another agent is at work, or the file of
+//! the state is none.
 
 mod agent;
 mod args;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("seekway-guest: {e}");
-            ExitCode::from(2)
+            ExitCode::from(e.exit_status())
         }
     }
 }

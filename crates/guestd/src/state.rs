@@ -190,6 +190,21 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Would a file that is written whole at `status` take a place that a state at
+/// `state` needs?
+pub fn share_a_file(status: &Path, state: &Path) -> bool {
+    // Folders by their true names; the files need not be there.
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).ok()?;
+        let dir = path.parent()?;
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.into());
+        Some(dir.join(path.file_name()?))
+    };
+    let (Some(status), Some(state)) = (place(status), place(state)) else { return true };
+    let of_state = [with_suffix(&state, ".lock"), with_suffix(&state, ".partial"), state];
+    of_state.contains(&with_suffix(&status, ".partial")) || of_state.contains(&status)
+}
+
 /// Write a file that readers see whole, old or new. Only the caller may write
 /// there.
 ///

@@ -20,24 +20,34 @@ const WRONG_USAGE: i32 = 2;
 /// Run the agent as a child until a signal comes or it ends in order.
 ///
 /// # Errors
-/// It cannot be started, or has said what is wrong and ended.
+/// The agent has said what is wrong with how it was started, and ended. What may
+/// pass, such as a full disk, is a warning.
 pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let mut pause = PAUSE_MIN;
     loop {
         let started = Instant::now();
-        let mut child = start().map_err(failed("start the agent"))?;
-        let status = watch(&mut child, &signals).map_err(failed("wait for the agent"))?;
-        if status.success() {
-            return Ok(());
+        let warn = |message: String| voice.say(&Event::Warning { message });
+        match start() {
+            Ok(mut child) => {
+                let ended = watch(&mut child, &signals).map_err(failed("wait for the agent"))?;
+                if ended.success() {
+                    return Ok(());
+                }
+                if ended.code() == Some(WRONG_USAGE) {
+                    let message = "the agent did not start: its message is above";
+                    return Err(AgentError::Usage(message.into()));
+                }
+                warn(format!("the agent died ({ended})"));
+            }
+            Err(e) => warn(format!("start the agent: {e}")),
         }
-        if status.code() == Some(WRONG_USAGE) {
-            let source = std::io::Error::other("its message is above");
-            return Err(AgentError::Io { what: "the agent".into(), source });
+        // What cannot be done now is done by the agent that starts next.
+        let restored = StateFile::lock(&args.state.path()).map_err(AgentError::from);
+        if let Err(e) = restored.and_then(|file| put_back(&file, voice)) {
+            warn(e.to_string());
         }
-        voice.say(&Event::Warning { message: format!("the agent died ({status})") });
-        put_back(&StateFile::lock(&args.state.path())?, voice)?;
         if started.elapsed() >= PAUSE_MAX {
             pause = PAUSE_MIN;
         }

@@ -1,0 +1,141 @@
+//! The program itself, on a process of the test's: how it ends, and what it
+//! does where files and pipes do not work.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_seekway-guest");
+/// A failing test says so after this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends with its owner.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Killed {
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: kill takes no pointers, and the child has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the program ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process to be tagged, and a folder for files.
+struct Scene {
+    sleeper: Killed,
+    dir: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let sleeper = Killed(Command::new("sleep").arg("3600").spawn().unwrap());
+        Scene { sleeper, dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// `tag` for the sleeper only, with its words in the files `out` and `err`.
+    fn tag(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(["tag", "--no-connector", "--interval", "5ms", "--verbose"]);
+        command.args(["--pid", &self.sleeper.pid().to_string()]);
+        command.stdout(File::create(self.path("out")).unwrap());
+        command.stderr(File::create(self.path("err")).unwrap());
+        command
+    }
+
+    /// The same with the usual place for the state.
+    fn tag_here(&self) -> Command {
+        let mut command = self.tag();
+        command.arg("--state").arg(self.path("state"));
+        command
+    }
+
+    fn is_tagged(&self) -> bool {
+        const WHO_PROCESS: libc::c_int = 1;
+        // SAFETY: ioprio_get takes no pointers.
+        let got = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, self.sleeper.pid()) };
+        assert!(got >= 0, "the sleeper is there");
+        got >> 13 != 0
+    }
+}
+
+#[test]
+fn a_status_that_cannot_be_written_is_one_warning() {
+    let mut s = Scene::new();
+    let mut tag = s.tag_here();
+    let mut agent = Killed(tag.arg("--status").arg(s.path("missing/status")).spawn().unwrap());
+    until("a tag", || s.is_tagged());
+    s.sleeper.0.kill().unwrap();
+    s.sleeper.0.wait().unwrap();
+    until("a second event", || s.text("out").contains("has ended"));
+    agent.signal(libc::SIGTERM);
+    assert!(agent.ended().success());
+    assert_eq!(s.text("err").matches("missing/status").count(), 1, "{}", s.text("err"));
+}
+
+#[test]
+fn the_status_tells_wrong_usage_from_what_may_pass() {
+    let s = Scene::new();
+    let code = |command: &mut Command| command.status().unwrap().code();
+    assert_eq!(code(s.tag().arg("--state").arg(s.path("missing/state"))), Some(1));
+    for same in ["state", "state.lock", "state.partial", "../state"] {
+        let beside = s.path("sub");
+        fs::create_dir_all(&beside).unwrap();
+        let status = if same.starts_with("..") { beside.join(same) } else { s.path(same) };
+        assert_eq!(code(s.tag_here().arg("--status").arg(status)), Some(2), "{same}");
+        assert!(s.text("err").contains("--status"), "{}", s.text("err"));
+    }
+    fs::write(s.path("state"), "{}").unwrap();
+    assert_eq!(code(&mut s.tag_here()), Some(2));
+    assert!(!s.is_tagged());
+}
+
+#[test]
+fn a_supervisor_outlives_what_passes() {
+    let s = Scene::new();
+    let mut tag = s.tag();
+    tag.arg("--supervise").arg("--state").arg(s.path("missing/state"));
+    let mut agent = Killed(tag.spawn().unwrap());
+    until("a failure", || s.text("err").contains("the agent died"));
+    fs::create_dir(s.path("missing")).unwrap();
+    until("a tag", || s.is_tagged());
+    agent.signal(libc::SIGTERM);
+    assert!(agent.ended().success());
+    assert!(!s.is_tagged());
+}
