@@ -2,7 +2,7 @@
 //! somebody asks how things stand.
 
 use super::Reactor;
-use super::cached::Cached;
+use super::cached::{Cached, Load};
 use super::core::Core;
 use super::disks::{DiskState, no_ops};
 use super::lately::Lately;
@@ -130,6 +130,7 @@ impl Core {
             outstanding: 0,
             fetches: 0,
             cached: cached && self.cached.is_some(),
+            load: Load::default(),
             barriers: 0,
             parked: VecDeque::new(),
             held: Default::default(),

@@ -7,6 +7,9 @@
 //! there: a guest that scribbles over its buffer spoils nobody's copy.
 
 mod fetches;
+mod load;
+
+pub use load::Load;
 
 use super::core::{CUT_BELOW, Core, disk_of};
 use super::frames::Frames;
@@ -23,9 +26,9 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
 
-/// Blocks of the longest read that is looked up. Longer ones go past the cache:
-/// the reactor stands still while it copies.
-pub const FETCHED_BLOCKS_MAX: usize = 1 << 13;
+/// Blocks of the longest read that is looked up (4 MiB). Longer ones go past the
+/// cache: the reactor stands still while it copies.
+pub const FETCHED_BLOCKS_MAX: usize = 1 << 10;
 /// Parts of reads that wait for fetches; with more, reads go past the cache.
 pub const WAITING_MAX: usize = 1 << 18;
 /// Over so long it is counted what the device reads, to see whether it can do
@@ -273,20 +276,29 @@ impl Core {
     pub(super) fn read_cached(&mut self, index: u32) -> bool {
         let job = self.jobs[index].job;
         let Some(cached) = &mut self.cached else { return false };
+        let load = &mut disk_of(&mut self.disks, job.disk).load;
         let long = job.len > FETCHED_BLOCKS_MAX as u64 * BLOCK_BYTES;
-        if long || cached.waiting >= WAITING_MAX || self.dispatcher.outstanding() >= CUT_BELOW {
+        let full = cached.waiting >= WAITING_MAX || self.dispatcher.outstanding() >= CUT_BELOW;
+        if long || full || !load.may_copy(self.now) || !load.may_wait() {
             return false;
         }
         let mut pieces = std::mem::take(&mut cached.pieces);
         let vm = VmId::new(job.disk.0);
         cached.books.read(self.now, vm, job.tag, extent_of(&job), index.into(), &mut pieces);
+        let mut waiting = 0;
         for piece in &pieces {
-            if let Piece::Cached(part) = *piece {
-                cached.serve_cached(&job, &self.jobs[index].buffers, part);
+            match *piece {
+                Piece::Cached(part) => {
+                    cached.serve_cached(&job, &self.jobs[index].buffers, part);
+                    load.copied(self.now, part.len().bytes());
+                }
+                Piece::Wait(_, part) | Piece::Fetch(_, part) => {
+                    load.waits(part.len().bytes());
+                    waiting += 1;
+                }
+                Piece::Direct(_) => {}
             }
         }
-        let waits = |p: &&Piece| matches!(p, Piece::Wait(..) | Piece::Fetch(..));
-        let waiting = pieces.iter().filter(waits).count();
         cached.waiting += waiting;
         // One more, so that nothing ends it before all is said.
         self.jobs[index].parts_left += waiting as u32 + 1;

@@ -1,5 +1,6 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
+use super::cached::Load;
 use super::lately::Lately;
 use super::message::{DiskStatus, OpKind, OpStatus};
 use crate::images::fault::Fault;
@@ -50,6 +51,8 @@ pub struct DiskState {
     pub fetches: u32,
     /// The cache knows it: guests' reads are looked up there, and its writes told.
     pub cached: bool,
+    /// What the cache costs for it.
+    pub load: Load,
     /// Discards and write-zeroes among them that the dispatcher has.
     pub barriers: u32,
     /// Those that wait for room there, by job.

@@ -1,7 +1,8 @@
-//! A guest whose reads are all hits, and who always has another.
+//! Guests that want more of the cache than their turn: one whose reads are all
+//! hits and who always has another, one that asks for more at once than is copied.
 
 use crate::common::Ask;
-use crate::guesses::{MIB, rig};
+use crate::guesses::{MIB, device_read, rig};
 use crate::reads::{at, dir, full_image};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
 use seekway_hostd::reactor::{Core, Message};
@@ -64,6 +65,31 @@ fn a_guest_whose_reads_are_all_hits_leaves_the_others_their_turn() {
     let usage = rig.status().disks[0].cache.as_ref().unwrap().usage;
     assert!(usage.cached > 100 * 8, "the other was idle: {usage:?}");
     rig.handle.send(Message::ClosePort(port));
+    client.close();
+    rig.stop();
+}
+
+/// Bytes that one disk may have copied at once.
+const AT_ONCE: u64 = 16 * MIB;
+
+#[test]
+fn what_is_copied_at_once_is_bounded() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 2, MIB);
+    let rig = rig(32 * MIB);
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let ask = |count| (0..count).map(|_| Ask::read(0, MIB)).collect::<Vec<_>>();
+    let past = 64 * MIB - AT_ONCE;
+    // First they wait for one fetch, all that may; then it is there.
+    for expected in [MIB + past, MIB + 2 * past] {
+        for answer in client.do_all(ask(64)) {
+            assert_eq!(answer.result, Ok(()));
+            assert!(answer.buffer == data);
+        }
+        assert_eq!(device_read(&rig.status()), expected);
+    }
+    client.do_all(ask(16));
+    assert_eq!(device_read(&rig.status()), MIB + 2 * past, "the next turn has its own");
     client.close();
     rig.stop();
 }

@@ -150,9 +150,11 @@ impl Core {
         cached.waiting -= waiters.len();
         for waiter in waiters.drain(..) {
             let index = waiter.token as u32;
+            let job = self.jobs[index].job;
+            disk_of(&mut self.disks, job.disk).load.waited(waiter.extent.len().bytes());
             if !ok {
                 // Each on its own: what is wrong may lie beside what it wants.
-                let (start, len) = place_in(&self.jobs[index].job, waiter.extent);
+                let (start, len) = place_in(&job, waiter.extent);
                 self.arrive_part(index, start, len);
                 self.news = true;
             }
