@@ -324,24 +324,19 @@ impl Core {
 
     /// Tell the cache of a job that changes data, before anything comes of it.
     pub(super) fn write_begins(&mut self, job: &Job) {
-        let now = self.now;
-        if let Some(cached) = self.cache_of(job) {
-            cached.books.write(now, VmId::new(job.disk.0), extent_of(job));
+        let known = changes(job) && disk_of(&mut self.disks, job.disk).cached;
+        if let Some(cached) = self.cached.as_mut().filter(|_| known) {
+            cached.books.write(self.now, VmId::new(job.disk.0), extent_of(job));
         }
     }
 
-    /// It is done, well or not.
+    /// It is done, well or not. The cache is told also when the disk has left it
+    /// meanwhile: what it believes to be under way it believes of the next disk
+    /// of that number too.
     pub(super) fn write_ends(&mut self, job: &Job) {
-        if let Some(cached) = self.cache_of(job) {
+        if let Some(cached) = self.cached.as_mut().filter(|_| changes(job)) {
             cached.books.written(VmId::new(job.disk.0), extent_of(job));
         }
-    }
-
-    /// The cache, when the job changes data of a disk that it knows.
-    fn cache_of(&mut self, job: &Job) -> Option<&mut Cached> {
-        let changes = !matches!(job.op, Op::Read | Op::Flush);
-        let known = changes && disk_of(&mut self.disks, job.disk).cached;
-        self.cached.as_mut().filter(|_| known)
     }
 
     /// Let prefetches wait for the device, as many as there is room for. When
@@ -390,6 +385,11 @@ impl Core {
             cached.books.detach(self.now, VmId::new(id.0));
         }
     }
+}
+
+/// Does a job change data?
+fn changes(job: &Job) -> bool {
+    !matches!(job.op, Op::Read | Op::Flush)
 }
 
 /// Where a job lies on its disk.

@@ -282,6 +282,35 @@ fn disks_leave_while_they_are_read_ahead_and_their_number_is_used_again() {
 }
 
 #[test]
+fn writes_under_way_when_a_disk_leaves_do_not_reach_the_next_of_its_number() {
+    let dir = dir();
+    let (path, _) = full_image(&dir, "a.img", 10, MIB);
+    let (other, others) = full_image(&dir, "b.img", 11, MIB);
+    // Slow, so that the writes are under way when the disk leaves.
+    let rig = Rig::start(RigSetup {
+        emulate: Some("linear-15k4:k=1"),
+        cache: cache(4 * MIB),
+        ..RigSetup::default()
+    });
+    let disk = rig.attach(&path, None).unwrap();
+    let client = rig.open(disk);
+    client.ask((0..8).map(|n| Ask::write(n * 65_536, pattern(n, 4096))).collect());
+    rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+    (0..8).for_each(|_| assert_eq!(client.answer().result, Ok(())));
+    assert_eq!(rig.attach(&other, None).unwrap(), disk);
+    let client = rig.open(disk);
+    for n in 0..8 {
+        let before = device_read(&rig.status());
+        for _ in 0..2 {
+            let answer = client.do_one(Ask::read(n * 65_536, 4096));
+            assert!(answer.buffer == *at(&others, n * 65_536, 4096), "{n}");
+        }
+        assert_eq!(device_read(&rig.status()), before + 4096, "{n}");
+    }
+    rig.stop();
+}
+
+#[test]
 fn everything_changes_under_load_and_the_journal_replays() {
     let dir = dir();
     let (path, data) = full_image(&dir, "a.img", 8, 16 * MIB);
