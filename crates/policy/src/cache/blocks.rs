@@ -298,8 +298,10 @@ impl Blocks {
         slots.clear();
         slots.shrink_to(SLOTS_KEPT);
         let mut is_hit = true;
-        let home = self.home(COMING, vm, first);
-        self.index.warm(home);
+        if end - first > 1 {
+            let home = self.home(COMING, vm, first);
+            self.index.warm(home);
+        }
         for block in first..end {
             let home = self.home(COMING, vm, block);
             match self.index.find(home, vm, block) {
@@ -533,10 +535,9 @@ impl Blocks {
         self.release_at(slot, frame, gone);
     }
 
-    #[inline]
+    #[inline(always)] // once for each block that is evicted
     fn release_at(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) {
-        let Info { vm, place, .. } = self.frames[frame as usize];
-        self.unname(slot, frame, gone);
+        let Info { vm, place, .. } = self.unname(slot, frame, gone);
         let vm = &mut self.vms[vm.index()];
         vm.queues[place as usize].remove(&mut self.frames, frame, frame, 1);
         vm.held -= 1;
@@ -549,13 +550,14 @@ impl Blocks {
     }
 
     /// Nobody finds the block in this frame any more.
-    #[inline]
-    fn unname(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) {
+    #[inline(always)]
+    fn unname(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) -> Info {
         let info = self.frames[frame as usize];
         let Info { vm, block, account, prefetched, used, .. } = info;
         self.index.remove(slot);
         self.vms[vm.index()].unused -= u32::from(info.is_unused());
         gone.push(Gone { vm, block, account, prefetched, used });
+        info
     }
 
     /// The read into these frames has ended. Their blocks are valid now, unless

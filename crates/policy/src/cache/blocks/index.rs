@@ -34,7 +34,7 @@ const USES_MAX: u8 = 3;
 /// Where a group of neighbouring blocks lives.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
-    /// Its low bits are the line.
+    /// The line of the table.
     line: u32,
     /// Spreads blocks over lanes, and the rest of it is the group's fingerprint.
     mix: u32,
@@ -144,28 +144,25 @@ struct Line {
 /// Frames by the names of their blocks.
 pub(super) struct Index {
     table: Vec<Line>,
-    /// Lines less one; their number is a power of two.
-    mask: u32,
     /// Entries in each lane: one place stays empty, for a search to end at.
     filled: [u32; LANES],
     keys: (u64, u64),
 }
 
 impl Index {
-    /// A table for so many frames, at most half full. A lane has room for
-    /// all frames, or for twice its share of them and 256: that chance fills one,
+    /// A table for so many frames, at most a third full. A lane has room for
+    /// all frames, or for three times its share of them and 256: that chance fills one,
     /// or displaces an entry by more than 255 lines, is less likely than 10^-20,
     /// and then the block is not cached.
     pub(super) fn new(frames: u32, seed: u64) -> Self {
         let small = (frames as usize + 1).next_power_of_two().min(LINES_SMALL);
-        let lines = (frames as usize).div_ceil(LANES / 2).next_power_of_two().max(small);
+        let lines = (3 * frames as usize).div_ceil(LANES).max(small);
         let keys = (splitmix64(seed), splitmix64(!seed));
         Index {
             table: vec![
                 Line { entries: [Entry::EMPTY; LANES], ghosts: [Ghost::NONE; LANES] };
                 lines
             ],
-            mask: (lines - 1) as u32,
             filled: [0; LANES],
             keys,
         }
@@ -177,19 +174,29 @@ impl Index {
 
     /// What was let go last of the blocks whose home is this one's.
     pub(super) fn ghost(&mut self, home: Home, block: u64) -> &mut Ghost {
-        &mut self.table[(home.line & self.mask) as usize].ghosts[home.lane(block)]
+        &mut self.table[home.line as usize].ghosts[home.lane(block)]
     }
 
     /// The home of a VM's group.
     pub(super) fn home(&self, vm: VmId, group: u64) -> Home {
         let hash = siphash13(self.keys, vm.index() as u64, group);
-        Home { line: hash as u32, mix: (hash >> 32) as u32 }
+        let line = (hash & u64::from(u32::MAX)) * self.table.len() as u64 >> 32;
+        Home { line: line as u32, mix: (hash >> 32) as u32 }
+    }
+
+    fn after(&self, line: u32) -> u32 {
+        if line as usize + 1 == self.table.len() { 0 } else { line + 1 }
+    }
+
+    /// Lines from one to another.
+    fn way(&self, from: u32, to: u32) -> u32 {
+        if to >= from { to - from } else { to + (self.table.len() as u32 - from) }
     }
 
     /// Have the processor fetch a home from memory while it does other work.
     #[inline]
     pub(super) fn warm(&self, home: Home) {
-        let line = &self.table[(home.line & self.mask) as usize];
+        let line = &self.table[home.line as usize];
         for lane in (0..LANES).step_by(64 / size_of::<Entry>()) {
             black_box(line.entries[lane].name);
         }
@@ -199,7 +206,7 @@ impl Index {
     /// Where the block's entry stands.
     #[inline]
     pub(super) fn find(&self, home: Home, vm: VmId, block: u64) -> Option<Slot> {
-        let (lane, mut line, name) = (home.lane(block), home.line & self.mask, name(vm, block));
+        let (lane, mut line, name) = (home.lane(block), home.line, name(vm, block));
         if block >= BLOCKS_END {
             return None;
         }
@@ -211,7 +218,7 @@ impl Index {
             if entry.state & PASSED == 0 {
                 return None;
             }
-            line = (line + 1) & self.mask;
+            line = self.after(line);
         }
     }
 
@@ -231,8 +238,8 @@ impl Index {
         block: u64,
         frame: u32,
     ) -> Option<&mut Entry> {
-        let (lane, mut line) = (home.lane(block), home.line & self.mask);
-        if self.filled[lane] >= self.mask || block >= BLOCKS_END {
+        let (lane, mut line) = (home.lane(block), home.line);
+        if self.filled[lane] as usize + 1 >= self.table.len() || block >= BLOCKS_END {
             return None;
         }
         let mut displaced: u8 = 0;
@@ -242,7 +249,7 @@ impl Index {
                 break;
             }
             entry.state |= PASSED;
-            line = (line + 1) & self.mask;
+            line = self.after(line);
             displaced = displaced.checked_add(1)?;
         }
         self.filled[lane] += 1;
@@ -252,15 +259,15 @@ impl Index {
     }
 
     /// Take out an entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, slot: Slot) {
         let (lane, mut hole) = (slot.lane as usize % LANES, slot.line);
         // What was displaced past the hole, and may come back to it, does.
         let mut next = hole;
         while self.table[next as usize].entries[lane].state & PASSED != 0 {
-            next = (next + 1) & self.mask;
+            next = self.after(next);
             let mut entry = self.table[next as usize].entries[lane];
-            let back = next.wrapping_sub(hole) & self.mask;
+            let back = self.way(hole, next);
             if u32::from(entry.displaced) >= back {
                 entry.displaced -= back as u8;
                 entry.state |= PASSED;
@@ -337,7 +344,7 @@ mod tests {
         let filled = entries.filter(|&(_, e)| e.name != EMPTY);
         let ways = filled.map(|(n, e)| {
             let (vm, block) = (VmId::new((e.name >> 48) as u16), e.name & BLOCKS_END);
-            let way = n.wrapping_sub(index.home(vm, group(block)).line) & index.mask;
+            let way = index.way(index.home(vm, group(block)).line, n);
             assert_eq!(way, u32::from(e.displaced));
             way
         });
