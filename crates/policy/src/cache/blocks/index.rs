@@ -180,7 +180,7 @@ impl Index {
     /// The home of a VM's group.
     pub(super) fn home(&self, vm: VmId, group: u64) -> Home {
         let hash = siphash13(self.keys, vm.index() as u64, group);
-        let line = (hash & u64::from(u32::MAX)) * self.table.len() as u64 >> 32;
+        let line = (u64::from(hash as u32) * self.table.len() as u64) >> 32;
         Home { line: line as u32, mix: (hash >> 32) as u32 }
     }
 
