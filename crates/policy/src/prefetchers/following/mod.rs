@@ -28,6 +28,7 @@
 
 pub(super) mod plan;
 pub(super) mod rate;
+pub(super) mod record;
 pub(super) mod stream;
 pub(super) mod table;
 
@@ -106,7 +107,7 @@ impl Following {
 
     /// Count a read for its stream, and prefetch on if it advanced one. `left`: it
     /// began it, in place of one of which this became.
-    fn count(&mut self, at: Ref, left: Option<Outcome>, read: Run, access: &Access) {
+    fn count(&mut self, now: Instant, at: Ref, left: Option<Outcome>, read: Run, access: &Access) {
         let Some((set, way)) = self.table.get_mut(at) else { return };
         let followed = set.stream(way);
         let (mut linear, mut gained) = (false, 0);
@@ -122,7 +123,8 @@ impl Following {
             outcome
         });
         self.rate.count(read.len(), gained);
-        self.rate.judge(&mut self.table, at, outcome);
+        self.rate.forget(now, &mut self.table, at);
+        self.rate.judge(now, &mut self.table, at, outcome);
         let patience = self.table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
         let Some((set, way)) = self.table.get_mut(at) else { return };
         let threshold = set.threshold;
@@ -243,7 +245,7 @@ impl Prefetcher for Following {
         self.rate.begin(now);
         let read = Run { start: access.extent.start().get(), end: access.extent.end().get() };
         if let Some((at, left)) = self.table.find(access.vm, access.tag, read) {
-            self.count(at, left, read, access);
+            self.count(now, at, left, read, access);
         }
     }
 

@@ -24,7 +24,9 @@
 //!   the paper finds with 0.60), the *patience* with the VM's streams doubles,
 //!   which is what each has to read by its pattern before it is armed, up to
 //!   `lead`; else it falls by an eighth. `threshold=auto` moves a process's
-//!   threshold by the same judgement, half of the way to 1 or to 0.5.
+//!   threshold by the same judgement, half of the way to 1 or to 0.5. For every
+//!   T without a judgement patience falls by an eighth, and the threshold goes
+//!   half of the way back to 0.60.
 //! - **The device.** In the continuous form, too, no more than T·BW_A is proposed
 //!   in T = 500 ms.
 //!
@@ -55,11 +57,6 @@ const PATIENCE_MIN: u64 = 512;
 /// `threshold=auto`: where it starts, and its least.
 const THRESHOLD: f64 = 0.60;
 const THRESHOLD_MIN: f64 = 0.5;
-/// Proposals are judged when so many sectors of them were used or wasted.
-const SAMPLE: u64 = 2048;
-/// They were worth it when this share was used: what the paper finds with 0.60.
-const USEFUL: f64 = 0.84;
-
 /// The rules and the interval that runs.
 pub(super) struct Rate {
     /// `None`: continuous.
@@ -158,28 +155,41 @@ impl Rate {
     }
 
     /// Patience and threshold by what became of a stream's proposals.
-    pub fn judge(&self, table: &mut Table, at: Ref, outcome: Outcome) {
+    pub fn judge(&self, now: Instant, table: &mut Table, at: Ref, outcome: Outcome) {
         if outcome == Outcome::default() {
             return;
         }
         if let Some((set, _)) = table.get_mut(at)
             && self.threshold.is_none()
+            && let Some(useful) = set.record.judge(now, outcome)
         {
-            set.outcome += outcome;
-            if let Some(useful) = verdict(&mut set.outcome) {
-                let goal = if useful { THRESHOLD_MIN } else { 1.0 };
-                set.threshold = (set.threshold + goal) / 2.0;
-            }
+            let goal = if useful { THRESHOLD_MIN } else { 1.0 };
+            set.threshold = (set.threshold + goal) / 2.0;
         }
         if let Some(Some(vm)) = table.vms.get_mut(at.vm.index())
             && self.lead < u64::MAX
         {
-            vm.outcome += outcome;
-            vm.patience = match verdict(&mut vm.outcome) {
+            vm.patience = match vm.record.judge(now, outcome) {
                 None => vm.patience,
                 Some(true) => vm.patience - vm.patience.div_ceil(8),
                 Some(false) => (vm.patience * 2).max(PATIENCE_MIN).min(self.lead),
             };
+        }
+    }
+
+    /// Patience and threshold go back to where they began while nothing is judged:
+    /// where nothing is proposed nothing else would move them, and who reads next
+    /// may be another.
+    pub fn forget(&self, now: Instant, table: &mut Table, at: Ref) {
+        if let Some((set, _)) = table.get_mut(at) {
+            for _ in 0..set.record.forget(now, self.span()) {
+                set.threshold = (set.threshold + self.threshold_first()) / 2.0;
+            }
+        }
+        if let Some(Some(vm)) = table.vms.get_mut(at.vm.index()) {
+            for _ in 0..vm.record.forget(now, self.span()) {
+                vm.patience -= vm.patience.div_ceil(8);
+            }
         }
     }
 
@@ -198,6 +208,7 @@ impl Rate {
         let mut wanted = 0.0;
         for &at in active.iter() {
             let lost = self.has_lost(table, at);
+            self.forget(now, table, at);
             let patience = table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
             let Some((set, way)) = table.get_mut(at) else { continue };
             let threshold = set.threshold;
@@ -242,7 +253,7 @@ impl Rate {
             let outcome = Outcome { used: 0, wasted: followed.plan.ahead() };
             followed.plan = Plan::new(&followed.stream);
             (followed.armed, followed.window) = (false, 0);
-            self.judge(table, at, outcome);
+            self.judge(now, table, at, outcome);
             false
         });
         self.judge_losses(table);
@@ -291,16 +302,6 @@ impl Rate {
             sink("budget_bytes", (budget * SECTOR_BYTES) as f64);
         }
     }
-}
-
-/// Were enough of the proposals of use? `None` until there are enough to tell.
-fn verdict(outcome: &mut Outcome) -> Option<bool> {
-    let Outcome { used, wasted } = *outcome;
-    if used + wasted < SAMPLE {
-        return None;
-    }
-    *outcome = Outcome::default();
-    Some(used as f64 >= USEFUL * (used + wasted) as f64)
 }
 
 /// Sectors that pass in `span` at so many a second.

@@ -2,6 +2,7 @@
 //! process or by region of its disk.
 
 use super::plan::{Outcome, Plan};
+use super::record::Record;
 use super::stream::{REACH, Relation, Run, Stream};
 use crate::request::{ProcessTag, VmId};
 
@@ -57,8 +58,8 @@ pub(super) struct Set {
     streams: Vec<Followed>,
     /// The set's last two reads: far strides show in them.
     reads: [Option<Run>; 2],
-    /// What became of its proposals since the threshold was last moved.
-    pub outcome: Outcome,
+    /// What became of its proposals, by which the threshold is moved.
+    pub record: Record,
     /// Linear share above which its streams are armed.
     pub threshold: f64,
 }
@@ -71,8 +72,8 @@ pub(super) struct Vm {
     pub lead: u64,
     /// Sectors that a stream has to have read by its pattern before it is armed.
     pub patience: u64,
-    /// What became of proposals since patience was last judged.
-    pub outcome: Outcome,
+    /// What became of proposals, by which patience is moved.
+    pub record: Record,
     /// Sectors proposed in this interval.
     pub proposed: u64,
     /// Prefetched sectors that left the cache in it, unread.
@@ -81,8 +82,8 @@ pub(super) struct Vm {
 
 impl Vm {
     pub fn new(capacity: u64, lead: u64) -> Vm {
-        let (sets, outcome) = (Vec::new(), Outcome::default());
-        Vm { capacity, sets, lead, patience: 0, outcome, proposed: 0, lost: 0 }
+        let (sets, record) = (Vec::new(), Record::default());
+        Vm { capacity, sets, lead, patience: 0, record, proposed: 0, lost: 0 }
     }
 }
 
@@ -167,7 +168,7 @@ impl Table {
 
 impl Set {
     fn new(threshold: f64) -> Set {
-        Set { streams: Vec::new(), reads: [None; 2], outcome: Outcome::default(), threshold }
+        Set { streams: Vec::new(), reads: [None; 2], record: Record::default(), threshold }
     }
 
     pub fn stream(&mut self, way: usize) -> &mut Followed {

@@ -30,6 +30,16 @@ impl Scene {
         self.now = self.now + span;
     }
 
+    /// Nobody reads for so long: asked only when it wants to be, as by an engine.
+    fn pause(&mut self, span: Nanos) {
+        let end = self.now + span;
+        while let Some(wake) = self.prefetcher.next_wake().filter(|&wake| wake <= end) {
+            self.now = self.now.max(wake);
+            self.proposals();
+        }
+        self.now = end;
+    }
+
     fn access(&mut self, tag: u16, start: u64, len: u64, missed: u64, late: u64) {
         let access = Access {
             vm: VmId::new(0),
@@ -378,6 +388,50 @@ fn the_threshold_finds_itself() {
     assert!(runs("vio:interval=continuous,lead=0") > 0);
 }
 
+/// Files of seven late reads, one after the other far apart in one process: each
+/// leaves more proposals behind than were of use.
+fn wasteful_files(scene: &mut Scene, files: u64) {
+    for n in 0..files * 7 {
+        scene.access(8, n / 7 * 10_000 + n % 7 * READ, READ, 0, READ);
+        scene.proposals();
+        scene.wait(ms(1));
+    }
+}
+
+/// Runs of seven reads with short, unequal gaps by the same process or another with its
+/// tag: six of seven are linear. Is it prefetched for?
+fn gappy_file_is_prefetched(scene: &mut Scene) -> bool {
+    let mut proposed = 0;
+    for n in 0..70 {
+        let (run, place) = (n / 7, n % 7 * READ);
+        scene.miss(8, 1_000_000 + run * 3_000 + run * run % 11 * 50 + place, READ);
+        proposed += scene.proposals().len();
+    }
+    proposed > 0
+}
+
+#[test]
+fn a_threshold_is_not_inherited() {
+    for spec in
+        ["vio:interval=continuous,threshold=auto", "vio:interval=continuous,threshold=auto,lead=0"]
+    {
+        let mut scene = Scene::new(spec);
+        wasteful_files(&mut scene, 40);
+        assert!(!gappy_file_is_prefetched(&mut scene), "{spec}");
+        scene.pause(ms(10_000));
+        assert!(gappy_file_is_prefetched(&mut scene), "{spec}");
+    }
+}
+
+#[test]
+fn impatience_comes_back_in_time() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    assert!(short_files(&mut scene, 30) > 0);
+    assert_eq!(short_files(&mut scene, 10), 0);
+    scene.pause(ms(30_000));
+    assert!(short_files(&mut scene, 1) > 0);
+}
+
 #[test]
 fn a_stream_whose_reader_left_is_not_armed() {
     for spec in ["vio", "vio:interval=continuous", "flashy:interval=continuous"] {
@@ -387,10 +441,7 @@ fn a_stream_whose_reader_left_is_not_armed() {
             scene.proposals();
         }
         assert!(scene.streams()[0].armed, "{spec}");
-        while let Some(wake) = scene.prefetcher.next_wake() {
-            scene.now = wake;
-            scene.proposals();
-        }
+        scene.pause(ms(10_000));
         assert!(!scene.streams()[0].armed, "{spec}");
         // Its reader comes back: it begins with a window of two reads, or an interval.
         scene.miss(8, 600 * READ, READ);
