@@ -199,7 +199,7 @@ impl Following {
             return None; // far enough: its reader has to come after
         }
         let run = followed.plan.next(most, capacity)?;
-        let tag = followed.tag;
+        let tag = followed.reader.tag;
         followed.stream.now.proposed += run.len();
         if followed.plan.quota > 0 {
             followed.queued = true;
@@ -279,7 +279,7 @@ impl Prefetcher for Following {
         self.table.each(|vm, f| {
             sink(&crate::prefetcher::Stream {
                 vm,
-                tag: f.tag,
+                tag: f.reader.tag,
                 armed: f.armed,
                 linear: f.stream.share(),
                 scale: f.scale,

@@ -8,10 +8,12 @@ use crate::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags
 /// (regions) that are equal modulo their number share one; streams of different
-/// tags stay apart in it.
+/// tags (regions) stay apart in it.
 const SETS: u64 = 256;
 /// Streams followed for one process.
 const STREAMS_TAGGED: usize = 8;
+/// Regions followed of those that share a set.
+const REGIONS: usize = 4;
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
 /// Linear reads that make a stream: it is not replaced by the first random read.
@@ -34,9 +36,18 @@ pub(super) struct Ref {
     way: u16,
 }
 
+/// Whose reads a stream takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reader {
+    /// Of which process; `None` where they are not told apart.
+    pub tag: Option<ProcessTag>,
+    /// In which region; 0 where they are not told apart.
+    region: u64,
+}
+
 /// A stream and what is done for it.
 pub(super) struct Followed {
-    pub tag: Option<ProcessTag>,
+    pub reader: Reader,
     pub stream: Stream,
     pub plan: Plan,
     /// Is it being prefetched for?
@@ -101,15 +112,20 @@ impl Table {
         Table { key, threshold, vms: Vec::new(), reads: 0 }
     }
 
-    fn set_of(&self, tag: Option<ProcessTag>, read: Run) -> usize {
-        let index = match self.key {
-            Key::Process => match tag {
-                None => 0,
-                Some(tag) => 1 + u64::from(tag.get()) % SETS,
-            },
-            Key::Region(sectors) => read.start / sectors % SETS,
-        };
-        index as usize
+    /// Who reads, the set of its streams, how many it may hold, and how far from
+    /// where it was last a read belongs to a stream.
+    fn place(&self, tag: Option<ProcessTag>, read: Run) -> (Reader, usize, usize, u64) {
+        match (self.key, tag) {
+            (Key::Region(sectors), _) => {
+                let region = read.start / sectors;
+                (Reader { tag: None, region }, (region % SETS) as usize, REGIONS, u64::MAX)
+            }
+            (Key::Process, None) => (Reader { tag, region: 0 }, 0, STREAMS_UNTAGGED, REACH),
+            (Key::Process, Some(n)) => {
+                let index = 1 + u64::from(n.get()) % SETS;
+                (Reader { tag, region: 0 }, index as usize, STREAMS_TAGGED, REACH)
+            }
+        }
     }
 
     /// The stream of a read that has come, and what became of the one that had to
@@ -121,22 +137,18 @@ impl Table {
         read: Run,
     ) -> Option<(Ref, Option<Outcome>)> {
         self.reads += 1;
-        let (reads, index) = (self.reads, self.set_of(tag, read));
-        let (ways, reach, tag) = match self.key {
-            Key::Region(_) => (1, u64::MAX, None),
-            Key::Process if tag.is_none() => (STREAMS_UNTAGGED, REACH, None),
-            Key::Process => (STREAMS_TAGGED, REACH, tag),
-        };
+        let reads = self.reads;
+        let (reader, index, ways, reach) = self.place(tag, read);
         let known = self.vms.get_mut(vm.index())?.as_mut()?;
         if known.sets.len() <= index {
             known.sets.resize_with(index + 1, || None);
         }
         let threshold = self.threshold;
         let set = known.sets[index].get_or_insert_with(|| Set::new(threshold));
-        let (way, new) = match set.nearest(tag, read, reach) {
+        let (way, new) = match set.nearest(reader, read, reach) {
             Some(way) => (way, None),
             None => {
-                let (way, outcome) = set.begin(tag, read, ways);
+                let (way, outcome) = set.begin(reader, read, ways);
                 (way, Some(outcome))
             }
         };
@@ -176,10 +188,10 @@ impl Set {
     }
 
     /// The stream that the read follows, or the nearest within reach.
-    fn nearest(&self, tag: Option<ProcessTag>, read: Run, reach: u64) -> Option<usize> {
+    fn nearest(&self, reader: Reader, read: Run, reach: u64) -> Option<usize> {
         let mut best = None;
         for (way, followed) in self.streams.iter().enumerate() {
-            if followed.tag != tag {
+            if followed.reader != reader {
                 continue;
             }
             match followed.stream.relation(read) {
@@ -196,7 +208,7 @@ impl Set {
 
     /// A new stream, in place of another when there are too many: where, and what
     /// became of the other's proposals.
-    fn begin(&mut self, tag: Option<ProcessTag>, read: Run, ways: usize) -> (usize, Outcome) {
+    fn begin(&mut self, reader: Reader, read: Run, ways: usize) -> (usize, Outcome) {
         let stride_from = match self.reads {
             [Some(a), Some(b)] => {
                 let jump = b.start.wrapping_sub(a.start);
@@ -207,7 +219,7 @@ impl Set {
         let stream = Stream::new(read, stride_from);
         let plan = Plan::new(&stream);
         let new = Followed {
-            tag,
+            reader,
             stream,
             plan,
             armed: false,

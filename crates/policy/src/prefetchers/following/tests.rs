@@ -276,6 +276,19 @@ fn flashy_is_blind_where_vio_sees() {
 }
 
 #[test]
+fn regions_far_apart_are_told_apart() {
+    // 256 regions, as many as there are sets.
+    let mut scene = Scene::new("flashy:region=1MiB");
+    for n in 0..8 {
+        scene.miss(0, n * READ, READ);
+        scene.miss(0, 256 * 2048 + n * READ, READ);
+    }
+    scene.now = Instant::ZERO + ms(500);
+    scene.proposals();
+    assert_eq!(scene.streams().iter().filter(|s| s.armed).count(), 2);
+}
+
+#[test]
 fn a_jump_drops_what_was_planned() {
     let mut scene = Scene::new("vio:interval=continuous");
     (0..3).for_each(|n| scene.miss(8, n * READ, READ));
