@@ -109,11 +109,11 @@ impl Following {
     /// began it, in place of one of which this became.
     fn count(&mut self, now: Instant, at: Ref, left: Option<Outcome>, read: Run, access: &Access) {
         let Some((set, way)) = self.table.get_mut(at) else { return };
-        let followed = set.stream(way);
         let (mut linear, mut gained) = (false, 0);
         let outcome = left.unwrap_or_else(|| {
-            let before = followed.stream.now.linear;
-            linear = followed.stream.read(read, access.missed.get());
+            let before = set.stream(way).stream.now.linear;
+            linear = set.read(way, read, access.missed.get());
+            let followed = set.stream(way);
             gained = followed.stream.now.linear - before;
             let outcome = followed.plan.follow(&followed.stream, linear);
             if outcome.wasted > 0 {

@@ -126,6 +126,12 @@ impl Stream {
         }
     }
 
+    /// All that [`Stream::relation`] looks at: where the last run began, the jump to
+    /// it, and the stretch that this run and one beside it lie in.
+    pub fn traces(&self) -> (u64, i64, Run) {
+        (self.run.start, self.jump, self.beside().map_or(self.run, |before| join(self.run, before)))
+    }
+
     /// How `read` stands to the stream.
     pub fn relation(&self, read: Run) -> Relation {
         let follows = extends(self.run, read)

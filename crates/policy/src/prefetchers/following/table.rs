@@ -64,9 +64,23 @@ pub(super) struct Followed {
     touched: u64,
 }
 
+/// What tells that a read cannot belong to a stream, without a look at the stream,
+/// which is seven times as large.
+struct Hint {
+    reader: Reader,
+    /// Where its last run began, and how far that is from the run before.
+    start: u64,
+    jump: i64,
+    /// All within reach of its runs lies from here to before there.
+    low: u64,
+    high: u64,
+}
+
 /// Streams among which a read is sought.
 pub(super) struct Set {
     streams: Vec<Followed>,
+    /// One for each of them, in their order.
+    hints: Vec<Hint>,
     /// The set's last two reads: far strides show in them.
     reads: [Option<Run>; 2],
     /// What became of its proposals, by which the threshold is moved.
@@ -178,23 +192,58 @@ impl Table {
     }
 }
 
+impl Hint {
+    fn new(followed: &Followed) -> Hint {
+        let (start, jump, around) = followed.stream.traces();
+        let (low, high) = (around.start.saturating_sub(REACH), around.end.saturating_add(REACH));
+        Hint { reader: followed.reader, start, jump, low, high }
+    }
+
+    /// May `read` follow the stream, or lie within `reach` of it? Never no where
+    /// [`Stream::relation`] says yes.
+    fn may_take(&self, read: Run, reach: u64) -> bool {
+        let from = read.start.wrapping_sub(self.start) as i64;
+        let twice = self.jump.wrapping_mul(2);
+        reach > REACH
+            || read.start <= self.high && self.low <= read.end
+            || from == self.jump
+            || from == twice
+            || from == self.jump.wrapping_neg()
+    }
+}
+
 impl Set {
     fn new(threshold: f64) -> Set {
-        Set { streams: Vec::new(), reads: [None; 2], record: Record::default(), threshold }
+        Set {
+            streams: Vec::new(),
+            hints: Vec::new(),
+            reads: [None; 2],
+            record: Record::default(),
+            threshold,
+        }
     }
 
     pub fn stream(&mut self, way: usize) -> &mut Followed {
         &mut self.streams[way]
     }
 
+    /// A read joins a stream; true if it follows its pattern. `missed` sectors of
+    /// it reached the disk. Only this moves a stream's runs.
+    pub fn read(&mut self, way: usize, read: Run, missed: u64) -> bool {
+        let followed = &mut self.streams[way];
+        let linear = followed.stream.read(read, missed);
+        self.hints[way] = Hint::new(followed);
+        linear
+    }
+
     /// The stream that the read follows, or the nearest within reach.
     fn nearest(&self, reader: Reader, read: Run, reach: u64) -> Option<usize> {
         let mut best = None;
-        for (way, followed) in self.streams.iter().enumerate() {
-            if followed.reader != reader {
+        for (way, hint) in self.hints.iter().enumerate() {
+            if hint.reader != reader || !hint.may_take(read, reach) {
                 continue;
             }
-            match followed.stream.relation(read) {
+            match self.streams[way].stream.relation(read) {
                 Relation::Follows => return Some(way),
                 Relation::Near(distance) => {
                     if distance <= reach && best.is_none_or(|(least, _)| distance < least) {
@@ -229,13 +278,16 @@ impl Set {
             queued: false,
             touched: 0,
         };
+        let hint = Hint::new(&new);
         if self.streams.len() < ways {
             self.streams.push(new);
+            self.hints.push(hint);
             return (self.streams.len() - 1, Outcome::default());
         }
         let way = self.victim();
         let old = &mut self.streams[way];
         let outcome = Outcome { used: 0, wasted: old.plan.ahead() };
+        self.hints[way] = hint;
         // The lists that name its place keep doing so.
         *old = Followed { active: old.active, queued: old.queued, ..new };
         (way, outcome)
