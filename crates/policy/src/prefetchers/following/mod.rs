@@ -117,8 +117,7 @@ impl Following {
             gained = followed.stream.now.linear - before;
             let outcome = followed.plan.follow(&followed.stream, linear);
             if outcome.wasted > 0 {
-                followed.stream.lost();
-                followed.window = 0;
+                set.lost(way);
             }
             outcome
         });

@@ -60,12 +60,10 @@ pub(super) struct Followed {
     pub active: bool,
     /// It is in the queue of those with something to propose.
     pub queued: bool,
-    /// When it was read last, in reads.
-    touched: u64,
 }
 
-/// What tells that a read cannot belong to a stream, without a look at the stream,
-/// which is seven times as large.
+/// What tells that a read cannot belong to a stream, and whose place a new one
+/// takes, without a look at the streams, which are several times as large.
 struct Hint {
     reader: Reader,
     /// Where its last run began, and how far that is from the run before.
@@ -74,6 +72,10 @@ struct Hint {
     /// All within reach of its runs lies from here to before there.
     low: u64,
     high: u64,
+    /// When it was read last, in reads.
+    touched: u64,
+    /// It is not replaced by the first random read.
+    proven: bool,
 }
 
 /// Streams among which a read is sought.
@@ -166,7 +168,7 @@ impl Table {
                 (way, Some(outcome))
             }
         };
-        set.streams[way].touched = reads;
+        set.hints[way].touched = reads;
         set.reads = [set.reads[1], Some(read)];
         Some((Ref { vm, set: index as u16, way: way as u16 }, new))
     }
@@ -193,10 +195,11 @@ impl Table {
 }
 
 impl Hint {
-    fn new(followed: &Followed) -> Hint {
+    fn new(followed: &Followed, touched: u64) -> Hint {
         let (start, jump, around) = followed.stream.traces();
         let (low, high) = (around.start.saturating_sub(REACH), around.end.saturating_add(REACH));
-        Hint { reader: followed.reader, start, jump, low, high }
+        let proven = followed.stream.streak_reads >= PROVEN_READS;
+        Hint { reader: followed.reader, start, jump, low, high, touched, proven }
     }
 
     /// May `read` follow the stream, or lie within `reach` of it? Never no where
@@ -232,8 +235,15 @@ impl Set {
     pub fn read(&mut self, way: usize, read: Run, missed: u64) -> bool {
         let followed = &mut self.streams[way];
         let linear = followed.stream.read(read, missed);
-        self.hints[way] = Hint::new(followed);
+        self.hints[way] = Hint::new(followed, self.hints[way].touched);
         linear
+    }
+
+    /// A stream's reader left proposals behind: it has to begin again.
+    pub fn lost(&mut self, way: usize) {
+        self.streams[way].stream.lost();
+        self.streams[way].window = 0;
+        self.hints[way].proven = false;
     }
 
     /// The stream that the read follows, or the nearest within reach.
@@ -276,9 +286,8 @@ impl Set {
             window: 0,
             active: false,
             queued: false,
-            touched: 0,
         };
-        let hint = Hint::new(&new);
+        let hint = Hint::new(&new, 0); // the caller says when
         if self.streams.len() < ways {
             self.streams.push(new);
             self.hints.push(hint);
@@ -296,10 +305,9 @@ impl Set {
     /// Whose place a new stream takes: that of the one read longest ago, among
     /// those not proven while they are a quarter or more.
     fn victim(&self) -> usize {
-        let proven = |f: &Followed| f.stream.streak_reads >= PROVEN_READS;
-        let count = self.streams.iter().filter(|f| !proven(f)).count();
-        let all = count * 4 < self.streams.len().max(1);
-        let among = self.streams.iter().enumerate().filter(|(_, f)| all || !proven(f));
-        among.min_by_key(|(_, f)| f.touched).map_or(0, |(way, _)| way)
+        let count = self.hints.iter().filter(|h| !h.proven).count();
+        let all = count * 4 < self.hints.len().max(1);
+        let among = self.hints.iter().enumerate().filter(|(_, h)| all || !h.proven);
+        among.min_by_key(|(_, h)| h.touched).map_or(0, |(way, _)| way)
     }
 }
