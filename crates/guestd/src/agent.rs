@@ -3,7 +3,7 @@
 use crate::args::{Format, TagArgs};
 use crate::connector::Connector;
 use crate::events::Event;
-use crate::restore::restore;
+use crate::restore::{Outcome, restore};
 use crate::signals::Signals;
 use crate::state::{State, StateError, StateFile, share_a_file, write_whole};
 use crate::system::{Linux, System};
@@ -77,21 +77,31 @@ impl Voice {
 }
 
 /// Put back what an agent that died has left, if one has. The caller holds
-/// the state's lock.
+/// the state's lock. What cannot be put back stays in the file.
 ///
 /// # Errors
-/// The state cannot be read or removed, or processes cannot be listed.
-pub fn put_back(file: &StateFile, voice: Voice) -> Result<Option<Event>, AgentError> {
-    let Some(state) = file.load()? else { return Ok(None) };
-    let mut event = None;
+/// The state cannot be read, written or removed, or processes cannot be listed.
+pub fn put_back(
+    system: &impl System,
+    file: &StateFile,
+    voice: Voice,
+) -> Result<Option<Outcome>, AgentError> {
     // Threads of another boot are not these.
-    if state.boot == procfs::boot_id() {
-        let restored = restore(&Linux, &state).map_err(failed("list /proc"))?;
-        voice.say(&restored);
-        event = Some(restored);
+    let Some(state) = file.load()?.filter(|state| state.boot == procfs::boot_id()) else {
+        file.remove()?;
+        return Ok(None);
+    };
+    let outcome = restore(system, &state).map_err(failed("list /proc"))?;
+    voice.say(&outcome.event);
+    if outcome.unfinished {
+        let message = "threads that have tags start others faster than these can be found:                        run `seekway-guest restore` when that is over";
+        voice.say(&Event::Warning { message: message.into() });
     }
-    file.remove()?;
-    Ok(event)
+    match &outcome.left {
+        Some(left) => file.save(left)?,
+        None => file.remove()?,
+    }
+    Ok(Some(outcome))
 }
 
 /// Run until a signal comes; then put all priorities back.
@@ -109,12 +119,13 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     }
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let file = StateFile::lock(&args.state.path())?;
-    put_back(&file, voice)?;
+    let left = put_back(&Linux, &file, voice)?.and_then(|outcome| outcome.left);
     let encoding = kernel::probe().map_err(failed("ioprio_set(2)"))?;
     let connector = if args.no_connector { None } else { Connector::open().ok() };
+    let left = left.iter().flat_map(State::records).copied().collect();
     let mut agent = Agent {
         tagger: Tagger::new(encoding, selection(args), connector.is_some()),
-        state: State::new(procfs::boot_id(), encoding),
+        state: State { left, ..State::new(procfs::boot_id(), encoding) },
         file,
         connector,
         status: args.status.clone(),
@@ -126,7 +137,7 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     if result.is_ok() && args.once {
         return Ok(());
     }
-    let ended = put_back(&agent.file, voice);
+    let ended = put_back(&Linux, &agent.file, voice);
     if let Some(path) = &agent.status {
         let _ = std::fs::remove_file(path);
     }
@@ -244,6 +255,46 @@ impl Agent {
         if let (Err(e), false) = (written, failed_before) {
             let message = format!("write {}: {e}; tagging goes on without it", path.display());
             self.voice.say(&Event::Warning { message });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Record;
+    use crate::system::fake::Fake;
+
+    #[test]
+    fn what_cannot_be_put_back_stays_written_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::lock(&dir.path().join("state")).unwrap();
+        let voice = Voice { verbose: false, format: Format::Text };
+        for encoding in [Encoding::Hints, Encoding::Levels] {
+            let fake = Fake::default();
+            (10..13).for_each(|pid| fake.start(pid, 1, "x"));
+            let record = |pid| {
+                let start = fake.stat(pid).unwrap().start;
+                Record { pid, tid: pid, start, original: 0, set: 2 << 13 | 1 }
+            };
+            let state = State {
+                given: vec![2 << 13 | 1],
+                threads: vec![record(10), record(11)],
+                heirs: vec![record(12)],
+                ..State::new(procfs::boot_id(), encoding)
+            };
+            (10..13).for_each(|pid| fake.set(pid, 2 << 13 | 1));
+            (11..13).for_each(|pid| fake.forbid(pid));
+            file.save(&state).unwrap();
+            put_back(&fake, &file, voice).unwrap();
+            let left = file.load().unwrap().unwrap();
+            assert_eq!(left.records().copied().collect::<Vec<_>>(), [11, 12].map(record));
+            assert_eq!(fake.priority(10).unwrap(), 0);
+            // The next one can.
+            (11..13).for_each(|pid| fake.allow(pid));
+            put_back(&fake, &file, voice).unwrap();
+            assert_eq!([11, 12].map(|pid| fake.priority(pid).unwrap()), [0; 2]);
+            assert_eq!(file.load().unwrap(), None);
         }
     }
 }

@@ -56,7 +56,7 @@ fn tag(args: &TagArgs) -> Result<(), AgentError> {
 fn restore(args: &RestoreArgs) -> Result<(), AgentError> {
     let file = state::StateFile::lock(&args.state.path())?;
     let voice = Voice { verbose: true, format: Format::Text };
-    if put_back(&file, voice)?.is_none() {
+    if put_back(&system::Linux, &file, voice)?.is_none() {
         println!("nothing to put back");
     }
     Ok(())

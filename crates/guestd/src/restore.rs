@@ -10,8 +10,19 @@ use std::io;
 /// Threads start others, with the priority they have, while this goes on.
 const ROUNDS_MAX: usize = 5;
 
+/// What came of putting back.
+#[derive(Debug)]
+pub struct Outcome {
+    /// To be said, as [`Event::Restored`].
+    pub event: Event,
+    /// What is still to be put back, if anything.
+    pub left: Option<State>,
+    /// The last look at all threads found heirs still.
+    pub unfinished: bool,
+}
+
 /// Put back what `state` tells of, and take what has been inherited from it
-/// away; what came of it, as [`Event::Restored`].
+/// away.
 ///
 /// A thread is left alone when its priority is not the one that it was given.
 /// Heirs that are not written down are found by their priorities: where these
@@ -20,47 +31,65 @@ const ROUNDS_MAX: usize = 5;
 ///
 /// # Errors
 /// Processes cannot be listed.
-pub fn restore(system: &impl System, state: &State) -> io::Result<Event> {
-    let mut count = Count::default();
-    let threads = state.threads.iter().filter(|r| count.put_back(system, r)).count();
-    let mut heirs = state.heirs.iter().filter(|r| count.put_back(system, r)).count();
+pub fn restore(system: &impl System, state: &State) -> io::Result<Outcome> {
+    let mut tally = Tally::default();
+    let threads = state.threads.iter().filter(|r| tally.put_back(system, r)).count();
+    let threads = threads + state.left.iter().filter(|r| tally.put_back(system, r)).count();
+    let mut heirs = state.heirs.iter().filter(|r| tally.put_back(system, r)).count();
+    let mut unfinished = true;
     for _ in 0..ROUNDS_MAX {
-        let found = take_from_heirs(system, state)?;
+        let found = take_from_heirs(system, state, &mut tally)?;
+        heirs += found;
         if found == 0 {
+            unfinished = false;
             break;
         }
-        heirs += found;
     }
-    let Count { changed, failed } = count;
-    Ok(Event::Restored { threads, heirs, changed, failed })
+    let Tally { changed, failed } = tally;
+    let event = Event::Restored { threads, heirs, changed, failed: failed.len() };
+    let left = match (unfinished, failed.is_empty()) {
+        // Heirs are found by the whole.
+        (true, _) => Some(state.clone()),
+        (false, true) => None,
+        (false, false) => {
+            let left = failed.into_values().collect();
+            let (threads, heirs, given) = Default::default();
+            Some(State { threads, heirs, given, left, ..state.clone() })
+        }
+    };
+    Ok(Outcome { event, left, unfinished })
 }
 
 /// Threads that are not as they were.
 #[derive(Default)]
-struct Count {
+struct Tally {
     changed: usize,
-    failed: usize,
+    /// By their numbers.
+    failed: BTreeMap<i32, Record>,
 }
 
-impl Count {
+impl Tally {
     /// True when the thread has been put back.
     fn put_back(&mut self, system: &impl System, record: &Record) -> bool {
         if !lives(system, record.tid, record.start) {
             return false;
         }
         match system.priority(record.tid) {
-            Ok(now) if now == record.set => {
-                let set = system.set_priority(record.tid, record.original);
-                let gone = |e: &io::Error| e.raw_os_error() == Some(libc::ESRCH);
-                self.failed += usize::from(set.as_ref().is_err_and(|e| !gone(e)));
-                return set.is_ok();
-            }
+            Ok(now) if now == record.set => return self.change(system, record),
             // Written down, and the agent died before the change.
             Ok(now) if now == record.original => {}
             Ok(_) => self.changed += 1,
             Err(_) => {}
         }
         false
+    }
+
+    fn change(&mut self, system: &impl System, record: &Record) -> bool {
+        let set = system.set_priority(record.tid, record.original);
+        if set.as_ref().is_err_and(|e| e.raw_os_error() != Some(libc::ESRCH)) {
+            self.failed.insert(record.tid, *record);
+        }
+        set.is_ok()
     }
 }
 
@@ -70,8 +99,9 @@ fn lives(system: &impl System, tid: i32, start: u64) -> bool {
 }
 
 /// One look at all threads; how many were changed.
-fn take_from_heirs(system: &impl System, state: &State) -> io::Result<usize> {
-    let given: BTreeSet<u16> = state.given.iter().copied().collect();
+fn take_from_heirs(system: &impl System, state: &State, tally: &mut Tally) -> io::Result<usize> {
+    let of_left = state.left.iter().map(|r| r.set);
+    let given: BTreeSet<u16> = state.given.iter().copied().chain(of_left).collect();
     let family = if state.hints { None } else { Some(Family::new(system, state)?) };
     let mut found = 0;
     for pid in system.processes()? {
@@ -79,10 +109,18 @@ fn take_from_heirs(system: &impl System, state: &State) -> io::Result<usize> {
             continue;
         };
         for tid in system.threads(pid) {
-            let heir = system.priority(tid).is_ok_and(|now| carried.contains(&now))
-                && !family.as_ref().is_some_and(|f| f.left_alone.contains(&tid));
             // What could not be done before cannot be done now.
-            found += usize::from(heir && system.set_priority(tid, CLASS_NONE).is_ok());
+            if tally.failed.contains_key(&tid)
+                || family.as_ref().is_some_and(|f| f.left_alone.contains(&tid))
+            {
+                continue;
+            }
+            let set = system.priority(tid).ok().filter(|now| carried.contains(now));
+            let start = system.stat(tid).map(|stat| stat.start);
+            if let (Some(set), Some(start)) = (set, start) {
+                let heir = Record { pid, tid, start, original: CLASS_NONE, set };
+                found += usize::from(tally.change(system, &heir));
+            }
         }
     }
     Ok(found)
@@ -101,7 +139,7 @@ struct Family {
 impl Family {
     fn new(system: &impl System, state: &State) -> io::Result<Family> {
         let mut written: BTreeMap<i32, BTreeSet<u16>> = BTreeMap::new();
-        for record in state.threads.iter().chain(&state.heirs) {
+        for record in state.records() {
             if lives(system, record.tid, record.start) {
                 written.entry(record.pid).or_default().insert(record.set);
             }

@@ -62,9 +62,17 @@ pub struct State {
     /// `heirs`.
     #[serde(default)]
     pub seen: u64,
+    /// What an earlier agent had changed and could not put back.
+    #[serde(default)]
+    pub left: Vec<Record>,
 }
 
 impl State {
+    /// All threads that are to be put back.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.threads.iter().chain(&self.heirs).chain(&self.left)
+    }
+
     /// Nothing changed yet.
     pub fn new(boot: String, encoding: Encoding) -> State {
         let hints = encoding == Encoding::Hints;
@@ -76,6 +84,7 @@ impl State {
             heirs: Vec::new(),
             left_alone: Vec::new(),
             seen: 0,
+            left: Vec::new(),
         }
     }
 }

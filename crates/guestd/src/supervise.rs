@@ -7,6 +7,7 @@ use crate::events::Event;
 use crate::kernel;
 use crate::signals::Signals;
 use crate::state::StateFile;
+use crate::system::Linux;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
         }
         // What cannot be done now is done by the agent that starts next.
         let restored = StateFile::lock(&args.state.path()).map_err(AgentError::from);
-        if let Err(e) = restored.and_then(|file| put_back(&file, voice)) {
+        if let Err(e) = restored.and_then(|file| put_back(&Linux, &file, voice)) {
             warn(e.to_string());
         }
         if started.elapsed() >= PAUSE_MAX {

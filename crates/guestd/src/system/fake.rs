@@ -89,6 +89,10 @@ impl Fake {
         self.change(pid, |p| p.forbidden = true);
     }
 
+    pub fn allow(&self, pid: i32) {
+        self.change(pid, |p| p.forbidden = false);
+    }
+
     pub fn group(&self, pid: i32, class: &str) {
         self.change(pid, |p| p.group = Some(class.into()));
     }

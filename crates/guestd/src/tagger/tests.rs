@@ -267,7 +267,7 @@ fn all_is_put_back_also_what_was_inherited_since() {
         s.fake.end(20);
         s.fake.start(20, 1, "d");
         s.fake.set(20, state.threads[2].set ^ 7);
-        let event = restore(&s.fake, &state).unwrap();
+        let event = restore(&s.fake, &state).unwrap().event;
         let expected = Event::Restored { threads: 2, heirs: 3, changed: 0, failed: 0 };
         assert_eq!(event, expected, "{encoding:?}");
         assert_eq!([10, 11, 12, 13].map(|tid| s.fake.priority(tid).unwrap()), [0; 4]);
@@ -307,7 +307,7 @@ fn levels_that_somebody_chose_are_kept_below_tagged_processes() {
     // New below the one that is left alone, and below PID 1.
     s.fake.start(22, 20, "backup's");
     s.fake.start(50, 1, "heir");
-    let event = restore(&s.fake, &state).unwrap();
+    let event = restore(&s.fake, &state).unwrap().event;
     let expected = Event::Restored { threads: 1, heirs: 2, changed: 0, failed: 0 };
     assert_eq!(event, expected, "{state:?}");
     let kept = [20, 21, 22, 30, 41].map(|tid| s.fake.priority(tid).unwrap());
