@@ -69,10 +69,15 @@ pub fn probe() -> io::Result<Encoding> {
     std::thread::scope(|scope| scope.spawn(tries).join().expect("no panic"))
 }
 
+/// The caller's effective user.
+pub fn user() -> u32 {
+    // SAFETY: geteuid cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Is the caller root?
 pub fn is_root() -> bool {
-    // SAFETY: geteuid cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    user() == 0
 }
 
 /// Have the kernel send SIGTERM to this process when its parent has gone.

@@ -4,12 +4,13 @@
 //! The file is whole at all times (written beside its place and renamed), and
 //! is written before the change that it tells of.
 
-use seekway_policy::ioprio::Encoding;
+use crate::kernel;
+use seekway_policy::ioprio::{self, CLASS_NONE, Encoding};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Largest state that is read: 100,000 threads and more.
@@ -118,6 +119,9 @@ pub enum StateError {
     },
 }
 
+/// A link is an error, and a FIFO without another end does not wait for one.
+const NO_TRICKS: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
 type Result<T> = std::result::Result<T, StateError>;
 
 /// The file, which nobody else touches while this lives.
@@ -135,7 +139,7 @@ impl StateFile {
     pub fn lock(path: &Path) -> Result<StateFile> {
         let beside = with_suffix(path, ".lock");
         let mut how = File::options();
-        how.create(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        how.create(true).append(true).mode(0o600).custom_flags(NO_TRICKS);
         let file = how.open(&beside).map_err(|source| io_error("open", &beside, source))?;
         // SAFETY: flock takes no pointers, and the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
@@ -151,21 +155,34 @@ impl StateFile {
     /// What an earlier agent has left; `None` when it ended in order.
     ///
     /// # Errors
-    /// It cannot be read, or is something else.
+    /// It cannot be read, or was not written by this program for this user:
+    /// whoever may write it has root's priorities changed.
     pub fn load(&self) -> Result<Option<State>> {
-        let file = match File::open(&self.path) {
+        let broken = |why: String| StateError::Broken { path: self.path.clone(), why };
+        let file = match File::options().read(true).custom_flags(NO_TRICKS).open(&self.path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(broken("it is a symbolic link".into()));
+            }
             Err(e) => return Err(io_error("open", &self.path, e)),
         };
+        let about = file.metadata().map_err(|e| io_error("look at", &self.path, e))?;
+        if !about.is_file() {
+            return Err(broken("it is no regular file".into()));
+        }
+        if about.uid() != kernel::user() {
+            return Err(broken(format!("it belongs to user {}", about.uid())));
+        }
         let mut bytes = Vec::new();
         let read = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
         read.map_err(|e| io_error("read", &self.path, e))?;
-        let broken = |e: serde_json::Error| StateError::Broken {
-            path: self.path.clone(),
-            why: e.to_string(),
-        };
-        serde_json::from_slice(&bytes).map(Some).map_err(broken)
+        let state: State = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
+        // The agent changes no others.
+        if state.records().any(|r| ioprio::class(r.original) != CLASS_NONE) {
+            return Err(broken("a thread had a priority of its own".into()));
+        }
+        Ok(Some(state))
     }
 
     /// Put `state` there.
@@ -221,9 +238,13 @@ pub fn share_a_file(status: &Path, state: &Path) -> bool {
 /// Those of the file system.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = with_suffix(path, ".partial");
+    // What a dead agent has left, or somebody has put there: never written to.
+    match fs::remove_file(&partial) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
     let mut how = File::options();
-    how.create(true).write(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    how.open(&partial)?.write_all(bytes)?;
+    how.create_new(true).write(true).mode(0o600).open(&partial)?.write_all(bytes)?;
     fs::rename(&partial, path)
 }
 
@@ -274,5 +295,46 @@ mod tests {
             let error = file.load().unwrap_err().to_string();
             assert!(error.contains("is no state of seekway-guest"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_others_have_planted_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let file = StateFile::lock(&path).unwrap();
+        let refused = |why: &str| {
+            let error = file.load().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            fs::remove_file(&path).unwrap();
+        };
+        let fifo = |path: &Path| {
+            let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            // SAFETY: the name ends with a zero.
+            assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        };
+        fifo(&path);
+        refused("no regular file");
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, serde_json::to_vec(&some()).unwrap()).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        refused("a symbolic link");
+        if crate::kernel::is_root() {
+            fs::copy(&elsewhere, &path).unwrap();
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            refused("belongs to user 65534");
+        } else {
+            eprintln!("skipped: only root can give files away");
+        }
+        let record = Record { original: 1 << 13, ..some().threads[0] };
+        file.save(&State { threads: vec![record], ..some() }).unwrap();
+        refused("a priority of its own");
+        // A place of a temporary file that leads to another.
+        fs::hard_link(&elsewhere, with_suffix(&path, ".partial")).unwrap();
+        file.save(&State { given: Vec::new(), ..some() }).unwrap();
+        let kept: State = serde_json::from_slice(&fs::read(&elsewhere).unwrap()).unwrap();
+        assert_eq!(kept, some());
+        let other = dir.path().join("other");
+        fifo(&with_suffix(&other, ".lock"));
+        assert!(StateFile::lock(&other).is_err());
     }
 }
