@@ -8,9 +8,9 @@ use crate::signals::Signals;
 use crate::state::{State, StateError, StateFile, share_a_file, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::{Change, Selection, Tagger};
-use crate::{kernel, procfs};
+use crate::{kernel, procfs, say};
 use seekway_policy::ioprio::Encoding;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -67,12 +67,11 @@ impl Voice {
             Format::Text => event.to_string(),
             Format::Json => serde_json::to_string(event).expect("strings and numbers"),
         };
-        // Nobody may be there to read; that is no reason to stop tagging.
-        let _ = match (event.is_warning(), self.verbose) {
-            (true, _) => writeln!(io::stderr(), "seekway-guest: {line}"),
-            (false, true) => writeln!(io::stdout(), "{line}"),
-            (false, false) => Ok(()),
-        };
+        if event.is_warning() {
+            say::warn(&line);
+        } else if self.verbose {
+            say::say(&mut io::stdout(), &line);
+        }
     }
 }
 
@@ -134,7 +133,7 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     };
     agent.introduce(encoding);
     let result = agent.run(args, &signals);
-    if result.is_ok() && args.once {
+    if result.is_ok() && args.once && !signals.ending() {
         return Ok(());
     }
     let ended = put_back(&Linux, &agent.file, voice);

@@ -15,6 +15,7 @@ mod kernel;
 mod pool;
 mod procfs;
 mod restore;
+mod say;
 mod signals;
 mod state;
 mod supervise;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("seekway-guest: {e}");
+            say::warn(&e.to_string());
             ExitCode::from(e.exit_status())
         }
     }
@@ -57,7 +58,7 @@ fn restore(args: &RestoreArgs) -> Result<(), AgentError> {
     let file = state::StateFile::lock(&args.state.path())?;
     let voice = Voice { verbose: true, format: Format::Text };
     if put_back(&system::Linux, &file, voice)?.is_none() {
-        println!("nothing to put back");
+        say::say(&mut std::io::stdout(), "nothing to put back");
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 //! does where files and pipes do not work.
 
 use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -24,6 +26,11 @@ impl Drop for Killed {
 impl Killed {
     fn pid(&self) -> i32 {
         self.0.id() as i32
+    }
+
+    fn ended_in_order(&mut self) {
+        self.signal(libc::SIGTERM);
+        assert!(self.ended().success());
     }
 
     fn signal(&self, signal: i32) {
@@ -72,7 +79,7 @@ impl Scene {
     /// `tag` for the sleeper only, with its words in the files `out` and `err`.
     fn tag(&self) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["tag", "--no-connector", "--interval", "5ms", "--verbose"]);
+        command.args(["tag", "--no-connector", "--verbose"]);
         command.args(["--pid", &self.sleeper.pid().to_string()]);
         command.stdout(File::create(self.path("out")).unwrap());
         command.stderr(File::create(self.path("err")).unwrap());
@@ -104,8 +111,7 @@ fn a_status_that_cannot_be_written_is_one_warning() {
     s.sleeper.0.kill().unwrap();
     s.sleeper.0.wait().unwrap();
     until("a second event", || s.text("out").contains("has ended"));
-    agent.signal(libc::SIGTERM);
-    assert!(agent.ended().success());
+    agent.ended_in_order();
     assert_eq!(s.text("err").matches("missing/status").count(), 1, "{}", s.text("err"));
 }
 
@@ -135,7 +141,64 @@ fn a_supervisor_outlives_what_passes() {
     until("a failure", || s.text("err").contains("the agent died"));
     fs::create_dir(s.path("missing")).unwrap();
     until("a tag", || s.is_tagged());
-    agent.signal(libc::SIGTERM);
+    agent.ended_in_order();
+    assert!(!s.is_tagged());
+}
+
+/// A pipe's writing end, with the pipe full, and its reading end.
+fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let at = writer.as_raw_fd();
+    let set = |flags: libc::c_int| {
+        // SAFETY: fcntl takes no pointers here, and the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(at, libc::F_SETFL, flags) }, 0);
+    };
+    set(libc::O_NONBLOCK);
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    set(0);
+    (reader, writer)
+}
+
+#[test]
+fn nobody_has_to_read_what_it_says() {
+    let s = Scene::new();
+    let (_reader, writer) = full_pipe();
+    let mut tag = s.tag_here();
+    // Warnings too: the status cannot be written.
+    tag.arg("--status").arg(s.path("missing/status"));
+    tag.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let mut agent = Killed(tag.spawn().unwrap());
+    until("a tag", || s.is_tagged());
+    agent.ended_in_order();
+    assert!(!s.is_tagged());
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let s = Scene::new();
+    let closed = || io::pipe().unwrap().1;
+    let mut command = Command::new(PROGRAM);
+    command.arg("restore").arg("--state").arg(s.path("state"));
+    let code = command.stdout(closed()).stderr(closed()).status().unwrap().code();
+    assert_eq!(code, Some(0));
+    fs::write(s.path("state"), "{}").unwrap();
+    let code = command.stdout(closed()).stderr(closed()).status().unwrap().code();
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn once_leaves_tags_unless_it_is_ended_before() {
+    let s = Scene::new();
+    let mut once = s.tag_here();
+    let mut agent = Killed(once.args(["--once", "--interval", "60s"]).spawn().unwrap());
+    until("a tag", || s.is_tagged());
+    agent.signal(libc::SIGINT);
     assert!(agent.ended().success());
+    assert!(!s.is_tagged());
+    assert!(s.tag_here().arg("--once").status().unwrap().success());
+    assert!(s.is_tagged());
+    let mut restore = Command::new(PROGRAM);
+    restore.arg("restore").arg("--state").arg(s.path("state"));
+    assert!(restore.stdout(File::create(s.path("out")).unwrap()).status().unwrap().success());
     assert!(!s.is_tagged());
 }
