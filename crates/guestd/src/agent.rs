@@ -3,6 +3,7 @@
 use crate::args::{Format, TagArgs};
 use crate::connector::Connector;
 use crate::events::Event;
+use crate::pace::Pace;
 use crate::restore::{Outcome, restore};
 use crate::signals::Signals;
 use crate::state::{State, StateError, StateFile, share_a_file, write_whole};
@@ -12,7 +13,7 @@ use crate::{kernel, procfs, say};
 use seekway_policy::ioprio::Encoding;
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why the agent ended other than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -190,39 +191,56 @@ impl Agent {
     }
 
     fn run(&mut self, args: &TagArgs, signals: &Signals) -> Result<(), AgentError> {
-        let interval = Duration::from(args.interval);
+        let began = Instant::now();
+        let mut pace = Pace::new(args.interval.into(), began);
         self.scan(&Linux)?;
-        let mut next = Instant::now() + interval;
+        pace.scanned(began, Instant::now());
         loop {
-            let left = next.saturating_duration_since(Instant::now());
-            let fd = self.connector.as_ref().map(Connector::fd);
-            signals.wait(left, fd).map_err(failed("poll"))?;
+            let now = Instant::now();
+            let hearing = self.connector.as_ref().filter(|_| pace.may_hear(now));
+            let fd = hearing.map(Connector::fd);
+            signals.wait(pace.wait(now), fd).map_err(failed("poll"))?;
             if signals.ending() {
                 return Ok(());
             }
-            let lost = self.hear(&Linux)?;
-            if lost || Instant::now() >= next {
+            if pace.may_hear(Instant::now()) {
+                self.hear(&Linux, &mut pace)?;
+            }
+            let began = Instant::now();
+            if pace.scan_is_due(began) {
                 self.scan(&Linux)?;
                 if args.once {
                     return Ok(());
                 }
-                next = Instant::now() + interval;
+                pace.scanned(began, Instant::now());
             }
         }
     }
 
-    /// Processes that the kernel tells of; true when it could not tell all.
-    fn hear(&mut self, system: &impl System) -> Result<bool, AgentError> {
-        let Some(connector) = &self.connector else { return Ok(false) };
-        let Ok(news) = connector.news() else {
+    /// Processes that the kernel tells of.
+    fn hear(&mut self, system: &impl System, pace: &mut Pace) -> Result<(), AgentError> {
+        let Some(connector) = &self.connector else { return Ok(()) };
+        let began = Instant::now();
+        let Ok(mut news) = connector.news() else {
             let message = "the kernel's process events broke off: polling goes on".into();
             self.voice.say(&Event::Warning { message });
             self.connector = None;
-            return Ok(true);
+            pace.lost();
+            return Ok(());
         };
-        let changes = self.tagger.look_at(system, &news.pids, Instant::now());
+        if news.lost {
+            pace.lost();
+        }
+        if news.pids.is_empty() {
+            return Ok(());
+        }
+        // Most are forked and then run a program.
+        news.pids.sort_unstable();
+        news.pids.dedup();
+        let changes = self.tagger.look_at(system, &news.pids, began);
         self.change(system, &changes)?;
-        Ok(news.lost)
+        pace.heard(began, Instant::now());
+        Ok(())
     }
 
     fn scan(&mut self, system: &impl System) -> Result<(), AgentError> {

@@ -12,6 +12,7 @@ mod args;
 mod connector;
 mod events;
 mod kernel;
+mod pace;
 mod pool;
 mod procfs;
 mod restore;
