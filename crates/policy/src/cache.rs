@@ -365,6 +365,12 @@ impl HostCache {
             Extent::new(fetch.extent.start(), len.min(inside)).expect("it begins inside");
     }
 
+    /// Is all of `extent` of a VM's disk in the cache? Nothing is used by that.
+    pub fn holds(&self, vm: VmId, extent: Extent) -> bool {
+        let (first, end) = blocks_of(extent);
+        self.blocks.lookup_all(vm, first, end).all(|block| matches!(block, Block::Valid(_)))
+    }
+
     /// The frames that hold `extent` of a VM's disk, block by block from the one
     /// that its first sector lies in. Panics for blocks that are not valid:
     /// only what was [`Piece::Cached`] just now may be asked for.

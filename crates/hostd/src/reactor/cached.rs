@@ -11,7 +11,7 @@ mod load;
 
 pub use load::Load;
 
-use super::core::{CUT_BELOW, Core, disk_of};
+use super::core::{CUT_BELOW, Core, PIECES_MAX, disk_of};
 use super::frames::Frames;
 use super::jobs::slice_buffers;
 use super::message::{CacheStatus, DiskCache};
@@ -29,7 +29,8 @@ use std::num::NonZeroU32;
 /// Blocks of the longest read that is looked up (4 MiB). Longer ones go past the
 /// cache: the reactor stands still while it copies.
 pub const FETCHED_BLOCKS_MAX: usize = 1 << 10;
-/// Parts of reads that wait for fetches; with more, reads go past the cache.
+/// Parts of all disks' reads that wait for fetches; with more, reads go past the
+/// cache. Each disk has a bound of its own ([`Load`]), which comes first.
 pub const WAITING_MAX: usize = 1 << 18;
 /// Over so long it is counted what the device reads, to see whether it can do
 /// more than was measured.
@@ -225,6 +226,26 @@ impl Cached {
         self.buffers.clear();
     }
 
+    /// Of a read's pieces that need the device, those behind the first
+    /// [`PIECES_MAX`] become one that goes past the cache.
+    fn join_rest(&mut self, now: Instant, read: Extent, pieces: &mut Vec<Piece>) {
+        let start = |piece: &Piece| match *piece {
+            Piece::Fetch(_, part) | Piece::Direct(part) => Some(part.start()),
+            Piece::Cached(_) | Piece::Wait(..) => None,
+        };
+        let Some(rest) = pieces.iter().filter_map(start).nth(PIECES_MAX as usize) else { return };
+        pieces.retain(|piece| {
+            let goes = start(piece).is_some_and(|start| start >= rest);
+            if let (true, Piece::Fetch(id, _)) = (goes, *piece) {
+                // Not begun: nobody but this read waits for it.
+                self.books.fetched(now, id, false);
+            }
+            !goes
+        });
+        let len = Sectors::new(read.end().get() - rest.get());
+        pieces.extend(Extent::new(rest, len).map(Piece::Direct));
+    }
+
     /// Copy what a fetch has brought to a guest that waited for it.
     fn serve_fetched(&mut self, id: FetchId, job: &Job, buffers: &[libc::iovec], part: Extent) {
         self.slice(job, buffers, part);
@@ -278,13 +299,18 @@ impl Core {
         let Some(cached) = &mut self.cached else { return false };
         let load = &mut disk_of(&mut self.disks, job.disk).load;
         let long = job.len > FETCHED_BLOCKS_MAX as u64 * BLOCK_BYTES;
+        if long || !load.may_copy(self.now) {
+            return false;
+        }
+        let (vm, extent) = (VmId::new(job.disk.0), extent_of(&job));
         let full = cached.waiting >= WAITING_MAX || self.dispatcher.outstanding() >= CUT_BELOW;
-        if long || full || !load.may_copy(self.now) || !load.may_wait() {
+        // What is all there waits for nothing.
+        if (full || !load.may_wait()) && !cached.books.holds(vm, extent) {
             return false;
         }
         let mut pieces = std::mem::take(&mut cached.pieces);
-        let vm = VmId::new(job.disk.0);
-        cached.books.read(self.now, vm, job.tag, extent_of(&job), index.into(), &mut pieces);
+        cached.books.read(self.now, vm, job.tag, extent, index.into(), &mut pieces);
+        cached.join_rest(self.now, extent, &mut pieces);
         let mut waiting = 0;
         for piece in &pieces {
             match *piece {

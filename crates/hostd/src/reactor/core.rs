@@ -30,7 +30,7 @@ const _: () = assert!(
 );
 /// Pieces that one job is cut into. What is left goes with the last: places
 /// only guide policies.
-const PIECES_MAX: u32 = 256;
+pub(super) const PIECES_MAX: u32 = 256;
 /// Discards and write-zeroes of one disk that the dispatcher has at once: it
 /// compares each with all others, which a guest could make expensive for all.
 const BARRIERS_MAX: u32 = 16;
@@ -206,6 +206,7 @@ impl Core {
         let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
         let id = self.dispatcher.arrive(self.now, arrival(&job, nowhere));
         self.jobs.add_part(id, index, 0, 0);
+        disk_of(&mut self.disks, job.disk).load.requests += 1;
     }
 
     /// `len` bytes of a job, from byte `start` of it, reach the dispatcher in the
@@ -225,7 +226,9 @@ impl Core {
         arrive: &mut dyn FnMut(&mut Core, Arrival) -> RequestId,
     ) {
         let job = self.jobs[index].job;
-        let pieces_max = pieces_max(self.dispatcher.outstanding());
+        let load = &disk_of(&mut self.disks, job.disk).load;
+        let may_cut = load.may_cut() && self.dispatcher.outstanding() < CUT_BELOW;
+        let pieces_max = if may_cut { PIECES_MAX } else { 1 };
         let (mut at, end, mut pieces) = (start, start + len, 0);
         while at < end {
             let disk = self.disks.get(job.disk).expect("a disk stays while it has jobs");
@@ -239,6 +242,7 @@ impl Core {
             let len = extent.len().bytes().min(left);
             let id = arrive(self, arrival(&job, extent));
             self.jobs.add_part(id, index, at, len);
+            disk_of(&mut self.disks, job.disk).load.requests += 1;
             at += len;
         }
     }
@@ -385,6 +389,7 @@ impl Core {
             if let Some(cached) = &mut self.cached {
                 cached.left_device(self.now, &completion, self.jobs[job].fetch);
             }
+            disk_of(&mut self.disks, self.jobs[job].job.disk).load.requests -= 1;
             if self.jobs.part_done(id) {
                 self.job_done(job);
             }
@@ -458,11 +463,6 @@ pub(super) fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
 /// A job's arrival at a place on the device.
 fn arrival(job: &Job, extent: Extent) -> Arrival {
     Arrival { vm: VmId::new(job.disk.0), tag: job.tag, op: job.op, sync: true, extent }
-}
-
-/// Into how many pieces a job may be cut.
-fn pieces_max(outstanding: usize) -> u32 {
-    if outstanding < CUT_BELOW { PIECES_MAX } else { 1 }
 }
 
 /// Is this a job that the disk can do?

@@ -51,7 +51,7 @@ pub struct DiskState {
     pub fetches: u32,
     /// The cache knows it: guests' reads are looked up there, and its writes told.
     pub cached: bool,
-    /// What the cache costs for it.
+    /// What of the reactor's bounds it has.
     pub load: Load,
     /// Discards and write-zeroes among them that the dispatcher has.
     pub barriers: u32,

@@ -1,12 +1,14 @@
 //! Guests that want more of the cache than their turn: one whose reads are all
 //! hits and who always has another, one that asks for more at once than is copied.
 
-use crate::common::Ask;
-use crate::guesses::{MIB, device_read, rig};
+use crate::common::{Ask, Rig, RigSetup, cache, open_image};
+use crate::guesses::{MIB, device_read, quiet, rig};
 use crate::reads::{at, dir, full_image};
+use seekway_hostd::images::OpenOptions;
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
-use seekway_hostd::reactor::{Core, Message};
+use seekway_hostd::reactor::{Core, Disk, Message};
 use seekway_policy::request::Op;
+use seekway_policy::units::Lba;
 use std::any::Any;
 
 /// Reads its first block again and again.
@@ -90,6 +92,83 @@ fn what_is_copied_at_once_is_bounded() {
     }
     client.do_all(ask(16));
     assert_eq!(device_read(&rig.status()), MIB + 2 * past, "the next turn has its own");
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn one_guest_that_waits_for_all_it_may_leaves_the_others_the_cache() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 3, 4 * MIB);
+    let (other, others) = full_image(&dir, "b.img", 4, MIB);
+    let slow = "seagate-1tb-7200:k=20";
+    let setup = RigSetup { emulate: Some(slow), cache: cache(8 * MIB), ..RigSetup::default() };
+    let rig = Rig::start(setup);
+    let clients = [&path, &other].map(|path| rig.open(rig.attach(path, None).unwrap()));
+    for client in &clients {
+        client.do_one(Ask::read(MIB / 2, 4096));
+    }
+    // One on the device, for a fifth of a second. Behind it two blocks, and reads
+    // of both, with as many parts as may wait; then more of them, which go past
+    // the cache, and one that is cached.
+    let mut asks = vec![Ask::read(3 * MIB, 4096)];
+    asks.extend([0, 4096].map(|offset| Ask::read(offset, 4096)));
+    let (waits, past) = ((8192 - 3_u64).div_ceil(2), 3);
+    asks.extend((0..waits + past).map(|_| Ask::read(3584, 1024)));
+    asks.push(Ask::read(MIB / 2, 4096));
+    let asked = asks.len() as u64;
+    clients[0].ask(asks);
+    // The other has a block there, and two wait for another.
+    let wanted = [(MIB / 2, 4096), (0, 4096), (512, 512)];
+    clients[1].ask(wanted.map(|(offset, len)| Ask::read(offset, len)).into());
+    assert_eq!(clients[1].answer().token, 1, "what is cached comes first");
+    let outstanding = rig.status().disks[0].outstanding;
+    assert!(u64::from(outstanding) > waits, "{outstanding}: the bound was not reached");
+    (1..wanted.len()).for_each(|_| {
+        let answer = clients[1].answer();
+        let (offset, len) = wanted[answer.token as usize - 1];
+        assert!(answer.buffer == *at(&others, offset, len), "{offset}+{len}");
+    });
+    for _ in 0..asked {
+        let answer = clients[0].answer();
+        let (offset, len) = match answer.token {
+            1 => (3 * MIB, 4096),
+            n @ (2 | 3) => ((n - 2) * 4096, 4096),
+            n if n == asked => (MIB / 2, 4096),
+            _ => (3584, 1024),
+        };
+        assert!(answer.buffer == *at(&data, offset, len), "{}", answer.token);
+    }
+    // Six blocks, and what went past.
+    assert_eq!(device_read(&quiet(&rig, &clients[0])), 6 * 4096 + past * 1024);
+    rig.stop();
+}
+
+#[test]
+fn a_read_with_many_holes_in_the_cache_goes_past_it_in_the_end() {
+    let dir = dir();
+    let (path, data) = full_image(&dir, "a.img", 5, 4 * MIB);
+    let rig = rig(8 * MIB);
+    // In one piece, wherever the file system has put it.
+    let image = open_image(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+    let disk = Disk { lba: Some(Lba::ZERO), ..Disk::new("a", image) };
+    let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+    let client = rig.open(disk);
+    client.do_all((0..512).map(|n| Ask::read(n * 8192, 4096)).collect());
+    let before = rig.status();
+    assert_eq!(device_read(&before), 512 * 4096);
+    assert!(client.do_one(Ask::read(0, 4 * MIB)).buffer == data);
+    let after = rig.status();
+    assert_eq!(after.stats.requests - before.stats.requests, 257);
+    // 256 blocks, and all from the next hole on.
+    let rest = 4 * MIB - (256 * 8192 + 4096);
+    assert_eq!(device_read(&after) - device_read(&before), 256 * 4096 + rest);
+    // What went past is not there, the rest is.
+    for (offset, bytes) in [(4096, 0), (4096 + 256 * 8192, 4096)] {
+        let before = device_read(&rig.status());
+        assert!(client.do_one(Ask::read(offset, 4096)).buffer == *at(&data, offset, 4096));
+        assert_eq!(device_read(&rig.status()) - before, bytes, "{offset}");
+    }
     client.close();
     rig.stop();
 }

@@ -80,6 +80,7 @@ impl Core {
             if taken {
                 let part = self.jobs.part(request);
                 parts.push((part.job, part.start, part.len));
+                disk_of(&mut self.disks, self.jobs[part.job].job.disk).load.requests -= 1;
             }
             !taken
         });

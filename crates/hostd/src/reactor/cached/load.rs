@@ -9,14 +9,24 @@ use seekway_policy::units::Instant;
 /// end the waiting of all of them.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
 
+/// Parts of one disk's reads that wait for fetches, but for the last read's.
+const WAITING_DISK_MAX: usize = 1 << 13;
+/// With so many requests of one disk in the dispatcher its jobs go whole, and
+/// its reads past the cache: it leaves the others their part of what the
+/// dispatcher takes.
+const CUT_DISK_BELOW: usize = 1 << 15;
+
 /// What a disk has of it now.
 #[derive(Clone, Copy, Default)]
 pub struct Load {
     /// The turn that `copied_bytes` is of.
     turn: Instant,
     copied_bytes: u64,
-    /// Bytes of reads that wait for fetches.
+    /// Parts of reads that wait for fetches, and their bytes.
+    waiting: usize,
     waiting_bytes: u64,
+    /// Requests in the dispatcher.
+    pub requests: usize,
 }
 
 impl Load {
@@ -35,16 +45,24 @@ impl Load {
 
     /// May another read wait for fetches?
     pub fn may_wait(&self) -> bool {
-        self.waiting_bytes < COPIED_BYTES_MAX
+        let waits = self.waiting < WAITING_DISK_MAX && self.waiting_bytes < COPIED_BYTES_MAX;
+        waits && self.may_cut()
     }
 
-    /// So many bytes of a read wait for a fetch.
+    /// May jobs be cut into several requests?
+    pub fn may_cut(&self) -> bool {
+        self.requests < CUT_DISK_BELOW
+    }
+
+    /// So many bytes, a part of a read, wait for a fetch.
     pub fn waits(&mut self, bytes: u64) {
+        self.waiting += 1;
         self.waiting_bytes += bytes;
     }
 
     /// They do no longer.
     pub fn waited(&mut self, bytes: u64) {
+        self.waiting -= 1;
         self.waiting_bytes -= bytes;
     }
 }
