@@ -61,7 +61,7 @@ impl Reactor {
             Message::Status(reply) => _ = reply.send(core.status()),
             Message::Shutdown => {
                 self.shutdown = true;
-                core.drop_prefetches(None);
+                core.drop_prefetches();
                 for id in core.ports_of(None) {
                     core.close(id);
                 }

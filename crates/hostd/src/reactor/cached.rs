@@ -57,7 +57,8 @@ pub struct Cached {
     bandwidth: Bandwidth,
     /// By number of the fetch.
     under_way: Vec<UnderWay>,
-    /// Prefetches that have not ended.
+    /// Prefetches of which something is in the dispatcher's background: no more
+    /// than it has room for.
     prefetches: Vec<FetchId>,
     /// Fetches whose jobs are done.
     ended: Vec<FetchId>,
@@ -78,6 +79,8 @@ struct UnderWay {
     job: Option<u32>,
     /// Those of its requests that arrived in the background and are not done.
     requests: Vec<RequestId>,
+    /// One of its requests is done.
+    begun: bool,
 }
 
 /// What the device reads a second (the paper's BW_T): as told, until more is seen.
@@ -187,7 +190,9 @@ impl Cached {
     ) {
         let request = &completion.request;
         if let Some(id) = fetch {
-            self.under_way[id.0 as usize].requests.retain(|&r| r != request.id);
+            let fetch = &mut self.under_way[id.0 as usize];
+            fetch.requests.retain(|&r| r != request.id);
+            fetch.begun = true;
         }
         if request.op == Op::Read
             && completion.ok
@@ -370,7 +375,7 @@ impl Core {
     pub(super) fn read_ahead(&mut self) -> Option<Instant> {
         self.cached.as_ref()?;
         if self.dispatcher.is_crowded() {
-            self.drop_prefetches(None);
+            self.drop_prefetches();
         }
         loop {
             let room = self.dispatcher.background_room();
@@ -393,7 +398,7 @@ impl Core {
         spec: String,
         prefetcher: Box<dyn Prefetcher>,
     ) -> Result<(), String> {
-        self.drop_prefetches(None);
+        self.drop_prefetches();
         let cached = self.cached.as_mut().ok_or("it has no cache to read ahead into")?;
         cached.books.replace(self.now, prefetcher);
         cached.prefetcher = spec;
@@ -406,7 +411,7 @@ impl Core {
         if !std::mem::take(&mut disk_of(&mut self.disks, id).cached) {
             return;
         }
-        self.drop_prefetches(Some(id));
+        self.end_prefetches(id);
         if let Some(cached) = &mut self.cached {
             cached.books.detach(self.now, VmId::new(id.0));
         }

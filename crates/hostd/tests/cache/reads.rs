@@ -168,14 +168,13 @@ fn guests_take_waiting_prefetches_over_and_a_crowd_has_them_dropped() {
     rig.stop();
 }
 
-#[test]
-fn an_image_in_pieces_is_read_ahead_in_pieces() {
-    let dir = dir();
+/// An image of 4 MiB whose map has, where the file system tells, a piece for each
+/// 16 KiB: data and holes in turn.
+fn image_in_pieces(dir: &TempDir) -> (PathBuf, Vec<u8>, usize) {
     let path = dir.path().join("a.img");
     let file = File::create(&path).unwrap();
     file.set_len(4 * MIB).unwrap();
     let mut data = vec![0; 4 * MIB as usize];
-    // Data and holes in turn: the map has a piece for each.
     for n in (0..256).step_by(2) {
         let (from, piece) = (n * 16_384, pattern(n as u64, 16_384));
         data[from..from + 16_384].copy_from_slice(&piece);
@@ -184,7 +183,51 @@ fn an_image_in_pieces_is_read_ahead_in_pieces() {
     }
     let image = open_image(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
     let pieces = image.map().map_or(1, |map| map.region().len());
-    drop(image);
+    (path, data, pieces)
+}
+
+#[test]
+fn a_prefetch_that_has_begun_is_not_taken_back() {
+    let dir = dir();
+    let (path, data, pieces) = image_in_pieces(&dir);
+    let setup = RigSetup { depth: Some(1), cache: cache(8 * MIB), ..RigSetup::default() };
+    let rig = Rig::start(setup);
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    let (prefetch_bytes, crowd) = (131_072, 12);
+    for round in 0..16 {
+        let before = device_read(&rig.status());
+        let place = round * prefetch_bytes;
+        prefetch(&rig, Wants::new(&[(place, prefetch_bytes)]));
+        // Far from there, and far from each other.
+        let far = |n: u64| 2 * MIB + (round * (crowd + 1) + n) * 8192;
+        // Behind the first the prefetch begins, piece by piece; while it is under
+        // way a crowd comes, and then a guest that waits for the prefetch's end.
+        client.do_one(Ask::read(far(crowd), 4096));
+        let wanted = place + prefetch_bytes - 4096;
+        client.ask((0..crowd).map(|n| Ask::read(far(n), 4096)).collect());
+        assert_eq!(client.answer().result, Ok(()));
+        client.ask(vec![Ask::read(wanted, 4096)]);
+        for _ in 0..crowd {
+            assert_eq!(client.answer().result, Ok(()));
+        }
+        quiet(&rig, &client);
+        let answer = client.do_one(Ask::read(place, prefetch_bytes));
+        assert!(answer.buffer == *at(&data, place, prefetch_bytes), "round {round}");
+        let expected = prefetch_bytes + (crowd + 1) * 4096;
+        assert_eq!(device_read(&rig.status()) - before, expected, "round {round}: read twice");
+    }
+    let status = rig.status();
+    eprintln!("{pieces} pieces, {:?}", status.stats);
+    let usage = of_disk(&status).usage;
+    assert_eq!(usage.used + usage.wasted + usage.dropped, usage.prefetched, "{usage:?}");
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn an_image_in_pieces_is_read_ahead_in_pieces() {
+    let dir = dir();
+    let (path, data, pieces) = image_in_pieces(&dir);
     let rig = rig(8 * MIB);
     prefetch(&rig, ReadOn::new(MIB));
     let client = rig.open(rig.attach(&path, None).unwrap());

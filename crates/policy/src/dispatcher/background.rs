@@ -89,15 +89,20 @@ impl Dispatcher {
     /// Take a background read back that has not reached the device: its id is
     /// free again. False, and nothing happens, when it has.
     pub fn withdraw(&mut self, now: Instant, id: RequestId) -> bool {
-        let Some(slot) = self.slots.get(id).filter(|s| s.state == State::Background) else {
+        if !self.waits_in_background(id) {
             return false;
-        };
-        let vm = slot.request.vm;
+        }
+        let vm = self.slots[id].request.vm;
         self.record(|j| j.withdraw(now, id));
         self.background.remove(vm, id);
         self.slots.release(id);
         self.stats.withdrawn += 1;
         true
+    }
+
+    /// Does this background read wait, so that [`Dispatcher::withdraw`] would take it?
+    pub fn waits_in_background(&self, id: RequestId) -> bool {
+        self.slots.get(id).is_some_and(|s| s.state == State::Background)
     }
 
     /// How many more background reads may arrive now: none while demand is

@@ -2,8 +2,8 @@
 //! in the background or not, taken over by guests, taken back, and handed to
 //! those who wait for them.
 
-use super::{Core, place_in};
-use crate::port::{DiskId, Errno, Job, PortId};
+use super::{Core, UnderWay, place_in};
+use crate::port::{DiskId, Job, PortId};
 use crate::reactor::core::disk_of;
 use seekway_policy::cache::FetchId;
 use seekway_policy::request::Op;
@@ -57,17 +57,28 @@ impl Core {
     /// A guest waits for a fetch: what of it still waits in the background
     /// becomes demand.
     pub(super) fn promote(&mut self, id: FetchId) {
+        if self.hurry(id)
+            && let Some(cached) = &mut self.cached
+        {
+            cached.books.promoted(id);
+        }
+    }
+
+    /// What of a fetch waits in the background becomes demand. False when
+    /// nothing does.
+    fn hurry(&mut self, id: FetchId) -> bool {
         let parts = self.withdraw(id);
         if parts.is_empty() {
-            return;
+            return false;
         }
-        for (index, start, len) in parts {
+        for &(index, start, len) in &parts {
             self.arrive_part(index, start, len);
             self.jobs.one_less(index);
         }
         if let Some(cached) = &mut self.cached {
-            cached.books.promoted(id);
+            cached.prefetches.retain(|&other| other != id);
         }
+        true
     }
 
     /// Take back what of a fetch waits in the background: job, beginning and
@@ -87,36 +98,46 @@ impl Core {
         parts
     }
 
-    /// Take back the prefetches, of one disk or of all, that still wait and that
-    /// nobody waits for.
-    pub(in crate::reactor) fn drop_prefetches(&mut self, of: Option<DiskId>) {
-        let Some(cached) = &mut self.cached else { return };
-        for id in cached.prefetches.clone() {
-            let Some(cached) = &mut self.cached else { return };
-            let fetch = cached.books.fetch(id);
-            let chosen = of.is_none_or(|disk| usize::from(disk.0) == fetch.vm.index());
-            if chosen && fetch.waiters.is_empty() {
-                self.drop_prefetch(id);
-            }
+    /// Take back the prefetches of which nothing has left the background, and that
+    /// nobody waits for. What the device has of others is worth its rest: a
+    /// guest that comes meanwhile finds all of it under way.
+    pub(in crate::reactor) fn drop_prefetches(&mut self) {
+        let mut next = 0;
+        while let Some(id) = self.cached.as_ref().and_then(|c| c.prefetches.get(next).copied()) {
+            // What is dropped leaves its place to the one behind it.
+            next += usize::from(!self.drop_prefetch(id));
         }
     }
 
-    fn drop_prefetch(&mut self, id: FetchId) {
-        let parts = self.withdraw(id);
-        let Some(&(index, ..)) = parts.first() else { return };
-        let mut whole = false;
-        for _ in &parts {
-            whole = self.jobs.one_less(index);
+    /// The same for one disk, which leaves: it does not wait for the rest of the
+    /// others longer than for demand.
+    pub(super) fn end_prefetches(&mut self, disk: DiskId) {
+        let mut next = 0;
+        while let Some(cached) = &self.cached
+            && let Some(&id) = cached.prefetches.get(next)
+        {
+            let chosen = usize::from(disk.0) == cached.books.fetch(id).vm.index();
+            next += usize::from(!chosen || !self.drop_prefetch(id) && !self.hurry(id));
         }
-        if !whole {
-            // The device has some of it: what comes of that is not all.
-            self.jobs[index].error.get_or_insert(Errno(libc::ECANCELED));
-            return;
+    }
+
+    /// Take a prefetch back if nothing of it has left the background and nobody
+    /// waits for it; else false.
+    fn drop_prefetch(&mut self, id: FetchId) -> bool {
+        let Some(cached) = &mut self.cached else { return false };
+        let UnderWay { requests, begun, .. } = &cached.under_way[id.0 as usize];
+        let waits = !begun && requests.iter().all(|&r| self.dispatcher.waits_in_background(r));
+        if !waits || !cached.books.fetch(id).waiters.is_empty() {
+            return false;
+        }
+        for (index, ..) in self.withdraw(id) {
+            self.jobs.one_less(index);
         }
         self.forget_fetch(id);
         if let Some(cached) = &mut self.cached {
             cached.books.dropped(self.now, id);
         }
+        true
     }
 
     /// The job of a fetch is over; true if it went well.
