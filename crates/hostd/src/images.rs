@@ -230,6 +230,10 @@ impl Image {
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
     }
+    /// Does each read go to a device, so that its time says something of that?
+    pub fn reads_device(&self) -> bool {
+        self.is_direct && !self.in_memory
+    }
     /// What the operator should know, one sentence each; seldom any.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

@@ -145,8 +145,8 @@ impl Core {
         let id = DiskId(number as u16);
         if let Some(cached) = self.cached.as_mut().filter(|_| state.cached) {
             cached.attach(self.now, id, weight, limits.capacity_bytes);
-            if let (Some(bytes_per_s), false) = (bandwidth_bytes_per_s, cached.knows_bandwidth()) {
-                cached.set_bandwidth(bytes_per_s);
+            if let Some(bytes_per_s) = bandwidth_bytes_per_s {
+                cached.measured(bytes_per_s);
             }
         }
         self.disks.0[number] = Some(state);

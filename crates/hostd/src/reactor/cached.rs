@@ -6,6 +6,7 @@
 //! The device writes into frames and never into a guest's memory on the way
 //! there: a guest that scribbles over its buffer spoils nobody's copy.
 
+mod bandwidth;
 mod fetches;
 mod load;
 
@@ -16,12 +17,13 @@ use super::frames::Frames;
 use super::jobs::slice_buffers;
 use super::message::{CacheStatus, DiskCache};
 use crate::port::{DiskId, Job};
+use bandwidth::Bandwidth;
 use seekway_policy::cache::{
     BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, HostCache, Piece, Waiter,
 };
 use seekway_policy::prefetcher::Prefetcher;
 use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Nanos, SECTOR_BYTES, Sectors};
+use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU32;
@@ -32,9 +34,6 @@ pub const FETCHED_BLOCKS_MAX: usize = 1 << 10;
 /// Parts of all disks' reads that wait for fetches; with more, reads go past the
 /// cache. Each disk has a bound of its own ([`Load`]), which comes first.
 pub const WAITING_MAX: usize = 1 << 18;
-/// Over so long it is counted what the device reads, to see whether it can do
-/// more than was measured.
-const WINDOW: Nanos = Nanos::from_millis(500);
 
 /// What a reactor's cache is made with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +44,8 @@ pub struct CacheSetup {
     pub prefetcher: String,
     /// Keep it out of swap.
     pub lock: bool,
-    /// What the device reads a second, if that is known without measuring.
+    /// What the device reads a second, if that is known: nothing that is measured
+    /// or seen counts then.
     pub bandwidth_bytes_per_s: Option<u64>,
 }
 
@@ -83,34 +83,6 @@ struct UnderWay {
     begun: bool,
 }
 
-/// What the device reads a second (the paper's BW_T): as told, until more is seen.
-#[derive(Default)]
-struct Bandwidth {
-    bytes_per_s: Option<u64>,
-    begin: Instant,
-    bytes: u64,
-    total_bytes: u64,
-}
-
-impl Bandwidth {
-    /// The device has read so much. The bandwidth, when that is more than was known.
-    fn read(&mut self, now: Instant, bytes: u64) -> Option<u64> {
-        self.total_bytes += bytes;
-        self.bytes += bytes;
-        let span = now.since(self.begin);
-        if span < WINDOW {
-            return None;
-        }
-        let seen = (self.bytes as f64 / span.as_secs_f64()) as u64;
-        (self.begin, self.bytes) = (now, 0);
-        // A guest that reads little says nothing of a device that nobody knows.
-        self.bytes_per_s.is_some_and(|known| seen > known).then(|| {
-            self.bytes_per_s = Some(seen);
-            seen
-        })
-    }
-}
-
 impl Cached {
     /// An empty cache.
     ///
@@ -139,7 +111,8 @@ impl Cached {
             buffers: Vec::new(),
         };
         if let Some(bytes_per_s) = setup.bandwidth_bytes_per_s {
-            cached.set_bandwidth(bytes_per_s);
+            cached.bandwidth = Bandwidth::given(bytes_per_s);
+            cached.books.set_bandwidth(bytes_per_s);
         }
         Ok(cached)
     }
@@ -166,14 +139,11 @@ impl Cached {
         self.attach(now, id, weight, after);
     }
 
-    /// What the device reads a second at best.
-    pub(super) fn set_bandwidth(&mut self, bytes_per_s: u64) {
-        self.bandwidth.bytes_per_s = Some(bytes_per_s);
-        self.books.set_bandwidth(bytes_per_s);
-    }
-    /// Is it known what the device reads a second?
-    pub(super) fn knows_bandwidth(&self) -> bool {
-        self.bandwidth.bytes_per_s.is_some()
+    /// What the device reads a second, as it was measured.
+    pub(super) fn measured(&mut self, bytes_per_s: u64) {
+        if self.bandwidth.measured(bytes_per_s) {
+            self.books.set_bandwidth(bytes_per_s);
+        }
     }
 
     /// Reads into the cache under way.
@@ -181,12 +151,14 @@ impl Cached {
         self.books.fetching()
     }
 
-    /// A request is done, part of this fetch if of any.
+    /// A request is done, part of this fetch if of any; `from_device` when its
+    /// time was the device's, and no page cache's.
     pub(super) fn left_device(
         &mut self,
         now: Instant,
         completion: &Completion,
         fetch: Option<FetchId>,
+        from_device: bool,
     ) {
         let request = &completion.request;
         if let Some(id) = fetch {
@@ -196,7 +168,7 @@ impl Cached {
         }
         if request.op == Op::Read
             && completion.ok
-            && let Some(seen) = self.bandwidth.read(now, request.extent.len().bytes())
+            && let Some(seen) = self.bandwidth.read(now, request.extent.len().bytes(), from_device)
         {
             self.books.set_bandwidth(seen);
         }
@@ -267,9 +239,9 @@ impl Cached {
         CacheStatus {
             capacity_bytes: self.books.capacity_bytes(),
             prefetcher: self.prefetcher.clone(),
-            bandwidth_bytes_per_s: self.bandwidth.bytes_per_s,
+            bandwidth_bytes_per_s: self.bandwidth.bytes_per_s(),
             fetching: self.books.fetching(),
-            device_read_bytes: self.bandwidth.total_bytes,
+            device_read_bytes: self.bandwidth.total_bytes(),
             prefetcher_metrics,
         }
     }

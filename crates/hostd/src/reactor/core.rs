@@ -386,10 +386,13 @@ impl Core {
         for completion in done.drain(..) {
             let id = completion.request.id;
             let job = self.jobs.part(id).job;
+            let slot = &self.jobs[job];
+            let disk = disk_of(&mut self.disks, slot.job.disk);
+            disk.load.requests -= 1;
             if let Some(cached) = &mut self.cached {
-                cached.left_device(self.now, &completion, self.jobs[job].fetch);
+                let from_device = self.throttle.is_some() || disk.image.reads_device();
+                cached.left_device(self.now, &completion, slot.fetch, from_device);
             }
-            disk_of(&mut self.disks, self.jobs[job].job.disk).load.requests -= 1;
             if self.jobs.part_done(id) {
                 self.job_done(job);
             }

@@ -8,6 +8,7 @@ use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::journal::Replay;
 use seekway_policy::schedulers;
+use seekway_policy::units::Nanos;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -398,4 +399,31 @@ fn everything_changes_under_load_and_the_journal_replays() {
     }
     let replayed = replay.replayed();
     assert!(replayed.inputs > stats.requests && replayed.outputs > 100, "{replayed:?}");
+}
+
+#[test]
+fn what_the_page_cache_reads_is_no_measure_of_the_device() {
+    let dir = dir();
+    let (path, _) = full_image(&dir, "a.img", 12, 4 * MIB);
+    for direct in [false, true] {
+        let rig = rig(64 << 10);
+        let image = open_image(&path, &OpenOptions { read_only: true, direct }).unwrap();
+        if direct && !image.is_direct() {
+            return eprintln!("skipped: no direct I/O here");
+        }
+        let disk = Disk { bandwidth_bytes_per_s: Some(1), ..Disk::new("a", image) };
+        let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+        let client = rig.open(disk);
+        // For longer than reads are counted before something is made of them.
+        let mut status = rig.status();
+        let end = status.now + Nanos::from_millis(1200);
+        while status.now < end {
+            client.do_one(Ask::read(0, 4 * MIB));
+            status = rig.status();
+        }
+        let bandwidth = status.cache.unwrap().bandwidth_bytes_per_s.unwrap();
+        assert_eq!(bandwidth > 1, direct, "{bandwidth} bytes a second, direct: {direct}");
+        client.close();
+        rig.stop();
+    }
 }
