@@ -147,7 +147,7 @@ impl Stage<'_> {
             seen = completed;
             true
         };
-        let limits = Limits { until: self.until, requests: None };
+        let limits = Limits { until: self.until, ..Limits::default() };
         let made = run(sources, setup, limits, &mut progress);
         let (mut result, journal) = made
             .map_err(|e| self.load.error(e))

@@ -12,7 +12,7 @@ mod procs;
 mod scene;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
-pub use procs::{ProcsFigures, ProcsOptions, ProcsRun, run_procs};
+pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{
     LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
 };

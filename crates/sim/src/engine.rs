@@ -8,7 +8,7 @@ mod inlet;
 pub use host::{Host, HostCosts};
 
 use crate::layout::Layout;
-use crate::metrics::{Meter, RunResult};
+use crate::metrics::{HostResult, Meter, RunResult, VmHost};
 use host::{GuestRead, HostSide};
 use inlet::{Inlet, Owner};
 use seekway_device::DeviceModel;
@@ -16,7 +16,7 @@ use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Scheduler, VmSpec};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
-use seekway_workload::{Issue, Source, SourceError};
+use seekway_workload::{AppReport, Issue, Source, SourceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
@@ -39,9 +39,14 @@ pub struct Setup {
     pub host: Option<Host>,
 }
 
-/// When a run stops before its sources end.
+/// From when a run is measured, and when it stops before its sources end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
+    /// What is done up to this simulated time is not measured: requests, bytes,
+    /// times, seeks, applications' bytes, the host cache's counts. A run that ends
+    /// before is measured whole. The dispatcher's, the policy's and the device's
+    /// own figures are those of the whole run always.
+    pub settle: Option<Instant>,
     /// At this simulated time.
     pub until: Option<Instant>,
     /// After this many completed requests.
@@ -137,6 +142,15 @@ struct Engine {
     completed: u64,
     issues: Vec<Issue>,
     done: Vec<Completion>,
+    /// What had been counted when the measuring began, if that was not at time zero.
+    settled: Option<Settled>,
+}
+
+/// Counts that only grow, at some time: they are taken from those of the end.
+struct Settled {
+    at: Instant,
+    apps: Vec<AppReport>,
+    host: Option<(HostResult, Vec<VmHost>)>,
 }
 
 impl Engine {
@@ -184,6 +198,7 @@ impl Engine {
             completed: 0,
             issues: Vec::new(),
             done: Vec::new(),
+            settled: None,
         }
     }
 
@@ -208,6 +223,9 @@ impl Engine {
             if let Some(until) = limits.until.filter(|&u| next > u) {
                 self.now = until;
                 return Ok(false);
+            }
+            if let Some(at) = limits.settle.filter(|&at| next > at && self.settled.is_none()) {
+                self.begin_measuring(at);
             }
             debug_assert!(next >= self.now, "time ran backwards");
             self.now = next;
@@ -414,6 +432,22 @@ impl Engine {
         }
     }
 
+    /// Forget what was measured up to `at`.
+    fn begin_measuring(&mut self, at: Instant) {
+        self.meter.restart(at);
+        let host = self.host.as_ref().map(HostSide::result);
+        self.settled = Some(Settled { at, apps: self.apps(), host });
+    }
+
+    /// The applications of all sources, with the VMs' numbers in the run.
+    fn apps(&self) -> Vec<AppReport> {
+        let sources = self.sources.iter().zip(&self.vm_base);
+        let numbered = sources.flat_map(|(source, &base)| {
+            source.apps().into_iter().map(move |app| AppReport { vm: app.vm + base, ..app })
+        });
+        numbered.collect()
+    }
+
     fn result(mut self, finished: bool) -> (RunResult, String) {
         let reads = self.host.iter().flat_map(HostSide::waiting);
         self.meter.end(self.now, self.inlet.waiting().chain(reads));
@@ -424,19 +458,28 @@ impl Engine {
             vms[vm.index()].policy_metrics.push((name, value));
         });
         self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
-        let mut apps = Vec::new();
-        for (source, base) in self.sources.iter().zip(&self.vm_base) {
-            let numbered = source.apps().into_iter().map(|mut app| {
-                app.vm += base;
-                app
-            });
-            apps.extend(numbered);
+        let (mut apps, mut host) = (self.apps(), self.host.as_ref().map(HostSide::result));
+        if let Some(settled) = &self.settled {
+            for (app, before) in apps.iter_mut().zip(&settled.apps) {
+                app.bytes -= before.bytes;
+            }
+            if let (Some((host, vms)), Some((host_before, vms_before))) = (&mut host, &settled.host)
+            {
+                host.forget(host_before);
+                vms.iter_mut().zip(vms_before).for_each(|(vm, before)| vm.forget(before));
+            }
         }
-        let host = self.host.as_ref().map(|host| host.result(&mut self.meter.vms));
+        let host = host.map(|(host, vms)| {
+            for (vm, host) in self.meter.vms.iter_mut().zip(vms) {
+                vm.host = Some(host);
+            }
+            host
+        });
+        let began = self.settled.map_or(Instant::ZERO, |settled| settled.at);
         let journal = self.inlet.dispatcher.take_journal();
         let meter = self.meter;
         let result = RunResult {
-            simulated: self.now.since(Instant::ZERO),
+            simulated: self.now.since(began),
             vms: meter.vms,
             response: meter.response,
             service_from_dispatch: meter

@@ -196,7 +196,8 @@ impl VmResult {
 /// Everything that one run measured.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// From time zero to the last event.
+    /// From the beginning of the measuring (time zero, unless the run had a time to
+    /// settle) to the last event.
     pub simulated: Nanos,
     /// By VM, in the order of the sources.
     pub vms: Vec<VmResult>,
@@ -276,6 +277,8 @@ pub(crate) struct Meter {
     pub(crate) seeks_per_command: SeekDistances,
     pub(crate) seeks_per_request: SeekDistances,
     pub(crate) barriers: u64,
+    /// When the measuring began.
+    began: Instant,
 }
 
 impl Meter {
@@ -307,7 +310,15 @@ impl Meter {
             seeks_per_command: SeekDistances::new(),
             seeks_per_request: SeekDistances::new(),
             barriers: 0,
+            began: Instant::ZERO,
         }
+    }
+
+    /// Forget all and measure from `now` on.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        let names = std::mem::take(&mut self.vms).into_iter().map(|vm| vm.name);
+        let depth = 1 + u32::from(self.service_from_dispatch.is_some());
+        *self = Meter { began: now, ..Meter::new(names, depth) };
     }
 
     pub(crate) fn arrived(&mut self, now: Instant, vm: usize, op: Op, start: Lba, bytes: u64) {
@@ -335,7 +346,7 @@ impl Meter {
         }
         for vm in &mut self.vms {
             let end = if vm.unfinished > 0 { now } else { vm.last };
-            vm.span = end.since(Instant::ZERO);
+            vm.span = end.since(self.began);
         }
     }
 

@@ -283,6 +283,42 @@ fn each_process_has_its_own_account() {
     assert_eq!(cache(0).resident_bytes, (8 + 16 + 64 + 64 + 8) * 512);
 }
 
+#[test]
+fn what_is_done_while_a_run_settles_is_not_measured() {
+    let plan: Vec<Planned> = (0..60).map(|n| (n * 2, n as u16 % 2, Read, n * 8, 8)).collect();
+    let interval = Some(Nanos::from_millis(10));
+    let part = |settle: Option<u64>, until: u64| {
+        let limits = Limits {
+            settle: settle.map(|ms| at(ms, &[])),
+            until: Some(at(until, &[])),
+            ..Limits::default()
+        };
+        let host = host(1_000, Ahead { interval, ..ahead(16) });
+        limited(Timed::tagged(&plan), "noop", 4, host, limits).0
+    };
+    let (first, all, last) = (part(None, 41), part(None, 100), part(Some(41), 100));
+    let counts = |r: &RunResult| {
+        let host = r.host.as_ref().unwrap();
+        let (usage, [a, b]) = (host.usage, [&r.vms[0], &r.vms[1]]);
+        let own = |vm: &seekway_sim::metrics::VmResult| {
+            let host = vm.host.as_ref().unwrap();
+            let processes: u64 = host.processes.iter().map(|p| p.usage.read).sum();
+            [vm.requests, vm.bytes, vm.device_time.get(), host.usage.read, processes]
+        };
+        let ours = [usage.reads, usage.used, usage.prefetched, host.polls, host.busy.get()];
+        [own(a), own(b), ours, [r.simulated.get(), r.response.len(), r.service.len(), 0, 0]]
+    };
+    let (first, all, last) = (counts(&first), counts(&all), counts(&last));
+    for (n, before) in first.iter().flatten().enumerate() {
+        let at = (n / 5, n % 5);
+        let (all, last) = (all[at.0][at.1], last[at.0][at.1]);
+        assert_eq!(all - before, last, "figure {at:?}");
+        assert!(at >= (3, 3) || (*before > 0 && last > 0), "figure {at:?} is nothing");
+    }
+    let short = part(Some(200), 100);
+    assert_eq!(counts(&short), all, "a run that ends before is measured whole");
+}
+
 /// What came of a run, without its histograms.
 fn figures(result: &RunResult) -> String {
     let RunResult { simulated, stats, host, vms, .. } = result;

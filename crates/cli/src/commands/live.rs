@@ -90,6 +90,7 @@ fn simulate(results: &LiveResults, seed: u64) -> Result<Vec<RunResult>> {
         device: results.device.into(),
         coalesce: COALESCE,
         place: Lba::new(results.place),
+        settle: Nanos::ZERO,
         until: Some(Nanos::new(window)),
         weights: Vec::new(),
         host: HostSetup::default(),

@@ -24,7 +24,7 @@ const DISK: &str = "vm0";
 /// What each row has of it: more than is read in a window at the drive's speed.
 const AREA_BYTES: u64 = 6 << 30;
 /// From the readers' start to the beginning of the window.
-const SETTLE: Duration = Duration::from_secs(2);
+pub const PROCS_SETTLE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The tools, the agent, and a page cache.
 const MEMORY_MB: u32 = 768;
@@ -188,7 +188,7 @@ const END_AGENT: &str =
 
 /// Reads as the paper's processes do, 64 KiB at a time through the page cache.
 fn read(run: &ProcsRun, area: u64, window: Duration) -> String {
-    let (settle, window) = (SETTLE.as_secs(), window.as_secs().max(1));
+    let (settle, window) = (PROCS_SETTLE.as_secs(), window.as_secs().max(1));
     let each = AREA_BYTES / u64::from(run.processes);
     format!(
         "echo {} >/sys/block/vda/queue/read_ahead_kb; echo 3 >/proc/sys/vm/drop_caches; \

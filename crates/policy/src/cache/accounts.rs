@@ -46,6 +46,22 @@ impl Usage {
         let unused = self.prefetched.saturating_sub(self.used + self.dropped);
         ratio(unused, self.read + unused)
     }
+    /// What was counted after `earlier`, an older copy of the same counts. What was
+    /// prefetched before and used after is used: it may be more than is prefetched.
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        Usage {
+            reads: self.reads - earlier.reads,
+            read: self.read - earlier.read,
+            cached: self.cached - earlier.cached,
+            late: self.late - earlier.late,
+            missed: self.missed - earlier.missed,
+            prefetched: self.prefetched - earlier.prefetched,
+            used: self.used - earlier.used,
+            wasted: self.wasted - earlier.wasted,
+            dropped: self.dropped - earlier.dropped,
+            promoted: self.promoted - earlier.promoted,
+        }
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

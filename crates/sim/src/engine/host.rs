@@ -4,7 +4,7 @@
 
 use super::bandwidth;
 use super::inlet::{Inlet, Owner};
-use crate::metrics::{HostResult, ProcessUsage, VmHost, VmResult};
+use crate::metrics::{HostResult, ProcessUsage, VmHost};
 use seekway_device::DeviceModel;
 use seekway_policy::cache::{Config, FetchId, HostCache, Piece};
 use seekway_policy::params::ParamError;
@@ -129,6 +129,7 @@ impl Thread {
 /// The cache in a run.
 pub(super) struct HostSide {
     cache: HostCache,
+    vms: u16,
     costs: HostCosts,
     prefetch: String,
     bandwidth: u64,
@@ -154,6 +155,7 @@ impl HostSide {
         let Host { cache, costs, prefetch, bandwidth } = host;
         HostSide {
             cache,
+            vms: 0,
             costs,
             prefetch,
             bandwidth,
@@ -170,7 +172,9 @@ impl HostSide {
         }
     }
 
+    /// VMs come in the order of their numbers.
     pub(super) fn attach(&mut self, vm: VmId, weight: NonZeroU32, capacity: Sectors) {
+        self.vms += 1;
         self.cache.attach(Instant::ZERO, vm, weight, capacity);
     }
 
@@ -365,8 +369,8 @@ impl HostSide {
         self.reads.iter().flatten().map(|r| (r.vm.index(), r.arrived))
     }
 
-    /// What came of it; each VM's part goes to `vms`.
-    pub(super) fn result(&self, vms: &mut [VmResult]) -> HostResult {
+    /// What came of it so far, and each VM's part.
+    pub(super) fn result(&self) -> (HostResult, Vec<VmHost>) {
         let mut result = HostResult {
             prefetch: self.prefetch.clone(),
             cache_bytes: self.cache.capacity_bytes(),
@@ -376,23 +380,19 @@ impl HostSide {
             polls: self.polls,
             metrics: Vec::new(),
         };
-        for (n, vm) in vms.iter_mut().enumerate() {
-            let resident_bytes = self.cache.resident_bytes(VmId::new(n as u16));
-            vm.host = Some(VmHost { resident_bytes, ..VmHost::default() });
-        }
-        let of = |vms: &mut [VmResult], vm: VmId, put: &dyn Fn(&mut VmHost)| {
-            vms[vm.index()].host.iter_mut().for_each(put);
+        let vm = |n: u16| {
+            let resident_bytes = self.cache.resident_bytes(VmId::new(n));
+            VmHost { resident_bytes, ..VmHost::default() }
         };
+        let mut vms: Vec<VmHost> = (0..self.vms).map(vm).collect();
         self.cache.usage(&mut |vm, tag, usage| {
             result.usage += usage;
-            of(vms, vm, &|host| {
-                host.usage += usage;
-                host.processes.push(ProcessUsage { tag, usage: *usage });
-            });
+            vms[vm.index()].usage += usage;
+            vms[vm.index()].processes.push(ProcessUsage { tag, usage: *usage });
         });
-        self.cache.streams(&mut |s| of(vms, s.vm, &|host| host.streams.push(*s)));
+        self.cache.streams(&mut |s| vms[s.vm.index()].streams.push(*s));
         self.cache.prefetcher_metrics(&mut |name, value| result.metrics.push((name, value)));
-        result
+        (result, vms)
     }
 }
 

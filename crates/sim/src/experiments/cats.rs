@@ -16,7 +16,7 @@ mod sweep;
 mod table;
 
 use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_policy::units::{Lba, Nanos, Sectors};
 
 /// The detailed disk. It reads 64 sectors ahead before another command cuts in:
 /// what the paper takes its drive to do. `CUT_SHORT` does not.
@@ -133,6 +133,7 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
         device: device.into(),
         coalesce: COALESCE,
         place: Lba::ZERO,
+        settle: Nanos::ZERO,
         until: None,
         weights: Vec::new(),
         host: HostSetup::default(),

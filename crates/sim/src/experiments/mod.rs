@@ -36,7 +36,9 @@ pub struct Scenario {
     pub coalesce: Sectors,
     /// Where the first image begins; the others follow.
     pub place: Lba,
-    /// When the run ends, if not with its work.
+    /// What is done before is not measured, if it is not zero.
+    pub settle: Nanos,
+    /// When the run ends, if not with its work; the time to settle is part of it.
     pub until: Option<Nanos>,
     /// Weights of the VMs; those missing are 1.
     pub weights: Vec<NonZeroU32>,

@@ -10,7 +10,7 @@ mod variations;
 mod write;
 
 use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_policy::units::{Lba, Nanos, Sectors};
 
 /// Where the paper's first image lies.
 const PLACE: Lba = Lba::new(1_283_200_000);
@@ -119,6 +119,7 @@ fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
         device: DISK.into(),
         coalesce: COALESCE,
         place: PLACE,
+        settle: Nanos::ZERO,
         until: None,
         weights: Vec::new(),
         host: HostSetup::default(),

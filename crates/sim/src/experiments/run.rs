@@ -1,6 +1,6 @@
 //! Running one cell of an experiment with one seed.
 
-use super::{Cell, HostSetup};
+use super::{Cell, HostSetup, Scenario};
 use crate::engine::{Host, Limits, Progress, Setup, run};
 use crate::layout::{Layout, Placement};
 use crate::metrics::RunResult;
@@ -8,7 +8,7 @@ use seekway_device::profile;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
-use seekway_policy::units::Instant;
+use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
 use std::fmt::Display;
@@ -16,8 +16,11 @@ use std::fmt::Display;
 /// Run `cell` with `seed`. The error says what could not be built or run.
 pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunResult, String> {
     let (sources, setup) = prepare(cell, seed)?;
-    let until = cell.scenario.until.map(|span| Instant::ZERO + span);
-    let made = run(sources, setup, Limits { until, requests: None }, progress);
+    let Scenario { settle, until, .. } = *cell.scenario;
+    let at = |span: Nanos| Instant::ZERO + span;
+    let settle = (settle > Nanos::ZERO).then(|| at(settle));
+    let limits = Limits { settle, until: until.map(at), requests: None };
+    let made = run(sources, setup, limits, progress);
     made.map(|(result, _)| result).map_err(|e| what(cell, &e))
 }
 

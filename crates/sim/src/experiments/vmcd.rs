@@ -131,6 +131,7 @@ mod tests {
             device: load::DISK.into(),
             coalesce: Sectors::new(1024),
             place: Lba::ZERO,
+            settle: Nanos::ZERO,
             until: Some(Nanos::from_secs(3)),
             weights: Vec::new(),
             host: HostSetup::default(),

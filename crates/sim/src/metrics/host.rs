@@ -24,6 +24,15 @@ pub struct HostResult {
     pub metrics: Vec<(&'static str, f64)>,
 }
 
+impl HostResult {
+    /// Without what had been counted `before`. The prefetcher's figures stay.
+    pub(crate) fn forget(&mut self, before: &HostResult) {
+        self.usage = self.usage.since(&before.usage);
+        self.busy = self.busy.saturating_sub(before.busy);
+        self.polls -= before.polls;
+    }
+}
+
 /// Of one VM.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct VmHost {
@@ -35,6 +44,17 @@ pub struct VmHost {
     pub streams: Vec<Stream>,
     /// Bytes in the cache when the run ended.
     pub resident_bytes: u64,
+}
+
+impl VmHost {
+    /// Without what had been counted `before`. Streams and residents are the end's.
+    pub(crate) fn forget(&mut self, before: &VmHost) {
+        self.usage = self.usage.since(&before.usage);
+        for process in &mut self.processes {
+            let known = before.processes.iter().find(|b| b.tag == process.tag);
+            process.usage = known.map_or(process.usage, |b| process.usage.since(&b.usage));
+        }
+    }
 }
 
 /// Of one process of a VM.

@@ -6,7 +6,9 @@ use crate::args::ExperimentArgs;
 use crate::{Verdict, output, progress};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_live::Accelerator;
-use seekway_live::experiment::{ProcsFigures, ProcsOptions, ProcsRun, run_procs};
+use seekway_live::experiment::{
+    PROCS_SETTLE as SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs,
+};
 use seekway_policy::units::{Lba, Nanos};
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
@@ -119,19 +121,25 @@ fn simulate(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
          read_ahead_kb={read_ahead_kb},\
          app=fio:rw=read,bs=64KiB,size=4GiB,io_size=1TiB,numjobs={processes}"
     );
+    let settle = nanos(SETTLE)?;
     let scenario = Scenario {
         name: NAME.into(),
         vms: vec![vm],
         device: DEVICE.into(),
         coalesce: COALESCE,
         place: Lba::new(0),
-        until: Some(Nanos::new(u64::try_from(window.as_nanos()).context("the window")?)),
+        settle,
+        until: Some(settle + nanos(window).context("the window")?),
         weights: Vec::new(),
         host: HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() },
     };
     let prefetch = Some(prefetch.clone());
     let cell = Cell { scenario: Arc::new(scenario), policy: "noop".into(), prefetch };
     run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))
+}
+
+fn nanos(span: Duration) -> Result<Nanos> {
+    Ok(Nanos::new(u64::try_from(span.as_nanos())?))
 }
 
 /// As JSON. The keys stay.

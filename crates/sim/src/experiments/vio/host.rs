@@ -7,7 +7,7 @@ use super::load::{ALL, ARRAY, BUFFERED, Column, Load, OURS_ON, VIO_ON, Vm, cells
 use super::measure::{each, short, speedup, throughput, worst};
 use super::rows::{Paper, sweep};
 
-const MILLIS: u64 = 1_500;
+const MILLIS: u64 = 1_000;
 
 /// vio-ratio: eight VMs with four processes each, of which so many read and the
 /// others write, all in sequence. Guests keep little dirty: in a run as long as

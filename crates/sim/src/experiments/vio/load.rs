@@ -9,8 +9,11 @@ use std::sync::Arc;
 /// The paper's array, as far as it names it.
 pub(super) const ARRAY: &str = "raid0-8x-x25m-g2";
 const COALESCE: Sectors = Sectors::new(1024);
-/// A run is at least this long, however much it is shrunk.
-const UNTIL_MIN_MS: u64 = 50;
+/// Two of the paper's intervals pass before anything is measured: the interval
+/// form cannot prefetch in the first, and finds its pace in the second.
+const SETTLE_MS: u64 = 1_000;
+/// What is measured is at least this long, however much a run is shrunk.
+const MEASURED_MIN_MS: u64 = 50;
 
 /// The prefetchers by their specification.
 pub(super) const VIO: &str = "vio";
@@ -113,7 +116,9 @@ pub(super) struct Load {
     pub device: String,
     pub policy: &'static str,
     pub host: HostSetup,
-    pub until: Nanos,
+    /// Not measured, and after it what is.
+    pub settle: Nanos,
+    pub measured: Nanos,
 }
 
 impl Load {
@@ -124,9 +129,10 @@ impl Load {
         HostCosts { poll_event: Nanos::ZERO, ..HostCosts::default() }
     }
 
-    /// VMs on the paper's array under noop for `millis`, unless the run is shrunk.
+    /// VMs on the paper's array under noop, measured for `millis` after two of the
+    /// paper's intervals, unless the run is shrunk.
     pub fn new(name: impl Into<String>, vms: Vec<Vm>, millis: u64, options: &Options) -> Load {
-        let millis = (millis / options.shrink.max(1)).max(UNTIL_MIN_MS);
+        let shrunk = |millis: u64| millis / options.shrink.max(1);
         Load {
             name: name.into(),
             vms,
@@ -136,7 +142,8 @@ impl Load {
             device: ARRAY.into(),
             policy: "noop",
             host: HostSetup { cache_bytes: 2 << 30, costs: Load::costs() },
-            until: Nanos::from_millis(millis),
+            settle: Nanos::from_millis(shrunk(SETTLE_MS)),
+            measured: Nanos::from_millis(shrunk(millis).max(MEASURED_MIN_MS)),
         }
     }
 
@@ -162,7 +169,8 @@ impl Load {
             device: self.device.clone(),
             coalesce: COALESCE,
             place: Lba::ZERO,
-            until: Some(self.until),
+            settle: self.settle,
+            until: Some(self.settle + self.measured),
             weights: Vec::new(),
             host: self.host,
         };

@@ -21,7 +21,7 @@ fn judged<'a>(r: &'a RunResult, load: &Load) -> impl Iterator<Item = &'a AppRepo
     r.apps.iter().filter(|app| app.name.starts_with(load.judged))
 }
 
-/// What the judged applications moved, MiB/s over the whole run.
+/// What the judged applications moved, MiB/s over what is measured of the run.
 pub(super) fn throughput(r: &RunResult, load: &Load) -> f64 {
     let bytes: u64 = judged(r, load).map(|app| app.bytes).sum();
     per_second(bytes as f64 / MIB, r.simulated)

@@ -71,6 +71,7 @@ impl Load {
             device: self.device.clone(),
             coalesce: COALESCE,
             place: Lba::ZERO,
+            settle: Nanos::ZERO,
             until: Some(self.until),
             weights: if vm_count > 1 { self.weights.clone() } else { Vec::new() },
             host: HostSetup::default(),
