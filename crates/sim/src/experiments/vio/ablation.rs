@@ -3,7 +3,7 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
-use super::load::{ARRAY, BASE, Column, FLASHY_ON, Load, OURS_ON, PROTOCOL_OURS, PROTOCOL_VIO};
+use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_OURS, PROTOCOL_VIO};
 use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential_of};
 use super::measure::{accuracy, array_percent, mean_of, short, speedup, throughput};
 use super::rows::figure;
@@ -12,7 +12,7 @@ use crate::engine::HostCosts;
 use seekway_policy::units::Nanos;
 
 const COLUMNS: [Column; 7] =
-    [BASE, FLASHY_ON, VIO_ON, OURS_ON, WINDOW_512, PROTOCOL_VIO, PROTOCOL_OURS];
+    [BASE, PAPER_ON, VIO_ON, OURS_ON, WINDOW_512, PROTOCOL_VIO, PROTOCOL_OURS];
 
 /// The paper's protocol is for the sequential readers only.
 fn columns(load: &Load) -> &'static [Column] {
@@ -138,8 +138,11 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
         );
         let row = |&column: &Column| {
             let values = speedup(results, load, column);
-            let why =
-                format!("{base}; accuracy {} %", short(mean_of(results, load, column, accuracy)));
+            let why = format!(
+                "{}; {base}; accuracy {} %",
+                column.form(),
+                short(mean_of(results, load, column, accuracy))
+            );
             Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why)
         };
         judged.rows.extend(columns(load).iter().filter(|&&c| c != BASE).map(row));

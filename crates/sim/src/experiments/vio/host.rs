@@ -3,7 +3,8 @@
 use super::super::judge::mean;
 use super::super::{Cell, Judged, Options, Results, Row};
 use super::apps::{DARWIN, FILE_SERVER, WEB_PROXY, WEB_SERVER};
-use super::load::{ALL, ARRAY, BUFFERED, Column, Load, OURS_ON, VIO_ON, Vm, cells, sequential};
+use super::load::{ALL, ARRAY, BUFFERED, Column, Load, OURS_ON, PAPER_ON, VIO_ON, Vm};
+use super::load::{cells, sequential};
 use super::measure::{each, short, speedup, throughput, worst};
 use super::rows::{Paper, sweep};
 
@@ -75,18 +76,18 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Judged {
     };
     let more = |name: &str, values: Vec<f64>, why: &str| {
         let right = values.iter().filter(|&&v| v > 1.0).count();
-        let why = format!("{why}; so on {right} of {} seeds", values.len());
+        let why = format!("{why}; so on {right} of {} seeds; {}", values.len(), PAPER_ON.form());
         ordering(Row::measured(name, &values, "×", why), right, values.len())
     };
     judged.rows.push(more(
-        "speed-up of vio under cfq over that under noop",
-        gain(VIO_ON),
+        "speed-up of vio as in the paper under cfq over that under noop",
+        gain(PAPER_ON),
         "the paper: best on CFQ (in guest and host), for it fetches while the issuer waits",
     ));
-    let of = |at: usize| each(results, &loads[at], VIO_ON, |r| throughput(r, &loads[at]));
+    let of = |at: usize| each(results, &loads[at], PAPER_ON, |r| throughput(r, &loads[at]));
     let noop_over_cfq = of(0).iter().zip(of(1)).map(|(n, c)| n / c).collect();
     judged.rows.push(more(
-        "throughput with vio under noop over that under cfq",
+        "throughput with vio as in the paper under noop over that under cfq",
         noop_over_cfq,
         "the paper: NOOP has the best performance",
     ));
@@ -134,11 +135,16 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Judged {
     for load in &loads {
         judged.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, load, column)));
     }
-    let (none, all) = (speedup(results, &loads[0], VIO_ON), speedup(results, &loads[4], VIO_ON));
+    let (none, all) =
+        (speedup(results, &loads[0], PAPER_ON), speedup(results, &loads[4], PAPER_ON));
     let values: Vec<f64> = all.iter().zip(&none).map(|(a, n)| a / n).collect();
     let right = values.iter().filter(|&&v| v > 1.0).count();
-    let why = format!("the paper: more with more streams; so on {right} of {} seeds", values.len());
-    let name = "speed-up of vio with 8 of 8 streaming over that with none";
+    let why = format!(
+        "the paper: more with more streams; so on {right} of {} seeds; {}",
+        values.len(),
+        PAPER_ON.form()
+    );
+    let name = "speed-up of vio as in the paper with 8 of 8 streaming over that with none";
     judged.rows.push(ordering(Row::measured(name, &values, "×", why), right, values.len()));
     judged
 }
@@ -205,15 +211,20 @@ fn queue_row(
     default: usize,
     longer: std::ops::Range<usize>,
 ) -> Row {
-    let base = speedup(results, &loads[default], VIO_ON);
+    let base = speedup(results, &loads[default], PAPER_ON);
     let ratio = |seed: usize| {
-        let of = |load: &Load| speedup(results, load, VIO_ON)[seed] / base[seed];
+        let of = |load: &Load| speedup(results, load, PAPER_ON)[seed] / base[seed];
         mean(&loads[longer.clone()].iter().map(of).collect::<Vec<_>>())
     };
     let values: Vec<f64> = (0..base.len()).map(ratio).collect();
     let name = format!("{app}: speed-up with longer queues in the {where_} over the default's");
     let ours = mean(&speedup(results, &loads[default], OURS_ON));
-    let default = format!("{} at the default ({} continuous)", short(mean(&base)), short(ours));
+    let default = format!(
+        "{} at the default ({} continuous); {}",
+        short(mean(&base)),
+        short(ours),
+        PAPER_ON.form()
+    );
     match (app, where_) {
         ("YCSB3", "guest") => Row::factor(name, 1.1 / 1.04, &values).because(default),
         _ => {

@@ -4,7 +4,7 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
-use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, VIO_ON};
+use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, PAPER_ON, VIO_ON};
 use super::load::{cells, large_vm, random, sequential, small_vm};
 use super::measure::{accuracy, cost, mean_of, short, speedup, throughput};
 use super::rows::{Paper, figure, means, rows};
@@ -80,7 +80,7 @@ fn judge(
 
 /// A guest that only reads and writes at random may lose so much.
 const RANDOM_FLOOR: f64 = 0.98;
-const RANDOM_COLUMNS: [Column; 6] = [BASE, BARE, LINUX_ON, FLASHY_ON, VIO_ON, OURS_ON];
+const RANDOM_COLUMNS: [Column; 7] = [BASE, BARE, LINUX_ON, FLASHY_ON, PAPER_ON, VIO_ON, OURS_ON];
 
 fn random_loads(options: &Options) -> Vec<Load> {
     let mixed = |name: &str, vms: Vec<super::load::Vm>| Load {
@@ -126,7 +126,8 @@ fn random_row(results: &Results, load: &Load, column: Column) -> Row {
     let is_ours = load.host.costs == Load::costs();
     let asked = is_ours && [VIO_ON, OURS_ON].contains(&column);
     let why = format!(
-        "{} MiB/s against {}; accuracy {} %, cost {} %",
+        "{}; {} MiB/s against {}; accuracy {} %, cost {} %",
+        column.form(),
         short(mean_of(results, load, column, |r| throughput(r, load))),
         short(mean_of(results, load, BASE, |r| throughput(r, load))),
         short(mean_of(results, load, column, accuracy)),

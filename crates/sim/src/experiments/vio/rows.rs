@@ -3,11 +3,11 @@
 
 use super::super::judge::mean;
 use super::super::{BarSeries, Figure, Judged, Results, Row};
-use super::load::{BASE, Column, FLASHY_ON, Load, OURS_ON, PROTOCOL_VIO, VIO_ON};
+use super::load::{BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO, VIO_ON};
 use super::measure::*;
 
 /// With the guest's read-ahead on, no host prefetching may cost more than this.
-const FLOOR: f64 = 0.98;
+pub(super) const FLOOR: f64 = 0.98;
 /// Asked for where readers wait for a device that has bandwidth to spare.
 const GAIN: f64 = 1.15;
 
@@ -20,22 +20,23 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    /// Of one of the ways, whatever the guest does.
+    /// Of one of the ways, whatever the guest does: of the paper's own forms only.
     fn of(self, column: Column) -> Option<f64> {
-        match column.prefetch {
-            p if p == VIO_ON.prefetch || p == OURS_ON.prefetch => self.vio,
-            p if p == FLASHY_ON.prefetch => self.flashy,
+        match column {
+            c if c.is_vio_literal() => self.vio,
+            c if c.is_literal() => self.flashy,
             _ => None,
         }
     }
 }
 
-/// A speed-up, judged by the paper's where it has one.
-fn speed(name: String, paper: Option<f64>, values: &[f64]) -> Row {
-    match paper {
+/// The speed-up of a form, judged by the paper's where it has one.
+fn speed(name: String, column: Column, paper: Paper, values: &[f64]) -> Row {
+    let row = match paper.of(column) {
         Some(paper) => Row::factor(name, paper, values),
         None => Row::measured(name, values, "×", "the paper gives no figure of this row"),
-    }
+    };
+    row.because(column.form())
 }
 
 /// Every way's speed-up, and what the baseline has.
@@ -60,10 +61,10 @@ pub(super) fn rows(results: &Results, load: &Load, columns: &[Column], paper: Pa
         rows.push(asked(results, load, column, paper).because(beside(results, load, columns)));
     }
     rows.push(continuous(results, load));
-    if columns.contains(&PROTOCOL_VIO) {
-        let values = speedup(results, load, PROTOCOL_VIO);
-        let name = format!("{}: {}", load.name, PROTOCOL_VIO.name);
-        rows.push(speed(name, paper.vio, &values).because("the paper's protocol"));
+    for column in [PAPER_ON, PROTOCOL_VIO].into_iter().filter(|column| columns.contains(column)) {
+        let values = speedup(results, load, column);
+        let name = format!("{}: {}", load.name, column.name);
+        rows.push(speed(name, column, paper, &values));
     }
     rows.push(accuracy_row(results, load));
     rows
@@ -73,7 +74,7 @@ pub(super) fn rows(results: &Results, load: &Load, columns: &[Column], paper: Pa
 fn asked(results: &Results, load: &Load, column: Column, paper: Paper) -> Row {
     let values = speedup(results, load, column);
     let name = format!("{}: {}", load.name, column.name);
-    let row = speed(name, paper.of(column), &values);
+    let row = speed(name, column, paper, &values);
     let above_floor = values.iter().all(|&v| v >= FLOOR);
     let gain_due = load.sequential && has_room(results, load) && is_latency_bound(results, load);
     let enough = above_floor && (!gain_due || mean(&values) >= GAIN);
@@ -86,24 +87,30 @@ fn asked(results: &Results, load: &Load, column: Column, paper: Paper) -> Row {
     })
 }
 
-/// Continuous against an interval of half a second.
+/// Continuous against an interval of half a second, both with our corrections.
 fn continuous(results: &Results, load: &Load) -> Row {
     let values = ratio(results, load, OURS_ON, VIO_ON);
-    let tolerance = spread(&each(results, load, VIO_ON, |r| throughput(r, load)))
-        .max(spread(&each(results, load, OURS_ON, |r| throughput(r, load))));
-    let enough = mean(&values) >= 1.0 - tolerance;
-    let name = format!("{}: continuous against 0.5 s", load.name);
-    let why = format!(
-        "at least 1 is asked, less the spread over the seeds, {} %: {}",
-        short(100.0 * tolerance),
-        if enough { "met" } else { "NOT MET" }
-    );
-    Row::measured(name, &values, "×", why).accept_if(enough)
+    as_good(format!("{}: continuous against 0.5 s", load.name), &values)
 }
 
-/// Accuracy of the paper's form; cost and S, and ours beside.
+/// "At least as good": the mean of the ratios, each of one seed, may lack as much
+/// as any other row may. The spread over the seeds is told and excuses nothing.
+pub(super) fn as_good(name: String, ratios: &[f64]) -> Row {
+    let enough = mean(ratios) >= FLOOR;
+    let why = format!(
+        "{} against {}; as good is a mean of at least {FLOOR}, seed by seed, whatever their \
+         spread ({} %): {}",
+        OURS_ON.form(),
+        VIO_ON.form(),
+        short(100.0 * spread(ratios)),
+        if enough { "met" } else { "NOT MET" }
+    );
+    Row::measured(name, ratios, "×", why).accept_if(enough)
+}
+
+/// Accuracy of the paper's form; cost and S, and the other forms beside.
 fn accuracy_row(results: &Results, load: &Load) -> Row {
-    let values = each(results, load, VIO_ON, accuracy);
+    let values = each(results, load, PAPER_ON, accuracy);
     let of = |column: Column| {
         let figure = |f: fn(&crate::metrics::RunResult) -> f64| mean_of(results, load, column, f);
         format!(
@@ -115,8 +122,8 @@ fn accuracy_row(results: &Results, load: &Load) -> Row {
             short(figure(array_percent))
         )
     };
-    let why = [VIO_ON, OURS_ON].map(of).join("; ");
-    Row::measured(format!("{}: accuracy of vio", load.name), &values, "%", why)
+    let why = [PAPER_ON, VIO_ON, OURS_ON].map(of).join("; ");
+    Row::measured(format!("{}: accuracy of {}", load.name, PAPER_ON.name), &values, "%", why)
 }
 
 /// The mean over several loads, which is what the paper gives.
@@ -130,7 +137,7 @@ pub(super) fn means(
     let judged = columns.iter().filter(|&&column| column != BASE);
     let row = |&column: &Column| {
         let values = across(loads, |load| speedup(results, load, column));
-        speed(format!("{what}: {}", column.name), paper.of(column), &values)
+        speed(format!("{what}: {}", column.name), column, paper, &values)
     };
     judged.map(row).collect()
 }
@@ -174,4 +181,16 @@ pub(super) fn sweep(
     let groups = loads.iter().map(|load| load.name.clone()).collect();
     judged.figures.push(figure(results, loads, groups, columns, caption));
     judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_over_the_seeds_excuses_nothing() {
+        let accepted = |ratios: &[f64]| as_good(String::new(), ratios).accepted;
+        assert!(!accepted(&[1.0, 0.7, 1.0]));
+        assert!(accepted(&[1.0, 0.95, 1.0]) && accepted(&[1.4, 1.0]));
+    }
 }

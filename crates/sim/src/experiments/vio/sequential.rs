@@ -3,7 +3,7 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, Judged, Options, Results, Row};
-use super::load::{ALL, FLASHY_ON, Load, PROTOCOL_FLASHY, PROTOCOL_VIO, VIO_ON};
+use super::load::{ALL, Column, FLASHY_ON, Load, PAPER_ON, PROTOCOL_FLASHY, PROTOCOL_VIO};
 use super::load::{cells, large_vm, sequential, small_vm};
 use super::measure::{across, speedup};
 use super::rows::{Paper, figure, means, rows};
@@ -74,8 +74,8 @@ fn judge(
     judged
 }
 
-/// By how much vio is above flashy, whose region is the whole disk: in the mean
-/// and with six readers, where the paper says so; in both protocols.
+/// By how much the paper's vio is above its flashy, whose region is the whole disk:
+/// in the mean and with six readers, where the paper says so; in both protocols.
 pub(super) fn above_flashy(
     results: &Results,
     loads: &[Load],
@@ -83,7 +83,8 @@ pub(super) fn above_flashy(
     paper_at: Option<f64>,
 ) -> Vec<Row> {
     let mut out = Vec::new();
-    for (vio, flashy, guest) in [(VIO_ON, FLASHY_ON, "on"), (PROTOCOL_VIO, PROTOCOL_FLASHY, "off")]
+    for (vio, flashy, guest) in
+        [(PAPER_ON, FLASHY_ON, "on"), (PROTOCOL_VIO, PROTOCOL_FLASHY, "off")]
     {
         let above = |load: &Load| -> Vec<f64> {
             let (vio, flashy) = (speedup(results, load, vio), speedup(results, load, flashy));
@@ -95,13 +96,19 @@ pub(super) fn above_flashy(
         out.push(
             Row::difference(name, paper, &all)
                 .accept_if(asked)
-                .because("flashy's region is the disk: it tells no processes apart"),
+                .because("flashy's region is the disk: it tells no processes apart")
+                .because(forms(vio, flashy)),
         );
         let at = COUNTS.iter().position(|&n| n == AT);
         if let (Some(paper), Some(at)) = (paper_at, at) {
             let name = format!("{}: vio above flashy, guest's read-ahead {guest}", loads[at].name);
-            out.push(Row::difference(name, paper, &above(&loads[at])));
+            let row = Row::difference(name, paper, &above(&loads[at]));
+            out.push(row.because(forms(vio, flashy)));
         }
     }
     out
+}
+
+fn forms(vio: Column, flashy: Column) -> String {
+    format!("{}; {}", vio.form(), flashy.form())
 }
