@@ -337,13 +337,12 @@ fn badge(row: &Row) -> (String, Tone) {
     let tone = match row.verdict {
         Judgement::Holds => Tone::Good,
         Judgement::InPart => Tone::Fair,
-        Judgement::Refuted => Tone::Bad,
+        Judgement::Refuted | Judgement::Missed => Tone::Bad,
+        Judgement::Measured => Tone::Plain,
     };
-    let measured = row.paper.is_none();
-    match (row.accepted, measured) {
-        (false, _) => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
-        (true, true) => ("measured".into(), Tone::Plain),
-        (true, false) => (row.verdict.name().into(), tone),
+    match row.accepted {
+        false => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
+        true => (row.verdict.name().into(), tone),
     }
 }
 

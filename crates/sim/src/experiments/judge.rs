@@ -13,6 +13,10 @@ pub enum Verdict {
     InPart,
     /// Not so here.
     Refuted,
+    /// A figure that no paper claims anything of, and that meets what is asked of it.
+    Measured,
+    /// The same, and it does not.
+    Missed,
 }
 
 impl Verdict {
@@ -22,6 +26,8 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::InPart => "in part",
             Verdict::Refuted => "refuted",
+            Verdict::Measured => "measured",
+            Verdict::Missed => "missed",
         }
     }
 }
@@ -71,7 +77,7 @@ impl Row {
             ours: mean(values),
             range: range(values),
             unit,
-            verdict: Verdict::Holds,
+            verdict: Verdict::Measured,
             accepted: true,
             why: why.into(),
         }
@@ -142,9 +148,13 @@ impl Row {
         }
     }
 
-    /// The row counts only when `condition` holds.
+    /// The row counts only when `condition` holds. A figure that no paper claims
+    /// anything of is missed when it does not.
     pub(super) fn accept_if(mut self, condition: bool) -> Row {
         self.accepted = condition;
+        if self.verdict == Verdict::Measured && !condition {
+            self.verdict = Verdict::Missed;
+        }
         self
     }
 
@@ -196,6 +206,8 @@ mod tests {
         assert_eq!(above(0.2, &[-0.01, 0.12]), Verdict::InPart);
         assert_eq!(above(0.2, &[-0.01, 0.0]), Verdict::Refuted);
         assert_eq!(Row::value("", 46.0, &[50.0], "s", 0.25).verdict, Verdict::Holds);
+        let asked = |met| Row::measured("", &[0.9], "×", "").accept_if(met).verdict;
+        assert_eq!([true, false].map(asked), [Verdict::Measured, Verdict::Missed]);
         assert_eq!(Row::value("", 46.0, &[95.0], "s", 0.25).verdict, Verdict::Refuted);
     }
 }
