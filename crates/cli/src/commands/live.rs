@@ -95,11 +95,7 @@ fn simulate(results: &LiveResults, seed: u64) -> Result<Vec<RunResult>> {
         weights: Vec::new(),
         host: HostSetup::default(),
     });
-    let cell = |r: &PolicyFigures| Cell {
-        scenario: scenario.clone(),
-        policy: r.policy.clone(),
-        prefetch: None,
-    };
+    let cell = |r: &PolicyFigures| Cell::new(scenario.clone(), &r.policy);
     let run = |r| run_cell(&cell(r), seed, &mut |_, _| true).map_err(|e| anyhow::anyhow!("{e}"));
     results.runs.iter().map(run).collect()
 }

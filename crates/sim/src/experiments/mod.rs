@@ -73,13 +73,21 @@ pub struct Cell {
     pub policy: String,
     /// With which prefetcher in the host cache (`none` is one); without a cache if none.
     pub prefetch: Option<String>,
+    /// Is it about having no cache? Then nothing gives it one.
+    pub bare: bool,
 }
 
 impl Cell {
-    /// The cell, with this prefetcher and a cache of this size unless it has its own.
+    /// A load under a policy, without a host cache of its own.
+    pub fn new(scenario: Arc<Scenario>, policy: impl Into<String>) -> Cell {
+        Cell { scenario, policy: policy.into(), prefetch: None, bare: false }
+    }
+
+    /// The cell, with this prefetcher and a cache of this size unless it has its own
+    /// or is to have none.
     pub fn or_prefetch(&self, prefetch: &str, cache_bytes: u64) -> Cell {
         let mut cell = self.clone();
-        if cell.prefetch.is_none() {
+        if cell.prefetch.is_none() && !cell.bare {
             let host = HostSetup { cache_bytes, ..cell.scenario.host };
             cell.scenario = Arc::new(Scenario { host, ..(*cell.scenario).clone() });
             cell.prefetch = Some(prefetch.to_string());
@@ -91,9 +99,7 @@ impl Cell {
 /// A scenario under each of some policies.
 fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
     let scenario = scenario.into();
-    let cell =
-        |p: &&str| Cell { scenario: scenario.clone(), policy: p.to_string(), prefetch: None };
-    policies.iter().map(cell).collect()
+    policies.iter().map(|p| Cell::new(scenario.clone(), *p)).collect()
 }
 
 /// Mean of a figure over the seeds.
@@ -136,7 +142,7 @@ pub struct Results {
 impl Results {
     /// Add the runs of a cell, in the order of the seeds.
     pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
-        let Cell { scenario, policy, prefetch } = cell;
+        let Cell { scenario, policy, prefetch, .. } = cell;
         self.runs.insert((scenario.name.clone(), policy.clone(), prefetch.clone()), runs);
     }
 
@@ -276,12 +282,19 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
+/// What a further policy is set beside: cfq where it runs, else the policy that
+/// the experiment has first.
+fn base_policy(cells: &[Cell]) -> Option<String> {
+    let cfq = cells.iter().find(|cell| cell.policy == "cfq");
+    cfq.or(cells.first()).map(|cell| cell.policy.clone())
+}
+
 /// The cells of an experiment, and those of a further policy on every scenario
-/// on which cfq runs.
+/// on which its base policy runs.
 pub fn cells(experiment: &Experiment, options: &Options, extra: Option<&str>) -> Vec<Cell> {
     let mut cells = (experiment.cells)(options);
-    if let Some(extra) = extra {
-        let on = |c: &&Cell| c.policy == "cfq";
+    if let (Some(extra), Some(base)) = (extra, base_policy(&cells)) {
+        let on = |c: &&Cell| c.policy == base;
         let more = |c: &Cell| Cell { policy: extra.to_string(), ..c.clone() };
         let more: Vec<Cell> = cells.iter().filter(on).map(more).collect();
         cells.extend(more);
@@ -295,7 +308,7 @@ pub fn cells(experiment: &Experiment, options: &Options, extra: Option<&str>) ->
     unique
 }
 
-/// Judge an experiment; with a further policy, rows that set it beside cfq.
+/// Judge an experiment; with a further policy, rows that set it beside the base policy.
 pub fn judge(
     experiment: &Experiment,
     options: &Options,
@@ -303,17 +316,22 @@ pub fn judge(
     results: &Results,
 ) -> Judged {
     let mut judged = (experiment.judge)(options, results);
+    let base = base_policy(&(experiment.cells)(options));
     let Some(extra) = extra else { return judged };
-    let on = results.runs.keys().filter(|(_, policy, _)| policy == "cfq");
+    let Some(base) = base else {
+        judged.notes.push(format!("Nothing runs in this experiment, {extra} neither."));
+        return judged;
+    };
+    let on = results.runs.keys().filter(|(_, policy, _)| *policy == base);
     for (scenario, _, prefetch) in on {
         let rates = |policy: &str| {
             let runs = results.of_prefetch(scenario, policy, prefetch.as_deref());
             runs.iter().map(|r| judge::bandwidth(r)).collect::<Vec<_>>()
         };
-        let (ours, base) = (rates(extra), rates("cfq"));
-        let ratios: Vec<f64> = ours.iter().zip(&base).map(|(o, b)| o / b).collect();
+        let (ours, beside) = (rates(extra), rates(&base));
+        let ratios: Vec<f64> = ours.iter().zip(&beside).map(|(o, b)| o / b).collect();
         let with = prefetch.iter().map(|p| format!(" with {p}")).collect::<String>();
-        let name = format!("{scenario}{with}: {extra} against cfq, bandwidth");
+        let name = format!("{scenario}{with}: {extra} against {base}, bandwidth");
         judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
     }
     judged
@@ -330,6 +348,34 @@ mod tests {
         assert_eq!(names("pregather-read"), ["pregather-read"]);
         assert_eq!(names("pregather-*").len(), pregather::EXPERIMENTS.len());
         assert!(names("*-b").contains(&"pregather-b") && names("nothing").is_empty());
+    }
+
+    /// A further policy runs in every experiment in which anything does.
+    #[test]
+    fn a_further_policy_is_run_and_judged_everywhere() {
+        let options = Options { shrink: 1000, drives: Vec::new(), cpu_clock: None };
+        for experiment in REGISTRY.iter() {
+            let own = cells(experiment, &options, None);
+            let more = cells(experiment, &options, Some("a policy of nobody's"));
+            // Models are judged without a run in two of them.
+            let runs_nothing = ["table-example", "vpt-fit"].contains(&experiment.name);
+            assert_eq!(own.is_empty(), runs_nothing, "{}", experiment.name);
+            assert!(more.len() > own.len() || runs_nothing, "{}", experiment.name);
+        }
+    }
+
+    /// No `--prefetch` gives a cache to a cell that is about having none.
+    #[test]
+    fn a_cell_without_a_cache_stays_without() {
+        let options = Options { shrink: 1000, drives: Vec::new(), cpu_clock: None };
+        let random = matching("vio-random")[0];
+        let given = (random.cells)(&options).into_iter().map(|c| c.or_prefetch("vio", 1 << 20));
+        assert!(given.filter(|cell| cell.prefetch.is_none()).count() > 0);
+        let cats = (matching("cats-*")[0].cells)(&options);
+        assert!(
+            !cats.is_empty()
+                && cats.iter().all(|cell| cell.or_prefetch("vio", 1 << 20).prefetch.is_some())
+        );
     }
 
     /// Every cell of every experiment can be built: loads parse, devices and

@@ -124,7 +124,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Judged, Options, Results, cells, run_cell};
+    use super::super::{Judged, Options, Results, cells, judge, run_cell};
     use super::*;
     use crate::metrics::RunResult;
     use std::sync::Arc;
@@ -156,10 +156,12 @@ mod tests {
         let made: RunResult = run_cell(&load, 1, &mut |_, _| true).expect("a run");
         for experiment in EXPERIMENTS {
             let mut results = Results::default();
-            for cell in cells(experiment, &options, None) {
+            let extra = Some("fifo");
+            for cell in cells(experiment, &options, extra) {
                 results.insert(&cell, vec![Arc::new(made.clone()), Arc::new(made.clone())]);
             }
-            let judged = (experiment.judge)(&options, &results);
+            let judged = judge(experiment, &options, extra, &results);
+            assert!(judged.rows.iter().any(|r| r.name.contains(": fifo against")), "a policy more");
             assert!(!judged.rows.is_empty() && !judged.figures.is_empty(), "{}", experiment.name);
             let mut names: Vec<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
             names.sort_unstable();

@@ -136,7 +136,7 @@ mod tests {
             weights: Vec::new(),
             host: HostSetup::default(),
         };
-        let cell = Cell { scenario: Arc::new(scenario), policy: "cfq".into(), prefetch: None };
+        let cell = Cell::new(Arc::new(scenario), "cfq");
         let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
         for experiment in EXPERIMENTS {
             let mut results = Results::default();

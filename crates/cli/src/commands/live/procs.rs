@@ -133,8 +133,8 @@ fn simulate(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
         weights: Vec::new(),
         host: HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() },
     };
-    let prefetch = Some(prefetch.clone());
-    let cell = Cell { scenario: Arc::new(scenario), policy: "noop".into(), prefetch };
+    let cell = Cell::new(Arc::new(scenario), "noop");
+    let cell = Cell { prefetch: Some(prefetch.clone()), ..cell };
     run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))
 }
 

@@ -131,8 +131,7 @@ fn simulate<'a>(
     let scenario = Arc::new(scenario);
     let together = made.iter().filter(|f| f.run.only.is_none());
     let pair = |live: &'a SceneFigures| {
-        let cell =
-            Cell { scenario: scenario.clone(), policy: live.run.policy.clone(), prefetch: None };
+        let cell = Cell::new(scenario.clone(), &live.run.policy);
         let sim = run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))?;
         Ok(Pair { policy: &live.run.policy, live, sim })
     };

@@ -210,7 +210,8 @@ impl Load {
             host: self.host,
         };
         let prefetch = column.prefetch.map(String::from);
-        Cell { scenario: Arc::new(scenario), policy: self.policy.into(), prefetch }
+        let cell = Cell::new(Arc::new(scenario), self.policy);
+        Cell { bare: prefetch.is_none(), prefetch, ..cell }
     }
 }
 

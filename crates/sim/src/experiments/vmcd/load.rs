@@ -96,7 +96,7 @@ impl Load {
         for vm in self.vms.iter().filter(|vm| vm.demand == Demand::All) {
             let (name, policy) = self.alone(vm);
             let scenario = self.scenario(name, vec![format!("name=alone,{}", vm.spec)]);
-            let cell = Cell { scenario, policy: policy.into(), prefetch: None };
+            let cell = Cell::new(scenario, policy);
             if !cells.contains(&cell) {
                 cells.push(cell);
             }
