@@ -12,7 +12,7 @@ use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
 use crate::shipped::Shipped;
-use seekway_hostd::control::{HostReport, Request, UsageReport};
+use seekway_hostd::control::{EmulationReport, HostReport, Request, UsageReport};
 use serde_json::Value;
 use std::fs::File;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ use tempfile::TempDir;
 const DISK: &str = "vm0";
 /// What each row has of it: more than is read in a window at the drive's speed.
 const AREA_BYTES: u64 = 6 << 30;
-/// From the readers' start to the beginning of the window.
+/// From the readers' start to the beginning of the window in which they are
+/// measured: four of the paper's intervals. The simulator's runs have the same.
 pub const PROCS_SETTLE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The tools, the agent, and a page cache.
@@ -77,7 +78,9 @@ pub struct ProcsFigures {
     pub host_busy: f64,
     /// How busy the guest's processors were, 0 to 1.
     pub guest_busy: f64,
-    /// Commands whose real completion came after the emulated drive's.
+    /// Commands of the emulated drive.
+    pub commands: u64,
+    /// Those of them whose real completion came after the drive's.
     pub late: u64,
 }
 
@@ -174,7 +177,8 @@ impl Stage {
             tags: tags_between(&before, &after),
             host_busy,
             guest_busy,
-            late: late(&after) - late(&before),
+            commands: emulated(&after, |e| e.commands) - emulated(&before, |e| e.commands),
+            late: emulated(&after, |e| e.late) - emulated(&before, |e| e.late),
         })
     }
 }
@@ -227,8 +231,8 @@ fn tags_between(before: &HostReport, after: &HostReport) -> usize {
     reads(after).iter().filter(|now| !earlier.contains(now)).count()
 }
 
-fn late(report: &HostReport) -> u64 {
-    report.devices.iter().filter_map(|d| d.emulated.as_ref()).map(|e| e.late).sum()
+fn emulated(report: &HostReport, count: fn(&EmulationReport) -> u64) -> u64 {
+    report.devices.iter().filter_map(|d| d.emulated.as_ref()).map(count).sum()
 }
 
 /// What happened between two reports. What is prefetched and unused at the end

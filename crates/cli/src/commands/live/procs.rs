@@ -46,6 +46,17 @@ const WAYS: [Way; 7] = [
     ("none", false, 512),
 ];
 
+/// Of these, by their place: what the others are set beside, and what is judged.
+const NONE: usize = 0;
+const VIO: usize = 4;
+const OURS: usize = 5;
+/// What is asked of these, as in the simulator.
+const FLOOR: f64 = 0.98;
+/// A row is void when more of its commands are late: the drive was not the one named.
+const LATE_MAX: f64 = 0.01;
+/// Or when the host had no processor left: who takes less of it wins.
+const HOST_FULL: f64 = 0.95;
+
 /// One row, measured and simulated.
 struct Pair<'a> {
     live: &'a ProcsFigures,
@@ -83,7 +94,8 @@ pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
         .map(|live| Ok(Pair { live, sim: simulate(&live.run, options.window, args.seed)? }))
         .collect::<Result<_>>()?;
     bar.finish_and_clear();
-    let rows: Vec<Ran> = pairs.iter().map(Ran::new).collect();
+    let mut rows: Vec<Ran> = pairs.iter().map(Ran::new).collect();
+    judge(&mut rows);
     let table = table(&rows, options.window);
     if let Some(path) = &args.out.report {
         let report = page(&rows, &table, args.quick);
@@ -91,7 +103,8 @@ pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
         eprintln!("report: {}", path.display());
     }
     output::print_as(args.out.format, &[table], &rows)?;
-    Ok(Verdict::Done)
+    let missed = rows.iter().any(|r| r.verdict == "missed");
+    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
 }
 
 /// The agent, beside this program or in the path.
@@ -157,8 +170,14 @@ struct Ran {
     guest_busy: f64,
     /// Of the host's processors, 0 to 1.
     host_busy: f64,
-    /// Commands whose real completion came after the emulated drive's.
+    /// Commands of the emulated drive.
+    commands: u64,
+    /// Those of them whose real completion came after the drive's.
     late_commands: u64,
+    /// `measured`, `met`, `missed`, or `void` where the row says nothing of a prefetcher.
+    verdict: &'static str,
+    /// The reason of the verdict.
+    why: String,
 }
 
 #[derive(Serialize)]
@@ -193,8 +212,22 @@ impl Ran {
             tags: live.tags,
             guest_busy: live.guest_busy,
             host_busy: live.host_busy,
+            commands: live.commands,
             late_commands: live.late,
+            verdict: "measured",
+            why: String::new(),
         }
+    }
+
+    /// Why the row says nothing of what it is about, if so.
+    fn void(&self) -> Option<String> {
+        let late = self.late_commands as f64 / self.commands.max(1) as f64;
+        if late > LATE_MAX {
+            let percent = 100.0 * late;
+            return Some(format!("{percent:.0} % of the commands later than the emulated drive"));
+        }
+        let full = self.host_busy > HOST_FULL;
+        full.then(|| format!("host CPU {:.0} % busy", 100.0 * self.host_busy))
     }
 
     fn way(&self) -> String {
@@ -204,6 +237,34 @@ impl Ran {
             kib => format!(", guest's window {kib} KiB"),
         };
         format!("{}{tags}{window}", self.prefetch)
+    }
+}
+
+/// What is asked of vio as it is by default and of the continuous form, with tags:
+/// against the guest's own read-ahead, and of the latter against the former.
+fn judge(rows: &mut [Ran]) {
+    for at in 0..rows.len() {
+        let way = at % WAYS.len();
+        let beside = |other: usize| at - way + other;
+        let against: &[usize] = match way {
+            VIO => &[NONE],
+            OURS => &[NONE, VIO],
+            _ => &[],
+        };
+        let voids = std::iter::once(at).chain(against.iter().map(|&way| beside(way)));
+        let void = voids.filter_map(|n| Some(format!("{}: {}", rows[n].way(), rows[n].void()?)));
+        let void: Vec<String> = void.collect();
+        let ratio = |way: &usize| rows[at].live.mib_s / rows[beside(*way)].live.mib_s;
+        let least = against.iter().map(ratio).fold(f64::INFINITY, f64::min);
+        let (verdict, why) = if !void.is_empty() {
+            ("void", void.join("; "))
+        } else if against.is_empty() {
+            ("measured", String::new())
+        } else {
+            let verdict = if least >= FLOOR { "met" } else { "missed" };
+            (verdict, format!("at least {FLOOR} is asked of {least:.2}"))
+        };
+        (rows[at].verdict, rows[at].why) = (verdict, why);
     }
 }
 
@@ -224,6 +285,7 @@ fn table(rows: &[Ran], window: Duration) -> Table {
     for (name, unit) in [("tags", ""), ("guest CPU", "%"), ("host CPU", "%"), ("late", "")] {
         columns.push(Column::number(name, unit));
     }
+    columns.extend([Column::text("verdict"), Column::text("why")]);
     let mut table = Table::new(format!("{NAME} on a real guest"), columns);
     for (at, r) in rows.iter().enumerate() {
         let figures = [
@@ -242,6 +304,8 @@ fn table(rows: &[Ran], window: Duration) -> Table {
             TableCell::Number(100.0 * r.guest_busy),
             TableCell::Number(100.0 * r.host_busy),
             TableCell::Count(r.late_commands),
+            TableCell::Text(r.verdict.into()),
+            TableCell::Text(r.why.clone()),
         ];
         table.push(row.into_iter().chain(figures.map(TableCell::Number)).chain(end));
     }
@@ -249,8 +313,14 @@ fn table(rows: &[Ran], window: Duration) -> Table {
         "fio reads 64 KiB at a time through the page cache of a guest with two processors for \
          {} s; `seekway serve --emulate {DEVICE}:k=1 --cache 512MiB --policy noop`; tags by \
          `seekway-guest tag`. Near 100 % it is the guest's, or the host's, processors that are \
-         measured. late: commands whose real completion came after the emulated drive's.",
-        window.as_secs()
+         measured. late: commands whose real completion came after the emulated drive's. A row is \
+         void when more than {} % of its commands are late or the host's processors are over \
+         {} % busy, or what it is set beside is. Bandwidth is measured after {} s, here and in \
+         the simulator; the real accuracy and cost are of those seconds too.",
+        window.as_secs(),
+        100.0 * LATE_MAX,
+        100.0 * HOST_FULL,
+        SETTLE.as_secs()
     ));
     table
 }
@@ -302,5 +372,57 @@ mod tests {
         for (prefetch, ..) in WAYS {
             assert!(prefetchers::build(prefetch).is_ok(), "{prefetch}");
         }
+        assert_eq!(WAYS[NONE], ("none", false, 128));
+        assert!(WAYS[VIO].0 == "vio" && WAYS[VIO].1);
+        assert!(WAYS[OURS].0.contains("continuous") && WAYS[OURS].1);
+    }
+
+    fn rows(mib_s: [f64; WAYS.len()]) -> Vec<Ran> {
+        let row = |((prefetch, tagged, read_ahead_kb), mib_s): (Way, f64)| {
+            let figures = || Figures { mib_s, accuracy: 0.0, cost: 0.0 };
+            Ran {
+                processes: 1,
+                prefetch: prefetch.into(),
+                tagged,
+                read_ahead_kb,
+                live: figures(),
+                simulated: figures(),
+                tags: 0,
+                guest_busy: 0.5,
+                host_busy: 0.5,
+                commands: 1_000,
+                late_commands: 10,
+                verdict: "",
+                why: String::new(),
+            }
+        };
+        WAYS.into_iter().zip(mib_s).map(row).collect()
+    }
+
+    fn verdicts(mut rows: Vec<Ran>) -> Vec<&'static str> {
+        judge(&mut rows);
+        rows.iter().map(|r| r.verdict).collect()
+    }
+
+    #[test]
+    fn rows_are_judged_unless_drive_or_host_failed_them() {
+        let good = [100.0, 90.0, 90.0, 90.0, 110.0, 109.0, 90.0];
+        let fine = verdicts(rows(good));
+        assert_eq!(
+            fine,
+            ["measured", "measured", "measured", "measured", "met", "met", "measured"]
+        );
+        let slower = verdicts(rows([100.0, 100.0, 100.0, 100.0, 110.0, 100.0, 100.0]));
+        assert_eq!(slower[VIO..=OURS], ["met", "missed"], "worse than half a second");
+        let mut late = rows(good);
+        late[VIO].late_commands = 11;
+        assert_eq!(verdicts(late)[VIO..=OURS], ["void", "void"]);
+        let mut full = rows(good);
+        full[NONE].host_busy = 0.96;
+        let full = verdicts(full);
+        assert_eq!(
+            [full[NONE], full[1], full[VIO], full[OURS]],
+            ["void", "measured", "void", "void"]
+        );
     }
 }
