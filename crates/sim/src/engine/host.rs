@@ -145,6 +145,8 @@ pub(super) struct HostSide {
     /// Reads since the prefetcher was last polled, and the time that it had
     /// asked for then.
     events: u64,
+    /// When it wants to be polled next.
+    named: Option<Instant>,
     polled_for: Option<Instant>,
     polls: u64,
     pieces: Vec<Piece>,
@@ -166,6 +168,7 @@ impl HostSide {
             answered: 0,
             prefetches: BTreeMap::new(),
             events: 0,
+            named: None,
             polled_for: None,
             polls: 0,
             pieces: Vec::new(),
@@ -191,7 +194,7 @@ impl HostSide {
         let id = self.begin(read);
         let mut pieces = std::mem::take(&mut self.pieces);
         self.cache.read(now, vm, tag, extent, u64::from(id.0), &mut pieces);
-        self.events += 1;
+        self.count_event();
         let mut cost = self.costs.event + self.costs.request;
         let mut pending = 0;
         for &piece in &pieces {
@@ -339,6 +342,15 @@ impl HostSide {
             }
             !taken
         });
+    }
+
+    /// What a poll looks at are the reads since its time was named.
+    fn count_event(&mut self) {
+        self.events += 1;
+        let wake = self.cache.next_wake();
+        if wake != self.named {
+            (self.named, self.events) = (wake, 1);
+        }
     }
 
     /// The time has come that the prefetcher had named: that is its poll.
