@@ -36,6 +36,7 @@
 //!
 //! Data is kept by blocks of 4 KiB, whole; a write takes its blocks out
 //! (write-around): what guests have written they have in their own caches.
+//! What lies behind the first EiB of a disk is not cached.
 //!
 //! # Bounds
 //!
