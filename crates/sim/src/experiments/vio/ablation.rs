@@ -5,7 +5,7 @@
 use super::super::judge::mean;
 use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
 use super::apps::VIDEO_SERVER;
-use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_OURS, PROTOCOL_VIO};
+use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO};
 use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential_of};
 use super::measure::{accuracy, array_percent, mean_of, short, speedup, throughput};
 use super::rows::figure;
@@ -13,8 +13,7 @@ use super::sequential::MILLIS;
 use crate::engine::HostCosts;
 use seekway_policy::units::Nanos;
 
-const COLUMNS: [Column; 7] =
-    [BASE, PAPER_ON, VIO_ON, OURS_ON, WINDOW_512, PROTOCOL_VIO, PROTOCOL_OURS];
+const COLUMNS: [Column; 6] = [BASE, PAPER_ON, VIO_ON, OURS_ON, WINDOW_512, PROTOCOL_VIO];
 
 /// The paper's protocol is for the sequential readers only.
 fn columns(load: &Load) -> &'static [Column] {
@@ -58,7 +57,6 @@ fn costs(load: Load, costs: HostCosts) -> Load {
 fn settings() -> Vec<Setting> {
     vec![
         guest("3 VMs as they are", "", 3),
-        guest("3 VMs, 50 µs to the host", ",latency=50us", 3),
         guest("3 VMs, 200 µs to the host", ",latency=200us", 3),
         guest("3 VMs as under Xen 4.1: requests of 44 KiB, ring of 32, 100 µs", XEN, 3),
         guest("6 VMs as they are", "", 6),
@@ -67,11 +65,8 @@ fn settings() -> Vec<Setting> {
         app("Darwin, 2 workers", "darwin:size=1GiB,clients=2,workers=2"),
         app("Darwin, 1 worker", "darwin:size=1GiB,clients=1,workers=1"),
         app("VS, 8 readers", VIDEO_SERVER.spec),
-        app("VS, 2 readers", "videoserver:active=16,passive=8,size=256MiB,threads=2,rate=0"),
         app("VS, 1 reader", "videoserver:active=16,passive=8,size=256MiB,threads=1,rate=0"),
-        guest("3 VMs, four times the CPU time", ",cpu_page=4us,cpu_op=8us", 3),
         guest("3 VMs, twelve times the CPU time", ",cpu_page=12us,cpu_op=24us", 3),
-        other("3 VMs, chunks of 256 KiB", |l| on(l, "chunk_kib=256")),
         other("3 VMs, chunks of 1 MiB", |l| on(l, "chunk_kib=1024")),
         other("6 VMs, chunks of 1 MiB", |l| Load {
             vms: vec![l.vms[0].clone(); 6],

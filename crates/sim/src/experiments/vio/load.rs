@@ -94,11 +94,9 @@ pub(super) const PROTOCOL_VIO: Column = Column {
     guest: Guest::Direct,
     ..PAPER_ON
 };
-pub(super) const PROTOCOL_OURS: Column =
-    Column { name: "vio, continuous, guest's read-ahead off", guest: Guest::Direct, ..OURS_ON };
 
 /// Loads of fio's: every way.
-pub(super) const ALL: [Column; 10] = [
+pub(super) const ALL: [Column; 9] = [
     BASE,
     LINUX_ON,
     FLASHY_ON,
@@ -108,7 +106,6 @@ pub(super) const ALL: [Column; 10] = [
     WINDOW_512,
     PROTOCOL_FLASHY,
     PROTOCOL_VIO,
-    PROTOCOL_OURS,
 ];
 /// Applications, which the paper has under VIO only, and which read through the
 /// page cache: its protocol would make them read page by page.
