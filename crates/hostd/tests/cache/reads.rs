@@ -160,7 +160,7 @@ fn guests_take_waiting_prefetches_over_and_a_crowd_has_them_dropped() {
     }
     let status = quiet(&rig, &client);
     let usage = of_disk(&status).usage;
-    assert_eq!((usage.promoted, usage.dropped), (1, 128), "{usage:?}");
+    assert_eq!((usage.promoted, usage.dropped, usage.wasted), (1, 128, 0), "{usage:?}");
     assert_eq!((usage.prefetched, usage.used, usage.late), (256, 8, 8), "{usage:?}");
     // Ten blocks, and the prefetch that was taken over.
     assert_eq!(device_read(&status), 10 * 4096 + 65_536);

@@ -27,9 +27,9 @@ pub struct Usage {
     pub prefetched: u64,
     /// Of them, read by a guest since, once or more.
     pub used: u64,
-    /// Of them, gone from the cache without.
+    /// Of them, gone from the cache without, or not to be read.
     pub wasted: u64,
-    /// Of them, never fetched: demand wanted the device. Wasted or not, they cost nothing.
+    /// Of them, neither: never fetched, since demand wanted the device. They cost nothing.
     pub dropped: u64,
     /// Prefetches that a guest's read took over while they waited.
     pub promoted: u64,
@@ -171,8 +171,11 @@ impl Accounts {
     pub(super) fn wasted(&mut self, account: Account, sectors: u64) {
         self.usage(account).wasted += sectors;
     }
+    /// What counted as wasted was not even read.
     pub(super) fn dropped(&mut self, account: Account, sectors: u64) {
-        self.usage(account).dropped += sectors;
+        let usage = self.usage(account);
+        usage.wasted = usage.wasted.saturating_sub(sectors);
+        usage.dropped += sectors;
     }
     pub(super) fn promoted(&mut self, account: Account) {
         self.usage(account).promoted += 1;

@@ -108,11 +108,12 @@ impl HostCache {
     pub fn dropped(&mut self, now: Instant, id: FetchId) {
         let fetch = self.fetch(id);
         assert!(fetch.waiters.is_empty(), "a guest waits for {}", fetch.extent);
-        let sectors = fetch.extent.len().get();
-        if let Some(account) = fetch.account {
+        let (account, sectors) = (fetch.account, fetch.extent.len().get());
+        // Its blocks go, or have gone, unused: wasted, but that nothing was read.
+        self.fetched(now, id, false);
+        if let Some(account) = account {
             self.accounts.dropped(account, sectors);
         }
-        self.fetched(now, id, false);
     }
 
     /// When [`HostCache::propose`] wants to be asked again if nothing else

@@ -106,6 +106,20 @@ fn a_prefetch_that_was_under_way_counts_for_no_later_vm() {
 }
 
 #[test]
+fn what_was_prefetched_has_one_fate() {
+    let mut cache = proposing(64, 1000, &[extent(0, 64), extent(64, 64)], false);
+    let (first, second) = (cache.propose(T0, 2).unwrap(), cache.propose(T0, 1).unwrap());
+    // Some of the first is written over while it waits.
+    cache.write(T0, VM, extent(0, 8));
+    cache.dropped(T0, first);
+    cache.fetched(T0, second, true);
+    assert!(matches!(read(&mut cache, 64, 24)[..], [Piece::Cached(_)]));
+    cache.write(T0, VM, extent(64, 64));
+    let Usage { prefetched, used, wasted, dropped, .. } = usage(&cache);
+    assert_eq!((prefetched, used, wasted, dropped), (128, 24, 40, 64));
+}
+
+#[test]
 fn writes_outlive_a_vm_that_returns() {
     let mut cache = cache(16);
     cache.write(T0, VM, extent(0, 8));
