@@ -112,6 +112,25 @@ fn the_prefetcher_changes_while_it_serves() {
     assert!(error.contains("start it with --cache SIZE"), "{error}");
 }
 
+#[test]
+fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
+    let bandwidth = |names: [&str; 2]| {
+        let cached = Config { cache_bytes: Some(4 << 20), ..Config::default() };
+        let daemon = Running::start(cached);
+        for name in names {
+            let disk = daemon.disk(name);
+            if name == "full" {
+                std::fs::write(daemon.path("full.img"), vec![1; 8 << 20]).unwrap();
+            }
+            daemon.ask(&Request::Attach(disk)).unwrap();
+        }
+        let status = daemon.ask(&Request::Status {}).unwrap();
+        status.pointer("/devices/0/cache/bandwidth_bytes_per_s").and_then(|b| b.as_u64())
+    };
+    assert!(bandwidth(["full", "sparse"]).is_some());
+    assert_eq!(bandwidth(["sparse", "full"]), None);
+}
+
 /// Wait until the daemon has hung up on this connection. It is accepted after
 /// those that were made before it at the same address.
 fn wait_for_end(mut stream: TcpStream) {

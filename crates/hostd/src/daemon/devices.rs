@@ -106,7 +106,7 @@ impl Device {
         &self.handle
     }
 
-    /// What it reads a second, measured with one of its images before that is
+    /// What it reads a second, measured with one of its images before any is
     /// served; `None` when that is known, or of no use, or cannot be told.
     pub(super) fn measure(&self, image: &Image) -> Option<u64> {
         if !self.unmeasured.load(Ordering::SeqCst) {
