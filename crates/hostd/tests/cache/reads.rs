@@ -96,15 +96,15 @@ fn nothing_is_read_twice() {
     let usage = of_disk(&status).usage;
     assert!(usage.prefetched > 0 && usage.used > 0 && usage.cached > 0, "{usage:?}");
     assert!(device_read(&status) <= len, "{} of {len} bytes were read", device_read(&status));
-    assert_eq!(usage.cached + usage.late + usage.missed, usage.read - joined(&status), "{usage:?}");
+    // What found a demand fetch under way is none of the three. Few do: each block
+    // is fetched once, and most reads come when it is there.
+    let counted = usage.cached + usage.late + usage.missed;
+    assert!(counted <= usage.read, "{usage:?}");
+    let joined = usage.read - counted;
+    eprintln!("{joined} sectors joined, {usage:?}");
+    assert!(joined < usage.read / 2, "{usage:?}");
     clients.into_iter().for_each(Client::close);
     rig.stop();
-}
-
-/// Sectors that found a demand fetch under way: neither missed nor late.
-fn joined(status: &seekway_hostd::reactor::Status) -> u64 {
-    let usage = of_disk(status).usage;
-    usage.read - usage.cached - usage.late - usage.missed
 }
 
 #[test]
