@@ -176,7 +176,6 @@ impl Core {
                 self.arrive(index);
             }
             Op::Discard | Op::WriteZeroes => {
-                self.write_begins(job);
                 disk_of(&mut self.disks, job.disk).parked.push_back(index);
                 self.unpark(job.disk);
             }
@@ -186,13 +185,17 @@ impl Core {
 
     /// Discards and write-zeroes reach the dispatcher, as many as there is room
     /// for. A guest that cares for their order among its own requests waits for
-    /// them (virtio 1.2, 5.2.6; NBD likewise), so that others may overtake.
+    /// them (virtio 1.2, 5.2.6; NBD likewise), so that others may overtake. The
+    /// cache hears of each when it goes: what it costs to take a gigabyte out is
+    /// then bounded by what the disk has under way.
     fn unpark(&mut self, id: DiskId) {
         while let Some(disk) = self.disks.get_mut(id)
             && disk.barriers < BARRIERS_MAX
             && let Some(index) = disk.parked.pop_front()
         {
             disk.barriers += 1;
+            let job = self.jobs[index].job;
+            self.write_begins(&job);
             self.arrive(index);
         }
     }
