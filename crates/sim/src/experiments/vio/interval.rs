@@ -21,11 +21,11 @@ const fn every(name: &'static str, prefetch: &'static str) -> Column {
 
 /// The paper's rules at the paper's intervals.
 const INTERVALS: [(f64, Column); 5] = [
-    (0.25, every("0.25 s", "vio:lead=0,interval=250ms")),
+    (0.25, every("0.25 s", "vio:literal=true,interval=250ms")),
     (0.5, PAPER_ON),
-    (0.75, every("0.75 s", "vio:lead=0,interval=750ms")),
-    (1.0, every("1 s", "vio:lead=0,interval=1s")),
-    (2.0, every("2 s", "vio:lead=0,interval=2s")),
+    (0.75, every("0.75 s", "vio:literal=true,interval=750ms")),
+    (1.0, every("1 s", "vio:literal=true,interval=1s")),
+    (2.0, every("2 s", "vio:literal=true,interval=2s")),
 ];
 
 fn columns() -> Vec<Column> {

@@ -19,8 +19,8 @@ const MEASURED_MIN_MS: u64 = 50;
 /// our corrections (the bound on the lead, patience, what losses do), and the self-tuning form.
 pub(super) const VIO: &str = "vio";
 /// The paper's rules and no others.
-pub(super) const PAPER_VIO: &str = "vio:lead=0";
-pub(super) const PAPER_FLASHY: &str = "flashy:lead=0";
+pub(super) const PAPER_VIO: &str = "vio:literal=true";
+pub(super) const PAPER_FLASHY: &str = "flashy:literal=true";
 pub(super) const OURS: &str = "vio:interval=continuous,threshold=auto";
 
 /// How the applications of a guest read.
