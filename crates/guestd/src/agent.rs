@@ -94,7 +94,8 @@ pub fn put_back(
     let outcome = restore(system, &state).map_err(failed("list /proc"))?;
     voice.say(&outcome.event);
     if outcome.unfinished {
-        let message = "threads that have tags start others faster than these can be found:                        run `seekway-guest restore` when that is over";
+        let message = "threads that have tags start others faster than these can be found: \
+                       run `seekway-guest restore` when that is over";
         voice.say(&Event::Warning { message: message.into() });
     }
     match &outcome.left {
@@ -232,6 +233,8 @@ impl Agent {
             pace.lost();
         }
         if news.pids.is_empty() {
+            // Messages that name no new process cost time too.
+            pace.heard(began, Instant::now());
             return Ok(());
         }
         // Most are forked and then run a program.

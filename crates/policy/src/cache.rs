@@ -416,11 +416,18 @@ impl HostCache {
     /// Account for what has left the cache, and tell the prefetcher: of
     /// neighbours together.
     fn bury(&mut self, now: Instant) {
+        self.bury_as(now, false);
+    }
+
+    /// The same; `dropped`: nothing of it was read.
+    fn bury_as(&mut self, now: Instant, dropped: bool) {
         let mut run: Option<(VmId, bool, Extent)> = None;
         for gone in self.gone.drain(..).filter(|gone| gone.prefetched) {
             let Some(part) = self.vms[gone.vm.index()].part(gone.block) else { continue };
-            if !gone.used {
-                self.accounts.wasted(gone.account, part.len().get());
+            match (gone.used, dropped) {
+                (true, _) => {}
+                (false, true) => self.accounts.dropped(gone.account, part.len().get()),
+                (false, false) => self.accounts.wasted(gone.account, part.len().get()),
             }
             let (vm, used) = (gone.vm, gone.used);
             run = match run {

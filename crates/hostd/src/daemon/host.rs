@@ -277,8 +277,7 @@ impl Host {
         let device = self.device_of(&image)?;
         // Others would wait behind what is measured, and make it too low.
         let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
-        let measure = asked.cache && idle;
-        let bandwidth_bytes_per_s = measure.then(|| device.measure(&image)).flatten();
+        let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
         let disk = Box::new(Disk {
             name: name.clone(),
             image,

@@ -145,9 +145,10 @@ impl Core {
         let id = DiskId(number as u16);
         if let Some(cached) = self.cached.as_mut().filter(|_| state.cached) {
             cached.attach(self.now, id, weight, limits.capacity_bytes);
-            if let Some(bytes_per_s) = bandwidth_bytes_per_s {
-                cached.measured(bytes_per_s);
-            }
+        }
+        // It is the device's, whether or not this disk is cached.
+        if let (Some(cached), Some(bytes_per_s)) = (&mut self.cached, bandwidth_bytes_per_s) {
+            cached.measured(bytes_per_s);
         }
         self.disks.0[number] = Some(state);
         Ok(id)

@@ -171,11 +171,8 @@ impl Accounts {
     pub(super) fn wasted(&mut self, account: Account, sectors: u64) {
         self.usage(account).wasted += sectors;
     }
-    /// What counted as wasted was not even read.
     pub(super) fn dropped(&mut self, account: Account, sectors: u64) {
-        let usage = self.usage(account);
-        usage.wasted = usage.wasted.saturating_sub(sectors);
-        usage.dropped += sectors;
+        self.usage(account).dropped += sectors;
     }
     pub(super) fn promoted(&mut self, account: Account) {
         self.usage(account).promoted += 1;

@@ -106,14 +106,12 @@ impl HostCache {
     /// A prefetch that still waited, and which nobody waits for, is not made.
     /// Panics when somebody does.
     pub fn dropped(&mut self, now: Instant, id: FetchId) {
-        let fetch = self.fetch(id);
+        let fetch = self.fetches.get(id);
         assert!(fetch.waiters.is_empty(), "a guest waits for {}", fetch.extent);
-        let (account, sectors) = (fetch.account, fetch.extent.len().get());
-        // Its blocks go, or have gone, unused: wasted, but that nothing was read.
-        self.fetched(now, id, false);
-        if let Some(account) = account {
-            self.accounts.dropped(account, sectors);
-        }
+        self.blocks.filled(&fetch.frames, false, &mut self.gone);
+        self.fetches.remove(id);
+        // What a write has taken out before has been counted as wasted, and stays so.
+        self.bury_as(now, true);
     }
 
     /// When [`HostCache::propose`] wants to be asked again if nothing else
