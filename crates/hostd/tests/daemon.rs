@@ -114,11 +114,12 @@ fn the_prefetcher_changes_while_it_serves() {
 
 #[test]
 fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
-    let bandwidth = |names: [&str; 2]| {
+    let bandwidth = |names: [&str; 2], first_cached: bool| {
         let cached = Config { cache_bytes: Some(4 << 20), ..Config::default() };
         let daemon = Running::start(cached);
         for name in names {
-            let disk = daemon.disk(name);
+            let mut disk = daemon.disk(name);
+            disk.cache = first_cached || name != names[0];
             if name == "full" {
                 std::fs::write(daemon.path("full.img"), vec![1; 8 << 20]).unwrap();
             }
@@ -127,8 +128,10 @@ fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
         let status = daemon.ask(&Request::Status {}).unwrap();
         status.pointer("/devices/0/cache/bandwidth_bytes_per_s").and_then(|b| b.as_u64())
     };
-    assert!(bandwidth(["full", "sparse"]).is_some());
-    assert_eq!(bandwidth(["sparse", "full"]), None);
+    assert!(bandwidth(["full", "sparse"], true).is_some());
+    assert_eq!(bandwidth(["sparse", "full"], true), None);
+    // It is the device's, whether or not its first disk is cached.
+    assert!(bandwidth(["full", "sparse"], false).is_some());
 }
 
 /// Wait until the daemon has hung up on this connection. It is accepted after
