@@ -186,15 +186,20 @@ impl Core {
     /// Discards and write-zeroes reach the dispatcher, as many as there is room
     /// for. A guest that cares for their order among its own requests waits for
     /// them (virtio 1.2, 5.2.6; NBD likewise), so that others may overtake. The
-    /// cache hears of each when it goes: what it costs to take a gigabyte out is
-    /// then bounded by what the disk has under way.
+    /// cache hears of each when it goes, and looks for no more in a turn than a
+    /// disk may have it look for; one is always under way, whose end brings the next.
     fn unpark(&mut self, id: DiskId) {
+        let now = self.now;
         while let Some(disk) = self.disks.get_mut(id)
             && disk.barriers < BARRIERS_MAX
+            && (disk.barriers == 0 || disk.load.may_forget(now))
             && let Some(index) = disk.parked.pop_front()
         {
             disk.barriers += 1;
             let job = self.jobs[index].job;
+            if disk.cached {
+                disk.load.forgot(now, job.len);
+            }
             self.write_begins(&job);
             self.arrive(index);
         }

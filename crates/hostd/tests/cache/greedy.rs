@@ -11,6 +11,8 @@ use seekway_policy::request::Op;
 use seekway_policy::units::Lba;
 use std::any::Any;
 
+const GIB: u64 = 1024 * MIB;
+
 /// Reads its first block again and again.
 struct Greedy {
     disk: DiskId,
@@ -92,6 +94,24 @@ fn what_is_copied_at_once_is_bounded() {
     }
     client.do_all(ask(16));
     assert_eq!(device_read(&rig.status()), MIB + 2 * past, "the next turn has its own");
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn discards_beyond_what_a_turn_takes_go_in_the_next() {
+    let dir = dir();
+    let path = dir.path().join("a.img");
+    std::fs::File::create(&path).unwrap().set_len(64 * GIB).unwrap();
+    let rig = rig(32 * MIB);
+    let client = rig.open(rig.attach(&path, None).unwrap());
+    client.do_one(Ask::read(0, 4096));
+    let ask = |n| Ask::new(Op::Discard, n * GIB, GIB, Vec::new());
+    for answer in client.do_all((0..64).map(ask).collect()) {
+        assert_eq!(answer.result, Ok(()));
+    }
+    client.do_one(Ask::read(0, 4096));
+    assert_eq!(device_read(&rig.status()), 8192, "the first discard took the block out");
     client.close();
     rig.stop();
 }

@@ -112,6 +112,9 @@ const COMING: usize = 0;
 const GOING: usize = 1;
 const NEXT: usize = 2;
 
+/// A look-up costs as much as so many steps along a queue.
+const LOOKUP_STEPS: u64 = 8;
+
 /// The blocks of all VMs of a device. Bounded: it never names more than
 /// `frames` frames.
 pub struct Blocks {
@@ -429,7 +432,7 @@ impl Blocks {
         if resident == 0 {
             return;
         }
-        if end.saturating_sub(first) <= resident {
+        if end.saturating_sub(first) <= resident / LOOKUP_STEPS {
             for block in first..end {
                 if let Block::Valid(frame) | Block::Filling(frame) = self.find(vm, block) {
                     self.forget_frame(frame.0, gone);

@@ -8,6 +8,9 @@ use seekway_policy::units::Instant;
 /// last read; and bytes of its reads that wait for fetches, since one fetch may
 /// end the waiting of all of them.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of one disk's discards and write-zeroes that the cache is told of in one
+/// turn, but for the last: up to a millisecond or two of looking for blocks.
+const FORGOTTEN_BYTES_MAX: u64 = 1 << 30;
 
 /// Parts of one disk's reads that wait for fetches, but for the last read's.
 const WAITING_DISK_MAX: usize = 1 << 13;
@@ -19,9 +22,10 @@ const CUT_DISK_BELOW: usize = 1 << 15;
 /// What a disk has of it now.
 #[derive(Clone, Copy, Default)]
 pub struct Load {
-    /// The turn that `copied_bytes` is of.
+    /// The turn that these two are of.
     turn: Instant,
     copied_bytes: u64,
+    forgotten_bytes: u64,
     /// Parts of reads that wait for fetches, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
@@ -32,10 +36,25 @@ pub struct Load {
 impl Load {
     /// So much was copied in the turn of this time.
     pub fn copied(&mut self, now: Instant, bytes: u64) {
-        if self.turn != now {
-            (self.turn, self.copied_bytes) = (now, 0);
-        }
+        self.begin(now);
         self.copied_bytes += bytes;
+    }
+
+    /// So much was taken out of the cache in the turn of this time.
+    pub fn forgot(&mut self, now: Instant, bytes: u64) {
+        self.begin(now);
+        self.forgotten_bytes += bytes;
+    }
+
+    fn begin(&mut self, now: Instant) {
+        if self.turn != now {
+            (self.turn, self.copied_bytes, self.forgotten_bytes) = (now, 0, 0);
+        }
+    }
+
+    /// May more be taken out in the turn of this time?
+    pub fn may_forget(&self, now: Instant) -> bool {
+        self.turn != now || self.forgotten_bytes < FORGOTTEN_BYTES_MAX
     }
 
     /// May more be copied in the turn of this time?
@@ -64,5 +83,23 @@ impl Load {
     pub fn waited(&mut self, bytes: u64) {
         self.waiting -= 1;
         self.waiting_bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_turn_has_its_own_bounds() {
+        let (first, second) = (Instant::from_nanos(1), Instant::from_nanos(2));
+        let mut load = Load::default();
+        load.copied(first, COPIED_BYTES_MAX);
+        assert!(!load.may_copy(first) && load.may_forget(first));
+        load.forgot(first, FORGOTTEN_BYTES_MAX);
+        assert!(!load.may_copy(first) && !load.may_forget(first));
+        assert!(load.may_copy(second) && load.may_forget(second));
+        load.forgot(second, 1);
+        assert!(load.may_copy(second) && load.may_forget(second));
     }
 }
