@@ -12,6 +12,8 @@ mod args;
 mod connector;
 mod events;
 mod kernel;
+#[allow(dead_code, reason = "the command comes with the next commits")]
+mod migrate;
 mod pace;
 mod pool;
 mod procfs;

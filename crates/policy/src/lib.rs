@@ -64,4 +64,5 @@ pub mod request;
 pub mod scheduler;
 pub mod schedulers;
 pub mod units;
+pub mod vcpu;
 pub mod vnavigator;

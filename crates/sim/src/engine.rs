@@ -109,7 +109,7 @@ const PROGRESS_EVERY: u64 = 8192;
 /// Run the sources against policy and device until they end or a limit is met.
 /// The journal, if [`Setup::journal`] asked for one, comes back as text.
 pub fn run(
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Box<dyn Source + '_>>,
     setup: Setup,
     limits: Limits,
     progress: Progress<'_>,
@@ -120,8 +120,8 @@ pub fn run(
 }
 
 /// A run under way.
-struct Engine {
-    sources: Vec<Box<dyn Source>>,
+struct Engine<'a> {
+    sources: Vec<Box<dyn Source + 'a>>,
     /// First VM number of each source.
     vm_base: Vec<u16>,
     inlet: Inlet,
@@ -153,8 +153,8 @@ struct Settled {
     host: Option<(HostResult, Vec<VmHost>)>,
 }
 
-impl Engine {
-    fn new(sources: Vec<Box<dyn Source>>, setup: Setup) -> Self {
+impl<'a> Engine<'a> {
+    fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
         let Setup { scheduler, device, config, layout, weights, journal, host } = setup;
         let mut host = host.map(HostSide::new);
         let config = Config { depth: device.queue_depth(), ..config };
@@ -495,6 +495,7 @@ impl Engine {
             policy_metrics,
             device_metrics,
             host,
+            machine: None,
             outstanding_max: self.outstanding_max,
             finished,
         };

@@ -13,6 +13,7 @@ pub mod experiments;
 pub mod layout;
 pub mod metrics;
 pub mod rank;
+pub mod vcpu;
 
 pub use engine::{Host, HostCosts, Limits, Progress, Setup, SimError, run};
 pub use layout::{Layout, LayoutError, Placement};

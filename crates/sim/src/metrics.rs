@@ -6,6 +6,7 @@ mod host;
 
 pub use host::{HostResult, ProcessUsage, VmHost};
 
+use crate::vcpu::MachineResult;
 use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::{HoldStats, Stats};
 use seekway_policy::request::{Completion, Op, Request};
@@ -228,6 +229,8 @@ pub struct RunResult {
     pub device_metrics: Vec<(&'static str, f64)>,
     /// The host cache and its prefetcher, where there were any.
     pub host: Option<HostResult>,
+    /// vCPUs and tasks, where the run had a machine of them.
+    pub machine: Option<MachineResult>,
     /// Most requests outstanding at once.
     pub outstanding_max: usize,
     /// Did every source come to its end (else a limit stopped the run)?

@@ -94,6 +94,7 @@ fn simulate(results: &LiveResults, seed: u64) -> Result<Vec<RunResult>> {
         until: Some(Nanos::new(window)),
         weights: Vec::new(),
         host: HostSetup::default(),
+        machine: None,
     });
     let cell = |r: &PolicyFigures| Cell::new(scenario.clone(), &r.policy);
     let run = |r| run_cell(&cell(r), seed, &mut |_, _| true).map_err(|e| anyhow::anyhow!("{e}"));

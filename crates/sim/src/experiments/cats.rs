@@ -137,6 +137,7 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
         until: None,
         weights: Vec::new(),
         host: HostSetup::default(),
+        machine: None,
     }
 }
 

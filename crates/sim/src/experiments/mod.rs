@@ -18,6 +18,7 @@ pub use run::run_cell;
 
 use crate::engine::HostCosts;
 use crate::metrics::RunResult;
+use crate::vcpu::MachineSpec;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -44,6 +45,8 @@ pub struct Scenario {
     pub weights: Vec<NonZeroU32>,
     /// The host cache of those of its cells that have a prefetcher.
     pub host: HostSetup,
+    /// The VMs with their processors and tasks, instead of `vms`.
+    pub machine: Option<MachineSpec>,
 }
 
 /// A host cache, whichever prefetcher fills it.
@@ -75,12 +78,14 @@ pub struct Cell {
     pub prefetch: Option<String>,
     /// Is it about having no cache? Then nothing gives it one.
     pub bare: bool,
+    /// Under which policy for vCPUs, on a machine; vanilla if none.
+    pub vcpu: Option<String>,
 }
 
 impl Cell {
     /// A load under a policy, without a host cache of its own.
     pub fn new(scenario: Arc<Scenario>, policy: impl Into<String>) -> Cell {
-        Cell { scenario, policy: policy.into(), prefetch: None, bare: false }
+        Cell { scenario, policy: policy.into(), prefetch: None, bare: false, vcpu: None }
     }
 
     /// The cell, with this prefetcher and a cache of this size unless it has its own
@@ -133,17 +138,27 @@ pub struct MeasuredDrive {
     pub text: Arc<str>,
 }
 
-/// All results of an experiment: by scenario, policy and prefetcher, one a seed.
+/// All results of an experiment, one a seed.
 #[derive(Default)]
 pub struct Results {
-    runs: BTreeMap<(String, String, Option<String>), Vec<Arc<RunResult>>>,
+    runs: BTreeMap<Key, Vec<Arc<RunResult>>>,
+}
+
+/// Of which cell: names and specifications.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    scenario: String,
+    policy: String,
+    prefetch: Option<String>,
+    vcpu: Option<String>,
 }
 
 impl Results {
     /// Add the runs of a cell, in the order of the seeds.
     pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
-        let Cell { scenario, policy, prefetch, .. } = cell;
-        self.runs.insert((scenario.name.clone(), policy.clone(), prefetch.clone()), runs);
+        let Cell { scenario, policy, prefetch, vcpu, .. } = cell.clone();
+        let scenario = scenario.name.clone();
+        self.runs.insert(Key { scenario, policy, prefetch, vcpu }, runs);
     }
 
     /// The runs of a cell without a host cache of its own. Panics when it was not
@@ -159,7 +174,25 @@ impl Results {
         policy: &str,
         prefetch: Option<&str>,
     ) -> &[Arc<RunResult>] {
-        let key = (scenario.to_string(), policy.to_string(), prefetch.map(str::to_string));
+        self.find(Key {
+            scenario: scenario.to_string(),
+            policy: policy.to_string(),
+            prefetch: prefetch.map(str::to_string),
+            vcpu: None,
+        })
+    }
+
+    /// The runs of a cell on a machine, under this policy for vCPUs; panics likewise.
+    pub fn of_vcpu(&self, scenario: &str, policy: &str, vcpu: &str) -> &[Arc<RunResult>] {
+        self.find(Key {
+            scenario: scenario.to_string(),
+            policy: policy.to_string(),
+            prefetch: None,
+            vcpu: Some(vcpu.to_string()),
+        })
+    }
+
+    fn find(&self, key: Key) -> &[Arc<RunResult>] {
         match self.runs.get(&key) {
             Some(runs) => runs,
             None => panic!("the experiment did not list {key:?}"),
@@ -322,15 +355,15 @@ pub fn judge(
         judged.notes.push(format!("Nothing runs in this experiment, {extra} neither."));
         return judged;
     };
-    let on = results.runs.keys().filter(|(_, policy, _)| *policy == base);
-    for (scenario, _, prefetch) in on {
+    let on = results.runs.keys().filter(|key| key.policy == base);
+    for key @ Key { scenario, prefetch, vcpu, .. } in on {
         let rates = |policy: &str| {
-            let runs = results.of_prefetch(scenario, policy, prefetch.as_deref());
+            let runs = results.find(Key { policy: policy.to_string(), ..key.clone() });
             runs.iter().map(|r| judge::bandwidth(r)).collect::<Vec<_>>()
         };
         let (ours, beside) = (rates(extra), rates(&base));
         let ratios: Vec<f64> = ours.iter().zip(&beside).map(|(o, b)| o / b).collect();
-        let with = prefetch.iter().map(|p| format!(" with {p}")).collect::<String>();
+        let with = prefetch.iter().chain(vcpu).map(|p| format!(" with {p}")).collect::<String>();
         let name = format!("{scenario}{with}: {extra} against {base}, bandwidth");
         judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
     }
@@ -392,7 +425,7 @@ mod tests {
                 if loads.contains(&cell.scenario) {
                     continue;
                 }
-                let built = run::prepare(&cell, 1);
+                let built = run::check(&cell);
                 assert!(built.is_ok(), "{} {}: {:?}", experiment.name, cell.policy, built.err());
                 loads.push((*cell.scenario).clone());
             }

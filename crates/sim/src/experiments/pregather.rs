@@ -123,5 +123,6 @@ fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
         until: None,
         weights: Vec::new(),
         host: HostSetup::default(),
+        machine: None,
     }
 }

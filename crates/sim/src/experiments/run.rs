@@ -4,6 +4,7 @@ use super::{Cell, HostSetup, Scenario};
 use crate::engine::{Host, Limits, Progress, Setup, run};
 use crate::layout::{Layout, Placement};
 use crate::metrics::RunResult;
+use crate::vcpu::Machine;
 use seekway_device::profile;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
@@ -15,13 +16,30 @@ use std::fmt::Display;
 
 /// Run `cell` with `seed`. The error says what could not be built or run.
 pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunResult, String> {
-    let (sources, setup) = prepare(cell, seed)?;
-    let Scenario { settle, until, .. } = *cell.scenario;
-    let at = |span: Nanos| Instant::ZERO + span;
-    let settle = (settle > Nanos::ZERO).then(|| at(settle));
-    let limits = Limits { settle, until: until.map(at), requests: None };
+    let Scenario { settle, until, .. } = cell.scenario.as_ref();
+    let at = |span: &Nanos| Instant::ZERO + *span;
+    let settle = Some(settle).filter(|s| **s > Nanos::ZERO).map(at);
+    let limits = Limits { settle, until: until.as_ref().map(at), requests: None };
+    let mut machine = machine(cell, seed)?;
+    let sources = match &mut machine {
+        Some(machine) => vec![Box::new(machine) as Box<dyn Source + '_>],
+        None => sources(cell, seed)?,
+    };
+    let setup = setup(cell, &sources)?;
     let made = run(sources, setup, limits, progress);
-    made.map(|(result, _)| result).map_err(|e| what(cell, &e))
+    let (mut result, _) = made.map_err(|e| what(cell, &e))?;
+    let end = settle.unwrap_or(Instant::ZERO) + result.simulated;
+    result.machine = machine.map(|machine| machine.result(end));
+    Ok(result)
+}
+
+/// The machine of a cell, if it has one.
+fn machine(cell: &Cell, seed: u64) -> Result<Option<Machine>, String> {
+    let Some(spec) = &cell.scenario.machine else { return Ok(None) };
+    let policy = cell.vcpu.as_deref().unwrap_or("vanilla");
+    let from = Instant::ZERO + cell.scenario.settle;
+    let machine = Machine::new(spec, policy, seed, from).map_err(|e| what(cell, &e))?;
+    Ok(Some(machine))
 }
 
 /// An error, and the cell that it is of.
@@ -30,15 +48,30 @@ fn what(cell: &Cell, error: &dyn Display) -> String {
     format!("{}, {}{with}: {error}", cell.scenario.name, cell.policy)
 }
 
-/// Sources and setup of a cell.
-pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, Setup), String> {
+/// Can the cell be run?
+#[cfg(test)]
+pub(super) fn check(cell: &Cell) -> Result<(), String> {
+    let mut machine = machine(cell, 1)?;
+    let sources = match &mut machine {
+        Some(machine) => vec![Box::new(machine) as Box<dyn Source + '_>],
+        None => sources(cell, 1)?,
+    };
+    setup(cell, &sources).map(drop)
+}
+
+/// Sources of a cell without a machine.
+fn sources(cell: &Cell, seed: u64) -> Result<Vec<Box<dyn Source>>, String> {
+    let source = |(n, vm): (usize, &String)| {
+        let plan = parse_vm(vm).map_err(|e| what(cell, &e))?;
+        plan.source(seed, n as u16).map_err(|e| what(cell, &e))
+    };
+    cell.scenario.vms.iter().enumerate().map(source).collect()
+}
+
+/// What a cell needs besides its sources.
+fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String> {
     let scenario = &cell.scenario;
     let what = |e: &dyn Display| what(cell, e);
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for (n, vm) in scenario.vms.iter().enumerate() {
-        let plan = parse_vm(vm).map_err(|e| what(&e))?;
-        sources.push(plan.source(seed, n as u16).map_err(|e| what(&e))?);
-    }
     let profile = profile::load(&scenario.device).map_err(|e| what(&e))?;
     let device = profile.build();
     let disks: Vec<_> = sources.iter().flat_map(|s| s.vms().to_vec()).collect();
@@ -50,7 +83,7 @@ pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, S
         let cache = cache::Config::new(cache_bytes);
         Host::new(cache, spec, costs, profile.build()).map_err(|e| what(&e))
     };
-    let setup = Setup {
+    Ok(Setup {
         host: cell.prefetch.as_ref().map(host).transpose()?,
         scheduler: schedulers::build(&cell.policy).map_err(|e| what(&e))?,
         device,
@@ -58,6 +91,5 @@ pub(super) fn prepare(cell: &Cell, seed: u64) -> Result<(Vec<Box<dyn Source>>, S
         layout,
         weights: scenario.weights.clone(),
         journal: None,
-    };
-    Ok((sources, setup))
+    })
 }

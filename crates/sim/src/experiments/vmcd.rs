@@ -135,6 +135,7 @@ mod tests {
             until: Some(Nanos::from_secs(3)),
             weights: Vec::new(),
             host: HostSetup::default(),
+            machine: None,
         };
         let cell = Cell::new(Arc::new(scenario), "cfq");
         let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");

@@ -145,6 +145,7 @@ fn simulate(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
         until: Some(settle + nanos(window).context("the window")?),
         weights: Vec::new(),
         host: HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() },
+        machine: None,
     };
     let cell = Cell::new(Arc::new(scenario), "noop");
     let cell = Cell { prefetch: Some(prefetch.clone()), ..cell };

@@ -205,6 +205,7 @@ impl Load {
             until: Some(self.settle + self.measured),
             weights: Vec::new(),
             host: self.host,
+            machine: None,
         };
         let prefetch = column.prefetch.map(String::from);
         let cell = Cell::new(Arc::new(scenario), self.policy);

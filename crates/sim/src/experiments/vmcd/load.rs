@@ -75,6 +75,7 @@ impl Load {
             until: Some(self.until),
             weights: if vm_count > 1 { self.weights.clone() } else { Vec::new() },
             host: HostSetup::default(),
+            machine: None,
         })
     }
 

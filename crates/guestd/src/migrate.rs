@@ -1,0 +1,14 @@
+//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. The decisions
+//! are those of `seekway_policy::vcpu`; here is what sees and what does.
+//!
+//! ```text
+//!  preemption (a monitor thread on each vCPU) ─▶ brain: policy::vcpu ─▶ workers ─▶ affinity
+//!  loads (a reader of tasks' waits) ───────────────┘        └─▶ status
+//! ```
+//!
+//! Threads are pinned one to each vCPU, because what runs nowhere else can neither see nor
+//! do anything while its vCPU is away. Whoever holds the brain's lock may lose its vCPU
+//! with it: nobody waits for that lock, and who does not get it leaves what it saw to the next.
+
+pub mod loads;
+pub mod preemption;

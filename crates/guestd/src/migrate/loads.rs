@@ -1,0 +1,39 @@
+//! How much of its time each task waits for I/O: behind one trait, the best that
+//! this guest has is chosen, and `status` names it.
+
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::VcpuId;
+use std::io;
+
+/// What a thread did since the last look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ThreadLoad {
+    /// Which.
+    pub tid: i32,
+    /// Of which process.
+    pub pid: i32,
+    /// Where it ran last.
+    pub vcpu: VcpuId,
+    /// Time for which it waited for I/O, block to wake-up.
+    pub waited: Nanos,
+    /// Time for which it ran; zero if that is not known.
+    pub ran: Nanos,
+    /// I/Os that ended.
+    pub ios: u32,
+    /// Time that these took together.
+    pub io_time: Nanos,
+}
+
+/// A way of seeing who waits for I/O.
+pub trait Loads: Send {
+    /// `bpf`, `taskstats`, `proc`: as `status` names it.
+    fn name(&self) -> &'static str;
+
+    /// The threads that did I/O since the last call, in ascending order of `tid`, no
+    /// kernel threads. `now` is CLOCK_MONOTONIC. Bounded in number and time, however
+    /// many threads there are.
+    ///
+    /// # Errors
+    /// It can see nothing more.
+    fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()>;
+}

@@ -1,0 +1,62 @@
+//! How vCPUs and tasks fared.
+
+use crate::metrics::Times;
+use seekway_policy::units::{Instant, Nanos};
+
+/// Of all VMs, from the beginning of the measuring.
+#[derive(Clone, Debug)]
+pub struct MachineResult {
+    /// The policy's specification.
+    pub policy: String,
+    /// By VM.
+    pub vms: Vec<VmCpu>,
+}
+
+/// Of one VM.
+#[derive(Clone, Debug)]
+pub struct VmCpu {
+    /// Its name.
+    pub name: String,
+    /// Time for which its vCPUs ran, together.
+    pub ran: Nanos,
+    /// Time for which at least one of them ran: the bound, as a share of the time measured.
+    pub any_ran: Nanos,
+    /// Time for which its first vCPU ran.
+    pub first_ran: Nanos,
+    /// Its tasks.
+    pub tasks: Vec<TaskResult>,
+    /// Moves made.
+    pub moves: u64,
+    /// Of these, those that had to wait for a vCPU that was away.
+    pub blocked: u64,
+    /// Least moves with which a clairvoyant could have kept a task on a running vCPU
+    /// all the time that one was.
+    pub moves_min: u64,
+    /// CPU time of the agent: beats, windows, calls.
+    pub agent: Nanos,
+    /// The policy's own figures.
+    pub metrics: Vec<(&'static str, f64)>,
+}
+
+/// Of one task.
+#[derive(Clone, Debug)]
+pub struct TaskResult {
+    /// Its name.
+    pub name: String,
+    /// Does it do I/O?
+    pub io: bool,
+    /// CPU time that it had, what moves cost it apart.
+    pub ran: Nanos,
+    /// Blocks.
+    pub ios: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// From one block to the next, as the task sees it: with CPU time and absence.
+    pub response: Times,
+    /// Time in which it had something to run, or its I/O was done, and its vCPU was away.
+    pub inactive: Nanos,
+    /// How often it was moved.
+    pub moves: u64,
+    /// When each quarter of a second began, and its blocks in it.
+    pub series: Vec<(Instant, u64)>,
+}

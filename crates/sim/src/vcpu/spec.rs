@@ -1,0 +1,181 @@
+//! What a machine is: its processors, its VMs, their tasks, and what is modelled of
+//! moving them.
+
+use seekway_policy::units::{Nanos, Sectors};
+use std::num::NonZeroU32;
+
+/// A host with its VMs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachineSpec {
+    /// Processors of the host. vCPU n of every VM is pinned to processor n modulo this.
+    pub pcpus: u16,
+    /// How the host schedules.
+    pub host: HostCpu,
+    /// How guests schedule.
+    pub guest: GuestCpu,
+    /// How a guest's policy learns of preemption.
+    pub detector: Detector,
+    /// What things cost.
+    pub costs: Costs,
+    /// What is not modelled.
+    pub ablation: Ablation,
+    /// The VMs.
+    pub vms: Vec<VmSpec>,
+}
+
+/// The host's scheduler: fair by virtual runtime (CFS, EEVDF) with slices of one length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostCpu {
+    /// Length of a slice while another vCPU waits.
+    pub slice: Nanos,
+    /// Slices are longer or shorter by up to this, evenly distributed.
+    pub jitter: Nanos,
+    /// So many in a thousand slices are cut short, at an evenly distributed point.
+    pub cut_permille: u16,
+    /// Does a vCPU that wakes take the processor from one that has used more? Linux
+    /// does so when the difference exceeds about half a slice.
+    pub wakeup_preempts: bool,
+    /// From one vCPU to another.
+    pub context_switch: Nanos,
+}
+
+/// A guest's scheduler, on each of its vCPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestCpu {
+    /// Slice of tasks that compete on one vCPU.
+    pub slice: Nanos,
+    /// From one task to another.
+    pub context_switch: Nanos,
+    /// Which vCPU hears of an I/O that is done.
+    pub completes: Completes,
+    /// Does its load balancer move a task from a queue where it waits to a vCPU that
+    /// is idle? (It does not know which are away.)
+    pub balances: bool,
+}
+
+/// Which vCPU hears of an I/O that is done. A vCPU that is away hears it when it is back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completes {
+    /// The one that submitted it: a queue for each vCPU.
+    Submitter,
+    /// Always the first: a disk with one queue.
+    Fixed,
+    /// Any that runs, if one does: posted interrupts that follow the running vCPU.
+    Any,
+}
+
+/// How the policy of a guest learns of preemption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detector {
+    /// A thread on each vCPU that beats as the policy asks; each beat costs this
+    /// much of the vCPU, and comes late by what runs before it.
+    Heartbeat {
+        /// CPU time of a beat.
+        beat: Nanos,
+    },
+    /// Each edge is known this long after it happened, where some vCPU of the guest runs.
+    Exact {
+        /// From the edge to the policy.
+        delay: Nanos,
+        /// CPU time of an edge.
+        edge: Nanos,
+    },
+}
+
+/// What a move costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// The system call, on the vCPU that makes it.
+    pub call: Nanos,
+    /// What the task lacks in caches on its new vCPU: it runs this much longer.
+    pub cold: Nanos,
+    /// Reading a window of the tasks' loads.
+    pub window: Nanos,
+}
+
+/// What of the model is left out: an ablation says what decides.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ablation {
+    /// A task that is current on a vCPU that is away moves at once, as if no stopper
+    /// had to run there.
+    pub free_stopper: bool,
+    /// Completions are heard at once wherever the task is.
+    pub free_completions: bool,
+    /// The policy is told of a preemption just before it happens: the time by which its
+    /// heaviest user, `leave`, would have it.
+    pub foresight: Option<Nanos>,
+    /// Moves cost nothing.
+    pub free_moves: bool,
+}
+
+/// One VM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmSpec {
+    /// Shown in tables.
+    pub name: String,
+    /// Its vCPUs.
+    pub vcpus: u16,
+    /// Its share of the processors against others'.
+    pub cpu_weight: NonZeroU32,
+    /// Has it the cell's policy? It is vanilla otherwise.
+    pub agent: bool,
+    /// Its disk.
+    pub disk: Sectors,
+    /// Its tasks.
+    pub tasks: Vec<TaskSpec>,
+}
+
+/// One task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskSpec {
+    /// Shown in tables.
+    pub name: String,
+    /// Where it starts.
+    pub start: Start,
+    /// vCPUs on which its owner lets it run, as numbers; all if it is empty.
+    pub allowed: Vec<u16>,
+    /// From when it runs.
+    pub from: Nanos,
+    /// What it does.
+    pub load: Load,
+}
+
+/// Where a task starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// On this vCPU.
+    On(u16),
+    /// On any, by the seed.
+    Any,
+}
+
+/// What a task does, for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// Computes.
+    Compute,
+    /// Computes so much of the time, in bursts of this length, and sleeps between them.
+    Partly {
+        /// A burst.
+        burst: Nanos,
+        /// Share of a processor that it would have alone.
+        permille: u16,
+    },
+    /// Reads one block after the other and waits for each.
+    Io {
+        /// Length of a block.
+        block: Sectors,
+        /// In sequence from the start of its part of the disk, else anywhere in it.
+        sequential: bool,
+        /// CPU time for each block: before it is asked for.
+        cpu: Nanos,
+        /// Blocks that it keeps under way.
+        depth: u16,
+        /// After so many blocks it computes for `between`, or sleeps; 0 for never.
+        burst: u32,
+        /// How long.
+        between: Nanos,
+        /// Computes between bursts rather than sleeping.
+        computes: bool,
+    },
+}
