@@ -70,6 +70,8 @@ pub enum Command {
     #[command(subcommand)]
     Prefetcher(PrefetcherCommand),
     #[command(subcommand)]
+    Vcpu(VcpuCommand),
+    #[command(subcommand)]
     Workload(WorkloadCommand),
     Replay(ReplayArgs),
     Serve(Box<ServeArgs>),
@@ -201,6 +203,22 @@ pub enum PrefetcherCommand {
         format: Format,
     },
     /// One prefetcher with its parameters, as Markdown
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Which of a guest's tasks run on which vCPU (`experiment run migrate-* --vcpu`)
+#[derive(Subcommand, Debug)]
+pub enum VcpuCommand {
+    /// What there is
+    List {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// One policy for vCPUs with its parameters, as Markdown
     Show {
         /// Its name
         name: String,

@@ -23,6 +23,7 @@ pub enum ExperimentCommand {
   seekway experiment run 'pregather-*' --seeds 2 --format json
   seekway experiment run all --policy cfq:low_latency=false
   seekway experiment run pregather-read --prefetch vio --cache 512MiB
+  seekway experiment run migrate-scale --vcpu vmigrater:literal=true
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {
@@ -38,6 +39,10 @@ pub struct ExperimentArgs {
     /// Put this policy through too, beside the paper's
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<String>,
+    /// Put this policy for vCPUs (`seekway vcpu list`) through too, with its parameters
+    /// as `NAME:key=value,…`, in the experiments whose VMs have vCPUs (`migrate-*`)
+    #[arg(long, value_name = "SPEC")]
+    pub vcpu: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
     /// Run a tenth of the work: to see whether it runs, not what it gives

@@ -8,14 +8,15 @@ use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
+use seekway_policy::vcpu;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
 use seekway_report::svg::Svg;
 use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{
-    self, Cell, Experiment, Figure, Judged, MeasuredDrive, Options, REGISTRY, Results, Row,
-    Verdict as Judgement,
+    self, Cell, Experiment, Figure, Further, Judged, MeasuredDrive, Options, REGISTRY, Results,
+    Row, Verdict as Judgement,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -117,10 +118,16 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
     }
+    if let Some(vcpu) = &args.vcpu {
+        vcpu::build(vcpu).context("--vcpu")?;
+    }
     let under = prefetch(&args.prefetch)?;
     if args.live {
         if under.is_some() {
             bail!("--prefetch, --cache: for the simulator only, not with --live");
+        }
+        if args.vcpu.is_some() {
+            bail!("--vcpu: for the simulator only, not with --live");
         }
         return live::run(args, &chosen);
     }
@@ -128,14 +135,19 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     let shrink = if args.quick { QUICK } else { 1 };
     let cpu_clock = cpu_time().map(|_| clock as fn() -> Nanos);
     let options = Options { shrink, drives, cpu_clock };
-    let extra = args.policy.as_deref();
+    if args.vcpu.is_some() && !chosen.iter().any(|e| has_vcpus(e, &options)) {
+        let known: Vec<&str> =
+            REGISTRY.iter().filter(|e| has_vcpus(e, &options)).map(|e| e.name).collect();
+        bail!("--vcpu: no vCPUs in what is to be run; they are in {}", known.join(", "));
+    }
+    let further = Further { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
     let mut sections = Vec::new();
     let mut ran = Vec::new();
     for experiment in chosen {
-        let cells = experiments::cells(experiment, &options, extra);
+        let cells = experiments::cells(experiment, &options, further);
         let jobs = runs::jobs(args.out.jobs);
         let results = run_cells(experiment, &cells, &seeds, under.as_ref(), jobs)?;
-        let judged = experiments::judge(experiment, &options, extra, &results);
+        let judged = experiments::judge(experiment, &options, further, &results);
         if !matches!(args.out.format, Format::Json | Format::Csv) {
             // As they come: a long series is read while it runs.
             output::print_as(args.out.format, &[table(experiment, &judged)], "")?;
@@ -161,6 +173,11 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     print(&ran, args.out.format)?;
     let accepted = ran.iter().all(|r| r.holds);
     Ok(if accepted { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+/// Do the VMs of an experiment have vCPUs, and policies for them?
+fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
+    (experiment.cells)(options).iter().any(|cell| cell.vcpu.is_some())
 }
 
 /// CPU time of this thread, where the system tells it. Exact to a scheduler's

@@ -1,11 +1,12 @@
-//! `seekway policy`, `prefetcher` and `workload`: the registries, as lists and pages.
+//! `seekway policy`, `prefetcher`, `vcpu` and `workload`: the registries, as lists and pages.
 
-use crate::args::{Format, PolicyCommand, PrefetcherCommand, WorkloadCommand};
+use crate::args::{Format, PolicyCommand, PrefetcherCommand, VcpuCommand, WorkloadCommand};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::prefetchers;
 use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::vcpu;
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators;
 use seekway_workload::guest;
@@ -90,7 +91,26 @@ pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     }
 }
 
-/// The page of a policy or prefetcher.
+/// `seekway vcpu`.
+pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
+    match command {
+        VcpuCommand::List { format } => {
+            let entry = |e: &'static vcpu::Entry| Listed {
+                kind: "vCPU policy",
+                name: e.name,
+                summary: e.summary,
+                params: params(e.params),
+            };
+            list(vcpu::REGISTRY.iter().map(entry).collect(), *format)
+        }
+        VcpuCommand::Show { name } => {
+            let entry = vcpu::find(name)?;
+            show(entry.name, entry.summary, entry.source, entry.params)
+        }
+    }
+}
+
+/// The page of an entry of a registry.
 fn show(name: &str, summary: &str, source: &str, params: &'static [ParamSpec]) -> Result<Verdict> {
     let mut page = format!("# {name}\n\n{}.\n\nSource: {source}.\n\n", capital(summary));
     page += &param_page(params);

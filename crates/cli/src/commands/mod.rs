@@ -31,6 +31,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => listing::policy(&command),
         Command::Prefetcher(command) => listing::prefetcher(&command),
+        Command::Vcpu(command) => listing::vcpu(&command),
         Command::Workload(command) => listing::workload(&command),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),

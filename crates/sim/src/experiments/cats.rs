@@ -144,7 +144,7 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::{Results, cells, judge, run_cell};
+    use crate::experiments::{Further, Results, cells, judge, run_cell};
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -155,11 +155,11 @@ mod tests {
         let options = Options { shrink: 100, drives: Vec::new(), cpu_clock: None };
         for experiment in EXPERIMENTS {
             let mut results = Results::default();
-            for cell in cells(experiment, &options, None) {
+            for cell in cells(experiment, &options, Further::default()) {
                 let run = run_cell(&cell, 1, &mut |_, _| true).unwrap();
                 results.insert(&cell, vec![Arc::new(run)]);
             }
-            let judged = judge(experiment, &options, None, &results);
+            let judged = judge(experiment, &options, Further::default(), &results);
             let names: BTreeSet<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
             assert_eq!(names.len(), judged.rows.len(), "{}: names differ", experiment.name);
             for row in &judged.rows {

@@ -7,12 +7,14 @@
 //! [`Figure`] and drawn elsewhere.
 
 mod cats;
+mod further;
 mod judge;
 mod pregather;
 mod run;
 mod vio;
 mod vmcd;
 
+pub use further::{Further, cells, judge};
 pub use judge::{Row, Verdict};
 pub use run::run_cell;
 
@@ -153,12 +155,17 @@ struct Key {
     vcpu: Option<String>,
 }
 
+impl Key {
+    fn of(cell: &Cell) -> Key {
+        let Cell { scenario, policy, prefetch, vcpu, .. } = cell.clone();
+        Key { scenario: scenario.name.clone(), policy, prefetch, vcpu }
+    }
+}
+
 impl Results {
     /// Add the runs of a cell, in the order of the seeds.
     pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
-        let Cell { scenario, policy, prefetch, vcpu, .. } = cell.clone();
-        let scenario = scenario.name.clone();
-        self.runs.insert(Key { scenario, policy, prefetch, vcpu }, runs);
+        self.runs.insert(Key::of(cell), runs);
     }
 
     /// The runs of a cell without a host cache of its own. Panics when it was not
@@ -197,6 +204,11 @@ impl Results {
             Some(runs) => runs,
             None => panic!("the experiment did not list {key:?}"),
         }
+    }
+
+    /// The runs of a cell; panics likewise.
+    pub fn of_cell(&self, cell: &Cell) -> &[Arc<RunResult>] {
+        self.find(Key::of(cell))
     }
 
     /// A figure of each run of a cell.
@@ -315,65 +327,10 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// What a further policy is set beside: cfq where it runs, else the policy that
-/// the experiment has first.
-fn base_policy(cells: &[Cell]) -> Option<String> {
-    let cfq = cells.iter().find(|cell| cell.policy == "cfq");
-    cfq.or(cells.first()).map(|cell| cell.policy.clone())
-}
-
-/// The cells of an experiment, and those of a further policy on every scenario
-/// on which its base policy runs.
-pub fn cells(experiment: &Experiment, options: &Options, extra: Option<&str>) -> Vec<Cell> {
-    let mut cells = (experiment.cells)(options);
-    if let (Some(extra), Some(base)) = (extra, base_policy(&cells)) {
-        let on = |c: &&Cell| c.policy == base;
-        let more = |c: &Cell| Cell { policy: extra.to_string(), ..c.clone() };
-        let more: Vec<Cell> = cells.iter().filter(on).map(more).collect();
-        cells.extend(more);
-    }
-    let mut unique: Vec<Cell> = Vec::new();
-    for cell in cells {
-        if !unique.contains(&cell) {
-            unique.push(cell);
-        }
-    }
-    unique
-}
-
-/// Judge an experiment; with a further policy, rows that set it beside the base policy.
-pub fn judge(
-    experiment: &Experiment,
-    options: &Options,
-    extra: Option<&str>,
-    results: &Results,
-) -> Judged {
-    let mut judged = (experiment.judge)(options, results);
-    let base = base_policy(&(experiment.cells)(options));
-    let Some(extra) = extra else { return judged };
-    let Some(base) = base else {
-        judged.notes.push(format!("Nothing runs in this experiment, {extra} neither."));
-        return judged;
-    };
-    let on = results.runs.keys().filter(|key| key.policy == base);
-    for key @ Key { scenario, prefetch, vcpu, .. } in on {
-        let rates = |policy: &str| {
-            let runs = results.find(Key { policy: policy.to_string(), ..key.clone() });
-            runs.iter().map(|r| judge::bandwidth(r)).collect::<Vec<_>>()
-        };
-        let (ours, beside) = (rates(extra), rates(&base));
-        let ratios: Vec<f64> = ours.iter().zip(&beside).map(|(o, b)| o / b).collect();
-        let with = prefetch.iter().chain(vcpu).map(|p| format!(" with {p}")).collect::<String>();
-        let name = format!("{scenario}{with}: {extra} against {base}, bandwidth");
-        judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
-    }
-    judged
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::{prefetchers, schedulers};
+    use seekway_policy::{prefetchers, schedulers, vcpu};
 
     #[test]
     fn patterns_match_names() {
@@ -388,8 +345,9 @@ mod tests {
     fn a_further_policy_is_run_and_judged_everywhere() {
         let options = Options { shrink: 1000, drives: Vec::new(), cpu_clock: None };
         for experiment in REGISTRY.iter() {
-            let own = cells(experiment, &options, None);
-            let more = cells(experiment, &options, Some("a policy of nobody's"));
+            let nobodys = Further { policy: Some("nobody's"), vcpu: Some("nobody's") };
+            let own = cells(experiment, &options, Further::default());
+            let more = cells(experiment, &options, nobodys);
             // Models are judged without a run in two of them.
             let runs_nothing = ["table-example", "vpt-fit"].contains(&experiment.name);
             assert_eq!(own.is_empty(), runs_nothing, "{}", experiment.name);
@@ -419,9 +377,11 @@ mod tests {
         for experiment in REGISTRY.iter() {
             // A load once, under whatever: making its VMs is what takes long.
             let mut loads: Vec<Scenario> = Vec::new();
-            for cell in cells(experiment, &options, Some("noop")) {
+            let noop = Further { policy: Some("noop"), vcpu: None };
+            for cell in cells(experiment, &options, noop) {
                 schedulers::build(&cell.policy).expect("a policy");
                 cell.prefetch.iter().for_each(|p| drop(prefetchers::build(p).expect("one")));
+                cell.vcpu.iter().for_each(|p| drop(vcpu::build(p).expect("one")));
                 if loads.contains(&cell.scenario) {
                     continue;
                 }

@@ -124,7 +124,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Judged, Options, Results, cells, judge, run_cell};
+    use super::super::{Further, Judged, Options, Results, cells, judge, run_cell};
     use super::*;
     use crate::metrics::RunResult;
     use std::sync::Arc;
@@ -141,7 +141,7 @@ mod tests {
         let options = options(shrink);
         let experiment = experiment(name);
         let mut results = Results::default();
-        for cell in cells(experiment, &options, None) {
+        for cell in cells(experiment, &options, Further::default()) {
             let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
             results.insert(&cell, vec![Arc::new(run)]);
         }
@@ -156,7 +156,7 @@ mod tests {
         let made: RunResult = run_cell(&load, 1, &mut |_, _| true).expect("a run");
         for experiment in EXPERIMENTS {
             let mut results = Results::default();
-            let extra = Some("fifo");
+            let extra = Further { policy: Some("fifo"), vcpu: None };
             for cell in cells(experiment, &options, extra) {
                 results.insert(&cell, vec![Arc::new(made.clone()), Arc::new(made.clone())]);
             }

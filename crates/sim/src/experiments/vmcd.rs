@@ -104,7 +104,9 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cell, HostSetup, Judged, Options, Results, Scenario, cells, run_cell};
+    use super::super::{
+        Cell, Further, HostSetup, Judged, Options, Results, Scenario, cells, run_cell,
+    };
     use super::*;
     use seekway_policy::units::{Lba, Nanos, Sectors};
     use std::sync::Arc;
@@ -141,7 +143,7 @@ mod tests {
         let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
         for experiment in EXPERIMENTS {
             let mut results = Results::default();
-            for cell in cells(experiment, &options(), None) {
+            for cell in cells(experiment, &options(), Further::default()) {
                 let mut run = made.clone();
                 run.vms.truncate(cell.scenario.vms.len());
                 results.insert(&cell, vec![Arc::new(run.clone()), Arc::new(run)]);
@@ -157,7 +159,7 @@ mod tests {
     fn run(name: &str) -> Judged {
         let experiment = experiment(name);
         let mut results = Results::default();
-        for cell in cells(experiment, &options(), None) {
+        for cell in cells(experiment, &options(), Further::default()) {
             let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
             results.insert(&cell, vec![Arc::new(run)]);
         }
