@@ -1,9 +1,14 @@
 //! How vCPUs are seen to be taken away and given back: behind one trait, the best
 //! that this guest has is chosen, and `status` names it.
 
+pub mod heartbeat;
+pub mod thread;
+
+use super::ways::{Chosen, NoWay, Way, choose};
 use seekway_policy::units::Instant;
 use seekway_policy::vcpu::{Sign, VcpuId};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A sign of a vCPU with the time (CLOCK_MONOTONIC) at which it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +55,89 @@ pub trait Monitor: Send {
     fn waker(&self) -> io::Result<Waker>;
 }
 
-/// An eventfd that a monitor waits on too.
+/// The ways of seeing preemption, the best first.
+const WAYS: &[Way<dyn Preemption>] =
+    &[Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) }];
+
+/// The best way that this guest has, or the one that is `wanted`.
+///
+/// # Errors
+/// There is none of that name, or it is not possible here, with the reason.
+pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Preemption>, NoWay> {
+    choose("preemptions", WAYS, wanted)
+}
+
+/// An eventfd that a monitor waits on too. What is woken once more before it has
+/// looked is woken once.
 #[derive(Debug)]
-pub struct Waker(std::os::fd::OwnedFd);
+pub struct Waker(OwnedFd);
+
+impl Waker {
+    /// A new one.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new() -> io::Result<Waker> {
+        // SAFETY: eventfd takes no pointers, and the descriptor it gives is ours.
+        unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Waker(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// Another handle on the same.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Waker> {
+        Ok(Waker(self.0.try_clone()?))
+    }
+
+    /// Wake whoever waits, now or when it waits next.
+    pub fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: the buffer is as long as it is said to be. It fails only when the
+        // counter is full: then whoever waits is woken anyway.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Take the wake-ups so far; true if there were any.
+    pub fn take(&self) -> bool {
+        let mut count = [0u8; 8];
+        // SAFETY: the buffer is as long as it is said to be.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) == 8 }
+    }
+}
+
+/// To be polled for input.
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heartbeat_is_always_there() {
+        assert_eq!(open(Some("heartbeat")).unwrap().way.name(), "heartbeat");
+        assert!(open(None).is_ok());
+        let error = open(Some("sundial")).err().unwrap();
+        assert!(error.to_string().contains("heartbeat"));
+    }
+
+    #[test]
+    fn wake_ups_are_kept_and_taken_together() {
+        let waker = Waker::new().unwrap();
+        assert!(!waker.take());
+        waker.wake();
+        waker.try_clone().unwrap().wake();
+        assert!(waker.take());
+        assert!(!waker.take());
+    }
+}

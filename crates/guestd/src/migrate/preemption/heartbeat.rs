@@ -1,0 +1,159 @@
+//! The detector that every guest has: a thread pinned to the vCPU sleeps until a beat
+//! is due. If it wakes much later, the vCPU was away (algorithms.md, section 7).
+//!
+//! The sleep is one ppoll(2) with the time that is left. An absolute timer (timerfd)
+//! takes two system calls more for each beat and nothing is gained: a vCPU that
+//! goes away between the look at the clock and the sleep makes that beat as late as it was away.
+
+use super::{Monitor, Preemption, Seen, Waker};
+use crate::migrate::clock;
+use seekway_policy::units::Instant;
+use seekway_policy::vcpu::{Sign, VcpuId};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// As `status` names it.
+pub const NAME: &str = "heartbeat";
+
+/// Beats on each vCPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Heartbeat;
+
+impl Preemption for Heartbeat {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn exact(&self) -> bool {
+        false
+    }
+
+    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
+        Ok(Box::new(Heart { vcpu, woken: Waker::new()?, rested: true }))
+    }
+}
+
+/// One vCPU's.
+#[derive(Debug)]
+struct Heart {
+    vcpu: VcpuId,
+    woken: Waker,
+    /// No beat was asked for when it waited last: when the next was to come is no news.
+    rested: bool,
+}
+
+impl Monitor for Heart {
+    fn wait(
+        &mut self,
+        until: Option<Instant>,
+        beat: Option<Instant>,
+        seen: &mut Vec<Seen>,
+    ) -> io::Result<()> {
+        let end = [until, beat].into_iter().flatten().min();
+        sleep(&self.woken, end)?;
+        let now = clock::now();
+        match beat {
+            None => self.rested = true,
+            Some(due) if now >= due => {
+                let sign = Sign::Beat { due: (!self.rested).then_some(due) };
+                seen.push(Seen { at: now, vcpu: self.vcpu, sign });
+                self.rested = false;
+            }
+            Some(_) => {}
+        }
+        self.woken.take();
+        Ok(())
+    }
+
+    fn waker(&self) -> io::Result<Waker> {
+        self.woken.try_clone()
+    }
+}
+
+/// Until that time, or until the waker wakes; at once if the time has come.
+fn sleep(waker: &Waker, end: Option<Instant>) -> io::Result<()> {
+    let left = end.map(|end| {
+        let left = end.since(clock::now()).get();
+        libc::timespec {
+            tv_sec: (left / 1_000_000_000) as libc::time_t,
+            tv_nsec: (left % 1_000_000_000) as libc::c_long,
+        }
+    });
+    let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let mut watched =
+        libc::pollfd { fd: waker.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor and one time, both ours and alive; no signal mask.
+    let ready = unsafe { libc::ppoll(&raw mut watched, 1, left, std::ptr::null()) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_policy::units::Nanos;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    fn monitor() -> Box<dyn Monitor> {
+        Heartbeat.monitor(VcpuId::new(0)).unwrap()
+    }
+
+    fn beat(monitor: &mut dyn Monitor, due: Instant) -> Seen {
+        let mut seen = Vec::new();
+        while seen.is_empty() {
+            monitor.wait(None, Some(due), &mut seen).unwrap();
+        }
+        seen[0]
+    }
+
+    #[test]
+    fn a_beat_comes_when_due_or_later_and_says_when_it_was() {
+        let mut monitor = monitor();
+        let due = clock::now() + MS;
+        let first = beat(&mut *monitor, due);
+        assert!(first.at >= due);
+        assert_eq!(first.sign, Sign::Beat { due: None }, "nothing was asked for before");
+        for n in 1..20 {
+            let due = first.at + MS.scaled(n, 1);
+            let seen = beat(&mut *monitor, due);
+            assert!(seen.at >= due);
+            assert_eq!(seen.sign, Sign::Beat { due: Some(due) });
+        }
+    }
+
+    #[test]
+    fn who_is_woken_early_has_not_beaten_and_one_who_rested_forgets_when_he_was_to() {
+        let (mut monitor, mut seen) = (monitor(), Vec::new());
+        beat(&mut *monitor, clock::now());
+        let waker = monitor.waker().unwrap();
+        let far = clock::now() + Nanos::from_secs(600);
+        waker.wake();
+        monitor.wait(None, Some(far), &mut seen).unwrap();
+        let due = clock::now() + MS;
+        monitor.wait(Some(due), Some(far), &mut seen).unwrap();
+        assert!(clock::now() >= due && seen.is_empty());
+        assert_eq!(beat(&mut *monitor, due).sign, Sign::Beat { due: Some(due) });
+        waker.wake();
+        monitor.wait(None, None, &mut seen).unwrap();
+        assert!(seen.is_empty());
+        assert_eq!(beat(&mut *monitor, due).sign, Sign::Beat { due: None });
+    }
+
+    #[test]
+    fn who_waits_for_nothing_is_woken_from_another_thread() {
+        let mut monitor = monitor();
+        let waker = monitor.waker().unwrap();
+        let waits = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            monitor.wait(None, None, &mut seen).map(|()| seen)
+        });
+        waker.wake();
+        assert_eq!(waits.join().unwrap().unwrap(), []);
+    }
+}

@@ -1,0 +1,123 @@
+//! What makes a thread fit to watch one vCPU: it runs there alone, before whatever else
+//! is ready there, wakes on time, and stays in memory.
+//!
+//! It only sleeps and decides, a few microseconds at a time. So it may be real-time of
+//! the lowest priority: what the guest runs in real time above it keeps its place.
+
+use seekway_policy::vcpu::VcpuId;
+use std::{fmt, io, mem};
+
+/// The lowest that beats every ordinary thread.
+const FIFO_LOWEST: libc::c_int = 1;
+/// The most that an ordinary thread can have.
+const NICE_LEAST: libc::c_int = -20;
+
+/// Before whom a thread runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rank {
+    /// SCHED_FIFO, before every ordinary thread. Children do not inherit it.
+    Fifo,
+    /// Ordinary with nice -20: wakes before most, and waits a little for some.
+    Nice,
+    /// As others: late beats may be the guest's own doing.
+    Plain,
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rank::Fifo => "SCHED_FIFO 1",
+            Rank::Nice => "nice -20",
+            Rank::Plain => "no priority: CAP_SYS_NICE is missing",
+        })
+    }
+}
+
+/// The calling thread runs on this vCPU alone from now on, before others if that is
+/// allowed; says how far it is.
+///
+/// # Errors
+/// EINVAL: the vCPU is not on line, or not this thread's to use (its cpuset).
+pub fn settle(vcpu: VcpuId) -> io::Result<Rank> {
+    // SAFETY: all zeroes is the empty set.
+    let mut there: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: a vCPU's number is below 1024, which is what the set holds; the set is as
+    // long as it is said to be, and 0 names the caller.
+    let set = unsafe {
+        libc::CPU_SET(vcpu.index(), &mut there);
+        libc::sched_setaffinity(0, mem::size_of_val(&there), &raw const there)
+    };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Ordinary threads are woken up to 50 us late, so that wake-ups can be put together.
+    // SAFETY: prctl takes plain numbers here; it cannot fail on the caller.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    Ok(rank())
+}
+
+fn rank() -> Rank {
+    let priority = libc::sched_param { sched_priority: FIFO_LOWEST };
+    // SAFETY: the parameter is ours, and 0 names the caller.
+    let fifo = unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const priority,
+        )
+    };
+    if fifo == 0 {
+        return Rank::Fifo;
+    }
+    // SAFETY: setpriority takes plain numbers, and 0 names the caller (a thread, on Linux).
+    let nice = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE_LEAST) };
+    if nice == 0 { Rank::Nice } else { Rank::Plain }
+}
+
+/// Keep what this process uses in memory, once for all its threads: a guest that does
+/// much I/O takes the pages of a program that sleeps, and a monitor that waits for its own
+/// code to be read beats as late as if its vCPU were away. Only pages that have been used
+/// are kept. False if that is not allowed (CAP_IPC_LOCK): then it can happen.
+pub fn stay_in_memory() -> bool {
+    // SAFETY: mlockall takes plain numbers.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_policy::vcpu::VCPUS_MAX;
+    use std::thread;
+
+    /// What `/proc/thread-self/stat` has in this field, as its manual numbers them.
+    fn stat_field(n: usize) -> String {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let rest = stat.rsplit_once(") ").unwrap().1;
+        rest.split(' ').nth(n - 3).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_thread_settles_on_one_vcpu_with_the_rank_that_it_says() {
+        // SAFETY: sched_getcpu takes nothing and cannot fail on Linux.
+        let here = VcpuId::new(unsafe { libc::sched_getcpu() } as u16);
+        let settled = thread::spawn(move || {
+            let rank = settle(here).unwrap();
+            (rank, stat_field(39), stat_field(41), stat_field(19))
+        });
+        let (rank, vcpu, policy, nice) = settled.join().unwrap();
+        assert_eq!(vcpu, here.index().to_string());
+        let wanted = match rank {
+            Rank::Fifo => ("1", "0"),
+            Rank::Nice => ("0", "-20"),
+            Rank::Plain => ("0", "0"),
+        };
+        assert_eq!((policy.as_str(), nice.as_str()), wanted);
+    }
+
+    #[test]
+    fn a_vcpu_that_is_not_there_is_an_error() {
+        let nowhere = VcpuId::new(VCPUS_MAX as u16 - 1);
+        let error = thread::spawn(move || settle(nowhere)).join().unwrap().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+}

@@ -1,0 +1,118 @@
+//! Several ways to the same end, the best first: the first that works here is
+//! taken, or the one that the user names; and what stands in the way of the others is told.
+
+use std::{fmt, io};
+
+/// One way.
+pub struct Way<T: ?Sized> {
+    /// As the command line and `status` name it.
+    pub name: &'static str,
+    /// Take it: fails where this guest does not have what it needs.
+    pub open: fn() -> io::Result<Box<T>>,
+}
+
+/// The way that was taken.
+pub struct Chosen<T: ?Sized> {
+    /// It.
+    pub way: Box<T>,
+    /// The better ones, and why they were not possible.
+    pub passed_over: Vec<Obstacle>,
+}
+
+/// Why a way was not possible.
+#[derive(Debug)]
+pub struct Obstacle {
+    /// Its name.
+    pub name: &'static str,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.error)
+    }
+}
+
+/// No way was possible.
+#[derive(Debug, thiserror::Error)]
+pub enum NoWay {
+    /// The user named one that there is not.
+    #[error("{what} are not seen by {wanted:?}; choose one of {known}")]
+    Unknown {
+        /// What is to be seen.
+        what: &'static str,
+        /// The name.
+        wanted: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// None works here, or not the one that the user named.
+    #[error("{what} cannot be seen here ({reasons}); run as root")]
+    Closed {
+        /// What is to be seen.
+        what: &'static str,
+        /// One reason for each that was tried.
+        reasons: String,
+    },
+}
+
+/// The first of `ways` that works, or the one that is `wanted`. `what` is to be seen
+/// by it, in the plural: for the error.
+///
+/// # Errors
+/// None works; each with its reason.
+pub fn choose<T: ?Sized>(
+    what: &'static str,
+    ways: &[Way<T>],
+    wanted: Option<&str>,
+) -> Result<Chosen<T>, NoWay> {
+    let mut passed_over = Vec::new();
+    let fits = |way: &&Way<T>| wanted.is_none_or(|name| name == way.name);
+    for way in ways.iter().filter(fits) {
+        match (way.open)() {
+            Ok(way) => return Ok(Chosen { way, passed_over }),
+            Err(error) => passed_over.push(Obstacle { name: way.name, error }),
+        }
+    }
+    match wanted {
+        Some(name) if passed_over.is_empty() => {
+            let known: Vec<&str> = ways.iter().map(|way| way.name).collect();
+            Err(NoWay::Unknown { what, wanted: name.into(), known: known.join(", ") })
+        }
+        _ => {
+            let reasons: Vec<String> = passed_over.iter().map(Obstacle::to_string).collect();
+            Err(NoWay::Closed { what, reasons: reasons.join("; ") })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed() -> io::Result<Box<str>> {
+        Err(io::Error::other("no door"))
+    }
+
+    const WAYS: [Way<str>; 3] = [
+        Way { name: "best", open: closed },
+        Way { name: "good", open: || Ok("good".into()) },
+        Way { name: "fair", open: || Ok("fair".into()) },
+    ];
+
+    #[test]
+    fn the_best_that_works_is_taken_or_the_one_that_is_named() {
+        let chosen = choose("doors", &WAYS, None).unwrap();
+        assert_eq!(&*chosen.way, "good");
+        assert_eq!(chosen.passed_over[0].to_string(), "best: no door");
+        assert_eq!(&*choose("doors", &WAYS, Some("fair")).unwrap().way, "fair");
+    }
+
+    #[test]
+    fn what_is_named_is_not_replaced_and_the_error_says_why() {
+        let error = |wanted| choose("doors", &WAYS, Some(wanted)).err().unwrap().to_string();
+        assert_eq!(error("best"), "doors cannot be seen here (best: no door); run as root");
+        assert_eq!(error("x"), "doors are not seen by \"x\"; choose one of best, good, fair");
+    }
+}
