@@ -23,7 +23,7 @@ pub mod mask;
 mod registry;
 mod vanilla;
 
-pub use mask::{VCPUS_MAX, VcpuSet};
+pub use mask::{Affinity, VCPUS_MAX, VcpuSet};
 pub use registry::{Entry, REGISTRY, build, find};
 
 use crate::units::{Instant, Nanos};
