@@ -9,6 +9,8 @@ use std::io::{self, Read};
 const FILE_BYTES_MAX: u64 = 16 << 10;
 /// `PF_KTHREAD` of include/linux/sched.h.
 const PF_KTHREAD: u64 = 0x0020_0000;
+/// Fields of `/proc/PID/stat` are numbered as in the manual: the state is this one.
+pub const STATE_FIELD: usize = 3;
 
 /// From `/proc/PID/stat`, proc_pid_stat(5).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,27 +106,36 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// `PID (NAME) STATE PARENT …`: the name may hold anything, parentheses and
-/// line ends among it, and is over at the last parenthesis.
 fn parse_stat(bytes: &[u8]) -> Option<Stat> {
-    let open = bytes.iter().position(|&b| b == b'(')?;
-    let close = bytes.iter().rposition(|&b| b == b')')?;
-    let comm = String::from_utf8_lossy(bytes.get(open + 1..close)?);
-    let rest = str::from_utf8(bytes.get(close + 1..)?).ok()?;
-    // Numbered as in the manual: the state is field 3.
+    let (name, rest) = name_and_rest(bytes)?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let field = |n: usize| fields.get(n - 3).copied();
-    let flags: u64 = field(9)?.parse().ok()?;
+    let field = |n: usize| fields.get(n - STATE_FIELD).copied();
     Some(Stat {
-        comm: comm.escape_debug().to_string(),
+        comm: String::from_utf8_lossy(name).escape_debug().to_string(),
         waits: field(3)? == "D",
         parent: field(4)?.parse().ok()?,
-        kernel: flags & PF_KTHREAD != 0,
+        kernel: is_kernel(field(9)?)?,
         start: field(22)?.parse().ok()?,
     })
 }
 
-fn parse_io(bytes: &[u8]) -> Option<u64> {
+/// The name in `PID (NAME) STATE PARENT …`, and what follows it, from field
+/// [`STATE_FIELD`] on. The name may hold anything, parentheses and line ends among it,
+/// and is over at the last parenthesis.
+pub fn name_and_rest(bytes: &[u8]) -> Option<(&[u8], &str)> {
+    let open = bytes.iter().position(|&b| b == b'(')?;
+    let close = bytes.iter().rposition(|&b| b == b')')?;
+    let rest = str::from_utf8(bytes.get(close + 1..)?).ok()?;
+    Some((bytes.get(open + 1..close)?, rest))
+}
+
+/// Do the flags of a thread (field 9) say that it is the kernel's?
+pub fn is_kernel(flags: &str) -> Option<bool> {
+    flags.parse::<u64>().ok().map(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Bytes from and to disks in `/proc/PID/io`.
+pub fn parse_io(bytes: &[u8]) -> Option<u64> {
     let text = str::from_utf8(bytes).ok()?;
     let value = |name: &str| -> Option<u64> {
         text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")?.trim().parse().ok())

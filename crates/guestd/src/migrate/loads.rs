@@ -1,6 +1,12 @@
 //! How much of its time each task waits for I/O: behind one trait, the best that
 //! this guest has is chosen, and `status` names it.
 
+mod estimate;
+pub mod proc;
+mod search;
+mod thread;
+
+use super::ways::{Chosen, NoWay, Way, choose};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::VcpuId;
 use std::io;
@@ -29,11 +35,31 @@ pub trait Loads: Send {
     /// `bpf`, `taskstats`, `proc`: as `status` names it.
     fn name(&self) -> &'static str;
 
-    /// The threads that did I/O since the last call, in ascending order of `tid`, no
-    /// kernel threads. `now` is CLOCK_MONOTONIC. Bounded in number and time, however
-    /// many threads there are.
+    /// `loads` become the threads that did I/O since the last call, in ascending order of
+    /// `tid`: none of the kernel's, none of this process. `now` is CLOCK_MONOTONIC. Bounded
+    /// in number and time, however many threads there are.
     ///
     /// # Errors
     /// It can see nothing more.
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()>;
 }
+
+/// The ways of seeing it, the best first.
+const WAYS: &[Way<dyn Loads>] =
+    &[Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) }];
+
+/// The best way that this guest has, or the one that is `wanted`.
+///
+/// # Errors
+/// There is none of that name, or it is not possible here, with the reason.
+pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Loads>, NoWay> {
+    choose("waits for I/O", WAYS, wanted)
+}
+
+/// The process that is not looked at.
+fn own() -> i32 {
+    std::process::id() as i32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! From what the kernel counts of a thread and how it is found at each look, to how
+//! long it waited for I/O. Pure.
+//!
+//! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel
+//! counts for every thread how long it ran and how long it was ready, to the nanosecond, so
+//! the time in which it was blocked is known; not what for. Where delays are accounted
+//! (`kernel.task_delayacct`) the kernel counts that too. Elsewhere, and for libaio, whose
+//! threads wait without a mark, it is the share of the last looks that found it waiting.
+
+use seekway_policy::units::Nanos;
+use seekway_policy::vcpu::VcpuId;
+
+/// Looks that are remembered: 40 ms of windows of 5 ms.
+const LOOKS: u32 = 8;
+
+/// How a thread is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posture {
+    /// It runs, or would if it were let.
+    Ready,
+    /// It waits for a disk: state D, or asleep in a system call that waits for I/O under way.
+    WaitsForIo,
+    /// It waits for something else.
+    Sleeps,
+}
+
+/// What is known of a thread at one look. The sums are over its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// How it is found.
+    pub posture: Posture,
+    /// Where it runs, or ran last.
+    pub vcpu: VcpuId,
+    /// Time for which it ran.
+    pub ran: Nanos,
+    /// Time for which it was ready and did not run.
+    pub queued: Nanos,
+    /// Times that it was put on a processor.
+    pub turns: u64,
+    /// Bytes from and to disks, at the time they were asked for.
+    pub bytes: u64,
+    /// Waits for I/O that ended, and their time together. Zero for ever where they are
+    /// not accounted.
+    pub delays: (u64, Nanos),
+}
+
+/// What a thread did between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Time for which it waited for I/O.
+    pub waited: Nanos,
+    /// Time for which it ran.
+    pub ran: Nanos,
+    /// I/Os that ended.
+    pub ios: u32,
+    /// Their time.
+    pub io_time: Nanos,
+}
+
+/// A thread's last looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Estimate {
+    last: Counters,
+    /// One bit for each look, the last one lowest: found waiting for I/O?
+    waiting: u32,
+    looks: u32,
+    /// Waited for the I/O that has not ended yet.
+    pending: Nanos,
+}
+
+impl Estimate {
+    /// From now on.
+    pub fn new(first: Counters) -> Estimate {
+        Estimate { last: first, waiting: 0, looks: 0, pending: Nanos::ZERO }
+    }
+
+    /// The load since the last look, which was `elapsed` ago; none if it did no I/O.
+    pub fn look(&mut self, now: Counters, elapsed: Nanos) -> Option<Load> {
+        let last = std::mem::replace(&mut self.last, now);
+        let waits = now.posture == Posture::WaitsForIo;
+        self.waiting = (self.waiting << 1 | u32::from(waits)) & ((1 << LOOKS) - 1);
+        self.looks = (self.looks + 1).min(LOOKS);
+
+        let moved = now.bytes > last.bytes;
+        let ran = now.ran.saturating_sub(last.ran).min(elapsed);
+        let queued = now.queued.saturating_sub(last.queued);
+        let blocked = elapsed.saturating_sub(ran).saturating_sub(queued);
+        let ended = now.delays.0.saturating_sub(last.delays.0);
+        if ended > 0 {
+            let delay = now.delays.1.saturating_sub(last.delays.1);
+            self.pending = Nanos::ZERO;
+            let ios = u32::try_from(ended).unwrap_or(u32::MAX);
+            return Some(Load { waited: delay.min(blocked), ran, ios, io_time: delay });
+        }
+        if !moved && !waits {
+            return None;
+        }
+        let share = elapsed.scaled(self.waiting.count_ones().into(), self.looks.into());
+        let waited = share.min(blocked);
+        // It was put on a processor after each wait, whatever it waited for.
+        let turns = now.turns.saturating_sub(last.turns);
+        let ios = Nanos::new(turns).scaled(waited.get(), blocked.get()).get();
+        self.pending = Nanos::new(self.pending.get().saturating_add(waited.get()));
+        let io_time = if ios > 0 { std::mem::take(&mut self.pending) } else { Nanos::ZERO };
+        Some(Load { waited, ran, ios: u32::try_from(ios).unwrap_or(u32::MAX), io_time })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+    const WINDOW: Nanos = Nanos::from_millis(5);
+
+    fn still(posture: Posture) -> Counters {
+        let zero = Nanos::ZERO;
+        let (turns, bytes, delays) = (0, 0, (0, zero));
+        let vcpu = VcpuId::new(0);
+        Counters { posture, vcpu, ran: zero, queued: zero, turns, bytes, delays }
+    }
+
+    /// The load after some windows of which each adds the same.
+    fn after(windows: u64, postures: &[Posture], each: Counters) -> Option<Load> {
+        let mut estimate = Estimate::new(still(Posture::Ready));
+        let mut load = None;
+        for n in 1..=windows {
+            let now = Counters {
+                posture: postures[n as usize % postures.len()],
+                ran: each.ran.scaled(n, 1),
+                queued: each.queued.scaled(n, 1),
+                turns: each.turns * n,
+                bytes: each.bytes * n,
+                delays: (each.delays.0 * n, each.delays.1.scaled(n, 1)),
+                ..each
+            };
+            load = estimate.look(now, WINDOW);
+        }
+        load
+    }
+
+    #[test]
+    fn one_that_waits_most_of_its_time_is_told_from_one_that_sleeps_computes_or_is_not_let() {
+        use Posture::*;
+        let reads = Counters { ran: MS, turns: 40, bytes: 4096, ..still(Ready) };
+        let load = after(9, &[WaitsForIo], reads).unwrap();
+        assert_eq!((load.waited, load.ran, load.ios), (MS.scaled(4, 1), MS, 40));
+        assert_eq!(load.io_time, load.waited);
+
+        let serves = after(9, &[Sleeps], reads).unwrap();
+        assert_eq!((serves.waited, serves.ios), (Nanos::ZERO, 0));
+        let half = after(8, &[Sleeps, WaitsForIo], reads).unwrap();
+        assert_eq!(half.waited, WINDOW.scaled(1, 2));
+
+        let computes = Counters { ran: WINDOW, ..reads };
+        assert_eq!(after(9, &[Ready], computes).unwrap().waited, Nanos::ZERO);
+        // Its vCPU is away, or others are before it: ready all the time.
+        let queued = Counters { queued: MS.scaled(4, 1), ran: MS, ..reads };
+        assert_eq!(after(9, &[WaitsForIo], queued).unwrap().waited, Nanos::ZERO);
+        assert_eq!(after(9, &[Sleeps], Counters { bytes: 0, ..reads }), None);
+    }
+
+    #[test]
+    fn accounted_delays_are_believed_whatever_a_look_finds() {
+        let delays = (20, MS.scaled(3, 1));
+        let each = Counters { ran: MS, bytes: 4096, delays, ..still(Posture::Ready) };
+        let load = after(3, &[Posture::Sleeps], each).unwrap();
+        let wanted = Load { waited: MS.scaled(3, 1), ran: MS, ios: 20, io_time: MS.scaled(3, 1) };
+        assert_eq!(load, wanted);
+    }
+
+    #[test]
+    fn an_io_longer_than_a_window_has_its_whole_time_when_it_ends() {
+        let mut estimate = Estimate::new(still(Posture::WaitsForIo));
+        let asked = Counters { bytes: 4096, ..still(Posture::WaitsForIo) };
+        for _ in 0..2 {
+            let load = estimate.look(asked, WINDOW).unwrap();
+            assert_eq!((load.waited, load.ios, load.io_time), (WINDOW, 0, Nanos::ZERO));
+        }
+        let load = estimate.look(Counters { turns: 1, ..asked }, WINDOW).unwrap();
+        assert_eq!((load.ios, load.io_time), (1, WINDOW.scaled(3, 1)));
+        // The same, accounted: it ends with more delay than the window is long.
+        let ended = Counters { delays: (1, WINDOW.scaled(3, 1)), ..asked };
+        let load = estimate.look(ended, WINDOW).unwrap();
+        assert_eq!((load.waited, load.io_time), (WINDOW, WINDOW.scaled(3, 1)));
+    }
+
+    fn counters() -> impl Strategy<Value = Counters> {
+        use Posture::*;
+        let posture = prop_oneof![Just(Ready), Just(WaitsForIo), Just(Sleeps)];
+        let any = any::<u64>;
+        (posture, any(), any(), any(), any(), any(), any()).prop_map(
+            |(posture, a, b, c, d, e, f)| {
+                let delays = (e, Nanos::new(f));
+                let (ran, queued) = (Nanos::new(a), Nanos::new(b));
+                let vcpu = VcpuId::new(0);
+                Counters { posture, vcpu, ran, queued, turns: c, bytes: d, delays }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_waits_and_runs_for_longer_than_there_was_time(
+            looks in prop::collection::vec((counters(), any::<u64>()), 1..20),
+        ) {
+            let mut estimate = Estimate::new(still(Posture::Ready));
+            for (now, elapsed) in looks {
+                if let Some(load) = estimate.look(now, Nanos::new(elapsed)) {
+                    prop_assert!(load.ran.get() <= elapsed);
+                    prop_assert!(load.waited.get() <= elapsed - load.ran.get());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The way that every Linux has: the files of `/proc`, read at each window, of the threads
+//! that may be doing I/O.
+
+use super::estimate::{Counters, Estimate};
+use super::search::Search;
+use super::thread::Thread;
+use super::{Loads, ThreadLoad};
+use seekway_policy::units::{Instant, Nanos};
+use std::collections::BTreeMap;
+use std::io;
+
+/// As `status` names it.
+pub const NAME: &str = "proc";
+/// Threads that are looked at in each window, at most: with [`Thread::FILES`] descriptors
+/// each they are half of what a process may have open.
+const CANDIDATES_MAX: usize = 512 / Thread::FILES;
+/// One that did no I/O for so long is not looked at any more.
+const COLD: Nanos = Nanos::from_millis(200);
+
+/// What else is known of a thread than `/proc` says.
+pub trait Delays: Send {
+    /// Waits for I/O that ended, and their time together, over its life; `None` when it
+    /// has gone.
+    fn of(&mut self, tid: i32) -> Option<(u64, Nanos)>;
+}
+
+/// Nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoDelays;
+
+impl Delays for NoDelays {
+    fn of(&mut self, _tid: i32) -> Option<(u64, Nanos)> {
+        Some((0, Nanos::ZERO))
+    }
+}
+
+/// Looks at threads in `/proc`, and at their `delays`.
+#[derive(Debug)]
+pub struct Proc<D> {
+    name: &'static str,
+    delays: D,
+    search: Search,
+    candidates: BTreeMap<i32, Candidate>,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    pid: i32,
+    thread: Thread,
+    estimate: Estimate,
+    looked: Instant,
+    /// It did I/O at that time.
+    warm: Instant,
+}
+
+impl Proc<NoDelays> {
+    /// For threads of all processes but `except`.
+    ///
+    /// # Errors
+    /// This kernel does not count the I/O of threads, or their time.
+    pub fn open(except: i32) -> io::Result<Proc<NoDelays>> {
+        Proc::with(NAME, NoDelays, except)
+    }
+}
+
+impl<D: Delays> Proc<D> {
+    /// The same with delays from elsewhere, under another name.
+    ///
+    /// # Errors
+    /// This kernel does not count the I/O of threads, or their time.
+    pub fn with(name: &'static str, delays: D, except: i32) -> io::Result<Proc<D>> {
+        let own = std::process::id() as i32;
+        let seen = Thread::open(own, own)?.look();
+        seen.ok_or_else(|| io::Error::other("/proc/self: unknown form of stat, io or schedstat"))?;
+        let (search, candidates) = (Search::new(except), BTreeMap::new());
+        Ok(Proc { name, delays, search, candidates })
+    }
+
+    fn counters(delays: &mut D, thread: &mut Thread, tid: i32) -> Option<Counters> {
+        let counters = thread.look()?;
+        Some(Counters { delays: delays.of(tid)?, ..counters })
+    }
+
+    /// Of each candidate; those that have gone or cold are candidates no more.
+    fn look(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) {
+        let delays = &mut self.delays;
+        self.candidates.retain(|&tid, candidate| {
+            let Some(counters) = Self::counters(delays, &mut candidate.thread, tid) else {
+                return false;
+            };
+            let elapsed = now.since(candidate.looked);
+            candidate.looked = now;
+            if let Some(load) = candidate.estimate.look(counters, elapsed) {
+                candidate.warm = now;
+                loads.push(ThreadLoad {
+                    tid,
+                    pid: candidate.pid,
+                    vcpu: counters.vcpu,
+                    waited: load.waited,
+                    ran: load.ran,
+                    ios: load.ios,
+                    io_time: load.io_time,
+                });
+            }
+            now.since(candidate.warm) < COLD
+        });
+    }
+
+    fn admit(&mut self, now: Instant, pid: i32, tid: i32) {
+        if self.candidates.len() >= CANDIDATES_MAX || self.candidates.contains_key(&tid) {
+            return;
+        }
+        let Ok(mut thread) = Thread::open(pid, tid) else { return };
+        let Some(first) = Self::counters(&mut self.delays, &mut thread, tid) else { return };
+        let estimate = Estimate::new(first);
+        self.candidates.insert(tid, Candidate { pid, thread, estimate, looked: now, warm: now });
+    }
+}
+
+impl<D: Delays> Loads for Proc<D> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
+        loads.clear();
+        self.look(now, loads);
+        let mut found = Vec::new();
+        self.search.go_on(now, &mut |pid, tid| found.push((pid, tid)))?;
+        for (pid, tid) in found {
+            self.admit(now, pid, tid);
+        }
+        Ok(())
+    }
+}

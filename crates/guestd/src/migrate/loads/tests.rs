@@ -1,0 +1,154 @@
+//! On the kernel that runs the tests: real threads, a real file.
+
+use super::proc::Proc;
+use super::{Loads, ThreadLoad, open};
+use crate::migrate::clock;
+use seekway_policy::units::Nanos;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 4096;
+const WINDOW: Duration = Duration::from_millis(5);
+/// Longer than any of this takes on a machine that is as busy as can be.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What O_DIRECT takes.
+#[repr(align(4096))]
+struct Page([u8; PAGE]);
+
+/// A file beside the tests' program, on a disk; removed when it is dropped.
+struct OnDisk {
+    path: PathBuf,
+    file: File,
+}
+
+impl OnDisk {
+    /// `None`, with a message, where there is no disk below or no O_DIRECT.
+    fn new(name: &str) -> Option<OnDisk> {
+        let path = std::env::current_exe().unwrap().with_file_name(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.custom_flags(libc::O_DIRECT).open(&path);
+        let on_disk = file.ok().map(|file| OnDisk { path: path.clone(), file });
+        let on_disk = on_disk.filter(|it| {
+            let device = it.file.metadata().unwrap().dev();
+            let (major, minor) = (libc::major(device), libc::minor(device));
+            PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).exists()
+        });
+        let Some(it) = on_disk else {
+            eprintln!("skipped: {} is not on a disk that takes O_DIRECT", path.display());
+            return None;
+        };
+        let page = Page([7; PAGE]);
+        (0..PAGES).for_each(|n| it.file.write_all_at(&page.0, n * PAGE as u64).unwrap());
+        Some(it)
+    }
+
+    /// Read pages all over it until `stop`.
+    fn read_until(&self, stop: &AtomicBool) {
+        let mut page = Page([0; PAGE]);
+        for n in (0u64..).take_while(|_| !stop.load(Relaxed)) {
+            let place = n.wrapping_mul(2_654_435_761) % PAGES;
+            self.file.read_exact_at(&mut page.0, place * PAGE as u64).unwrap();
+        }
+    }
+}
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Runs `body` on a thread of its own and tells its number.
+fn start<'a>(
+    scope: &'a thread::Scope<'a, '_>,
+    tids: &Sender<i32>,
+    body: impl FnOnce() + Send + 'a,
+) {
+    let tids = tids.clone();
+    scope.spawn(move || {
+        // SAFETY: gettid takes nothing and cannot fail.
+        tids.send(unsafe { libc::gettid() }).unwrap();
+        body();
+    });
+}
+
+/// Windows, one after the other, until `enough` of what is added up of each thread.
+fn watch(
+    seer: &mut dyn Loads,
+    enough: impl Fn(&BTreeMap<i32, ThreadLoad>) -> bool,
+) -> BTreeMap<i32, ThreadLoad> {
+    let (mut sums, mut loads) = (BTreeMap::<i32, ThreadLoad>::new(), Vec::new());
+    let begin = Instant::now();
+    while !enough(&sums) {
+        assert!(begin.elapsed() < PATIENCE, "not found: {sums:?}");
+        thread::sleep(WINDOW);
+        seer.window(clock::now(), &mut loads).unwrap();
+        assert!(loads.is_sorted_by_key(|load| load.tid));
+        for load in &loads {
+            let plus = |a: Nanos, b: Nanos| Nanos::new(a.get() + b.get());
+            let sum = sums.entry(load.tid).or_insert(ThreadLoad {
+                waited: Nanos::ZERO,
+                ran: Nanos::ZERO,
+                ios: 0,
+                io_time: Nanos::ZERO,
+                ..load.clone()
+            });
+            sum.waited = plus(sum.waited, load.waited);
+            sum.ran = plus(sum.ran, load.ran);
+            sum.io_time = plus(sum.io_time, load.io_time);
+            sum.ios += load.ios;
+        }
+    }
+    sums
+}
+
+/// Has it been seen to wait for I/O, long and often?
+fn waits(sums: &BTreeMap<i32, ThreadLoad>, tid: i32) -> bool {
+    let sum = sums.get(&tid);
+    sum.is_some_and(|s| s.waited > Nanos::from_millis(50) && s.ios > 100 && s.io_time > Nanos::ZERO)
+}
+
+#[test]
+fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
+    let Some(disk) = OnDisk::new("loads-of-readers.tmp") else { return };
+    let stop = AtomicBool::new(false);
+    let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
+    let (awake, sleeps) = channel::<()>();
+    thread::scope(|scope| {
+        start(scope, &tids, || {
+            while !stop.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let busy = tid_of.recv().unwrap();
+        start(scope, &tids, move || assert!(sleeps.recv().is_err()));
+        let sleeper = tid_of.recv().unwrap();
+        start(scope, &tids, || disk.read_until(&stop));
+        let reader = tid_of.recv().unwrap();
+
+        let mut seer = Proc::open(-1).unwrap();
+        let sums = watch(&mut seer, |sums| waits(sums, reader));
+        assert_eq!(sums[&reader].pid, std::process::id() as i32);
+        assert!(!sums.contains_key(&busy) && !sums.contains_key(&sleeper), "{sums:?}");
+        stop.store(true, Relaxed);
+        drop(awake);
+    });
+}
+
+#[test]
+fn the_best_way_that_there_is_can_be_asked_at_once() {
+    let mut seer = open(Some("proc")).unwrap().way;
+    let mut loads = Vec::new();
+    seer.window(clock::now(), &mut loads).unwrap();
+    assert_eq!(loads, [], "nothing is known yet");
+    assert!(open(Some("crystal ball")).err().unwrap().to_string().contains("proc"));
+}
