@@ -28,11 +28,15 @@ help: ## this list
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
 
+# The agent sees more through BPF; with it the build needs clang and libelf's archive.
+BPF = --features seekway-guestd/bpf
+
 # Static: the guest needs no libraries, whichever its distribution is.
 GUEST_TARGET = $(shell uname -m)-unknown-linux-gnu
-guest: install-deps ## the agent for guests, one static file: out/seekway-guest
+guest: ## the agent for guests, one static file: out/seekway-guest
+	@scripts/install-deps bpf
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --profile guest \
-		--target $(GUEST_TARGET) --package seekway-guestd
+		--target $(GUEST_TARGET) --package seekway-guestd $(BPF)
 	@mkdir -p $(OUT)
 	@cp "$${CARGO_TARGET_DIR:-target}/$(GUEST_TARGET)/guest/seekway-guest" $(OUT)/seekway-guest
 	@if readelf --program-headers $(OUT)/seekway-guest | grep -q INTERP; then echo "$(OUT)/seekway-guest is not static" >&2; exit 1; fi
@@ -53,12 +57,13 @@ demo: build ## three machines on one disk, simulated under every policy and real
 
 test: ## all tests of all crates, real guests and clients included
 	@scripts/install-deps test
-	$(CARGO) test --workspace --all-targets --no-fail-fast
+	$(CARGO) test --workspace --all-targets $(BPF) --no-fail-fast
 	$(CARGO) test --workspace --doc
 
-lint: install-deps ## formatting, clippy, and licences where cargo-deny is installed
+lint: ## formatting, clippy, and licences where cargo-deny is installed
+	@scripts/install-deps bpf
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	@if command -v cargo-deny >/dev/null; then \
 		$(CARGO) deny --workspace check licenses bans sources; \
 	else \

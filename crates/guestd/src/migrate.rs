@@ -10,6 +10,8 @@
 //! do anything while its vCPU is away. Whoever holds the brain's lock may lose its vCPU
 //! with it: nobody waits for that lock, and who does not get it leaves what it saw to the next.
 
+#[cfg(feature = "bpf")]
+pub mod bpf;
 pub mod clock;
 pub mod loads;
 pub mod preemption;

@@ -1,6 +1,8 @@
 //! How much of its time each task waits for I/O: behind one trait, the best that
 //! this guest has is chosen, and `status` names it.
 
+#[cfg(feature = "bpf")]
+pub mod bpf;
 mod estimate;
 pub mod proc;
 mod search;

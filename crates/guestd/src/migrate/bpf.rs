@@ -1,0 +1,193 @@
+//! Loads the programs of `crates/guestd/bpf` into the running kernel, and says what is
+//! missing where that does not go.
+//!
+//! The crate libbpf-rs does what would be long to write and easy to get wrong: it finds the
+//! fields that the programs read in this kernel's BTF and patches the instructions (CO-RE).
+
+use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+/// Why a program could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    /// The kernel was built without it.
+    #[error(
+        "BPF needs the kernel's types in /sys/kernel/btf/vmlinux: {0} (a kernel with \
+         CONFIG_DEBUG_INFO_BTF has them, with /sys mounted)"
+    )]
+    NoTypes(io::Error),
+    /// Not allowed.
+    #[error("loading BPF programs needs {0}: run as root, or give the agent what is missing")]
+    Forbidden(String),
+    /// Whatever else the kernel or libbpf found.
+    #[error("load BPF program '{name}': {error}{said}")]
+    Refused {
+        /// The object's name.
+        name: &'static str,
+        /// What was answered.
+        error: libbpf_rs::Error,
+        /// What libbpf had to say, or nothing.
+        said: String,
+    },
+    /// The kernel's memory could not be mapped.
+    #[error("map the memory of BPF map '{name}': {error}")]
+    Map {
+        /// The map's.
+        name: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// What is asked for is not there.
+    #[error("{0}")]
+    Absent(String),
+}
+
+/// Programs at work. Dropping it takes them out of the kernel.
+#[derive(Debug)]
+pub struct Loaded {
+    name: &'static str,
+    object: Object,
+    _links: Vec<Link>,
+}
+
+/// What libbpf says goes into the error, not to the terminal.
+static SAID: Mutex<String> = Mutex::new(String::new());
+const SAID_BYTES_MAX: usize = 2000;
+
+fn listen(level: PrintLevel, message: String) {
+    if level != PrintLevel::Debug
+        && let Ok(mut said) = SAID.lock()
+        && said.len() + message.len() <= SAID_BYTES_MAX
+    {
+        said.push_str("; ");
+        said.push_str(message.trim());
+    }
+}
+
+/// Load an object's programs and attach them all. `prepare` may set what is fixed before.
+///
+/// # Errors
+/// As [`BpfError`] has it.
+pub fn load(
+    name: &'static str,
+    bytes: &[u8],
+    prepare: impl FnOnce(&mut OpenObject) -> Result<(), BpfError>,
+) -> Result<Loaded, BpfError> {
+    File::open("/sys/kernel/btf/vmlinux").map_err(BpfError::NoTypes)?;
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    let refused = |error: libbpf_rs::Error| {
+        let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
+        match missing_capabilities() {
+            Some(missing) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
+                BpfError::Forbidden(missing)
+            }
+            _ => BpfError::Refused { name, error, said },
+        }
+    };
+    let mut open = ObjectBuilder::default().open_memory(bytes).map_err(refused)?;
+    prepare(&mut open)?;
+    let object = open.load().map_err(refused)?;
+    let links: Result<Vec<Link>, _> = object.progs_mut().map(|program| program.attach()).collect();
+    Ok(Loaded { name, _links: links.map_err(refused)?, object })
+}
+
+impl Loaded {
+    /// An array map's memory, shared with the programs, as records of `T`.
+    ///
+    /// # Errors
+    /// There is no such map, or it is not of such records.
+    pub fn map<T: Plain>(&self, name: &'static str) -> Result<Mapped<T>, BpfError> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
+        let map = found.ok_or_else(absent)?;
+        if map.value_size() as usize != size_of::<T>() {
+            return Err(BpfError::Absent(format!("BPF map '{name}' has records of another size")));
+        }
+        let len = map.max_entries() as usize;
+        Mapped::new(map.as_fd().as_raw_fd(), len).map_err(|error| BpfError::Map { name, error })
+    }
+}
+
+/// What may be read from memory that the kernel writes meanwhile.
+///
+/// # Safety
+/// All fields are atomic, and every pattern of bits is a value.
+pub unsafe trait Plain {}
+
+/// Records in memory that programs write and this process reads.
+#[derive(Debug)]
+pub struct Mapped<T> {
+    records: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: it owns its mapping, and `Plain` records are shared as atomics are.
+unsafe impl<T: Plain> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for Mapped<T> {}
+
+impl<T: Plain> Mapped<T> {
+    fn new(fd: i32, len: usize) -> io::Result<Mapped<T>> {
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        let bytes = len * size_of::<T>();
+        // SAFETY: a new mapping of the kernel's choice of place, freed when this is dropped.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let records = NonNull::new(at.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Mapped { records, len })
+    }
+
+    /// All of them.
+    pub fn records(&self) -> &[T] {
+        // SAFETY: so many were mapped, readable for as long as this lives; a `Plain` is what
+        // may change meanwhile, and the mapping is aligned to a page.
+        unsafe { std::slice::from_raw_parts(self.records.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length, and nothing refers to it any more.
+        unsafe { libc::munmap(self.records.as_ptr().cast(), self.len * size_of::<T>()) };
+    }
+}
+
+/// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN stands for all.
+const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+const CAP_SYS_ADMIN: u32 = 21;
+
+fn missing_capabilities() -> Option<String> {
+    missing_of(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// Which are missing, of a process's `status` in proc(5).
+fn missing_of(status: &str) -> Option<String> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let set = u64::from_str_radix(line.trim(), 16).ok()?;
+    if set >> CAP_SYS_ADMIN & 1 == 1 {
+        return None;
+    }
+    let missing = CAPABILITIES.iter().filter(|(bit, _)| set >> bit & 1 == 0);
+    let names: Vec<&str> = missing.map(|&(_, name)| name).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let of = |set: u64| missing_of(&format!("Name:\tx\nCapEff:\t{set:016x}\nCapBnd:\t0\n"));
+        assert_eq!(of(0).as_deref(), Some("CAP_BPF and CAP_PERFMON"));
+        assert_eq!(of(1 << 39).as_deref(), Some("CAP_PERFMON"));
+        assert_eq!((of(1 << 39 | 1 << 38), of(1 << 21)), (None, None));
+        assert_eq!(missing_of("CapEff:\tnone"), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! Who waits for I/O, by BPF: programs in the scheduler and the block layer keep totals
+//! for each task (`bpf/waits.bpf.c`), and a window is the difference of two looks at them.
+//! A look is no system call: the table is mapped.
+
+use super::{Loads, ThreadLoad};
+use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
+
+/// Entries of a set; `waits.bpf.c` has the layout of the records.
+const WAYS: usize = 8;
+
+/// One task's totals.
+#[repr(C)]
+#[derive(Debug)]
+struct Entry {
+    born: AtomicU64,
+    at: AtomicU64,
+    since: AtomicU64,
+    waited: AtomicU64,
+    in_since: AtomicU64,
+    ran: AtomicU64,
+    io_time: AtomicU64,
+    ios: AtomicU32,
+    under_way: AtomicU32,
+    iowait: AtomicU32,
+    pid: AtomicU32,
+    cpu: AtomicU32,
+    unused: AtomicU32,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Set {
+    tid: [AtomicU32; WAYS],
+    touched: AtomicU64,
+    unused: [AtomicU64; 3],
+    entries: [Entry; WAYS],
+}
+
+// SAFETY: atomics only.
+unsafe impl Plain for Set {}
+
+/// What an entry held when it was looked at last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Totals {
+    tid: u32,
+    born: u64,
+    waited: u64,
+    ran: u64,
+    io_time: u64,
+    ios: u32,
+    /// It waited or ran: the totals grow without an event.
+    open: bool,
+}
+
+/// The programs, and what they had counted when the last window ended.
+#[derive(Debug)]
+pub struct Bpf {
+    sets: Mapped<Set>,
+    /// Of each entry, in the table's order.
+    before: Vec<Totals>,
+    /// Of each set: an entry of it was open.
+    open: Vec<bool>,
+    /// The end of the last window.
+    last: u64,
+    _programs: Loaded,
+}
+
+impl Bpf {
+    /// Load them. From now on everything counts.
+    ///
+    /// # Errors
+    /// This kernel, or the rights of this process, do not allow it.
+    pub fn new() -> Result<Bpf, BpfError> {
+        let programs = bpf::load("waits", OBJECT, |_| Ok(()))?;
+        let sets = programs.map::<Set>("sets")?;
+        let count = sets.records().len();
+        let before = vec![Totals::default(); count * WAYS];
+        Ok(Bpf { sets, before, open: vec![false; count], last: 0, _programs: programs })
+    }
+}
+
+impl Loads for Bpf {
+    fn name(&self) -> &'static str {
+        "bpf"
+    }
+
+    fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
+        let now = now.as_nanos();
+        let begin = loads.len();
+        for (n, set) in self.sets.records().iter().enumerate() {
+            if !self.open[n] && set.touched.load(Ordering::Relaxed) < self.last {
+                continue;
+            }
+            self.open[n] = false;
+            let before = &mut self.before[n * WAYS..(n + 1) * WAYS];
+            for ((tid, entry), before) in set.tid.iter().zip(&set.entries).zip(before) {
+                let Some((totals, pid, vcpu)) = look(tid, entry, now) else { continue };
+                self.open[n] |= totals.open;
+                let load = difference(before, totals, pid, vcpu);
+                loads.extend(load.filter(|load| load.waited > Nanos::ZERO || load.ios > 0));
+            }
+        }
+        self.last = now;
+        loads[begin..].sort_unstable_by_key(|load| load.tid);
+        Ok(())
+    }
+}
+
+/// An entry's totals up to now, its process and its vCPU; `None` if it has no task, or
+/// one that changes just now.
+fn look(tid: &AtomicU32, entry: &Entry, now: u64) -> Option<(Totals, i32, VcpuId)> {
+    let number = tid.load(Ordering::Acquire);
+    let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
+    let (born, since, running) = (get(&entry.born), get(&entry.since), get(&entry.in_since));
+    // What is under way: from its beginning, if there is one.
+    let part = |from: u64| if from == 0 { 0 } else { now.saturating_sub(from) };
+    let totals = Totals {
+        tid: number,
+        born,
+        waited: get(&entry.waited).saturating_add(part(since)),
+        ran: get(&entry.ran).saturating_add(part(running)),
+        io_time: get(&entry.io_time),
+        ios: entry.ios.load(Ordering::Relaxed),
+        open: since != 0 || running != 0,
+    };
+    let pid = i32::try_from(entry.pid.load(Ordering::Relaxed)).ok()?;
+    let cpu = entry.cpu.load(Ordering::Acquire) as usize;
+    let still = tid.load(Ordering::Relaxed) == number && get(&entry.born) == born;
+    let vcpu = VcpuId::new(u16::try_from(cpu).ok().filter(|_| cpu < VCPUS_MAX)?);
+    (still && i32::try_from(number).is_ok_and(|n| n > 0)).then_some((totals, pid, vcpu))
+}
+
+/// What came on top of what was there. Totals never fall: a look between the two halves of
+/// an update of the kernel's sees less for a moment, and the next one makes up for it.
+fn difference(before: &mut Totals, now: Totals, pid: i32, vcpu: VcpuId) -> Option<ThreadLoad> {
+    if (before.tid, before.born) != (now.tid, now.born) {
+        *before = Totals { tid: now.tid, born: now.born, ..Totals::default() };
+    }
+    let grown = |before: &mut u64, now: u64| {
+        let more = now.saturating_sub(*before);
+        *before += more;
+        Nanos::new(more)
+    };
+    let ios = now.ios.wrapping_sub(before.ios);
+    before.ios = now.ios;
+    Some(ThreadLoad {
+        tid: i32::try_from(now.tid).ok()?,
+        pid,
+        vcpu,
+        waited: grown(&mut before.waited, now.waited),
+        ran: grown(&mut before.ran, now.ran),
+        ios,
+        io_time: grown(&mut before.io_time, now.io_time),
+    })
+}
+
+#[cfg(test)]
+mod tests;
