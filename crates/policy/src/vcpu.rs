@@ -19,9 +19,12 @@
 //!    observe from now on. Where nothing is shared or nobody does I/O, that is next to
 //!    nothing. They change only in the calls above: ask again after each.
 
+mod detector;
 pub mod mask;
+mod monitor;
 mod registry;
 mod vanilla;
+mod vmigrater;
 
 pub use mask::{Affinity, VCPUS_MAX, VcpuSet};
 pub use registry::{Entry, REGISTRY, build, find};

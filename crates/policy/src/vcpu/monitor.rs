@@ -1,0 +1,359 @@
+//! From signs to slices: when each vCPU was given to the guest and taken away, what of
+//! its slice is left, and when one that is away will be back.
+//!
+//! Source: vMigrater, section 3.2. A beat that comes late says that the vCPU was away at
+//! the time at which it was due: it was taken away after the beat before, and is back
+//! now. Slice = last beat - return before it; remaining = predicted slice - time since the
+//! return. Where this differs from the paper (`literal` switches it off):
+//!
+//! - An absence shorter than two periods (600 µs) is no end of a slice. Beats come late
+//!   by 15 µs, and in an emulated guest by hundreds, though nothing happened; and to leave
+//!   a vCPU two periods before it goes cannot pay for an absence that is shorter.
+//! - Beats may be sparse. Then the slice is only known to lie between the last beat and
+//!   the time at which the next was due. Such a slice is taken down only when the whole
+//!   of that span contradicts the prediction, and then its end that is nearer to it. So no
+//!   prediction falls below what some slice really was by more than a period, however
+//!   sparse the beats are (`predictions_never_fall_below_what_was_seen` below).
+//! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight: they
+//!   were cut short, and a cut comes without a warning and says nothing about the next.
+//! - A vCPU that runs longer than predicted is expected to run until the next longer
+//!   slice of the eight; and one that has outlived all of these, or was never seen to be
+//!   taken away, for as long again as it has.
+
+use super::{Sign, VcpuId, VcpuSet};
+use crate::units::{Instant, Nanos};
+
+/// Slices that are remembered of each vCPU.
+const RECENT: usize = 8;
+
+/// How the next slice follows from those seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Predict {
+    /// It is as the last.
+    Last,
+    /// As the least of the last eight.
+    Min8,
+}
+
+/// What is the same for all vCPUs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// From beat to beat, at the densest.
+    pub period: Nanos,
+    pub predict: Predict,
+    /// As the paper has it.
+    pub literal: bool,
+}
+
+impl Settings {
+    /// A beat that comes later than this was kept from coming.
+    pub fn tolerance(&self) -> Nanos {
+        self.period.scaled(1, 2)
+    }
+
+    /// A beat that is missing for so long says that its vCPU is away.
+    pub fn grace(&self) -> Nanos {
+        self.tolerance().max(self.absence_min())
+    }
+
+    /// An absence that is shorter ends no slice.
+    fn absence_min(&self) -> Nanos {
+        if self.literal { Nanos::ZERO } else { self.period.scaled(2, 1) }
+    }
+}
+
+/// What a vCPU is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It runs, as far as is known.
+    Runs,
+    /// The host has taken it away.
+    Away,
+    /// It has nothing to run.
+    Idle,
+}
+
+/// The last few of some spans of time.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Recent {
+    spans: [Nanos; RECENT],
+    seen: u64,
+}
+
+impl Recent {
+    pub fn push(&mut self, span: Nanos) {
+        self.spans[(self.seen % RECENT as u64) as usize] = span;
+        self.seen += 1;
+    }
+
+    fn all(&self) -> &[Nanos] {
+        &self.spans[..self.seen.min(RECENT as u64) as usize]
+    }
+
+    /// Of an even number the lower one in the middle.
+    pub fn median(&self) -> Option<Nanos> {
+        let mut sorted = self.spans;
+        let sorted = &mut sorted[..self.all().len()];
+        sorted.sort_unstable();
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// One vCPU.
+#[derive(Clone, Debug)]
+pub(super) struct Watch {
+    pub state: State,
+    /// When it was given back, if that was seen.
+    since: Option<Instant>,
+    /// It runs since then at least.
+    runs_from: Instant,
+    /// The last time at which it was known to run.
+    pub seen: Instant,
+    slices: Recent,
+    absences: Recent,
+    /// Slices with what of them is not expected again left out.
+    usual: Usual,
+    /// Time for which it was away before the present absence.
+    away: Nanos,
+}
+
+/// What the prediction rests on: computed when a slice is learned, asked for often.
+#[derive(Clone, Copy, Default, Debug)]
+struct Usual {
+    spans: [Nanos; RECENT],
+    len: usize,
+}
+
+/// What a sign has told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    /// Nothing new.
+    None,
+    /// It does not run any more.
+    Left,
+    /// It runs again, or it was wrong to think that it does not.
+    Back,
+    /// The same, and it was really away.
+    Returned,
+}
+
+impl Watch {
+    fn new(now: Instant) -> Watch {
+        Watch {
+            state: State::Runs,
+            since: None,
+            runs_from: now,
+            seen: now,
+            slices: Recent::default(),
+            absences: Recent::default(),
+            usual: Usual::default(),
+            away: Nanos::ZERO,
+        }
+    }
+
+    /// A sign made at `at`.
+    fn heard(&mut self, at: Instant, sign: Sign, settings: &Settings) -> News {
+        match sign {
+            Sign::Beat { due } => self.beat(at, due, settings),
+            Sign::Preempted => {
+                let news = if self.state == State::Runs { News::Left } else { News::None };
+                self.state = State::Away;
+                if news == News::Left {
+                    self.seen = at;
+                }
+                news
+            }
+            Sign::Resumed if self.state == State::Away => self.returned(at, self.seen, settings),
+            Sign::Resumed | Sign::Idle => {
+                let idle = sign == Sign::Idle;
+                let was = self.state;
+                if idle && was == State::Away {
+                    self.away += at.since(self.seen);
+                }
+                self.state = if idle { State::Idle } else { State::Runs };
+                (self.since, self.runs_from, self.seen) = ((!idle).then_some(at), at, at);
+                if was == self.state { News::None } else { News::Back }
+            }
+        }
+    }
+
+    fn beat(&mut self, at: Instant, due: Option<Instant>, settings: &Settings) -> News {
+        let late = due.map_or(Nanos::ZERO, |due| at.since(due));
+        if late > settings.tolerance() {
+            return self.returned(at, due.unwrap_or(at).max(self.seen), settings);
+        }
+        if due.is_none() {
+            // What it did in the meantime nobody knows.
+            (self.since, self.runs_from) = (None, at);
+        }
+        self.seen = at;
+        let was = std::mem::replace(&mut self.state, State::Runs);
+        if was == State::Away { News::Back } else { News::None }
+    }
+
+    /// It is back. It was taken away after `seen`, and was away at `gone`.
+    fn returned(&mut self, at: Instant, gone: Instant, settings: &Settings) -> News {
+        let was = std::mem::replace(&mut self.state, State::Runs);
+        let seen = std::mem::replace(&mut self.seen, at);
+        if at.since(gone) < settings.absence_min() {
+            return if was == State::Away { News::Back } else { News::None };
+        }
+        if let Some(since) = self.since {
+            self.learn(seen.since(since), gone.since(since), settings);
+        }
+        self.absences.push(at.since(seen));
+        self.away += at.since(seen);
+        (self.since, self.runs_from) = (Some(at), at);
+        News::Returned
+    }
+
+    /// A slice has ended that was no shorter than `least` and no longer than `most`.
+    fn learn(&mut self, least: Nanos, most: Nanos, settings: &Settings) {
+        let predicted = self.predicted().unwrap_or(least);
+        let sharp = most.saturating_sub(least) <= settings.period.scaled(3, 2);
+        let slice = match () {
+            () if settings.literal || sharp || least > predicted => least,
+            () if most < predicted => most,
+            () => return,
+        };
+        self.slices.push(slice);
+        self.usual = Usual::default();
+        let floor = self.slices.median().unwrap_or(Nanos::ZERO).scaled(3, 4);
+        let kept = match settings.predict {
+            Predict::Last => &[slice][..],
+            Predict::Min8 => self.slices.all(),
+        };
+        for &span in
+            kept.iter().filter(|span| kept.len() == 1 || settings.literal || **span >= floor)
+        {
+            self.usual.spans[self.usual.len] = span;
+            self.usual.len += 1;
+        }
+    }
+
+    fn usual(&self) -> &[Nanos] {
+        &self.usual.spans[..self.usual.len]
+    }
+
+    /// The slice that it is expected to have, once one was seen.
+    pub fn predicted(&self) -> Option<Nanos> {
+        self.usual().iter().min().copied()
+    }
+
+    /// What is expected to be left of its slice; `None` when nothing can be said or it
+    /// does not run.
+    pub fn remaining(&self, now: Instant, settings: &Settings) -> Option<Nanos> {
+        let predicted = self.predicted();
+        match self.state {
+            State::Away => return None,
+            State::Idle => return predicted,
+            State::Runs => {}
+        }
+        if settings.literal {
+            return Some(predicted?.saturating_sub(now.since(self.since?)));
+        }
+        let ran = now.since(self.runs_from);
+        let longest = self.usual().iter().max().copied().unwrap_or(Nanos::ZERO);
+        let next = self.usual().iter().filter(|span| **span > ran).min();
+        match (self.since, next) {
+            (Some(_), Some(next)) => Some(next.saturating_sub(ran)),
+            // Outlived all that was seen: as long again. The same if it began unseen.
+            (_, None) => Some(ran.saturating_sub(longest)),
+            (None, Some(_)) => None,
+        }
+    }
+
+    /// Is it known when its slice began?
+    pub fn is_known(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// It runs since then, or longer.
+    pub fn runs_from(&self) -> Instant {
+        self.runs_from
+    }
+
+    /// The next end of a slice that is expected if its begin is known, and the last.
+    pub fn ends(&self) -> (Option<Nanos>, Nanos) {
+        let ran = self.seen.since(self.runs_from);
+        let next = self.usual().iter().filter(|span| self.since.is_some() && **span > ran).min();
+        (next.copied(), self.usual().iter().max().copied().unwrap_or(Nanos::ZERO))
+    }
+
+    /// When it is expected back if it is away: in the past if that is overdue.
+    pub fn back_at(&self) -> Instant {
+        self.seen + self.absences.median().unwrap_or(Nanos::ZERO)
+    }
+
+    /// Slices seen.
+    pub fn slices(&self) -> u64 {
+        self.slices.seen
+    }
+
+    /// Time for which it was away up to now.
+    pub fn away(&self, now: Instant) -> Nanos {
+        match self.state {
+            State::Away => self.away + now.since(self.seen),
+            _ => self.away,
+        }
+    }
+}
+
+/// All vCPUs.
+#[derive(Clone, Debug)]
+pub(super) struct Monitor {
+    pub settings: Settings,
+    watches: Vec<Option<Watch>>,
+    pub online: VcpuSet,
+}
+
+impl Monitor {
+    pub fn new(settings: Settings) -> Monitor {
+        Monitor { settings, watches: Vec::new(), online: VcpuSet::EMPTY }
+    }
+
+    /// These are on line. What is known of those that stay is kept.
+    pub fn attach(&mut self, now: Instant, online: &VcpuSet) {
+        self.online = *online;
+        self.watches.resize(online.iter().last().map_or(0, |last| last.index() + 1), None);
+        for (n, watch) in self.watches.iter_mut().enumerate() {
+            if !online.contains(VcpuId::new(n as u16)) {
+                *watch = None;
+            } else if watch.is_none() {
+                *watch = Some(Watch::new(now));
+            }
+        }
+    }
+
+    /// A sign of a vCPU; one that is off line is not looked at.
+    pub fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) -> News {
+        let settings = self.settings;
+        match self.watches.get_mut(vcpu.index()) {
+            Some(Some(watch)) => watch.heard(at, sign, &settings),
+            _ => News::None,
+        }
+    }
+
+    /// A beat that was due has not come: the vCPU is away. Was it thought to run?
+    pub fn missed(&mut self, vcpu: VcpuId) -> bool {
+        let Some(Some(watch)) = self.watches.get_mut(vcpu.index()) else { return false };
+        let ran = watch.state == State::Runs;
+        watch.state = State::Away;
+        ran
+    }
+
+    pub fn get(&self, vcpu: VcpuId) -> Option<&Watch> {
+        self.watches.get(vcpu.index())?.as_ref()
+    }
+
+    /// What is left of a vCPU's slice; `None` if it is off line, or away, or that is unknown.
+    pub fn remaining(&self, now: Instant, vcpu: VcpuId) -> Option<Nanos> {
+        self.get(vcpu)?.remaining(now, &self.settings)
+    }
+
+    /// Those on line, in ascending order.
+    pub fn all(&self) -> impl Iterator<Item = (VcpuId, &Watch)> {
+        let watches = self.watches.iter().enumerate();
+        watches.filter_map(|(n, watch)| Some((VcpuId::new(n as u16), watch.as_ref()?)))
+    }
+}
