@@ -25,6 +25,9 @@ mod monitor;
 mod registry;
 mod vanilla;
 mod vmigrater;
+mod vsched;
+mod vslicer;
+mod xballoon;
 
 pub use mask::{Affinity, VCPUS_MAX, VcpuSet};
 pub use registry::{Entry, REGISTRY, build, find};

@@ -20,7 +20,7 @@
 //!   slice of the eight; and one that has outlived all of these, or was never seen to be
 //!   taken away, for as long again as it has.
 
-use super::{Sign, VcpuId, VcpuSet};
+use super::{Sign, VcpuId, VcpuSet, VcpuView};
 use crate::units::{Instant, Nanos};
 
 /// Slices that are remembered of each vCPU.
@@ -285,6 +285,13 @@ impl Watch {
         self.seen + self.absences.median().unwrap_or(Nanos::ZERO)
     }
 
+    /// Mean of the last eight slices.
+    pub fn mean_slice(&self) -> Nanos {
+        let all = self.slices.all();
+        let sum = all.iter().fold(Nanos::ZERO, |sum, span| sum + *span);
+        sum.scaled(1, all.len() as u64)
+    }
+
     /// Slices seen.
     pub fn slices(&self) -> u64 {
         self.slices.seen
@@ -349,6 +356,19 @@ impl Monitor {
     /// What is left of a vCPU's slice; `None` if it is off line, or away, or that is unknown.
     pub fn remaining(&self, now: Instant, vcpu: VcpuId) -> Option<Nanos> {
         self.get(vcpu)?.remaining(now, &self.settings)
+    }
+
+    /// For `status` and reports.
+    pub fn view(&self, now: Instant) -> Vec<VcpuView> {
+        let view = |(vcpu, watch): (VcpuId, &Watch)| VcpuView {
+            vcpu,
+            active: watch.state != State::Away,
+            slice: watch.predicted(),
+            remaining: watch.remaining(now, &self.settings),
+            slices: watch.slices(),
+            away: watch.away(now),
+        };
+        self.all().map(view).collect()
     }
 
     /// Those on line, in ascending order.

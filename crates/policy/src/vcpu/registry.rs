@@ -2,7 +2,7 @@
 //! line in [`REGISTRY`]; the command line, its help, the documentation and the
 //! conformance tests follow from it.
 
-use super::{VcpuPolicy, vanilla, vmigrater};
+use super::{VcpuPolicy, vanilla, vmigrater, vsched, vslicer, xballoon};
 use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 
 /// A policy as the registry knows it.
@@ -20,7 +20,8 @@ pub struct Entry {
 }
 
 /// All policies, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[vanilla::ENTRY, vmigrater::ENTRY];
+pub static REGISTRY: &[Entry] =
+    &[vanilla::ENTRY, vslicer::ENTRY, xballoon::ENTRY, vsched::ENTRY, vmigrater::ENTRY];
 
 /// The entry of that name.
 pub fn find(name: &str) -> Result<&'static Entry, ParamError> {

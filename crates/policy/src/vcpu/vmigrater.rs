@@ -17,7 +17,7 @@ mod beats;
 mod plan;
 
 use super::detector::{self, Detector};
-use super::monitor::{self, Monitor, News, Predict, State};
+use super::monitor::{self, Monitor, News, Predict};
 use super::{
     Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
@@ -245,15 +245,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn vcpus(&self, now: Instant) -> Vec<VcpuView> {
-        let view = |(vcpu, watch): (VcpuId, &monitor::Watch)| VcpuView {
-            vcpu,
-            active: watch.state != State::Away,
-            slice: watch.predicted(),
-            remaining: self.monitor.remaining(now, vcpu),
-            slices: watch.slices(),
-            away: watch.away(now),
-        };
-        self.monitor.all().map(view).collect()
+        self.monitor.view(now)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

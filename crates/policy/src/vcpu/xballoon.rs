@@ -1,0 +1,157 @@
+//! A vCPU with an I/O task idles of its own accord while that task waits, so that the
+//! host still owes it time when the I/O is done.
+//!
+//! Source: xBalloon (APSys 2017; in vMigrater's comparison), as algorithms.md, section 7,
+//! has it: in each period of 30 ms, while no I/O task can run, the vCPU idles for up to
+//! (1 - c) of the period, and I/O wakes it; compute tasks run on what is left. It is taken
+//! away all the same when what the host gives it is used up. Whether the host lets a vCPU
+//! that wakes take the processor at once decides what it is worth.
+//!
+//! Where the source is silent: a vCPU has an I/O task if one that waited for half of a
+//! window was on it within the last second, for one that is away shows nothing meanwhile.
+//! Idling that I/O ends early counts until the vCPU is next asked: that takes the I/O
+//! task's own running in, which is short.
+
+use super::{Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use crate::params::{Kind, ParamSpec};
+use crate::units::{Instant, Nanos};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "xballoon",
+    summary: "a vCPU idles while its I/O tasks wait, to be owed time when they can run",
+    source: "xBalloon (APSys 2017)",
+    params: &[
+        ParamSpec {
+            key: "period",
+            kind: Kind::Duration,
+            default: "30ms",
+            help: "over which a vCPU's idling is bounded, 1ms to 10s",
+        },
+        ParamSpec {
+            key: "c",
+            kind: Kind::Number(0.0, 1.0),
+            default: "0.5",
+            help: "share of a period that compute tasks keep",
+        },
+    ],
+    build: |params| {
+        let period =
+            params.duration_within("period", Nanos::from_millis(1), Nanos::from_secs(10))?;
+        let idle = ((1.0 - params.number("c")) * 1000.0).round() as u64;
+        Ok(Box::new(XBalloon { period, idle_max: period.scaled(idle, 1000), vcpus: Vec::new() }))
+    },
+};
+
+const WINDOW: Nanos = Nanos::from_millis(5);
+/// A vCPU has an I/O task for so long after one was seen to wait.
+const HOSTS_FOR: Nanos = Nanos::from_secs(1);
+
+/// One vCPU.
+#[derive(Clone, Copy, Default)]
+struct Balloon {
+    /// It has an I/O task until then.
+    hosts_until: Instant,
+    /// When the period began in which it idles.
+    began: Instant,
+    /// It has idled for so long in it.
+    idled: Nanos,
+    /// It idles now: from then, until then.
+    idles: Option<(Instant, Instant)>,
+}
+
+struct XBalloon {
+    period: Nanos,
+    idle_max: Nanos,
+    vcpus: Vec<Balloon>,
+}
+
+impl VcpuPolicy for XBalloon {
+    fn attach(&mut self, _now: Instant, online: &VcpuSet) {
+        let len = online.iter().last().map_or(0, |last| last.index() + 1);
+        self.vcpus.resize(len, Balloon::default());
+    }
+
+    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
+
+    fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
+        for load in loads.iter().filter(|load| load.waited >= WINDOW.scaled(1, 2)) {
+            if let Some(vcpu) = self.vcpus.get_mut(load.vcpu.index()) {
+                vcpu.hosts_until = now + HOSTS_FOR;
+            }
+        }
+    }
+
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
+
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        None
+    }
+
+    fn windows(&self) -> Option<Nanos> {
+        Some(WINDOW)
+    }
+
+    fn idles(&mut self, now: Instant, vcpu: VcpuId) -> Option<Instant> {
+        let balloon = self.vcpus.get_mut(vcpu.index())?;
+        if let Some((from, until)) = balloon.idles.take() {
+            balloon.idled += until.min(now).since(from);
+        }
+        if now.since(balloon.began) >= self.period {
+            (balloon.began, balloon.idled) = (now, Nanos::ZERO);
+        }
+        let left = self.idle_max.saturating_sub(balloon.idled);
+        if left == Nanos::ZERO || now >= balloon.hosts_until {
+            return None;
+        }
+        balloon.idles = Some((now, now + left));
+        Some(now + left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcpu::build;
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Nanos::from_micros(us)
+    }
+
+    fn waits(vcpu: u16) -> TaskLoad {
+        TaskLoad {
+            task: TaskId(7),
+            vcpu: VcpuId::new(vcpu),
+            allowed: VcpuSet::first(2),
+            waited: Nanos::from_millis(4),
+            ran: Nanos::ZERO,
+            ios: 9,
+            io_time: Nanos::from_millis(4),
+        }
+    }
+
+    #[test]
+    fn it_idles_for_its_share_of_a_period_where_an_io_task_is() {
+        let mut policy = build("xballoon").unwrap();
+        let vcpu = VcpuId::new(1);
+        policy.attach(at(0), &VcpuSet::first(2));
+        assert_eq!(policy.idles(at(0), vcpu), None, "no I/O task");
+        policy.window(at(5_000), &[waits(1)]);
+        assert_eq!(policy.idles(at(5_000), VcpuId::new(0)), None, "nor there");
+        // Half of the period of 30 ms that began with the first asking.
+        assert_eq!(policy.idles(at(40_000), vcpu), Some(at(55_000)));
+        // I/O woke it after 5 ms: 10 are left.
+        assert_eq!(policy.idles(at(45_000), vcpu), Some(at(55_000)));
+        assert_eq!(policy.idles(at(55_000), vcpu), None, "used up");
+        assert_eq!(policy.idles(at(69_999), vcpu), None, "still");
+        assert_eq!(policy.idles(at(70_000), vcpu), Some(at(85_000)), "the next period");
+        assert_eq!(policy.idles(at(2_000_000), vcpu), None, "its I/O task has long gone");
+    }
+
+    #[test]
+    fn compute_tasks_may_keep_it_all() {
+        let mut policy = build("xballoon:c=1").unwrap();
+        policy.attach(at(0), &VcpuSet::first(2));
+        policy.window(at(5_000), &[waits(1)]);
+        assert_eq!(policy.idles(at(6_000), VcpuId::new(1)), None);
+    }
+}
