@@ -2,8 +2,10 @@
 //! are. Times in milliseconds, rates per second, shares from 0 to 1.
 
 mod host;
+mod machine;
 
 pub use host::{Host, Usage, VmCache};
+pub use machine::{Machine, MachineVm};
 
 use seekway_policy::scheduler::HoldReason;
 use seekway_sim::RunResult;

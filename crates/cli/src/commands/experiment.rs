@@ -1,8 +1,11 @@
 //! `seekway experiment`: run the papers' experiments and judge them.
 
+mod machines;
+
 use super::live;
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
 use crate::caching::Caching;
+use crate::json::Machine;
 use crate::runs::{self, Outcome, Plan};
 use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
@@ -66,6 +69,9 @@ struct Ran {
     rows: Vec<RowJson>,
     notes: Vec<String>,
     assumes: &'static str,
+    /// The runs whose VMs have vCPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    machines: Vec<Machine>,
 }
 
 #[derive(Serialize)]
@@ -153,8 +159,11 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
             output::print_as(args.out.format, &[table(experiment, &judged)], "")?;
             output::print("\n")?;
         }
+        let machines = machines(&cells, &seeds, &results);
         if args.out.report.is_some() {
-            sections.push(section(experiment, &judged, &results, seeds[0]));
+            let mut section = section(experiment, &judged, &results, seeds[0]);
+            section.blocks.extend(machines::table(&machines).map(Block::Table));
+            sections.push(section);
         }
         ran.push(Ran {
             experiment: experiment.name,
@@ -163,6 +172,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
             rows: judged.rows.iter().map(RowJson::new).collect(),
             notes: judged.notes,
             assumes: experiment.assumes,
+            machines,
         });
     }
     if let Some(path) = &args.out.report {
@@ -254,6 +264,15 @@ fn run_cells(
         results.insert(cell, runs.to_vec());
     }
     Ok(results)
+}
+
+/// The runs of those cells that are machines.
+fn machines(cells: &[Cell], seeds: &[u64], results: &Results) -> Vec<Machine> {
+    let of = |cell: &Cell| {
+        let runs = seeds.iter().zip(results.of_cell(cell));
+        runs.filter_map(|(&seed, run)| Machine::new(cell, seed, run)).collect::<Vec<_>>()
+    };
+    cells.iter().flat_map(of).collect()
 }
 
 fn print(ran: &[Ran], format: Format) -> Result<()> {
