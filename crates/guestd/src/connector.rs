@@ -2,27 +2,26 @@
 //! was forked and who runs another program, without a poll. Optional: it needs
 //! CAP_NET_ADMIN in the first namespaces.
 //!
-//! Layouts: include/uapi/linux/netlink.h, connector.h, cn_proc.h.
+//! Layouts: include/uapi/linux/connector.h, cn_proc.h.
 
+use crate::netlink::{HEADER_BYTES, NLMSG_DONE, Socket, message, messages, word};
 use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
 const PROC_CN_MCAST_LISTEN: u32 = 1;
 const PROC_EVENT_FORK: u32 = 1;
 const PROC_EVENT_EXEC: u32 = 2;
-const NLMSG_DONE: u16 = 3;
 /// Header of netlink, and of the connector after it.
-const HEADERS_BYTES: usize = 16 + 20;
+const HEADERS_BYTES: usize = HEADER_BYTES + 20;
 /// `what`, `cpu`, `timestamp_ns`.
 const EVENT_HEADER_BYTES: usize = 16;
 
 /// A subscription.
 #[derive(Debug)]
 pub struct Connector {
-    socket: OwnedFd,
+    socket: Socket,
 }
 
 /// What has been heard.
@@ -41,31 +40,14 @@ impl Connector {
     /// EPERM without the right to; EPROTONOSUPPORT or ECONNREFUSED where the
     /// kernel has no connector.
     pub fn open() -> io::Result<Connector> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: socket takes no pointers, and the descriptor it gives is ours.
-        let socket = unsafe {
-            let fd = checked(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_CONNECTOR))?;
-            OwnedFd::from_raw_fd(fd)
-        };
-        // SAFETY: all zeroes is a valid address.
-        let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
-        address.nl_family = libc::AF_NETLINK as u16;
-        address.nl_groups = CN_IDX_PROC;
-        let size = mem::size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is as long as it is said to be.
-        checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
-        let ask = subscription(std::process::id());
-        // SAFETY: the buffer is as long as it is said to be.
-        let sent = unsafe { libc::send(socket.as_raw_fd(), ask.as_ptr().cast(), ask.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let socket = Socket::open(libc::NETLINK_CONNECTOR, CN_IDX_PROC)?;
+        socket.send(&subscription(std::process::id()))?;
         Ok(Connector { socket })
     }
 
     /// To be polled for input.
     pub fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.socket.fd()
     }
 
     /// All that has come, without waiting.
@@ -76,61 +58,28 @@ impl Connector {
         let mut news = News::default();
         let mut buffer = [0u8; 8192];
         loop {
-            // SAFETY: all zeroes is a valid address.
-            let mut from: libc::sockaddr_nl = unsafe { mem::zeroed() };
-            let mut size = mem::size_of_val(&from) as libc::socklen_t;
-            // SAFETY: buffer and address are as long as they are said to be.
-            let got = unsafe {
-                let buffer_at = buffer.as_mut_ptr().cast();
-                let from_at = (&raw mut from).cast();
-                libc::recvfrom(self.fd(), buffer_at, buffer.len(), 0, from_at, &raw mut size)
-            };
-            let Ok(len) = usize::try_from(got) else {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return Ok(news),
-                    Some(libc::ENOBUFS) => news.lost = true,
-                    Some(libc::EINTR) => {}
-                    _ => return Err(error),
-                }
-                continue;
-            };
-            // Other processes may send here too; the kernel's address is 0.
-            if from.nl_pid == 0 {
-                news.pids.extend(parse(&buffer[..len]));
+            match self.socket.receive(&mut buffer) {
+                Ok(Some(bytes)) => news.pids.extend(parse(bytes)),
+                Ok(None) => return Ok(news),
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => news.lost = true,
+                Err(e) => return Err(e),
             }
         }
     }
 }
 
-fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
 /// "Send me process events."
 fn subscription(own: u32) -> Vec<u8> {
-    let mut message = Vec::with_capacity(HEADERS_BYTES + 4);
-    message.extend((HEADERS_BYTES as u32 + 4).to_ne_bytes());
-    message.extend(NLMSG_DONE.to_ne_bytes());
-    message.extend(0u16.to_ne_bytes());
-    message.extend([0u32, own, CN_IDX_PROC, CN_VAL_PROC, 0, 0].map(u32::to_ne_bytes).concat());
-    message.extend(4u16.to_ne_bytes());
-    message.extend(0u16.to_ne_bytes());
-    message.extend(PROC_CN_MCAST_LISTEN.to_ne_bytes());
-    message
+    let mut body = [CN_IDX_PROC, CN_VAL_PROC, 0, 0].map(u32::to_ne_bytes).concat();
+    body.extend(4u16.to_ne_bytes());
+    body.extend(0u16.to_ne_bytes());
+    body.extend(PROC_CN_MCAST_LISTEN.to_ne_bytes());
+    message(NLMSG_DONE, 0, own, &body)
 }
 
 /// The processes in a datagram of the kernel's: one message or more.
-fn parse(mut bytes: &[u8]) -> Vec<i32> {
-    let mut pids = Vec::new();
-    while let Some(len) = word(bytes, 0).map(|len| len as usize) {
-        if len < HEADERS_BYTES || len > bytes.len() {
-            break;
-        }
-        pids.extend(process_of(&bytes[..len]));
-        bytes = &bytes[len.next_multiple_of(4).min(bytes.len())..];
-    }
-    pids
+fn parse(bytes: &[u8]) -> Vec<i32> {
+    messages(bytes).filter_map(process_of).collect()
 }
 
 /// The process of a fork or an exec; `None` for threads and other events.
@@ -146,10 +95,6 @@ fn process_of(message: &[u8]) -> Option<i32> {
         PROC_EVENT_EXEC => number(1),
         _ => None,
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 #[cfg(test)]

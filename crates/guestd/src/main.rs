@@ -14,6 +14,7 @@ mod events;
 mod kernel;
 #[allow(dead_code, reason = "the command comes with the next commits")]
 mod migrate;
+mod netlink;
 mod pace;
 mod pool;
 mod procfs;

@@ -74,6 +74,11 @@ impl Estimate {
         Estimate { last: first, waiting: 0, looks: 0, pending: Nanos::ZERO }
     }
 
+    /// What was known at the last look.
+    pub fn last(&self) -> &Counters {
+        &self.last
+    }
+
     /// The load since the last look, which was `elapsed` ago; none if it did no I/O.
     pub fn look(&mut self, now: Counters, elapsed: Nanos) -> Option<Load> {
         let last = std::mem::replace(&mut self.last, now);

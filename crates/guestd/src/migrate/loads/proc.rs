@@ -14,8 +14,11 @@ pub const NAME: &str = "proc";
 /// Threads that are looked at in each window, at most: with [`Thread::FILES`] descriptors
 /// each they are half of what a process may have open.
 const CANDIDATES_MAX: usize = 512 / Thread::FILES;
-/// One that did no I/O for so long is not looked at any more.
-const COLD: Nanos = Nanos::from_millis(200);
+/// One that did no I/O for so long is not looked at any more. Bursts are farther apart
+/// than windows, and who sleeps costs little.
+const COLD: Nanos = Nanos::from_secs(2);
+/// One that did no I/O for so long makes room for another: a round of the search.
+const COOL: Nanos = Nanos::from_millis(100);
 
 /// What else is known of a thread than `/proc` says.
 pub trait Delays: Send {
@@ -70,22 +73,22 @@ impl<D: Delays> Proc<D> {
     /// This kernel does not count the I/O of threads, or their time.
     pub fn with(name: &'static str, delays: D, except: i32) -> io::Result<Proc<D>> {
         let own = std::process::id() as i32;
-        let seen = Thread::open(own, own)?.look();
-        seen.ok_or_else(|| io::Error::other("/proc/self: unknown form of stat, io or schedstat"))?;
+        let seen = Thread::open(own, own)?.look(None);
+        let seen = seen.ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))?;
+        // All zeroes where it is not counted: who sleeps could not be told from who runs.
+        if seen.turns == 0 {
+            return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
+        }
         let (search, candidates) = (Search::new(except), BTreeMap::new());
         Ok(Proc { name, delays, search, candidates })
-    }
-
-    fn counters(delays: &mut D, thread: &mut Thread, tid: i32) -> Option<Counters> {
-        let counters = thread.look()?;
-        Some(Counters { delays: delays.of(tid)?, ..counters })
     }
 
     /// Of each candidate; those that have gone or cold are candidates no more.
     fn look(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) {
         let delays = &mut self.delays;
         self.candidates.retain(|&tid, candidate| {
-            let Some(counters) = Self::counters(delays, &mut candidate.thread, tid) else {
+            let last = candidate.estimate.last();
+            let Some(counters) = look(&mut candidate.thread, tid, delays, Some(last)) else {
                 return false;
             };
             let elapsed = now.since(candidate.looked);
@@ -107,14 +110,38 @@ impl<D: Delays> Proc<D> {
     }
 
     fn admit(&mut self, now: Instant, pid: i32, tid: i32) {
-        if self.candidates.len() >= CANDIDATES_MAX || self.candidates.contains_key(&tid) {
+        if self.candidates.contains_key(&tid) || !self.make_room(now) {
             return;
         }
         let Ok(mut thread) = Thread::open(pid, tid) else { return };
-        let Some(first) = Self::counters(&mut self.delays, &mut thread, tid) else { return };
+        let Some(first) = look(&mut thread, tid, &mut self.delays, None) else { return };
         let estimate = Estimate::new(first);
         self.candidates.insert(tid, Candidate { pid, thread, estimate, looked: now, warm: now });
     }
+
+    /// Is there room for one more, if the coolest goes?
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.candidates.len() < CANDIDATES_MAX {
+            return true;
+        }
+        let coolest = self.candidates.iter().min_by_key(|(_, candidate)| candidate.warm);
+        let coolest = coolest.filter(|(_, candidate)| now.since(candidate.warm) >= COOL);
+        let tid = coolest.map(|(tid, _)| *tid);
+        tid.is_some_and(|tid| self.candidates.remove(&tid).is_some())
+    }
+}
+
+/// All that is known of a thread now. Delays end when it is put on a processor.
+fn look(
+    thread: &mut Thread,
+    tid: i32,
+    delays: &mut impl Delays,
+    last: Option<&Counters>,
+) -> Option<Counters> {
+    let now = thread.look(last)?;
+    let same = last.filter(|last| last.turns == now.turns);
+    let delays = same.map_or_else(|| delays.of(tid), |last| Some(last.delays))?;
+    Some(Counters { delays, ..now })
 }
 
 impl<D: Delays> Loads for Proc<D> {
