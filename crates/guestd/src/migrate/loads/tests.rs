@@ -1,11 +1,12 @@
 //! On the kernel that runs the tests: real threads, a real file.
 
 use super::proc::Proc;
-use super::{Loads, ThreadLoad, open};
+use super::{Loads, ThreadLoad, open, taskstats};
 use crate::migrate::clock;
 use seekway_policy::units::Nanos;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -58,6 +59,53 @@ impl OnDisk {
             let place = n.wrapping_mul(2_654_435_761) % PAGES;
             self.file.read_exact_at(&mut page.0, place * PAGE as u64).unwrap();
         }
+    }
+}
+
+/// `struct iocb` of include/uapi/linux/aio_abi.h, little-endian.
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key_and_flags: [u32; 2],
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    unused: [u64; 2],
+}
+
+impl OnDisk {
+    /// The same with libaio's system calls, one page at a time: it waits in
+    /// io_getevents(2), which is no iowait.
+    fn read_asynchronously_until(&self, stop: &AtomicBool) {
+        let mut page = Page([0; PAGE]);
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the place for the context is ours.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) }, 0);
+        for n in (0u64..).take_while(|_| !stop.load(Relaxed)) {
+            let place = n.wrapping_mul(2_654_435_761) % PAGES;
+            let request = Iocb {
+                fd: self.file.as_raw_fd() as u32,
+                buffer: (&raw mut page) as u64,
+                bytes: PAGE as u64,
+                offset: (place * PAGE as u64) as i64,
+                ..Iocb::default()
+            };
+            let (list, mut event) = ([&raw const request], [0u64; 4]);
+            // SAFETY: request, page and event live until the read has ended.
+            let (asked, ended) = unsafe {
+                let asked = libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr());
+                let none = std::ptr::null::<libc::timespec>();
+                let event = event.as_mut_ptr();
+                (asked, libc::syscall(libc::SYS_io_getevents, context, 1, 1, event, none))
+            };
+            assert_eq!((asked, ended), (1, 1));
+        }
+        // SAFETY: the context is ours, and nothing is under way.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
     }
 }
 
@@ -117,31 +165,52 @@ fn waits(sums: &BTreeMap<i32, ThreadLoad>, tid: i32) -> bool {
     sum.is_some_and(|s| s.waited > Nanos::from_millis(50) && s.ios > 100 && s.io_time > Nanos::ZERO)
 }
 
-#[test]
-fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
-    let Some(disk) = OnDisk::new("loads-of-readers.tmp") else { return };
+/// Beside a thread that computes and one that sleeps, `reader` is the one that is found.
+fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
+    let Some(disk) = OnDisk::new(name) else { return };
     let stop = AtomicBool::new(false);
     let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
     let (awake, sleeps) = channel::<()>();
     thread::scope(|scope| {
-        start(scope, &tids, || {
+        let busy = || {
             while !stop.load(Relaxed) {
                 std::hint::spin_loop();
             }
-        });
+        };
+        start(scope, &tids, busy);
         let busy = tid_of.recv().unwrap();
         start(scope, &tids, move || assert!(sleeps.recv().is_err()));
         let sleeper = tid_of.recv().unwrap();
-        start(scope, &tids, || disk.read_until(&stop));
+        start(scope, &tids, || reader(&disk, &stop));
         let reader = tid_of.recv().unwrap();
 
-        let mut seer = Proc::open(-1).unwrap();
-        let sums = watch(&mut seer, |sums| waits(sums, reader));
+        let sums = watch(seer, |sums| waits(sums, reader));
         assert_eq!(sums[&reader].pid, std::process::id() as i32);
         assert!(!sums.contains_key(&busy) && !sums.contains_key(&sleeper), "{sums:?}");
         stop.store(true, Relaxed);
         drop(awake);
     });
+}
+
+#[test]
+fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
+    finds(&mut Proc::open(-1).unwrap(), "proc.tmp", OnDisk::read_until);
+}
+
+#[test]
+fn who_waits_in_a_call_for_asynchronous_io_is_found() {
+    finds(&mut Proc::open(-1).unwrap(), "aio.tmp", OnDisk::read_asynchronously_until);
+}
+
+#[test]
+fn the_same_with_accounted_delays() {
+    match taskstats::open(-1) {
+        Ok(mut seer) => {
+            finds(&mut seer, "delays.tmp", OnDisk::read_until);
+            finds(&mut seer, "delays-aio.tmp", OnDisk::read_asynchronously_until);
+        }
+        Err(e) => eprintln!("skipped: taskstats: {e}"),
+    }
 }
 
 #[test]
