@@ -2,6 +2,7 @@
 //! that this guest has is chosen, and `status` names it.
 
 pub mod heartbeat;
+pub mod stat;
 pub mod thread;
 
 use super::ways::{Chosen, NoWay, Way, choose};

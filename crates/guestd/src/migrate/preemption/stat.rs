@@ -1,0 +1,207 @@
+//! `/proc/stat`: how much of each vCPU's time the host has given to others (steal), in
+//! steps of 10 ms. That is too late and too coarse to move a task by, so it is no
+//! [`super::Preemption`]. It says whether there is anything to see at all for 2 us a look:
+//! a guest whose steal stands still needs no beats. And it is what a heartbeat's gaps can be
+//! held against.
+//!
+//! A kernel without a steal clock shows zero for ever, so a zero is an answer only where
+//! there is a clock. Any steal since boot proves one. Without any, KVM's on x86 is known
+//! from the processor's words ([`clock`]).
+
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// `cpu0` to `cpu1023` with ten numbers each; they come first.
+const FILE_BYTES_MAX: usize = 128 << 10;
+/// The kernel shows times in hundredths of a second, whatever it counts in (USER_HZ).
+const TICK: Nanos = Nanos::from_millis(10);
+/// Looks within this time are held against the same one.
+const SPAN: Nanos = Nanos::from_secs(1);
+/// Lost in [`SPAN`], it is more than what the host's own work takes: 2 %.
+const SHARED_MIN: Nanos = Nanos::from_millis(20);
+/// A guest that was shared is so for this long at least: shares come and go with the load
+/// of others.
+const SHARED_FOR: Nanos = Nanos::from_secs(5);
+
+/// Can this kernel see steal?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clock {
+    /// Yes: zero means that nothing was taken.
+    Ticks,
+    /// Not as far as is known: zero means nothing.
+    Missing,
+}
+
+/// Reads it.
+#[derive(Debug)]
+pub struct Steal {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl Steal {
+    /// Open it.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted.
+    pub fn open() -> io::Result<Steal> {
+        Ok(Steal { file: File::open("/proc/stat")?, buffer: vec![0; FILE_BYTES_MAX] })
+    }
+
+    /// Time that was taken from each vCPU since boot, in ascending order.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn since_boot(&mut self) -> io::Result<Vec<(VcpuId, Nanos)>> {
+        let len = self.file.read_at(&mut self.buffer, 0)?;
+        Ok(parse(&self.buffer[..len]))
+    }
+}
+
+/// `cpuN user nice system idle iowait irq softirq steal …`, in ticks.
+fn parse(bytes: &[u8]) -> Vec<(VcpuId, Nanos)> {
+    let of_line = |line: &[u8]| -> Option<(VcpuId, Nanos)> {
+        let mut fields = str::from_utf8(line).ok()?.split_ascii_whitespace();
+        let number: u16 = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
+        let ticks: u64 = fields.nth(7)?.parse().ok()?;
+        let known = usize::from(number) < VCPUS_MAX;
+        known.then(|| (VcpuId::new(number), TICK.scaled(ticks, 1)))
+    };
+    // The sum of all comes first and has no number; the first other line ends them.
+    let lines = bytes.split_inclusive(|b| *b == b'\n').filter(|line| line.ends_with(b"\n"));
+    lines.take_while(|line| line.starts_with(b"cpu")).filter_map(of_line).collect()
+}
+
+/// Has this kernel a steal clock? `since_boot` is what it shows.
+pub fn clock(since_boot: &[(VcpuId, Nanos)]) -> Clock {
+    let shown = since_boot.iter().any(|(_, taken)| *taken > Nanos::ZERO);
+    if shown || kvm_clock_ticks() { Clock::Ticks } else { Clock::Missing }
+}
+
+/// KVM offers steal time, and this kernel takes what KVM offers and was not told to leave it.
+fn kvm_clock_ticks() -> bool {
+    let clocks = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let has_word = |path: &str, word: &str| {
+        fs::read_to_string(path).is_ok_and(|text| text.split_ascii_whitespace().any(|w| w == word))
+    };
+    kvm_offers_steal_time()
+        && has_word(clocks, "kvm-clock")
+        && !has_word("/proc/cmdline", "no-steal-acc")
+}
+
+/// Documentation/virt/kvm/x86/cpuid.rst.
+#[cfg(target_arch = "x86_64")]
+fn kvm_offers_steal_time() -> bool {
+    use std::arch::x86_64::__cpuid;
+    const HYPERVISOR: u32 = 1 << 31;
+    const STEAL_TIME: u32 = 1 << 5;
+    let is_kvm = |leaf: &u32| {
+        let words = __cpuid(*leaf);
+        [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
+    };
+    // Below others that KVM pretends to be (Hyper-V), at steps of 256: it has two at most.
+    let bases = [0x4000_0000, 0x4000_0100, 0x4000_0200];
+    let guest = __cpuid(1).ecx & HYPERVISOR != 0;
+    let base = guest.then(|| bases.into_iter().find(is_kvm)).flatten();
+    base.is_some_and(|base| __cpuid(base + 1).eax & STEAL_TIME != 0)
+}
+
+/// Nothing is told to programs: steal has to show.
+#[cfg(not(target_arch = "x86_64"))]
+fn kvm_offers_steal_time() -> bool {
+    false
+}
+
+/// Is this guest shared with others? Pure.
+#[derive(Default, Debug)]
+pub struct Sharing {
+    base: Vec<(VcpuId, Nanos)>,
+    base_at: Instant,
+    shared_until: Option<Instant>,
+}
+
+impl Sharing {
+    /// What [`Steal::since_boot`] shows at `now`, any time apart: has any vCPU been taken
+    /// away lately? The first time there is nothing to compare with: yes.
+    pub fn heard(&mut self, now: Instant, since_boot: &[(VcpuId, Nanos)]) -> bool {
+        let first = self.base.is_empty();
+        let lost = |(vcpu, taken): &(VcpuId, Nanos)| {
+            let base = self.base.iter().find(|(of, _)| of == vcpu);
+            base.is_some_and(|(_, before)| taken.saturating_sub(*before) >= SHARED_MIN)
+        };
+        let lost = since_boot.iter().any(lost);
+        if first || lost {
+            self.shared_until = Some(now + if lost { SHARED_FOR } else { SPAN });
+        }
+        if first || lost || now.since(self.base_at) >= SPAN {
+            (self.base, self.base_at) = (since_boot.to_vec(), now);
+        }
+        self.shared_until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &[u8] = b"cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n\
+                          cpu2 1 2 3 4 5 6 7 0 0 0\nintr 1 2 3\ncpu3 1 2 3 4 5 6 7 8\n";
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    fn taken(ticks: u64) -> [(VcpuId, Nanos); 2] {
+        [(VcpuId::new(0), Nanos::ZERO), (VcpuId::new(1), TICK.scaled(ticks, 1))]
+    }
+
+    #[test]
+    fn steal_is_the_eighth_number_of_each_vcpu() {
+        assert_eq!(parse(TEXT), [(VcpuId::new(0), ms(80)), (VcpuId::new(2), Nanos::ZERO)]);
+        assert_eq!(parse(b"cpu1024 1 2 3 4 5 6 7 8\ncpu0 1 2\n"), []);
+        assert_eq!(parse(b"cpu0 1 2 3 4 5 6 7 8"), [], "cut within the number, perhaps");
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+            let _ = parse(&[b"cpu0 ", &bytes[..], b"\n"].concat());
+        }
+    }
+
+    #[test]
+    fn this_kernel_shows_each_vcpu_and_steal_proves_a_clock() {
+        let since_boot = Steal::open().unwrap().since_boot().unwrap();
+        assert!(!since_boot.is_empty());
+        assert!(since_boot.is_sorted_by_key(|(vcpu, _)| *vcpu));
+        assert_eq!(clock(&taken(1)), Clock::Ticks);
+        let shown = since_boot.iter().any(|(_, taken)| *taken > Nanos::ZERO);
+        // What a kernel shows is not denied, and the processor's words agree with it.
+        println!("steal shown: {shown}, KVM offers it: {}", kvm_clock_ticks());
+        assert!(!shown || clock(&since_boot) == Clock::Ticks);
+    }
+
+    #[test]
+    fn a_guest_is_shared_from_two_per_cent_on_and_for_five_seconds_after() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut sharing = Sharing::default();
+        assert!(sharing.heard(at(0), &taken(100)), "nothing is known yet");
+        // Steps of one tick now and then are no share.
+        for second in 1..60 {
+            assert!(!sharing.heard(at(second * 1000), &taken(100 + second)), "{second}");
+        }
+        assert!(!sharing.heard(at(59_100), &taken(160)));
+        assert!(sharing.heard(at(59_200), &taken(161)));
+        assert!(sharing.heard(at(64_100), &taken(161)));
+        assert!(!sharing.heard(at(64_200), &taken(161)));
+        // A vCPU that comes on line brings what it has lost before.
+        let mut more = taken(161).to_vec();
+        more.push((VcpuId::new(2), ms(5000)));
+        assert!(!sharing.heard(at(70_000), &more));
+    }
+}
