@@ -87,7 +87,7 @@ pub fn put_back(
     voice: Voice,
 ) -> Result<Option<Outcome>, AgentError> {
     // Threads of another boot are not these.
-    let Some(state) = file.load()?.filter(|state| state.boot == procfs::boot_id()) else {
+    let Some(state) = file.load()?.filter(|state: &State| state.boot == procfs::boot_id()) else {
         file.remove()?;
         return Ok(None);
     };
@@ -125,7 +125,7 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let connector = if args.no_connector { None } else { Connector::open().ok() };
     let left = left.iter().flat_map(State::records).copied().collect();
     let mut agent = Agent {
-        tagger: Tagger::new(encoding, selection(args), connector.is_some()),
+        tagger: Tagger::new(encoding, Selection::new(&args.comms, &args.pids), connector.is_some()),
         state: State { left, ..State::new(procfs::boot_id(), encoding) },
         file,
         connector,
@@ -143,15 +143,6 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
         let _ = std::fs::remove_file(path);
     }
     result.and(ended.map(drop))
-}
-
-fn selection(args: &TagArgs) -> Selection {
-    // The kernel keeps 15 bytes of a name.
-    let cut = |name: &String| {
-        let bytes = &name.as_bytes()[..name.len().min(15)];
-        String::from_utf8_lossy(bytes).escape_debug().to_string()
-    };
-    Selection { comms: args.comms.iter().map(cut).collect(), pids: args.pids.clone() }
 }
 
 struct Agent {
@@ -307,14 +298,14 @@ mod tests {
             (11..13).for_each(|pid| fake.forbid(pid));
             file.save(&state).unwrap();
             put_back(&fake, &file, voice).unwrap();
-            let left = file.load().unwrap().unwrap();
+            let left: State = file.load().unwrap().unwrap();
             assert_eq!(left.records().copied().collect::<Vec<_>>(), [11, 12].map(record));
             assert_eq!(fake.priority(10).unwrap(), 0);
             // The next one can.
             (11..13).for_each(|pid| fake.allow(pid));
             put_back(&fake, &file, voice).unwrap();
             assert_eq!([11, 12].map(|pid| fake.priority(pid).unwrap()), [0; 2]);
-            assert_eq!(file.load().unwrap(), None);
+            assert_eq!(file.load::<State>().unwrap(), None);
         }
     }
 }

@@ -19,6 +19,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Tag(TagArgs),
+    Migrate(MigrateArgs),
     Restore(RestoreArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -82,6 +83,52 @@ pub struct TagArgs {
     pub parent: Option<u32>,
 }
 
+/// Keep tasks that wait for I/O on vCPUs that run
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway-guest migrate --supervise
+  seekway-guest migrate --match mysqld --verbose")]
+pub struct MigrateArgs {
+    /// The policy and its parameters: NAME or NAME:KEY=VALUE,KEY=VALUE
+    #[arg(long, value_name = "SPEC", default_value = "vanilla")]
+    pub policy: String,
+    /// How vCPUs are seen to be taken away [default: the best that this guest has]
+    #[arg(long, value_name = "WAY")]
+    pub preemption: Option<String>,
+    /// How it is seen who waits for I/O [default: the best that this guest has]
+    #[arg(long, value_name = "WAY")]
+    pub loads: Option<String>,
+    /// Only processes of this name, and what they start (repeat for several)
+    #[arg(long = "match", value_name = "COMM")]
+    pub comms: Vec<String>,
+    /// Only this process, and what it starts (repeat for several)
+    #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pids: Vec<i32>,
+    /// Where changes are written down before they are made [default:
+    /// /run/seekway-guest-migrate.state, for others than root in $XDG_RUNTIME_DIR]
+    #[arg(long = "state", value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Say each change on standard output
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// How changes are said
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+impl MigrateArgs {
+    /// The state's file.
+    pub fn state_path(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(|| in_run("seekway-guest-migrate.state"))
+    }
+}
+
+/// A file in the folder of what runs.
+fn in_run(name: &str) -> PathBuf {
+    let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
+    runtime().map_or_else(|| "/run".into(), PathBuf::from).join(name)
+}
+
 /// Put back what an agent that was killed, or `tag --once`, has left
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
@@ -103,10 +150,7 @@ pub struct StateArgs {
 impl StateArgs {
     /// The file.
     pub fn path(&self) -> PathBuf {
-        let name = "seekway-guest.state";
-        let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
-        let dir = || runtime().map_or_else(|| "/run".into(), PathBuf::from);
-        self.file.clone().unwrap_or_else(|| dir().join(name))
+        self.file.clone().unwrap_or_else(|| in_run("seekway-guest.state"))
     }
 }
 

@@ -80,6 +80,13 @@ pub enum Event {
         /// What.
         message: String,
     },
+    /// Affinities have been put back.
+    PutBack {
+        /// Tasks that had been moved.
+        tasks: usize,
+        /// Tasks that could not be changed.
+        failed: usize,
+    },
     /// Priorities have been put back.
     Restored {
         /// Threads that had been given a tag.
@@ -98,7 +105,7 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         match self {
             Event::Group { .. } | Event::Warning { .. } | Event::Refused { .. } => true,
-            Event::Restored { failed, .. } => *failed > 0,
+            Event::Restored { failed, .. } | Event::PutBack { failed, .. } => *failed > 0,
             _ => false,
         }
     }
@@ -131,6 +138,9 @@ impl fmt::Display for Event {
                  no-change there if requests of its processes are to be told apart"
             ),
             Event::Warning { message } => f.write_str(message),
+            Event::PutBack { tasks, failed } => {
+                write!(f, "affinities put back: {tasks} tasks; {failed} failed")
+            }
             Event::Restored { threads, heirs, changed, failed } => write!(
                 f,
                 "priorities put back: {threads} threads and {heirs} that had inherited; \

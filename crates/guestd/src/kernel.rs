@@ -3,6 +3,7 @@
 
 use seekway_policy::ioprio::{self, CLASS_NONE, Encoding, HINT_MAX};
 use seekway_policy::request::ProcessTag;
+use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::io;
 
 const WHO_PROCESS: libc::c_int = 1;
@@ -67,6 +68,70 @@ pub fn probe() -> io::Result<Encoding> {
         Ok(Encoding::Levels)
     };
     std::thread::scope(|scope| scope.spawn(tries).join().expect("no panic"))
+}
+
+/// Has it a deadline of its own? The kernel admits such a thread to all CPUs or to none.
+///
+/// # Errors
+/// ESRCH: there is no such thread.
+pub fn has_deadline(tid: i32) -> io::Result<bool> {
+    // SAFETY: sched_getscheduler takes no pointers.
+    match unsafe { libc::sched_getscheduler(tid) } {
+        policy if policy < 0 => Err(io::Error::last_os_error()),
+        policy => Ok(policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE),
+    }
+}
+
+/// The vCPUs on which a thread may run (0 names the caller), of those that are on line.
+///
+/// # Errors
+/// ESRCH: there is no such thread. EINVAL: this machine has more CPUs than are told apart.
+pub fn affinity(tid: i32) -> io::Result<VcpuSet> {
+    // SAFETY: all zeroes is a valid set, and the set is as long as it is said to be.
+    let (got, set) = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        (libc::sched_getaffinity(tid, size_of::<libc::cpu_set_t>(), &raw mut set), set)
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the numbers are below the set's size.
+    let isin = |&n: &usize| unsafe { libc::CPU_ISSET(n, &set) };
+    Ok((0..VCPUS_MAX).filter(isin).map(|n| VcpuId::new(n as u16)).collect())
+}
+
+/// Have a thread run on these vCPUs only (0 names the caller). Waits where the thread
+/// is the current one of a vCPU that does not run and is not in the set.
+///
+/// # Errors
+/// ESRCH: there is no such thread. EPERM: it is somebody else's, and the caller lacks
+/// CAP_SYS_NICE; or it may not be moved. EINVAL: none of these is on line.
+pub fn set_affinity(tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid set; numbers of vCPUs are below its size; it is as
+    // long as it is said to be.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        vcpus.iter().for_each(|vcpu| libc::CPU_SET(vcpu.index(), &mut set));
+        libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The vCPU on which the caller is.
+pub fn current_vcpu() -> Option<VcpuId> {
+    // SAFETY: sched_getcpu takes nothing.
+    let number = unsafe { libc::sched_getcpu() };
+    u16::try_from(number).ok().filter(|n| usize::from(*n) < VCPUS_MAX).map(VcpuId::new)
+}
+
+/// No signal is handled by this thread: they are the first one's.
+pub fn leave_signals_to_others() {
+    // SAFETY: the set is filled before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
 }
 
 /// The caller's effective user.

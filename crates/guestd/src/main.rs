@@ -12,7 +12,7 @@ mod args;
 mod connector;
 mod events;
 mod kernel;
-#[allow(dead_code, reason = "the command comes with the next commits")]
+#[allow(dead_code, reason = "status comes with the next commits")]
 mod migrate;
 mod netlink;
 mod pace;
@@ -27,13 +27,14 @@ mod system;
 mod tagger;
 
 use agent::{AgentError, Voice, failed, put_back};
-use args::{Cli, Command, CompletionsArgs, Format, ManArgs, RestoreArgs, TagArgs};
+use args::{Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs, TagArgs};
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Tag(args) => tag(&args),
+        Command::Migrate(args) => migrate(&args),
         Command::Restore(args) => restore(&args),
         Command::Completions(args) => completions(&args),
         Command::Man(args) => man(&args),
@@ -56,6 +57,10 @@ fn tag(args: &TagArgs) -> Result<(), AgentError> {
         return Ok(());
     }
     agent::tag(args)
+}
+
+fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
+    migrate::migrate(args)
 }
 
 fn restore(args: &RestoreArgs) -> Result<(), AgentError> {

@@ -10,9 +10,31 @@
 //! do anything while its vCPU is away. Whoever holds the brain's lock may lose its vCPU
 //! with it: nobody waits for that lock, and who does not get it leaves what it saw to the next.
 
+mod agent;
+mod book;
 #[cfg(feature = "bpf")]
 pub mod bpf;
+mod brain;
 pub mod clock;
+mod given;
 pub mod loads;
+mod monitors;
 pub mod preemption;
+mod records;
+mod restore;
+mod selection;
 pub mod ways;
+mod workers;
+
+pub use agent::migrate;
+
+/// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct BootTime(pub u64);
+
+impl BootTime {
+    /// Now.
+    pub fn now() -> BootTime {
+        BootTime(clock::read(libc::CLOCK_BOOTTIME))
+    }
+}

@@ -2,6 +2,7 @@
 //! read, and their names hold whatever somebody put there: what cannot be read
 //! is `None`, never a panic.
 
+use seekway_policy::vcpu::VcpuSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 
@@ -72,6 +73,24 @@ pub fn io_bytes(pid: i32) -> io::Result<u64> {
 pub fn thread_io_bytes(pid: i32, tid: i32) -> io::Result<u64> {
     let text = read(&format!("/proc/{pid}/task/{tid}/io"))?;
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The CPUs on which a thread may run, those that are off line among them. `None` when
+/// it has gone, or when there are more of them than are told apart.
+pub fn affinity(tid: i32) -> Option<VcpuSet> {
+    let text = read(&format!("/proc/{tid}/status")).ok()?;
+    let list = text.split(|&b| b == b'\n').find_map(|l| l.strip_prefix(b"Cpus_allowed_list:"))?;
+    str::from_utf8(list).ok()?.parse().ok()
+}
+
+/// The CPUs that are on line.
+///
+/// # Errors
+/// `/sys` is not mounted, or there are more of them than are told apart.
+pub fn online() -> io::Result<VcpuSet> {
+    let text = read("/sys/devices/system/cpu/online")?;
+    let list = str::from_utf8(&text).map_err(|_| io::ErrorKind::InvalidData)?;
+    list.parse().map_err(io::Error::other)
 }
 
 /// The control group's `io.prio.class`, where it has one (cgroup v2).

@@ -90,6 +90,33 @@ impl State {
     }
 }
 
+/// What a file of a state holds.
+pub trait Stored: Sized {
+    /// As it is written.
+    fn to_bytes(&self) -> Vec<u8>;
+
+    /// As it was written.
+    ///
+    /// # Errors
+    /// Says why this is none.
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String>;
+}
+
+impl Stored for State {
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and a string")
+    }
+
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<State, String> {
+        let state: State = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        // The agent changes no others.
+        if state.records().any(|r| ioprio::class(r.original) != CLASS_NONE) {
+            return Err("a thread had a priority of its own".into());
+        }
+        Ok(state)
+    }
+}
+
 /// Something is wrong with the file of the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -122,7 +149,8 @@ pub enum StateError {
 /// A link is an error, and a FIFO without another end does not wait for one.
 const NO_TRICKS: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-type Result<T> = std::result::Result<T, StateError>;
+/// Of what is done with a state's file.
+pub type Result<T> = std::result::Result<T, StateError>;
 
 /// The file, which nobody else touches while this lives.
 #[derive(Debug)]
@@ -156,8 +184,8 @@ impl StateFile {
     ///
     /// # Errors
     /// It cannot be read, or was not written by this program for this user:
-    /// whoever may write it has root's priorities changed.
-    pub fn load(&self) -> Result<Option<State>> {
+    /// whoever may write it has root's threads changed.
+    pub fn load<T: Stored>(&self) -> Result<Option<T>> {
         let broken = |why: String| StateError::Broken { path: self.path.clone(), why };
         let file = match File::options().read(true).custom_flags(NO_TRICKS).open(&self.path) {
             Ok(file) => file,
@@ -177,21 +205,25 @@ impl StateFile {
         let mut bytes = Vec::new();
         let read = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
         read.map_err(|e| io_error("read", &self.path, e))?;
-        let state: State = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
-        // The agent changes no others.
-        if state.records().any(|r| ioprio::class(r.original) != CLASS_NONE) {
-            return Err(broken("a thread had a priority of its own".into()));
-        }
-        Ok(Some(state))
+        T::from_bytes(&bytes).map(Some).map_err(broken)
     }
 
     /// Put `state` there.
     ///
     /// # Errors
     /// It cannot be written: nothing may be changed then.
-    pub fn save(&self, state: &State) -> Result<()> {
-        let json = serde_json::to_vec(state).expect("numbers and a string");
-        write_whole(&self.path, &json).map_err(|e| io_error("write", &self.path, e))
+    pub fn save(&self, state: &impl Stored) -> Result<()> {
+        let written = write_whole(&self.path, &state.to_bytes());
+        written.map_err(|e| io_error("write", &self.path, e))
+    }
+
+    /// The file that was saved, to change parts of it.
+    ///
+    /// # Errors
+    /// It has gone.
+    pub fn reopen(&self) -> Result<File> {
+        let file = File::options().write(true).custom_flags(NO_TRICKS).open(&self.path);
+        file.map_err(|e| io_error("open", &self.path, e))
     }
 
     /// All has been put back.
@@ -265,12 +297,12 @@ mod tests {
     fn a_state_comes_back_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::lock(&dir.path().join("state")).unwrap();
-        assert_eq!(file.load().unwrap(), None);
+        assert_eq!(file.load::<State>().unwrap(), None);
         file.save(&some()).unwrap();
         assert_eq!(file.load().unwrap(), Some(some()));
         file.remove().unwrap();
         file.remove().unwrap();
-        assert_eq!(file.load().unwrap(), None);
+        assert_eq!(file.load::<State>().unwrap(), None);
     }
 
     #[test]
@@ -292,7 +324,7 @@ mod tests {
         let whole = serde_json::to_vec(&some()).unwrap();
         for bytes in [&b""[..], b"{}", b"\xff", &whole[..whole.len() - 1]] {
             fs::write(&path, bytes).unwrap();
-            let error = file.load().unwrap_err().to_string();
+            let error = file.load::<State>().unwrap_err().to_string();
             assert!(error.contains("is no state of seekway-guest"), "{error}");
         }
     }
@@ -303,7 +335,7 @@ mod tests {
         let path = dir.path().join("state");
         let file = StateFile::lock(&path).unwrap();
         let refused = |why: &str| {
-            let error = file.load().unwrap_err().to_string();
+            let error = file.load::<State>().unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
             fs::remove_file(&path).unwrap();
         };

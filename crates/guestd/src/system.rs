@@ -2,7 +2,21 @@
 
 use crate::kernel;
 use crate::procfs::{self, Stat};
+use seekway_policy::vcpu::VcpuSet;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+
+/// A thread that was seen: tells it from a later one of the same number.
+#[derive(Debug)]
+pub struct Watched {
+    /// The thread.
+    pub tid: i32,
+    /// When it started, in ticks after boot.
+    pub start: u64,
+    /// A file in its folder: the kernel reads it to nobody once the thread has gone.
+    name: Option<File>,
+}
 
 /// Processes, threads and their I/O priorities. All of them may be gone at any time.
 pub trait System {
@@ -43,6 +57,28 @@ pub trait System {
     fn schedules_normally(&self, tid: i32) -> io::Result<bool>;
     /// The control group of a process, and its `io.prio.class`.
     fn io_class(&self, pid: i32) -> Option<(String, String)>;
+    /// Keep an eye on a thread: cheaper than to ask for its start time again. `None` when
+    /// it has gone.
+    fn watch(&self, tid: i32) -> Option<Watched>;
+    /// Is it still there?
+    fn lives(&self, watched: &Watched) -> bool;
+    /// Where a thread may run, of the vCPUs that are on line.
+    ///
+    /// # Errors
+    /// It has gone.
+    fn affinity(&self, tid: i32) -> io::Result<VcpuSet>;
+    /// The same with those that are off line. `None` when it has gone.
+    fn whole_affinity(&self, tid: i32) -> Option<VcpuSet>;
+    /// Have a thread run there only. May take as long as a vCPU is away.
+    ///
+    /// # Errors
+    /// It has gone, this is not allowed, or none of these is on line.
+    fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()>;
+    /// Is it under SCHED_DEADLINE?
+    ///
+    /// # Errors
+    /// It has gone.
+    fn has_deadline(&self, tid: i32) -> io::Result<bool>;
 }
 
 /// The running kernel.
@@ -76,6 +112,27 @@ impl System for Linux {
     }
     fn io_class(&self, pid: i32) -> Option<(String, String)> {
         procfs::io_class(pid)
+    }
+    fn watch(&self, tid: i32) -> Option<Watched> {
+        // First the file: if it is of an earlier thread, it is dead from the start.
+        let name = File::open(format!("/proc/{tid}/comm")).ok()?;
+        let start = procfs::stat(tid)?.start;
+        Some(Watched { tid, start, name: Some(name) }).filter(|watched| self.lives(watched))
+    }
+    fn lives(&self, watched: &Watched) -> bool {
+        watched.name.as_ref().is_some_and(|name| name.read_at(&mut [0; 16], 0).is_ok())
+    }
+    fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
+        kernel::affinity(tid)
+    }
+    fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
+        procfs::affinity(tid)
+    }
+    fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
+        kernel::set_affinity(tid, vcpus)
+    }
+    fn has_deadline(&self, tid: i32) -> io::Result<bool> {
+        kernel::has_deadline(tid)
     }
 }
 

@@ -41,11 +41,23 @@ pub struct Selection {
 }
 
 impl Selection {
-    fn is_all(&self) -> bool {
+    /// As the user wrote it.
+    pub fn new(comms: &[String], pids: &[i32]) -> Selection {
+        // The kernel keeps 15 bytes of a name.
+        let cut = |name: &String| {
+            let bytes = &name.as_bytes()[..name.len().min(15)];
+            String::from_utf8_lossy(bytes).escape_debug().to_string()
+        };
+        Selection { comms: comms.iter().map(cut).collect(), pids: pids.to_vec() }
+    }
+
+    /// Nothing was chosen.
+    pub fn is_all(&self) -> bool {
         self.comms.is_empty() && self.pids.is_empty()
     }
 
-    fn names(&self, pid: i32, comm: &str) -> bool {
+    /// Is this process one that was chosen?
+    pub fn names(&self, pid: i32, comm: &str) -> bool {
         self.pids.contains(&pid) || self.comms.iter().any(|c| c == comm)
     }
 }

@@ -5,8 +5,13 @@ use seekway_policy::units::Instant;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn now() -> Instant {
+    Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
+}
+
+/// Nanoseconds of a clock that every Linux has.
+pub(super) fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Linux, and the place for its answer is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    // SAFETY: the place for the answer is ours.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

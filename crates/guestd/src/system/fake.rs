@@ -1,6 +1,7 @@
 //! A system in memory, as the kernel would behave where it matters.
 
 use super::*;
+use seekway_policy::vcpu::VcpuId;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ struct Process {
     io_bytes_of_children: u64,
     /// With their priorities.
     threads: BTreeMap<i32, u16>,
+    masks: BTreeMap<i32, VcpuSet>,
+    deadline: bool,
     normal: bool,
     forbidden: bool,
     group: Option<String>,
@@ -20,11 +23,13 @@ struct Process {
     vanishing: bool,
 }
 
-/// Processes by their numbers.
+/// Processes by their numbers. It has vCPUs 0 to 3.
 #[derive(Default)]
 pub struct Fake {
     processes: RefCell<BTreeMap<i32, Process>>,
     clock: Cell<u64>,
+    /// Off line.
+    offline: RefCell<Vec<VcpuId>>,
 }
 
 impl Fake {
@@ -32,6 +37,7 @@ impl Fake {
     pub fn start(&self, pid: i32, parent: i32, comm: &str) {
         self.clock.set(self.clock.get() + 1);
         let inherited = self.priority(parent).unwrap_or(0);
+        let mask = self.whole_affinity(parent).unwrap_or(VcpuSet::first(4));
         let stat = Stat {
             comm: comm.into(),
             waits: false,
@@ -44,6 +50,8 @@ impl Fake {
             io_bytes: 0,
             io_bytes_of_children: 0,
             threads: BTreeMap::from([(pid, inherited)]),
+            masks: BTreeMap::from([(pid, mask)]),
+            deadline: false,
             normal: true,
             forbidden: false,
             group: None,
@@ -74,6 +82,7 @@ impl Fake {
         self.change(pid, |p| {
             let inherited = p.threads.values().next().copied().unwrap_or(0);
             p.threads.insert(tid, inherited);
+            p.masks.insert(tid, p.masks[&pid]);
         });
     }
 
@@ -83,6 +92,32 @@ impl Fake {
 
     pub fn real_time(&self, pid: i32) {
         self.change(pid, |p| p.normal = false);
+    }
+
+    /// It is a thread of the kernel.
+    pub fn kernel(&self, pid: i32) {
+        self.change(pid, |p| p.stat.kernel = true);
+    }
+
+    pub fn deadline(&self, pid: i32) {
+        self.change(pid, |p| p.deadline = true);
+    }
+
+    /// Somebody else says where a thread may run.
+    pub fn taskset(&self, tid: i32, mask: VcpuSet) {
+        for process in self.processes.borrow_mut().values_mut() {
+            process.masks.entry(tid).and_modify(|m| *m = mask);
+        }
+    }
+
+    pub fn set_offline(&self, vcpus: &[VcpuId]) {
+        *self.offline.borrow_mut() = vcpus.to_vec();
+    }
+
+    pub fn online(&self) -> VcpuSet {
+        let mut online = VcpuSet::first(4);
+        self.offline.borrow().iter().for_each(|vcpu| online.remove(*vcpu));
+        online
     }
 
     pub fn forbid(&self, pid: i32) {
@@ -154,5 +189,30 @@ impl System for Fake {
     fn io_class(&self, pid: i32) -> Option<(String, String)> {
         let class = self.of(pid, |p| p.group.clone()).ok()??;
         Some((format!("/{class}"), class))
+    }
+    fn watch(&self, tid: i32) -> Option<Watched> {
+        self.stat(tid).map(|stat| Watched { tid, start: stat.start, name: None })
+    }
+    fn lives(&self, watched: &Watched) -> bool {
+        self.stat(watched.tid).is_some_and(|stat| stat.start == watched.start)
+    }
+    fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
+        Ok(self.of(tid, |p| p.masks[&tid])?.and(&self.online()))
+    }
+    fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
+        self.of(tid, |p| p.masks[&tid]).ok()
+    }
+    fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
+        if self.of(tid, |p| p.forbidden)? {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        if vcpus.and(&self.online()).is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        self.taskset(tid, *vcpus);
+        Ok(())
+    }
+    fn has_deadline(&self, tid: i32) -> io::Result<bool> {
+        self.of(tid, |p| p.deadline)
     }
 }

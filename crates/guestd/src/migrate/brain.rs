@@ -1,0 +1,303 @@
+//! The policy, and the lock around it that nobody waits for.
+//!
+//! Whoever has something to tell puts it where it can be found ([`Brain::tell`],
+//! [`Brain::ended`], [`Brain::observe`]) and then tries the lock ([`Brain::turn`]). Who gets it
+//! takes all that was left there, by whomever, and asks the policy what to do; who does not
+//! can go to sleep, because the holder looks once more before it goes.
+//!
+//! Only urgent threads that are pinned to a vCPU come here: one that the guest's own
+//! scheduler took off its vCPU would keep the lock for as long.
+
+use super::book::Book;
+use super::clock;
+use super::loads::{Loads, ThreadLoad};
+use super::preemption::{Seen, Waker};
+use super::selection::Selection;
+use crate::system::System;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{
+    Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
+};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Signs of one vCPU that wait to be heard. More come only if the lock's holder is away for
+/// long: then the older ones tell nothing that the newer do not.
+const SIGNS_MAX: usize = 256;
+/// Who was not the last to have the lock lets the one who was go before: it runs.
+const GRACE: Nanos = Nanos::from_millis(1);
+/// "Never", in an atomic.
+const NEVER: u64 = u64::MAX;
+
+/// The policy and what is there for it.
+pub struct Brain<S> {
+    thinking: Mutex<Thinking>,
+    /// Something was left for whoever has the lock.
+    left: AtomicBool,
+    /// What was seen of each vCPU.
+    signs: Vec<Mutex<Vec<Seen>>>,
+    /// Actions that came to their end.
+    ended: Mutex<Vec<(TaskId, Outcome)>>,
+    /// vCPUs have come or gone.
+    online: Mutex<Option<VcpuSet>>,
+    /// Who waits for I/O.
+    watching: Mutex<Watching<S>>,
+    /// What the engine has to observe.
+    due: Due,
+    /// The vCPU whose thread had the lock last.
+    last: AtomicUsize,
+    /// A view is asked for.
+    asked: AtomicBool,
+    view: Mutex<Option<View>>,
+    book: std::sync::Arc<Book<S>>,
+    exact: bool,
+}
+
+/// As `status` shows it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// The vCPUs.
+    pub vcpus: Vec<VcpuView>,
+    /// What the policy alone knows.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// It asks for loads, this often.
+    pub windows: Option<Nanos>,
+}
+
+struct Thinking {
+    policy: Box<dyn VcpuPolicy>,
+    online: VcpuSet,
+    heard: Vec<Seen>,
+    loads: Vec<TaskLoad>,
+    /// To wake monitors with, by vCPU.
+    wakers: Vec<Option<Waker>>,
+}
+
+struct Watching<S> {
+    loads: Box<dyn Loads>,
+    selection: Selection<S>,
+    seen: Vec<ThreadLoad>,
+    /// The end of the last window.
+    last: Instant,
+    /// The end of the window that `tasks` tells of, if the policy has not been told yet.
+    ready: Option<Instant>,
+    tasks: Vec<TaskLoad>,
+}
+
+/// When threads are to wake, in nanoseconds, or [`NEVER`].
+struct Due {
+    beats: Vec<AtomicU64>,
+    wake: AtomicU64,
+    /// The end of the next window, and the time between two.
+    window: AtomicU64,
+    windows: AtomicU64,
+}
+
+impl<S: System> Brain<S> {
+    /// Before the first thread comes.
+    pub fn new(
+        mut policy: Box<dyn VcpuPolicy>,
+        exact: bool,
+        (loads, selection): (Box<dyn Loads>, Selection<S>),
+        book: std::sync::Arc<Book<S>>,
+        online: VcpuSet,
+    ) -> Brain<S> {
+        let now = clock::now();
+        policy.attach(now, &online);
+        let each = || (0..VCPUS_MAX).map(|_| ());
+        let never = || AtomicU64::new(NEVER);
+        let thinking = Thinking {
+            policy,
+            online,
+            heard: Vec::new(),
+            loads: Vec::new(),
+            wakers: each().map(|()| None).collect(),
+        };
+        let (seen, tasks) = (Vec::new(), Vec::new());
+        let watching = Watching { loads, selection, seen, last: now, ready: None, tasks };
+        let brain = Brain {
+            thinking: Mutex::new(thinking),
+            left: AtomicBool::new(false),
+            signs: each().map(|()| Mutex::default()).collect(),
+            ended: Mutex::default(),
+            online: Mutex::default(),
+            watching: Mutex::new(watching),
+            due: Due {
+                beats: each().map(|()| never()).collect(),
+                wake: never(),
+                window: never(),
+                windows: never(),
+            },
+            last: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+            view: Mutex::default(),
+            book,
+            exact,
+        };
+        brain.publish(&mut waited_for(&brain.thinking), now, (VcpuId::new(0), true));
+        brain
+    }
+
+    /// Until when this vCPU's monitor is to sleep, and when it is to beat.
+    pub fn due(&self, vcpu: VcpuId) -> (Option<Instant>, Option<Instant>) {
+        let at = |due: &AtomicU64| Some(due.load(SeqCst)).filter(|at| *at != NEVER);
+        let until = [at(&self.due.wake), at(&self.due.window)].into_iter().flatten().min();
+        let is_last = self.last.load(SeqCst) == vcpu.index();
+        let until = until.map(|at| {
+            let at = Instant::from_nanos(at);
+            if is_last { at } else { at + GRACE }
+        });
+        let beat = at(&self.due.beats[vcpu.index()]).filter(|_| !self.exact);
+        (until, beat.map(Instant::from_nanos))
+    }
+
+    /// A monitor saw this. What cannot be left now stays in `seen`.
+    pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>) {
+        if seen.is_empty() {
+            return;
+        }
+        if let Ok(mut signs) = self.signs[vcpu.index()].try_lock() {
+            signs.append(seen);
+            let over = signs.len().saturating_sub(SIGNS_MAX);
+            signs.drain(..over);
+        }
+        let over = seen.len().saturating_sub(SIGNS_MAX);
+        seen.drain(..over);
+    }
+
+    /// An action came to its end. Waits, if it has to: for workers.
+    pub fn ended(&self, task: TaskId, outcome: Outcome) {
+        waited_for(&self.ended).push((task, outcome));
+    }
+
+    /// vCPUs have come or gone; a monitor has to be woken then.
+    pub fn set_online(&self, online: VcpuSet) {
+        *waited_for(&self.online) = Some(online);
+    }
+
+    /// This monitor can be woken by this. Before its thread comes here; waits.
+    pub fn add_waker(&self, vcpu: VcpuId, waker: Option<Waker>) {
+        waited_for(&self.thinking).wakers[vcpu.index()] = waker;
+    }
+
+    /// Ask for a view, which is there after the next turn.
+    pub fn ask(&self) {
+        self.asked.store(true, SeqCst);
+    }
+
+    /// The view that was asked for.
+    pub fn answer(&self) -> Option<View> {
+        waited_for(&self.view).take()
+    }
+
+    /// See who waited for I/O, if it is time for that, and nobody else does.
+    ///
+    /// # Errors
+    /// Nothing can be seen any more.
+    pub fn observe(&self) -> io::Result<()> {
+        let now = clock::now();
+        let windows = self.due.windows.load(SeqCst);
+        if windows == NEVER || now.as_nanos() < self.due.window.load(SeqCst) {
+            return Ok(());
+        }
+        let Ok(mut watching) = self.watching.try_lock() else { return Ok(()) };
+        // The last one was not heard yet: the next tells of both.
+        if watching.ready.is_some() || now.as_nanos() < self.due.window.load(SeqCst) {
+            return Ok(());
+        }
+        let Watching { loads, selection, seen, last, ready, tasks } = &mut *watching;
+        seen.clear();
+        loads.window(now, seen)?;
+        seen.retain(|load| selection.has(load.pid, now));
+        tasks.clear();
+        // If the book is somebody's just now, the policy does without this window.
+        let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
+        (*last, *ready) = (now, admitted.then_some(now));
+        self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
+        Ok(())
+    }
+
+    /// Let the policy hear what is there and say what to do, if nobody else does.
+    ///
+    /// `awake`: the caller is the monitor of the vCPU `here`, and looks at [`Brain::due`] before
+    /// it sleeps.
+    pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) {
+        self.left.store(true, SeqCst);
+        while self.left.load(SeqCst) {
+            // Its holder looks at `left` once more.
+            let Ok(mut thinking) = self.thinking.try_lock() else { return };
+            self.left.store(false, SeqCst);
+            self.last.store(here.index(), SeqCst);
+            let now = clock::now();
+            self.hear(&mut thinking, now);
+            while let Some(action) = thinking.policy.next(now) {
+                actions.push(action);
+            }
+            self.publish(&mut thinking, now, (here, awake));
+        }
+    }
+
+    fn hear(&self, thinking: &mut Thinking, now: Instant) {
+        let Thinking { policy, online, heard, loads, .. } = thinking;
+        if let Some(changed) = self.online.try_lock().ok().and_then(|mut online| online.take()) {
+            *online = changed;
+            policy.attach(now, online);
+        }
+        heard.clear();
+        for vcpu in online.iter() {
+            if let Ok(mut signs) = self.signs[vcpu.index()].try_lock() {
+                heard.append(&mut signs);
+            }
+        }
+        // Each vCPU's are in order already, and stay so.
+        heard.sort_by_key(|seen| seen.at);
+        heard.iter().for_each(|seen| policy.heard(seen.at, seen.vcpu, seen.sign));
+        if let Ok(mut ended) = self.ended.try_lock() {
+            ended.drain(..).for_each(|(task, outcome)| policy.moved(now, task, outcome));
+        }
+        if let Ok(mut watching) = self.watching.try_lock()
+            && let Some(at) = watching.ready.take()
+        {
+            std::mem::swap(loads, &mut watching.tasks);
+            drop(watching);
+            policy.window(at, loads);
+        }
+        if self.asked.swap(false, SeqCst)
+            && let Ok(mut view) = self.view.try_lock()
+        {
+            let mut metrics = Vec::new();
+            policy.metrics(&mut |name, value| metrics.push((name, value)));
+            let (vcpus, windows) = (policy.vcpus(now), policy.windows());
+            *view = Some(View { vcpus, metrics, windows });
+        }
+    }
+
+    /// What is to be observed from now on; who sleeps too long for that is woken.
+    fn publish(&self, thinking: &mut Thinking, now: Instant, (here, awake): (VcpuId, bool)) {
+        let Thinking { policy, online, wakers, .. } = thinking;
+        let raw = |at: Option<Instant>| at.map_or(NEVER, Instant::as_nanos);
+        let wake = raw(policy.next_wake());
+        let mut sooner = wake < self.due.wake.swap(wake, SeqCst);
+        let windows = policy.windows().map_or(NEVER, Nanos::get);
+        if windows != self.due.windows.swap(windows, SeqCst) {
+            self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
+            sooner |= windows != NEVER;
+        }
+        for vcpu in online.iter() {
+            let beat = raw(policy.beat_at(vcpu));
+            let before = self.due.beats[vcpu.index()].swap(beat, SeqCst);
+            let is_here = vcpu == here;
+            // A beat that is put off finds so when it comes.
+            let sleeps = (beat < before && !self.exact) || (is_here && sooner);
+            if let (true, Some(waker)) = (sleeps && !(is_here && awake), &wakers[vcpu.index()]) {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// For threads that may wait.
+fn waited_for<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}

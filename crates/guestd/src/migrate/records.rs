@@ -1,0 +1,149 @@
+//! What has been changed, in a file: a line for each task, in a place of its own, so that
+//! a change costs one small write whatever else has been changed.
+//!
+//! A line lies within one page of the file. The kernel writes it whole or not at all: a
+//! process is killed between two system calls, or between two pages.
+
+use super::given::Given;
+use crate::state::{Result, StateFile, Stored};
+use seekway_policy::vcpu::Affinity;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Of each line, with its end.
+const LINE_BYTES: usize = 1024;
+/// How the first line begins.
+const MAGIC: &str = "seekway-guest migrate 1";
+/// Of the masks that were set, as many are written down.
+const GIVEN_MAX: usize = 8;
+
+/// One task whose affinity was, or is about to be, changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Its process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// When it started, in ticks after boot.
+    pub start: u64,
+    /// Whose its mask is.
+    pub affinity: Affinity,
+    /// What was set lately, for what it has started.
+    pub given: Given,
+}
+
+impl Record {
+    fn line(&self) -> Option<String> {
+        let Record { pid, tid, start, affinity, given } = self;
+        let fits = |n: &usize| {
+            let line = format!("{tid} {start} {pid} {affinity} {}", given.latest(*n));
+            Some(line).filter(|line| line.len() < LINE_BYTES)
+        };
+        (0..=GIVEN_MAX).rev().find_map(|n| fits(&n))
+    }
+
+    fn read(line: &str) -> std::result::Result<Record, String> {
+        let short = "expected thread, start, process, three lists of CPUs";
+        let mut parts = line.splitn(7, ' ');
+        let mut next = || parts.next().ok_or(short);
+        let (tid, start, pid) = (next()?, next()?, next()?);
+        let affinity = format!("{} {} {}", next()?, next()?, next()?).parse()?;
+        let number = |e: std::num::ParseIntError| e.to_string();
+        Ok(Record {
+            tid: tid.parse().map_err(number)?,
+            start: start.parse().map_err(number)?,
+            pid: pid.parse().map_err(number)?,
+            affinity,
+            given: parts.next().unwrap_or_default().parse()?,
+        })
+    }
+}
+
+/// What a file tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// Numbers of threads mean nothing after another boot.
+    pub boot: String,
+    /// The tasks.
+    pub records: Vec<Record>,
+}
+
+impl Stored for Changed {
+    fn to_bytes(&self) -> Vec<u8> {
+        let first = format!("{MAGIC} {}", self.boot);
+        // One that does not fit was not made.
+        let lines = self.records.iter().filter_map(Record::line);
+        std::iter::once(first).chain(lines).flat_map(|line| padded(&line)).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<Changed, String> {
+        let text = str::from_utf8(bytes).map_err(|e| e.to_string())?;
+        let mut lines = text.lines().map(str::trim_end);
+        let first = lines.next().and_then(|line| line.strip_prefix(MAGIC));
+        let boot = first.ok_or("its first line is another")?.trim().to_string();
+        let records = lines.filter(|line| !line.is_empty()).map(Record::read);
+        Ok(Changed { boot, records: records.collect::<std::result::Result<_, _>>()? })
+    }
+}
+
+fn padded(line: &str) -> Vec<u8> {
+    let mut bytes = line.as_bytes().to_vec();
+    bytes.resize(LINE_BYTES - 1, b' ');
+    bytes.push(b'\n');
+    bytes
+}
+
+/// A task's place in the file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place(u64);
+
+/// The file, while the agent works.
+#[derive(Debug)]
+pub struct Records {
+    file: File,
+    free: Vec<Place>,
+    /// The first place that was never used.
+    end: u64,
+}
+
+impl Records {
+    /// A file with what an earlier agent has left, and nothing else.
+    ///
+    /// # Errors
+    /// It cannot be written: nothing may be changed then.
+    pub fn begin(state: &StateFile, left: &Changed) -> Result<Records> {
+        state.save(left)?;
+        let file = state.reopen()?;
+        Ok(Records { file, free: Vec::new(), end: 1 + left.records.len() as u64 })
+    }
+
+    /// In a file of a test's.
+    #[cfg(test)]
+    pub fn on(file: File) -> Records {
+        Records { file, free: Vec::new(), end: 1 }
+    }
+
+    /// A place for a task.
+    pub fn place(&mut self) -> Place {
+        self.free.pop().unwrap_or_else(|| {
+            self.end += 1;
+            Place(self.end - 1)
+        })
+    }
+
+    /// What is about to be done to a task.
+    ///
+    /// # Errors
+    /// It cannot be written: it may not be done then.
+    pub fn write(&self, place: Place, record: &Record) -> std::io::Result<()> {
+        let line = record.line().ok_or(std::io::ErrorKind::FileTooLarge)?;
+        self.file.write_all_at(&padded(&line), place.0 * LINE_BYTES as u64)
+    }
+
+    /// The task has gone, or its mask is its owner's again.
+    pub fn erase(&mut self, place: Place) {
+        // What stays is found to have been put back, or to have gone.
+        let _ = self.file.write_all_at(&padded(""), place.0 * LINE_BYTES as u64);
+        self.free.push(place);
+    }
+}

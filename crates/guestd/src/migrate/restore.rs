@@ -1,0 +1,47 @@
+//! Putting affinities back: at the agent's end, after its death, at its next start.
+
+use super::records::{Changed, Record};
+use crate::agent::{AgentError, Voice};
+use crate::events::Event;
+use crate::procfs;
+use crate::state::StateFile;
+use crate::system::System;
+
+/// Put back what an agent that died has left, if one has. The caller holds the
+/// state's lock. What cannot be put back stays in the file, and is returned.
+///
+/// # Errors
+/// The state cannot be read, written or removed.
+pub fn put_back(
+    system: &impl System,
+    file: &StateFile,
+    voice: Voice,
+) -> Result<Vec<Record>, AgentError> {
+    // Threads of another boot are not these.
+    let Some(changed) = file.load()?.filter(|changed: &Changed| changed.boot == procfs::boot_id())
+    else {
+        file.remove()?;
+        return Ok(Vec::new());
+    };
+    let online = procfs::online().map_err(crate::agent::failed("list vCPUs"))?;
+    let (mut tasks, mut left) = (0, Vec::new());
+    for mut record in changed.records.iter().cloned() {
+        let Some(watched) = system.watch(record.tid).filter(|w| w.start == record.start) else {
+            continue;
+        };
+        let Ok(shown) = system.affinity(record.tid) else { continue };
+        let Some(mask) = record.affinity.restore(&shown, &online) else { continue };
+        match system.set_affinity(record.tid, &mask) {
+            Ok(()) => tasks += 1,
+            Err(_) if !system.lives(&watched) => {}
+            Err(_) => left.push(record),
+        }
+    }
+    voice.say(&Event::PutBack { tasks, failed: left.len() });
+    if left.is_empty() {
+        file.remove()?;
+    } else {
+        file.save(&Changed { records: left.clone(), ..changed })?;
+    }
+    Ok(left)
+}

@@ -1,0 +1,62 @@
+//! Which processes' tasks are moved: all, or those that the user chose and what they start.
+
+use crate::system::System;
+use crate::tagger::Selection as Chosen;
+use seekway_policy::units::{Instant, Nanos};
+use std::collections::BTreeMap;
+
+/// What a process runs and who started it is looked at again after so long.
+const KNOWN_FOR: Nanos = Nanos::from_secs(1);
+/// From a process up to the first one; a bound for what changes while it is read.
+const ANCESTORS_MAX: usize = 64;
+/// Processes that are remembered.
+const KNOWN_MAX: usize = 4096;
+
+/// The choice, and who was found to be in it.
+pub struct Selection<S> {
+    system: S,
+    chosen: Chosen,
+    /// Never to be moved: this process.
+    own: i32,
+    known: BTreeMap<i32, (bool, Instant)>,
+}
+
+impl<S: System> Selection<S> {
+    /// What the user chose; without this process.
+    pub fn new(system: S, chosen: Chosen, own: i32) -> Selection<S> {
+        Selection { system, chosen, own, known: BTreeMap::new() }
+    }
+
+    /// Are the tasks of this process to be moved?
+    pub fn has(&mut self, pid: i32, now: Instant) -> bool {
+        if pid == self.own {
+            return false;
+        }
+        if self.chosen.is_all() {
+            return true;
+        }
+        match self.known.get(&pid) {
+            Some(&(has, at)) if now.since(at) < KNOWN_FOR => has,
+            _ => {
+                if self.known.len() >= KNOWN_MAX {
+                    self.known.clear();
+                }
+                let has = self.descends(pid);
+                self.known.insert(pid, (has, now));
+                has
+            }
+        }
+    }
+
+    /// Is it, or who started it, chosen?
+    fn descends(&self, mut pid: i32) -> bool {
+        for _ in 0..ANCESTORS_MAX {
+            let Some(stat) = self.system.stat(pid) else { return false };
+            if self.chosen.names(pid, &stat.comm) {
+                return true;
+            }
+            pid = stat.parent;
+        }
+        false
+    }
+}
