@@ -152,7 +152,7 @@ impl Detector {
     /// Forget those that are not I/O-bound any more and need not be released.
     pub fn forget(&mut self) {
         self.tasks.retain(|task| {
-            task.is_bound() || task.moved.is_some() && !task.refused || task.going.is_some()
+            task.is_bound() || task.moved.is_some() || task.going.is_some() || task.releasing
         });
     }
 }

@@ -25,6 +25,8 @@ use crate::units::{Instant, Nanos};
 
 /// Slices that are remembered of each vCPU.
 const RECENT: usize = 8;
+/// One slice in so many is watched to its end, where beats are sparse.
+const WATCHED_OF: u32 = 4;
 
 /// How the next slice follows from those seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,10 +111,18 @@ pub(super) struct Watch {
     runs_from: Instant,
     /// The last time at which it was known to run.
     pub seen: Instant,
+    /// While it is away: when it was taken away, as far as is known.
+    left: Instant,
+    /// Its edges are told: it runs until one says that it does not.
+    exact: bool,
     slices: Recent,
     absences: Recent,
     /// Slices with what of them is not expected again left out.
     usual: Usual,
+    /// Slices in a row that were watched closely and ended unseen all the same.
+    unseen_ends: u32,
+    /// Slices since the last one that was watched closely.
+    unwatched: u32,
     /// Time for which it was away before the present absence.
     away: Nanos,
 }
@@ -144,31 +154,36 @@ impl Watch {
             since: None,
             runs_from: now,
             seen: now,
+            left: now,
+            exact: false,
             slices: Recent::default(),
             absences: Recent::default(),
             usual: Usual::default(),
+            unseen_ends: 0,
+            unwatched: 0,
             away: Nanos::ZERO,
         }
     }
 
     /// A sign made at `at`.
     fn heard(&mut self, at: Instant, sign: Sign, settings: &Settings) -> News {
+        self.exact = !matches!(sign, Sign::Beat { .. });
         match sign {
             Sign::Beat { due } => self.beat(at, due, settings),
             Sign::Preempted => {
                 let news = if self.state == State::Runs { News::Left } else { News::None };
                 self.state = State::Away;
                 if news == News::Left {
-                    self.seen = at;
+                    (self.seen, self.left) = (at, at);
                 }
                 news
             }
-            Sign::Resumed if self.state == State::Away => self.returned(at, self.seen, settings),
+            Sign::Resumed if self.state == State::Away => self.returned(at, self.left, settings),
             Sign::Resumed | Sign::Idle => {
                 let idle = sign == Sign::Idle;
                 let was = self.state;
                 if idle && was == State::Away {
-                    self.away += at.since(self.seen);
+                    self.away += at.since(self.left);
                 }
                 self.state = if idle { State::Idle } else { State::Runs };
                 (self.since, self.runs_from, self.seen) = ((!idle).then_some(at), at, at);
@@ -182,8 +197,10 @@ impl Watch {
         if late > settings.tolerance() {
             return self.returned(at, due.unwrap_or(at).max(self.seen), settings);
         }
-        if due.is_none() {
-            // What it did in the meantime nobody knows.
+        // After a long rest it may have been away and back again, unseen.
+        let rest = self.longest() + settings.period.scaled(2, 1);
+        let rest = rest.max(at.since(self.runs_from).scaled(1, 4));
+        if due.is_none() || at.since(self.seen) > rest {
             (self.since, self.runs_from) = (None, at);
         }
         self.seen = at;
@@ -198,19 +215,48 @@ impl Watch {
         if at.since(gone) < settings.absence_min() {
             return if was == State::Away { News::Back } else { News::None };
         }
+        let left = self.left_at(seen, gone, settings);
+        self.absences.push(at.since(left));
+        self.away += at.since(left);
         if let Some(since) = self.since {
             self.learn(seen.since(since), gone.since(since), settings);
         }
-        self.absences.push(at.since(seen));
-        self.away += at.since(seen);
         (self.since, self.runs_from) = (Some(at), at);
         News::Returned
+    }
+
+    /// When it was taken away that ran at `seen` and was away at `gone`: the last beat, as
+    /// the paper has it; as predicted, where that leaves too much open.
+    fn left_at(&self, seen: Instant, gone: Instant, settings: &Settings) -> Instant {
+        if settings.literal || is_sharp(seen, gone, settings) {
+            return seen;
+        }
+        match (self.since, self.predicted()) {
+            (Some(since), Some(slice)) => (since + slice).clamp(seen, gone),
+            _ => gone,
+        }
+    }
+
+    /// The beat that was due at `due` has not come. Was it thought to run?
+    fn missed(&mut self, due: Instant, settings: &Settings) -> bool {
+        let ran = self.state == State::Runs;
+        if ran {
+            self.left = self.left_at(self.seen, due.max(self.seen), settings);
+            self.state = State::Away;
+        }
+        ran
     }
 
     /// A slice has ended that was no shorter than `least` and no longer than `most`.
     fn learn(&mut self, least: Nanos, most: Nanos, settings: &Settings) {
         let predicted = self.predicted().unwrap_or(least);
-        let sharp = most.saturating_sub(least) <= settings.period.scaled(3, 2);
+        let sharp = is_sharp(Instant::ZERO + least, Instant::ZERO + most, settings);
+        if self.is_watched() {
+            self.unseen_ends = if sharp { 0 } else { self.unseen_ends + 1 };
+            self.unwatched = 0;
+        } else {
+            self.unwatched += 1;
+        }
         let slice = match () {
             () if settings.literal || sharp || least > predicted => least,
             () if most < predicted => most,
@@ -253,12 +299,17 @@ impl Watch {
             return Some(predicted?.saturating_sub(now.since(self.since?)));
         }
         let ran = now.since(self.runs_from);
-        let longest = self.usual().iter().max().copied().unwrap_or(Nanos::ZERO);
+        // It runs for sure up to what was seen of it.
+        let surely = if self.exact { now } else { self.seen };
+        let unseen = now.since(surely);
         let next = self.usual().iter().filter(|span| **span > ran).min();
         match (self.since, next) {
             (Some(_), Some(next)) => Some(next.saturating_sub(ran)),
             // Outlived all that was seen: as long again. The same if it began unseen.
-            (_, None) => Some(ran.saturating_sub(longest)),
+            (_, None) => {
+                let beyond = surely.since(self.runs_from).saturating_sub(self.longest());
+                Some(beyond.saturating_sub(unseen))
+            }
             (None, Some(_)) => None,
         }
     }
@@ -273,16 +324,39 @@ impl Watch {
         self.runs_from
     }
 
-    /// The next end of a slice that is expected if its begin is known, and the last.
-    pub fn ends(&self) -> (Option<Nanos>, Nanos) {
+    /// The longest slice that is expected; zero if none was seen.
+    fn longest(&self) -> Nanos {
+        self.usual().iter().max().copied().unwrap_or(Nanos::ZERO)
+    }
+
+    /// Is the end of this slice to be seen? Every fourth is enough to keep up with a host
+    /// that changes its mind, until one ends before it was looked for.
+    fn is_watched(&self) -> bool {
+        self.usual.len == 0 || self.unseen_ends > 0 || self.unwatched + 1 >= WATCHED_OF
+    }
+
+    /// When its monitor is to beat, where beats are sparse: at a time that lies in its next
+    /// absence, so that its return is seen; and if this slice's end is to be seen, every
+    /// period from two periods before it, or earlier if it was missed before.
+    pub fn next_beat(&self, settings: &Settings, rest_max: Nanos) -> Instant {
         let ran = self.seen.since(self.runs_from);
-        let next = self.usual().iter().filter(|span| self.since.is_some() && **span > ran).min();
-        (next.copied(), self.usual().iter().max().copied().unwrap_or(Nanos::ZERO))
+        let early = self.predicted().unwrap_or(Nanos::ZERO);
+        let early = early.saturating_sub(settings.period.scaled(2, 1));
+        let from = match self.is_watched() {
+            true => early.scaled(1, 1 << self.unseen_ends.min(16)),
+            false => self.longest() + settings.period,
+        };
+        if self.since.is_some() && ran < from {
+            return self.runs_from + from;
+        }
+        // The longer it goes on beyond what was ever seen, the less often.
+        let beyond = ran.saturating_sub(self.longest());
+        self.seen + settings.period.max(beyond.scaled(1, 8)).min(rest_max)
     }
 
     /// When it is expected back if it is away: in the past if that is overdue.
     pub fn back_at(&self) -> Instant {
-        self.seen + self.absences.median().unwrap_or(Nanos::ZERO)
+        self.left + self.absences.median().unwrap_or(Nanos::ZERO)
     }
 
     /// Mean of the last eight slices.
@@ -300,10 +374,15 @@ impl Watch {
     /// Time for which it was away up to now.
     pub fn away(&self, now: Instant) -> Nanos {
         match self.state {
-            State::Away => self.away + now.since(self.seen),
+            State::Away => self.away + now.since(self.left),
             _ => self.away,
         }
     }
+}
+
+/// Are these so near that what lies between is as good as known?
+fn is_sharp(seen: Instant, gone: Instant, settings: &Settings) -> bool {
+    gone.since(seen) <= settings.period.scaled(3, 2)
 }
 
 /// All vCPUs.
@@ -342,11 +421,10 @@ impl Monitor {
     }
 
     /// A beat that was due has not come: the vCPU is away. Was it thought to run?
-    pub fn missed(&mut self, vcpu: VcpuId) -> bool {
-        let Some(Some(watch)) = self.watches.get_mut(vcpu.index()) else { return false };
-        let ran = watch.state == State::Runs;
-        watch.state = State::Away;
-        ran
+    pub fn missed(&mut self, vcpu: VcpuId, due: Instant) -> bool {
+        let settings = self.settings;
+        let watch = self.watches.get_mut(vcpu.index()).and_then(Option::as_mut);
+        watch.is_some_and(|watch| watch.missed(due, &settings))
     }
 
     pub fn get(&self, vcpu: VcpuId) -> Option<&Watch> {

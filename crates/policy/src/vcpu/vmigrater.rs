@@ -204,8 +204,8 @@ impl VcpuPolicy for VMigrater {
                 (task.moved, task.vcpu) = (Some((task.vcpu, now)), to);
                 task.silent = false;
             }
-            (Outcome::Done, None) => task.moved = None,
-            (Outcome::Refused, _) => task.refused = true,
+            (_, None) => task.moved = None,
+            (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
         self.detector.forget();

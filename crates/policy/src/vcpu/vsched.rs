@@ -94,10 +94,9 @@ impl VSched {
     fn find_missing(&mut self, now: Instant) {
         while self.missing_at().is_some_and(|at| at <= now) {
             let runs = self.monitor.all().filter(|(_, watch)| watch.state == State::Runs);
-            let Some((_, vcpu)) = runs.map(|(vcpu, watch)| (watch.seen, vcpu)).min() else {
-                return;
-            };
-            self.dirty |= self.monitor.missed(vcpu);
+            let oldest = runs.map(|(vcpu, watch)| (watch.seen, vcpu)).min();
+            let Some((seen, vcpu)) = oldest else { return };
+            self.dirty |= self.monitor.missed(vcpu, seen + self.probe);
         }
     }
 
@@ -127,9 +126,10 @@ impl VSched {
     fn release(&mut self, now: Instant) -> Option<Action> {
         self.tasks.retain(|_, task| {
             let old = now.since(task.told) >= FORGET;
-            !old || task.going.is_some() || task.releasing || task.moved.is_some() && !task.refused
+            !old || task.going.is_some() || task.releasing || task.moved.is_some()
         });
-        let old = |task: &Task| now.since(task.told) >= FORGET && task.is_free();
+        let free = |task: &Task| task.going.is_none() && !task.releasing;
+        let old = |task: &Task| now.since(task.told) >= FORGET && free(task);
         let (id, task) = self.tasks.iter_mut().find(|(_, task)| old(task))?;
         task.releasing = true;
         Some(Action::Release { task: *id })
@@ -177,8 +177,8 @@ impl VcpuPolicy for VSched {
         let Some(task) = self.tasks.get_mut(&task) else { return };
         match (outcome, task.going.take()) {
             (Outcome::Done, Some(to)) => (task.vcpu, task.moved) = (to, Some(now)),
-            (Outcome::Done, None) => task.moved = None,
-            (Outcome::Refused, _) => task.refused = true,
+            (_, None) => task.moved = None,
+            (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
         self.dirty = true;

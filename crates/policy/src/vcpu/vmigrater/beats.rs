@@ -1,18 +1,22 @@
 //! When each vCPU's monitor beats, and whether there is anything to do at all.
 //!
-//! Each beat costs; most tell nothing. A monitor whose beat is due while its vCPU is away
-//! beats the moment the vCPU is back: so the return is known to the microsecond if only
-//! one beat falls into the absence, and what dense beats are for is the time at which the
-//! vCPU is taken away. With `beats=sparse`:
+//! Each beat costs, in an emulated guest a hundred times what it costs in others; most
+//! tell nothing. A monitor whose beat is due while its vCPU is away beats the moment it is
+//! back: so returns are known to the microsecond if one beat falls into each absence. What
+//! dense beats are for is the time at which a vCPU is taken away, and that changes seldom.
+//! With `beats=sparse`:
 //!
 //! - Inert, while no absence was seen (two within a second): ten beats a second for each
 //!   vCPU, no windows, no actions. One that is away a tenth of its time is seen within a
 //!   second; two vCPUs that are away half of it within a tenth of one.
 //! - Shared, and nobody is I/O-bound: the same beats, and windows.
-//! - Somebody is: every period on the vCPUs on which such tasks are, so that it is seen
-//!   when one is cut short; elsewhere every period from two periods before the expected
-//!   end until it is away, and once in between. A vCPU that outlives all that was seen of it
-//!   beats the less often the longer it does.
+//! - Somebody is: one beat a slice, just after its expected end. In one slice of four, and
+//!   after one that ended before it was expected to, every period from two periods before
+//!   that end. A vCPU that outlives all that was seen of it beats the less often the longer
+//!   it does.
+//!
+//! What is lost: a slice that is cut short is seen when it was expected to end. There is
+//! little to be done about it before: what its tasks wait for completes on it.
 
 use super::super::monitor::{News, State, Watch};
 use super::super::{Sign, VcpuId};
@@ -75,30 +79,10 @@ impl VMigrater {
         let gap = match () {
             () if self.settings.literal => period,
             () if !self.sharing.is_shared() || !self.detector.any_bound() => PROBE,
-            () if !self.settings.sparse || self.hosts(vcpu) => period,
-            () => return Some(self.sparse_beat(watch)),
+            () if !self.settings.sparse => period,
+            () => return Some(watch.next_beat(&self.monitor.settings, PROBE)),
         };
         Some(watch.seen + gap)
-    }
-
-    /// Does an I/O-bound task sit there, or is one on its way?
-    fn hosts(&self, vcpu: VcpuId) -> bool {
-        let mut tasks = self.detector.tasks.iter().filter(|task| task.is_bound());
-        tasks.any(|task| task.vcpu == vcpu || task.going == Some(vcpu))
-    }
-
-    fn sparse_beat(&self, watch: &Watch) -> Instant {
-        let period = self.settings.period;
-        let (first, last) = watch.ends();
-        let begins =
-            first.map(|first| watch.runs_from() + first.saturating_sub(period.scaled(2, 1)));
-        match begins {
-            Some(begins) if watch.seen < begins => begins,
-            _ => {
-                let beyond = watch.seen.since(watch.runs_from() + last);
-                watch.seen + period.max(beyond.scaled(1, 8)).min(PROBE)
-            }
-        }
     }
 
     /// Beats that were due and have not come: those vCPUs are away.
@@ -108,12 +92,12 @@ impl VMigrater {
         }
         let grace = self.monitor.settings.grace();
         let missing = |(vcpu, watch): (VcpuId, &Watch)| {
-            let due = self.beat(vcpu)? + grace;
-            (watch.state == State::Runs && due <= now).then_some(vcpu)
+            let due = self.beat(vcpu)?;
+            (watch.state == State::Runs && due + grace <= now).then_some((vcpu, due))
         };
-        let missing: Vec<VcpuId> = self.monitor.all().filter_map(missing).collect();
-        for vcpu in missing {
-            self.dirty |= self.monitor.missed(vcpu);
+        let missing: Vec<(VcpuId, Instant)> = self.monitor.all().filter_map(missing).collect();
+        for (vcpu, due) in missing {
+            self.dirty |= self.monitor.missed(vcpu, due);
         }
     }
 

@@ -1,0 +1,271 @@
+//! What every policy for virtual CPUs owes its engine, on random sequences of signs,
+//! windows, moves that take their time or fail, vCPUs that go off line, and times that no
+//! clock would give: actions only for tasks that it was told of, within what their
+//! owners allow, never two under way for one task; `next` comes to an end; wakes and beats
+//! lie ahead; bounded state; equal input gives equal actions.
+//!
+//! The sequences are seeded. `SEEKWAY_SEED=n cargo test -p seekway-policy --test vcpu` tries
+//! others; a failure prints the seed and the shrunken sequence.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{
+    self, Action, Outcome, REGISTRY, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+const VCPUS: u16 = 6;
+const TASKS: u64 = 8;
+/// Actions in a row that no engine has to expect.
+const ACTIONS_MAX: usize = 1000;
+
+/// One event.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Time goes on.
+    Wait(u64),
+    /// Up to the time at which the policy asked to be asked.
+    Wake,
+    /// The monitor beats that the policy asked for, so much late.
+    Beat {
+        vcpu: u16,
+        late: u64,
+    },
+    /// A beat of any other time, from a rest or not; signs that contradict each other.
+    Wild {
+        vcpu: u16,
+        back: u64,
+        due: Option<i64>,
+    },
+    Edge {
+        vcpu: u16,
+        sign: u8,
+    },
+    Window(Vec<Load>),
+    /// The oldest action comes to its end, or the newest.
+    Moved {
+        oldest: bool,
+        done: bool,
+    },
+    /// These are on line from now on.
+    Attach(u16),
+    Idle(u16),
+}
+
+#[derive(Clone, Debug)]
+struct Load {
+    task: u64,
+    vcpu: u16,
+    allowed: u16,
+    waited: u64,
+    ran: u64,
+    ios: u32,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let span = || {
+        prop_oneof![
+            10 => 0u64..2_000_000,
+            6 => 0u64..20_000_000,
+            2 => 0u64..5_000_000_000,
+            1 => any::<u64>().prop_map(|n| n >> 8),
+        ]
+    };
+    let late = prop_oneof![
+        6 => 0u64..100_000,
+        4 => 100_000u64..1_000_000,
+        6 => 1_000_000u64..50_000_000,
+        1 => any::<u64>().prop_map(|n| n >> 8),
+    ];
+    let load = (0..TASKS, 0..VCPUS + 2, 0u16..1 << VCPUS, span(), span(), 0u32..1000).prop_map(
+        |(task, vcpu, allowed, waited, ran, ios)| Load { task, vcpu, allowed, waited, ran, ios },
+    );
+    prop_oneof![
+        4 => span().prop_map(Step::Wait),
+        6 => Just(Step::Wake),
+        20 => (0..VCPUS, late).prop_map(|(vcpu, late)| Step::Beat { vcpu, late }),
+        2 => (0..VCPUS + 2, span(), proptest::option::of(any::<i64>()))
+            .prop_map(|(vcpu, back, due)| Step::Wild { vcpu, back, due }),
+        6 => (0..VCPUS + 2, 0u8..3).prop_map(|(vcpu, sign)| Step::Edge { vcpu, sign }),
+        8 => proptest::collection::vec(load, 0..6).prop_map(Step::Window),
+        6 => (any::<bool>(), prop::bool::weighted(0.9))
+            .prop_map(|(oldest, done)| Step::Moved { oldest, done }),
+        1 => (0u16..1 << VCPUS).prop_map(Step::Attach),
+        1 => (0..VCPUS).prop_map(Step::Idle),
+    ]
+}
+
+/// A policy with what its engine knows.
+struct Engine {
+    policy: Box<dyn VcpuPolicy>,
+    now: Instant,
+    online: VcpuSet,
+    /// What it was told of, and where these may run.
+    told: BTreeMap<TaskId, VcpuSet>,
+    under_way: Vec<TaskId>,
+    moved: BTreeSet<TaskId>,
+    log: String,
+}
+
+fn set(bits: u16) -> VcpuSet {
+    (0..VCPUS).filter(|n| bits >> n & 1 == 1).map(VcpuId::new).collect()
+}
+
+impl Engine {
+    fn new(spec: &str) -> Engine {
+        let mut policy = vcpu::build(spec).unwrap();
+        let online = VcpuSet::first(usize::from(VCPUS));
+        policy.attach(Instant::ZERO, &online);
+        Engine {
+            policy,
+            now: Instant::ZERO,
+            online,
+            told: BTreeMap::new(),
+            under_way: Vec::new(),
+            moved: BTreeSet::new(),
+            log: String::new(),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Wait(span) => self.now = self.now + Nanos::new(*span),
+            Step::Wake => self.now = self.policy.next_wake().unwrap_or(self.now).max(self.now),
+            Step::Beat { vcpu, late } => {
+                let vcpu = VcpuId::new(*vcpu);
+                let due = self.policy.beat_at(vcpu).filter(|_| self.online.contains(vcpu));
+                let Some(due) = due else { return };
+                self.now = self.now.max(due + Nanos::new(*late));
+                self.policy.heard(self.now, vcpu, Sign::Beat { due: Some(due) });
+            }
+            Step::Wild { vcpu, back, due } => {
+                let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(*back));
+                let due =
+                    due.map(|due| Instant::from_nanos(at.as_nanos().saturating_add_signed(due)));
+                self.policy.heard(at, VcpuId::new(*vcpu), Sign::Beat { due });
+            }
+            Step::Edge { vcpu, sign } => {
+                let sign = [Sign::Preempted, Sign::Resumed, Sign::Idle][usize::from(*sign)];
+                self.policy.heard(self.now, VcpuId::new(*vcpu), sign);
+            }
+            Step::Window(loads) => self.window(loads),
+            Step::Moved { oldest, done } => {
+                if self.under_way.is_empty() {
+                    return;
+                }
+                let at = if *oldest { 0 } else { self.under_way.len() - 1 };
+                let task = self.under_way.remove(at);
+                let outcome = if *done { Outcome::Done } else { Outcome::Refused };
+                self.policy.moved(self.now, task, outcome);
+            }
+            Step::Attach(bits) => {
+                self.online = set(*bits);
+                self.policy.attach(self.now, &self.online);
+            }
+            Step::Idle(vcpu) => {
+                let until = self.policy.idles(self.now, VcpuId::new(*vcpu));
+                assert!(until.is_none_or(|until| until > self.now), "to idle until {until:?}");
+            }
+        }
+        self.ask();
+    }
+
+    fn window(&mut self, loads: &[Load]) {
+        let by_task: BTreeMap<u64, &Load> = loads.iter().map(|load| (load.task, load)).collect();
+        let loads: Vec<TaskLoad> = by_task
+            .values()
+            .map(|load| TaskLoad {
+                task: TaskId(load.task),
+                vcpu: VcpuId::new(load.vcpu),
+                allowed: set(load.allowed),
+                waited: Nanos::new(load.waited),
+                ran: Nanos::new(load.ran),
+                ios: load.ios,
+                io_time: Nanos::new(load.waited),
+            })
+            .collect();
+        self.told.extend(loads.iter().map(|load| (load.task, load.allowed)));
+        self.policy.window(self.now, &loads);
+    }
+
+    /// Ask until there is nothing more.
+    fn ask(&mut self) {
+        for n in 0.. {
+            assert!(n < ACTIONS_MAX, "`next` comes to no end");
+            let Some(action) = self.policy.next(self.now) else { break };
+            self.check(&action);
+            writeln!(self.log, "{} {action:?}", self.now).unwrap();
+        }
+        let wake = self.policy.next_wake();
+        assert!(wake.is_none_or(|wake| wake > self.now), "wake at {wake:?}, now {}", self.now);
+        let beats: Vec<_> = (0..VCPUS + 2).map(|n| self.policy.beat_at(VcpuId::new(n))).collect();
+        writeln!(self.log, "{wake:?} {beats:?} {:?}", self.policy.windows()).unwrap();
+        for view in self.policy.vcpus(self.now) {
+            assert!(self.online.contains(view.vcpu), "{view:?} is off line");
+        }
+    }
+
+    fn check(&mut self, action: &Action) {
+        let task = action.task();
+        assert!(!self.under_way.contains(&task), "{action:?}: one is under way");
+        self.under_way.push(task);
+        match action {
+            Action::Move { to, within, .. } => {
+                let allowed = self.told.get(&task).unwrap_or_else(|| panic!("{action:?}: unknown"));
+                assert!(within.contains(*to), "{action:?}");
+                assert!(within.is_subset(allowed), "{action:?}: allowed is {allowed}");
+                assert!(within.is_subset(&self.online), "{action:?}: on line is {}", self.online);
+                self.moved.insert(task);
+            }
+            Action::Release { .. } => {
+                assert!(self.moved.remove(&task), "{action:?}: it was not moved");
+            }
+        }
+    }
+}
+
+fn play(spec: &str, steps: &[Step]) -> String {
+    let mut engine = Engine::new(spec);
+    steps.iter().for_each(|step| engine.step(step));
+    engine.log
+}
+
+/// Every policy with its defaults, and the variants.
+fn specs() -> Vec<String> {
+    let mut specs: Vec<String> = REGISTRY.iter().map(|entry| entry.name.to_string()).collect();
+    specs.extend(
+        [
+            "vmigrater:literal=true",
+            "vmigrater:beats=dense,predict=last,park=false",
+            "vmigrater:fresh=false,leave=5ms,keep=0,threshold=0.01",
+            "vmigrater:period=10ms,window=1s",
+            "xballoon:period=1ms,c=0",
+            "vsched:probe=100ms",
+        ]
+        .map(String::from),
+    );
+    specs
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // a test may be given its seed
+fn every_policy_keeps_the_contract() {
+    let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
+    for spec in specs() {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
+        let steps = prop::collection::vec(step(), 1..400);
+        let result = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
+            let first = play(&spec, &steps);
+            prop_assert_eq!(first, play(&spec, &steps), "equal input, other actions");
+            Ok(())
+        });
+        if let Err(error) = result {
+            panic!("{spec}, SEEKWAY_SEED={seed}: {error}");
+        }
+    }
+}
