@@ -20,7 +20,7 @@ pub type Times = Histogram<u64>;
 const TIME_MIN_NS: u64 = 1_000;
 const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
-fn times(digits: u8) -> Times {
+pub(crate) fn times(digits: u8) -> Times {
     Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX_NS, digits).expect("constant bounds")
 }
 

@@ -11,12 +11,27 @@
 //! It is a [`Source`](seekway_workload::Source) like any other: the engine knows
 //! nothing of processors, and the disk is the one of every other run.
 
+mod agent;
+mod build;
+mod check;
+mod events;
+mod fair;
+mod guest;
+mod host;
+mod irq;
 mod machine;
+mod measure;
+mod moves;
+mod outcome;
 mod result;
 mod spec;
+mod state;
+mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use machine::Machine;
-pub use result::{MachineResult, TaskResult, VmCpu};
+pub use result::{MachineResult, PcpuResult, TaskResult, VmCpu};
 pub use spec::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec,
     VmSpec,

@@ -29,7 +29,7 @@ pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunRes
     let made = run(sources, setup, limits, progress);
     let (mut result, _) = made.map_err(|e| what(cell, &e))?;
     let end = settle.unwrap_or(Instant::ZERO) + result.simulated;
-    result.machine = machine.map(|machine| machine.result(end));
+    result.machine = machine.map(|mut machine| machine.result(end));
     Ok(result)
 }
 

@@ -1,13 +1,33 @@
-//! The machine as a source of requests.
+//! The machine as a source of requests: its events, one after the other.
 
-use super::{MachineResult, MachineSpec};
-use seekway_policy::units::Instant;
+use super::events::{Event, Events};
+use super::state::{Io, Pcpu, Run, Task, Vcpu, Vm};
+use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{VcpuPolicy, build};
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
 
-/// A host with its VMs, running.
+/// A host with its VMs, running. It never comes to an end of its own.
 pub struct Machine {
-    vms: Vec<VmDisk>,
-    policy: String,
+    pub(super) host: HostCpu,
+    pub(super) guest: GuestCpu,
+    pub(super) detector: Detector,
+    pub(super) costs: Costs,
+    pub(super) ablation: Ablation,
+    pub(super) policy: String,
+    pub(super) disks: Vec<VmDisk>,
+    pub(super) pcpus: Vec<Pcpu>,
+    pub(super) vcpus: Vec<Vcpu>,
+    pub(super) vms: Vec<Vm>,
+    pub(super) tasks: Vec<Task>,
+    /// By token; none where it is free.
+    pub(super) ios: Vec<Option<Io>>,
+    pub(super) free_ios: Vec<usize>,
+    pub(super) issues: Vec<Issue>,
+    pub(super) events: Events,
+    pub(super) now: Instant,
+    pub(super) measured_from: Instant,
+    pub(super) handled: u64,
 }
 
 impl Machine {
@@ -19,35 +39,146 @@ impl Machine {
     pub fn new(
         spec: &MachineSpec,
         policy: &str,
-        _seed: u64,
-        _measured_from: Instant,
+        seed: u64,
+        measured_from: Instant,
     ) -> Result<Machine, String> {
-        let disk = |vm: &super::VmSpec| VmDisk { name: vm.name.clone(), capacity: vm.disk };
-        Ok(Machine { vms: spec.vms.iter().map(disk).collect(), policy: policy.into() })
+        let agent = || build(policy).map_err(|e| e.to_string());
+        Machine::with(spec, policy, &agent, seed, measured_from)
     }
 
-    /// How it went, up to `now`.
-    pub fn result(&self, _now: Instant) -> MachineResult {
-        MachineResult { policy: self.policy.clone(), vms: Vec::new() }
+    /// The same with policies that are in no registry.
+    pub(super) fn with(
+        spec: &MachineSpec,
+        name: &str,
+        policy: &dyn Fn() -> Result<Box<dyn VcpuPolicy>, String>,
+        seed: u64,
+        measured_from: Instant,
+    ) -> Result<Machine, String> {
+        check::check(spec)?;
+        let mut machine = Machine::build(spec, name, seed, measured_from);
+        for (n, vm) in spec.vms.iter().enumerate() {
+            if vm.agent {
+                machine.give_agent(n, policy()?);
+            }
+        }
+        machine.attach();
+        machine.events.push(measured_from, Event::Measured);
+        for (task, spec) in spec.vms.iter().flat_map(|vm| &vm.tasks).enumerate() {
+            machine.events.push(Instant::ZERO + spec.from, Event::Slept { task });
+        }
+        Ok(machine)
+    }
+
+    /// Handle what is due at this instant.
+    fn handle_due(&mut self, now: Instant) {
+        while let Some((at, event)) = self.events.peek() {
+            if at <= now {
+                debug_assert!(at >= self.now, "time ran backwards");
+                self.now = at;
+                self.events.pop();
+                self.handle(event);
+            } else if self.is_stale(event) {
+                self.events.pop();
+            } else {
+                break;
+            }
+        }
+        self.now = now;
+    }
+
+    fn handle(&mut self, event: Event) {
+        if self.is_stale(event) {
+            return;
+        }
+        self.handled += 1;
+        match event {
+            Event::Processor { pcpu, .. } => self.processor_event(pcpu),
+            Event::Foreseen { pcpu, .. } => self.foreseen(pcpu),
+            Event::Executed { vcpu, .. } => self.executed(vcpu),
+            Event::Slept { task } => self.slept(task),
+            Event::Dozed { vcpu, .. } => self.host_wake(vcpu),
+            Event::Beat { vcpu, .. } => self.beat(vcpu),
+            Event::Edge { vcpu, at, sign } => self.edge(vcpu, at, sign),
+            Event::Asked { vm, .. } => self.asked(vm),
+            Event::Window { vm, .. } => self.window(vm),
+            Event::Measured => self.begin_measuring(),
+        }
+    }
+
+    fn is_stale(&self, event: Event) -> bool {
+        match event {
+            Event::Processor { pcpu, generation } | Event::Foreseen { pcpu, generation } => {
+                self.pcpus[pcpu].generation != generation
+            }
+            Event::Executed { vcpu, generation } => self.vcpus[vcpu].generation != generation,
+            Event::Dozed { vcpu, generation } => self.vcpus[vcpu].doze_generation != generation,
+            Event::Beat { vcpu, generation } => self.vcpus[vcpu].monitor.generation != generation,
+            Event::Asked { vm, generation } => !self.is_agents(vm, generation, false),
+            Event::Window { vm, generation } => !self.is_agents(vm, generation, true),
+            Event::Slept { .. } | Event::Edge { .. } | Event::Measured => false,
+        }
+    }
+
+    /// Forget what was counted up to now.
+    fn begin_measuring(&mut self) {
+        let now = self.now;
+        self.account(now);
+        for pcpu in &mut self.pcpus {
+            (pcpu.ran, pcpu.idle, pcpu.switching) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+            (pcpu.switches, pcpu.slices) = (0, 0);
+        }
+        for task in &mut self.tasks {
+            task.result = super::state::Fared::new();
+        }
+        for vm in &mut self.vms {
+            vm.any.restart(now);
+            vm.least.restart();
+            (vm.agent_time, vm.switching) = (Nanos::ZERO, Nanos::ZERO);
+            (vm.moves, vm.blocked) = (0, 0);
+        }
+        self.vcpus.iter_mut().for_each(|vcpu| vcpu.ran.restart(now));
+    }
+
+    /// Everything is counted up to `now`.
+    pub(super) fn account(&mut self, now: Instant) {
+        self.now = now;
+        (0..self.pcpus.len()).for_each(|p| self.charge(p));
+        let running = |v: &usize| self.vcpus[*v].state == Run::Running;
+        let running: Vec<usize> = (0..self.vcpus.len()).filter(running).collect();
+        running.into_iter().for_each(|v| self.settle(v));
+        (0..self.tasks.len()).for_each(|t| self.flush_wants(t));
     }
 }
 
 impl Source for &mut Machine {
     fn vms(&self) -> &[VmDisk] {
-        &self.vms
+        &self.disks
     }
 
-    fn poll(&mut self, _now: Instant, _out: &mut Vec<Issue>) -> Result<(), SourceError> {
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        self.handle_due(now);
+        out.append(&mut self.issues);
         Ok(())
     }
 
-    fn completed(&mut self, _now: Instant, _token: u64) {}
+    fn completed(&mut self, now: Instant, token: u64) {
+        self.handle_before(now);
+        self.io_done(token as usize);
+    }
 
     fn next_wake(&self) -> Option<Instant> {
-        None
+        self.events.peek().map(|(at, _)| at)
     }
 
     fn finished(&self) -> bool {
-        true
+        false
+    }
+}
+
+impl Machine {
+    /// Nothing is due before `now`: the engine polls at each wake.
+    fn handle_before(&mut self, now: Instant) {
+        debug_assert!(self.events.peek().is_none_or(|(at, _)| at >= now), "a wake was missed");
+        self.now = now;
     }
 }

@@ -8,8 +8,27 @@ use seekway_policy::units::{Instant, Nanos};
 pub struct MachineResult {
     /// The policy's specification.
     pub policy: String,
+    /// By processor.
+    pub pcpus: Vec<PcpuResult>,
     /// By VM.
     pub vms: Vec<VmCpu>,
+    /// Events handled since the start, for how fast the simulator is.
+    pub events: u64,
+}
+
+/// Of one processor of the host: what it did adds up to the time measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpuResult {
+    /// Time for which vCPUs ran.
+    pub ran: Nanos,
+    /// Time for which it went from one to another.
+    pub switching: Nanos,
+    /// Time for which none wanted to run.
+    pub idle: Nanos,
+    /// How often it went from one to another.
+    pub switches: u64,
+    /// Slices begun.
+    pub slices: u64,
 }
 
 /// Of one VM.
@@ -34,6 +53,9 @@ pub struct VmCpu {
     pub moves_min: u64,
     /// CPU time of the agent: beats, windows, calls.
     pub agent: Nanos,
+    /// CPU time of its kernel: from task to task, and what moves took from caches.
+    /// `ran` is this, the agent's and the tasks' together.
+    pub overhead: Nanos,
     /// The policy's own figures.
     pub metrics: Vec<(&'static str, f64)>,
 }

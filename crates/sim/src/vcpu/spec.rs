@@ -77,7 +77,8 @@ pub enum Detector {
     Exact {
         /// From the edge to the policy.
         delay: Nanos,
-        /// CPU time of an edge.
+        /// CPU time of an edge, while the policy asks for windows: one that never does
+        /// has no agent in the guest.
         edge: Nanos,
     },
 }

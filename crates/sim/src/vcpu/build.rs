@@ -1,0 +1,197 @@
+//! A machine at time zero.
+
+use super::agent::Agent;
+use super::check::parts;
+use super::events::Events;
+use super::fair::Age;
+use super::machine::Machine;
+use super::measure::Tally;
+use super::state::{
+    Beat, Fared, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task, Vcpu, Vm, Wants,
+    WindowLoad,
+};
+use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_policy::vcpu::{VcpuId, VcpuPolicy, VcpuSet};
+use seekway_workload::VmDisk;
+use seekway_workload::generators::rng::{Rng, split};
+use std::collections::VecDeque;
+
+impl Machine {
+    /// Nothing runs yet. `spec` was checked.
+    pub(super) fn build(spec: &MachineSpec, name: &str, seed: u64, from: Instant) -> Machine {
+        let disk = |vm: &VmSpec| VmDisk { name: vm.name.clone(), capacity: vm.disk };
+        let mut machine = Machine {
+            host: spec.host,
+            guest: spec.guest,
+            detector: spec.detector,
+            costs: spec.costs,
+            ablation: spec.ablation,
+            policy: name.into(),
+            disks: spec.vms.iter().map(disk).collect(),
+            pcpus: (0..spec.pcpus).map(|p| pcpu(split(seed, u64::from(p)))).collect(),
+            vcpus: Vec::new(),
+            vms: Vec::new(),
+            tasks: Vec::new(),
+            ios: Vec::new(),
+            free_ios: Vec::new(),
+            issues: Vec::new(),
+            events: Events::default(),
+            now: Instant::ZERO,
+            measured_from: from,
+            handled: 0,
+        };
+        for (n, vm) in spec.vms.iter().enumerate() {
+            machine.add(n, vm, split(seed, 1 << 32 | n as u64), spec.pcpus);
+        }
+        for p in 0..machine.pcpus.len() {
+            machine.stagger(p);
+        }
+        machine
+    }
+
+    fn add(&mut self, n: usize, spec: &VmSpec, seed: u64, pcpus: u16) {
+        let (first, first_task) = (self.vcpus.len(), self.tasks.len());
+        for id in 0..spec.vcpus {
+            let (pcpu, weight) = (usize::from(id % pcpus), spec.cpu_weight.get());
+            self.vcpus.push(vcpu(n, VcpuId::new(id), pcpu, weight));
+        }
+        let parts: Vec<(usize, Sectors)> = parts(spec).collect();
+        for (t, task) in spec.tasks.iter().enumerate() {
+            let place = parts.iter().position(|&(io, _)| io == t);
+            let part = place.map(|place| (place as u64, parts[place].1));
+            let rng = Rng::new(split(seed, t as u64));
+            self.tasks.push(new_task(n, first, spec, task, part, rng));
+        }
+        let tasks = first_task..self.tasks.len();
+        self.vms.push(Vm::new(spec, first, tasks, self.host.slice));
+    }
+
+    /// A VM's agent begins.
+    pub(super) fn give_agent(&mut self, vm: usize, policy: Box<dyn VcpuPolicy>) {
+        self.vms[vm].agent = Some(Agent::new(policy, self.vms[vm].first));
+    }
+
+    /// The vCPUs of a processor are spread over a slice, in random order: its VMs
+    /// have been there for long.
+    fn stagger(&mut self, p: usize) {
+        let here = |v: &usize| self.vcpus[*v].pcpu == p;
+        let mut here: Vec<usize> = (0..self.vcpus.len()).filter(here).collect();
+        let slice = self.host.slice.get();
+        self.pcpus[p].rng.shuffle(&mut here);
+        let places = here.len() as u64;
+        for (place, v) in here.into_iter().enumerate() {
+            let at =
+                slice * (place as u64 * 1024 + self.pcpus[p].rng.below(1024)) / (places * 1024);
+            self.vcpus[v].age = Age::of(Nanos::new(at), self.vcpus[v].weight);
+        }
+    }
+}
+
+fn pcpu(seed: u64) -> Pcpu {
+    Pcpu {
+        on: On::Idle,
+        since: Instant::ZERO,
+        waiting: Vec::new(),
+        last: None,
+        front: None,
+        slice: Slice::default(),
+        floor: Age::default(),
+        generation: 0,
+        is_fresh: true,
+        rng: Rng::new(seed),
+        idle: Nanos::ZERO,
+        switching: Nanos::ZERO,
+        ran: Nanos::ZERO,
+        switches: 0,
+        slices: 0,
+    }
+}
+
+fn vcpu(vm: usize, id: VcpuId, pcpu: usize, weight: u32) -> Vcpu {
+    let mut away = Tally::default();
+    away.start(Instant::ZERO);
+    Vcpu {
+        vm,
+        id,
+        pcpu,
+        state: Run::Halted,
+        weight,
+        age: Age::default(),
+        work: VecDeque::new(),
+        current: None,
+        last: None,
+        queue: Vec::new(),
+        used: Nanos::ZERO,
+        floor: Age::default(),
+        since: Instant::ZERO,
+        generation: 0,
+        unheard: Vec::new(),
+        stopper: Vec::new(),
+        starts: false,
+        dozes: false,
+        doze_generation: 0,
+        is_foretold: false,
+        monitor: Monitor { state: Beat::None, generation: 0, rests: true },
+        ran: Tally::default(),
+        away,
+    }
+}
+
+fn new_task(
+    vm: usize,
+    first: usize,
+    of: &VmSpec,
+    spec: &TaskSpec,
+    part: Option<(u64, Sectors)>,
+    mut rng: Rng,
+) -> Task {
+    let allowed: VcpuSet = match &spec.allowed[..] {
+        [] => VcpuSet::first(usize::from(of.vcpus)),
+        some => some.iter().copied().map(VcpuId::new).collect(),
+    };
+    let on = match spec.start {
+        Start::On(n) => usize::from(n),
+        Start::Any => {
+            let nth = rng.below(allowed.len() as u64) as usize;
+            allowed.iter().nth(nth).expect("it may run somewhere").index()
+        }
+    };
+    Task {
+        vm,
+        name: spec.name.clone(),
+        load: spec.load,
+        allowed,
+        within: allowed,
+        vcpu: first + on,
+        state: State::Sleeping,
+        phase: Phase::New,
+        left: None,
+        cold: Nanos::ZERO,
+        age: Age::default(),
+        is_acted_on: false,
+        io: io_state(spec.load, part, rng),
+        window: WindowLoad::default(),
+        wants: Wants::No,
+        result: Fared::new(),
+    }
+}
+
+fn io_state(load: Load, part: Option<(u64, Sectors)>, rng: Rng) -> IoState {
+    let (place, sectors) = part.unwrap_or((0, Sectors::ZERO));
+    let block = match load {
+        Load::Io { block, .. } => block.get(),
+        Load::Compute | Load::Partly { .. } => 1,
+    };
+    let blocks = sectors.get() / block;
+    IoState {
+        rng,
+        first_block: place * blocks,
+        blocks,
+        next: 0,
+        outstanding: 0,
+        done: Vec::new(),
+        begun: Instant::ZERO,
+        in_burst: 0,
+    }
+}

@@ -1,0 +1,87 @@
+//! Times that add up while something lasts, and the least number of moves.
+
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{VcpuId, VcpuSet};
+
+/// How long something has lasted, on and off.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Tally {
+    sum: Nanos,
+    since: Option<Instant>,
+}
+
+impl Tally {
+    /// It lasts from now on; nothing if it does already.
+    pub fn start(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    /// It has ended.
+    pub fn stop(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.sum += now - since;
+        }
+    }
+
+    /// So far.
+    pub fn at(&self, now: Instant) -> Nanos {
+        self.since.map_or(self.sum, |since| self.sum + (now - since))
+    }
+
+    /// Forget what was up to now.
+    pub fn restart(&mut self, now: Instant) {
+        self.sum = Nanos::ZERO;
+        self.since = self.since.map(|_| now);
+    }
+}
+
+/// The least number of moves that keeps one task on a running vCPU all the time that
+/// one runs, known afterwards: at each move it goes to the vCPU whose time there and then
+/// ends last. Followed without knowing the future, by all that it may be on: whoever is
+/// left at the end was the one.
+#[derive(Clone, Debug)]
+pub(super) struct LeastMoves {
+    /// Where it may be, if it was wise.
+    may: VcpuSet,
+    /// Where it was when all were away.
+    left_on: Option<VcpuId>,
+    moves: u64,
+}
+
+impl LeastMoves {
+    pub fn new() -> LeastMoves {
+        LeastMoves { may: VcpuSet::EMPTY, left_on: None, moves: 0 }
+    }
+
+    /// A vCPU runs from now on, and it alone if `first`.
+    pub fn runs(&mut self, vcpu: VcpuId, first: bool) {
+        if first {
+            self.moves += u64::from(self.left_on.is_some_and(|on| on != vcpu));
+            self.may = VcpuSet::only(vcpu);
+        }
+    }
+
+    /// A vCPU does not run any more; `running` do.
+    pub fn stops(&mut self, vcpu: VcpuId, running: &VcpuSet) {
+        self.may.remove(vcpu);
+        if !self.may.is_empty() {
+            return;
+        }
+        if running.is_empty() {
+            self.left_on = Some(vcpu);
+        } else {
+            self.may = *running;
+            self.moves += 1;
+        }
+    }
+
+    /// Moves so far.
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Forget those up to now.
+    pub fn restart(&mut self) {
+        self.moves = 0;
+    }
+}

@@ -1,0 +1,340 @@
+//! What a machine consists of, and its state. Processors, vCPUs and tasks are numbered
+//! over the whole machine; a VM's vCPUs are consecutive.
+
+use super::agent::Agent;
+use super::fair::Age;
+use super::measure::{LeastMoves, Tally};
+use super::{Load, VmSpec};
+use crate::metrics::{Times, times};
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{Action, VcpuId, VcpuSet};
+use seekway_workload::generators::rng::Rng;
+use std::collections::VecDeque;
+
+/// A processor of the host.
+pub(super) struct Pcpu {
+    pub on: On,
+    /// Since when it has been so.
+    pub since: Instant,
+    /// vCPUs that want to run, in the order in which they came.
+    pub waiting: Vec<usize>,
+    /// Which ran last: only another costs a switch.
+    pub last: Option<usize>,
+    /// Goes next, whoever is younger, and with what was left of its slice if that was
+    /// interrupted.
+    pub front: Option<(usize, Option<Nanos>)>,
+    /// The slice of the vCPU that runs.
+    pub slice: Slice,
+    /// No vCPU here is younger than this without having slept.
+    pub floor: Age,
+    pub generation: u64,
+    /// The first slice is a part of one: processors are not in step.
+    pub is_fresh: bool,
+    pub rng: Rng,
+    pub idle: Nanos,
+    pub switching: Nanos,
+    pub ran: Nanos,
+    pub switches: u64,
+    pub slices: u64,
+}
+
+/// What a processor does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum On {
+    Idle,
+    /// It will choose a vCPU at this very instant.
+    Choosing,
+    /// To that vCPU.
+    Switching(usize),
+    Running(usize),
+}
+
+/// A slice.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Slice {
+    pub from: Instant,
+    pub length: Nanos,
+    /// It is cut short: another goes next, whoever is the youngest.
+    pub is_cut: bool,
+}
+
+/// A vCPU.
+pub(super) struct Vcpu {
+    pub vm: usize,
+    /// In its VM.
+    pub id: VcpuId,
+    pub pcpu: usize,
+    pub state: Run,
+    pub weight: u32,
+    pub age: Age,
+    /// What runs before any task, in this order.
+    pub work: VecDeque<Work>,
+    /// The task that it executes, or executed when it was taken away.
+    pub current: Option<usize>,
+    /// The task before: only another costs a switch.
+    pub last: Option<usize>,
+    /// Tasks that want to run, in the order in which they came.
+    pub queue: Vec<usize>,
+    /// Since `current` was chosen.
+    pub used: Nanos,
+    /// As of a processor.
+    pub floor: Age,
+    /// Up to when what it executes is accounted for.
+    pub since: Instant,
+    pub generation: u64,
+    /// What it hears when it is back.
+    pub unheard: Vec<Heard>,
+    /// Moves that the stopper makes when it is back.
+    pub stopper: Vec<(Action, usize)>,
+    /// What it hears and has to do is being put together: it does not execute anything yet.
+    pub starts: bool,
+    /// It idles of its own accord.
+    pub dozes: bool,
+    pub doze_generation: u64,
+    /// Its policy was told that it loses its processor before it does.
+    pub is_foretold: bool,
+    pub monitor: Monitor,
+    pub ran: Tally,
+    pub away: Tally,
+}
+
+/// Has a vCPU a processor?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Run {
+    Running,
+    /// It wants one.
+    Waiting,
+    /// It has nothing to run.
+    Halted,
+}
+
+/// What a vCPU's monitor is up to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Monitor {
+    pub state: Beat,
+    pub generation: u64,
+    /// It has slept without end: the next beat has no due time.
+    pub rests: bool,
+}
+
+/// The next beat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Beat {
+    None,
+    /// It is to come at that time.
+    Armed(Instant),
+    /// That time has come, but not the vCPU.
+    Due(Instant),
+    /// It is being executed.
+    Executed,
+}
+
+/// An interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// An I/O is done.
+    Io(usize),
+    /// A task's sleep is over.
+    Slept(usize),
+}
+
+/// Something that a vCPU executes before tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub left: Nanos,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum What {
+    /// The guest goes from one task to another.
+    Switch,
+    /// The agent reads or thinks.
+    Agent,
+    /// A monitor's beat.
+    Beat { due: Option<Instant> },
+    /// A system call for this action; the vCPU was away before it was done.
+    Call { action: Action, was_away: bool },
+}
+
+/// A VM.
+pub(super) struct Vm {
+    pub name: String,
+    pub agent: Option<Agent>,
+    /// Its first vCPU.
+    pub first: usize,
+    pub vcpus: usize,
+    /// Its tasks' numbers.
+    pub tasks: std::ops::Range<usize>,
+    /// vCPUs that run.
+    pub running: VcpuSet,
+    pub runs: usize,
+    /// vCPUs that have nothing to run.
+    pub halted: usize,
+    /// The slice of its vCPUs.
+    pub slice: Nanos,
+    /// What no vCPU was there to hear.
+    pub unheard: Vec<Heard>,
+    pub any: Tally,
+    pub least: LeastMoves,
+    pub agent_time: Nanos,
+    pub switching: Nanos,
+    pub moves: u64,
+    pub blocked: u64,
+}
+
+/// A task.
+pub(super) struct Task {
+    pub vm: usize,
+    pub name: String,
+    pub load: Load,
+    /// Where its owner lets it run.
+    pub allowed: VcpuSet,
+    /// Where it may run now.
+    pub within: VcpuSet,
+    /// Where it ran last or is queued.
+    pub vcpu: usize,
+    pub state: State,
+    pub phase: Phase,
+    /// Of the phase; none: for ever.
+    pub left: Option<Nanos>,
+    /// To be executed first: what a move took from its caches.
+    pub cold: Nanos,
+    pub age: Age,
+    /// An action on it is under way.
+    pub is_acted_on: bool,
+    pub io: IoState,
+    pub window: WindowLoad,
+    pub wants: Wants,
+    pub result: Fared,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Sleeping,
+    Queued,
+    Current,
+}
+
+/// What a task is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// It has not begun.
+    New,
+    /// Computes, for its own sake.
+    Compute,
+    /// Sleeps.
+    Sleep,
+    /// Computes for a block that it will ask for.
+    Prepare,
+    /// Waits for blocks.
+    Wait,
+    /// Was woken, and takes what is there.
+    Take,
+}
+
+/// What a task that does I/O is at.
+pub(super) struct IoState {
+    pub rng: Rng,
+    /// Its part of the disk: first block and how many.
+    pub first_block: u64,
+    pub blocks: u64,
+    /// The next block, if they are in sequence.
+    pub next: u64,
+    /// Asked for and not taken.
+    pub outstanding: u16,
+    /// When those that are done and not taken were begun.
+    pub done: Vec<Instant>,
+    /// When the one that it prepares was begun.
+    pub begun: Instant,
+    /// Begun since the last pause.
+    pub in_burst: u32,
+}
+
+/// What it did in this window.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct WindowLoad {
+    pub waited: Nanos,
+    /// Since when it waits, as far as it is not in `waited`.
+    pub since: Option<Instant>,
+    pub ran: Nanos,
+    pub ios: u32,
+    pub io_time: Nanos,
+    /// It asked for a block.
+    pub asked: bool,
+}
+
+/// Does a task want to run?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wants {
+    No,
+    /// What it waits for has happened, and the vCPU that hears of it is away.
+    Unheard(Instant),
+    /// Its vCPU had been away for so long when this began to count.
+    Run(Nanos),
+}
+
+/// How it fared.
+pub(super) struct Fared {
+    pub ran: Nanos,
+    pub ios: u64,
+    pub bytes: u64,
+    pub response: Times,
+    pub inactive: Nanos,
+    pub moves: u64,
+    pub series: Vec<u64>,
+}
+
+/// A block that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Io {
+    pub task: usize,
+    /// Submitted there.
+    pub vcpu: usize,
+    pub begun: Instant,
+    pub asked: Instant,
+}
+
+impl Task {
+    /// Does it do I/O?
+    pub fn is_io(&self) -> bool {
+        matches!(self.load, Load::Io { .. })
+    }
+}
+
+impl Fared {
+    pub fn new() -> Fared {
+        Fared {
+            ran: Nanos::ZERO,
+            ios: 0,
+            bytes: 0,
+            response: times(2),
+            inactive: Nanos::ZERO,
+            moves: 0,
+            series: Vec::new(),
+        }
+    }
+}
+
+impl Vm {
+    pub fn new(spec: &VmSpec, first: usize, tasks: std::ops::Range<usize>, slice: Nanos) -> Vm {
+        Vm {
+            name: spec.name.clone(),
+            agent: None,
+            first,
+            vcpus: usize::from(spec.vcpus),
+            tasks,
+            running: VcpuSet::EMPTY,
+            runs: 0,
+            halted: usize::from(spec.vcpus),
+            slice,
+            unheard: Vec::new(),
+            any: Tally::default(),
+            least: LeastMoves::new(),
+            agent_time: Nanos::ZERO,
+            switching: Nanos::ZERO,
+            moves: 0,
+            blocked: 0,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Machines to start from, and a run of one.
+
+use crate::engine::{Limits, Setup, run};
+use crate::layout::{Layout, Placement};
+use crate::metrics::RunResult;
+use crate::vcpu::*;
+use seekway_device::profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_policy::vcpu::VcpuPolicy;
+use seekway_workload::Source;
+use std::num::NonZeroU32;
+
+pub fn us(us: u64) -> Nanos {
+    Nanos::from_micros(us)
+}
+
+pub fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+pub fn at(span: Nanos) -> Instant {
+    Instant::ZERO + span
+}
+
+/// A host with slices of 11 ms and nothing irregular.
+pub fn spec(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
+    MachineSpec {
+        pcpus,
+        host: HostCpu {
+            slice: ms(11),
+            jitter: us(300),
+            cut_permille: 0,
+            wakeup_preempts: false,
+            context_switch: us(5),
+        },
+        guest: GuestCpu {
+            slice: ms(3),
+            context_switch: us(2),
+            completes: Completes::Submitter,
+            balances: false,
+        },
+        detector: Detector::Exact { delay: us(20), edge: us(1) },
+        costs: Costs { call: us(5), cold: us(10), window: us(20) },
+        ablation: Ablation::default(),
+        vms,
+    }
+}
+
+/// A VM with a compute task on each vCPU, and others.
+pub fn vm(name: &str, vcpus: u16, more: Vec<TaskSpec>) -> VmSpec {
+    let computes = (0..vcpus).map(|n| task(&format!("compute{n}"), n, Load::Compute));
+    VmSpec {
+        name: name.into(),
+        vcpus,
+        cpu_weight: NonZeroU32::MIN,
+        agent: true,
+        disk: Sectors::from_bytes(4 << 30),
+        tasks: computes.chain(more).collect(),
+    }
+}
+
+pub fn task(name: &str, on: u16, load: Load) -> TaskSpec {
+    TaskSpec {
+        name: name.into(),
+        start: Start::On(on),
+        allowed: Vec::new(),
+        from: Nanos::ZERO,
+        load,
+    }
+}
+
+/// Reads 4 KiB at a time, one after the other, anywhere.
+pub fn reads() -> Load {
+    Load::Io {
+        block: Sectors::new(8),
+        sequential: false,
+        cpu: us(10),
+        depth: 1,
+        burst: 0,
+        between: Nanos::ZERO,
+        computes: false,
+    }
+}
+
+pub fn run_with(
+    spec: &MachineSpec,
+    policy: &dyn Fn() -> Box<dyn VcpuPolicy>,
+    seed: u64,
+    until: Nanos,
+) -> (MachineResult, RunResult) {
+    let machine = Machine::with(spec, "test", &|| Ok(policy()), seed, Instant::ZERO);
+    drive(machine.unwrap(), until)
+}
+
+pub fn run_named(spec: &MachineSpec, policy: &str, seed: u64, until: Nanos) -> MachineResult {
+    drive(Machine::new(spec, policy, seed, Instant::ZERO).unwrap(), until).0
+}
+
+fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {
+    let device = profile::load("samsung-970-pro").unwrap().build();
+    let source: Box<dyn Source + '_> = Box::new(&mut machine);
+    let capacity = device.profile().capacity;
+    let layout = Layout::place(source.vms(), capacity, &Placement::Spread).unwrap();
+    let setup = Setup {
+        scheduler: schedulers::build("noop").unwrap(),
+        device,
+        config: Config::default(),
+        layout,
+        weights: Vec::new(),
+        journal: None,
+        host: None,
+    };
+    let limits = Limits { until: Some(at(until)), ..Limits::default() };
+    let (result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
+    (machine.result(at(until)), result)
+}
