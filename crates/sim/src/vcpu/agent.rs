@@ -116,7 +116,7 @@ impl Machine {
         let monitor = &mut self.vcpus[v].monitor;
         let armed = match monitor.state {
             Beat::None => None,
-            Beat::Armed(at) => Some(at),
+            Beat::Armed { asked, .. } => Some(asked),
             Beat::Due(_) | Beat::Executed => return,
         };
         if at == armed {
@@ -124,17 +124,19 @@ impl Machine {
         }
         monitor.generation += 1;
         let generation = monitor.generation;
-        let Some(at) = at else {
+        let Some(asked) = at else {
             (monitor.state, monitor.rests) = (Beat::None, true);
             return;
         };
-        monitor.state = Beat::Armed(at);
-        self.events.push(at.max(self.now + TIMER), Event::Beat { vcpu: v, generation });
+        // One that was to come before it was asked for is not late: it comes now.
+        let due = asked.max(self.now + TIMER);
+        monitor.state = Beat::Armed { asked, due };
+        self.events.push(due, Event::Beat { vcpu: v, generation });
     }
 
     /// A monitor's time has come.
     pub(super) fn beat(&mut self, v: usize) {
-        let Beat::Armed(due) = self.vcpus[v].monitor.state else { return };
+        let Beat::Armed { due, .. } = self.vcpus[v].monitor.state else { return };
         if self.vcpus[v].state == Run::Running {
             return self.execute_beat(v, due);
         }

@@ -121,8 +121,11 @@ pub(super) struct Monitor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Beat {
     None,
-    /// It is to come at that time.
-    Armed(Instant),
+    /// The policy asked for it at that time, and it comes at this.
+    Armed {
+        asked: Instant,
+        due: Instant,
+    },
     /// That time has come, but not the vCPU.
     Due(Instant),
     /// It is being executed.
