@@ -16,6 +16,8 @@ mod book;
 pub mod bpf;
 mod brain;
 pub mod clock;
+#[cfg(test)]
+mod costs;
 mod given;
 pub mod loads;
 mod monitors;

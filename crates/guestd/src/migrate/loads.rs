@@ -67,4 +67,4 @@ fn own() -> i32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -11,9 +11,9 @@ use std::io;
 
 /// As `status` names it.
 pub const NAME: &str = "proc";
-/// Threads that are looked at in each window, at most: with [`Thread::FILES`] descriptors
-/// each they are half of what a process may have open.
-const CANDIDATES_MAX: usize = 512 / Thread::FILES;
+/// Threads that are looked at in each window, at most. Each costs some 2 us and
+/// [`Thread::FILES`] descriptors, of the 1024 that a process may have open.
+const CANDIDATES_MAX: usize = 256 / Thread::FILES;
 /// One that did no I/O for so long is not looked at any more. Bursts are farther apart
 /// than windows, and who sleeps costs little.
 const COLD: Nanos = Nanos::from_secs(2);

@@ -12,8 +12,8 @@ use std::io;
 
 /// From the start of one round to that of the next.
 const ROUND: Nanos = Nanos::from_millis(100);
-/// Of a window (5 ms) for the round under way, however many processes there are: 2 %.
-const TIME_MAX: Nanos = Nanos::from_micros(100);
+/// Of a window (5 ms) for the round under way, however many processes there are: 1 %.
+const TIME_MAX: Nanos = Nanos::from_micros(50);
 /// Threads of a process that are all looked at when its bytes have moved for the first
 /// time. With more of them, those whose own bytes move by the next round.
 const FEW: usize = 8;
@@ -33,6 +33,8 @@ pub struct Search {
 
 #[derive(Default, Debug)]
 struct Process {
+    /// A thread of the kernel's, which moves bytes for others.
+    kernel: bool,
     bytes: u64,
     /// Its threads, if its bytes have ever moved.
     threads: BTreeMap<i32, u64>,
@@ -110,9 +112,15 @@ impl Search {
         if pid == self.except {
             return;
         }
-        let Ok(bytes) = procfs::io_bytes(pid) else { return };
         let new = !self.known.contains_key(&pid);
         let process = self.known.entry(pid).or_default();
+        if new {
+            process.kernel = procfs::stat(pid).is_some_and(|stat| stat.kernel);
+        }
+        if process.kernel {
+            return;
+        }
+        let Ok(bytes) = procfs::io_bytes(pid) else { return };
         let before = std::mem::replace(&mut process.bytes, bytes);
         if bytes <= before || new && self.rounds == 1 {
             return;

@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Page([u8; PAGE]);
 
 /// A file beside the tests' program, on a disk; removed when it is dropped.
-struct OnDisk {
+pub struct OnDisk {
     path: PathBuf,
     file: File,
 }
 
 impl OnDisk {
     /// `None`, with a message, where there is no disk below or no O_DIRECT.
-    fn new(name: &str) -> Option<OnDisk> {
+    pub fn new(name: &str) -> Option<OnDisk> {
         let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
@@ -53,7 +53,7 @@ impl OnDisk {
     }
 
     /// Read pages all over it until `stop`.
-    fn read_until(&self, stop: &AtomicBool) {
+    pub fn read_until(&self, stop: &AtomicBool) {
         let mut page = Page([0; PAGE]);
         for n in (0u64..).take_while(|_| !stop.load(Relaxed)) {
             let place = n.wrapping_mul(2_654_435_761) % PAGES;

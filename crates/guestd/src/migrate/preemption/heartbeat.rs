@@ -95,6 +95,7 @@ fn sleep(waker: &Waker, end: Option<Instant>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::thread::{here, settle};
     use super::*;
     use seekway_policy::units::Nanos;
 
@@ -155,5 +156,52 @@ mod tests {
         });
         waker.wake();
         assert_eq!(waits.join().unwrap().unwrap(), []);
+    }
+
+    /// Computes with a rank above the monitor's, which is as if the vCPU were away; the
+    /// time when it began and that when it ended. None where that is not allowed.
+    fn take_vcpu(vcpu: VcpuId, span: Nanos) -> Option<(Instant, Instant)> {
+        settle(vcpu).unwrap();
+        let above = libc::sched_param { sched_priority: 2 };
+        // SAFETY: the parameter is ours, and 0 names the caller.
+        let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const above) };
+        let began = clock::now();
+        let mut now = began;
+        while set == 0 && now < began + span {
+            now = clock::now();
+        }
+        (set == 0).then_some((began, now))
+    }
+
+    #[test]
+    fn a_beat_is_late_by_as_long_as_its_vcpu_was_away() {
+        const PERIOD: Nanos = Nanos::from_micros(300);
+        let away = MS.scaled(5, 1);
+        let vcpu = here();
+        let (beats, heard) = std::sync::mpsc::channel();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                settle(vcpu).unwrap();
+                let (mut monitor, mut due) = (monitor(), clock::now());
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let seen = beat(&mut *monitor, due);
+                    beats.send((due, seen)).unwrap();
+                    due = seen.at + PERIOD;
+                }
+            });
+            heard.recv().unwrap();
+            let taken = scope.spawn(|| take_vcpu(vcpu, away)).join().unwrap();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            taken
+        });
+        let Some((began, ended)) = taken else {
+            return eprintln!("skipped: SCHED_FIFO is not allowed here");
+        };
+        drop(beats);
+        let (due, back) = heard.iter().find(|(_, seen)| seen.at > began).unwrap();
+        assert!(back.at >= ended, "nobody beats on a vCPU that is away");
+        assert_eq!(back.sign, Sign::Beat { due: Some(due) });
+        assert!(due <= began + PERIOD && back.at.since(due) >= away.saturating_sub(PERIOD));
     }
 }

@@ -39,6 +39,18 @@ impl fmt::Display for Rank {
 /// # Errors
 /// EINVAL: the vCPU is not on line, or not this thread's to use (its cpuset).
 pub fn settle(vcpu: VcpuId) -> io::Result<Rank> {
+    pin(vcpu)?;
+    // Ordinary threads are woken up to 50 us late, so that wake-ups can be put together.
+    // SAFETY: prctl takes plain numbers here; it cannot fail on the caller.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    Ok(rank())
+}
+
+/// The calling thread runs on this vCPU alone from now on.
+///
+/// # Errors
+/// EINVAL, as [`settle`].
+pub fn pin(vcpu: VcpuId) -> io::Result<()> {
     // SAFETY: all zeroes is the empty set.
     let mut there: libc::cpu_set_t = unsafe { mem::zeroed() };
     // SAFETY: a vCPU's number is below 1024, which is what the set holds; the set is as
@@ -47,13 +59,7 @@ pub fn settle(vcpu: VcpuId) -> io::Result<Rank> {
         libc::CPU_SET(vcpu.index(), &mut there);
         libc::sched_setaffinity(0, mem::size_of_val(&there), &raw const there)
     };
-    if set < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // Ordinary threads are woken up to 50 us late, so that wake-ups can be put together.
-    // SAFETY: prctl takes plain numbers here; it cannot fail on the caller.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-    Ok(rank())
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn rank() -> Rank {
@@ -83,6 +89,13 @@ pub fn stay_in_memory() -> bool {
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 }
 }
 
+/// Where the caller runs.
+#[cfg(test)]
+pub fn here() -> VcpuId {
+    // SAFETY: sched_getcpu takes nothing and cannot fail on Linux.
+    VcpuId::new(unsafe { libc::sched_getcpu() } as u16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,8 +111,7 @@ mod tests {
 
     #[test]
     fn a_thread_settles_on_one_vcpu_with_the_rank_that_it_says() {
-        // SAFETY: sched_getcpu takes nothing and cannot fail on Linux.
-        let here = VcpuId::new(unsafe { libc::sched_getcpu() } as u16);
+        let here = here();
         let settled = thread::spawn(move || {
             let rank = settle(here).unwrap();
             (rank, stat_field(39), stat_field(41), stat_field(19))
