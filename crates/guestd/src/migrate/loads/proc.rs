@@ -160,3 +160,51 @@ impl<D: Delays> Loads for Proc<D> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    #[test]
+    fn there_is_room_for_so_many_and_the_coolest_goes_first() {
+        let (tids, tid_of) = channel();
+        thread::scope(|scope| {
+            let mut awake = Vec::new();
+            for _ in 0..CANDIDATES_MAX + 1 {
+                let (alive, sleeps) = channel::<()>();
+                awake.push(alive);
+                let tids = tids.clone();
+                scope.spawn(move || {
+                    // SAFETY: gettid takes nothing and cannot fail.
+                    tids.send(unsafe { libc::gettid() }).unwrap();
+                    assert!(sleeps.recv().is_err());
+                });
+            }
+            let mut seer = Proc::open(-1).unwrap();
+            let pid = std::process::id() as i32;
+            let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+            for n in 0..CANDIDATES_MAX {
+                seer.admit(ms(n as u64 % 2), pid, tid_of.recv().unwrap());
+            }
+            let has = |seer: &Proc<NoDelays>, at| {
+                seer.candidates.values().filter(|candidate| candidate.warm == at).count()
+            };
+            let half = CANDIDATES_MAX / 2;
+            assert_eq!((has(&seer, ms(0)), has(&seer, ms(1))), (half, half));
+            let last = tid_of.recv().unwrap();
+            seer.admit(ms(99), pid, last);
+            assert!(!seer.candidates.contains_key(&last), "nobody is cool yet");
+            seer.admit(ms(100), pid, last);
+            assert!(seer.candidates.contains_key(&last));
+            assert_eq!((has(&seer, ms(0)), has(&seer, ms(1))), (half - 1, half));
+
+            // Who has done nothing for long, or has gone, is looked at no more.
+            let mut loads = Vec::new();
+            seer.look(ms(2001), &mut loads);
+            assert_eq!((loads.len(), seer.candidates.len()), (0, 1));
+            drop(awake);
+        });
+    }
+}

@@ -1,7 +1,7 @@
 //! On the kernel that runs the tests: real threads, a real file.
 
 use super::proc::Proc;
-use super::{Loads, ThreadLoad, open, taskstats};
+use super::{Loads, ThreadLoad, open, own, taskstats};
 use crate::migrate::clock;
 use seekway_policy::units::Nanos;
 use std::collections::BTreeMap;
@@ -132,7 +132,7 @@ fn start<'a>(
 /// Windows, one after the other, until `enough` of what is added up of each thread.
 fn watch(
     seer: &mut dyn Loads,
-    enough: impl Fn(&BTreeMap<i32, ThreadLoad>) -> bool,
+    mut enough: impl FnMut(&BTreeMap<i32, ThreadLoad>) -> bool,
 ) -> BTreeMap<i32, ThreadLoad> {
     let (mut sums, mut loads) = (BTreeMap::<i32, ThreadLoad>::new(), Vec::new());
     let begin = Instant::now();
@@ -211,6 +211,35 @@ fn the_same_with_accounted_delays() {
         }
         Err(e) => eprintln!("skipped: taskstats: {e}"),
     }
+}
+
+#[test]
+fn one_reader_among_a_hundred_idle_threads_is_found_and_those_of_the_agent_are_not() {
+    let Some(disk) = OnDisk::new("among-idle.tmp") else { return };
+    let stop = AtomicBool::new(false);
+    let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
+    thread::scope(|scope| {
+        let mut awake = Vec::new();
+        let mut idle = Vec::new();
+        for _ in 0..100 {
+            let (alive, sleeps) = channel::<()>();
+            start(scope, &tids, move || assert!(sleeps.recv().is_err()));
+            awake.push(alive);
+            idle.push(tid_of.recv().unwrap());
+        }
+        start(scope, &tids, || disk.read_until(&stop));
+        let reader = tid_of.recv().unwrap();
+        let mut of_agent = Proc::open(own()).unwrap();
+        let mut loads = Vec::new();
+        let sums = watch(&mut Proc::open(-1).unwrap(), |sums| {
+            of_agent.window(clock::now(), &mut loads).unwrap();
+            assert!(loads.iter().all(|load| load.pid != own()));
+            waits(sums, reader)
+        });
+        assert!(idle.iter().all(|tid| !sums.contains_key(tid)), "{sums:?}");
+        stop.store(true, Relaxed);
+        drop(awake);
+    });
 }
 
 #[test]
