@@ -13,7 +13,6 @@ typedef unsigned long long u64;
 
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-
 /* How libbpf reads a map's definition off its type. */
 #define MAP_TYPE(number) int(*type)[number]
 #define MAP_ENTRIES(number) int(*max_entries)[number]
@@ -23,9 +22,11 @@ typedef unsigned long long u64;
 enum {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,
+	MAP_ARRAY_OF_MAPS = 12,
 	MAP_RINGBUF = 27,
 	FLAG_MMAPABLE = 1 << 10,
 	UPDATE_ANY = 0,
+	RINGBUF_FORCE_WAKEUP = 2,
 };
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value,
@@ -33,14 +34,30 @@ static long (*const map_update)(void *map, const void *key, const void *value,
 static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const monotonic_ns)(void) = (void *)5;
 static u32 (*const this_cpu)(void) = (void *)8;
+static long (*const read_kernel)(void *into, u32 size,
+				 const void *from) = (void *)113;  /* Linux 5.5 */
+static long (*const ring_output)(void *ring, void *data, u64 size,
+				 u64 flags) = (void *)130;	      /* Linux 5.8 */
 static struct task_struct *(*const current_task)(void) = (void *)158; /* Linux 5.11 */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+/* kernel/sched/sched.h */
+struct rq {
+	int cpu;
+};
+struct cfs_rq {
+	struct rq *rq; /* CONFIG_FAIR_GROUP_SCHED */
+};
+
 /* include/linux/sched.h, Linux 5.14 and later (`state` before) */
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
+	struct sched_entity se;
 	unsigned in_iowait : 1;
 	int pid;
 	int tgid;
@@ -57,6 +74,7 @@ struct bio {
 struct request {
 	struct bio *bio;
 };
+
 
 #pragma clang attribute pop
 

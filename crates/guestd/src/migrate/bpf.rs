@@ -4,7 +4,13 @@
 //! The crate libbpf-rs does what would be long to write and easy to get wrong: it finds the
 //! fields that the programs read in this kernel's BTF and patches the instructions (CO-RE).
 
-use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{DataSec, Var};
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramInput,
+};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -51,8 +57,13 @@ pub enum BpfError {
 pub struct Loaded {
     name: &'static str,
     object: Object,
-    _links: Vec<Link>,
+    links: Vec<Link>,
 }
+
+/// The running kernel's, of itself.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// The section of programs that are attached nowhere.
+const BY_HAND: &str = "raw_tp";
 
 /// What libbpf says goes into the error, not to the terminal.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -68,7 +79,8 @@ fn listen(level: PrintLevel, message: String) {
     }
 }
 
-/// Load an object's programs and attach them all. `prepare` may set what is fixed before.
+/// Load an object's programs. `prepare` may set what is fixed from then on. Nothing runs
+/// before it is attached.
 ///
 /// # Errors
 /// As [`BpfError`] has it.
@@ -77,25 +89,59 @@ pub fn load(
     bytes: &[u8],
     prepare: impl FnOnce(&mut OpenObject) -> Result<(), BpfError>,
 ) -> Result<Loaded, BpfError> {
-    File::open("/sys/kernel/btf/vmlinux").map_err(BpfError::NoTypes)?;
+    File::open(TYPES).map_err(BpfError::NoTypes)?;
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    let refused = |error: libbpf_rs::Error| {
-        let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
-        match missing_capabilities() {
-            Some(missing) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
-                BpfError::Forbidden(missing)
-            }
-            _ => BpfError::Refused { name, error, said },
-        }
-    };
+    let refused = |error| refused(name, error);
     let mut open = ObjectBuilder::default().open_memory(bytes).map_err(refused)?;
     prepare(&mut open)?;
-    let object = open.load().map_err(refused)?;
-    let links: Result<Vec<Link>, _> = object.progs_mut().map(|program| program.attach()).collect();
-    Ok(Loaded { name, _links: links.map_err(refused)?, object })
+    Ok(Loaded { name, links: Vec::new(), object: open.load().map_err(refused)? })
+}
+
+fn refused(name: &'static str, error: libbpf_rs::Error) -> BpfError {
+    let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
+    match missing_capabilities() {
+        Some(missing) if error.kind() == ErrorKind::PermissionDenied => {
+            BpfError::Forbidden(missing)
+        }
+        _ => BpfError::Refused { name, error, said },
+    }
 }
 
 impl Loaded {
+    /// From now on the programs run, but for those that are run by hand.
+    ///
+    /// # Errors
+    /// As [`BpfError`] has it.
+    pub fn attach(&mut self) -> Result<(), BpfError> {
+        let attached = self.object.progs_mut().filter(|p| p.section() != BY_HAND);
+        let links: Result<Vec<Link>, _> = attached.map(|program| program.attach()).collect();
+        self.links = links.map_err(|error| refused(self.name, error))?;
+        Ok(())
+    }
+
+    /// Run a program by hand, on the CPU that this thread is on; its answer.
+    ///
+    /// # Errors
+    /// There is none of that name, or the kernel does not let it run.
+    pub fn run(&self, name: &'static str) -> Result<u32, BpfError> {
+        let absent = || BpfError::Absent(format!("BPF object '{}' has no '{name}'", self.name));
+        let program = self.object.progs_mut().find(|p| p.name() == name).ok_or_else(absent)?;
+        let answer = program.test_run(ProgramInput::default());
+        Ok(answer.map_err(|error| refused(self.name, error))?.return_value)
+    }
+
+    /// Put the descriptor of a map into a map of maps.
+    ///
+    /// # Errors
+    /// There is no such map, or it takes none of that kind.
+    pub fn put(&self, name: &'static str, key: u32, inner: &MapHandle) -> Result<(), BpfError> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
+        let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
+        let put = found.ok_or_else(absent)?.update(&key.to_ne_bytes(), &fd, MapFlags::ANY);
+        put.map_err(|error| refused(self.name, error))
+    }
+
     /// An array map's memory, shared with the programs, as records of `T`.
     ///
     /// # Errors
@@ -110,6 +156,40 @@ impl Loaded {
         let len = map.max_entries() as usize;
         Mapped::new(map.as_fd().as_raw_fd(), len).map_err(|error| BpfError::Map { name, error })
     }
+}
+
+/// Set what is fixed once the object is loaded: its only constant.
+///
+/// # Errors
+/// It has none of that size.
+pub fn set_constant(open: &mut OpenObject, bytes: &[u8]) -> Result<(), BpfError> {
+    let constants = |name: &OsStr| name.to_string_lossy().ends_with(".rodata");
+    let mut found = open.maps_mut().find(|map| constants(map.name()));
+    match found.as_mut().and_then(|map| map.initial_value_mut()) {
+        Some(value) if value.len() == bytes.len() => value.copy_from_slice(bytes),
+        _ => return Err(BpfError::Absent("the BPF object has another constant".into())),
+    }
+    Ok(())
+}
+
+/// How far the kernel's per-CPU variable `to` lies from `from`, in bytes, by its BTF.
+///
+/// # Errors
+/// The kernel has not got them both.
+pub fn distance(from: &str, to: &str) -> Result<u64, BpfError> {
+    let types = Btf::from_vmlinux().map_err(|error| refused("vmlinux", error))?;
+    let offset = |name: &str| {
+        types.type_by_kind::<DataSec<'_>>().find_map(|section| {
+            section.iter().find_map(|var| {
+                let named = types.type_by_id::<Var<'_>>(var.ty)?.name()? == name;
+                named.then_some(var.offset)
+            })
+        })
+    };
+    let absent = |name: &str| BpfError::Absent(format!("this kernel has no variable {name}"));
+    let from = offset(from).ok_or_else(|| absent(from))?;
+    let to = offset(to).ok_or_else(|| absent(to))?;
+    Ok(u64::from(to).wrapping_sub(from.into()))
 }
 
 /// What may be read from memory that the kernel writes meanwhile.
@@ -161,6 +241,16 @@ impl<T> Drop for Mapped<T> {
 /// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN stands for all.
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 const CAP_SYS_ADMIN: u32 = 21;
+
+impl From<BpfError> for io::Error {
+    fn from(error: BpfError) -> io::Error {
+        let kind = match error {
+            BpfError::Forbidden(_) => io::ErrorKind::PermissionDenied,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
 
 fn missing_capabilities() -> Option<String> {
     missing_of(&std::fs::read_to_string("/proc/self/status").ok()?)

@@ -49,6 +49,8 @@ pub trait Loads: Send {
 
 /// The ways of seeing it, the best first.
 const WAYS: &[Way<dyn Loads>] = &[
+    #[cfg(feature = "bpf")]
+    Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
     Way { name: taskstats::NAME, open: || Ok(Box::new(taskstats::open(own())?)) },
     Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
 ];

@@ -1,6 +1,8 @@
 //! How vCPUs are seen to be taken away and given back: behind one trait, the best
 //! that this guest has is chosen, and `status` names it.
 
+#[cfg(feature = "bpf")]
+pub mod bpf;
 pub mod heartbeat;
 pub mod stat;
 pub mod thread;
@@ -57,8 +59,11 @@ pub trait Monitor: Send {
 }
 
 /// The ways of seeing preemption, the best first.
-const WAYS: &[Way<dyn Preemption>] =
-    &[Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) }];
+const WAYS: &[Way<dyn Preemption>] = &[
+    #[cfg(feature = "bpf")]
+    Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
+    Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
+];
 
 /// The best way that this guest has, or the one that is `wanted`.
 ///

@@ -9,6 +9,8 @@ use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// As `status` names it.
+pub const NAME: &str = "bpf";
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
 
 /// Entries of a set; `waits.bpf.c` has the layout of the records.
@@ -68,31 +70,33 @@ pub struct Bpf {
     open: Vec<bool>,
     /// The end of the last window.
     last: u64,
+    except: i32,
     _programs: Loaded,
 }
 
 impl Bpf {
-    /// Load them. From now on everything counts.
+    /// Load them. From now on everything counts, but for the threads of process `except`.
     ///
     /// # Errors
     /// This kernel, or the rights of this process, do not allow it.
-    pub fn new() -> Result<Bpf, BpfError> {
-        let programs = bpf::load("waits", OBJECT, |_| Ok(()))?;
+    pub fn open(except: i32) -> Result<Bpf, BpfError> {
+        let mut programs = bpf::load("waits", OBJECT, |_| Ok(()))?;
+        programs.attach()?;
         let sets = programs.map::<Set>("sets")?;
         let count = sets.records().len();
         let before = vec![Totals::default(); count * WAYS];
-        Ok(Bpf { sets, before, open: vec![false; count], last: 0, _programs: programs })
+        Ok(Bpf { sets, before, open: vec![false; count], last: 0, except, _programs: programs })
     }
 }
 
 impl Loads for Bpf {
     fn name(&self) -> &'static str {
-        "bpf"
+        NAME
     }
 
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         let now = now.as_nanos();
-        let begin = loads.len();
+        loads.clear();
         for (n, set) in self.sets.records().iter().enumerate() {
             if !self.open[n] && set.touched.load(Ordering::Relaxed) < self.last {
                 continue;
@@ -103,11 +107,12 @@ impl Loads for Bpf {
                 let Some((totals, pid, vcpu)) = look(tid, entry, now) else { continue };
                 self.open[n] |= totals.open;
                 let load = difference(before, totals, pid, vcpu);
-                loads.extend(load.filter(|load| load.waited > Nanos::ZERO || load.ios > 0));
+                let counts = |load: &ThreadLoad| load.waited > Nanos::ZERO || load.ios > 0;
+                loads.extend(load.filter(|load| load.pid != self.except && counts(load)));
             }
         }
         self.last = now;
-        loads[begin..].sort_unstable_by_key(|load| load.tid);
+        loads.sort_unstable_by_key(|load| load.tid);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The programs, or `None` with the reason printed where BPF is not permitted.
 fn permitted() -> Option<Bpf> {
-    match Bpf::new() {
+    match Bpf::open(-1) {
         Ok(bpf) => Some(bpf),
         Err(BpfError::Forbidden(what)) => {
             eprintln!("skipped: loading BPF programs needs {what}");
@@ -18,13 +18,6 @@ fn permitted() -> Option<Bpf> {
         }
         Err(e) => panic!("{e}"),
     }
-}
-
-fn now() -> Instant {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists, and the place is this function's own.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 fn tid() -> i32 {
@@ -95,11 +88,11 @@ impl Drop for Thread {
 fn windows(bpf: &mut Bpf, count: usize) -> Vec<(Instant, Vec<ThreadLoad>)> {
     let mut found = Vec::new();
     let mut loads = Vec::new();
-    bpf.window(now(), &mut loads).unwrap();
+    bpf.window(crate::migrate::clock::now(), &mut loads).unwrap();
     for _ in 0..count {
         // The window that is measured, not a wait for anything.
         std::thread::sleep(Duration::from_millis(5));
-        let (at, mut loads) = (now(), Vec::new());
+        let (at, mut loads) = (crate::migrate::clock::now(), Vec::new());
         bpf.window(at, &mut loads).unwrap();
         found.push((at, loads));
     }
