@@ -17,7 +17,7 @@
 #define SETS 512
 #define WAYS 8
 #define IDLE_NS 1000000000ull
-/* Bios under way that are told apart. */
+/* Bios under way that are told apart; nothing is known of one more. */
 #define BIOS 8192
 /* Most bios of one request that are looked at (a virtio disk has at most 254 segments). */
 #define MERGED 256
@@ -69,10 +69,6 @@ struct {
 	struct bio_of *value;
 } bios SEC(".maps");
 
-/* Tasks for which there was no entry, and bios for which there was no room. */
-u64 lost_tasks = 0;
-u64 lost_bios = 0;
-
 INLINE struct set *set_of(u32 tid)
 {
 	u32 index = tid & (SETS - 1);
@@ -111,7 +107,7 @@ INLINE u32 room_in(struct set *set, u64 now)
 	return found;
 }
 
-/* Its way, a new one if there is room. */
+/* Its way, a new one if there is room; WAYS: there is none, and nothing is known of it. */
 INLINE u32 claim(struct set *set, struct task_struct *p, u64 now)
 {
 	u32 tid = p->pid, way = way_of(set, tid), before;
@@ -121,11 +117,11 @@ INLINE u32 claim(struct set *set, struct task_struct *p, u64 now)
 		return way;
 	way = room_in(set, now);
 	if (way >= WAYS)
-		goto lost;
+		return WAYS;
 	before = set->tid[way];
 	if (before == FILLING ||
 	    __sync_val_compare_and_swap(&set->tid[way], before, FILLING) != before)
-		goto lost;
+		return WAYS;
 	entry = &set->entry[way];
 	__builtin_memset(entry, 0, sizeof(*entry));
 	entry->born = now;
@@ -135,9 +131,6 @@ INLINE u32 claim(struct set *set, struct task_struct *p, u64 now)
 	/* Whoever sees the number sees what is above too. */
 	__sync_lock_test_and_set(&set->tid[way], tid);
 	return way;
-lost:
-	__sync_fetch_and_add(&lost_tasks, 1);
-	return WAYS;
 }
 
 INLINE void touch(struct set *set, struct entry *entry, u64 now)
@@ -177,7 +170,8 @@ INLINE void goes(struct task_struct *p, int preempted)
 	if (way >= WAYS && !(state && iowait))
 		return;
 	now = monotonic_ns();
-	way = claim(set, p, now);
+	if (way >= WAYS)
+		way = claim(set, p, now);
 	if (way >= WAYS)
 		return;
 	entry = &set->entry[way];
@@ -315,10 +309,8 @@ int waits_bio_queue(u64 *ctx)
 	of.born = entry->born;
 	of.at = now;
 	of.tid = p->pid;
-	if (map_update(&bios, &bio, &of, UPDATE_ANY)) {
-		__sync_fetch_and_add(&lost_bios, 1);
+	if (map_update(&bios, &bio, &of, UPDATE_ANY))
 		return 0;
-	}
 	__sync_fetch_and_add(&entry->under_way, 1);
 	touch(set, entry, now);
 	return 0;
