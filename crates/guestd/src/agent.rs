@@ -191,7 +191,7 @@ impl Agent {
             let now = Instant::now();
             let hearing = self.connector.as_ref().filter(|_| pace.may_hear(now));
             let fd = hearing.map(Connector::fd);
-            signals.wait(pace.wait(now), fd).map_err(failed("poll"))?;
+            signals.wait(pace.wait(now), fd.as_slice()).map_err(failed("poll"))?;
             if signals.ending() {
                 return Ok(());
             }
@@ -213,7 +213,7 @@ impl Agent {
     fn hear(&mut self, system: &impl System, pace: &mut Pace) -> Result<(), AgentError> {
         let Some(connector) = &self.connector else { return Ok(()) };
         let began = Instant::now();
-        let Ok(mut news) = connector.news() else {
+        let Ok(news) = connector.news() else {
             let message = "the kernel's process events broke off: polling goes on".into();
             self.voice.say(&Event::Warning { message });
             self.connector = None;
@@ -223,15 +223,13 @@ impl Agent {
         if news.lost {
             pace.lost();
         }
-        if news.pids.is_empty() {
+        let pids = news.processes();
+        if pids.is_empty() {
             // Messages that name no new process cost time too.
             pace.heard(began, Instant::now());
             return Ok(());
         }
-        // Most are forked and then run a program.
-        news.pids.sort_unstable();
-        news.pids.dedup();
-        let changes = self.tagger.look_at(system, &news.pids, began);
+        let changes = self.tagger.look_at(system, &pids, began);
         self.change(system, &changes)?;
         pace.heard(began, Instant::now());
         Ok(())

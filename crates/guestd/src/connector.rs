@@ -24,13 +24,51 @@ pub struct Connector {
     socket: Socket,
 }
 
+/// One event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// A process or a thread was started.
+    Forked(Fork),
+    /// A process runs another program.
+    Runs(i32),
+}
+
+/// Who started whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fork {
+    /// The process that started a process; that of which the process is a child, if this
+    /// is about a thread.
+    pub parent: i32,
+    /// The process that is new, or has a new thread.
+    pub pid: i32,
+    /// The new thread: the first one of a new process has its number.
+    pub tid: i32,
+    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    pub at: u64,
+}
+
 /// What has been heard.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct News {
-    /// Processes that are new or run a new program.
-    pub pids: Vec<i32>,
+    /// In order.
+    pub told: Vec<Told>,
     /// More happened than the socket could hold.
     pub lost: bool,
+}
+
+impl News {
+    /// Processes that are new or run a new program, in ascending order.
+    pub fn processes(&self) -> Vec<i32> {
+        let pids = self.told.iter().filter_map(|told| match told {
+            Told::Forked(fork) => (fork.tid == fork.pid).then_some(fork.pid),
+            Told::Runs(pid) => Some(*pid),
+        });
+        let mut pids: Vec<i32> = pids.collect();
+        pids.sort_unstable();
+        // Most are forked and then run a program.
+        pids.dedup();
+        pids
+    }
 }
 
 impl Connector {
@@ -59,7 +97,7 @@ impl Connector {
         let mut buffer = [0u8; 8192];
         loop {
             match self.socket.receive(&mut buffer) {
-                Ok(Some(bytes)) => news.pids.extend(parse(bytes)),
+                Ok(Some(bytes)) => news.told.extend(parse(bytes)),
                 Ok(None) => return Ok(news),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => news.lost = true,
                 Err(e) => return Err(e),
@@ -77,22 +115,26 @@ fn subscription(own: u32) -> Vec<u8> {
     message(NLMSG_DONE, 0, own, &body)
 }
 
-/// The processes in a datagram of the kernel's: one message or more.
-fn parse(bytes: &[u8]) -> Vec<i32> {
-    messages(bytes).filter_map(process_of).collect()
+/// The events in a datagram of the kernel's: one message or more.
+fn parse(bytes: &[u8]) -> Vec<Told> {
+    messages(bytes).filter_map(event_in).collect()
 }
 
-/// The process of a fork or an exec; `None` for threads and other events.
-fn process_of(message: &[u8]) -> Option<i32> {
+/// A fork or an exec; `None` for other events.
+fn event_in(message: &[u8]) -> Option<Told> {
     if (word(message, 16)?, word(message, 20)?) != (CN_IDX_PROC, CN_VAL_PROC) {
         return None;
     }
     let number =
         |n: usize| word(message, HEADERS_BYTES + EVENT_HEADER_BYTES + 4 * n).map(u32::cast_signed);
+    let half = |n: usize| word(message, HEADERS_BYTES + 8 + 4 * n).map(u32::to_ne_bytes);
     match word(message, HEADERS_BYTES)? {
         // The parent's thread and process, the child's thread and process.
-        PROC_EVENT_FORK => number(3).filter(|&process| number(2) == Some(process)),
-        PROC_EVENT_EXEC => number(1),
+        PROC_EVENT_FORK => {
+            let at = u64::from_ne_bytes([half(0)?, half(1)?].concat().try_into().ok()?);
+            Some(Told::Forked(Fork { parent: number(1)?, tid: number(2)?, pid: number(3)?, at }))
+        }
+        PROC_EVENT_EXEC => number(1).map(Told::Runs),
         _ => None,
     }
 }
@@ -102,6 +144,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const AT: u64 = 0x1_0203_0405;
+
     fn event(what: u32, numbers: [i32; 4]) -> Vec<u8> {
         let body = 16 + 4 * numbers.len();
         let mut message = vec![0; HEADERS_BYTES];
@@ -109,20 +153,29 @@ mod tests {
         message[16..20].copy_from_slice(&CN_IDX_PROC.to_ne_bytes());
         message[20..24].copy_from_slice(&CN_VAL_PROC.to_ne_bytes());
         message.extend(what.to_ne_bytes());
-        message.extend([0; 12]);
+        message.extend([0; 4]);
+        message.extend(AT.to_ne_bytes());
         message.extend(numbers.map(i32::to_ne_bytes).concat());
         message
     }
 
     #[test]
-    fn forks_and_programs_are_heard_and_threads_are_not() {
-        assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 1, 20, 20])), [20]);
-        assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 1, 21, 20])), [] as [i32; 0]);
-        assert_eq!(parse(&event(PROC_EVENT_EXEC, [31, 30, 0, 0])), [30]);
-        assert_eq!(parse(&event(0x8000_0000, [31, 30, 0, 0])), [] as [i32; 0]);
+    fn forks_and_programs_are_heard() {
+        let fork = |parent, pid, tid| Told::Forked(Fork { parent, pid, tid, at: AT });
+        assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 20, 20])), [fork(2, 20, 20)]);
+        assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 21, 20])), [fork(2, 20, 21)]);
+        assert_eq!(parse(&event(PROC_EVENT_EXEC, [31, 30, 0, 0])), [Told::Runs(30)]);
+        assert_eq!(parse(&event(0x8000_0000, [31, 30, 0, 0])), []);
         let two =
             [event(PROC_EVENT_EXEC, [5, 5, 0, 0]), event(PROC_EVENT_EXEC, [6, 6, 0, 0])].concat();
-        assert_eq!(parse(&two), [5, 6]);
+        assert_eq!(parse(&two), [5, 6].map(Told::Runs));
+    }
+
+    #[test]
+    fn a_process_is_new_once_and_a_thread_is_none() {
+        let fork = |pid, tid| Told::Forked(Fork { parent: 1, pid, tid, at: AT });
+        let told = vec![fork(20, 20), fork(7, 21), Told::Runs(20), Told::Runs(6)];
+        assert_eq!(News { told, lost: false }.processes(), [6, 20]);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Signals that end the program, and waiting for them, for a child and for the
 //! kernel's messages at once.
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// SIGINT, SIGTERM and SIGHUP end; SIGCHLD wakes.
+/// SIGINT, SIGTERM and SIGHUP end; SIGUSR1 asks for something; SIGCHLD wakes.
 #[derive(Debug)]
 pub struct Signals {
     ending: Arc<AtomicBool>,
+    asking: Arc<AtomicBool>,
     woken: UnixStream,
 }
 
@@ -29,8 +30,11 @@ impl Signals {
             signal_hook::flag::register(signal, ending.clone())?;
             signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
         }
+        let asking = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGUSR1, asking.clone())?;
+        signal_hook::low_level::pipe::register(SIGUSR1, waker.try_clone()?)?;
         signal_hook::low_level::pipe::register(SIGCHLD, waker)?;
-        Ok(Signals { ending, woken })
+        Ok(Signals { ending, asking, woken })
     }
 
     /// The end has been asked for.
@@ -38,14 +42,19 @@ impl Signals {
         self.ending.load(Ordering::Acquire)
     }
 
-    /// Until a signal comes, `fd` can be read, or `at_most` has passed.
+    /// Somebody has asked since the last call.
+    pub fn asked(&self) -> bool {
+        self.asking.swap(false, Ordering::AcqRel)
+    }
+
+    /// Until a signal comes, one of `fds` can be read, or `at_most` has passed.
     ///
     /// # Errors
     /// Those of poll(2).
-    pub fn wait(&self, at_most: Duration, fd: Option<RawFd>) -> io::Result<()> {
+    pub fn wait(&self, at_most: Duration, fds: &[RawFd]) -> io::Result<()> {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // poll passes over negative descriptors.
-        let mut watched = [watch(self.woken.as_raw_fd()), watch(fd.unwrap_or(-1))];
+        let all = std::iter::once(self.woken.as_raw_fd()).chain(fds.iter().copied());
+        let mut watched: Vec<libc::pollfd> = all.map(watch).collect();
         let at_most = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
         // SAFETY: the array is as long as it is said to be.
         let ready = unsafe { libc::poll(watched.as_mut_ptr(), watched.len() as u64, at_most) };

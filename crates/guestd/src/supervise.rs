@@ -55,7 +55,7 @@ pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
         let until = Instant::now() + pause;
         while !signals.ending() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            signals.wait(left, None).map_err(failed("poll"))?;
+            signals.wait(left, &[]).map_err(failed("poll"))?;
         }
         if signals.ending() {
             return Ok(());
@@ -83,6 +83,6 @@ fn watch(child: &mut Child, signals: &Signals) -> std::io::Result<ExitStatus> {
             told = true;
         }
         // A child's end wakes this.
-        signals.wait(PAUSE_MAX, None)?;
+        signals.wait(PAUSE_MAX, &[])?;
     }
 }

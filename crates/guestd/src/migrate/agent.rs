@@ -117,7 +117,7 @@ impl Agent {
             if let Some(message) = self.shared.failure() {
                 return Err(failed("monitor")(std::io::Error::other(message)));
             }
-            signals.wait(SELDOM, None).map_err(failed("poll"))?;
+            signals.wait(SELDOM, &[]).map_err(failed("poll"))?;
         }
         Ok(())
     }
