@@ -22,8 +22,11 @@ mod guest;
 mod image;
 mod process;
 mod qmp;
+pub mod schedule;
 mod shipped;
 mod stream;
+pub mod turns;
+pub mod vcpus;
 
 pub use daemon::Daemon;
 pub use error::{LiveError, Result};

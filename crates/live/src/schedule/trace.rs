@@ -1,0 +1,163 @@
+//! What the tracer's text says: who ran where from when to when, and who woke whom.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What was recorded. Times are of CLOCK_MONOTONIC.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    /// When it began.
+    pub from: Duration,
+    /// When it ended.
+    pub to: Duration,
+    /// In the order of their ends.
+    pub runs: Vec<Run>,
+    /// In their order.
+    pub wakes: Vec<Wake>,
+}
+
+/// A thread on a processor, without interruption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The thread.
+    pub tid: i32,
+    /// The processor.
+    pub cpu: usize,
+    /// From.
+    pub from: Duration,
+    /// To.
+    pub to: Duration,
+    /// It would have gone on: somebody else got the processor.
+    pub preempted: bool,
+}
+
+/// A thread was woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wake {
+    /// When.
+    pub at: Duration,
+    /// By the thread that ran then on the waker's processor; 0 is none.
+    pub by: i32,
+    /// Which.
+    pub woken: i32,
+}
+
+/// Parse the file `trace`, which was begun and ended at these times. Switches between
+/// threads that are not recorded are not in it.
+pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recording, String> {
+    let mut recording = Recording { from, to, runs: Vec::new(), wakes: Vec::new() };
+    let mut running: BTreeMap<usize, (i32, Duration)> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let wrong = || format!("the kernel's tracer says '{line}'");
+        let Event { at, cpu, by, what } = Event::parse(line).ok_or_else(wrong)?;
+        match what {
+            What::Switch { prev, next, preempted } => {
+                // What ran first has run since the beginning.
+                let (tid, since) = running.insert(cpu, (next, at)).unwrap_or((prev, from));
+                if tid == prev && tid != 0 {
+                    recording.runs.push(Run { tid, cpu, from: since, to: at, preempted });
+                }
+            }
+            What::Waking { woken } => recording.wakes.push(Wake { at, by, woken }),
+        }
+    }
+    let last = running.into_iter().filter(|(_, (tid, _))| *tid != 0);
+    let last = last.map(|(cpu, (tid, from))| Run { tid, cpu, from, to, preempted: false });
+    recording.runs.extend(last);
+    Ok(recording)
+}
+
+struct Event {
+    at: Duration,
+    cpu: usize,
+    by: i32,
+    what: What,
+}
+
+enum What {
+    Switch { prev: i32, next: i32, preempted: bool },
+    Waking { woken: i32 },
+}
+
+impl Event {
+    /// `  COMM-TID  [CPU] FLAGS SECONDS.MICROSECONDS: EVENT: FIELDS`, where a name may
+    /// have spaces.
+    fn parse(line: &str) -> Option<Event> {
+        let (head, rest) = line.split_once(": sched_")?;
+        let (event, fields) = rest.split_once(": ")?;
+        let (task, rest) = head.split_once(" [")?;
+        let (_, by) = task.trim_end().rsplit_once('-')?;
+        let (cpu, rest) = rest.split_once(']')?;
+        let what = match event {
+            "switch" => What::Switch {
+                prev: number(fields, " prev_pid=")?,
+                next: number(fields, " next_pid=")?,
+                preempted: value(fields, " prev_state=")?.starts_with('R'),
+            },
+            "waking" => What::Waking { woken: number(fields, " pid=")? },
+            _ => return None,
+        };
+        let at = time(rest.rsplit(' ').next()?)?;
+        Some(Event { at, cpu: cpu.parse().ok()?, by: by.parse().ok()?, what })
+    }
+}
+
+fn value<'a>(fields: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = fields.split_once(key)?;
+    rest.split(' ').next()
+}
+
+fn number(fields: &str, key: &str) -> Option<i32> {
+    value(fields, key)?.parse().ok()
+}
+
+/// `12464.337303`.
+fn time(text: &str) -> Option<Duration> {
+    let (seconds, fraction) = text.split_once('.')?;
+    let micros = Some(fraction).filter(|f| f.len() == 6)?.parse().ok()?;
+    Some(Duration::from_secs(seconds.parse().ok()?) + Duration::from_micros(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "\
+# tracer: nop
+#
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+       CPU 0/TCG-7       [001] d..2. 10.000100: sched_switch: prev_comm=CPU 0/TCG prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+          <idle>-0       [001] d..2. 10.000200: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 0/TCG next_pid=7 next_prio=120
+       CPU 0/TCG-7       [001] d..5. 10.000300: sched_waking: comm=qemu pid=9 prio=120 target_cpu=000
+       CPU 0/TCG-7       [001] d..2. 10.012200: sched_switch: prev_comm=CPU 0/TCG prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=CPU 1/TCG next_pid=8 next_prio=120
+       CPU 1/TCG-8       [001] d..2. 10.013200: sched_switch: prev_comm=CPU 1/TCG prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 2/TCG next_pid=9 next_prio=120
+";
+
+    /// Microseconds after ten seconds.
+    fn at(us: u64) -> Duration {
+        Duration::from_micros(10_000_000 + us)
+    }
+
+    #[test]
+    fn runs_and_wakes_are_read() {
+        let recording = parse(TRACE, at(50), at(20_000)).expect("it is the kernel's");
+        let run =
+            |tid, from, to, preempted| Run { tid, cpu: 1, from: at(from), to: at(to), preempted };
+        let runs = [
+            run(7, 50, 100, false),
+            run(7, 200, 12_200, true),
+            run(8, 12_200, 13_200, false),
+            run(9, 13_200, 20_000, false),
+        ];
+        assert_eq!(recording.runs, runs);
+        assert_eq!(recording.wakes, [Wake { at: at(300), by: 7, woken: 9 }]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused() {
+        for wrong in ["nonsense", "a-1 [000] d..2. 1.5: sched_switch: prev_pid=1"] {
+            assert!(parse(wrong, at(0), at(1)).is_err(), "{wrong}");
+        }
+        assert_eq!(parse("# tracer: nop\n", at(0), at(1)).map(|r| r.runs.len()), Ok(0));
+    }
+}
