@@ -43,8 +43,12 @@ pub(super) struct Task {
     /// How long it is still taken to be I/O-bound.
     left: Nanos,
     latencies: Recent,
-    /// From where it was moved last, and when.
-    pub moved: Option<(VcpuId, Instant)>,
+    /// Where it ran last, as far as was told.
+    pub ran_on: VcpuId,
+    /// It does not have its owner's mask.
+    pub moved: bool,
+    /// When it was moved last.
+    pub moved_at: Instant,
     /// Its move is under way.
     pub going: Option<VcpuId>,
     /// It is being released.
@@ -127,6 +131,14 @@ impl Detector {
             };
             let task = &mut self.tasks[at];
             task.look(load, began, span);
+            if load.ios > 0 {
+                let latency = load.io_time.scaled(1, u64::from(load.ios));
+                // What came while its vCPU was away was heard late: it says nothing.
+                let ran_from = monitor.get(load.vcpu).map(|watch| watch.runs_from());
+                if self.settings.literal || ran_from.is_some_and(|from| now.since(from) > latency) {
+                    task.latencies.push(latency);
+                }
+            }
             if bound {
                 task.load_permille = permille;
                 task.left = self.settings.keep.max(Nanos::new(1));
@@ -151,9 +163,8 @@ impl Detector {
 
     /// Forget those that are not I/O-bound any more and need not be released.
     pub fn forget(&mut self) {
-        self.tasks.retain(|task| {
-            task.is_bound() || task.moved.is_some() || task.going.is_some() || task.releasing
-        });
+        self.tasks
+            .retain(|task| task.is_bound() || task.moved || task.going.is_some() || task.releasing);
     }
 }
 
@@ -166,7 +177,9 @@ impl Task {
             load_permille: 0,
             left: Nanos::ZERO,
             latencies: Recent::default(),
-            moved: None,
+            ran_on: load.vcpu,
+            moved: false,
+            moved_at: Instant::ZERO,
             going: None,
             releasing: false,
             refused: false,
@@ -184,21 +197,13 @@ impl Task {
 
     /// Where it is and what its I/Os take, of a window that began then.
     fn look(&mut self, load: &TaskLoad, began: Option<Instant>, span: Nanos) {
-        self.allowed = load.allowed;
-        if load.ios > 0 {
-            self.latencies.push(load.io_time.scaled(1, u64::from(load.ios)));
-        }
+        (self.allowed, self.ran_on) = (load.allowed, load.vcpu);
         let lives = load.ran > Nanos::ZERO || load.ios > 0;
-        let Some((_, moved)) = self.moved else {
+        self.silent = !lives && load.waited >= span.scaled(9, 10);
+        // Before it has run since it was moved, it is told of where it was before.
+        let settled = !self.moved || lives && began.is_some_and(|began| began >= self.moved_at);
+        if settled && self.going.is_none() {
             self.vcpu = load.vcpu;
-            return;
-        };
-        // Before it has run, it is told of where it was moved from.
-        if self.going.is_none() && began.is_some_and(|began| began >= moved) {
-            if lives {
-                self.vcpu = load.vcpu;
-            }
-            self.silent = !lives && load.waited >= span.scaled(9, 10);
         }
     }
 }

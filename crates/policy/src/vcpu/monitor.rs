@@ -16,6 +16,7 @@
 //!   sparse the beats are (`predictions_never_fall_below_what_was_seen` below).
 //! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight: they
 //!   were cut short, and a cut comes without a warning and says nothing about the next.
+//! - A vCPU of which no slice was seen is expected to have what others of the guest had.
 //! - A vCPU that runs longer than predicted is expected to run until the next longer
 //!   slice of the eight; and one that has outlived all of these, or was never seen to be
 //!   taken away, for as long again as it has.
@@ -27,6 +28,9 @@ use crate::units::{Instant, Nanos};
 const RECENT: usize = 8;
 /// One slice in so many is watched to its end, where beats are sparse.
 const WATCHED_OF: u32 = 4;
+
+/// For so long one of which no slice was seen is watched every period.
+const LEARNING: Nanos = Nanos::from_millis(100);
 
 /// How the next slice follows from those seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +123,8 @@ pub(super) struct Watch {
     absences: Recent,
     /// Slices with what of them is not expected again left out.
     usual: Usual,
+    /// The slice that the last sign has told.
+    learned: Option<Nanos>,
     /// Slices in a row that were watched closely and ended unseen all the same.
     unseen_ends: u32,
     /// Slices since the last one that was watched closely.
@@ -159,6 +165,7 @@ impl Watch {
             slices: Recent::default(),
             absences: Recent::default(),
             usual: Usual::default(),
+            learned: None,
             unseen_ends: 0,
             unwatched: 0,
             away: Nanos::ZERO,
@@ -168,6 +175,7 @@ impl Watch {
     /// A sign made at `at`.
     fn heard(&mut self, at: Instant, sign: Sign, settings: &Settings) -> News {
         self.exact = !matches!(sign, Sign::Beat { .. });
+        self.learned = None;
         match sign {
             Sign::Beat { due } => self.beat(at, due, settings),
             Sign::Preempted => {
@@ -263,6 +271,7 @@ impl Watch {
             () => return,
         };
         self.slices.push(slice);
+        self.learned = Some(slice);
         self.usual = Usual::default();
         let floor = self.slices.median().unwrap_or(Nanos::ZERO).scaled(3, 4);
         let kept = match settings.predict {
@@ -306,17 +315,13 @@ impl Watch {
         match (self.since, next) {
             (Some(_), Some(next)) => Some(next.saturating_sub(ran)),
             // Outlived all that was seen: as long again. The same if it began unseen.
+            (_, None) if self.usual.len == 0 && ran < LEARNING => None,
             (_, None) => {
                 let beyond = surely.since(self.runs_from).saturating_sub(self.longest());
                 Some(beyond.saturating_sub(unseen))
             }
             (None, Some(_)) => None,
         }
-    }
-
-    /// Is it known when its slice began?
-    pub fn is_known(&self) -> bool {
-        self.since.is_some()
     }
 
     /// It runs since then, or longer.
@@ -332,7 +337,7 @@ impl Watch {
     /// Is the end of this slice to be seen? Every fourth is enough to keep up with a host
     /// that changes its mind, until one ends before it was looked for.
     fn is_watched(&self) -> bool {
-        self.usual.len == 0 || self.unseen_ends > 0 || self.unwatched + 1 >= WATCHED_OF
+        self.slices() == 0 || self.unseen_ends > 0 || self.unwatched + 1 >= WATCHED_OF
     }
 
     /// When its monitor is to beat, where beats are sparse: at a time that lies in its next
@@ -340,7 +345,7 @@ impl Watch {
     /// period from two periods before it, or earlier if it was missed before.
     pub fn next_beat(&self, settings: &Settings, rest_max: Nanos) -> Instant {
         let ran = self.seen.since(self.runs_from);
-        let early = self.predicted().unwrap_or(Nanos::ZERO);
+        let early = self.predicted().filter(|_| self.slices() > 0).unwrap_or(Nanos::ZERO);
         let early = early.saturating_sub(settings.period.scaled(2, 1));
         let from = match self.is_watched() {
             true => early.scaled(1, 1 << self.unseen_ends.min(16)),
@@ -350,13 +355,20 @@ impl Watch {
             return self.runs_from + from;
         }
         // The longer it goes on beyond what was ever seen, the less often.
-        let beyond = ran.saturating_sub(self.longest());
+        let known = if self.slices() == 0 { LEARNING } else { self.longest() };
+        let beyond = ran.saturating_sub(known);
         self.seen + settings.period.max(beyond.scaled(1, 8)).min(rest_max)
     }
 
-    /// When it is expected back if it is away: in the past if that is overdue.
-    pub fn back_at(&self) -> Instant {
-        self.left + self.absences.median().unwrap_or(Nanos::ZERO)
+    /// When it is expected back if it is away. One that is overdue: after as long again.
+    pub fn back_at(&self, now: Instant) -> Instant {
+        let expected = self.left + self.absence();
+        if expected > now { expected } else { now + now.since(expected) }
+    }
+
+    /// How long it is away, as a rule. Before that was seen: for one other's slice.
+    pub fn absence(&self) -> Nanos {
+        self.absences.median().or(self.predicted()).unwrap_or(Nanos::ZERO)
     }
 
     /// Mean of the last eight slices.
@@ -414,9 +426,19 @@ impl Monitor {
     /// A sign of a vCPU; one that is off line is not looked at.
     pub fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) -> News {
         let settings = self.settings;
-        match self.watches.get_mut(vcpu.index()) {
-            Some(Some(watch)) => watch.heard(at, sign, &settings),
-            _ => News::None,
+        let watch = self.watches.get_mut(vcpu.index()).and_then(Option::as_mut);
+        let Some(watch) = watch else { return News::None };
+        let news = watch.heard(at, sign, &settings);
+        if let Some(slice) = watch.learned.filter(|_| !settings.literal) {
+            self.lend(slice);
+        }
+        news
+    }
+
+    /// Of a vCPU of which no slice was seen the same is expected as of others.
+    fn lend(&mut self, slice: Nanos) {
+        for watch in self.watches.iter_mut().flatten().filter(|watch| watch.slices() == 0) {
+            watch.usual = Usual { spans: [slice; RECENT], len: 1 };
         }
     }
 

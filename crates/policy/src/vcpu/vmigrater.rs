@@ -151,10 +151,7 @@ struct VMigrater {
     dirty: bool,
     /// When to decide anew if nothing changes.
     decide_at: Option<Instant>,
-    /// Given back since the last decision.
-    fresh: VcpuSet,
     moves: u64,
-    parks: u64,
 }
 
 impl VMigrater {
@@ -169,9 +166,7 @@ impl VMigrater {
             actions: VecDeque::new(),
             dirty: false,
             decide_at: None,
-            fresh: VcpuSet::EMPTY,
             moves: 0,
-            parks: 0,
         }
     }
 }
@@ -185,9 +180,6 @@ impl VcpuPolicy for VMigrater {
     fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) {
         let news = self.monitor.heard(at, vcpu, sign);
         self.sharing.heard(at, sign, news);
-        if matches!(news, News::Back | News::Returned) {
-            self.fresh.insert(vcpu);
-        }
         self.dirty |= news != News::None;
     }
 
@@ -201,10 +193,9 @@ impl VcpuPolicy for VMigrater {
         let to = task.going.take();
         match (outcome, to) {
             (Outcome::Done, Some(to)) => {
-                (task.moved, task.vcpu) = (Some((task.vcpu, now)), to);
-                task.silent = false;
+                (task.moved, task.moved_at, task.vcpu) = (true, now, to);
             }
-            (_, None) => task.moved = None,
+            (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
@@ -252,7 +243,6 @@ impl VcpuPolicy for VMigrater {
         sink("io_bound", self.detector.tasks.iter().filter(|task| task.is_bound()).count() as f64);
         sink("followed", self.detector.tasks.len() as f64);
         sink("moves", self.moves as f64);
-        sink("parks", self.parks as f64);
         sink("shared", f64::from(u8::from(self.settings.literal || self.sharing.is_shared())));
     }
 }

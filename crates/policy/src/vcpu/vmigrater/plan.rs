@@ -1,4 +1,15 @@
 //! Who goes where.
+//!
+//! An I/O is heard of on the vCPU on which it was asked for, once that runs. So a place is
+//! worth to a task what it says about when an I/O that is asked for there would be heard:
+//!
+//! - on a vCPU with at least `leave` left of its slice: as soon as the disk is done;
+//! - on one with less: when that vCPU is back from its next absence;
+//! - on one that is away: as soon as the disk is done after it is back.
+//!
+//! A task that is in time where it is stays there. The paper's form and ours differ in which
+//! places are looked at: the first kind alone, or (`park`) the others too, if an I/O is
+//! heard sooner there than at home.
 
 use super::super::detector::Task;
 use super::super::monitor::State;
@@ -7,16 +18,23 @@ use super::VMigrater;
 use crate::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
-/// What a task's place is worth to it.
-enum Place {
-    /// It may stay, until then.
-    Good(Option<Instant>),
-    /// It has to leave, while its vCPU still runs.
-    Ends,
-    /// Its vCPU runs, and how long is not known.
-    Unknown,
-    /// Its vCPU has gone.
-    Gone,
+/// What a vCPU offers to a task.
+#[derive(Clone, Copy)]
+struct Prospect {
+    /// What is left of its slice.
+    left: Nanos,
+    /// An I/O that is asked for at once is heard in this slice.
+    in_time: bool,
+    /// When it is heard.
+    heard: Instant,
+}
+
+/// A task that is not in time where it is.
+struct Leaving {
+    at: usize,
+    load_permille: u64,
+    /// When an I/O is heard if it stays. `None`: nobody knows.
+    heard: Option<Instant>,
 }
 
 impl VMigrater {
@@ -25,89 +43,108 @@ impl VMigrater {
         self.dirty = false;
         self.decide_at = None;
         self.actions.clear();
-        let fresh = std::mem::replace(&mut self.fresh, VcpuSet::EMPTY);
         self.detector.forget();
-        if !self.settings.literal && !self.sharing.is_shared() {
-            self.release_all();
+        let works = self.settings.literal || self.sharing.is_shared();
+        self.release(works);
+        if !works {
             return;
         }
-        self.release_done();
-        let mut leaving: Vec<(u64, usize, bool)> = Vec::new();
-        for (at, task) in self.detector.tasks.iter().enumerate() {
-            if !task.is_movable() {
-                continue;
-            }
-            match self.place(now, task) {
-                Place::Good(until) => self.decide_at = earlier(self.decide_at, until),
-                Place::Gone if task.silent => {}
-                Place::Unknown if !self.settings.fresh || fresh.is_empty() => {}
-                place => leaving.push((task.load_permille, at, matches!(place, Place::Ends))),
-            }
+        let leaving = self.leaving(now);
+        if leaving.is_empty() {
+            return;
         }
-        leaving.sort_by_key(|&(load, at, _)| (Reverse(load), at));
         let mut hosted = self.hosted();
-        for (_, at, ends) in leaving {
-            let action = match self.destination(now, &self.detector.tasks[at], &hosted) {
-                Some(action) => action,
-                None if ends && self.settings.park => {
-                    match self.parking(&self.detector.tasks[at]) {
-                        Some(action) => {
-                            self.parks += 1;
-                            action
-                        }
-                        None => continue,
-                    }
-                }
-                None => {
-                    self.decide_at = earlier(self.decide_at, Some(now + self.settings.period));
-                    continue;
-                }
-            };
-            if let Action::Move { to, .. } = action {
+        for leaving in leaving {
+            let task = &self.detector.tasks[leaving.at];
+            let action = self
+                .destination(now, task, &hosted)
+                .or_else(|| self.parking(now, task, leaving.heard?));
+            if let Some(Action::Move { to, .. }) = action {
                 hosted[to.index()] += 1;
             }
-            self.actions.push_back(action);
+            self.actions.extend(action);
         }
+        // Who has found nothing, or has to wait there, looks again: some vCPU may run on for
+        // longer than was thought, and nothing else would tell.
+        self.decide_at = earlier(self.decide_at, Some(now + self.margin()));
     }
 
-    fn release_done(&mut self) {
-        let done = self.detector.tasks.iter().filter(|task| {
-            !task.is_bound() && task.moved.is_some() && task.going.is_none() && !task.releasing
-        });
-        self.actions.extend(done.map(|task| Action::Release { task: task.id }));
+    /// Let tasks go that are not I/O-bound any more, or all.
+    fn release(&mut self, works: bool) {
+        let tasks = self.detector.tasks.iter().filter(|task| !(works && task.is_bound()));
+        let free = |task: &&Task| task.moved && task.going.is_none() && !task.releasing;
+        self.actions.extend(tasks.filter(free).map(|task| Action::Release { task: task.id }));
     }
 
-    fn release_all(&mut self) {
-        let moved = self
-            .detector
-            .tasks
-            .iter()
-            .filter(|task| task.moved.is_some() && task.going.is_none() && !task.releasing);
-        self.actions.extend(moved.map(|task| Action::Release { task: task.id }));
-    }
-
-    /// How much has to be left of a slice for this task, where slices are that long.
-    fn leave(&self, task: &Task, slice: Option<Nanos>) -> Nanos {
-        self.settings.leave.unwrap_or_else(|| {
-            let needed = self.settings.period.scaled(2, 1) + task.latency();
-            slice.map_or(needed, |slice| needed.min(slice.scaled(1, 2)))
-        })
-    }
-
-    fn place(&self, now: Instant, task: &Task) -> Place {
-        let Some(watch) = self.monitor.get(task.vcpu) else { return Place::Gone };
-        if watch.state == State::Away {
-            return Place::Gone;
-        }
-        let leave = self.leave(task, watch.predicted());
-        match self.monitor.remaining(now, task.vcpu) {
-            None => Place::Unknown,
-            Some(left) if left < leave => Place::Ends,
-            Some(left) => {
-                let until = now + left.saturating_sub(leave) + Nanos::new(1);
-                Place::Good(watch.is_known().then_some(until))
+    /// Tasks that are to go, the heaviest first; and when the next one will be.
+    fn leaving(&mut self, now: Instant) -> Vec<Leaving> {
+        let mut leaving = Vec::new();
+        for (at, task) in self.detector.tasks.iter().enumerate() {
+            if !task.is_movable() || self.is_stuck(task) {
+                continue;
             }
+            let heard = match self.prospect(now, task, task.vcpu) {
+                Some(here) if here.in_time => {
+                    let until = now + here.left.saturating_sub(self.leave(task, task.vcpu));
+                    self.decide_at = earlier(self.decide_at, Some(until + Nanos::new(1)));
+                    continue;
+                }
+                Some(here) => Some(here.heard),
+                // Nothing is known of it, or it is off line.
+                None if self.settings.fresh || !self.runs(task.vcpu) => None,
+                None => continue,
+            };
+            leaving.push(Leaving { at, load_permille: task.load_permille, heard });
         }
+        leaving.sort_by_key(|leaving| (Reverse(leaving.load_permille), leaving.at));
+        leaving
+    }
+
+    /// Its I/O is pending on a vCPU that is away: before that is back nothing happens.
+    fn is_stuck(&self, task: &Task) -> bool {
+        let away = |vcpu| self.monitor.get(vcpu).is_some_and(|watch| watch.state == State::Away);
+        !self.settings.literal && task.silent && away(task.ran_on)
+    }
+
+    fn runs(&self, vcpu: VcpuId) -> bool {
+        self.monitor.get(vcpu).is_some_and(|watch| watch.state != State::Away)
+    }
+
+    /// Less than this is not worth a move, nor known.
+    pub(super) fn margin(&self) -> Nanos {
+        self.settings.period.scaled(2, 1)
+    }
+
+    /// How much has to be left of a vCPU's slice for this task.
+    fn leave(&self, task: &Task, vcpu: VcpuId) -> Nanos {
+        if let Some(leave) = self.settings.leave {
+            return leave;
+        }
+        let needed = self.margin() + task.latency();
+        let slice = self.monitor.get(vcpu).and_then(|watch| watch.predicted());
+        match slice {
+            Some(slice) if !self.settings.fresh => needed.min(slice.scaled(1, 2)),
+            _ => needed,
+        }
+    }
+
+    /// `None`: nothing can be said.
+    fn prospect(&self, now: Instant, task: &Task, vcpu: VcpuId) -> Option<Prospect> {
+        let watch = self.monitor.get(vcpu)?;
+        let (needed, done) = (self.leave(task, vcpu), task.latency());
+        let slice = watch.predicted();
+        if watch.state == State::Away {
+            let back = watch.back_at(now);
+            let heard = match slice {
+                Some(slice) if slice < needed => back + slice + watch.absence(),
+                _ => back + done,
+            };
+            return Some(Prospect { left: Nanos::ZERO, in_time: false, heard });
+        }
+        let left = self.monitor.remaining(now, vcpu)?;
+        let in_time = left >= needed;
+        let heard = if in_time { now + done } else { now + left + watch.absence() };
+        Some(Prospect { left, in_time, heard: heard.max(now + done) })
     }
 
     /// I/O-bound tasks on each vCPU.
@@ -122,36 +159,39 @@ impl VMigrater {
         hosted
     }
 
-    /// The best that runs, if there is one.
+    /// The vCPU that runs and has the most left for each of the tasks on it.
     fn destination(&self, now: Instant, task: &Task, hosted: &[u64]) -> Option<Action> {
-        let score = |vcpu: VcpuId| {
-            let watch = self.monitor.get(vcpu)?;
-            let left = self.monitor.remaining(now, vcpu)?;
-            let qualifies = left >= self.leave(task, watch.predicted()) && vcpu != task.vcpu;
-            qualifies.then(|| (left.scaled(1, 1 + hosted[vcpu.index()]), Reverse(vcpu)))
-        };
         let allowed = task.allowed.and(&self.monitor.online);
-        let (best, Reverse(to)) = allowed.iter().filter_map(score).max()?;
-        let near = |vcpu: &VcpuId| {
-            let least = if self.settings.literal { Nanos::ZERO } else { best.scaled(1, 2) };
-            score(*vcpu).is_some_and(|(score, _)| score >= least)
+        let score = |vcpu: VcpuId| {
+            let offers = self.prospect(now, task, vcpu).filter(|offers| offers.in_time)?;
+            (vcpu != task.vcpu)
+                .then(|| (offers.left.scaled(1, 1 + hosted[vcpu.index()]), Reverse(vcpu)))
         };
-        let within = allowed.iter().filter(near).collect();
-        let gone = matches!(self.place(now, task), Place::Gone);
-        let by = if gone { Means::Pull } else { Means::Push };
+        let scores: Vec<(Nanos, Reverse<VcpuId>)> = allowed.iter().filter_map(score).collect();
+        let (best, Reverse(to)) = scores.iter().max().copied()?;
+        // Where the guest puts it among these is as good; those with little left are not.
+        let least = if self.settings.literal { Nanos::ZERO } else { best.scaled(1, 2) };
+        let near = scores.iter().filter(|(score, _)| *score >= least);
+        let within = near.map(|(_, Reverse(vcpu))| *vcpu).collect();
+        let by = if self.runs(task.vcpu) { Means::Push } else { Means::Pull };
         Some(Action::Move { task: task.id, to, within, by })
     }
 
-    /// The vCPU that is away and will be back first.
-    fn parking(&self, task: &Task) -> Option<Action> {
+    /// The vCPU on which an I/O is heard first, if that is sooner than where the task is.
+    fn parking(&self, now: Instant, task: &Task, stays: Instant) -> Option<Action> {
+        if !self.settings.park || !self.runs(task.vcpu) {
+            return None;
+        }
         let allowed = task.allowed.and(&self.monitor.online);
-        let away = allowed.iter().filter_map(|vcpu| {
-            let watch = self.monitor.get(vcpu).filter(|watch| watch.state == State::Away)?;
-            Some((watch.back_at(), vcpu))
-        });
-        let (_, to) = away.min()?;
-        let within = VcpuSet::only(to);
-        Some(Action::Move { task: task.id, to, within, by: Means::Push })
+        let others = allowed.iter().filter(|vcpu| *vcpu != task.vcpu);
+        let heard = others.filter_map(|vcpu| Some((self.prospect(now, task, vcpu)?.heard, vcpu)));
+        let (heard, to) = heard.min()?;
+        (heard + self.margin() < stays).then(|| Action::Move {
+            task: task.id,
+            to,
+            within: VcpuSet::only(to),
+            by: Means::Push,
+        })
     }
 }
 
