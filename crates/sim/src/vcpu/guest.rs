@@ -36,6 +36,7 @@ impl Machine {
         }
         self.catch_up(self.vcpus[v].vm);
         self.vcpus[v].starts = false;
+        self.yield_to_younger(v);
         self.dispatch(v);
     }
 
@@ -213,9 +214,7 @@ impl Machine {
         self.vcpus[v].queue.push(t);
         match self.vcpus[v].state {
             Run::Running => {
-                if self.vcpus[v].current.is_some_and(|c| self.is_overtaken_by(c, t)) {
-                    self.put_back(v);
-                }
+                self.yield_to_younger(v);
                 self.dispatch(v);
             }
             Run::Halted if self.vcpus[v].dozes && !self.tasks[t].is_io() => {}
@@ -224,9 +223,16 @@ impl Machine {
         }
     }
 
-    fn is_overtaken_by(&self, current: usize, woken: usize) -> bool {
+    /// The current task gives way to one that has run less, by over half a slice. On a vCPU
+    /// that is away this waits until it is back.
+    fn yield_to_younger(&mut self, v: usize) {
         let half = Age::of(self.guest.slice.scaled(1, 2), 1);
-        self.tasks[current].age.minus(self.tasks[woken].age) > half
+        let (Some(current), Some(youngest)) = (self.vcpus[v].current, self.youngest_task(v)) else {
+            return;
+        };
+        if self.tasks[current].age.minus(self.tasks[youngest].age) > half {
+            self.put_back(v);
+        }
     }
 
     /// A task leaves the vCPU on which it is current or queued.

@@ -1,7 +1,11 @@
 //! The machine on devices small enough to work out what must come.
 
+mod agent;
+mod host;
 mod nomad;
+mod script;
 mod support;
+mod swarm;
 
 use super::{Completes, MachineSpec};
 use nomad::Nomad;

@@ -94,8 +94,19 @@ pub fn run_with(
     drive(machine.unwrap(), until)
 }
 
+/// Measured from `from`, under a policy of the registry.
+pub fn run_from(
+    spec: &MachineSpec,
+    policy: &str,
+    seed: u64,
+    from: Nanos,
+    until: Nanos,
+) -> MachineResult {
+    drive(Machine::new(spec, policy, seed, at(from)).unwrap(), until).0
+}
+
 pub fn run_named(spec: &MachineSpec, policy: &str, seed: u64, until: Nanos) -> MachineResult {
-    drive(Machine::new(spec, policy, seed, Instant::ZERO).unwrap(), until).0
+    run_from(spec, policy, seed, Nanos::ZERO, until)
 }
 
 fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {

@@ -1,0 +1,108 @@
+//! A policy that writes down all it is told, and does what a test says.
+
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::*;
+use std::sync::{Arc, Mutex};
+
+/// What it was told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// A sign: when it was made, by which vCPU.
+    Sign(Instant, usize, Sign),
+    Window(Vec<TaskLoad>),
+    Moved(TaskId, Outcome),
+    Acted,
+}
+
+/// What was told when. Signs carry no time of telling: it is that of the next asking.
+pub type Log = Arc<Mutex<Vec<(Instant, Told)>>>;
+
+pub type Answer = Box<dyn Fn(&Told) -> Option<Action> + Send>;
+
+pub struct Script {
+    pub log: Log,
+    /// From beat to beat of each vCPU.
+    pub beats: Option<Nanos>,
+    pub windows: Option<Nanos>,
+    pub slice: Option<Nanos>,
+    /// What to do when told something.
+    pub answer: Answer,
+    due: Vec<Instant>,
+    untimed: Vec<Told>,
+    wanted: Vec<Action>,
+}
+
+impl Script {
+    pub fn new(log: &Log) -> Script {
+        Script {
+            log: log.clone(),
+            beats: None,
+            windows: None,
+            slice: None,
+            answer: Box::new(|_| None),
+            due: Vec::new(),
+            untimed: Vec::new(),
+            wanted: Vec::new(),
+        }
+    }
+
+    fn told(&mut self, now: Instant, told: Told) {
+        self.wanted.extend((self.answer)(&told));
+        self.log.lock().unwrap().push((now, told));
+    }
+}
+
+impl VcpuPolicy for Script {
+    fn attach(&mut self, now: Instant, online: &VcpuSet) {
+        self.due = vec![now; online.len()];
+    }
+
+    fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) {
+        if let (Sign::Beat { .. }, Some(beats)) = (sign, self.beats) {
+            self.due[vcpu.index()] = at + beats;
+        }
+        self.untimed.push(Told::Sign(at, vcpu.index(), sign));
+    }
+
+    fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
+        self.told(now, Told::Window(loads.to_vec()));
+    }
+
+    fn moved(&mut self, now: Instant, task: TaskId, outcome: Outcome) {
+        self.told(now, Told::Moved(task, outcome));
+    }
+
+    fn next(&mut self, now: Instant) -> Option<Action> {
+        for told in std::mem::take(&mut self.untimed) {
+            self.told(now, told);
+        }
+        let action = self.wanted.pop()?;
+        self.log.lock().unwrap().push((now, Told::Acted));
+        Some(action)
+    }
+
+    fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {
+        self.beats.map(|_| self.due[vcpu.index()])
+    }
+
+    fn windows(&self) -> Option<Nanos> {
+        self.windows
+    }
+
+    fn slice(&self, whole: Nanos) -> Nanos {
+        self.slice.unwrap_or(whole)
+    }
+}
+
+/// The spans for which a vCPU ran, as exact edges tell.
+pub fn spans(log: &Log, vcpu: usize) -> Vec<(Instant, Instant)> {
+    let (mut spans, mut from) = (Vec::new(), None);
+    for (_, told) in log.lock().unwrap().iter() {
+        match *told {
+            Told::Sign(at, v, Sign::Resumed) if v == vcpu => from = Some(at),
+            Told::Sign(at, v, _) if v == vcpu => spans.extend(from.take().map(|from| (from, at))),
+            _ => {}
+        }
+    }
+    spans
+}
