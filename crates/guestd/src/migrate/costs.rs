@@ -8,7 +8,7 @@ use super::clock;
 use super::loads::Loads;
 use super::loads::proc::Proc;
 use super::loads::taskstats::Taskstats;
-use super::loads::tests::OnDisk;
+use super::loads::tests::{OnDisk, Stop};
 use super::preemption::heartbeat::Heartbeat;
 use super::preemption::stat::Steal;
 use super::preemption::thread::{pin, settle};
@@ -165,9 +165,9 @@ fn with_readers(readers: usize, body: impl FnOnce()) {
     let Some(disk) = OnDisk::new(&format!("costs-{readers}.tmp")) else { return };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         (0..readers).for_each(|_| drop(scope.spawn(|| disk.read_until(&stop))));
         body();
-        stop.store(true, Relaxed);
     });
 }
 

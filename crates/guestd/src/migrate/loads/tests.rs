@@ -115,6 +115,15 @@ impl Drop for OnDisk {
     }
 }
 
+/// Readers stop when this is dropped, also by a test that fails: it would wait for them.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Runs `body` on a thread of its own and tells its number.
 fn start<'a>(
     scope: &'a thread::Scope<'a, '_>,
@@ -172,6 +181,7 @@ fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
     let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
     let (awake, sleeps) = channel::<()>();
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         let busy = || {
             while !stop.load(Relaxed) {
                 std::hint::spin_loop();
@@ -187,7 +197,6 @@ fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
         let sums = watch(seer, |sums| waits(sums, reader));
         assert_eq!(sums[&reader].pid, std::process::id() as i32);
         assert!(!sums.contains_key(&busy) && !sums.contains_key(&sleeper), "{sums:?}");
-        stop.store(true, Relaxed);
         drop(awake);
     });
 }
@@ -219,6 +228,7 @@ fn one_reader_among_a_hundred_idle_threads_is_found_and_those_of_the_agent_are_n
     let stop = AtomicBool::new(false);
     let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         let mut awake = Vec::new();
         let mut idle = Vec::new();
         for _ in 0..100 {
@@ -237,7 +247,6 @@ fn one_reader_among_a_hundred_idle_threads_is_found_and_those_of_the_agent_are_n
             waits(sums, reader)
         });
         assert!(idle.iter().all(|tid| !sums.contains_key(tid)), "{sums:?}");
-        stop.store(true, Relaxed);
         drop(awake);
     });
 }
