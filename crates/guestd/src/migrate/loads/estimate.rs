@@ -189,6 +189,12 @@ mod tests {
         let ended = Counters { delays: (1, WINDOW.scaled(3, 1)), ..asked };
         let load = estimate.look(ended, WINDOW).unwrap();
         assert_eq!((load.waited, load.io_time), (WINDOW, WINDOW.scaled(3, 1)));
+        // And what was told once is not told again.
+        for delays in [(1, WINDOW), (2, WINDOW), (2, WINDOW)] {
+            estimate.look(Counters { turns: 2, delays, ..asked }, WINDOW);
+        }
+        let last = Counters { turns: 3, delays: (2, WINDOW), ..asked };
+        assert_eq!(estimate.look(last, WINDOW).unwrap().io_time, WINDOW.scaled(2, 1));
     }
 
     fn counters() -> impl Strategy<Value = Counters> {

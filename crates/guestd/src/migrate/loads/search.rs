@@ -14,6 +14,8 @@ use std::io;
 const ROUND: Nanos = Nanos::from_millis(100);
 /// Of a window (5 ms) for the round under way, however many processes there are: 1 %.
 const TIME_MAX: Nanos = Nanos::from_micros(50);
+/// Rounds from one look at whether a kernel thread's number is still one's to the next.
+const SELDOM: u64 = 16;
 /// Threads of a process that are all looked at when its bytes have moved for the first
 /// time. With more of them, those whose own bytes move by the next round.
 const FEW: usize = 8;
@@ -114,7 +116,7 @@ impl Search {
         }
         let new = !self.known.contains_key(&pid);
         let process = self.known.entry(pid).or_default();
-        if new {
+        if new || process.kernel && self.rounds.is_multiple_of(SELDOM) {
             process.kernel = procfs::stat(pid).is_some_and(|stat| stat.kernel);
         }
         if process.kernel {
@@ -122,7 +124,8 @@ impl Search {
         }
         let Ok(bytes) = procfs::io_bytes(pid) else { return };
         let before = std::mem::replace(&mut process.bytes, bytes);
-        if bytes <= before || new && self.rounds == 1 {
+        // Fewer than before: another process has the number now.
+        if bytes == before || new && self.rounds == 1 {
             return;
         }
         let threads = procfs::threads(pid);
@@ -136,7 +139,7 @@ impl Search {
         let Ok(bytes) = procfs::thread_io_bytes(self.round.of, tid) else { return };
         let Some(process) = self.known.get_mut(&self.round.of) else { return };
         let before = process.threads.insert(tid, bytes);
-        if before.map_or(self.round.few && bytes > 0, |before| bytes > before) {
+        if before.map_or(self.round.few && bytes > 0, |before| bytes != before) {
             found(self.round.of, tid);
         }
     }

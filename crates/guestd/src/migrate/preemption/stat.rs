@@ -95,18 +95,22 @@ fn kvm_clock_ticks() -> bool {
 /// Documentation/virt/kvm/x86/cpuid.rst.
 #[cfg(target_arch = "x86_64")]
 fn kvm_offers_steal_time() -> bool {
-    use std::arch::x86_64::__cpuid;
+    use std::arch::x86_64::{__cpuid, CpuidResult};
     const HYPERVISOR: u32 = 1 << 31;
     const STEAL_TIME: u32 = 1 << 5;
+    // SAFETY: every x86-64 has the instruction, and it changes nothing. (Safe to call from
+    // Rust 1.94 on.)
+    #[allow(unused_unsafe)]
+    let cpuid = |leaf: u32| -> CpuidResult { unsafe { __cpuid(leaf) } };
     let is_kvm = |leaf: &u32| {
-        let words = __cpuid(*leaf);
+        let words = cpuid(*leaf);
         [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
     };
     // Below others that KVM pretends to be (Hyper-V), at steps of 256: it has two at most.
     let bases = [0x4000_0000, 0x4000_0100, 0x4000_0200];
-    let guest = __cpuid(1).ecx & HYPERVISOR != 0;
+    let guest = cpuid(1).ecx & HYPERVISOR != 0;
     let base = guest.then(|| bases.into_iter().find(is_kvm)).flatten();
-    base.is_some_and(|base| __cpuid(base + 1).eax & STEAL_TIME != 0)
+    base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0)
 }
 
 /// Nothing is told to programs: steal has to show.
