@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub struct Cli {
 pub enum Command {
     Tag(TagArgs),
     Migrate(MigrateArgs),
+    Status(StatusArgs),
     Restore(RestoreArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -84,20 +85,28 @@ pub struct TagArgs {
 }
 
 /// Keep tasks that wait for I/O on vCPUs that run
+///
+/// Finds out when the host takes a vCPU away, and moves tasks that wait for I/O to vCPUs
+/// that run, by sched_setaffinity(2), within where their owners let them run. Where
+/// nothing is shared it does nothing. All masks are put back at the end: by SIGINT, SIGTERM
+/// and SIGHUP, and after SIGKILL by --supervise, by the next start, or by `seekway-guest
+/// restore`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway-guest migrate --supervise
-  seekway-guest migrate --match mysqld --verbose")]
+  seekway-guest migrate --match mysqld --match fio --verbose
+  seekway-guest migrate --policy vmigrater:literal=true --preemption heartbeat
+  seekway-guest migrate --probe")]
 pub struct MigrateArgs {
     /// The policy and its parameters: NAME or NAME:KEY=VALUE,KEY=VALUE
-    #[arg(long, value_name = "SPEC", default_value = "vanilla")]
+    #[arg(long, value_name = "SPEC", default_value = "vmigrater")]
     pub policy: String,
-    /// How vCPUs are seen to be taken away [default: the best that this guest has]
-    #[arg(long, value_name = "WAY")]
-    pub preemption: Option<String>,
-    /// How it is seen who waits for I/O [default: the best that this guest has]
-    #[arg(long, value_name = "WAY")]
-    pub loads: Option<String>,
+    /// How vCPUs are seen to be taken away; auto is the best that this guest has
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    preemption: String,
+    /// How it is seen who waits for I/O; auto is the best that this guest has
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    loads: String,
     /// Only processes of this name, and what they start (repeat for several)
     #[arg(long = "match", value_name = "COMM")]
     pub comms: Vec<String>,
@@ -106,20 +115,87 @@ pub struct MigrateArgs {
     pub pids: Vec<i32>,
     /// Where changes are written down before they are made [default:
     /// /run/seekway-guest-migrate.state, for others than root in $XDG_RUNTIME_DIR]
-    #[arg(long = "state", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Say each change on standard output
+    #[command(flatten)]
+    status: StatusFileArgs,
+    /// Start again, and put masks back first, should it be killed
+    #[arg(long)]
+    pub supervise: bool,
+    /// Say which ways of seeing this guest has, and why not the others, and end
+    #[arg(long, conflicts_with = "supervise")]
+    pub probe: bool,
+    /// Say what happens on standard output
     #[arg(long, short)]
     pub verbose: bool,
-    /// How changes are said
+    /// How that is said
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
+    /// The supervisor, with which this ends
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<u32>,
 }
 
 impl MigrateArgs {
     /// The state's file.
     pub fn state_path(&self) -> PathBuf {
-        self.state.clone().unwrap_or_else(|| in_run("seekway-guest-migrate.state"))
+        migrate_state(self.state.as_deref())
+    }
+
+    /// The file for `status`.
+    pub fn status_path(&self) -> PathBuf {
+        self.status.path()
+    }
+
+    /// The way that is asked for.
+    pub fn preemption(&self) -> Option<&str> {
+        named(&self.preemption)
+    }
+
+    /// The way that is asked for.
+    pub fn loads(&self) -> Option<&str> {
+        named(&self.loads)
+    }
+}
+
+fn named(way: &str) -> Option<&str> {
+    Some(way).filter(|way| *way != "auto")
+}
+
+/// Show what `seekway-guest migrate` is doing: vCPUs, tasks, its own cost
+///
+/// Exit status 1 if there is none at work.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway-guest status
+  seekway-guest status --format json")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    file: StatusFileArgs,
+    /// How it is shown
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+impl StatusArgs {
+    /// Where the agent writes it.
+    pub fn path(&self) -> PathBuf {
+        self.file.path()
+    }
+}
+
+/// Where `migrate` writes what `status` shows.
+#[derive(Args, Debug)]
+struct StatusFileArgs {
+    /// What `status` shows, written when it asks [default:
+    /// /run/seekway-guest-migrate.json, for others than root in $XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "FILE")]
+    status: Option<PathBuf>,
+}
+
+impl StatusFileArgs {
+    fn path(&self) -> PathBuf {
+        self.status.clone().unwrap_or_else(|| in_run("seekway-guest-migrate.json"))
     }
 }
 
@@ -129,13 +205,44 @@ fn in_run(name: &str) -> PathBuf {
     runtime().map_or_else(|| "/run".into(), PathBuf::from).join(name)
 }
 
+fn migrate_state(file: Option<&Path>) -> PathBuf {
+    file.map_or_else(|| in_run("seekway-guest-migrate.state"), PathBuf::from)
+}
+
 /// Put back what an agent that was killed, or `tag --once`, has left
 #[derive(Args, Debug)]
-#[command(after_help = "Example:
-  seekway-guest restore")]
+#[command(after_help = "Examples:
+  seekway-guest restore
+  seekway-guest restore migrate")]
 pub struct RestoreArgs {
-    #[command(flatten)]
-    pub state: StateArgs,
+    /// Of which command only
+    #[arg(value_enum)]
+    of: Option<Agent>,
+    /// Where it has written down its changes: tag's, unless another is named
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+}
+
+/// A command that changes threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Agent {
+    /// Priorities.
+    Tag,
+    /// Affinities.
+    Migrate,
+}
+
+impl RestoreArgs {
+    /// What to put back, and where it is written down.
+    pub fn states(&self) -> Vec<(Agent, PathBuf)> {
+        let tag = StateArgs { file: self.state.clone() }.path();
+        let migrate = migrate_state(self.state.as_deref());
+        match (self.of, &self.state) {
+            (Some(Agent::Migrate), _) => vec![(Agent::Migrate, migrate)],
+            (Some(Agent::Tag), _) | (None, Some(_)) => vec![(Agent::Tag, tag)],
+            (None, None) => vec![(Agent::Tag, tag), (Agent::Migrate, migrate)],
+        }
+    }
 }
 
 /// Where changes are written down.

@@ -80,10 +80,25 @@ pub enum Event {
         /// What.
         message: String,
     },
+    /// Tasks are moved from now on.
+    Migrates {
+        /// The policy.
+        policy: String,
+        /// How preemption is seen.
+        preemption: String,
+        /// How it is seen who waits for I/O.
+        loads: String,
+        /// Better ways, and why this guest does not have them.
+        passed_over: Vec<String>,
+        /// The kernel tells of new processes.
+        connector: bool,
+    },
     /// Affinities have been put back.
     PutBack {
         /// Tasks that had been moved.
         tasks: usize,
+        /// What they had started, and had a mask of theirs.
+        heirs: usize,
         /// Tasks that could not be changed.
         failed: usize,
     },
@@ -138,9 +153,17 @@ impl fmt::Display for Event {
                  no-change there if requests of its processes are to be told apart"
             ),
             Event::Warning { message } => f.write_str(message),
-            Event::PutBack { tasks, failed } => {
-                write!(f, "affinities put back: {tasks} tasks; {failed} failed")
+            Event::Migrates { policy, preemption, loads, passed_over, connector } => {
+                let how = if *connector { "process events" } else { "polling" };
+                write!(f, "policy {policy}; preemption by {preemption}, loads by {loads}, ")?;
+                write!(f, "new tasks by {how}")?;
+                passed_over.iter().try_for_each(|why| write!(f, "; not by {why}"))
             }
+            Event::PutBack { tasks, heirs, failed } => write!(
+                f,
+                "affinities put back: {tasks} tasks and {heirs} that had inherited; \
+                 {failed} failed"
+            ),
             Event::Restored { threads, heirs, changed, failed } => write!(
                 f,
                 "priorities put back: {threads} threads and {heirs} that had inherited; \

@@ -6,6 +6,8 @@ use seekway_policy::request::ProcessTag;
 use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::io;
 
+/// Open files that are enough.
+const FILES_WANTED: libc::rlim_t = 4096;
 const WHO_PROCESS: libc::c_int = 1;
 /// Of `include/uapi/linux/sched.h`, Linux 6.12; the C library does not name it.
 const SCHED_EXT: i32 = 7;
@@ -124,6 +126,18 @@ pub fn current_vcpu() -> Option<VcpuId> {
     u16::try_from(number).ok().filter(|n| usize::from(*n) < VCPUS_MAX).map(VcpuId::new)
 }
 
+/// As many open files as this process may have: each task that is followed takes some.
+pub fn allow_more_files() {
+    // SAFETY: the struct is ours. A limit that cannot be raised bounds the tasks.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max.min(FILES_WANTED).max(limit.rlim_cur);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 /// No signal is handled by this thread: they are the first one's.
 pub fn leave_signals_to_others() {
     // SAFETY: the set is filled before it is used.
@@ -155,12 +169,25 @@ pub fn end_with_parent(parent: u32) -> bool {
     }
 }
 
-/// Send SIGTERM to a process.
+/// Send SIGTERM to a process. One that has ended is no error.
 pub fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: kill takes no pointers. A process that has ended is no error.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let _ = signal(pid, libc::SIGTERM);
     }
+}
+
+/// Send SIGUSR1 to a process: to be told something.
+///
+/// # Errors
+/// It has ended, or may not be signalled.
+pub fn ask(pid: i32) -> io::Result<()> {
+    signal(pid, libc::SIGUSR1)
+}
+
+fn signal(pid: i32, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: kill takes no pointers.
+    let sent = unsafe { libc::kill(pid, signal) };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

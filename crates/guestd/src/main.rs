@@ -1,6 +1,7 @@
 //! `seekway-guest`, the agent inside a guest: one static file that needs
 //! nothing else. `tag` gives each I/O process an identity that reaches the host
-//! through stock virtio-blk (docs/guest.md).
+//! through stock virtio-blk (docs/guest.md); `migrate` keeps tasks that wait for I/O on
+//! virtual CPUs that run (docs/migrate.md).
 //!
 //! Results go to standard output, warnings and errors to standard error. Exit
 //! status 0 when it did what was asked, 1 when something failed that may pass (a
@@ -12,7 +13,7 @@ mod args;
 mod connector;
 mod events;
 mod kernel;
-#[allow(dead_code, reason = "status comes with the next commits")]
+#[allow(dead_code, reason = "whether steal says that a guest is shared is not asked yet")]
 mod migrate;
 mod netlink;
 mod pace;
@@ -26,15 +27,19 @@ mod supervise;
 mod system;
 mod tagger;
 
-use agent::{AgentError, Voice, failed, put_back};
-use args::{Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs, TagArgs};
+use agent::{AgentError, Voice, failed};
+use args::{
+    Agent, Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs, TagArgs,
+};
 use clap::{CommandFactory, Parser};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Tag(args) => tag(&args),
         Command::Migrate(args) => migrate(&args),
+        Command::Status(args) => migrate::status(&args),
         Command::Restore(args) => restore(&args),
         Command::Completions(args) => completions(&args),
         Command::Man(args) => man(&args),
@@ -50,26 +55,48 @@ fn main() -> ExitCode {
 
 fn tag(args: &TagArgs) -> Result<(), AgentError> {
     if args.supervise {
-        return supervise::supervise(args);
+        let voice = Voice { verbose: args.verbose, format: args.format };
+        let state = args.state.path();
+        return supervise::supervise(voice, || put_back(Agent::Tag, &state, voice).map(drop));
     }
-    // A supervisor that has gone already restarts nothing: this is not to stay.
-    if args.parent.is_some_and(|parent| !kernel::end_with_parent(parent)) {
-        return Ok(());
-    }
-    agent::tag(args)
+    if has_lost(args.parent) { Ok(()) } else { agent::tag(args) }
 }
 
 fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
-    migrate::migrate(args)
+    if args.probe {
+        return migrate::probe(args.format);
+    }
+    if args.supervise {
+        let voice = Voice { verbose: args.verbose, format: args.format };
+        let state = args.state_path();
+        return supervise::supervise(voice, || put_back(Agent::Migrate, &state, voice).map(drop));
+    }
+    if has_lost(args.parent) { Ok(()) } else { migrate::migrate(args) }
+}
+
+/// A supervisor that has gone already restarts nothing: what it started is not to stay.
+fn has_lost(parent: Option<u32>) -> bool {
+    parent.is_some_and(|parent| !kernel::end_with_parent(parent))
+}
+
+/// What an agent has left; false if that is nothing.
+fn put_back(of: Agent, state: &Path, voice: Voice) -> Result<bool, AgentError> {
+    let file = state::StateFile::lock(state)?;
+    match of {
+        Agent::Tag => Ok(agent::put_back(&system::Linux, &file, voice)?.is_some()),
+        Agent::Migrate => Ok(migrate::put_back(&system::Linux, &file, voice)?.is_some()),
+    }
 }
 
 fn restore(args: &RestoreArgs) -> Result<(), AgentError> {
-    let file = state::StateFile::lock(&args.state.path())?;
     let voice = Voice { verbose: true, format: Format::Text };
-    if put_back(&system::Linux, &file, voice)?.is_none() {
+    // One that cannot be done is no reason to leave the other.
+    let done = args.states().into_iter().map(|(of, state)| put_back(of, &state, voice));
+    let done: Vec<_> = done.collect();
+    if done.iter().all(|done| matches!(done, Ok(false))) {
         say::say(&mut std::io::stdout(), "nothing to put back");
     }
-    Ok(())
+    done.into_iter().try_for_each(|done| done.map(drop))
 }
 
 fn completions(args: &CompletionsArgs) -> Result<(), AgentError> {

@@ -19,16 +19,22 @@ pub mod clock;
 #[cfg(test)]
 mod costs;
 mod given;
+mod lineage;
 pub mod loads;
 mod monitors;
 pub mod preemption;
 mod records;
 mod restore;
 mod selection;
+mod status;
 pub mod ways;
 mod workers;
 
+mod ask;
+
 pub use agent::migrate;
+pub use ask::{probe, status};
+pub use restore::put_back;
 
 /// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

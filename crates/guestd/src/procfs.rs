@@ -108,6 +108,20 @@ pub fn boot_id() -> String {
     String::from_utf8_lossy(&id).trim().to_string()
 }
 
+/// Disks that have a queue of hardware or more, and how many.
+pub fn disk_queues() -> Vec<(String, usize)> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let queues = |entry: fs::DirEntry| {
+        let queues = fs::read_dir(entry.path().join("mq")).ok()?.count();
+        // Loop devices and the like have no interrupts.
+        entry.path().join("device").exists().then_some(())?;
+        Some((entry.file_name().to_string_lossy().into_owned(), queues))
+    };
+    let mut found: Vec<(String, usize)> = entries.filter_map(queues).collect();
+    found.sort_unstable();
+    found
+}
+
 /// Disks whose scheduler acts on priorities beyond their class.
 pub fn bfq_disks() -> Vec<String> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();

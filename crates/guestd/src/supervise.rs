@@ -1,13 +1,10 @@
-//! `--supervise`: a parent that does nothing but put priorities back and start
+//! `--supervise`: a parent that does nothing but put things back and start
 //! the agent again when it died.
 
-use crate::agent::{AgentError, Voice, failed, put_back};
-use crate::args::TagArgs;
+use crate::agent::{AgentError, Voice, failed};
 use crate::events::Event;
 use crate::kernel;
 use crate::signals::Signals;
-use crate::state::StateFile;
-use crate::system::Linux;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -18,13 +15,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Status of a program that was told wrong: starting it again changes nothing.
 const WRONG_USAGE: i32 = 2;
 
-/// Run the agent as a child until a signal comes or it ends in order.
+/// Run the agent as a child until a signal comes or it ends in order. `put_back` undoes
+/// what one that died has changed.
 ///
 /// # Errors
 /// The agent has said what is wrong with how it was started, and ended. What may
 /// pass, such as a full disk, is a warning.
-pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
-    let voice = Voice { verbose: args.verbose, format: args.format };
+pub fn supervise(
+    voice: Voice,
+    put_back: impl Fn() -> Result<(), AgentError>,
+) -> Result<(), AgentError> {
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let mut pause = PAUSE_MIN;
     loop {
@@ -45,8 +45,7 @@ pub fn supervise(args: &TagArgs) -> Result<(), AgentError> {
             Err(e) => warn(format!("start the agent: {e}")),
         }
         // What cannot be done now is done by the agent that starts next.
-        let restored = StateFile::lock(&args.state.path()).map_err(AgentError::from);
-        if let Err(e) = restored.and_then(|file| put_back(&Linux, &file, voice)) {
+        if let Err(e) = put_back() {
             warn(e.to_string());
         }
         if started.elapsed() >= PAUSE_MAX {

@@ -141,6 +141,8 @@ pub enum Outcome {
     Done,
     /// It cannot be done: the task has ended, or may not be moved.
     Refused,
+    /// It was not done, and may be asked for again: whoever makes moves is busy.
+    Dropped,
 }
 
 /// A vCPU as a policy sees it, for `status` and reports.

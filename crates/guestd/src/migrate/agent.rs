@@ -3,29 +3,46 @@
 
 use super::book::Book;
 use super::brain::Brain;
-use super::monitors;
+use super::lineage::Child;
 use super::preemption::thread::{Rank, stay_in_memory};
-use super::preemption::{self, Preemption};
-use super::records::{Changed, Records};
+use super::preemption::{self, Preemption, Waker};
+use super::records::{Changed, Record, Records};
 use super::restore::put_back;
 use super::selection::Selection;
+use super::status::{About, Counts, Meter};
 use super::workers::{Pool, dispatch};
-use super::{clock, loads};
+use super::{BootTime, clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
 use crate::args::MigrateArgs;
+use crate::connector::{Connector, Fork, Told};
 use crate::events::Event;
-use crate::procfs;
 use crate::signals::Signals;
-use crate::state::StateFile;
+use crate::state::{StateFile, share_a_file, write_whole};
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
+use crate::{kernel, procfs};
 use seekway_policy::vcpu::{self, Action, VCPUS_MAX, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Policies that an agent cannot carry out.
+const NOT_HERE: [(&str, &str); 2] = [
+    ("vslicer", "it is the host's scheduler that gives slices"),
+    ("xballoon", "it is the guest's kernel that idles"),
+];
 /// From one look at what is not urgent to the next.
 const SELDOM: Duration = Duration::from_secs(1);
+/// Between two looks at what was started.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
+/// A fork took place within this of the time that the kernel tells.
+const FORK_NS: u64 = 1_000_000;
+/// A monitor answers when its vCPU runs.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What all threads share.
 pub struct Shared {
@@ -37,6 +54,8 @@ pub struct Shared {
     pub book: Arc<Book<Linux>>,
     /// The workers of each vCPU.
     pub pools: Vec<Arc<Pool>>,
+    /// Moves that no worker was free for.
+    pub dropped: AtomicU64,
     failed: Mutex<Option<String>>,
     rank: Mutex<Option<Rank>>,
 }
@@ -61,6 +80,12 @@ impl Shared {
     fn failure(&self) -> Option<String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    fn counts(&self, online: usize) -> Counts {
+        let rank = *self.rank.lock().unwrap_or_else(PoisonError::into_inner);
+        let rank = rank.map(|rank| rank.to_string()).unwrap_or_default();
+        Counts { dropped: self.dropped.load(Relaxed), rank, online }
+    }
 }
 
 /// Run until a signal comes; then put all masks back.
@@ -69,55 +94,176 @@ impl Shared {
 /// Whatever keeps it from starting, or from seeing. Masks are put back before it returns.
 pub fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
+    let (state, status) = (args.state_path(), args.status_path());
+    if share_a_file(&status, &state) {
+        return Err(AgentError::Usage(format!(
+            "--status {} is where the state or its lock is: choose another file",
+            status.display()
+        )));
+    }
     let signals = Signals::new().map_err(failed("handle signals"))?;
-    let policy = vcpu::build(&args.policy).map_err(|e| AgentError::Usage(e.to_string()))?;
-    let file = StateFile::lock(&args.state_path())?;
-    let left = put_back(&Linux, &file, voice)?;
-    let preemption = preemption::open(args.preemption.as_deref());
-    let preemption = preemption.map_err(|e| AgentError::Usage(e.to_string()))?;
-    let loads = loads::open(args.loads.as_deref());
-    let loads = loads.map_err(|e| AgentError::Usage(e.to_string()))?;
-    let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
-    let left = Changed { boot: procfs::boot_id(), records: left };
-    let records = Records::begin(&file, &left)?;
-    stay_in_memory();
-    let book = Arc::new(Book::new(Linux, records, online));
-    let own = std::process::id().cast_signed();
-    let chosen = Chosen::new(&args.comms, &args.pids);
-    let watching = (loads.way, Selection::new(Linux, chosen, own));
-    let preemption = preemption.way;
-    let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), online);
-    let pools = (0..VCPUS_MAX as u16).map(VcpuId::new).map(Pool::new).map(Arc::new).collect();
-    let (failed, rank) = Default::default();
-    let shared = Arc::new(Shared { preemption, brain, book, pools, failed, rank });
-    let mut agent = Agent { shared, monitors: BTreeMap::new(), online: VcpuSet::EMPTY, voice };
+    let file = StateFile::lock(&state)?;
+    let left = put_back(&Linux, &file, voice)?.unwrap_or_default();
+    let mut agent = Agent::new(args, &file, left, voice)?;
+    agent.introduce();
     let result = agent.run(&signals);
     agent.end();
     let ended = put_back(&Linux, &file, voice);
+    let _ = std::fs::remove_file(&agent.status);
     result.and(ended.map(drop))
 }
 
 struct Agent {
     shared: Arc<Shared>,
+    /// To be polled: the first task was moved.
+    stirred: Waker,
     monitors: BTreeMap<VcpuId, monitors::Thread>,
     /// With monitors.
     online: VcpuSet,
+    /// Process events, if the kernel tells them.
+    connector: Option<Connector>,
+    about: About,
+    meter: Meter,
+    status: PathBuf,
     voice: Voice,
 }
 
 impl Agent {
+    fn new(
+        args: &MigrateArgs,
+        file: &StateFile,
+        left: Vec<Record>,
+        voice: Voice,
+    ) -> Result<Agent, AgentError> {
+        let policy = vcpu::build(&args.policy).map_err(usage)?;
+        let name = args.policy.split(':').next().unwrap_or_default();
+        if let Some((_, why)) = NOT_HERE.iter().find(|(other, _)| *other == name) {
+            return Err(usage(format!("policy {name}: {why}; it runs in the simulator only")));
+        }
+        let preemption = preemption::open(args.preemption()).map_err(usage)?;
+        let loads = loads::open(args.loads()).map_err(usage)?;
+        let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
+        let records = Records::begin(file, &Changed { boot: procfs::boot_id(), records: left })?;
+        let obstacles = preemption.passed_over.iter().chain(&loads.passed_over);
+        let about = About {
+            policy: args.policy.clone(),
+            preemption: preemption.way.name().into(),
+            loads: loads.way.name().into(),
+            passed_over: obstacles.map(ToString::to_string).collect(),
+        };
+        kernel::allow_more_files();
+        stay_in_memory();
+        let threads = || -> io::Result<(Shared, Waker)> {
+            let stirred = Waker::new()?;
+            let book = Arc::new(Book::new(Linux, records, online, stirred.try_clone()?));
+            let chosen = Chosen::new(&args.comms, &args.pids);
+            let own = std::process::id().cast_signed();
+            let watching = (loads.way, Selection::new(Linux, chosen, own));
+            let preemption = preemption.way;
+            let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), online)?;
+            let numbers = (0..VCPUS_MAX as u16).map(VcpuId::new);
+            let pools = numbers.map(Pool::new).map(Arc::new).collect();
+            let (dropped, failed, rank) = Default::default();
+            Ok((Shared { preemption, brain, book, pools, dropped, failed, rank }, stirred))
+        };
+        let (shared, stirred) = threads().map_err(failed("eventfd(2)"))?;
+        Ok(Agent {
+            shared: Arc::new(shared),
+            stirred,
+            monitors: BTreeMap::new(),
+            online: VcpuSet::EMPTY,
+            connector: Connector::open().ok(),
+            about,
+            meter: Meter::new(clock::now()),
+            status: args.status_path(),
+            voice,
+        })
+    }
+
+    /// What was found at the start.
+    fn introduce(&self) {
+        let About { policy, preemption, loads, passed_over } = self.about.clone();
+        let connector = self.connector.is_some();
+        self.voice.say(&Event::Migrates { policy, preemption, loads, passed_over, connector });
+    }
+
     fn run(&mut self, signals: &Signals) -> Result<(), AgentError> {
+        let mut seldom = Instant::now();
+        self.follow_vcpus()?;
+        self.write_status(signals)?;
+        let mut followed = false;
         while !signals.ending() {
-            self.follow_vcpus()?;
-            self.shared.book.tidy(clock::now());
-            if let Some(e) = self.shared.book.take_error() {
-                let message = format!("write down what is changed: {e}; tasks are not moved");
-                self.voice.say(&Event::Warning { message });
+            // While nobody is moved nobody's children are of interest.
+            let follows = self.shared.book.has_moved();
+            if follows {
+                self.follow_children(followed)?;
             }
-            if let Some(message) = self.shared.failure() {
-                return Err(failed("monitor")(std::io::Error::other(message)));
+            followed = follows;
+            if signals.asked() {
+                self.write_status(signals)?;
             }
-            signals.wait(SELDOM, &[]).map_err(failed("poll"))?;
+            if seldom.elapsed() >= SELDOM {
+                seldom = Instant::now();
+                self.seldom(follows)?;
+            }
+            let fd = match &self.connector {
+                Some(connector) if follows => connector.fd(),
+                _ => self.stirred.as_fd().as_raw_fd(),
+            };
+            let wait = SELDOM.saturating_sub(seldom.elapsed());
+            signals.wait(wait, &[fd]).map_err(failed("poll"))?;
+            self.stirred.take();
+            if follows && !signals.ending() {
+                // However much is started, it is looked at so often.
+                signals.wait(FOLLOW_PAUSE, &[]).map_err(failed("poll"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is looked at once a second.
+    fn seldom(&mut self, follows: bool) -> Result<(), AgentError> {
+        self.follow_vcpus()?;
+        let now = clock::now();
+        self.meter.sample(now);
+        self.shared.book.tidy(now);
+        if follows && self.connector.is_none() {
+            self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
+        }
+        if let Some(e) = self.shared.book.take_error() {
+            let message = format!("write down what is changed: {e}; tasks are not moved");
+            self.voice.say(&Event::Warning { message });
+        }
+        match self.shared.failure() {
+            Some(message) => Err(failed("monitor")(io::Error::other(message))),
+            None => Ok(()),
+        }
+    }
+
+    /// Processes and threads that tasks have started. `before`: they were followed up to now.
+    fn follow_children(&mut self, before: bool) -> Result<(), AgentError> {
+        let Some(connector) = &self.connector else { return Ok(()) };
+        let Ok(news) = connector.news() else {
+            let message = "the kernel's process events broke off: polling goes on".into();
+            self.voice.say(&Event::Warning { message });
+            self.connector = None;
+            return Ok(());
+        };
+        if news.lost || !before {
+            self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
+        }
+        // From the one clock to the other.
+        let since_boot = BootTime::now().0.saturating_sub(clock::now().as_nanos());
+        let own = std::process::id().cast_signed();
+        for told in news.told {
+            if let Told::Forked(Fork { parent, pid, tid, at }) = told
+                && pid != own
+            {
+                let at = at.saturating_add(since_boot);
+                let (from, to) = (at.saturating_sub(FORK_NS), at.saturating_add(FORK_NS));
+                let (from, to) = (BootTime(from), BootTime(to));
+                self.shared.book.follow(&Child { pid, parent, tid, from, to });
+            }
         }
         Ok(())
     }
@@ -152,11 +298,37 @@ impl Agent {
         Ok(())
     }
 
+    /// Moving goes on without it.
+    fn write_status(&mut self, signals: &Signals) -> Result<(), AgentError> {
+        let answered = self.shared.brain.ask();
+        self.monitors.values().for_each(monitors::Thread::wake);
+        signals.wait(ANSWER_WITHIN, &[answered]).map_err(failed("poll"))?;
+        let view = self.shared.brain.answer().unwrap_or_default();
+        let counts = self.shared.counts(self.online.len());
+        let tasks = self.shared.book.view();
+        let status = self.meter.status(&self.about, counts, view, tasks, clock::now());
+        let json = serde_json::to_vec_pretty(&status).expect("plain data");
+        if let Err(e) = write_whole(&self.status, &json) {
+            let path = self.status.display();
+            let message = format!("write {path}: {e}; tasks are moved without it");
+            self.voice.say(&Event::Warning { message });
+        }
+        Ok(())
+    }
+
     fn end(&mut self) {
         for (vcpu, monitor) in std::mem::take(&mut self.monitors) {
             monitor.end(&self.shared, vcpu);
         }
         self.online.iter().for_each(|vcpu| self.shared.pools[vcpu.index()].end());
-        self.shared.book.put_all_back();
+        let all = self.shared.book.put_all_back();
+        if !all.is_ok_and(|all| all) {
+            let message = "tasks that were moved start others faster than these can be found";
+            self.voice.say(&Event::Warning { message: message.into() });
+        }
     }
+}
+
+fn usage(error: impl ToString) -> AgentError {
+    AgentError::Usage(error.to_string())
 }

@@ -9,12 +9,14 @@
 mod tests;
 
 use super::given::Given;
+use super::lineage::{self, Ancestor, Child};
+use super::preemption::Waker;
 use super::records::{Place, Record, Records};
 use super::{BootTime, loads::ThreadLoad};
 use crate::system::{System, Watched};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, TaskLoad, VcpuId, VcpuSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const TASKS_MAX: usize = 256;
 /// New ones are met at a time: that takes some system calls for each.
 const NEW_MAX: usize = 16;
+/// Heirs that are remembered, because they may have heirs.
+const HEIRS_MAX: usize = 256;
 /// A task that did no I/O for so long and has its owner's mask is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 
@@ -52,6 +56,8 @@ struct Task {
 pub struct Book<S> {
     system: S,
     pages: Mutex<Pages>,
+    /// Wakes who follows what tasks start, when the first one is changed.
+    stirred: Waker,
 }
 
 #[derive(Debug)]
@@ -59,6 +65,8 @@ struct Pages {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
+    /// They were given back what their parents' owners set.
+    heirs: VecDeque<Ancestor>,
     /// The file could not be written.
     unwritten: Option<io::Error>,
 }
@@ -90,9 +98,10 @@ pub struct TaskView {
 
 impl<S: System> Book<S> {
     /// Nobody is known yet.
-    pub fn new(system: S, records: Records, online: VcpuSet) -> Book<S> {
-        let pages = Pages { tasks: BTreeMap::new(), online, records, unwritten: None };
-        Book { system, pages: Mutex::new(pages) }
+    pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Book<S> {
+        let (tasks, heirs) = Default::default();
+        let pages = Pages { tasks, online, records, heirs, unwritten: None };
+        Book { system, pages: Mutex::new(pages), stirred }
     }
 
     /// vCPUs have come or gone.
@@ -161,13 +170,56 @@ impl<S: System> Book<S> {
         tids.into_iter().for_each(|tid| pages.forget(tid));
     }
 
-    /// All masks are their owners' again. Nobody changes any meanwhile.
-    pub fn put_all_back(&self) {
+    /// All masks are their owners' again. Nobody changes any meanwhile. False if tasks
+    /// start others faster than these can be found.
+    ///
+    /// # Errors
+    /// Processes cannot be listed.
+    pub fn put_all_back(&self) -> io::Result<bool> {
         let tids: Vec<i32> = self.pages().tasks.keys().copied().collect();
         for tid in tids {
             // Who has gone, or cannot be changed, stays written down for the restore.
             let _ = self.change(tid, None);
         }
+        self.look_for_heirs()
+    }
+
+    /// May there be heirs?
+    pub fn has_moved(&self) -> bool {
+        self.pages().tasks.values().any(|task| !task.given.is_empty())
+    }
+
+    /// This was started just now. If its mask is one of ours, it is not its own.
+    pub fn follow(&self, child: &Child) {
+        let mut pages = self.pages();
+        // Who is here was looked at when it came.
+        if pages.tasks.contains_key(&child.tid) {
+            return;
+        }
+        let Ok(shown) = self.system.affinity(child.tid) else { return };
+        let Some(original) = pages.original_of(child, &shown) else { return };
+        let Some(stat) = self.system.stat(child.tid) else { return };
+        // It is let run on more: that does not wait for a vCPU.
+        let _ = self.system.set_affinity(child.tid, &original);
+        if pages.heirs.len() == HEIRS_MAX {
+            pages.heirs.pop_front();
+        }
+        pages.heirs.push_back(child.inherits(stat.start, original, shown));
+    }
+
+    /// The same for all threads that there are: false as in [`Book::put_all_back`].
+    ///
+    /// # Errors
+    /// Processes cannot be listed.
+    pub fn look_for_heirs(&self) -> io::Result<bool> {
+        let mut family: Vec<Ancestor> = {
+            let pages = self.pages();
+            pages.tasks.values().map(Task::ancestor).chain(pages.heirs.iter().cloned()).collect()
+        };
+        if family.iter().all(|ancestor| ancestor.given.is_empty()) {
+            return Ok(true);
+        }
+        lineage::put_heirs_back(&self.system, &mut family).map(|found| found.is_some())
     }
 
     /// As they are now.
@@ -208,12 +260,20 @@ impl<S: System> Book<S> {
         else {
             return false;
         };
+        let child = Child::new(load.pid, stat.parent, tid, stat.start);
+        let (mut affinity, mut given) = (Affinity::new(mask), Given::default());
+        if let Some(original) = pages.original_of(&child, &mask) {
+            (affinity, given) = (
+                Affinity::inherited(original, mask),
+                child.inherits(stat.start, original, mask).given,
+            );
+        }
         let task = Task {
             pid: load.pid,
             comm: stat.comm,
             watched,
-            affinity: Affinity::new(mask),
-            given: Given::default(),
+            affinity,
+            given,
             place: None,
             busy: false,
             left_alone: stat.kernel.then_some("a thread of the kernel"),
@@ -281,6 +341,9 @@ impl<S: System> Book<S> {
                 pages.settle(tid);
                 return Ok(());
             };
+            if task.given.is_empty() {
+                self.stirred.wake();
+            }
             task.given.push(BootTime::now(), mask);
             pages.write_down(tid).inspect_err(|e| {
                 pages.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
@@ -298,6 +361,11 @@ impl<S: System> Book<S> {
 }
 
 impl Task {
+    fn ancestor(&self) -> Ancestor {
+        let (Watched { tid, start, .. }, original) = (&self.watched, *self.affinity.original());
+        Ancestor { pid: self.pid, tid: *tid, start: *start, original, given: self.given.clone() }
+    }
+
     /// The kernel shows only what is on line: what the owner has off line stays his.
     fn shown(&self, system: &impl System, online: &VcpuSet) -> io::Result<VcpuSet> {
         let shown = system.affinity(self.watched.tid)?;
@@ -307,6 +375,17 @@ impl Task {
 }
 
 impl Pages {
+    /// What the owner of the one that started this has set, if this has one of our masks
+    /// from there.
+    fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
+        let of_tasks = self.tasks.iter().find_map(|(&tid, task)| {
+            let original = task.affinity.original();
+            let (parent, masks) = ((task.pid, tid), (original, &task.given));
+            lineage::gave(parent, masks, (child, shown)).then_some(*original)
+        });
+        of_tasks.or_else(|| self.heirs.iter().find(|a| a.gave(child, shown)).map(|a| a.original))
+    }
+
     fn write_down(&mut self, tid: i32) -> io::Result<()> {
         let Some(task) = self.tasks.get_mut(&tid) else { return Ok(()) };
         let place = *task.place.get_or_insert_with(|| self.records.place());

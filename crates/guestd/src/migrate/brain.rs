@@ -19,8 +19,9 @@ use seekway_policy::vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Signs of one vCPU that wait to be heard. More come only if the lock's holder is away for
 /// long: then the older ones tell nothing that the newer do not.
@@ -50,12 +51,14 @@ pub struct Brain<S> {
     /// A view is asked for.
     asked: AtomicBool,
     view: Mutex<Option<View>>,
-    book: std::sync::Arc<Book<S>>,
+    /// Wakes who asked.
+    answered: Waker,
+    book: Arc<Book<S>>,
     exact: bool,
 }
 
 /// As `status` shows it.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct View {
     /// The vCPUs.
     pub vcpus: Vec<VcpuView>,
@@ -96,14 +99,17 @@ struct Due {
 
 impl<S: System> Brain<S> {
     /// Before the first thread comes.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
     pub fn new(
         mut policy: Box<dyn VcpuPolicy>,
         exact: bool,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
-        book: std::sync::Arc<Book<S>>,
+        book: Arc<Book<S>>,
         online: VcpuSet,
-    ) -> Brain<S> {
-        let now = clock::now();
+    ) -> io::Result<Brain<S>> {
+        let (now, answered) = (clock::now(), Waker::new()?);
         policy.attach(now, &online);
         let each = || (0..VCPUS_MAX).map(|_| ());
         let never = || AtomicU64::new(NEVER);
@@ -132,11 +138,12 @@ impl<S: System> Brain<S> {
             last: AtomicUsize::new(0),
             asked: AtomicBool::new(false),
             view: Mutex::default(),
+            answered,
             book,
             exact,
         };
         brain.publish(&mut waited_for(&brain.thinking), now, (VcpuId::new(0), true));
-        brain
+        Ok(brain)
     }
 
     /// Until when this vCPU's monitor is to sleep, and when it is to beat.
@@ -181,9 +188,12 @@ impl<S: System> Brain<S> {
         waited_for(&self.thinking).wakers[vcpu.index()] = waker;
     }
 
-    /// Ask for a view, which is there after the next turn.
-    pub fn ask(&self) {
+    /// Ask for a view, which is there after the next turn: then what is returned can be
+    /// read.
+    pub fn ask(&self) -> RawFd {
+        self.answered.take();
         self.asked.store(true, SeqCst);
+        self.answered.as_fd().as_raw_fd()
     }
 
     /// The view that was asked for.
@@ -270,6 +280,7 @@ impl<S: System> Brain<S> {
             policy.metrics(&mut |name, value| metrics.push((name, value)));
             let (vcpus, windows) = (policy.vcpus(now), policy.windows());
             *view = Some(View { vcpus, metrics, windows });
+            self.answered.wake();
         }
     }
 

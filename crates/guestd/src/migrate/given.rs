@@ -33,6 +33,11 @@ impl Given {
         })
     }
 
+    /// Was nothing ever set?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The latest `n` of them, to be written down.
     pub fn latest(&self, n: usize) -> Given {
         Given(self.0.iter().skip(self.0.len().saturating_sub(n)).copied().collect())

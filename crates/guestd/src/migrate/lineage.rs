@@ -51,24 +51,32 @@ impl Child {
     }
 }
 
-impl Ancestor {
-    /// Has this child its mask from here? A process is started by one of its parent's
-    /// threads, and a thread by another of its process.
-    pub fn has_given(&self, child: &Child, shown: &VcpuSet) -> bool {
-        let is_parent = if child.tid == child.pid {
-            self.pid == child.parent
-        } else {
-            self.pid == child.pid && self.tid != child.tid
-        };
-        is_parent && *shown != self.original && self.given.stood(shown, child.from, child.to)
-    }
+/// Has this child, which shows that mask, got it from this thread? A process is started by
+/// one of its parent's threads, and a thread by another of its process.
+pub fn gave(
+    (pid, tid): (i32, i32),
+    (original, given): (&VcpuSet, &Given),
+    (child, shown): (&Child, &VcpuSet),
+) -> bool {
+    let is_process = child.tid == child.pid;
+    let is_parent =
+        if is_process { pid == child.parent } else { pid == child.pid && tid != child.tid };
+    is_parent && shown != original && given.stood(shown, child.from, child.to)
+}
 
-    /// The heir, which may have heirs too.
-    pub fn heir(&self, child: &Child, start: u64, shown: VcpuSet) -> Ancestor {
+impl Ancestor {
+    /// Has this child its mask from here?
+    pub fn gave(&self, child: &Child, shown: &VcpuSet) -> bool {
+        gave((self.pid, self.tid), (&self.original, &self.given), (child, shown))
+    }
+}
+
+impl Child {
+    /// It has this mask of one whose owner set `original`, and may have heirs too.
+    pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Ancestor {
         let mut given = Given::default();
-        given.push(child.from, shown);
-        let Child { pid, tid, .. } = *child;
-        Ancestor { pid, tid, start, original: self.original, given }
+        given.push(self.from, shown);
+        Ancestor { pid: self.pid, tid: self.tid, start, original, given }
     }
 }
 
@@ -104,8 +112,9 @@ fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>) -> usize 
         let (Some(stat), Ok(shown)) = (system.stat(tid), system.affinity(tid)) else { continue };
         let child = Child::new(pid, parent, tid, stat.start);
         let is_known = family.iter().any(|a| (a.tid, a.start) == (tid, stat.start));
-        let from = family.iter().find(|a| a.has_given(&child, &shown)).filter(|_| !is_known);
-        let Some(heir) = from.map(|a| a.heir(&child, stat.start, shown)) else { continue };
+        let from = family.iter().find(|a| a.gave(&child, &shown)).filter(|_| !is_known);
+        let Some(original) = from.map(|a| a.original) else { continue };
+        let heir = child.inherits(stat.start, original, shown);
         // Who has gone meanwhile may have started others before.
         if system.set_affinity(tid, &heir.original).is_ok() {
             found += 1;

@@ -55,6 +55,11 @@ const WAYS: &[Way<dyn Loads>] = &[
     Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
 ];
 
+/// The names of all ways, the best first.
+pub fn names() -> Vec<&'static str> {
+    WAYS.iter().map(|way| way.name).collect()
+}
+
 /// The best way that this guest has, or the one that is `wanted`.
 ///
 /// # Errors

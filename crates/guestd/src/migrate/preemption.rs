@@ -65,6 +65,11 @@ const WAYS: &[Way<dyn Preemption>] = &[
     Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
 ];
 
+/// The names of all ways, the best first.
+pub fn names() -> Vec<&'static str> {
+    WAYS.iter().map(|way| way.name).collect()
+}
+
 /// The best way that this guest has, or the one that is `wanted`.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 //! process is killed between two system calls, or between two pages.
 
 use super::given::Given;
+use super::lineage::Ancestor;
 use crate::state::{Result, StateFile, Stored};
 use seekway_policy::vcpu::Affinity;
 use std::fs::File;
@@ -33,6 +34,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// For what it has started.
+    pub fn ancestor(&self) -> Ancestor {
+        let (original, given) = (*self.affinity.original(), self.given.clone());
+        Ancestor { pid: self.pid, tid: self.tid, start: self.start, original, given }
+    }
+
     fn line(&self) -> Option<String> {
         let Record { pid, tid, start, affinity, given } = self;
         let fits = |n: &usize| {

@@ -1,14 +1,16 @@
 //! Putting affinities back: at the agent's end, after its death, at its next start.
 
+use super::lineage::{Ancestor, put_heirs_back};
 use super::records::{Changed, Record};
-use crate::agent::{AgentError, Voice};
+use crate::agent::{AgentError, Voice, failed};
 use crate::events::Event;
 use crate::procfs;
 use crate::state::StateFile;
 use crate::system::System;
 
 /// Put back what an agent that died has left, if one has. The caller holds the
-/// state's lock. What cannot be put back stays in the file, and is returned.
+/// state's lock. What cannot be put back stays in the file, and is returned; `None` if
+/// nothing was left.
 ///
 /// # Errors
 /// The state cannot be read, written or removed.
@@ -16,14 +18,14 @@ pub fn put_back(
     system: &impl System,
     file: &StateFile,
     voice: Voice,
-) -> Result<Vec<Record>, AgentError> {
+) -> Result<Option<Vec<Record>>, AgentError> {
     // Threads of another boot are not these.
     let Some(changed) = file.load()?.filter(|changed: &Changed| changed.boot == procfs::boot_id())
     else {
         file.remove()?;
-        return Ok(Vec::new());
+        return Ok(None);
     };
-    let online = procfs::online().map_err(crate::agent::failed("list vCPUs"))?;
+    let online = procfs::online().map_err(failed("list vCPUs"))?;
     let (mut tasks, mut left) = (0, Vec::new());
     for mut record in changed.records.iter().cloned() {
         let Some(watched) = system.watch(record.tid).filter(|w| w.start == record.start) else {
@@ -37,11 +39,21 @@ pub fn put_back(
             Err(_) => left.push(record),
         }
     }
-    voice.say(&Event::PutBack { tasks, failed: left.len() });
+    let mut family: Vec<Ancestor> = changed.records.iter().map(Record::ancestor).collect();
+    let heirs = put_heirs_back(system, &mut family).map_err(failed("list /proc"))?;
+    if heirs.is_none() {
+        let message = "tasks that were moved start others faster than these can be found: \
+                       run `seekway-guest restore` when that is over";
+        voice.say(&Event::Warning { message: message.into() });
+        // They are found by who started them.
+        left = changed.records.clone();
+    }
+    let heirs = heirs.unwrap_or_default();
+    voice.say(&Event::PutBack { tasks, heirs, failed: left.len() });
     if left.is_empty() {
         file.remove()?;
     } else {
         file.save(&Changed { records: left.clone(), ..changed })?;
     }
-    Ok(left)
+    Ok(Some(left))
 }

@@ -11,6 +11,7 @@ use crate::kernel;
 use seekway_policy::vcpu::{Action, Outcome, VcpuId};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -128,14 +129,12 @@ impl Pool {
     }
 }
 
-/// What is to be done on this vCPU; what cannot be is said to the policy.
-pub fn dispatch(shared: &Arc<Shared>, here: VcpuId, actions: &mut Vec<Action>) -> bool {
-    let mut dropped = false;
+/// Have it done by workers of this vCPU; what cannot be is said to the policy.
+pub fn dispatch(shared: &Arc<Shared>, here: VcpuId, actions: &mut Vec<Action>) {
     for action in actions.drain(..) {
         if !shared.pools[here.index()].submit(shared, action) {
-            shared.brain.ended(action.task(), Outcome::Refused);
-            dropped = true;
+            shared.dropped.fetch_add(1, Relaxed);
+            shared.brain.ended(action.task(), Outcome::Dropped);
         }
     }
-    dropped
 }

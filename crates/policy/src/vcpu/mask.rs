@@ -204,12 +204,18 @@ impl Affinity {
         Affinity { original: shown, set: None, next: None, went: VcpuSet::EMPTY, past: Vec::new() }
     }
 
+    /// Of a task that shows a mask which was set on the one that started it, and not its
+    /// own: that one's owner had set `original`.
+    pub fn inherited(original: VcpuSet, shown: VcpuSet) -> Affinity {
+        Affinity { set: Some(shown), ..Affinity::new(original) }
+    }
+
     /// Of a task that `parent` has forked (a process or a thread), and that shows this: a
     /// mask that was set on the parent came with the fork, and is not the child's own.
     pub fn of_child(parent: &Affinity, shown: VcpuSet) -> Affinity {
         let ours = parent.candidates().any(|set| set == shown) || parent.past.contains(&shown);
         match ours {
-            true => Affinity { set: Some(shown), ..Affinity::new(parent.original) },
+            true => Affinity::inherited(parent.original, shown),
             false => Affinity::new(shown),
         }
     }

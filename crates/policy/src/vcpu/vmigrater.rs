@@ -195,6 +195,7 @@ impl VcpuPolicy for VMigrater {
             (Outcome::Done, Some(to)) => {
                 (task.moved, task.moved_at, task.vcpu) = (true, now, to);
             }
+            (Outcome::Dropped, _) => {}
             (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refused = true,
         }

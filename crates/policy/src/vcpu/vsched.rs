@@ -177,6 +177,7 @@ impl VcpuPolicy for VSched {
         let Some(task) = self.tasks.get_mut(&task) else { return };
         match (outcome, task.going.take()) {
             (Outcome::Done, Some(to)) => (task.vcpu, task.moved) = (to, Some(now)),
+            (Outcome::Dropped, _) => {}
             (_, None) => task.moved = None,
             (Outcome::Refused, Some(_)) => task.refused = true,
         }

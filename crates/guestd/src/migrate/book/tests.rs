@@ -34,7 +34,8 @@ impl Scene {
         let fake = Fake::default();
         fake.start(10, 1, "reader");
         let online = fake.online();
-        Scene { book: Book::new(fake, records, online), state, _dir: dir }
+        let book = Book::new(fake, records, online, Waker::new().unwrap());
+        Scene { book, state, _dir: dir }
     }
 
     fn system(&self) -> &Fake {
@@ -97,12 +98,12 @@ fn what_somebody_else_sets_is_the_original_from_then_on() {
     assert_eq!(s.allowed(&[10]), [(10, set("0,3"))]);
     s.shift(10, 3, "1-3");
     assert_eq!(s.mask(10), set("3"));
-    s.book.put_all_back();
+    s.book.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0,3"));
     // Without a window between, too.
     s.shift(10, 3, "1-3");
     s.system().taskset(10, set("1-2"));
-    s.book.put_all_back();
+    s.book.put_all_back().unwrap();
     assert_eq!((s.mask(10), s.written()), (set("1-2"), vec![]));
 }
 
@@ -145,7 +146,7 @@ fn another_thread_of_the_same_number_is_another() {
     s.system().start(10, 1, "other");
     assert_eq!(s.shift(10, 2, "2"), Outcome::Refused);
     assert_eq!(s.mask(10), set("0-3"));
-    s.book.put_all_back();
+    s.book.put_all_back().unwrap();
     s.book.tidy(WINDOW.0);
     assert_eq!((s.book.view(), s.written()), (vec![], vec![]));
     s.allowed(&[10]);
@@ -165,7 +166,7 @@ fn what_is_off_line_stays_the_owners() {
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
     s.shift(10, 2, "2");
-    s.book.put_all_back();
+    s.book.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
 }
 

@@ -1,0 +1,113 @@
+//! `seekway-guest status`, which asks the agent that is at work, and `migrate --probe`, which
+//! asks the guest what there is.
+
+use super::status::Status;
+use super::{loads, preemption};
+use crate::agent::{AgentError, failed};
+use crate::args::{Format, StatusArgs};
+use crate::{kernel, procfs, say};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The agent's first thread answers when its vCPU runs and nobody goes before it.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Show what the agent is doing.
+///
+/// # Errors
+/// None is at work, or it does not answer.
+pub fn status(args: &StatusArgs) -> Result<(), AgentError> {
+    let path = args.path();
+    let old = read(&path)?;
+    let is_alive = procfs::stat(old.pid).is_some_and(|stat| stat.start == old.start);
+    if !is_alive {
+        return Err(none(format!(
+            "the agent ({}) has died: `seekway-guest restore migrate` puts back what it has changed",
+            old.pid
+        )));
+    }
+    kernel::ask(old.pid).map_err(failed(format!("ask the agent ({})", old.pid)))?;
+    let asked = Instant::now();
+    let status = loop {
+        let status = read(&path)?;
+        if status.serial != old.serial {
+            break status;
+        }
+        if asked.elapsed() > PATIENCE {
+            let message = format!("the agent ({}) does not answer: {PATIENCE:?}", old.pid);
+            return Err(none(message));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    let text = match args.format {
+        Format::Text => status.to_string(),
+        Format::Json => serde_json::to_string_pretty(&status).expect("plain data") + "\n",
+    };
+    print(&text)
+}
+
+fn read(path: &Path) -> Result<Status, AgentError> {
+    let bytes = fs::read(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => none(format!(
+            "no agent is at work (there is no {}): `seekway-guest migrate` starts one",
+            path.display()
+        )),
+        _ => failed(format!("read {}", path.display()))(e),
+    })?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        AgentError::Usage(format!("{} is no status of seekway-guest ({e})", path.display()))
+    })
+}
+
+fn none(message: String) -> AgentError {
+    failed("status")(io::Error::other(message))
+}
+
+/// Who reads may have gone.
+fn print(text: &str) -> Result<(), AgentError> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(failed("write")(e)),
+        _ => Ok(()),
+    }
+}
+
+/// A way of seeing something, and whether this guest has it. JSON keys stay.
+#[derive(Serialize)]
+struct Probed {
+    what: &'static str,
+    way: &'static str,
+    /// Why not.
+    missing: Option<String>,
+}
+
+/// Say which ways this guest has.
+///
+/// # Errors
+/// It cannot be written.
+pub fn probe(format: Format) -> Result<(), AgentError> {
+    let preemption = preemption::names().into_iter().map(|way| Probed {
+        what: "preemption",
+        way,
+        missing: preemption::open(Some(way)).err().map(|e| e.to_string()),
+    });
+    let loads = loads::names().into_iter().map(|way| Probed {
+        what: "loads",
+        way,
+        missing: loads::open(Some(way)).err().map(|e| e.to_string()),
+    });
+    for probed in preemption.chain(loads) {
+        let line = match (format, &probed) {
+            (Format::Json, _) => serde_json::to_string(&probed).expect("strings"),
+            (Format::Text, Probed { what, way, missing: None }) => format!("{what}: {way}: yes"),
+            (Format::Text, Probed { what, way, missing: Some(why) }) => {
+                format!("{what}: {way}: no: {why}")
+            }
+        };
+        say::say(&mut io::stdout(), &line);
+    }
+    Ok(())
+}

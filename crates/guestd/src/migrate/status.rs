@@ -1,0 +1,318 @@
+//! What the agent is doing, for whoever asks: a file that is written at the start and each
+//! time that `seekway-guest status` asks for it by SIGUSR1. So it costs nothing while nobody
+//! looks, and whoever may signal the agent (root) may read it.
+
+use super::book::TaskView;
+use super::brain::View;
+use super::preemption::stat::{self, Steal};
+use crate::procfs;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{VcpuId, VcpuView};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+/// Samples of the agent's own time: one a second.
+const SAMPLES_MAX: usize = 10;
+
+/// The whole. JSON keys stay.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The agent's process.
+    pub pid: i32,
+    /// When that started, in ticks after boot.
+    pub start: u64,
+    /// Counts how often this was written.
+    pub serial: u64,
+    /// Time since the agent began.
+    pub running_s: f64,
+    /// The policy, as it was asked for.
+    pub policy: String,
+    /// How preemption is seen.
+    pub preemption: String,
+    /// How it is seen who waits for I/O.
+    pub loads: String,
+    /// Better ways, and why this guest does not have them.
+    pub passed_over: Vec<String>,
+    /// How the monitors are scheduled.
+    pub rank: String,
+    /// Nothing is shared as far as can be seen: nobody's loads are looked at.
+    pub inert: bool,
+    /// Time of the agent, in per cent of one vCPU, since it began.
+    pub cpu_percent: f64,
+    /// The same in the last ten seconds.
+    pub cpu_percent_lately: f64,
+    /// Moves made.
+    pub moves: u64,
+    /// Moves that were not made because all workers of a vCPU were blocked.
+    pub moves_dropped: u64,
+    /// The vCPUs.
+    pub vcpus: Vec<VcpuStatus>,
+    /// Tasks that did I/O lately.
+    pub tasks: Vec<TaskStatus>,
+    /// Disks with fewer queues than there are vCPUs.
+    pub narrow_disks: Vec<DiskStatus>,
+    /// What the policy alone knows.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// One vCPU.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VcpuStatus {
+    /// Its number.
+    pub vcpu: usize,
+    /// It runs, as far as is known.
+    pub active: bool,
+    /// The slice that it is expected to have.
+    pub slice_ms: Option<f64>,
+    /// What is expected to be left of it.
+    pub remaining_ms: Option<f64>,
+    /// Slices seen.
+    pub slices: u64,
+    /// Time for which it was away since the agent began, in per cent, as far as is known.
+    pub away_percent: f64,
+    /// Time stolen since the agent began, in per cent, as the kernel counts it; none where
+    /// its clock does not tell.
+    pub steal_percent: Option<f64>,
+}
+
+/// One task.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// The thread.
+    pub tid: i32,
+    /// Its process.
+    pub pid: i32,
+    /// Its name.
+    pub comm: String,
+    /// Where it ran last.
+    pub vcpu: usize,
+    /// Time of its last window in which it waited for I/O, in per cent.
+    pub io_percent: f64,
+    /// How long ago that was.
+    pub seen_s: f64,
+    /// Its owner's mask.
+    pub allowed: String,
+    /// It is confined to some of these just now.
+    pub confined: bool,
+    /// How often it was moved.
+    pub moves: u64,
+    /// Why it is not moved, if it is not.
+    pub left_alone: Option<String>,
+}
+
+/// One disk.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its name.
+    pub disk: String,
+    /// Its queues.
+    pub queues: usize,
+}
+
+/// What the first thread keeps for it.
+#[derive(Debug)]
+pub struct Meter {
+    began: Instant,
+    serial: u64,
+    /// Time of the agent, now and lately.
+    samples: VecDeque<(Instant, Duration)>,
+    /// Time taken from each vCPU, as the kernel counts it, when the agent began.
+    taken: BTreeMap<VcpuId, Nanos>,
+}
+
+/// What does not change while the agent runs.
+#[derive(Clone, Default, Debug)]
+pub struct About {
+    /// See [`Status`].
+    pub policy: String,
+    /// See [`Status`].
+    pub preemption: String,
+    /// See [`Status`].
+    pub loads: String,
+    /// See [`Status`].
+    pub passed_over: Vec<String>,
+}
+
+/// What is counted by others.
+#[derive(Clone, Default, Debug)]
+pub struct Counts {
+    /// Moves that were not made.
+    pub dropped: u64,
+    /// How the monitors are scheduled.
+    pub rank: String,
+    /// vCPUs on line.
+    pub online: usize,
+}
+
+impl Meter {
+    /// The agent begins.
+    pub fn new(now: Instant) -> Meter {
+        let samples = VecDeque::from([(now, cpu_time())]);
+        Meter { began: now, serial: 0, samples, taken: taken().unwrap_or_default() }
+    }
+
+    /// Once a second.
+    pub fn sample(&mut self, now: Instant) {
+        if self.samples.len() > SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, cpu_time()));
+    }
+
+    /// As it stands.
+    pub fn status(
+        &mut self,
+        about: &About,
+        counts: Counts,
+        view: View,
+        tasks: Vec<TaskView>,
+        now: Instant,
+    ) -> Status {
+        self.serial += 1;
+        let running = now.since(self.began);
+        let oldest = self.samples.front().copied().unwrap_or((self.began, Duration::ZERO));
+        let used = cpu_time();
+        let percent = |used: Duration, span: Nanos| {
+            percent(used.as_nanos() as f64, span.get() as f64).unwrap_or(0.0)
+        };
+        let About { policy, preemption, loads, passed_over } = about.clone();
+        Status {
+            pid: std::process::id().cast_signed(),
+            start: procfs::stat(std::process::id().cast_signed()).map_or(0, |stat| stat.start),
+            serial: self.serial,
+            running_s: running.as_secs_f64(),
+            policy,
+            preemption,
+            loads,
+            passed_over,
+            rank: counts.rank,
+            inert: view.windows.is_none(),
+            cpu_percent: percent(used, running),
+            cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
+            moves: tasks.iter().map(|task| task.moves).sum(),
+            moves_dropped: counts.dropped,
+            vcpus: self.vcpus(&view, running),
+            tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
+            narrow_disks: narrow_disks(counts.online),
+            metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+        }
+    }
+
+    fn vcpus(&self, view: &View, running: Nanos) -> Vec<VcpuStatus> {
+        let taken = taken();
+        let status = |v: &VcpuView| {
+            let number = v.vcpu.index();
+            let taken = taken.as_ref().and_then(|taken| taken.get(&v.vcpu));
+            let before = self.taken.get(&v.vcpu).copied().unwrap_or_default();
+            VcpuStatus {
+                vcpu: number,
+                active: v.active,
+                slice_ms: v.slice.map(Nanos::as_millis_f64),
+                remaining_ms: v.remaining.map(Nanos::as_millis_f64),
+                slices: v.slices,
+                away_percent: percent(v.away.get() as f64, running.get() as f64).unwrap_or(0.0),
+                steal_percent: taken.and_then(|taken| {
+                    let lately = taken.saturating_sub(before);
+                    percent(lately.get() as f64, running.get() as f64)
+                }),
+            }
+        };
+        view.vcpus.iter().map(status).collect()
+    }
+}
+
+fn task_status(task: TaskView, now: Instant) -> TaskStatus {
+    let (waited, window) = task.waited;
+    TaskStatus {
+        tid: task.tid,
+        pid: task.pid,
+        comm: task.comm,
+        vcpu: task.vcpu.index(),
+        io_percent: percent(waited.get() as f64, window.get() as f64).unwrap_or(0.0),
+        seen_s: now.since(task.seen).as_secs_f64(),
+        allowed: task.original.to_string(),
+        confined: task.confined,
+        moves: task.moves,
+        left_alone: task.left_alone.map(str::to_string),
+    }
+}
+
+fn percent(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| (part / whole * 1000.0).round() / 10.0)
+}
+
+fn narrow_disks(online: usize) -> Vec<DiskStatus> {
+    let narrow = procfs::disk_queues().into_iter().filter(|(_, queues)| *queues < online);
+    narrow.map(|(disk, queues)| DiskStatus { disk, queues }).collect()
+}
+
+/// Time taken from each vCPU since boot; none where this kernel cannot see it.
+fn taken() -> Option<BTreeMap<VcpuId, Nanos>> {
+    let taken = Steal::open().and_then(|mut steal| steal.since_boot()).ok()?;
+    (stat::clock(&taken) == stat::Clock::Ticks).then(|| taken.into_iter().collect())
+}
+
+/// Of all threads of this process.
+fn cpu_time() -> Duration {
+    Duration::from_nanos(super::clock::read(libc::CLOCK_PROCESS_CPUTIME_ID))
+}
+
+/// For people.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Status { pid, policy, preemption, loads, rank, .. } = self;
+        writeln!(f, "agent {pid}, {:.0} s: policy {policy}", self.running_s)?;
+        writeln!(f, "preemption by {preemption}, loads by {loads}, monitors {rank}")?;
+        for why in &self.passed_over {
+            writeln!(f, "  not by {why}")?;
+        }
+        let state = if self.inert { "inert: no vCPU is taken away" } else { "vCPUs are shared" };
+        writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
+        let (all, lately) = (self.cpu_percent, self.cpu_percent_lately);
+        writeln!(f, "own cost: {all} % of a vCPU since the start, {lately} % in the last 10 s")?;
+        for DiskStatus { disk, queues } in &self.narrow_disks {
+            writeln!(
+                f,
+                "warning: {disk} has {queues} queues for {} vCPUs: completions of one queue come \
+                 to a few vCPUs only, and wait while these are away (give the disk num-queues={})",
+                self.vcpus.len(),
+                self.vcpus.len()
+            )?;
+        }
+        writeln!(f, "\nvCPU  state   slice ms  left ms  slices  away %  steal %")?;
+        let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1}"));
+        for v in &self.vcpus {
+            writeln!(
+                f,
+                "{:>4}  {:<6}  {:>8}  {:>7}  {:>6}  {:>6.1}  {:>7}",
+                v.vcpu,
+                if v.active { "runs" } else { "away" },
+                ms(v.slice_ms),
+                ms(v.remaining_ms),
+                v.slices,
+                v.away_percent,
+                ms(v.steal_percent)
+            )?;
+        }
+        writeln!(f, "\n   task  process  name             vCPU  I/O %    moves  allowed")?;
+        for t in &self.tasks {
+            let confined = if t.confined { ", confined to some" } else { "" };
+            let why = t.left_alone.iter().map(|why| format!(", left alone: {why}"));
+            writeln!(
+                f,
+                "{:>7}  {:>7}  {:<15}  {:>4}  {:>5.1}  {:>7}  {}{confined}{}",
+                t.tid,
+                t.pid,
+                t.comm,
+                t.vcpu,
+                t.io_percent,
+                t.moves,
+                t.allowed,
+                why.collect::<String>()
+            )?;
+        }
+        Ok(())
+    }
+}
