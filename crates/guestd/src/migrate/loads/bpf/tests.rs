@@ -2,121 +2,163 @@
 //! say so where they have not got it.
 
 use super::*;
-use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use crate::migrate::clock;
+use crate::migrate::loads::tests::{OnDisk, PAGE, PAGES, Page, finds, start, watch};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 /// The programs, or `None` with the reason printed where BPF is not permitted.
 fn permitted() -> Option<Bpf> {
     match Bpf::open(-1) {
         Ok(bpf) => Some(bpf),
-        Err(BpfError::Forbidden(what)) => {
-            eprintln!("skipped: loading BPF programs needs {what}");
+        Err(reason @ (BpfError::Forbidden(_) | BpfError::NoTypes(_))) => {
+            eprintln!("skipped: {reason}");
             None
         }
         Err(e) => panic!("{e}"),
     }
 }
 
-fn tid() -> i32 {
-    // SAFETY: gettid cannot fail.
-    unsafe { libc::gettid() }
-}
-
-/// A file on a disk that takes O_DIRECT: beside the build's output.
-fn file_on_disk(mib: usize) -> tempfile::NamedTempFile {
-    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    (0..mib).for_each(|_| file.write_all(&[7; 1 << 20]).unwrap());
-    file.as_file().sync_all().unwrap();
-    file
-}
-
-/// A buffer that O_DIRECT takes.
-#[repr(align(4096))]
-struct Aligned([u8; 4096]);
-
-/// A thread that goes on until it is dropped, and its number.
-struct Thread {
-    tid: i32,
-    ends: std::sync::Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Thread {
-    fn start(mut turn: impl FnMut(u64) + Send + 'static) -> Thread {
-        let ends = std::sync::Arc::new(AtomicBool::new(false));
-        let (send, receive) = mpsc::channel();
-        let end = ends.clone();
-        let thread = std::thread::spawn(move || {
-            send.send(tid()).unwrap();
-            let mut n = 0;
-            while !end.load(Ordering::Relaxed) {
-                turn(n);
-                n += 1;
-            }
-        });
-        Thread { tid: receive.recv().unwrap(), ends, thread: Some(thread) }
+impl Bpf {
+    /// The entries of tasks of this process, with their numbers.
+    fn own_entries(&self) -> Vec<(u32, &Entry)> {
+        let own = std::process::id();
+        let of = |set: &'_ Set| -> Vec<u32> {
+            set.tid.iter().map(|tid| tid.load(Ordering::Acquire)).collect()
+        };
+        let all = self.sets.records().iter().flat_map(|set| of(set).into_iter().zip(&set.entries));
+        all.filter(|(tid, entry)| *tid != 0 && entry.pid.load(Ordering::Relaxed) == own).collect()
     }
-
-    fn reader(path: &std::path::Path) -> Thread {
-        let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
-        let file = file.expect("a file system with O_DIRECT");
-        let pages = file.metadata().unwrap().len() / 4096;
-        let mut buffer = Box::new(Aligned([0; 4096]));
-        Thread::start(move |n| file.read_exact_at(&mut buffer.0, n * 7919 % pages * 4096).unwrap())
-    }
-
-    fn computing() -> Thread {
-        Thread::start(|n| {
-            (0..1000).for_each(|m| {
-                std::hint::black_box(n ^ m);
-            })
-        })
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        self.thread.take().map(|t| t.join());
-    }
-}
-
-/// Loads of a thread, window by window.
-fn windows(bpf: &mut Bpf, count: usize) -> Vec<(Instant, Vec<ThreadLoad>)> {
-    let mut found = Vec::new();
-    let mut loads = Vec::new();
-    bpf.window(crate::migrate::clock::now(), &mut loads).unwrap();
-    for _ in 0..count {
-        // The window that is measured, not a wait for anything.
-        std::thread::sleep(Duration::from_millis(5));
-        let (at, mut loads) = (crate::migrate::clock::now(), Vec::new());
-        bpf.window(at, &mut loads).unwrap();
-        found.push((at, loads));
-    }
-    found
 }
 
 #[test]
-fn a_reader_waits_for_io_and_a_computing_thread_does_not() {
+fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
     let Some(mut bpf) = permitted() else { return };
-    let file = file_on_disk(16);
-    let reader = Thread::reader(file.path());
-    let computing = Thread::computing();
-    let found = windows(&mut bpf, 40);
-    let of = |tid: i32| found.iter().flat_map(|(_, w)| w).filter(move |l| l.tid == tid);
-    let total = |field: fn(&ThreadLoad) -> u64| of(reader.tid).map(field).sum::<u64>();
-    let (waited, ran) = (total(|l| l.waited.get()), total(|l| l.ran.get()));
-    let (ios, io_time) = (total(|l| l.ios.into()), total(|l| l.io_time.get()));
-    eprintln!(
-        "{} windows, {ios} reads, waited {waited} ns, ran {ran} ns, in I/O {io_time} ns",
-        of(reader.tid).count()
-    );
-    assert!(of(reader.tid).count() > 30 && ios > 40);
-    assert!(of(reader.tid).all(|l| l.pid == std::process::id() as i32));
-    // Each read is one bio, and the thread does not run before it ends.
-    assert!(waited.abs_diff(io_time) < io_time / 2);
-    assert_eq!(of(computing.tid).count(), 0);
+    finds(&mut bpf, "bpf.tmp", OnDisk::read_until);
+    finds(&mut bpf, "bpf-aio.tmp", OnDisk::read_asynchronously_until);
+}
+
+/// fio, as its users run it; found by the number of its thread.
+#[test]
+fn readers_of_three_kinds_are_named_within_windows() {
+    let Some(mut bpf) = permitted() else { return };
+    let Some(disk) = OnDisk::new("bpf-fio.tmp") else { return };
+    for engine in ["psync", "libaio", "io_uring"] {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=job", "--direct=1", "--rw=randread", "--bs=4k", "--iodepth=4"]);
+        fio.args(["--thread", "--time_based", "--runtime=60", "--minimal"]);
+        fio.arg(format!("--ioengine={engine}")).arg(format!("--size={}", PAGES * PAGE as u64));
+        fio.arg(format!("--filename={}", disk.path.display()));
+        let Ok(mut fio) = fio.stdout(Stdio::null()).spawn() else {
+            eprintln!("skipped: no fio");
+            return;
+        };
+        let pid = fio.id() as i32;
+        let sums = watch(&mut bpf, |sums| {
+            sums.values().any(|s| s.pid == pid && s.tid != pid && s.ios > 200)
+        });
+        fio.kill().unwrap();
+        fio.wait().unwrap();
+        let job = sums.values().find(|s| s.pid == pid && s.tid != pid).unwrap();
+        eprintln!("{engine}: {job:?}");
+        // It does next to nothing between its reads.
+        assert!(job.waited > Nanos::new(job.ran.get() / 2), "{engine}: {job:?}");
+        assert!(job.io_time >= job.waited.scaled(1, 2), "{engine}: {job:?}");
+    }
+}
+
+/// The calling thread runs on the first vCPU only, with this policy.
+fn on_first_vcpu(policy: libc::c_int) {
+    crate::migrate::preemption::thread::settle(VcpuId::new(0)).unwrap();
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter lives through the call, and 0 names the caller.
+    assert_eq!(unsafe { libc::sched_setscheduler(0, policy, &raw const none) }, 0);
+}
+
+/// A reader that others keep from running once its page is there: the time until it runs
+/// is not the disk's.
+#[test]
+fn who_is_ready_and_does_not_run_does_not_wait() {
+    let Some(mut bpf) = permitted() else { return };
+    let Some(disk) = OnDisk::new("bpf-ready.tmp") else { return };
+    let stop = AtomicBool::new(false);
+    let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
+    thread::scope(|scope| {
+        start(scope, &tids, || {
+            on_first_vcpu(libc::SCHED_OTHER);
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let busy = tid_of.recv().unwrap();
+        start(scope, &tids, || {
+            on_first_vcpu(libc::SCHED_IDLE);
+            disk.read_until(&stop);
+        });
+        let reader = tid_of.recv().unwrap();
+        let begin = clock::now();
+        let sums = watch(&mut bpf, |sums| sums.get(&reader).is_some_and(|s| s.ios >= 20));
+        let elapsed = clock::now().since(begin);
+        stop.store(true, Ordering::Relaxed);
+        eprintln!("{:?} in {elapsed:?}", sums[&reader]);
+        let (waited, io_time) = (sums[&reader].waited, sums[&reader].io_time);
+        assert!(waited <= io_time.scaled(5, 4), "{waited:?} of I/O {io_time:?}");
+        assert!(waited < elapsed.scaled(1, 4) && !sums.contains_key(&busy));
+    });
+}
+
+/// Reads that the block layer splits and merges all come to their end.
+#[test]
+fn what_began_has_ended_when_nothing_is_under_way() {
+    let Some(mut bpf) = permitted() else { return };
+    let Some(disk) = OnDisk::new("bpf-large.tmp") else { return };
+    let mut pages: Vec<Page> = (0..1024).map(|_| Page([0; PAGE])).collect();
+    // SAFETY: pages are plain bytes and lie side by side.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<u8>(), pages.len() * PAGE)
+    };
+    for n in 0..8 {
+        let (at, len) = (n * 4 * PAGE as u64, bytes.len() >> (n % 4));
+        disk.file.read_exact_at(&mut bytes[..len], at).unwrap();
+    }
+    disk.file.sync_all().unwrap();
+    let mut loads = Vec::new();
+    bpf.window(clock::now(), &mut loads).unwrap();
+    // SAFETY: gettid takes nothing and cannot fail.
+    let own = unsafe { libc::gettid() };
+    let found = loads.iter().find(|load| load.tid == own).expect("this thread read");
+    assert!(found.ios >= 8, "{found:?}");
+    let entries = bpf.own_entries();
+    let entry = entries.iter().find(|(tid, _)| *tid == own as u32).expect("it has an entry").1;
+    assert_eq!(entry.under_way.load(Ordering::Relaxed), 0);
+}
+
+/// The table is as large as it is, and who has ended leaves room.
+#[test]
+fn threads_that_come_and_go_leave_nothing() {
+    let Some(mut bpf) = permitted() else { return };
+    let Some(disk) = OnDisk::new("bpf-short.tmp") else { return };
+    let read = &|n: u64| {
+        let mut page = Page([0; PAGE]);
+        disk.file.read_exact_at(&mut page.0, n % PAGES * PAGE as u64).unwrap();
+        // SAFETY: gettid takes nothing and cannot fail.
+        unsafe { libc::gettid() as u32 }
+    };
+    let mut ended = Vec::new();
+    for round in 0..500 {
+        thread::scope(|scope| {
+            let readers: Vec<_> =
+                (0..8).map(|n| scope.spawn(move || read(round * 8 + n))).collect();
+            ended.extend(readers.into_iter().map(|reader| reader.join().unwrap()));
+        });
+    }
+    // The last ones may still be on their way out after they were joined.
+    let left = bpf.own_entries().iter().filter(|(tid, _)| ended.contains(tid)).count();
+    assert!(left <= 8, "{left} entries of threads that have ended");
+    let (before, mut loads) = (bpf.before.len(), Vec::new());
+    bpf.window(clock::now(), &mut loads).unwrap();
+    assert_eq!(bpf.before.len(), before);
 }
