@@ -14,25 +14,25 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(super) const PAGE: usize = 4096;
-pub(super) const PAGES: u64 = 4096;
+pub const PAGE: usize = 4096;
+pub const PAGES: u64 = 4096;
 const WINDOW: Duration = Duration::from_millis(5);
 /// Longer than any of this takes on a machine that is as busy as can be.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What O_DIRECT takes.
 #[repr(align(4096))]
-pub(super) struct Page(pub(super) [u8; PAGE]);
+pub struct Page(pub [u8; PAGE]);
 
 /// A file beside the tests' program, on a disk; removed when it is dropped.
-pub(super) struct OnDisk {
-    pub(super) path: PathBuf,
-    pub(super) file: File,
+pub struct OnDisk {
+    pub path: PathBuf,
+    pub file: File,
 }
 
 impl OnDisk {
     /// `None`, with a message, where there is no disk below or no O_DIRECT.
-    pub(super) fn new(name: &str) -> Option<OnDisk> {
+    pub fn new(name: &str) -> Option<OnDisk> {
         let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
@@ -53,7 +53,7 @@ impl OnDisk {
     }
 
     /// Read pages all over it until `stop`.
-    pub(super) fn read_until(&self, stop: &AtomicBool) {
+    pub fn read_until(&self, stop: &AtomicBool) {
         let mut page = Page([0; PAGE]);
         for n in (0u64..).take_while(|_| !stop.load(Relaxed)) {
             let place = n.wrapping_mul(2_654_435_761) % PAGES;
@@ -80,7 +80,7 @@ struct Iocb {
 impl OnDisk {
     /// The same with libaio's system calls, one page at a time: it waits in
     /// io_getevents(2), which is no iowait.
-    pub(super) fn read_asynchronously_until(&self, stop: &AtomicBool) {
+    pub fn read_asynchronously_until(&self, stop: &AtomicBool) {
         let mut page = Page([0; PAGE]);
         let mut context: libc::c_ulong = 0;
         // SAFETY: the place for the context is ours.
@@ -125,7 +125,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Runs `body` on a thread of its own and tells its number.
-pub(super) fn start<'a>(
+pub fn start<'a>(
     scope: &'a thread::Scope<'a, '_>,
     tids: &Sender<i32>,
     body: impl FnOnce() + Send + 'a,
@@ -139,7 +139,7 @@ pub(super) fn start<'a>(
 }
 
 /// Windows, one after the other, until `enough` of what is added up of each thread.
-pub(super) fn watch(
+pub fn watch(
     seer: &mut dyn Loads,
     mut enough: impl FnMut(&BTreeMap<i32, ThreadLoad>) -> bool,
 ) -> BTreeMap<i32, ThreadLoad> {
@@ -169,13 +169,13 @@ pub(super) fn watch(
 }
 
 /// Has it been seen to wait for I/O, long and often?
-pub(super) fn waits(sums: &BTreeMap<i32, ThreadLoad>, tid: i32) -> bool {
+pub fn waits(sums: &BTreeMap<i32, ThreadLoad>, tid: i32) -> bool {
     let sum = sums.get(&tid);
     sum.is_some_and(|s| s.waited > Nanos::from_millis(50) && s.ios > 100 && s.io_time > Nanos::ZERO)
 }
 
 /// Beside a thread that computes and one that sleeps, `reader` is the one that is found.
-pub(super) fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
+pub fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
     let Some(disk) = OnDisk::new(name) else { return };
     let stop = AtomicBool::new(false);
     let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
