@@ -85,3 +85,57 @@ impl LeastMoves {
         self.moves = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_workload::generators::rng::Rng;
+
+    /// Knowing all spans: at each move to the vCPU that then runs for longest.
+    fn naive(spans: &[(usize, u64, u64)], until: u64) -> u64 {
+        let (mut on, mut moves, mut t) = (None, 0, 0);
+        while t < until {
+            let runs = spans.iter().filter(|(_, from, to)| *from <= t && t < *to);
+            let Some(&(next, _, to)) = runs.max_by_key(|(_, _, to)| *to) else {
+                t += 1;
+                continue;
+            };
+            moves += u64::from(on.is_some_and(|on| on != next));
+            (on, t) = (Some(next), to);
+        }
+        moves
+    }
+
+    #[test]
+    fn the_least_moves_are_those_of_who_knows_the_future() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut edges: Vec<(u64, bool, usize)> = Vec::new();
+            let mut spans = Vec::new();
+            for vcpu in 0..1 + rng.below(5) as usize {
+                let mut t = 0;
+                // Times of a vCPU have a remainder of their own: no two are the same.
+                while t < 2_000 {
+                    let from = (t / 8 + 1 + rng.below(12)) * 8 + vcpu as u64;
+                    let to = (from / 8 + 1 + rng.below(12)) * 8 + vcpu as u64;
+                    spans.push((vcpu, from, to));
+                    edges.extend([(from, true, vcpu), (to, false, vcpu)]);
+                    t = to;
+                }
+            }
+            edges.sort_unstable();
+            let (mut least, mut running) = (LeastMoves::new(), VcpuSet::EMPTY);
+            for (_, runs, vcpu) in edges {
+                let id = VcpuId::new(vcpu as u16);
+                if runs {
+                    running.insert(id);
+                    least.runs(id, running.len() == 1);
+                } else {
+                    running.remove(id);
+                    least.stops(id, &running);
+                }
+            }
+            assert_eq!(least.moves(), naive(&spans, 3_000), "seed {seed}");
+        }
+    }
+}

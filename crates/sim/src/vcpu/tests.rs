@@ -1,6 +1,7 @@
 //! The machine on devices small enough to work out what must come.
 
 mod agent;
+mod guest;
 mod host;
 mod nomad;
 mod script;
