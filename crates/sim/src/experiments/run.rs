@@ -36,6 +36,9 @@ pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunRes
 /// The machine of a cell, if it has one.
 fn machine(cell: &Cell, seed: u64) -> Result<Option<Machine>, String> {
     let Some(spec) = &cell.scenario.machine else { return Ok(None) };
+    if cell.scenario.until.is_none() {
+        return Err(what(cell, &"a machine runs for ever: say until when"));
+    }
     let policy = cell.vcpu.as_deref().unwrap_or("vanilla");
     let from = Instant::ZERO + cell.scenario.settle;
     let machine = Machine::new(spec, policy, seed, from).map_err(|e| what(cell, &e))?;

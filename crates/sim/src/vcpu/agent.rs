@@ -264,7 +264,7 @@ impl Machine {
                 continue;
             }
             self.settle(self.tasks[t].vcpu);
-            let (now, vcpu) = (self.now, self.vcpus[self.tasks[t].vcpu].id);
+            let (now, vcpu) = (self.now, self.vcpus[self.tasks[t].listed].id);
             let task = &mut self.tasks[t];
             let window = std::mem::take(&mut task.window);
             let waited = window.since.map_or(Nanos::ZERO, |since| now - since) + window.waited;

@@ -164,6 +164,7 @@ fn new_task(
         allowed,
         within: allowed,
         vcpu: first + on,
+        listed: first + on,
         state: State::Sleeping,
         phase: Phase::New,
         left: None,

@@ -17,8 +17,8 @@ pub(super) enum Event {
     Foreseen { pcpu: usize, generation: u64 },
     /// What a vCPU executes has come to its end.
     Executed { vcpu: usize, generation: u64 },
-    /// A task's sleep is over.
-    Slept { task: usize },
+    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep.
+    Slept { task: usize, vcpu: usize },
     /// A vCPU that idles of its own accord has done so for long enough.
     Dozed { vcpu: usize, generation: u64 },
     /// A monitor is to beat.

@@ -208,10 +208,7 @@ impl Machine {
     pub(super) fn enqueue(&mut self, t: usize, v: usize) {
         debug_assert!(self.tasks[t].within.contains(self.vcpus[v].id), "a task outside its mask");
         self.settle(v);
-        self.tasks[t].state = State::Queued;
-        self.tasks[t].vcpu = v;
-        self.tasks[t].wants = Wants::Run(self.vcpus[v].away.at(self.now));
-        self.vcpus[v].queue.push(t);
+        self.queue(t, v);
         match self.vcpus[v].state {
             Run::Running => {
                 self.yield_to_younger(v);
@@ -221,6 +218,14 @@ impl Machine {
             Run::Halted => self.host_wake(v),
             Run::Waiting => {}
         }
+    }
+
+    fn queue(&mut self, t: usize, v: usize) {
+        let away = self.vcpus[v].away.at(self.now);
+        let task = &mut self.tasks[t];
+        (task.state, task.wants) = (State::Queued, Wants::Run(away));
+        (task.vcpu, task.listed) = (v, v);
+        self.vcpus[v].queue.push(t);
     }
 
     /// The current task gives way to one that has run less, by over half a slice. On a vCPU
@@ -288,10 +293,7 @@ impl Machine {
         let Some((_, _, t)) = busiest else { return false };
         self.dequeue(t);
         self.tasks[t].age = self.age_there(t, v);
-        self.tasks[t].state = State::Queued;
-        self.tasks[t].vcpu = v;
-        self.tasks[t].wants = Wants::Run(self.vcpus[v].away.at(self.now));
-        self.vcpus[v].queue.push(t);
+        self.queue(t, v);
         true
     }
 

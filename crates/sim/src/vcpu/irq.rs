@@ -22,11 +22,6 @@ impl Machine {
         if self.ablation.free_completions { self.hear(v, heard) } else { self.interrupt(v, heard) }
     }
 
-    /// A task's sleep is over.
-    pub(super) fn slept(&mut self, t: usize) {
-        self.interrupt(self.tasks[t].vcpu, Heard::Slept(t));
-    }
-
     /// The submitter if it runs, the task's vCPU if that does, the next that does.
     fn any_running(&self, submitter: usize, home: usize) -> Option<usize> {
         let vm = &self.vms[self.vcpus[submitter].vm];
@@ -51,7 +46,7 @@ impl Machine {
     }
 
     /// A vCPU is interrupted: now if it runs, else when it does.
-    fn interrupt(&mut self, v: usize, heard: Heard) {
+    pub(super) fn interrupt(&mut self, v: usize, heard: Heard) {
         match self.vcpus[v].state {
             Run::Running => self.hear(v, heard),
             Run::Halted | Run::Waiting => {

@@ -1,7 +1,7 @@
 //! The machine as a source of requests: its events, one after the other.
 
 use super::events::{Event, Events};
-use super::state::{Io, Pcpu, Run, Task, Vcpu, Vm};
+use super::state::{Heard, Io, Pcpu, Run, Task, Vcpu, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
@@ -64,7 +64,8 @@ impl Machine {
         machine.attach();
         machine.events.push(measured_from, Event::Measured);
         for (task, spec) in spec.vms.iter().flat_map(|vm| &vm.tasks).enumerate() {
-            machine.events.push(Instant::ZERO + spec.from, Event::Slept { task });
+            let vcpu = machine.tasks[task].vcpu;
+            machine.events.push(Instant::ZERO + spec.from, Event::Slept { task, vcpu });
         }
         Ok(machine)
     }
@@ -95,7 +96,7 @@ impl Machine {
             Event::Processor { pcpu, .. } => self.processor_event(pcpu),
             Event::Foreseen { pcpu, .. } => self.foreseen(pcpu),
             Event::Executed { vcpu, .. } => self.executed(vcpu),
-            Event::Slept { task } => self.slept(task),
+            Event::Slept { task, vcpu } => self.interrupt(vcpu, Heard::Slept(task)),
             Event::Dozed { vcpu, .. } => self.host_wake(vcpu),
             Event::Beat { vcpu, .. } => self.beat(vcpu),
             Event::Edge { vcpu, at, sign } => self.edge(vcpu, at, sign),

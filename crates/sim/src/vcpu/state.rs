@@ -195,8 +195,11 @@ pub(super) struct Task {
     pub allowed: VcpuSet,
     /// Where it may run now.
     pub within: VcpuSet,
-    /// Where it ran last or is queued.
+    /// Where it runs, is queued, or will wake.
     pub vcpu: usize,
+    /// Where the guest's kernel lists it: one that is moved while it sleeps stays listed
+    /// where it was until it wakes (`task_cpu`).
+    pub listed: usize,
     pub state: State,
     pub phase: Phase,
     /// Of the phase; none: for ever.

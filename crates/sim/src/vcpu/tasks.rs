@@ -56,7 +56,8 @@ impl Machine {
         }
         self.dequeue(t);
         (self.tasks[t].phase, self.tasks[t].left) = (Phase::Sleep, None);
-        self.events.push(self.now + span, Event::Slept { task: t });
+        let vcpu = self.tasks[t].vcpu;
+        self.events.push(self.now + span, Event::Slept { task: t, vcpu });
     }
 
     /// A task takes the blocks that are there, and goes on.
