@@ -220,6 +220,7 @@ fn taskstats_and_proc_side_by_side() {
         with_readers(readers, || {
             let mut exact = taskstats::open(-1).unwrap();
             let mut sampled = Proc::open(-1).unwrap();
+            windows(&mut exact);
             windows(&mut sampled);
             let (mut pace, mut at) = (Heartbeat.monitor(VCPU).unwrap(), clock::now());
             let (mut sums, mut loads) = ([(0u64, 0u32, 0u64); 2], Vec::new());

@@ -5,13 +5,12 @@
 //! counts for every thread how long it ran and how long it was ready, to the nanosecond, so
 //! the time in which it was blocked is known; not what for. Where delays are accounted
 //! (`kernel.task_delayacct`) the kernel counts that too. Elsewhere, and for libaio, whose
-//! threads wait without a mark, it is the share of the last looks that found it waiting.
+//! threads wait without a mark, it is told from the last looks that found it blocked: the
+//! share of these in which it waited for I/O. Looks that found it ready say nothing: a look
+//! from its own vCPU always does, because a fast disk has answered by then.
 
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::VcpuId;
-
-/// Looks that are remembered: 40 ms of windows of 5 ms.
-const LOOKS: u32 = 8;
 
 /// How a thread is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +60,10 @@ pub struct Load {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Estimate {
     last: Counters,
-    /// One bit for each look, the last one lowest: found waiting for I/O?
-    waiting: u32,
-    looks: u32,
+    /// One bit for each of the last looks, the last one lowest: found waiting for I/O?
+    waits: u8,
+    /// The same: asleep for another reason?
+    sleeps: u8,
     /// Waited for the I/O that has not ended yet.
     pending: Nanos,
 }
@@ -71,7 +71,7 @@ pub struct Estimate {
 impl Estimate {
     /// From now on.
     pub fn new(first: Counters) -> Estimate {
-        Estimate { last: first, waiting: 0, looks: 0, pending: Nanos::ZERO }
+        Estimate { last: first, waits: 0, sleeps: 0, pending: Nanos::ZERO }
     }
 
     /// What was known at the last look.
@@ -83,8 +83,9 @@ impl Estimate {
     pub fn look(&mut self, now: Counters, elapsed: Nanos) -> Option<Load> {
         let last = std::mem::replace(&mut self.last, now);
         let waits = now.posture == Posture::WaitsForIo;
-        self.waiting = (self.waiting << 1 | u32::from(waits)) & ((1 << LOOKS) - 1);
-        self.looks = (self.looks + 1).min(LOOKS);
+        // Eight looks are remembered: 40 ms of windows of 5 ms.
+        self.waits = self.waits << 1 | u8::from(waits);
+        self.sleeps = self.sleeps << 1 | u8::from(now.posture == Posture::Sleeps);
 
         let moved = now.bytes > last.bytes;
         let ran = now.ran.saturating_sub(last.ran).min(elapsed);
@@ -100,11 +101,18 @@ impl Estimate {
         if !moved && !waits {
             return None;
         }
-        let share = elapsed.scaled(self.waiting.count_ones().into(), self.looks.into());
-        let waited = share.min(blocked);
-        // It was put on a processor after each wait, whatever it waited for.
         let turns = now.turns.saturating_sub(last.turns);
-        let ios = Nanos::new(turns).scaled(waited.get(), blocked.get()).get();
+        // What it does at this moment is not counted yet: about as long as each turn.
+        let blocked = match now.posture {
+            Posture::Ready => blocked.scaled(turns, turns.saturating_add(1)),
+            _ => blocked,
+        };
+        let [io, other] = [self.waits, self.sleeps].map(|looks| u64::from(looks.count_ones()));
+        // Never found blocked: it is for I/O, which it did.
+        let (io, all) = if io + other > 0 { (io, io + other) } else { (1, 1) };
+        let waited = blocked.scaled(io, all);
+        // It was put on a processor after each wait, whatever it waited for.
+        let ios = turns.saturating_mul(io) / all;
         self.pending = Nanos::new(self.pending.get().saturating_add(waited.get()));
         let io_time = if ios > 0 { std::mem::take(&mut self.pending) } else { Nanos::ZERO };
         Some(Load { waited, ran, ios: u32::try_from(ios).unwrap_or(u32::MAX), io_time })
@@ -156,7 +164,13 @@ mod tests {
         let serves = after(9, &[Sleeps], reads).unwrap();
         assert_eq!((serves.waited, serves.ios), (Nanos::ZERO, 0));
         let half = after(8, &[Sleeps, WaitsForIo], reads).unwrap();
-        assert_eq!(half.waited, WINDOW.scaled(1, 2));
+        assert_eq!((half.waited, half.ios), (MS.scaled(2, 1), 20));
+        // The disk is so fast that it is always found with an answer.
+        let fast = after(9, &[Ready], reads).unwrap();
+        assert_eq!((fast.waited, fast.ios), (MS.scaled(4 * 40, 41), 40));
+        // Found so and never put on a processor: its vCPU is away.
+        let away = Counters { turns: 0, ran: Nanos::ZERO, ..reads };
+        assert_eq!(after(9, &[Ready], away).unwrap().waited, Nanos::ZERO);
 
         let computes = Counters { ran: WINDOW, ..reads };
         assert_eq!(after(9, &[Ready], computes).unwrap().waited, Nanos::ZERO);
