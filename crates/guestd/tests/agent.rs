@@ -1,60 +1,15 @@
 //! The program itself, on a process of the test's: how it ends, and what it
 //! does where files and pipes do not work.
 
+mod common;
+
+use common::{Killed, PROGRAM, until};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::process::Command;
 use tempfile::TempDir;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_seekway-guest");
-/// A failing test says so after this long.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Ends with its owner.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Killed {
-    fn pid(&self) -> i32 {
-        self.0.id() as i32
-    }
-
-    fn ended_in_order(&mut self) {
-        self.signal(libc::SIGTERM);
-        assert!(self.ended().success());
-    }
-
-    fn signal(&self, signal: i32) {
-        // SAFETY: kill takes no pointers, and the child has not been waited for.
-        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        until("the program ends", || {
-            status = self.0.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A process to be tagged, and a folder for files.
 struct Scene {
