@@ -8,10 +8,15 @@
 //! a window in which all of them run.
 
 mod figures;
+mod migrate;
 mod procs;
 mod scene;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
+pub use migrate::{
+    Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions, MigrateRun,
+    MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
+};
 pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{
     LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,

@@ -17,6 +17,7 @@ mod sample;
 mod scale;
 mod scatter;
 mod sheet;
+mod stripes;
 
 pub use bars::{Bar, BarSeries, Bars};
 pub use heat::{HeatMap, Outline};
@@ -25,6 +26,7 @@ pub use lines::{Lines, cdf};
 pub use sample::PointSample;
 pub use scale::Axis;
 pub use scatter::{Panels, Scatter};
+pub use stripes::{Row, Stripes};
 
 use crate::svg::COLOURS;
 

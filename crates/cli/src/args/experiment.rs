@@ -49,7 +49,8 @@ pub struct ExperimentArgs {
     #[arg(long)]
     pub quick: bool,
     /// On real QEMU guests, on a disk that `seekway serve` emulates, beside the
-    /// simulator: pregather-read, cats-direct, vmcd-fair-sizes or vio-procs
+    /// simulator: pregather-read, cats-direct, vmcd-fair-sizes or vio-procs; and
+    /// migrate-live, which runs in guests only
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`

@@ -37,19 +37,23 @@ pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     }
 }
 
+/// An experiment as `list` shows it.
 #[derive(Serialize)]
-struct Listed {
-    name: &'static str,
-    summary: &'static str,
-    source: &'static str,
-    assumes: &'static str,
+pub(super) struct Listed {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub source: &'static str,
+    pub assumes: &'static str,
 }
 
 fn list(format: Format) -> Result<Verdict> {
-    let listed: Vec<Listed> = REGISTRY
-        .iter()
-        .map(|e| Listed { name: e.name, summary: e.summary, source: e.source, assumes: e.assumes })
-        .collect();
+    let simulated = REGISTRY.iter().map(|e| Listed {
+        name: e.name,
+        summary: e.summary,
+        source: e.source,
+        assumes: e.assumes,
+    });
+    let listed: Vec<Listed> = simulated.chain([live::ONLY]).collect();
     let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
     let mut table = Table::new("", columns.into());
     for l in &listed {
@@ -106,7 +110,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     for name in names {
         let found = experiments::matching(name);
         if found.is_empty() {
-            let known: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
+            let known = REGISTRY.iter().map(|e| e.name);
+            let known: Vec<&str> = known.chain([live::ONLY.name]).collect();
             bail!("no experiment '{name}'; there are {}", known.join(", "));
         }
         for e in found {
@@ -119,6 +124,9 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 }
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
+    if args.names == [live::ONLY.name] {
+        return live::run_only(args);
+    }
     let chosen = chosen(&args.names)?;
     let seeds = crate::load::seeds(args.seed, args.seeds)?;
     if let Some(policy) = &args.policy {

@@ -2,8 +2,11 @@
 //! simulator with the same guests and loads. pregather-read runs sysbench in
 //! them, the others their own load ([`scene`]).
 
+mod migrate;
 mod procs;
 mod scene;
+
+pub(super) use migrate::{ONLY, run as run_only};
 
 use crate::args::ExperimentArgs;
 use crate::{Verdict, output, progress};

@@ -108,7 +108,7 @@ pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
 }
 
 /// The agent, beside this program or in the path.
-fn agent(program: &std::path::Path) -> Result<PathBuf> {
+pub(super) fn agent(program: &std::path::Path) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs = std::env::split_paths(&path);
     let beside = program.with_file_name(AGENT);

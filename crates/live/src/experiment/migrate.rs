@@ -1,0 +1,387 @@
+//! migrate-live: `seekway-guest migrate` in real guests that share the host's processors,
+//! after the vMigrater paper. Guests have more vCPUs than the host has processors, and a
+//! compute task on each; one task reads from the guest's disk, one block at a time. A window
+//! without the agent and one with it make a pair, in the same guests, several times in turn.
+//!
+//! The kernel's tracer records the host's schedule of the vCPUs in each window. From it come
+//! the share of time in which a guest has any vCPU running, which is the most that moving
+//! tasks can reach, and that in which the reader's vCPU runs ([`bound`]).
+
+mod bound;
+mod inside;
+
+pub use bound::{GuestSchedule, Stripe, WindowSchedule};
+pub use inside::{Counts, Response};
+
+use super::figures::reads;
+use crate::daemon::Daemon;
+use crate::error::{At, LiveError, Result};
+use crate::guest::{Accelerator, Guest, GuestSpec};
+use crate::image::GuestImage;
+use crate::schedule::{Recorder, Recording};
+use crate::shipped::Shipped;
+use crate::turns::{Slices, Turns};
+use crate::vcpus;
+use bound::Threads;
+use inside::Inside;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// vCPUs of each guest.
+pub const VCPUS: u32 = 4;
+const MEMORY_MB: u32 = 384;
+/// Sparse: what is read are zeros, in the emulated drive's time.
+const DISK_BYTES: u64 = 1 << 30;
+/// The slices of the paper, as far apart as its simulator's.
+pub const SLICE: Duration = Duration::from_millis(11);
+const JITTER: Duration = Duration::from_micros(300);
+/// From when the readers read to the window: the agent learns what slices there are.
+const SETTLE: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who decides which vCPU runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    /// [`Turns`] of 11 ± 0.3 ms.
+    Turns,
+    /// The kernel, which is asked for slices of 11 ms.
+    Kernel,
+}
+
+/// One row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MigrateRun {
+    /// Guests that run; at least one.
+    pub guests: usize,
+    /// Tasks that read, in each.
+    pub readers: u32,
+    /// What schedules them.
+    pub host: Host,
+}
+
+/// How to run them.
+#[derive(Clone, Debug)]
+pub struct MigrateOptions {
+    /// The `seekway` program, whose `serve` is run.
+    pub program: PathBuf,
+    /// The `seekway-guest` program.
+    pub agent: PathBuf,
+    /// What it is told, after `migrate`.
+    pub agent_args: String,
+    /// In their order.
+    pub runs: Vec<MigrateRun>,
+    /// Pairs of windows in each; at least one.
+    pub pairs: u32,
+    /// Length of each window.
+    pub window: Duration,
+    /// The emulated device, as `serve --emulate` takes it.
+    pub device: String,
+    /// What runs the guests.
+    pub accelerator: Accelerator,
+    /// Decides the slices.
+    pub seed: u64,
+    /// Once true, it ends with an error.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl MigrateOptions {
+    /// Sleep, and look now and then whether somebody wants it to end.
+    fn sleep(&self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(LiveError::Measured("interrupted".into()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+/// What a row gave.
+#[derive(Clone, Debug)]
+pub struct MigrateFigures {
+    /// The row.
+    pub run: MigrateRun,
+    /// Without and with the agent, in their order.
+    pub pairs: Vec<[MigrateWindow; 2]>,
+    /// The slice that the kernel has taken for the vCPUs; zero when it takes none.
+    pub kernel_slice: Duration,
+    /// The middle of the last two windows.
+    pub stripes: [Stripe; 2],
+}
+
+/// A window.
+#[derive(Clone, Debug)]
+pub struct MigrateWindow {
+    /// In their order.
+    pub guests: Vec<MigrateGuest>,
+    /// The host's schedule.
+    pub schedule: WindowSchedule,
+}
+
+/// A guest in a window.
+#[derive(Clone, Debug)]
+pub struct MigrateGuest {
+    /// Reads of its disk, a second, as the daemon counts them.
+    pub iops: f64,
+    /// Their response, as the readers see it.
+    pub response: Response,
+    /// What the guest counts.
+    pub counts: Counts,
+    /// When its vCPUs ran.
+    pub schedule: GuestSchedule,
+}
+
+/// Run all rows. `progress` is told what happens next.
+///
+/// # Errors
+/// What is missing on this host, and whatever goes wrong with daemon and guests.
+pub fn run_migrate(
+    options: &MigrateOptions,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<MigrateFigures>> {
+    let processors = check_host()?;
+    progress("kernel and initramfs");
+    let image = GuestImage::prepare()?;
+    let most = options.runs.iter().map(|run| run.guests).max().unwrap_or(0);
+    progress(&format!("{most} guests boot"));
+    let mut stage = Stage::new(&image, options, most, processors)?;
+    let mut figures = Vec::new();
+    for run in &options.runs {
+        figures.push(stage.row(*run, options, progress)?);
+    }
+    drop(stage.guests);
+    stage.daemon.stop()?;
+    Ok(figures)
+}
+
+/// What this needs of the host, before anything is begun.
+fn check_host() -> Result<Vec<usize>> {
+    let processors = vcpus::processors()?;
+    if processors.len() < 2 {
+        let what = "migrate-live needs two processors: on one, a guest has no vCPU that runs \
+                    while another waits";
+        return Err(LiveError::Measured(what.into()));
+    }
+    // Root and tracefs.
+    Recorder::new(&[])?;
+    Ok(processors)
+}
+
+/// The daemon and the guests, which boot once for all rows.
+struct Stage {
+    guests: Vec<Inside>,
+    threads: Vec<Vec<i32>>,
+    kernel_slice: Duration,
+    processors: Vec<usize>,
+    daemon: Daemon,
+    /// Removed last.
+    _dir: TempDir,
+}
+
+impl Stage {
+    fn new(
+        image: &GuestImage,
+        options: &MigrateOptions,
+        guests: usize,
+        processors: Vec<usize>,
+    ) -> Result<Stage> {
+        let dir = tempfile::Builder::new().prefix("seekway-live-").tempdir();
+        let dir = dir.at("create a directory in", &std::env::temp_dir())?;
+        let names: Vec<String> = (0..guests).map(|n| format!("vm{n}")).collect();
+        let mut args = vec!["--emulate".into(), options.device.clone()];
+        args.extend(["--policy".into(), "noop".into()]);
+        for (n, name) in (0..).zip(&names) {
+            let path = dir.path().join(format!("{name}.img"));
+            let file = File::create(&path).at("create", &path)?;
+            file.set_len(DISK_BYTES).at("size", &path)?;
+            let lba = n * DISK_BYTES / 512;
+            args.extend(["--disk".into(), format!("{name}={},lba={lba}", path.display())]);
+        }
+        let daemon = Daemon::start(&options.program, dir.path(), &args)?;
+        let agent = Shipped::new(&options.agent, "seekway-guest", dir.path())?;
+        let spec = |name: &String| {
+            let spec = GuestSpec { cpus: VCPUS, memory_mb: MEMORY_MB, ..GuestSpec::new(name) };
+            let (accelerator, extra) = (options.accelerator, agent.args().into());
+            GuestSpec { accelerator, extra, ..spec }.disk(daemon.socket(name))
+        };
+        let specs: Vec<GuestSpec> = names.iter().map(spec).collect();
+        let mut guests = Guest::boot_all(image, &specs)?;
+        guests.iter_mut().try_for_each(|guest| agent.install(guest))?;
+        let (threads, kernel_slice) = place(&guests, &processors)?;
+        let guests: Result<Vec<Inside>> =
+            guests.into_iter().map(|guest| Inside::new(guest, VCPUS)).collect();
+        Ok(Stage { guests: guests?, threads, kernel_slice, processors, daemon, _dir: dir })
+    }
+
+    fn row(
+        &mut self,
+        run: MigrateRun,
+        options: &MigrateOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<MigrateFigures> {
+        let host = match run.host {
+            Host::Turns => "turns of 11 ms",
+            Host::Kernel => "the kernel's slices",
+        };
+        let mut recorder = self.recorder(run.guests)?;
+        let mut pairs = Vec::new();
+        let mut stripes = [Stripe::default(), Stripe::default()];
+        for n in 0..options.pairs {
+            progress(&format!(
+                "{} guests, {host}: pair {} of {}",
+                run.guests,
+                n + 1,
+                options.pairs
+            ));
+            // Both of a pair have the same slices.
+            let seed = options.seed.wrapping_mul(1000) + u64::from(n);
+            let [without, with] = [false, true].map(|agent| {
+                let agent = agent.then_some(options.agent_args.as_str());
+                self.window(run, agent, seed, options, &mut recorder)
+            });
+            let ((without, first), (with, second)) = (without?, with?);
+            stripes = [first, second];
+            pairs.push([without, with]);
+        }
+        Ok(MigrateFigures { run, pairs, kernel_slice: self.kernel_slice, stripes })
+    }
+
+    /// The guests are made ready while only the readers and the agents run in them; compute
+    /// tasks go on, and turns begin, when these are.
+    fn window(
+        &mut self,
+        run: MigrateRun,
+        agent: Option<&str>,
+        seed: u64,
+        options: &MigrateOptions,
+        recorder: &mut Recorder,
+    ) -> Result<(MigrateWindow, Stripe)> {
+        let guests = &mut self.guests[..run.guests];
+        if let Some(args) = agent {
+            guests.iter_mut().try_for_each(|guest| guest.start_agent(args))?;
+        }
+        let idle = iops_counted(&self.daemon, run.guests)?;
+        guests.iter_mut().try_for_each(|guest| guest.start_readers(run.readers))?;
+        wait_all_read(&self.daemon, &idle)?;
+        guests.iter_mut().try_for_each(Inside::go_on)?;
+        let turns = match run.host {
+            Host::Turns => Some(self.take_turns(run.guests, seed)?),
+            Host::Kernel => None,
+        };
+        options.sleep(SETTLE)?;
+        let guests = &mut self.guests[..run.guests];
+        let before = guests.iter_mut().map(Inside::look).collect::<Result<Vec<_>>>()?;
+        let (reads_before, began) = (iops_counted(&self.daemon, run.guests)?, Instant::now());
+        recorder.start()?;
+        options.sleep(options.window)?;
+        let (reads_after, took) = (iops_counted(&self.daemon, run.guests)?, began.elapsed());
+        let recording = recorder.stop()?;
+        let after = guests.iter_mut().map(Inside::look).collect::<Result<Vec<_>>>()?;
+        drop(turns);
+        guests.iter_mut().try_for_each(Inside::pause)?;
+        let responses = guests.iter_mut().map(Inside::end_readers).collect::<Result<Vec<_>>>()?;
+        if agent.is_some() {
+            guests.iter_mut().try_for_each(Inside::end_agent)?;
+        }
+        let schedules = self.schedules(run.guests, &recording)?;
+        let mut figures = Vec::new();
+        for (n, ((response, schedule), (before, after))) in
+            responses.into_iter().zip(schedules).zip(before.iter().zip(&after)).enumerate()
+        {
+            let iops = (reads_after[n] - reads_before[n]) as f64 / took.as_secs_f64();
+            figures.push(MigrateGuest { iops, response, counts: before.until(after)?, schedule });
+        }
+        let threads = self.traced(run.guests)?;
+        let schedule = bound::window(&recording, &threads);
+        let stripe = bound::stripe(&recording, &threads);
+        Ok((MigrateWindow { guests: figures, schedule }, stripe))
+    }
+
+    /// Each processor's vCPUs in turn, one of each guest after the other.
+    fn take_turns(&self, guests: usize, seed: u64) -> Result<Turns> {
+        let processors = self.processors.len();
+        let on = |processor: usize| -> Vec<i32> {
+            let vcpus = (processor..VCPUS as usize).step_by(processors);
+            vcpus.flat_map(|vcpu| self.threads[..guests].iter().map(move |t| t[vcpu])).collect()
+        };
+        let queues: Vec<Vec<i32>> = (0..processors).map(on).filter(|q| !q.is_empty()).collect();
+        Turns::hold(queues, Slices { mean: SLICE, jitter: JITTER, seed })
+    }
+
+    /// Of the vCPUs, and of what wakes and serves them.
+    fn recorder(&self, guests: usize) -> Result<Recorder> {
+        let threads = self.traced(guests)?;
+        let vcpus = threads.vcpus.iter().flatten().copied();
+        let tids: Vec<i32> = vcpus.chain(threads.daemon).chain(threads.qemu).collect();
+        Recorder::new(&tids)
+    }
+
+    fn traced(&self, guests: usize) -> Result<Threads> {
+        let daemon = PathBuf::from(format!("/proc/{}/task", self.daemon.pid()));
+        Ok(Threads {
+            vcpus: self.threads[..guests].to_vec(),
+            daemon: numbers(&daemon)?,
+            qemu: self.guests[..guests].iter().map(Inside::qemu).collect(),
+        })
+    }
+
+    fn schedules(&self, guests: usize, recording: &Recording) -> Result<Vec<GuestSchedule>> {
+        let threads = self.traced(guests)?;
+        Ok((0..guests).map(|n| bound::guest(recording, &threads, n)).collect())
+    }
+}
+
+/// Spread each guest's vCPUs evenly over the processors, and ask for slices. Their threads,
+/// and the slice that the kernel has taken.
+fn place(guests: &[Guest], processors: &[usize]) -> Result<(Vec<Vec<i32>>, Duration)> {
+    let mut kernel_slice = Duration::MAX;
+    let mut all = Vec::new();
+    for guest in guests {
+        let threads = vcpus::threads(guest)?;
+        for (&tid, &processor) in threads.iter().zip(processors.iter().cycle()) {
+            vcpus::pin(tid, processor)?;
+            kernel_slice = kernel_slice.min(vcpus::set_slice(tid, SLICE)?);
+        }
+        all.push(threads);
+    }
+    Ok((all, kernel_slice))
+}
+
+fn numbers(dir: &Path) -> Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).at("list", dir)? {
+        let name = entry.at("list", dir)?.file_name();
+        found.extend(name.to_string_lossy().parse::<i32>().ok());
+    }
+    Ok(found)
+}
+
+/// Reads of each guest's disk since the daemon's start.
+fn iops_counted(daemon: &Daemon, guests: usize) -> Result<Vec<u64>> {
+    let report = daemon.status()?;
+    (0..guests).map(|n| Ok(reads(&report, &format!("vm{n}"))?.requests)).collect()
+}
+
+fn wait_all_read(daemon: &Daemon, idle: &[u64]) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = iops_counted(daemon, idle.len())?;
+        if now.iter().zip(idle).all(|(now, idle)| *now >= idle + 50) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let what = "some guest's fio does not read: see the daemon's status";
+            return Err(LiveError::Measured(what.into()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,226 @@
+//! What happens inside of a guest: its compute tasks, its readers, the agent, and what the
+//! guest counts of them.
+
+use crate::error::{LiveError, Result};
+use crate::guest::Guest;
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Of the counters that are read as one, the first and the last may be so far apart.
+const LOOK_MAX: Duration = Duration::from_millis(20);
+/// Looks until that is so: one that loses its vCPU on the way is made again.
+const LOOKS_MAX: u32 = 20;
+
+/// A guest with a compute task on each vCPU, which stand still at first.
+pub(super) struct Inside {
+    guest: Guest,
+    /// The compute tasks' process ids, as words.
+    compute: String,
+}
+
+/// What a guest has counted, or counts in a window.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// The guest's time, in seconds.
+    pub seconds: f64,
+    /// What all compute tasks have hashed, in MiB.
+    pub work_mib: f64,
+    /// Processor time of the readers, in seconds, as the guest accounts it: with the time
+    /// for which a vCPU was away while they were on it.
+    pub readers_cpu: f64,
+    /// Of the agent, likewise.
+    pub agent_cpu: f64,
+}
+
+/// Times of reads, in milliseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Response {
+    /// On average.
+    pub mean_ms: f64,
+    /// One in a hundred takes longer.
+    pub p99_ms: f64,
+}
+
+impl Inside {
+    pub(super) fn new(mut guest: Guest, vcpus: u32) -> Result<Inside> {
+        // sha256sum never comes to the end of zeros, and the kernel counts what it has read.
+        let start = format!(
+            "echo none >/sys/block/vda/queue/scheduler; \
+             for n in $(seq 0 {}); do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & \
+             echo $!; kill -STOP $!; done",
+            vcpus - 1
+        );
+        let said = guest.check(&start, PATIENCE)?;
+        let compute = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(Inside { guest, compute })
+    }
+
+    /// QEMU's first thread.
+    pub(super) fn qemu(&self) -> i32 {
+        self.guest.pid().cast_signed()
+    }
+
+    fn run(&mut self, command: &str) -> Result<String> {
+        self.guest.check(command, PATIENCE)
+    }
+
+    /// The compute tasks stand still.
+    pub(super) fn pause(&mut self) -> Result<()> {
+        self.run(&format!("kill -STOP {}", self.compute)).map(drop)
+    }
+
+    /// The compute tasks go on.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        self.run(&format!("kill -CONT {}", self.compute)).map(drop)
+    }
+
+    /// Returns when it watches every vCPU.
+    pub(super) fn start_agent(&mut self, args: &str) -> Result<()> {
+        self.run(&format!(
+            "(exec seekway-guest migrate {args} >/tmp/agent.log 2>&1) & pid=$!; echo $pid >/tmp/agent; \
+             until [ $(ls /proc/$pid/task | wc -l) -gt $(nproc) ]; do \
+             kill -0 $pid || {{ cat /tmp/agent.log; exit 1; }}; sleep 0.05; done"
+        ))
+        .map(drop)
+    }
+
+    /// Returns when it has put all masks back.
+    pub(super) fn end_agent(&mut self) -> Result<()> {
+        self.run(
+            "pid=$(cat /tmp/agent); kill $pid || { cat /tmp/agent.log; exit 1; }; \
+             while kill -0 $pid 2>/dev/null; do sleep 0.05; done",
+        )
+        .map(drop)
+    }
+
+    /// Start fio, which reads until it is told to end. Returns at once.
+    pub(super) fn start_readers(&mut self, readers: u32) -> Result<()> {
+        self.run(&format!(
+            "rm -f /tmp/fio.json; (exec fio --name=reader --filename=/dev/vda --direct=1 \
+             --ioengine=psync --rw=randread --bs=4k --numjobs={readers} --time_based \
+             --runtime=3600 --group_reporting --output-format=json --output=/tmp/fio.json \
+             >/tmp/fio.log 2>&1) &"
+        ))
+        .map(drop)
+    }
+
+    /// End fio; what it has measured.
+    pub(super) fn end_readers(&mut self) -> Result<Response> {
+        let said = self.run(
+            "killall -INT fio; while pidof fio >/dev/null; do sleep 0.05; done; \
+             cat /tmp/fio.json || cat /tmp/fio.log",
+        )?;
+        let wrong = || LiveError::Measured(format!("{}: fio said {said}", self.guest.name()));
+        response(&said).ok_or_else(wrong)
+    }
+
+    /// All counters as of one moment.
+    pub(super) fn look(&mut self) -> Result<Counts> {
+        let command = format!(
+            "cd /proc; set --; for p in {}; do set -- $@ $p/io; done; \
+             for p in $(pidof fio) $(pidof seekway-guest); do set -- $@ $p/stat; done; \
+             cat uptime $@ uptime",
+            self.compute
+        );
+        for _ in 0..LOOKS_MAX {
+            let said = self.run(&command)?;
+            let wrong = || LiveError::Measured(format!("{}: counts {said}", self.guest.name()));
+            let (counts, within) = parse(&said).ok_or_else(wrong)?;
+            if within <= LOOK_MAX.as_secs_f64() {
+                return Ok(counts);
+            }
+        }
+        let ms = LOOK_MAX.as_millis();
+        let what = format!("{}: no look at the counters within {ms} ms", self.guest.name());
+        Err(LiveError::Measured(what))
+    }
+}
+
+impl Counts {
+    /// From this look to a later one.
+    pub(super) fn until(&self, later: &Counts) -> Result<Counts> {
+        let counts = Counts {
+            seconds: later.seconds - self.seconds,
+            work_mib: later.work_mib - self.work_mib,
+            readers_cpu: later.readers_cpu - self.readers_cpu,
+            agent_cpu: later.agent_cpu - self.agent_cpu,
+        };
+        let grew = counts.seconds > 0.0 && counts.readers_cpu >= 0.0 && counts.agent_cpu >= 0.0;
+        if grew && counts.work_mib >= 0.0 {
+            return Ok(counts);
+        }
+        let what = format!("a reader or the agent has ended in the window: {counts:?}");
+        Err(LiveError::Measured(what))
+    }
+}
+
+/// Ticks of `/proc/PID/stat` in a second (`USER_HZ`).
+const TICKS: f64 = 100.0;
+
+/// `uptime`, each `io`, each `stat`, and `uptime`; and how far the two are apart.
+fn parse(said: &str) -> Option<(Counts, f64)> {
+    let mut counts = Counts::default();
+    let mut times = Vec::new();
+    for line in said.lines() {
+        if let Some(bytes) = line.strip_prefix("rchar: ") {
+            counts.work_mib += bytes.parse::<f64>().ok()? / f64::from(1 << 20);
+        } else if let Some((head, rest)) = line.rsplit_once(") ") {
+            let (_, name) = head.split_once(" (")?;
+            // From the third field on; the 14th and 15th are user's and system's time.
+            let ticks = rest.split(' ').skip(11).take(2).map(str::parse::<f64>);
+            let cpu = ticks.sum::<std::result::Result<f64, _>>().ok()? / TICKS;
+            match name {
+                "fio" => counts.readers_cpu += cpu,
+                _ => counts.agent_cpu += cpu,
+            }
+        } else if !line.contains(':') {
+            times.push(line.split(' ').next()?.parse::<f64>().ok()?);
+        }
+    }
+    let [first, last] = times[..] else { return None };
+    counts.seconds = (first + last) / 2.0;
+    Some((counts, last - first))
+}
+
+/// From fio's JSON, which may have a message before it.
+fn response(said: &str) -> Option<Response> {
+    let json: Value =
+        serde_json::from_str(&said[said.find("\n{").map_or(0, |at| at + 1)..]).ok()?;
+    let times = json.pointer("/jobs/0/read/clat_ns")?;
+    let mean_ms = times.get("mean")?.as_f64()? / 1e6;
+    let p99_ms = times.get("percentile")?.get("99.000000")?.as_f64()? / 1e6;
+    Some(Response { mean_ms, p99_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read() {
+        let said = "100.10 50.00\nrchar: 1048576\nwchar: 0\nread_bytes: 0\nrchar: 3145728\n\
+            71 (fio) S 1 71 1 0 -1 4194304 500 0 0 0 25 75 0 0 20 0 1 0 300\n\
+            72 (seekway-guest) S 1 72 1 0 -1 4194304 500 0 0 0 10 2 0 0 20 0 9 0 300\n\
+            100.12 50.00\n";
+        let (counts, within) = parse(said).expect("proc(5)");
+        assert_eq!((counts.work_mib, counts.readers_cpu, counts.agent_cpu), (4.0, 1.0, 0.12));
+        assert!((counts.seconds - 100.11).abs() < 1e-9 && (within - 0.02).abs() < 1e-9);
+        for wrong in ["", "100.10 5.0\n", "1 1\nrchar: x\n1 1\n", "cat: 1/io: none\n"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        let later = Counts { seconds: 101.0, work_mib: 8.0, readers_cpu: 2.0, agent_cpu: 0.12 };
+        let between = counts.until(&later).expect("all grew");
+        assert_eq!((between.work_mib, between.readers_cpu, between.agent_cpu), (4.0, 1.0, 0.0));
+        assert!(later.until(&counts).is_err());
+    }
+
+    #[test]
+    fn responses_are_read_from_what_fio_says() {
+        let said = "fio: terminating on signal 2\n{\"jobs\": [{\"read\": {\"clat_ns\": \
+            {\"mean\": 2000000.0, \"percentile\": {\"99.000000\": 36000000}}}}]}";
+        assert_eq!(response(said), Some(Response { mean_ms: 2.0, p99_ms: 36.0 }));
+        assert_eq!(response("{\"jobs\": []}"), None);
+        assert_eq!(response(""), None);
+    }
+}
