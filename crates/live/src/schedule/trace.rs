@@ -36,7 +36,7 @@ pub struct Run {
 pub struct Wake {
     /// When.
     pub at: Duration,
-    /// By the thread that ran then on the waker's processor; 0 is none.
+    /// By this thread; 0 when an interrupt did it, whatever ran then.
     pub by: i32,
     /// Which.
     pub woken: i32,
@@ -97,8 +97,10 @@ impl Event {
             "waking" => What::Waking { woken: number(fields, " pid=")? },
             _ => return None,
         };
-        let at = time(rest.rsplit(' ').next()?)?;
-        Some(Event { at, cpu: cpu.parse().ok()?, by: by.parse().ok()?, what })
+        let (flags, at) = rest.trim_start().split_once(' ')?;
+        // Interrupts off, a switch due, and the context: `.` is a thread's own.
+        let by = if flags.chars().nth(2)? == '.' { by.parse().ok()? } else { 0 };
+        Some(Event { at: time(at.trim())?, cpu: cpu.parse().ok()?, by, what })
     }
 }
 
@@ -129,6 +131,7 @@ mod tests {
        CPU 0/TCG-7       [001] d..2. 10.000100: sched_switch: prev_comm=CPU 0/TCG prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
           <idle>-0       [001] d..2. 10.000200: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 0/TCG next_pid=7 next_prio=120
        CPU 0/TCG-7       [001] d..5. 10.000300: sched_waking: comm=qemu pid=9 prio=120 target_cpu=000
+       CPU 0/TCG-7       [001] dNh5. 10.000400: sched_waking: comm=qemu pid=9 prio=120 target_cpu=000
        CPU 0/TCG-7       [001] d..2. 10.012200: sched_switch: prev_comm=CPU 0/TCG prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=CPU 1/TCG next_pid=8 next_prio=120
        CPU 1/TCG-8       [001] d..2. 10.013200: sched_switch: prev_comm=CPU 1/TCG prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 2/TCG next_pid=9 next_prio=120
 ";
@@ -150,7 +153,8 @@ mod tests {
             run(9, 13_200, 20_000, false),
         ];
         assert_eq!(recording.runs, runs);
-        assert_eq!(recording.wakes, [Wake { at: at(300), by: 7, woken: 9 }]);
+        let wake = |us, by| Wake { at: at(us), by, woken: 9 };
+        assert_eq!(recording.wakes, [wake(300, 7), wake(400, 0)]);
     }
 
     #[test]
