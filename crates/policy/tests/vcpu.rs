@@ -82,6 +82,11 @@ fn step() -> impl Strategy<Value = Step> {
     let load = (0..TASKS, 0..VCPUS + 2, 0u16..1 << VCPUS, span(), span(), 0u32..1000).prop_map(
         |(task, vcpu, allowed, waited, ran, ios)| Load { task, vcpu, allowed, waited, ran, ios },
     );
+    let outcome = prop_oneof![
+        8 => Just(Outcome::Done),
+        1 => Just(Outcome::Refused),
+        1 => Just(Outcome::Dropped),
+    ];
     prop_oneof![
         4 => span().prop_map(Step::Wait),
         6 => Just(Step::Wake),
@@ -90,8 +95,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(vcpu, back, due)| Step::Wild { vcpu, back, due }),
         6 => (0..VCPUS + 2, 0u8..3).prop_map(|(vcpu, sign)| Step::Edge { vcpu, sign }),
         8 => proptest::collection::vec(load, 0..6).prop_map(Step::Window),
-        6 => (any::<bool>(), prop::bool::weighted(0.9))
-            .prop_map(|(oldest, done)| Step::Moved { oldest, done }),
+        6 => (any::<bool>(), outcome)
+            .prop_map(|(oldest, outcome)| Step::Moved { oldest, outcome }),
         1 => (0u16..1 << VCPUS).prop_map(Step::Attach),
         1 => (0..VCPUS).prop_map(Step::Idle),
     ]
@@ -106,6 +111,8 @@ struct Engine {
     told: BTreeMap<TaskId, VcpuSet>,
     under_way: Vec<TaskId>,
     moved: BTreeSet<TaskId>,
+    /// Asked to be let go last, and before that moved.
+    released: BTreeSet<TaskId>,
     log: String,
 }
 
@@ -125,6 +132,7 @@ impl Engine {
             told: BTreeMap::new(),
             under_way: Vec::new(),
             moved: BTreeSet::new(),
+            released: BTreeSet::new(),
             log: String::new(),
         }
     }
@@ -151,14 +159,16 @@ impl Engine {
                 self.policy.heard(self.now, VcpuId::new(*vcpu), sign);
             }
             Step::Window(loads) => self.window(loads),
-            Step::Moved { oldest, done } => {
+            Step::Moved { oldest, outcome } => {
                 if self.under_way.is_empty() {
                     return;
                 }
                 let at = if *oldest { 0 } else { self.under_way.len() - 1 };
                 let task = self.under_way.remove(at);
-                let outcome = if *done { Outcome::Done } else { Outcome::Refused };
-                self.policy.moved(self.now, task, outcome);
+                if *outcome == Outcome::Dropped {
+                    self.moved.extend(self.released.remove(&task).then_some(task));
+                }
+                self.policy.moved(self.now, task, *outcome);
             }
             Step::Attach(bits) => {
                 self.online = set(*bits);
@@ -218,9 +228,11 @@ impl Engine {
                 assert!(within.is_subset(allowed), "{action:?}: allowed is {allowed}");
                 assert!(within.is_subset(&self.online), "{action:?}: on line is {}", self.online);
                 self.moved.insert(task);
+                self.released.remove(&task);
             }
             Action::Release { .. } => {
                 assert!(self.moved.remove(&task), "{action:?}: it was not moved");
+                self.released.insert(task);
             }
         }
     }

@@ -43,8 +43,8 @@ pub(super) struct Task {
     /// How long it is still taken to be I/O-bound.
     left: Nanos,
     latencies: Recent,
-    /// Where it ran last, as far as was told.
-    pub ran_on: VcpuId,
+    /// Where it asked for the I/O that it waits for, as far as is known.
+    pub asked_on: VcpuId,
     /// It does not have its owner's mask.
     pub moved: bool,
     /// When it was moved last.
@@ -169,6 +169,15 @@ impl Detector {
 }
 
 impl Task {
+    /// It was moved.
+    pub fn arrive(&mut self, now: Instant, to: VcpuId) {
+        // What it waits for now it asked for before, and there if it lived there.
+        if !self.silent {
+            self.asked_on = self.vcpu;
+        }
+        (self.moved, self.moved_at, self.vcpu) = (true, now, to);
+    }
+
     fn new(load: &TaskLoad) -> Task {
         Task {
             id: load.task,
@@ -177,7 +186,7 @@ impl Task {
             load_permille: 0,
             left: Nanos::ZERO,
             latencies: Recent::default(),
-            ran_on: load.vcpu,
+            asked_on: load.vcpu,
             moved: false,
             moved_at: Instant::ZERO,
             going: None,
@@ -197,13 +206,119 @@ impl Task {
 
     /// Where it is and what its I/Os take, of a window that began then.
     fn look(&mut self, load: &TaskLoad, began: Option<Instant>, span: Nanos) {
-        (self.allowed, self.ran_on) = (load.allowed, load.vcpu);
+        self.allowed = load.allowed;
         let lives = load.ran > Nanos::ZERO || load.ios > 0;
         self.silent = !lives && load.waited >= span.scaled(9, 10);
-        // Before it has run since it was moved, it is told of where it was before.
-        let settled = !self.moved || lives && began.is_some_and(|began| began >= self.moved_at);
-        if settled && self.going.is_none() {
-            self.vcpu = load.vcpu;
+        // Until it has run since it was moved, one is told of where it was or where it will
+        // be: that depends on who tells.
+        let settled = lives && began.is_some_and(|began| began >= self.moved_at);
+        if (settled || !self.moved) && self.going.is_none() {
+            (self.vcpu, self.asked_on) = (load.vcpu, load.vcpu);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Sign;
+    use super::super::monitor::{Predict, Settings as Slices};
+    use super::*;
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    fn at(t: u64) -> Instant {
+        Instant::ZERO + ms(t)
+    }
+
+    fn load(waited: Nanos, ios: u32) -> TaskLoad {
+        TaskLoad {
+            task: TaskId(1),
+            vcpu: VcpuId::new(0),
+            allowed: VcpuSet::first(1),
+            waited,
+            ran: Nanos::from_micros(100),
+            ios,
+            io_time: waited,
+        }
+    }
+
+    /// With a vCPU that is away from 20 to 40 ms.
+    fn monitor(now: Instant) -> Monitor {
+        let period = Nanos::from_micros(300);
+        let mut monitor = Monitor::new(Slices { period, predict: Predict::Min8, literal: false });
+        monitor.attach(at(0), &VcpuSet::first(1));
+        for (when, sign) in [(at(20), Sign::Preempted), (at(40), Sign::Resumed)] {
+            if when <= now {
+                monitor.heard(when, VcpuId::new(0), sign);
+            }
+        }
+        monitor
+    }
+
+    fn detector(literal: bool) -> Detector {
+        let keep = ms(20);
+        Detector::new(Settings { window: ms(5), threshold_permille: 500, keep, literal })
+    }
+
+    fn bound_after(detector: &mut Detector, t: u64, loads: &[TaskLoad]) -> bool {
+        detector.window(at(t), loads, &monitor(at(t)));
+        detector.any_bound()
+    }
+
+    #[test]
+    fn half_a_window_is_enough_also_without_an_io_that_ended() {
+        assert!(!bound_after(&mut detector(false), 5, &[load(Nanos::from_micros(2_400), 9)]));
+        assert!(bound_after(&mut detector(false), 5, &[load(Nanos::from_micros(2_500), 9)]));
+        // A slow disk.
+        assert!(bound_after(&mut detector(false), 5, &[load(ms(5), 0)]));
+        // A window that came late is as long as it was.
+        let mut late = detector(false);
+        bound_after(&mut late, 5, &[]);
+        assert!(!bound_after(&mut late, 15, &[load(ms(4), 9)]));
+    }
+
+    #[test]
+    fn who_was_kept_waiting_by_an_absent_vcpu_is_not_io_bound() {
+        for (literal, bound) in [(false, false), (true, true)] {
+            let mut detector = detector(literal);
+            bound_after(&mut detector, 20, &[]);
+            assert_eq!(bound_after(&mut detector, 45, &[load(ms(21), 1)]), bound, "{literal}");
+        }
+    }
+
+    #[test]
+    fn it_stays_so_for_a_while_in_which_its_vcpu_runs() {
+        let mut kept = detector(false);
+        assert!(bound_after(&mut kept, 5, &[load(ms(4), 9)]));
+        assert!(bound_after(&mut kept, 20, &[]), "15 ms later");
+        assert!(bound_after(&mut kept, 40, &[]), "these 20 ms do not count");
+        assert!(!bound_after(&mut kept, 45, &[]), "these do");
+        let mut literal = detector(true);
+        assert!(bound_after(&mut literal, 5, &[load(ms(4), 9)]));
+        assert!(!bound_after(&mut literal, 10, &[]));
+    }
+
+    #[test]
+    fn latency_is_of_those_that_were_heard_in_time() {
+        let mut detector = detector(false);
+        bound_after(&mut detector, 20, &[load(ms(20), 4)]);
+        assert_eq!(detector.tasks[0].latency(), ms(5));
+        bound_after(&mut detector, 45, &[load(ms(21), 1)]);
+        assert_eq!(detector.tasks[0].latency(), ms(5), "21 ms were the vCPU's doing");
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_there_are() {
+        let mut detector = detector(false);
+        let many = |n| TaskLoad { task: TaskId(n), ..load(ms(5), 1) };
+        let loads: Vec<TaskLoad> = (0..3 * TASKS_MAX as u64).map(many).collect();
+        bound_after(&mut detector, 5, &loads);
+        assert_eq!(detector.tasks.len(), TASKS_MAX);
+        bound_after(&mut detector, 15, &[]);
+        bound_after(&mut detector, 100, &[]);
+        detector.forget();
+        assert!(detector.tasks.is_empty());
     }
 }

@@ -14,9 +14,10 @@
 //!   of that span contradicts the prediction, and then its end that is nearer to it. So no
 //!   prediction falls below what some slice really was by more than a period, however
 //!   sparse the beats are (`predictions_never_fall_below_what_was_seen` below).
-//! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight: they
-//!   were cut short, and a cut comes without a warning and says nothing about the next.
-//! - A vCPU of which no slice was seen is expected to have what others of the guest had.
+//! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight or longer
+//!   than 5/4: they were cut short, or two with an absence between that no beat fell into.
+//!   Either comes without a warning and says nothing about the next.
+//! - A vCPU of which few slices were seen is expected to have what others of the guest had.
 //! - A vCPU that runs longer than predicted is expected to run until the next longer
 //!   slice of the eight; and one that has outlived all of these, or was never seen to be
 //!   taken away, for as long again as it has.
@@ -29,6 +30,8 @@ const RECENT: usize = 8;
 /// One slice in so many is watched to its end, where beats are sparse.
 const WATCHED_OF: u32 = 4;
 
+/// With so many slices seen of a vCPU what was seen of others counts no more.
+const OWN: u64 = 4;
 /// For so long one of which no slice was seen is watched every period.
 const LEARNING: Nanos = Nanos::from_millis(100);
 
@@ -125,6 +128,8 @@ pub(super) struct Watch {
     usual: Usual,
     /// The slice that the last sign has told.
     learned: Option<Nanos>,
+    /// What another vCPU's slice was before any of its own was seen.
+    lent: Option<Nanos>,
     /// Slices in a row that were watched closely and ended unseen all the same.
     unseen_ends: u32,
     /// Slices since the last one that was watched closely.
@@ -166,6 +171,7 @@ impl Watch {
             absences: Recent::default(),
             usual: Usual::default(),
             learned: None,
+            lent: None,
             unseen_ends: 0,
             unwatched: 0,
             away: Nanos::ZERO,
@@ -206,7 +212,7 @@ impl Watch {
             return self.returned(at, due.unwrap_or(at).max(self.seen), settings);
         }
         // After a long rest it may have been away and back again, unseen.
-        let rest = self.longest() + settings.period.scaled(2, 1);
+        let rest = self.predicted().unwrap_or(Nanos::ZERO) + settings.period.scaled(2, 1);
         let rest = rest.max(at.since(self.runs_from).scaled(1, 4));
         if due.is_none() || at.since(self.seen) > rest {
             (self.since, self.runs_from) = (None, at);
@@ -273,14 +279,14 @@ impl Watch {
         self.slices.push(slice);
         self.learned = Some(slice);
         self.usual = Usual::default();
-        let floor = self.slices.median().unwrap_or(Nanos::ZERO).scaled(3, 4);
-        let kept = match settings.predict {
-            Predict::Last => &[slice][..],
-            Predict::Min8 => self.slices.all(),
+        let median = self.slices.median().unwrap_or(slice);
+        let usual = median.scaled(3, 4)..=median.scaled(5, 4);
+        let (kept, lent) = match settings.predict {
+            Predict::Last => (&[slice][..], None),
+            Predict::Min8 => (self.slices.all(), self.lent.filter(|_| self.slices() < OWN)),
         };
-        for &span in
-            kept.iter().filter(|span| kept.len() == 1 || settings.literal || **span >= floor)
-        {
+        let kept = kept.iter().filter(|span| kept.len() == 1 || usual.contains(span));
+        for span in kept.copied().chain(lent) {
             self.usual.spans[self.usual.len] = span;
             self.usual.len += 1;
         }
@@ -347,9 +353,13 @@ impl Watch {
         let ran = self.seen.since(self.runs_from);
         let early = self.predicted().filter(|_| self.slices() > 0).unwrap_or(Nanos::ZERO);
         let early = early.saturating_sub(settings.period.scaled(2, 1));
+        // What is taken for one slice may be two or three with as many absences between:
+        // one of them lies in the middle or at a third.
+        let within = early.scaled(1, 2 + self.slices() % 2);
         let from = match self.is_watched() {
+            true if self.unseen_ends == 0 && ran < within => within,
             true => early.scaled(1, 1 << self.unseen_ends.min(16)),
-            false => self.longest() + settings.period,
+            false => self.predicted().unwrap_or(Nanos::ZERO) + settings.period,
         };
         if self.since.is_some() && ran < from {
             return self.runs_from + from;
@@ -439,6 +449,7 @@ impl Monitor {
     fn lend(&mut self, slice: Nanos) {
         for watch in self.watches.iter_mut().flatten().filter(|watch| watch.slices() == 0) {
             watch.usual = Usual { spans: [slice; RECENT], len: 1 };
+            watch.lent = Some(slice);
         }
     }
 
@@ -477,3 +488,6 @@ impl Monitor {
         watches.filter_map(|(n, watch)| Some((VcpuId::new(n as u16), watch.as_ref()?)))
     }
 }
+
+#[cfg(test)]
+mod tests;

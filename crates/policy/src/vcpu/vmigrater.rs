@@ -6,8 +6,9 @@
 //! - `park`: when no vCPU that runs qualifies, the task goes to the one that will be back
 //!   first, before its own is taken away. There it can be pulled from; where it was it
 //!   could not, because its I/O completes on a vCPU that is away.
-//! - `fresh`: a task goes to a vCPU that has just been given back when its own has too
-//!   little left for one more I/O, or nothing is known of it.
+//! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to
+//!   begin. To go to each vCPU that has just come back, whatever is left at home, was tried:
+//!   it makes six times as many moves as are needed, and who leaves in time gains nothing.
 //! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice:
 //!   an I/O that is under way still completes where it was asked for.
 //! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
@@ -75,13 +76,13 @@ const PARAMS: &[ParamSpec] = &[
         key: "fresh",
         kind: Kind::Flag,
         default: "true",
-        help: "go to a vCPU that has just come back if one's own has too little left (ours)",
+        help: "leave a vCPU whose slice began unseen for one that has just come back (ours)",
     },
     ParamSpec {
         key: "leave",
         kind: Kind::DurationOr("auto"),
         default: "auto",
-        help: "leave with so much left of the slice; auto (ours): two periods and an I/O",
+        help: "with so much left of the slice; auto (ours): two periods and an I/O, half at most",
     },
     ParamSpec {
         key: "beats",
@@ -192,16 +193,20 @@ impl VcpuPolicy for VMigrater {
         let Some(task) = self.detector.get(task) else { return };
         let to = task.going.take();
         match (outcome, to) {
-            (Outcome::Done, Some(to)) => {
-                (task.moved, task.moved_at, task.vcpu) = (true, now, to);
-            }
             (Outcome::Dropped, _) => {}
+            (Outcome::Done, Some(to)) => task.arrive(now, to),
             (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
         self.detector.forget();
-        self.dirty = true;
+        if outcome == Outcome::Dropped {
+            // Whoever is busy will be for a while.
+            let retry = now + self.settings.period;
+            self.decide_at = Some(self.decide_at.map_or(retry, |at| at.min(retry)));
+        } else {
+            self.dirty = true;
+        }
     }
 
     fn next(&mut self, now: Instant) -> Option<Action> {
@@ -212,7 +217,7 @@ impl VcpuPolicy for VMigrater {
             self.decide(now);
         }
         let action = self.actions.pop_front()?;
-        // Decided since the last call that changed anything: the task is still there.
+        // It was decided after the last call that changed anything: the task is still there.
         let task = self.detector.get(action.task())?;
         match action {
             Action::Move { to, .. } => {
@@ -247,3 +252,6 @@ impl VcpuPolicy for VMigrater {
         sink("shared", f64::from(u8::from(self.settings.literal || self.sharing.is_shared())));
     }
 }
+
+#[cfg(test)]
+mod tests;

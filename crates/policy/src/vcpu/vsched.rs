@@ -182,7 +182,8 @@ impl VcpuPolicy for VSched {
             (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
-        self.dirty = true;
+        // Whoever is busy will be for a while: the next sign or window is soon enough.
+        self.dirty |= outcome != Outcome::Dropped;
     }
 
     fn next(&mut self, now: Instant) -> Option<Action> {

@@ -33,8 +33,8 @@ struct Prospect {
 struct Leaving {
     at: usize,
     load_permille: u64,
-    /// When an I/O is heard if it stays. `None`: nobody knows.
-    heard: Option<Instant>,
+    /// What it has if it stays. `None`: nobody knows.
+    here: Option<Prospect>,
 }
 
 impl VMigrater {
@@ -58,7 +58,7 @@ impl VMigrater {
             let task = &self.detector.tasks[leaving.at];
             let action = self
                 .destination(now, task, &hosted)
-                .or_else(|| self.parking(now, task, leaving.heard?));
+                .or_else(|| self.parking(now, task, leaving.here?));
             if let Some(Action::Move { to, .. }) = action {
                 hosted[to.index()] += 1;
             }
@@ -66,7 +66,7 @@ impl VMigrater {
         }
         // Who has found nothing, or has to wait there, looks again: some vCPU may run on for
         // longer than was thought, and nothing else would tell.
-        self.decide_at = earlier(self.decide_at, Some(now + self.margin()));
+        self.decide_at = earlier(self.decide_at, Some(now + self.settings.period));
     }
 
     /// Let tasks go that are not I/O-bound any more, or all.
@@ -83,18 +83,18 @@ impl VMigrater {
             if !task.is_movable() || self.is_stuck(task) {
                 continue;
             }
-            let heard = match self.prospect(now, task, task.vcpu) {
+            let here = match self.prospect(now, task, task.vcpu) {
                 Some(here) if here.in_time => {
                     let until = now + here.left.saturating_sub(self.leave(task, task.vcpu));
                     self.decide_at = earlier(self.decide_at, Some(until + Nanos::new(1)));
                     continue;
                 }
-                Some(here) => Some(here.heard),
+                Some(here) => Some(here),
                 // Nothing is known of it, or it is off line.
                 None if self.settings.fresh || !self.runs(task.vcpu) => None,
                 None => continue,
             };
-            leaving.push(Leaving { at, load_permille: task.load_permille, heard });
+            leaving.push(Leaving { at, load_permille: task.load_permille, here });
         }
         leaving.sort_by_key(|leaving| (Reverse(leaving.load_permille), leaving.at));
         leaving
@@ -103,7 +103,7 @@ impl VMigrater {
     /// Its I/O is pending on a vCPU that is away: before that is back nothing happens.
     fn is_stuck(&self, task: &Task) -> bool {
         let away = |vcpu| self.monitor.get(vcpu).is_some_and(|watch| watch.state == State::Away);
-        !self.settings.literal && task.silent && away(task.ran_on)
+        !self.settings.literal && task.silent && away(task.asked_on)
     }
 
     fn runs(&self, vcpu: VcpuId) -> bool {
@@ -122,10 +122,7 @@ impl VMigrater {
         }
         let needed = self.margin() + task.latency();
         let slice = self.monitor.get(vcpu).and_then(|watch| watch.predicted());
-        match slice {
-            Some(slice) if !self.settings.fresh => needed.min(slice.scaled(1, 2)),
-            _ => needed,
-        }
+        slice.map_or(needed, |slice| needed.min(slice.scaled(1, 2)))
     }
 
     /// `None`: nothing can be said.
@@ -177,16 +174,19 @@ impl VMigrater {
         Some(Action::Move { task: task.id, to, within, by })
     }
 
-    /// The vCPU on which an I/O is heard first, if that is sooner than where the task is.
-    fn parking(&self, now: Instant, task: &Task, stays: Instant) -> Option<Action> {
-        if !self.settings.park || !self.runs(task.vcpu) {
+    /// The vCPU on which an I/O is heard first, if that is sooner than where the task is. To
+    /// wait there costs what is left of the slice here: so not before an I/O more would
+    /// be late, with a period for what is not known of the slice's end.
+    fn parking(&self, now: Instant, task: &Task, here: Prospect) -> Option<Action> {
+        let last = task.latency() + self.settings.period;
+        if !self.settings.park || !self.runs(task.vcpu) || here.left > last {
             return None;
         }
         let allowed = task.allowed.and(&self.monitor.online);
         let others = allowed.iter().filter(|vcpu| *vcpu != task.vcpu);
         let heard = others.filter_map(|vcpu| Some((self.prospect(now, task, vcpu)?.heard, vcpu)));
         let (heard, to) = heard.min()?;
-        (heard + self.margin() < stays).then(|| Action::Move {
+        (heard + self.margin() < here.heard).then(|| Action::Move {
             task: task.id,
             to,
             within: VcpuSet::only(to),

@@ -1,0 +1,187 @@
+use super::*;
+use crate::vcpu::{Means, build};
+
+fn us(us: u64) -> Nanos {
+    Nanos::from_micros(us)
+}
+
+fn at(us: u64) -> Instant {
+    Instant::ZERO + Nanos::from_micros(us)
+}
+
+fn vcpu(n: u16) -> VcpuId {
+    VcpuId::new(n)
+}
+
+fn load(task: u64, on: u16, waited: u64) -> TaskLoad {
+    TaskLoad {
+        task: TaskId(task),
+        vcpu: vcpu(on),
+        allowed: VcpuSet::first(4),
+        waited: us(waited),
+        ran: us(5_000 - waited),
+        ios: 40,
+        io_time: us(4_000),
+    }
+}
+
+/// A policy that is told edges: vCPU n runs from `n · step` of each round for 11 ms of 22.
+struct Guest {
+    policy: Box<dyn VcpuPolicy>,
+    step: u64,
+    now: u64,
+}
+
+impl Guest {
+    fn new(spec: &str, step: u64) -> Guest {
+        let mut policy = build(spec).unwrap();
+        policy.attach(at(0), &VcpuSet::first(4));
+        Guest { policy, step, now: 0 }
+    }
+
+    /// Until then, with a window every 5 ms; what it wants is given back with the time.
+    fn until(&mut self, end: u64, loads: &[TaskLoad]) -> Vec<(u64, Action)> {
+        let mut wanted = Vec::new();
+        while self.now < end {
+            self.now += 10;
+            for n in 0..4 {
+                let sign = match (self.now + 22_000 - u64::from(n) * self.step) % 22_000 {
+                    0 => Sign::Resumed,
+                    11_000 => Sign::Preempted,
+                    _ => continue,
+                };
+                self.policy.heard(at(self.now), vcpu(n), sign);
+            }
+            if self.now.is_multiple_of(5_000) && self.policy.windows().is_some() {
+                self.policy.window(at(self.now), loads);
+            }
+            let actions = std::iter::from_fn(|| self.policy.next(at(self.now)));
+            wanted.extend(actions.map(|action| (self.now, action)));
+        }
+        wanted
+    }
+
+    fn done(&mut self, actions: &[(u64, Action)]) {
+        for (_, action) in actions {
+            self.policy.moved(at(self.now), action.task(), Outcome::Done);
+        }
+    }
+}
+
+#[test]
+fn where_nothing_is_shared_it_does_next_to_nothing() {
+    let mut policy = build("vmigrater").unwrap();
+    policy.attach(at(0), &VcpuSet::first(4));
+    let mut beats = 0;
+    for ms in 0..10_000 {
+        for n in 0..4 {
+            let due = policy.beat_at(vcpu(n)).unwrap();
+            if due <= at(ms * 1000) {
+                // Late, as in an emulated guest, but not taken away.
+                policy.heard(due + us(400), vcpu(n), Sign::Beat { due: Some(due) });
+                beats += 1;
+            }
+        }
+        assert_eq!((policy.windows(), policy.next(at(ms * 1000))), (None, None));
+    }
+    assert!(beats <= 4 * 10 * 10, "{beats} beats of four vCPUs in 10 s");
+}
+
+#[test]
+fn a_task_leaves_in_time_for_the_longest_slice() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let moves = guest.until(88_000, &[load(7, 0, 4_000)]);
+    // vCPU 0 has run from 66 ms, and has 700 us left at 76.3; 1 began at 70, 2 at 74.
+    let within = [vcpu(1), vcpu(2)].into_iter().collect();
+    let to = vcpu(2);
+    let wanted = Action::Move { task: TaskId(7), to, within, by: Means::Push };
+    assert_eq!(moves, [(76_310, wanted)]);
+}
+
+#[test]
+fn who_finds_none_that_runs_waits_where_it_is_heard_first() {
+    // All run at the same time but the last, which comes back at half of their absence.
+    for (spec, parks) in [("vmigrater", true), ("vmigrater:park=false", false)] {
+        let mut guest = Guest::new(spec, 1_000);
+        guest.until(60_000, &[]);
+        let mut task = load(7, 3, 4_000);
+        task.allowed = [vcpu(0), vcpu(3)].into_iter().collect();
+        let moves = guest.until(88_000 - 3_000, &[task]);
+        // 3 runs from 69 to 80 ms, 0 is back at 88: no sooner than an I/O more takes.
+        let to = moves.iter().map(|(when, action)| match action {
+            Action::Move { to, by: Means::Push, .. } => (*when > 79_000, to.index()),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(to.collect::<Vec<_>>(), if parks { vec![(true, 0)] } else { vec![] }, "{spec}");
+    }
+}
+
+#[test]
+fn a_move_that_is_blocked_keeps_no_other_from_being_made() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let first = guest.until(80_000, &[load(7, 0, 4_000)]);
+    assert_eq!(first.len(), 1, "{first:?}");
+    // It is never done. The other is moved again and again; this one is not asked for twice.
+    let mut moved = 0;
+    for round in 4..8 {
+        let more = guest.until(round * 22_000, &[load(7, 0, 4_000), load(8, 1, 4_000)]);
+        assert!(more.iter().all(|(_, action)| action.task() == TaskId(8)), "{more:?}");
+        guest.done(&more);
+        moved += more.len();
+    }
+    assert!(moved >= 3, "{moved} moves");
+}
+
+#[test]
+fn who_waits_no_more_or_has_ended_is_let_go_and_forgotten() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let moves = guest.until(80_000, &[load(7, 0, 4_000)]);
+    guest.done(&moves);
+    let (when, last) = loop {
+        let actions = guest.until(guest.now + 10, &[]);
+        guest.done(&actions);
+        match actions.last() {
+            Some(released @ (_, Action::Release { .. })) => break *released,
+            _ => assert!(guest.now < 200_000, "it is not let go"),
+        }
+    };
+    assert_eq!(last.task(), TaskId(7));
+    // 20 ms after the last window in which it waited; its vCPU may have been away for some.
+    assert!(when > 100_000 && when <= 100_000 + 2 * 5_000 + 11_000, "at {when}");
+    let mut followed = None;
+    guest.policy.metrics(&mut |name, value| {
+        followed = followed.or((name == "followed").then_some(value));
+    });
+    assert_eq!(followed, Some(0.0));
+}
+
+#[test]
+fn all_are_let_go_when_nobody_shares_any_more() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let moves = guest.until(80_000, &[load(7, 0, 4_000)]);
+    guest.done(&moves);
+    assert_eq!(guest.policy.next(at(guest.now)), None);
+    assert!(guest.policy.next_wake().is_some_and(|ends| ends < at(85_000)), "to leave vCPU 2");
+    // No edge for two seconds.
+    let now = at(3_000_000);
+    assert_eq!(guest.policy.next(now), Some(Action::Release { task: TaskId(7) }));
+    assert_eq!((guest.policy.next(now), guest.policy.windows()), (None, None));
+}
+
+#[test]
+fn tasks_spread_and_the_heaviest_has_the_longest_slice() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let loads = [load(7, 0, 3_000), load(8, 0, 4_900), load(9, 0, 4_000)];
+    let moves = guest.until(76_400, &loads);
+    let to = moves.iter().map(|(_, action)| match action {
+        Action::Move { task, to, .. } => (task.0, to.index()),
+        other => panic!("{other:?}"),
+    });
+    // 2 has 8.7 ms left and 1 has 4.7, so 2 is better for two tasks but not for three.
+    assert_eq!(to.collect::<Vec<_>>(), [(8, 2), (9, 1), (7, 2)]);
+}
