@@ -61,10 +61,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Let the policy hear and say, and have done what it says.
-    pub fn turn(self: &Arc<Shared>, here: VcpuId, awake: bool, actions: &mut Vec<Action>) {
-        self.brain.turn(here, awake, actions);
+    /// Let the policy hear and say, and have done what it says. False if somebody else is at
+    /// it.
+    pub fn turn(self: &Arc<Shared>, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
+        let got = self.brain.turn(here, awake, actions);
         dispatch(self, here, actions);
+        got
     }
 
     /// A thread cannot go on: then nothing can.
