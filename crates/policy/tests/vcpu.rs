@@ -47,7 +47,7 @@ enum Step {
     /// The oldest action comes to its end, or the newest.
     Moved {
         oldest: bool,
-        done: bool,
+        outcome: Outcome,
     },
     /// These are on line from now on.
     Attach(u16),
@@ -271,13 +271,17 @@ fn every_policy_keeps_the_contract() {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
         let steps = prop::collection::vec(step(), 1..400);
+        let moves = std::cell::Cell::new(0);
         let result = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
             let first = play(&spec, &steps);
+            moves.set(moves.get() + first.matches("Move {").count());
             prop_assert_eq!(first, play(&spec, &steps), "equal input, other actions");
             Ok(())
         });
         if let Err(error) = result {
             panic!("{spec}, SEEKWAY_SEED={seed}: {error}");
         }
+        let moves_tasks = spec.starts_with("vmigrater") || spec.starts_with("vsched");
+        assert_eq!(moves.get() > 100, moves_tasks, "{spec}: {} moves", moves.get());
     }
 }
