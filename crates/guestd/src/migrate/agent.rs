@@ -86,7 +86,8 @@ impl Shared {
     fn counts(&self, online: usize) -> Counts {
         let rank = *self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         let rank = rank.map(|rank| rank.to_string()).unwrap_or_default();
-        Counts { dropped: self.dropped.load(Relaxed), rank, online }
+        let moves = self.book.moves();
+        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online }
     }
 }
 

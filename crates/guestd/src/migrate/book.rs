@@ -65,6 +65,8 @@ struct Pages {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
+    /// Made so far.
+    moves: u64,
     /// They were given back what their parents' owners set.
     heirs: VecDeque<Ancestor>,
     /// The file could not be written.
@@ -99,8 +101,8 @@ pub struct TaskView {
 impl<S: System> Book<S> {
     /// Nobody is known yet.
     pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Book<S> {
-        let (tasks, heirs) = Default::default();
-        let pages = Pages { tasks, online, records, heirs, unwritten: None };
+        let (tasks, moves, heirs) = Default::default();
+        let pages = Pages { tasks, online, records, moves, heirs, unwritten: None };
         Book { system, pages: Mutex::new(pages), stirred }
     }
 
@@ -146,7 +148,9 @@ impl<S: System> Book<S> {
         task.busy = false;
         match done {
             Ok(()) => {
-                task.moves += u64::from(matches!(action, Action::Move { .. }));
+                let moved = u64::from(matches!(action, Action::Move { .. }));
+                task.moves += moved;
+                pages.moves += moved;
                 Outcome::Done
             }
             Err(e) => {
@@ -220,6 +224,11 @@ impl<S: System> Book<S> {
             return Ok(true);
         }
         lineage::put_heirs_back(&self.system, &mut family).map(|found| found.is_some())
+    }
+
+    /// How many moves were made.
+    pub fn moves(&self) -> u64 {
+        self.pages().moves
     }
 
     /// As they are now.
