@@ -194,6 +194,7 @@ impl Agent {
         let mut seldom = Instant::now();
         self.follow_vcpus()?;
         self.write_status(signals)?;
+        self.warn_of_what_is_missing();
         let mut followed = false;
         while !signals.ending() {
             // While nobody is moved nobody's children are of interest.
@@ -222,6 +223,20 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    fn warn_of_what_is_missing(&self) {
+        let warn = |message: &str| self.voice.say(&Event::Warning { message: message.into() });
+        if !kernel::is_root() {
+            warn("not root: only tasks of the same user can be moved (CAP_SYS_NICE)");
+        }
+        let rank = *self.shared.rank.lock().unwrap_or_else(PoisonError::into_inner);
+        if rank.is_some_and(|rank| rank != Rank::Fifo) {
+            warn(
+                "monitors are not real-time (CAP_SYS_NICE, and a limit of real-time time in the \
+                 control group): what the guest itself runs is taken for absences",
+            );
+        }
     }
 
     /// What is looked at once a second.

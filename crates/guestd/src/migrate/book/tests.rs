@@ -35,7 +35,7 @@ impl Scene {
         let records = Records::begin(&state, &empty).unwrap();
         let fake = Fake::default();
         fake.start(10, 1, "reader");
-        let online = fake.online();
+        let online = fake.online().unwrap();
         let book = Book::new(fake, records, online, Waker::new().unwrap());
         Scene { book, state, _dir: dir }
     }
@@ -164,12 +164,55 @@ fn what_is_off_line_stays_the_owners() {
     s.shift(10, 1, "1");
     // The one that it was given goes too: the kernel lets it run anywhere.
     s.system().set_offline(&[vcpu(1), vcpu(3)]);
-    s.book.set_online(set("0,2"));
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
+    s.book.set_online(set("0,2"));
     s.shift(10, 2, "2");
     s.book.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
+}
+
+#[test]
+fn what_the_kernel_makes_of_a_mask_whose_vcpu_goes_is_nobodys_wish() {
+    let s = Scene::new();
+    s.system().taskset(10, set("0-1"));
+    s.allowed(&[10]);
+    s.shift(10, 1, "1");
+    // Nobody has told of it yet.
+    s.system().set_offline(&[vcpu(1)]);
+    s.system().taskset(10, set("0-3"));
+    assert_eq!(s.allowed(&[10]), [(10, set("0-1"))]);
+    s.system().set_offline(&[]);
+    s.book.put_all_back().unwrap();
+    assert_eq!(s.mask(10), set("0-1"));
+}
+
+#[test]
+fn when_there_are_too_many_the_idle_make_room() {
+    let s = Scene::new();
+    let later = WINDOW.0 + ROOM_AFTER + Nanos::from_millis(1);
+    let load = |tid| ThreadLoad {
+        tid,
+        pid: tid,
+        vcpu: vcpu(0),
+        waited: Nanos::ZERO,
+        ran: Nanos::ZERO,
+        ios: 1,
+        io_time: Nanos::ZERO,
+    };
+    let count = TASKS_MAX as i32 + 2;
+    (11..10 + count).for_each(|tid| s.system().start(tid, 1, "x"));
+    let all: Vec<ThreadLoad> = (10..10 + count).map(load).collect();
+    for some in all.chunks(NEW_MAX) {
+        assert!(s.book.admit(some, WINDOW, &mut Vec::new()));
+    }
+    assert_eq!(s.book.view().len(), TASKS_MAX, "none of them was idle");
+    s.shift(10, 1, "1");
+    let last = &all[all.len() - 1..];
+    s.book.admit(last, (later, WINDOW.1), &mut Vec::new());
+    let known: Vec<i32> = s.book.view().iter().map(|t| t.tid).collect();
+    assert_eq!((known[0], known.len()), (10, TASKS_MAX), "who was moved stays");
+    assert_eq!(known.last(), Some(&last[0].tid));
 }
 
 #[test]
