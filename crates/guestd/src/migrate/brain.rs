@@ -169,7 +169,6 @@ impl<S: System> Brain<S> {
             let over = signs.len().saturating_sub(SIGNS_MAX);
             signs.drain(..over);
         }
-        self.left.store(true, SeqCst);
         let over = seen.len().saturating_sub(SIGNS_MAX);
         seen.drain(..over);
     }
@@ -177,13 +176,11 @@ impl<S: System> Brain<S> {
     /// An action came to its end. Waits, if it has to: for workers.
     pub fn ended(&self, task: TaskId, outcome: Outcome) {
         waited_for(&self.ended).push((task, outcome));
-        self.left.store(true, SeqCst);
     }
 
     /// vCPUs have come or gone; a monitor has to be woken then.
     pub fn set_online(&self, online: VcpuSet) {
         *waited_for(&self.online) = Some(online);
-        self.left.store(true, SeqCst);
     }
 
     /// This monitor can be woken by this. Before its thread comes here; waits.
@@ -196,7 +193,6 @@ impl<S: System> Brain<S> {
     pub fn ask(&self) -> RawFd {
         self.answered.take();
         self.asked.store(true, SeqCst);
-        self.left.store(true, SeqCst);
         self.answered.as_fd().as_raw_fd()
     }
 
@@ -205,22 +201,20 @@ impl<S: System> Brain<S> {
         waited_for(&self.view).take()
     }
 
-    /// See who waited for I/O, if it is time for that. False if it is, and somebody else
-    /// is at it.
+    /// See who waited for I/O, if it is time for that, and nobody else does.
     ///
     /// # Errors
     /// Nothing can be seen any more.
-    pub fn observe(&self) -> io::Result<bool> {
+    pub fn observe(&self) -> io::Result<()> {
         let now = clock::now();
         let windows = self.due.windows.load(SeqCst);
-        let is_due = || windows != NEVER && now.as_nanos() >= self.due.window.load(SeqCst);
-        if !is_due() {
-            return Ok(true);
+        if windows == NEVER || now.as_nanos() < self.due.window.load(SeqCst) {
+            return Ok(());
         }
-        let Ok(mut watching) = self.watching.try_lock() else { return Ok(false) };
+        let Ok(mut watching) = self.watching.try_lock() else { return Ok(()) };
         // The last one was not heard yet: the next tells of both.
-        if watching.ready.is_some() || !is_due() {
-            return Ok(!is_due());
+        if watching.ready.is_some() || now.as_nanos() < self.due.window.load(SeqCst) {
+            return Ok(());
         }
         let Watching { loads, selection, seen, last, ready, tasks } = &mut *watching;
         seen.clear();
@@ -231,20 +225,18 @@ impl<S: System> Brain<S> {
         let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
         self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
-        self.left.store(true, SeqCst);
-        Ok(true)
+        Ok(())
     }
 
-    /// Let the policy hear what is there and say what to do, if there is anything. False if
-    /// there is, and somebody else is at it.
+    /// Let the policy hear what is there and say what to do, if nobody else does.
     ///
     /// `awake`: the caller is the monitor of the vCPU `here`, and looks at [`Brain::due`] before
     /// it sleeps.
-    pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
-        let mut is_due = clock::now().as_nanos() >= self.due.wake.load(SeqCst);
-        while self.left.load(SeqCst) || is_due {
+    pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) {
+        self.left.store(true, SeqCst);
+        while self.left.load(SeqCst) {
             // Its holder looks at `left` once more.
-            let Ok(mut thinking) = self.thinking.try_lock() else { return false };
+            let Ok(mut thinking) = self.thinking.try_lock() else { return };
             self.left.store(false, SeqCst);
             self.last.store(here.index(), SeqCst);
             let now = clock::now();
@@ -253,9 +245,7 @@ impl<S: System> Brain<S> {
                 actions.push(action);
             }
             self.publish(&mut thinking, now, (here, awake));
-            is_due = false;
         }
-        true
     }
 
     fn hear(&self, thinking: &mut Thinking, now: Instant) {
