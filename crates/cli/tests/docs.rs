@@ -1,4 +1,4 @@
-//! What README.md, docs/policies and docs/prefetchers say of the program is what
+//! What README.md, docs/policies, docs/prefetchers and docs/vcpu say of the program is what
 //! the program says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
 //! rewrites the parts between the markers.
 
@@ -100,22 +100,34 @@ fn policy_pages_are_current() {
     check("docs/policies/README.md", &index);
 }
 
-#[test]
-fn prefetcher_pages_are_current() {
+/// Pages that say of each entry only what `show` says.
+fn check_pages(registry: &str, folder: &str) {
     let mut index = String::new();
-    for (name, summary) in listed("prefetcher") {
-        let shown = seekway(&["prefetcher", "show", &name]).ok();
+    for (name, summary) in listed(registry) {
+        let shown = seekway(&[registry, "show", &name]).ok();
         let body = shown.split_once("\n\n").map(|(_, rest)| rest).expect("a heading");
         let _ = writeln!(index, "- [{name}]({name}.md): {summary}");
-        let page = format!("## Parameters\n\n`seekway prefetcher show {name}`: {body}");
-        check(&format!("docs/prefetchers/{name}.md"), &page);
+        let page = format!("## Parameters\n\n`seekway {registry} show {name}`: {body}");
+        check(&format!("docs/{folder}/{name}.md"), &page);
     }
-    check("docs/prefetchers/README.md", &index);
+    check(&format!("docs/{folder}/README.md"), &index);
+}
+
+#[test]
+fn prefetcher_pages_are_current() {
+    check_pages("prefetcher", "prefetchers");
+}
+
+#[test]
+fn pages_of_policies_for_virtual_cpus_are_current() {
+    check_pages("vcpu", "vcpu");
 }
 
 #[test]
 fn no_page_is_of_something_that_is_gone() {
-    for (folder, registry) in [("policies", "policy"), ("prefetchers", "prefetcher")] {
+    for (folder, registry) in
+        [("policies", "policy"), ("prefetchers", "prefetcher"), ("vcpu", "vcpu")]
+    {
         let known = listed(registry);
         for entry in std::fs::read_dir(root().join("docs").join(folder)).expect("the folder") {
             let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();

@@ -143,6 +143,21 @@ pub(super) struct Watch {
 struct Usual {
     spans: [Nanos; RECENT],
     len: usize,
+    least: Nanos,
+    longest: Nanos,
+}
+
+impl Usual {
+    fn of(spans: impl Iterator<Item = Nanos>) -> Usual {
+        let mut usual = Usual::default();
+        for span in spans.take(RECENT) {
+            usual.spans[usual.len] = span;
+            usual.least = if usual.len == 0 { span } else { usual.least.min(span) };
+            usual.longest = usual.longest.max(span);
+            usual.len += 1;
+        }
+        usual
+    }
 }
 
 /// What a sign has told.
@@ -278,18 +293,14 @@ impl Watch {
         };
         self.slices.push(slice);
         self.learned = Some(slice);
-        self.usual = Usual::default();
         let median = self.slices.median().unwrap_or(slice);
         let usual = median.scaled(3, 4)..=median.scaled(5, 4);
         let (kept, lent) = match settings.predict {
             Predict::Last => (&[slice][..], None),
             Predict::Min8 => (self.slices.all(), self.lent.filter(|_| self.slices() < OWN)),
         };
-        let kept = kept.iter().filter(|span| kept.len() == 1 || usual.contains(span));
-        for span in kept.copied().chain(lent) {
-            self.usual.spans[self.usual.len] = span;
-            self.usual.len += 1;
-        }
+        let usual = kept.iter().filter(|span| kept.len() == 1 || usual.contains(span));
+        self.usual = Usual::of(usual.copied().chain(lent));
     }
 
     fn usual(&self) -> &[Nanos] {
@@ -298,7 +309,7 @@ impl Watch {
 
     /// The slice that it is expected to have, once one was seen.
     pub fn predicted(&self) -> Option<Nanos> {
-        self.usual().iter().min().copied()
+        (self.usual.len > 0).then_some(self.usual.least)
     }
 
     /// What is expected to be left of its slice; `None` when nothing can be said or it
@@ -337,7 +348,7 @@ impl Watch {
 
     /// The longest slice that is expected; zero if none was seen.
     fn longest(&self) -> Nanos {
-        self.usual().iter().max().copied().unwrap_or(Nanos::ZERO)
+        self.usual.longest
     }
 
     /// Is the end of this slice to be seen? Every fourth is enough to keep up with a host
@@ -448,7 +459,7 @@ impl Monitor {
     /// Of a vCPU of which no slice was seen the same is expected as of others.
     fn lend(&mut self, slice: Nanos) {
         for watch in self.watches.iter_mut().flatten().filter(|watch| watch.slices() == 0) {
-            watch.usual = Usual { spans: [slice; RECENT], len: 1 };
+            watch.usual = Usual::of(std::iter::once(slice));
             watch.lent = Some(slice);
         }
     }

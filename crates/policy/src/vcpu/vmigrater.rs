@@ -1,6 +1,6 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
-//! Source: vMigrater (IPDPS/ICPP 2019), section 3; algorithms.md, section 7. `literal=true`
+//! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true`
 //! is the paper's form, all of it. What is ours, each by its own parameter:
 //!
 //! - `park`: when no vCPU that runs qualifies, the task goes to the one that will be back
@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 pub(super) const ENTRY: Entry = Entry {
     name: "vmigrater",
     summary: "I/O-bound tasks go to vCPUs that run before theirs is taken away",
-    source: "vMigrater (ICPP 2019), section 3; park, fresh, min8, leave are ours",
+    source: "vMigrater (USENIX ATC 2018), section 3; park, fresh, min8, leave are ours",
     params: PARAMS,
     build: |params| Ok(Box::new(VMigrater::new(Settings::new(params)?))),
 };
@@ -210,7 +210,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next(&mut self, now: Instant) -> Option<Action> {
-        self.sharing.look(now);
+        self.dirty |= self.sharing.look(now);
         self.find_missing(now);
         let due = self.decide_at.is_some_and(|at| at <= now);
         if self.dirty || due {

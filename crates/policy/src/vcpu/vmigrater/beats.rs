@@ -53,9 +53,13 @@ impl Sharing {
         self.last = Some(self.last.map_or(at, |last| last.max(at)));
     }
 
-    /// Time has come to here.
-    pub fn look(&mut self, now: Instant) {
-        self.until = self.until.filter(|until| *until > now);
+    /// Time has come to here. Has it come to an end?
+    pub fn look(&mut self, now: Instant) -> bool {
+        let ended = self.until.is_some_and(|until| until <= now);
+        if ended {
+            self.until = None;
+        }
+        ended
     }
 
     pub fn is_shared(&self) -> bool {
