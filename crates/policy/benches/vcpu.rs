@@ -18,6 +18,7 @@ struct Guest {
     policy: Box<dyn VcpuPolicy>,
     now: Instant,
     turn: u16,
+    away: bool,
     loads: Vec<TaskLoad>,
 }
 
@@ -43,8 +44,13 @@ impl Guest {
             ios: 40,
             io_time: Nanos::from_micros(4_000),
         };
-        let mut guest =
-            Guest { policy, now: Instant::ZERO, turn: 0, loads: (0..TASKS).map(load).collect() };
+        let mut guest = Guest {
+            policy,
+            now: Instant::ZERO,
+            turn: 0,
+            away: false,
+            loads: (0..TASKS).map(load).collect(),
+        };
         for us in 0..100_000 {
             guest.now = Instant::ZERO + Nanos::from_micros(us);
             for vcpu in 0..VCPUS {
@@ -83,8 +89,10 @@ impl Guest {
     fn edge(&mut self) {
         self.turn = (self.turn + 1) % VCPUS;
         self.now = self.now + Nanos::from_micros(170);
-        let vcpu = VcpuId::new(self.turn);
-        self.policy.heard(self.now, vcpu, Sign::Resumed);
+        // All are taken away one after the other, then all given back: 11 ms each.
+        self.away ^= self.turn == 0;
+        let sign = if self.away { Sign::Preempted } else { Sign::Resumed };
+        self.policy.heard(self.now, VcpuId::new(self.turn), sign);
         self.ask();
     }
 

@@ -87,24 +87,27 @@ pub(super) enum State {
 pub(super) struct Recent {
     spans: [Nanos; RECENT],
     seen: u64,
+    median: Option<Nanos>,
 }
 
 impl Recent {
     pub fn push(&mut self, span: Nanos) {
         self.spans[(self.seen % RECENT as u64) as usize] = span;
         self.seen += 1;
+        let mut sorted = self.spans;
+        let sorted = &mut sorted[..self.all().len()];
+        sorted.sort_unstable();
+        // Of an even number the lower one in the middle.
+        self.median = sorted.get(sorted.len().saturating_sub(1) / 2).copied();
+    }
+
+    /// Asked for often: computed with each that comes.
+    pub fn median(&self) -> Option<Nanos> {
+        self.median
     }
 
     fn all(&self) -> &[Nanos] {
         &self.spans[..self.seen.min(RECENT as u64) as usize]
-    }
-
-    /// Of an even number the lower one in the middle.
-    pub fn median(&self) -> Option<Nanos> {
-        let mut sorted = self.spans;
-        let sorted = &mut sorted[..self.all().len()];
-        sorted.sort_unstable();
-        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
     }
 }
 
