@@ -64,7 +64,11 @@ impl Steal {
     /// # Errors
     /// The host's KVM tells this guest nothing, there is no KVM, or BPF is not allowed.
     pub fn open() -> Result<Steal, BpfError> {
-        let possible = possible_vcpus();
+        Steal::with(possible_vcpus())
+    }
+
+    /// For so many vCPUs.
+    fn with(possible: usize) -> Result<Steal, BpfError> {
         let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
         // As `given` in steal.bpf.c.
         let given = [steal_from_rq, LEAST.get(), LOOK.get(), possible as u64];

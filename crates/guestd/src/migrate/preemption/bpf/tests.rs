@@ -119,3 +119,17 @@ fn a_monitor_tells_what_no_other_has_told() {
     assert!(told.len() == 2 || edges & 1 == 1, "{once:?}");
     assert!(again.is_empty() || vcpu.edges.load(Ordering::Acquire) != edges, "{again:?}");
 }
+
+/// The kernel's verifier follows each way through the programs, and their loops are as long
+/// as there are vCPUs.
+#[test]
+fn the_programs_load_for_any_number_of_vcpus() {
+    if possible().is_none() {
+        return;
+    }
+    for vcpus in [1, 2, 3, 4, 8, 16, 17, 64, VCPUS_MAX] {
+        if let Err(e) = Steal::with(vcpus) {
+            panic!("{vcpus} vCPUs: {e}");
+        }
+    }
+}
