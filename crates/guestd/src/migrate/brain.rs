@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Signs of one vCPU that wait to be heard. More come only if the lock's holder is away for
 /// long: then the older ones tell nothing that the newer do not.
 const SIGNS_MAX: usize = 256;
-/// Who was not the last to have the lock lets the one who was go before: it runs.
-const GRACE: Nanos = Nanos::from_millis(1);
+/// Who was not the last to have the lock lets the one who was go before: it ran just now.
+const GRACE: Nanos = Nanos::from_micros(200);
 /// "Never", in an atomic.
 const NEVER: u64 = u64::MAX;
 
@@ -159,8 +159,9 @@ impl<S: System> Brain<S> {
         (until, beat.map(Instant::from_nanos))
     }
 
-    /// A monitor saw this. What cannot be left now stays in `seen`.
-    pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>) {
+    /// A monitor saw this. What cannot be left now stays in `seen`. If it is no `news`, it is
+    /// heard with what is.
+    pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>, news: bool) {
         if seen.is_empty() {
             return;
         }
@@ -169,6 +170,9 @@ impl<S: System> Brain<S> {
             let over = signs.len().saturating_sub(SIGNS_MAX);
             signs.drain(..over);
         }
+        if news {
+            self.left.store(true, SeqCst);
+        }
         let over = seen.len().saturating_sub(SIGNS_MAX);
         seen.drain(..over);
     }
@@ -176,11 +180,13 @@ impl<S: System> Brain<S> {
     /// An action came to its end. Waits, if it has to: for workers.
     pub fn ended(&self, task: TaskId, outcome: Outcome) {
         waited_for(&self.ended).push((task, outcome));
+        self.left.store(true, SeqCst);
     }
 
     /// vCPUs have come or gone; a monitor has to be woken then.
     pub fn set_online(&self, online: VcpuSet) {
         *waited_for(&self.online) = Some(online);
+        self.left.store(true, SeqCst);
     }
 
     /// This monitor can be woken by this. Before its thread comes here; waits.
@@ -193,6 +199,7 @@ impl<S: System> Brain<S> {
     pub fn ask(&self) -> RawFd {
         self.answered.take();
         self.asked.store(true, SeqCst);
+        self.left.store(true, SeqCst);
         self.answered.as_fd().as_raw_fd()
     }
 
@@ -201,20 +208,22 @@ impl<S: System> Brain<S> {
         waited_for(&self.view).take()
     }
 
-    /// See who waited for I/O, if it is time for that, and nobody else does.
+    /// See who waited for I/O, if it is time for that. False if it is, and somebody else
+    /// is at it.
     ///
     /// # Errors
     /// Nothing can be seen any more.
-    pub fn observe(&self) -> io::Result<()> {
+    pub fn observe(&self) -> io::Result<bool> {
         let now = clock::now();
         let windows = self.due.windows.load(SeqCst);
-        if windows == NEVER || now.as_nanos() < self.due.window.load(SeqCst) {
-            return Ok(());
+        let is_due = || windows != NEVER && now.as_nanos() >= self.due.window.load(SeqCst);
+        if !is_due() {
+            return Ok(true);
         }
-        let Ok(mut watching) = self.watching.try_lock() else { return Ok(()) };
+        let Ok(mut watching) = self.watching.try_lock() else { return Ok(false) };
         // The last one was not heard yet: the next tells of both.
-        if watching.ready.is_some() || now.as_nanos() < self.due.window.load(SeqCst) {
-            return Ok(());
+        if watching.ready.is_some() || !is_due() {
+            return Ok(!is_due());
         }
         let Watching { loads, selection, seen, last, ready, tasks } = &mut *watching;
         seen.clear();
@@ -225,18 +234,20 @@ impl<S: System> Brain<S> {
         let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
         self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
-        Ok(())
+        self.left.store(true, SeqCst);
+        Ok(true)
     }
 
-    /// Let the policy hear what is there and say what to do, if nobody else does.
+    /// Let the policy hear what is there and say what to do, if there is anything. False if
+    /// there is, and somebody else is at it.
     ///
     /// `awake`: the caller is the monitor of the vCPU `here`, and looks at [`Brain::due`] before
     /// it sleeps.
-    pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) {
-        self.left.store(true, SeqCst);
-        while self.left.load(SeqCst) {
+    pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
+        let mut is_due = clock::now().as_nanos() >= self.due.wake.load(SeqCst);
+        while self.left.load(SeqCst) || is_due {
             // Its holder looks at `left` once more.
-            let Ok(mut thinking) = self.thinking.try_lock() else { return };
+            let Ok(mut thinking) = self.thinking.try_lock() else { return false };
             self.left.store(false, SeqCst);
             self.last.store(here.index(), SeqCst);
             let now = clock::now();
@@ -245,7 +256,9 @@ impl<S: System> Brain<S> {
                 actions.push(action);
             }
             self.publish(&mut thinking, now, (here, awake));
+            is_due = false;
         }
+        true
     }
 
     fn hear(&self, thinking: &mut Thinking, now: Instant) {

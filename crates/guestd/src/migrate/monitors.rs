@@ -2,15 +2,26 @@
 //! policy hear, and hands on what that says. It waits for nothing but its vCPU.
 
 use super::agent::Shared;
+use super::clock;
 use super::preemption::thread::settle;
-use super::preemption::{Monitor, Waker};
+use super::preemption::{Monitor, Seen, Waker};
 use crate::kernel;
-use seekway_policy::vcpu::VcpuId;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{Sign, VcpuId};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
+/// Until what somebody else is at is looked at again; from beat to beat where they are dense
+/// (algorithms.md, section 7).
+const PAUSE: Nanos = Nanos::from_micros(300);
+/// The densest that a policy asks for.
+const GAP_MIN: Nanos = Nanos::from_micros(50);
+/// A beat that is as late says that its vCPU was away.
+const LATE: Nanos = Nanos::from_micros(150);
+/// Beats in a row that the policy hears only when somebody has news.
+const QUIET_MAX: usize = 3;
 const STACK_BYTES: usize = 256 << 10;
 
 /// A monitor's thread.
@@ -73,16 +84,123 @@ fn watch(
     let rank = settle(vcpu)?;
     shared.ranked(rank);
     let (mut seen, mut actions) = (Vec::new(), Vec::new());
+    let mut pace = Pace::default();
     while !ending.load(SeqCst) {
-        let (until, beat) = shared.brain.due(vcpu);
+        let (until, beat) = pace.due(shared.brain.due(vcpu), clock::now());
         monitor.wait(until, beat, &mut seen)?;
         // The kernel takes who is pinned to a vCPU that goes off line elsewhere.
         if kernel::current_vcpu() != Some(vcpu) {
             return Ok(());
         }
-        shared.brain.tell(vcpu, &mut seen);
-        shared.brain.observe()?;
-        shared.turn(vcpu, true, &mut actions);
+        let news = pace.saw(&seen);
+        shared.brain.tell(vcpu, &mut seen, news);
+        let observed = shared.brain.observe()?;
+        pace.met_others = !shared.turn(vcpu, true, &mut actions) || !observed;
     }
     Ok(())
+}
+
+/// Whoever has the brain's lock may lose its vCPU with it. Meanwhile nothing is heard, and what
+/// is due stays due: the others go on, but no faster than this.
+#[derive(Default)]
+struct Pace {
+    /// When this monitor beat last.
+    beaten: Instant,
+    /// When it beats next after that if nobody has heard of it.
+    gap: Nanos,
+    /// Beats in a row that said nothing.
+    quiet: usize,
+    met_others: bool,
+}
+
+impl Pace {
+    /// What is due, until when and the beat, but not once more what was done already.
+    fn due(
+        &self,
+        (until, beat): (Option<Instant>, Option<Instant>),
+        now: Instant,
+    ) -> (Option<Instant>, Option<Instant>) {
+        let until = until.map(|at| if self.met_others { at.max(now + PAUSE) } else { at });
+        let beat =
+            beat.map(|at| if at > self.beaten { at } else { self.beaten + self.gap.max(GAP_MIN) });
+        (until, beat)
+    }
+
+    /// Is it anything that the policy is to hear at once? Dense beats that come when they are
+    /// due say only that nothing has happened. To take the lock for each of them would make it
+    /// likely that the vCPU goes away with the lock.
+    fn saw(&mut self, seen: &[Seen]) -> bool {
+        let on_time = |seen: &Seen| match seen.sign {
+            Sign::Beat { due: Some(due) } => {
+                seen.at.since(due) < LATE && seen.at.since(self.beaten) < PAUSE + PAUSE
+            }
+            _ => false,
+        };
+        let quiet = seen.iter().all(on_time) && self.quiet < QUIET_MAX;
+        self.quiet = if quiet { self.quiet + seen.len() } else { 0 };
+        for seen in seen {
+            if let Sign::Beat { due } = seen.sign {
+                // If nobody hears this one, the next comes after as long.
+                let gap = due.filter(|_| quiet).map(|due| due.since(self.beaten));
+                self.gap = gap.unwrap_or(PAUSE).clamp(GAP_MIN, PAUSE);
+                self.beaten = seen.at;
+            }
+        }
+        !quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1000)
+    }
+
+    #[test]
+    fn what_is_due_and_cannot_be_done_is_not_tried_at_once() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.due((Some(at(5)), Some(at(7))), at(10)), (Some(at(5)), Some(at(7))));
+        pace.met_others = true;
+        assert_eq!(pace.due((Some(at(5)), None), at(10)).0, Some(at(310)));
+        assert_eq!(pace.due((Some(at(900)), None), at(10)).0, Some(at(900)));
+    }
+
+    #[test]
+    fn dense_beats_on_time_are_no_news_for_a_while() {
+        let mut pace = Pace::default();
+        let mut beat = |at_us, due: Option<u64>| {
+            let sign = Sign::Beat { due: due.map(at) };
+            pace.saw(&[Seen { at: at(at_us), vcpu: VcpuId::new(0), sign }])
+        };
+        assert!(beat(10_000, None));
+        assert!(beat(110_000, Some(110_000)), "a seldom one");
+        let news: Vec<bool> =
+            (1..6).map(|n| beat(110_000 + 300 * n, Some(110_000 + 300 * n))).collect();
+        assert_eq!(news, [false, false, false, true, false]);
+        assert!(beat(111_950, Some(111_800)), "late");
+        assert!(pace.saw(&[Seen { at: at(112_000), vcpu: VcpuId::new(0), sign: Sign::Preempted }]));
+    }
+
+    #[test]
+    fn a_beat_is_not_made_twice() {
+        let mut pace = Pace::default();
+        let seen = |sign| Seen { at: at(12), vcpu: VcpuId::new(0), sign };
+        let seen_at = |us, due| Seen {
+            at: at(us),
+            vcpu: VcpuId::new(0),
+            sign: Sign::Beat { due: Some(at(due)) },
+        };
+        pace.saw(&[seen(Sign::Resumed)]);
+        assert_eq!(pace.due((None, Some(at(10))), at(12)).1, Some(at(10)));
+        // Nobody has heard that one yet: what is asked for is what was made.
+        pace.saw(&[seen(Sign::Beat { due: Some(at(10)) })]);
+        assert!(!pace.saw(&[]));
+        assert_eq!(pace.due((None, Some(at(10))), at(12)).1, Some(at(62)));
+        assert_eq!(pace.due((None, Some(at(13))), at(12)).1, Some(at(13)));
+        // Denser ones stay dense.
+        assert!(!pace.saw(&[seen_at(112, 112)]));
+        assert_eq!(pace.due((None, Some(at(112))), at(112)).1, Some(at(212)));
+    }
 }
