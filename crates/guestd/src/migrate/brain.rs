@@ -8,6 +8,9 @@
 //! Only urgent threads that are pinned to a vCPU come here: one that the guest's own
 //! scheduler took off its vCPU would keep the lock for as long.
 
+#[cfg(test)]
+mod tests;
+
 use super::book::Book;
 use super::clock;
 use super::loads::{Loads, ThreadLoad};

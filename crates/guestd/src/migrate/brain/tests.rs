@@ -1,0 +1,144 @@
+//! Who hears what when the lock is taken.
+
+use super::*;
+use crate::migrate::records::{Changed, Records};
+use crate::state::StateFile;
+use crate::system::Linux;
+use crate::tagger::Selection as Chosen;
+use seekway_policy::vcpu::{Means, Sign};
+
+/// What a policy was told, and what it wants.
+#[derive(Default)]
+struct Told {
+    heard: Vec<(u64, usize)>,
+    windows: usize,
+    wants: Vec<Action>,
+    beat: Option<Instant>,
+}
+
+struct Policy(Arc<Mutex<Told>>);
+
+impl VcpuPolicy for Policy {
+    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
+    fn heard(&mut self, at: Instant, vcpu: VcpuId, _sign: Sign) {
+        self.0.lock().unwrap().heard.push((at.as_nanos(), vcpu.index()));
+    }
+    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {
+        self.0.lock().unwrap().windows += 1;
+    }
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        self.0.lock().unwrap().wants.pop()
+    }
+    fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {
+        self.0.lock().unwrap().beat.filter(|_| vcpu.index() == 1)
+    }
+    fn windows(&self) -> Option<Nanos> {
+        Some(Nanos::new(1))
+    }
+}
+
+struct Nobody;
+
+impl Loads for Nobody {
+    fn name(&self) -> &'static str {
+        "nobody"
+    }
+    fn window(&mut self, _now: Instant, _loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateFile::lock(&dir.path().join("state")).unwrap();
+    let nothing = Changed { boot: "b".into(), records: Vec::new() };
+    let records = Records::begin(&state, &nothing).unwrap();
+    let online = VcpuSet::first(2);
+    let book = Arc::new(Book::new(Linux, records, online, Waker::new().unwrap()));
+    let watching: (Box<dyn Loads>, _) =
+        (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
+    let told: Arc<Mutex<Told>> = Arc::default();
+    let policy = Box::new(Policy(told.clone()));
+    (Brain::new(policy, false, watching, book, online).unwrap(), told)
+}
+
+fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
+    let (at, vcpu) = (Instant::from_nanos(at), VcpuId::new(vcpu));
+    vec![Seen { at, vcpu, sign: Sign::Resumed }]
+}
+
+#[test]
+fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
+    let (brain, told) = brain();
+    let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
+    let mut actions = Vec::new();
+    let task = TaskId(7);
+    let within = VcpuSet::first(2);
+    told.lock().unwrap().wants = vec![Action::Move { task, to: one, within, by: Means::Push }];
+    {
+        let _taken = brain.thinking.lock().unwrap();
+        brain.tell(one, &mut seen(20, 1), true);
+        brain.tell(zero, &mut seen(10, 0), true);
+        assert!(!brain.turn(zero, true, &mut actions));
+        assert!(actions.is_empty() && told.lock().unwrap().heard.is_empty());
+    }
+    assert!(brain.turn(one, true, &mut actions));
+    assert_eq!(told.lock().unwrap().heard, [(10, 0), (20, 1)]);
+    assert_eq!(actions.len(), 1);
+    // What is no news is heard with what is.
+    brain.tell(one, &mut seen(30, 1), false);
+    brain.turn(one, true, &mut actions);
+    assert_eq!(told.lock().unwrap().heard.len(), 2);
+    brain.ended(task, Outcome::Done);
+    brain.turn(one, true, &mut actions);
+    assert_eq!(told.lock().unwrap().heard.len(), 3);
+}
+
+#[test]
+fn signs_are_bounded() {
+    let (brain, told) = brain();
+    for at in 0..1000 {
+        brain.tell(VcpuId::new(0), &mut seen(at, 0), true);
+    }
+    brain.turn(VcpuId::new(0), true, &mut Vec::new());
+    let told = told.lock().unwrap();
+    assert_eq!((told.heard.len(), told.heard[0].0), (SIGNS_MAX, 1000 - SIGNS_MAX as u64));
+}
+
+#[test]
+fn a_beat_that_was_not_wanted_before_wakes_its_monitor_and_no_other() {
+    let (brain, told) = brain();
+    let wakers = [0, 1].map(|vcpu| {
+        let waker = Waker::new().unwrap();
+        brain.add_waker(VcpuId::new(vcpu), Some(waker.try_clone().unwrap()));
+        waker
+    });
+    let turn = |here, awake| {
+        brain.tell(VcpuId::new(0), &mut seen(1, 0), true);
+        brain.turn(VcpuId::new(here), awake, &mut Vec::new());
+        [0, 1].map(|n: usize| wakers[n].take())
+    };
+    assert_eq!(turn(0, true), [false; 2]);
+    let beat = Instant::from_nanos(u64::MAX / 2);
+    told.lock().unwrap().beat = Some(beat);
+    assert_eq!(turn(0, true), [false, true]);
+    assert_eq!(brain.due(VcpuId::new(1)).1, Some(beat));
+    assert_eq!(turn(0, true), [false; 2], "it knows");
+    told.lock().unwrap().beat = Some(Instant::from_nanos(u64::MAX / 3));
+    assert_eq!(turn(1, true), [false; 2], "who asks is awake");
+    told.lock().unwrap().beat = Some(Instant::from_nanos(u64::MAX / 4));
+    assert_eq!(turn(1, false), [false, true], "a worker's monitor sleeps");
+}
+
+#[test]
+fn a_window_is_seen_by_one_and_heard_by_whoever_has_the_lock() {
+    let (brain, told) = brain();
+    {
+        let _watched = brain.watching.lock().unwrap();
+        assert!(!brain.observe().unwrap(), "somebody else is at it");
+    }
+    assert!(brain.observe().unwrap());
+    brain.turn(VcpuId::new(0), true, &mut Vec::new());
+    assert_eq!(told.lock().unwrap().windows, 1);
+}
