@@ -33,14 +33,15 @@ BPF = --features seekway-guestd/bpf
 
 # Static: the guest needs no libraries, whichever its distribution is.
 GUEST_TARGET = $(shell uname -m)-unknown-linux-gnu
-guest: ## the agent for guests, one static file: out/seekway-guest
+guest: ## the agent for guests, one static file, and its units for systemd: out/seekway-guest*
 	@scripts/install-deps bpf
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --profile guest \
 		--target $(GUEST_TARGET) --package seekway-guestd $(BPF)
 	@mkdir -p $(OUT)
 	@cp "$${CARGO_TARGET_DIR:-target}/$(GUEST_TARGET)/guest/seekway-guest" $(OUT)/seekway-guest
 	@if readelf --program-headers $(OUT)/seekway-guest | grep -q INTERP; then echo "$(OUT)/seekway-guest is not static" >&2; exit 1; fi
-	@echo "$(OUT)/seekway-guest: $$(stat -c %s $(OUT)/seekway-guest) bytes, static"
+	@cp share/systemd/seekway-guest-*.service $(OUT)/
+	@echo "$(OUT)/seekway-guest: $$(stat -c %s $(OUT)/seekway-guest) bytes, static; beside it its units for systemd"
 
 demo: build ## three machines on one disk, simulated under every policy and real under two; tables and reports
 	@mkdir -p $(OUT)

@@ -12,6 +12,7 @@ mod common {
     /// For the raw client: a failing test says so after this long.
     pub const PATIENCE: Duration = Duration::from_secs(30);
 }
+mod bpf;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
@@ -50,5 +51,14 @@ fn tags_name_processes() {
     let agent = tags::agent();
     for kernel in [Kernel::Current, Kernel::Released, Kernel::Backport] {
         tags::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+    }
+}
+
+/// The kernels of Debian 12 and of its backports.
+#[test]
+fn bpf_sees_who_waits() {
+    let agent = tags::agent();
+    for kernel in [Kernel::Current, Kernel::Backport] {
+        bpf::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }
 }

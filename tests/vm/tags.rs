@@ -53,7 +53,7 @@ fn fio(at: u64, more: &str) -> String {
 
 /// The agent as cargo builds it for this test run.
 pub fn agent() -> PathBuf {
-    let args = ["build", "--quiet", "--package", "seekway-guestd"];
+    let args = ["build", "--quiet", "--package", "seekway-guestd", "--features", "bpf"];
     let built = Command::new(env!("CARGO")).args(args).status().expect("cargo runs");
     assert!(built.success(), "seekway-guestd does not build");
     program().with_file_name("seekway-guest")

@@ -74,6 +74,11 @@ pub trait System {
     /// # Errors
     /// It has gone, this is not allowed, or none of these is on line.
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()>;
+    /// The vCPUs that are on line.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    fn online(&self) -> io::Result<VcpuSet>;
     /// Is it under SCHED_DEADLINE?
     ///
     /// # Errors
@@ -130,6 +135,9 @@ impl System for Linux {
     }
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
         kernel::set_affinity(tid, vcpus)
+    }
+    fn online(&self) -> io::Result<VcpuSet> {
+        procfs::online()
     }
     fn has_deadline(&self, tid: i32) -> io::Result<bool> {
         kernel::has_deadline(tid)

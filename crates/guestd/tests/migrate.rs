@@ -466,3 +466,22 @@ fn probe_says_what_there_is() {
     assert!(output.status.success() && text.contains("preemption: heartbeat: yes"), "{text}");
     assert!(text.contains("loads: proc: "), "{text}");
 }
+
+#[test]
+#[ignore = "prints figures"]
+fn costs_of_the_agent() {
+    let watched = Duration::from_secs(12);
+    let costs = |status: &serde_json::Value| {
+        let lately = status["cpu_percent_lately"].as_f64().unwrap();
+        println!("inert: {}, moves: {}: {lately} % of a vCPU", status["inert"], status["moves"]);
+    };
+    let Some(s) = Scene::new() else { return };
+    let mut agent = s.migrate();
+    s.is_moved();
+    std::thread::sleep(watched);
+    costs(&s.status_json());
+    s.ending.store(true, SeqCst);
+    std::thread::sleep(watched);
+    costs(&s.status_json());
+    agent.ended_in_order();
+}

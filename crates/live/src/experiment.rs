@@ -14,8 +14,8 @@ mod scene;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
 pub use migrate::{
-    Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions, MigrateRun,
-    MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
+    AgentReport, Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions,
+    MigrateRun, MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
 };
 pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{

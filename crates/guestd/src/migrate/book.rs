@@ -23,9 +23,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Tasks that are known at a time. Each has an open file.
 const TASKS_MAX: usize = 256;
 /// New ones are met at a time: that takes some system calls for each.
-const NEW_MAX: usize = 16;
+const NEW_MAX: usize = 4;
 /// Heirs that are remembered, because they may have heirs.
 const HEIRS_MAX: usize = 256;
+/// The same if there are too many.
+const ROOM_AFTER: Nanos = Nanos::from_millis(100);
 /// A task that did no I/O for so long and has its owner's mask is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 
@@ -65,6 +67,8 @@ struct Pages {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
+    /// Made so far.
+    moves: u64,
     /// They were given back what their parents' owners set.
     heirs: VecDeque<Ancestor>,
     /// The file could not be written.
@@ -99,8 +103,8 @@ pub struct TaskView {
 impl<S: System> Book<S> {
     /// Nobody is known yet.
     pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Book<S> {
-        let (tasks, heirs) = Default::default();
-        let pages = Pages { tasks, online, records, heirs, unwritten: None };
+        let (tasks, moves, heirs) = Default::default();
+        let pages = Pages { tasks, online, records, moves, heirs, unwritten: None };
         Book { system, pages: Mutex::new(pages), stirred }
     }
 
@@ -146,7 +150,9 @@ impl<S: System> Book<S> {
         task.busy = false;
         match done {
             Ok(()) => {
-                task.moves += u64::from(matches!(action, Action::Move { .. }));
+                let moved = u64::from(matches!(action, Action::Move { .. }));
+                task.moves += moved;
+                pages.moves += moved;
                 Outcome::Done
             }
             Err(e) => {
@@ -222,6 +228,11 @@ impl<S: System> Book<S> {
         lineage::put_heirs_back(&self.system, &mut family).map(|found| found.is_some())
     }
 
+    /// How many moves were made.
+    pub fn moves(&self) -> u64 {
+        self.pages().moves
+    }
+
     /// As they are now.
     pub fn view(&self) -> Vec<TaskView> {
         let pages = self.pages();
@@ -251,7 +262,7 @@ impl<S: System> Book<S> {
 
     /// One that is new here. False if it is not to be known.
     fn meet(&self, pages: &mut Pages, load: &ThreadLoad, now: Instant) -> bool {
-        if pages.tasks.len() >= TASKS_MAX {
+        if pages.tasks.len() >= TASKS_MAX && !pages.make_room(now) {
             return false;
         }
         let tid = load.tid;
@@ -311,8 +322,11 @@ impl<S: System> Book<S> {
         }
         if !task.busy {
             let shown = task.shown(&self.system, &online).ok()?;
-            task.affinity.change(&shown, &online, &shown);
-            task.affinity.done(false);
+            task.look(&self.system, (&shown, &online), |affinity, shown, online| {
+                affinity.change(shown, online, shown);
+                affinity.done(false);
+                None
+            });
         }
         task.load.allowed = *task.affinity.original();
         // Pinned to one vCPU by its owner, or with a deadline.
@@ -333,10 +347,11 @@ impl<S: System> Book<S> {
             }
             task.busy = true;
             let shown = task.shown(&self.system, &online)?;
-            let mask = match wanted {
-                Some(wanted) => task.affinity.change(&shown, &online, wanted),
-                None => task.affinity.restore(&shown, &online),
+            let ask = |affinity: &mut Affinity, shown: &VcpuSet, online: &VcpuSet| match wanted {
+                Some(wanted) => affinity.change(shown, online, wanted),
+                None => affinity.restore(shown, online),
             };
+            let mask = task.look(&self.system, (&shown, &online), ask);
             let Some(mask) = mask else {
                 pages.settle(tid);
                 return Ok(());
@@ -364,6 +379,28 @@ impl Task {
     fn ancestor(&self) -> Ancestor {
         let (Watched { tid, start, .. }, original) = (&self.watched, *self.affinity.original());
         Ancestor { pid: self.pid, tid: *tid, start: *start, original, given: self.given.clone() }
+    }
+
+    /// Ask its affinity something about what it shows. Before a mask becomes its owner's it
+    /// is looked at twice: it may be what the kernel made of ours when a vCPU went off line,
+    /// which nobody has heard of yet, and some of it may be off line.
+    fn look(
+        &mut self,
+        system: &impl System,
+        (shown, online): (&VcpuSet, &VcpuSet),
+        mut ask: impl FnMut(&mut Affinity, &VcpuSet, &VcpuSet) -> Option<VcpuSet>,
+    ) -> Option<VcpuSet> {
+        let before = self.affinity.clone();
+        let mask = ask(&mut self.affinity, shown, online);
+        let adopted = self.affinity.original() == shown && before.original() != shown;
+        let again = || Some((system.whole_affinity(self.watched.tid)?, system.online().ok()?));
+        match adopted.then(again).flatten() {
+            None => mask,
+            Some((whole, now)) => {
+                self.affinity = before;
+                ask(&mut self.affinity, &whole, &online.and(&now))
+            }
+        }
     }
 
     /// The kernel shows only what is on line: what the owner has off line stays his.
@@ -410,6 +447,15 @@ impl Pages {
             task.place = None;
             self.records.erase(place);
         }
+    }
+
+    /// Forget the one that did no I/O for longest and whose mask is its owner's.
+    fn make_room(&mut self, now: Instant) -> bool {
+        let idle = |task: &Task| now.since(task.seen) > ROOM_AFTER;
+        let free = self.tasks.iter().filter(|(_, task)| !task.busy && idle(task));
+        let free = free.filter(|(_, task)| task.affinity.is_original());
+        let oldest = free.min_by_key(|(_, task)| task.seen).map(|(tid, _)| *tid);
+        oldest.map(|tid| self.forget(tid)).is_some()
     }
 
     fn forget(&mut self, tid: i32) {

@@ -27,7 +27,7 @@ pub enum BpfError {
     )]
     NoTypes(io::Error),
     /// Not allowed.
-    #[error("loading BPF programs needs {0}: run as root, or give the agent what is missing")]
+    #[error("loading BPF programs needs {0}")]
     Forbidden(String),
     /// Whatever else the kernel or libbpf found.
     #[error("load BPF program '{name}': {error}{said}")]
@@ -130,6 +130,24 @@ impl Loaded {
         Ok(answer.map_err(|error| refused(self.name, error))?.return_value)
     }
 
+    /// The programs, with what they cost if that is counted (kernel.bpf_stats_enabled).
+    #[cfg(test)]
+    pub fn costs(&self) -> Vec<Cost> {
+        let cost = |program: ProgramMut<'_>| {
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut len = size_of_val(&info) as u32;
+            let fd = program.as_fd().as_raw_fd();
+            // SAFETY: the place is as long as it is said to be, and asks for no lists.
+            let got = unsafe {
+                libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &raw mut len)
+            };
+            assert_eq!(got, 0);
+            let name = program.name().to_string_lossy().into_owned();
+            Cost { name, runs: info.run_cnt, ns: info.run_time_ns }
+        };
+        self.object.progs_mut().map(cost).collect()
+    }
+
     /// Put the descriptor of a map into a map of maps.
     ///
     /// # Errors
@@ -156,6 +174,18 @@ impl Loaded {
         let len = map.max_entries() as usize;
         Mapped::new(map.as_fd().as_raw_fd(), len).map_err(|error| BpfError::Map { name, error })
     }
+}
+
+/// What a program has cost.
+#[cfg(test)]
+#[derive(Debug)]
+pub struct Cost {
+    /// Its name.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// All its runs together.
+    pub ns: u64,
 }
 
 /// Set what is fixed once the object is loaded: its only constant.
@@ -267,6 +297,9 @@ fn missing_of(status: &str) -> Option<String> {
     let names: Vec<&str> = missing.map(|&(_, name)| name).collect();
     (!names.is_empty()).then(|| names.join(" and "))
 }
+
+#[cfg(test)]
+use libbpf_rs::{ProgramMut, libbpf_sys};
 
 #[cfg(test)]
 mod tests {

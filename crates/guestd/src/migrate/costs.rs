@@ -1,8 +1,11 @@
 //! What seeing costs, in figures: they decide what the agent costs.
 //!
 //! ```sh
-//! cargo test -p seekway-guestd costs -- --ignored --nocapture --test-threads 1
+//! cargo test -p seekway-guestd --features bpf costs -- --ignored --nocapture --test-threads 1
 //! ```
+
+#[cfg(feature = "bpf")]
+mod bpf;
 
 use super::clock;
 use super::loads::Loads;

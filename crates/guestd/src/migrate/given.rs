@@ -70,3 +70,39 @@ impl FromStr for Given {
         parts.collect::<Result<_, _>>().map(Given)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> VcpuSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_mask_stands_from_before_it_is_set_until_the_one_after_the_next() {
+        let mut given = Given::default();
+        for (at, mask) in [(10, "1"), (20, "2"), (30, "1-2"), (40, "3")] {
+            given.push(BootTime(at), set(mask));
+        }
+        let stood = |mask: &str, from, to| given.stood(&set(mask), BootTime(from), BootTime(to));
+        assert!(!stood("1", 0, 9));
+        assert!(stood("1", 0, 10) && stood("1", 30, 30) && !stood("1", 31, 40));
+        assert!(stood("2", 15, 25) && !stood("2", 0, 19) && !stood("2", 41, 50));
+        assert!(stood("3", 1000, 1001), "the last one stands still");
+        assert!(!stood("0", 0, 1000), "never set");
+    }
+
+    #[test]
+    fn it_is_read_as_it_is_written_and_bounded() {
+        let mut given = Given::default();
+        (0..100).for_each(|n| given.push(BootTime(n), set("0-2,5")));
+        assert_eq!(given.0.len(), GIVEN_MAX);
+        assert_eq!(given.to_string().parse(), Ok(given.clone()));
+        assert_eq!(given.latest(2).to_string(), "98@0-2,5 99@0-2,5");
+        assert_eq!("".parse(), Ok(Given::default()));
+        for bad in ["1", "x@1", "1@x", "1@1 2"] {
+            assert!(bad.parse::<Given>().is_err(), "{bad}");
+        }
+    }
+}

@@ -123,3 +123,50 @@ fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>) -> usize 
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::fake::Fake;
+
+    fn set(text: &str) -> VcpuSet {
+        text.parse().unwrap()
+    }
+
+    /// Process 10 has had mask 1-2 from the second tick on.
+    fn ancestor(fake: &Fake) -> Ancestor {
+        fake.start(10, 1, "parent");
+        let start = fake.stat(10).unwrap().start;
+        let mut given = Given::default();
+        given.push(BootTime((start + 1) * TICK_NS), set("1-2"));
+        fake.taskset(10, set("1-2"));
+        Ancestor { pid: 10, tid: 10, start, original: set("0-3"), given }
+    }
+
+    #[test]
+    fn children_threads_and_theirs_are_given_back_and_others_are_not() {
+        let fake = Fake::default();
+        let mut family = vec![ancestor(&fake)];
+        fake.start(9, 10, "child, of a lower number");
+        fake.start(8, 9, "grandchild");
+        fake.thread(10, 100);
+        fake.start(20, 1, "stranger with the same mask");
+        fake.taskset(20, set("1-2"));
+        fake.start(21, 10, "child with a mask of its own");
+        fake.taskset(21, set("1"));
+        assert_eq!(put_heirs_back(&fake, &mut family).unwrap(), Some(3));
+        let mask = |tid| fake.whole_affinity(tid).unwrap();
+        assert_eq!([9, 8, 100].map(mask), [set("0-3"); 3]);
+        assert_eq!([10, 20, 21].map(mask), [set("1-2"), set("1-2"), set("1")]);
+    }
+
+    #[test]
+    fn who_was_started_before_the_mask_was_set_has_chosen_it() {
+        let fake = Fake::default();
+        let mut family = vec![ancestor(&fake)];
+        family[0].given = "99999999999@1-2".parse().unwrap();
+        fake.start(11, 10, "child");
+        assert_eq!(put_heirs_back(&fake, &mut family).unwrap(), Some(0));
+        assert_eq!(fake.whole_affinity(11).unwrap(), set("1-2"));
+    }
+}

@@ -8,6 +8,7 @@ pub mod proc;
 mod search;
 pub mod taskstats;
 mod thread;
+mod walk;
 
 use super::ways::{Chosen, NoWay, Way, choose};
 use seekway_policy::units::{Instant, Nanos};

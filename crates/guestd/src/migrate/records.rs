@@ -154,3 +154,77 @@ impl Records {
         self.free.push(place);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::BootTime;
+    use proptest::prelude::*;
+    use seekway_policy::vcpu::{VcpuId, VcpuSet};
+
+    fn record(tid: i32, affinity: &str) -> Record {
+        let mut given = Given::default();
+        (0..20).for_each(|n| given.push(BootTime(n), VcpuSet::only(VcpuId::new(1))));
+        let affinity = affinity.parse().unwrap();
+        Record { pid: 5, tid, start: 7, affinity, given: given.latest(GIVEN_MAX) }
+    }
+
+    fn boot() -> String {
+        "b-o-o-t".into()
+    }
+
+    #[test]
+    fn lines_come_and_go_in_places_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateFile::lock(&dir.path().join("state")).unwrap();
+        let left = Changed { boot: boot(), records: vec![record(1, "0-3 1 -")] };
+        let mut records = Records::begin(&state, &left).unwrap();
+        let read = || {
+            let changed: Changed = state.load().unwrap().unwrap();
+            assert_eq!(changed.boot, boot());
+            changed.records
+        };
+        let [second, third] = [records.place(), records.place()];
+        records.write(third, &record(3, "0-3 - 2")).unwrap();
+        records.write(second, &record(2, "0-3 - 1")).unwrap();
+        records.write(second, &record(2, "0-3 1 2")).unwrap();
+        assert_eq!(
+            read(),
+            [record(1, "0-3 1 -"), record(2, "0-3 1 2"), record(3, "0-3 - 2")],
+            "what an earlier agent has left stays"
+        );
+        records.erase(second);
+        assert_eq!(read(), [record(1, "0-3 1 -"), record(3, "0-3 - 2")]);
+        assert_eq!(records.place(), second);
+        let size = std::fs::metadata(dir.path().join("state")).unwrap().len();
+        assert_eq!(size, 4 * LINE_BYTES as u64);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_drops_the_past_and_then_is_none() {
+        let scattered = |n: u16| {
+            let every_other: VcpuSet = (0..n).map(|n| VcpuId::new(2 * n)).collect();
+            record(1, &format!("{every_other} - -"))
+        };
+        let kept = Record::read(&scattered(262).line().unwrap()).unwrap();
+        assert!(kept.given != scattered(262).given && kept.affinity == scattered(262).affinity);
+        assert_eq!(scattered(400).line(), None);
+    }
+
+    #[test]
+    fn a_line_that_was_never_finished_is_an_error() {
+        let good = Changed { boot: boot(), records: vec![record(1, "0-3 1 -")] }.to_bytes();
+        assert!(Changed::from_bytes(&good).is_ok());
+        for bad in ["", "seekway-guest 1\n", "seekway-guest migrate 1 b\n1 2 3\n"] {
+            assert!(Changed::from_bytes(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Changed::from_bytes(&noise);
+            let _ = Changed::from_bytes(&[MAGIC.as_bytes(), b" b\n", &noise].concat());
+        }
+    }
+}

@@ -31,7 +31,7 @@ pub fn put_back(
         let Some(watched) = system.watch(record.tid).filter(|w| w.start == record.start) else {
             continue;
         };
-        let Ok(shown) = system.affinity(record.tid) else { continue };
+        let Some(shown) = system.whole_affinity(record.tid) else { continue };
         let Some(mask) = record.affinity.restore(&shown, &online) else { continue };
         match system.set_affinity(record.tid, &mask) {
             Ok(()) => tasks += 1,

@@ -60,3 +60,39 @@ impl<S: System> Selection<S> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::fake::Fake;
+
+    fn selection(comms: &[&str], pids: &[i32]) -> Selection<Fake> {
+        let fake = Fake::default();
+        for (pid, parent, comm) in [(10, 1, "db"), (11, 10, "worker"), (12, 1, "other")] {
+            fake.start(pid, parent, comm);
+        }
+        let comms: Vec<String> = comms.iter().map(ToString::to_string).collect();
+        Selection::new(fake, Chosen::new(&comms, pids), 99)
+    }
+
+    fn chosen(selection: &mut Selection<Fake>, at: Instant) -> Vec<i32> {
+        (10..100).filter(|pid| selection.has(*pid, at)).collect()
+    }
+
+    #[test]
+    fn it_is_all_but_itself_or_the_chosen_and_what_they_start() {
+        let now = Instant::ZERO;
+        assert_eq!(chosen(&mut selection(&[], &[]), now), (10..99).collect::<Vec<_>>());
+        assert_eq!(chosen(&mut selection(&["db"], &[]), now), [10, 11]);
+        assert_eq!(chosen(&mut selection(&[], &[12, 99]), now), [12]);
+    }
+
+    #[test]
+    fn a_process_that_runs_another_program_is_looked_at_again() {
+        let mut s = selection(&["db"], &[]);
+        assert_eq!(chosen(&mut s, Instant::ZERO), [10, 11]);
+        s.system.exec(12, "db");
+        assert_eq!(chosen(&mut s, Instant::ZERO), [10, 11]);
+        assert_eq!(chosen(&mut s, Instant::ZERO + KNOWN_FOR), [10, 11, 12]);
+    }
+}

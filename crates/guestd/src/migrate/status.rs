@@ -138,6 +138,8 @@ pub struct About {
 /// What is counted by others.
 #[derive(Clone, Default, Debug)]
 pub struct Counts {
+    /// Moves that were made.
+    pub moves: u64,
     /// Moves that were not made.
     pub dropped: u64,
     /// How the monitors are scheduled.
@@ -191,7 +193,7 @@ impl Meter {
             inert: view.windows.is_none(),
             cpu_percent: percent(used, running),
             cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
-            moves: tasks.iter().map(|task| task.moves).sum(),
+            moves: counts.moves,
             moves_dropped: counts.dropped,
             vcpus: self.vcpus(&view, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),

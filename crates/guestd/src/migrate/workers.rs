@@ -49,7 +49,10 @@ impl Pool {
     /// # Errors
     /// There can be no more threads.
     pub fn prepare(self: &Arc<Pool>, shared: &Arc<Shared>) -> io::Result<()> {
-        self.start(&mut self.queue(), shared)
+        let mut queue = self.queue();
+        // The vCPU may have been here before.
+        queue.ending = false;
+        self.start(&mut queue, shared)
     }
 
     /// Have it done; on the vCPU of this pool. False if all workers are blocked: then it is

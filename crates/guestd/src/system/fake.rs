@@ -114,12 +114,6 @@ impl Fake {
         *self.offline.borrow_mut() = vcpus.to_vec();
     }
 
-    pub fn online(&self) -> VcpuSet {
-        let mut online = VcpuSet::first(4);
-        self.offline.borrow().iter().for_each(|vcpu| online.remove(*vcpu));
-        online
-    }
-
     pub fn forbid(&self, pid: i32) {
         self.change(pid, |p| p.forbidden = true);
     }
@@ -197,7 +191,7 @@ impl System for Fake {
         self.stat(watched.tid).is_some_and(|stat| stat.start == watched.start)
     }
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
-        Ok(self.of(tid, |p| p.masks[&tid])?.and(&self.online()))
+        Ok(self.of(tid, |p| p.masks[&tid])?.and(&self.online()?))
     }
     fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
         self.of(tid, |p| p.masks[&tid]).ok()
@@ -206,11 +200,16 @@ impl System for Fake {
         if self.of(tid, |p| p.forbidden)? {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        if vcpus.and(&self.online()).is_empty() {
+        if vcpus.and(&self.online()?).is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         self.taskset(tid, *vcpus);
         Ok(())
+    }
+    fn online(&self) -> io::Result<VcpuSet> {
+        let mut online = VcpuSet::first(4);
+        self.offline.borrow().iter().for_each(|vcpu| online.remove(*vcpu));
+        Ok(online)
     }
     fn has_deadline(&self, tid: i32) -> io::Result<bool> {
         self.of(tid, |p| p.deadline)

@@ -11,14 +11,14 @@ mod bound;
 mod inside;
 
 pub use bound::{GuestSchedule, Stripe, WindowSchedule};
-pub use inside::{Counts, Response};
+pub use inside::{AgentReport, Counts, Response};
 
 use super::figures::reads;
 use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
-use crate::schedule::{Recorder, Recording};
+use crate::schedule::Recorder;
 use crate::shipped::Shipped;
 use crate::turns::{Slices, Turns};
 use crate::vcpus;
@@ -39,8 +39,9 @@ const DISK_BYTES: u64 = 1 << 30;
 /// The slices of the paper, as far apart as its simulator's.
 pub const SLICE: Duration = Duration::from_millis(11);
 const JITTER: Duration = Duration::from_micros(300);
-/// From when the readers read to the window: the agent learns what slices there are.
-const SETTLE: Duration = Duration::from_millis(1500);
+/// From when the readers read to the window: compute tasks and turns begin, and the agent
+/// learns what slices there are.
+const SETTLE: Duration = Duration::from_millis(2500);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Who decides which vCPU runs.
@@ -138,6 +139,8 @@ pub struct MigrateGuest {
     pub counts: Counts,
     /// When its vCPUs ran.
     pub schedule: GuestSchedule,
+    /// The agent, where there was one.
+    pub agent: Option<AgentReport>,
 }
 
 /// Run all rows. `progress` is told what happens next.
@@ -255,8 +258,7 @@ impl Stage {
         Ok(MigrateFigures { run, pairs, kernel_slice: self.kernel_slice, stripes })
     }
 
-    /// The guests are made ready while only the readers and the agents run in them; compute
-    /// tasks go on, and turns begin, when these are.
+    /// A window, and a piece of it to be drawn.
     fn window(
         &mut self,
         run: MigrateRun,
@@ -265,45 +267,77 @@ impl Stage {
         options: &MigrateOptions,
         recorder: &mut Recorder,
     ) -> Result<(MigrateWindow, Stripe)> {
+        let (turns, settled) = self.begin(run, agent, seed)?;
+        options.sleep(settled.saturating_duration_since(Instant::now()))?;
+        let before = self.look(run.guests)?;
+        let (reads_before, began) = (reads_counted(&self.daemon, run.guests)?, Instant::now());
+        recorder.start()?;
+        options.sleep(options.window)?;
+        let (reads_after, took) = (reads_counted(&self.daemon, run.guests)?, began.elapsed());
+        let recording = recorder.stop()?;
+        let after = self.look(run.guests)?;
+        let ended = self.end(run.guests, turns, agent.is_some())?;
+        let threads = self.traced(run.guests)?;
+        let mut guests = Vec::new();
+        for (n, (response, agent)) in ended.into_iter().enumerate() {
+            guests.push(MigrateGuest {
+                iops: (reads_after[n] - reads_before[n]) as f64 / took.as_secs_f64(),
+                response,
+                counts: before[n].until(&after[n])?,
+                schedule: bound::guest(&recording, &threads, n),
+                agent,
+            });
+        }
+        let schedule = bound::window(&recording, &threads);
+        Ok((MigrateWindow { guests, schedule }, bound::stripe(&recording, &threads)))
+    }
+
+    /// Agents and readers start while compute tasks stand still: a program takes long to
+    /// start with an eighth of a vCPU. Then these go on, and turns begin; and when it has
+    /// settled.
+    fn begin(
+        &mut self,
+        run: MigrateRun,
+        agent: Option<&str>,
+        seed: u64,
+    ) -> Result<(Option<Turns>, Instant)> {
         let guests = &mut self.guests[..run.guests];
         if let Some(args) = agent {
             guests.iter_mut().try_for_each(|guest| guest.start_agent(args))?;
         }
-        let idle = iops_counted(&self.daemon, run.guests)?;
-        guests.iter_mut().try_for_each(|guest| guest.start_readers(run.readers))?;
+        let idle = reads_counted(&self.daemon, run.guests)?;
+        guests.iter_mut().try_for_each(|guest| guest.start_readers(run.readers, SETTLE))?;
         wait_all_read(&self.daemon, &idle)?;
+        let settled = Instant::now() + SETTLE;
         guests.iter_mut().try_for_each(Inside::go_on)?;
         let turns = match run.host {
             Host::Turns => Some(self.take_turns(run.guests, seed)?),
             Host::Kernel => None,
         };
-        options.sleep(SETTLE)?;
-        let guests = &mut self.guests[..run.guests];
-        let before = guests.iter_mut().map(Inside::look).collect::<Result<Vec<_>>>()?;
-        let (reads_before, began) = (iops_counted(&self.daemon, run.guests)?, Instant::now());
-        recorder.start()?;
-        options.sleep(options.window)?;
-        let (reads_after, took) = (iops_counted(&self.daemon, run.guests)?, began.elapsed());
-        let recording = recorder.stop()?;
-        let after = guests.iter_mut().map(Inside::look).collect::<Result<Vec<_>>>()?;
+        Ok((turns, settled))
+    }
+
+    /// What the guests have counted.
+    fn look(&mut self, guests: usize) -> Result<Vec<Counts>> {
+        self.guests[..guests].iter_mut().map(Inside::look).collect()
+    }
+
+    /// The readers end first, so that what they measure is as in the window.
+    fn end(
+        &mut self,
+        guests: usize,
+        turns: Option<Turns>,
+        agent: bool,
+    ) -> Result<Vec<(Response, Option<AgentReport>)>> {
+        let guests = &mut self.guests[..guests];
+        guests.iter_mut().try_for_each(Inside::interrupt_readers)?;
         drop(turns);
         guests.iter_mut().try_for_each(Inside::pause)?;
-        let responses = guests.iter_mut().map(Inside::end_readers).collect::<Result<Vec<_>>>()?;
-        if agent.is_some() {
-            guests.iter_mut().try_for_each(Inside::end_agent)?;
-        }
-        let schedules = self.schedules(run.guests, &recording)?;
-        let mut figures = Vec::new();
-        for (n, ((response, schedule), (before, after))) in
-            responses.into_iter().zip(schedules).zip(before.iter().zip(&after)).enumerate()
-        {
-            let iops = (reads_after[n] - reads_before[n]) as f64 / took.as_secs_f64();
-            figures.push(MigrateGuest { iops, response, counts: before.until(after)?, schedule });
-        }
-        let threads = self.traced(run.guests)?;
-        let schedule = bound::window(&recording, &threads);
-        let stripe = bound::stripe(&recording, &threads);
-        Ok((MigrateWindow { guests: figures, schedule }, stripe))
+        let end = |guest: &mut Inside| {
+            let response = guest.end_readers()?;
+            Ok((response, if agent { Some(guest.end_agent()?) } else { None }))
+        };
+        guests.iter_mut().map(end).collect()
     }
 
     /// Each processor's vCPUs in turn, one of each guest after the other.
@@ -333,11 +367,6 @@ impl Stage {
             qemu: self.guests[..guests].iter().map(Inside::qemu).collect(),
         })
     }
-
-    fn schedules(&self, guests: usize, recording: &Recording) -> Result<Vec<GuestSchedule>> {
-        let threads = self.traced(guests)?;
-        Ok((0..guests).map(|n| bound::guest(recording, &threads, n)).collect())
-    }
 }
 
 /// Spread each guest's vCPUs evenly over the processors, and ask for slices. Their threads,
@@ -366,7 +395,7 @@ fn numbers(dir: &Path) -> Result<Vec<i32>> {
 }
 
 /// Reads of each guest's disk since the daemon's start.
-fn iops_counted(daemon: &Daemon, guests: usize) -> Result<Vec<u64>> {
+fn reads_counted(daemon: &Daemon, guests: usize) -> Result<Vec<u64>> {
     let report = daemon.status()?;
     (0..guests).map(|n| Ok(reads(&report, &format!("vm{n}"))?.requests)).collect()
 }
@@ -374,7 +403,7 @@ fn iops_counted(daemon: &Daemon, guests: usize) -> Result<Vec<u64>> {
 fn wait_all_read(daemon: &Daemon, idle: &[u64]) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let now = iops_counted(daemon, idle.len())?;
+        let now = reads_counted(daemon, idle.len())?;
         if now.iter().zip(idle).all(|(now, idle)| *now >= idle + 50) {
             return Ok(());
         }

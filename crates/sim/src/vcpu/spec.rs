@@ -24,13 +24,18 @@ pub struct MachineSpec {
 }
 
 /// The host's scheduler: fair by virtual runtime (CFS, EEVDF) with slices of one length.
+/// Whoever has run least for its weight goes next, and again if it still has: so jitter now
+/// and then makes two slices one, and a light weight waits for several slices of a heavy one.
+/// Processors begin at random points of a slice. A VM whose policy gives it shorter slices has
+/// as many more of them, whenever it has had less than its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostCpu {
     /// Length of a slice while another vCPU waits.
     pub slice: Nanos,
     /// Slices are longer or shorter by up to this, evenly distributed.
     pub jitter: Nanos,
-    /// So many in a thousand slices are cut short, at an evenly distributed point.
+    /// So many in a thousand slices are cut short, at an evenly distributed point, and
+    /// another vCPU goes next. What was lost is made up for later: shares stay.
     pub cut_permille: u16,
     /// Does a vCPU that wakes take the processor from one that has used more? Linux
     /// does so when the difference exceeds about half a slice.
@@ -39,7 +44,9 @@ pub struct HostCpu {
     pub context_switch: Nanos,
 }
 
-/// A guest's scheduler, on each of its vCPUs.
+/// A guest's scheduler, on each of its vCPUs: fair as the host's is. A task that wakes takes
+/// the vCPU from one that has run more, by over half a slice: what does little but I/O
+/// always does, what computes as much as others has its share like them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestCpu {
     /// Slice of tasks that compete on one vCPU.
@@ -49,7 +56,8 @@ pub struct GuestCpu {
     /// Which vCPU hears of an I/O that is done.
     pub completes: Completes,
     /// Does its load balancer move a task from a queue where it waits to a vCPU that
-    /// is idle? (It does not know which are away.)
+    /// is idle? (It does not know which are away.) At the ends of slices, and when a vCPU
+    /// gets idle; a task that wakes does so where it was.
     pub balances: bool,
 }
 
@@ -60,7 +68,8 @@ pub enum Completes {
     Submitter,
     /// Always the first: a disk with one queue.
     Fixed,
-    /// Any that runs, if one does: posted interrupts that follow the running vCPU.
+    /// Any that runs, else the first that does: posted interrupts that follow the running
+    /// vCPU.
     Any,
 }
 
@@ -86,7 +95,8 @@ pub enum Detector {
 /// What a move costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// The system call, on the vCPU that makes it.
+    /// The system call, on the vCPU that makes it. That one has to run, and so has a vCPU
+    /// on which the task is current: see [`MachineResult`](super::MachineResult)'s `blocked`.
     pub call: Nanos,
     /// What the task lacks in caches on its new vCPU: it runs this much longer.
     pub cold: Nanos,
@@ -103,7 +113,8 @@ pub struct Ablation {
     /// Completions are heard at once wherever the task is.
     pub free_completions: bool,
     /// The policy is told of a preemption just before it happens: the time by which its
-    /// heaviest user, `leave`, would have it.
+    /// heaviest user, `leave`, would have it. For [`Detector::Exact`] only; what ends a slice
+    /// before its time, a wake-up that preempts, is not foreseen.
     pub foresight: Option<Nanos>,
     /// Moves cost nothing.
     pub free_moves: bool,

@@ -1,8 +1,10 @@
 //! Whose mask is whose, on a system in memory.
 
 use super::*;
+use crate::migrate::clock;
 use crate::migrate::records::Changed;
 use crate::state::StateFile;
+use crate::system::Linux;
 use crate::system::fake::Fake;
 use seekway_policy::vcpu::Means;
 use std::fs::File;
@@ -33,7 +35,7 @@ impl Scene {
         let records = Records::begin(&state, &empty).unwrap();
         let fake = Fake::default();
         fake.start(10, 1, "reader");
-        let online = fake.online();
+        let online = fake.online().unwrap();
         let book = Book::new(fake, records, online, Waker::new().unwrap());
         Scene { book, state, _dir: dir }
     }
@@ -162,12 +164,55 @@ fn what_is_off_line_stays_the_owners() {
     s.shift(10, 1, "1");
     // The one that it was given goes too: the kernel lets it run anywhere.
     s.system().set_offline(&[vcpu(1), vcpu(3)]);
-    s.book.set_online(set("0,2"));
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
+    s.book.set_online(set("0,2"));
     s.shift(10, 2, "2");
     s.book.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
+}
+
+#[test]
+fn what_the_kernel_makes_of_a_mask_whose_vcpu_goes_is_nobodys_wish() {
+    let s = Scene::new();
+    s.system().taskset(10, set("0-1"));
+    s.allowed(&[10]);
+    s.shift(10, 1, "1");
+    // Nobody has told of it yet.
+    s.system().set_offline(&[vcpu(1)]);
+    s.system().taskset(10, set("0-3"));
+    assert_eq!(s.allowed(&[10]), [(10, set("0-1"))]);
+    s.system().set_offline(&[]);
+    s.book.put_all_back().unwrap();
+    assert_eq!(s.mask(10), set("0-1"));
+}
+
+#[test]
+fn when_there_are_too_many_the_idle_make_room() {
+    let s = Scene::new();
+    let later = WINDOW.0 + ROOM_AFTER + Nanos::from_millis(1);
+    let load = |tid| ThreadLoad {
+        tid,
+        pid: tid,
+        vcpu: vcpu(0),
+        waited: Nanos::ZERO,
+        ran: Nanos::ZERO,
+        ios: 1,
+        io_time: Nanos::ZERO,
+    };
+    let count = TASKS_MAX as i32 + 2;
+    (11..10 + count).for_each(|tid| s.system().start(tid, 1, "x"));
+    let all: Vec<ThreadLoad> = (10..10 + count).map(load).collect();
+    for some in all.chunks(NEW_MAX) {
+        assert!(s.book.admit(some, WINDOW, &mut Vec::new()));
+    }
+    assert_eq!(s.book.view().len(), TASKS_MAX, "none of them was idle");
+    s.shift(10, 1, "1");
+    let last = &all[all.len() - 1..];
+    s.book.admit(last, (later, WINDOW.1), &mut Vec::new());
+    let known: Vec<i32> = s.book.view().iter().map(|t| t.tid).collect();
+    assert_eq!((known[0], known.len()), (10, TASKS_MAX), "who was moved stays");
+    assert_eq!(known.last(), Some(&last[0].tid));
 }
 
 #[test]
@@ -179,4 +224,59 @@ fn tasks_that_need_no_attention_are_forgotten() {
     s.book.tidy(WINDOW.0 + FORGOTTEN_AFTER + Nanos::from_millis(1));
     let known: Vec<i32> = s.book.view().iter().map(|t| t.tid).collect();
     assert_eq!(known, [10], "whose mask is to be put back");
+}
+
+#[test]
+fn what_a_moved_task_starts_has_its_owners_mask() {
+    let s = Scene::new();
+    s.allowed(&[10]);
+    s.shift(10, 1, "1-2");
+    s.system().start(11, 10, "child");
+    s.system().start(12, 11, "grandchild");
+    s.system().start(13, 10, "child that is seen first when it reads");
+    let now = BootTime::now();
+    let child = |pid, parent| Child { pid, parent, tid: pid, from: now, to: now };
+    s.book.follow(&child(11, 10));
+    s.book.follow(&child(12, 11));
+    assert_eq!([11, 12].map(|pid| s.mask(pid)), [set("0-3"); 2]);
+    // The fake's clock stands still since boot: this one is older than the mask.
+    assert_eq!(s.allowed(&[13]), [(13, set("1-2"))]);
+    let given = format!("{}@1-2", 0).parse().unwrap();
+    s.book.pages().tasks.get_mut(&10).unwrap().given = given;
+    s.book.pages().forget(13);
+    assert_eq!(s.allowed(&[13]), [(13, set("0-3"))]);
+    s.book.put_all_back().unwrap();
+    assert_eq!([10, 13].map(|pid| s.mask(pid)), [set("0-3"); 2]);
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn costs_of_a_change_of_a_mask() {
+    const CHANGES: u32 = 10_000;
+    let online = crate::procfs::online().unwrap();
+    if online.len() < 2 {
+        return eprintln!("skipped: this needs two CPUs");
+    }
+    let dir = tempfile::tempdir_in("/run").unwrap();
+    let state = StateFile::lock(&dir.path().join("state")).unwrap();
+    let empty = Changed { boot: "b".into(), records: Vec::new() };
+    let records = Records::begin(&state, &empty).unwrap();
+    let book = Book::new(Linux, records, online, Waker::new().unwrap());
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let tid = sleeper.id() as i32;
+    let nothing = Nanos::ZERO;
+    let vcpus: Vec<VcpuId> = online.iter().collect();
+    let vcpu = vcpus[0];
+    let (waited, ran, ios, io_time) = (nothing, nothing, 0, nothing);
+    let load = ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time };
+    assert!(book.admit(&[load], WINDOW, &mut Vec::new()));
+    let began = clock::now();
+    for &vcpu in vcpus.iter().cycle().take(CHANGES as usize / 2) {
+        let (task, within) = (TaskId(tid as u64), online);
+        book.carry_out(&Action::Move { task, to: vcpu, within, by: Means::Push });
+    }
+    let each = clock::now().since(began).scaled(1, CHANGES.into());
+    println!("a change of a mask, with its look and its line: {} ns", each.get());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }

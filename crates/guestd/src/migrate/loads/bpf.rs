@@ -71,7 +71,8 @@ pub struct Bpf {
     /// The end of the last window.
     last: u64,
     except: i32,
-    _programs: Loaded,
+    /// At work for as long as this is there.
+    pub programs: Loaded,
 }
 
 impl Bpf {
@@ -85,7 +86,7 @@ impl Bpf {
         let sets = programs.map::<Set>("sets")?;
         let count = sets.records().len();
         let before = vec![Totals::default(); count * WAYS];
-        Ok(Bpf { sets, before, open: vec![false; count], last: 0, except, _programs: programs })
+        Ok(Bpf { sets, before, open: vec![false; count], last: 0, except, programs })
     }
 }
 

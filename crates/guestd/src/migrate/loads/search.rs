@@ -3,6 +3,7 @@
 //! disks have moved since it was there last. If no disk did anything since, it does not go
 //! at all.
 
+use super::walk::Walk;
 use crate::migrate::clock;
 use crate::procfs;
 use seekway_policy::units::{Instant, Nanos};
@@ -26,29 +27,31 @@ pub struct Search {
     /// Not this one.
     except: i32,
     known: BTreeMap<i32, Process>,
-    round: Round,
     /// The first round only learns what each has done so far.
     rounds: u64,
     next_round: Instant,
+    /// All processes, while a round is under way.
+    processes: Option<Walk>,
+    /// The threads of one of them.
+    threads: Option<Threads>,
     disks: Vec<u8>,
 }
 
 #[derive(Default, Debug)]
 struct Process {
+    /// Seen last in this round.
+    round: u64,
     /// A thread of the kernel's, which moves bytes for others.
     kernel: bool,
     bytes: u64,
-    /// Its threads, if its bytes have ever moved.
-    threads: BTreeMap<i32, u64>,
+    /// Its threads, if its bytes have ever moved: bytes, and the round.
+    threads: BTreeMap<i32, (u64, u64)>,
 }
 
-/// What is left of a round, the last first.
-#[derive(Default, Debug)]
-struct Round {
-    processes: Vec<i32>,
-    /// Threads of the first one.
-    of: i32,
-    threads: Vec<i32>,
+#[derive(Debug)]
+struct Threads {
+    pid: i32,
+    walk: Walk,
     few: bool,
 }
 
@@ -58,9 +61,10 @@ impl Search {
         Search {
             except,
             known: BTreeMap::new(),
-            round: Round::default(),
             rounds: 0,
             next_round: Instant::ZERO,
+            processes: None,
+            threads: None,
             disks: Vec::new(),
         }
     }
@@ -70,7 +74,7 @@ impl Search {
     /// # Errors
     /// Processes cannot be listed.
     pub fn go_on(&mut self, now: Instant, found: &mut dyn FnMut(i32, i32)) -> io::Result<()> {
-        if self.round.processes.is_empty() && self.round.threads.is_empty() {
+        if self.processes.is_none() {
             if now < self.next_round {
                 return Ok(());
             }
@@ -78,20 +82,40 @@ impl Search {
             if !self.disks_moved() {
                 return Ok(());
             }
-            self.begin()?;
+            self.processes = Some(Walk::new("/proc")?);
+            self.rounds += 1;
         }
         let end = clock::now() + TIME_MAX;
-        loop {
-            if let Some(tid) = self.round.threads.pop() {
-                self.look_at_thread(tid, found);
-            } else if let Some(pid) = self.round.processes.pop() {
-                self.look_at_process(pid);
-            } else {
-                return Ok(());
+        while self.step(found) && clock::now() < end {}
+        Ok(())
+    }
+
+    /// One thread or one process; false at the end of the round.
+    fn step(&mut self, found: &mut dyn FnMut(i32, i32)) -> bool {
+        if let Some(threads) = &mut self.threads {
+            let (pid, few, tid) = (threads.pid, threads.few, threads.walk.next());
+            match tid {
+                Some(tid) => self.look_at_thread(pid, tid, few, found),
+                None => self.leave(pid),
             }
-            if clock::now() >= end {
-                return Ok(());
+            return true;
+        }
+        let pid = self.processes.as_mut().and_then(Walk::next);
+        match pid {
+            Some(pid) => self.look_at_process(pid),
+            None => {
+                self.processes = None;
+                self.known.retain(|_, process| process.round == self.rounds);
             }
+        }
+        pid.is_some()
+    }
+
+    /// That were all threads of this process.
+    fn leave(&mut self, pid: i32) {
+        self.threads = None;
+        if let Some(process) = self.known.get_mut(&pid) {
+            process.threads.retain(|_, (_, round)| *round == self.rounds);
         }
     }
 
@@ -102,20 +126,13 @@ impl Search {
         std::mem::replace(&mut self.disks, disks) != self.disks
     }
 
-    fn begin(&mut self) -> io::Result<()> {
-        let here = procfs::processes()?;
-        self.known.retain(|pid, _| here.binary_search(pid).is_ok());
-        self.round.processes = here;
-        self.rounds += 1;
-        Ok(())
-    }
-
     fn look_at_process(&mut self, pid: i32) {
         if pid == self.except {
             return;
         }
         let new = !self.known.contains_key(&pid);
         let process = self.known.entry(pid).or_default();
+        process.round = self.rounds;
         if new || process.kernel && self.rounds.is_multiple_of(SELDOM) {
             process.kernel = procfs::stat(pid).is_some_and(|stat| stat.kernel);
         }
@@ -128,19 +145,16 @@ impl Search {
         if bytes == before || new && self.rounds == 1 {
             return;
         }
-        let threads = procfs::threads(pid);
-        process.threads.retain(|tid, _| threads.binary_search(tid).is_ok());
-        self.round.of = pid;
-        self.round.few = threads.len() <= FEW;
-        self.round.threads = threads;
+        let walk = Walk::new(&format!("/proc/{pid}/task")).ok();
+        self.threads = walk.map(|walk| Threads { pid, few: walk.at_hand() <= FEW, walk });
     }
 
-    fn look_at_thread(&mut self, tid: i32, found: &mut dyn FnMut(i32, i32)) {
-        let Ok(bytes) = procfs::thread_io_bytes(self.round.of, tid) else { return };
-        let Some(process) = self.known.get_mut(&self.round.of) else { return };
-        let before = process.threads.insert(tid, bytes);
-        if before.map_or(self.round.few && bytes > 0, |before| bytes != before) {
-            found(self.round.of, tid);
+    fn look_at_thread(&mut self, pid: i32, tid: i32, few: bool, found: &mut dyn FnMut(i32, i32)) {
+        let Ok(bytes) = procfs::thread_io_bytes(pid, tid) else { return };
+        let Some(process) = self.known.get_mut(&pid) else { return };
+        let before = process.threads.insert(tid, (bytes, self.rounds));
+        if before.map_or(few && bytes > 0, |(before, _)| bytes != before) {
+            found(pid, tid);
         }
     }
 }

@@ -92,6 +92,14 @@ impl Steal {
     }
 }
 
+#[cfg(test)]
+impl Steal {
+    /// What its programs cost.
+    pub fn costs(&self) -> Vec<bpf::Cost> {
+        self.0.programs.costs()
+    }
+}
+
 /// The vCPUs that this guest can have: numbers below this.
 fn possible_vcpus() -> usize {
     // SAFETY: sysconf takes a plain number.

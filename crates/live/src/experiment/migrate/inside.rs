@@ -3,7 +3,9 @@
 
 use crate::error::{LiveError, Result};
 use crate::guest::Guest;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,6 +35,25 @@ pub struct Counts {
     pub agent_cpu: f64,
 }
 
+/// What the agent says of itself: a part of `seekway-guest status --format json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct AgentReport {
+    /// How it sees preemption.
+    pub preemption: String,
+    /// How it sees who waits for I/O.
+    pub loads: String,
+    /// How its monitors are scheduled.
+    pub rank: String,
+    /// It found nothing that is shared.
+    pub inert: bool,
+    /// Moves that it has made.
+    pub moves: u64,
+    /// Moves for which it had no worker.
+    pub moves_dropped: u64,
+    /// What its policy alone knows.
+    pub metrics: BTreeMap<String, f64>,
+}
+
 /// Times of reads, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Response {
@@ -46,7 +67,7 @@ impl Inside {
     pub(super) fn new(mut guest: Guest, vcpus: u32) -> Result<Inside> {
         // sha256sum never comes to the end of zeros, and the kernel counts what it has read.
         let start = format!(
-            "echo none >/sys/block/vda/queue/scheduler; \
+            "echo none >/sys/block/vda/queue/scheduler; echo 1 >/proc/sys/kernel/task_delayacct; \
              for n in $(seq 0 {}); do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & \
              echo $!; kill -STOP $!; done",
             vcpus - 1
@@ -75,40 +96,49 @@ impl Inside {
         self.run(&format!("kill -CONT {}", self.compute)).map(drop)
     }
 
-    /// Returns when it watches every vCPU.
+    /// Returns when it is at work.
     pub(super) fn start_agent(&mut self, args: &str) -> Result<()> {
         self.run(&format!(
             "(exec seekway-guest migrate {args} >/tmp/agent.log 2>&1) & pid=$!; echo $pid >/tmp/agent; \
-             until [ $(ls /proc/$pid/task | wc -l) -gt $(nproc) ]; do \
+             until seekway-guest status >/dev/null 2>&1; do \
              kill -0 $pid || {{ cat /tmp/agent.log; exit 1; }}; sleep 0.05; done"
         ))
         .map(drop)
     }
 
-    /// Returns when it has put all masks back.
-    pub(super) fn end_agent(&mut self) -> Result<()> {
-        self.run(
-            "pid=$(cat /tmp/agent); kill $pid || { cat /tmp/agent.log; exit 1; }; \
+    /// Returns when it has put all masks back, with what it has done.
+    pub(super) fn end_agent(&mut self) -> Result<AgentReport> {
+        let said = self.run(
+            "seekway-guest status --format json; pid=$(cat /tmp/agent); \
+             kill $pid || { cat /tmp/agent.log; exit 1; }; \
              while kill -0 $pid 2>/dev/null; do sleep 0.05; done",
-        )
-        .map(drop)
+        )?;
+        let wrong = |e| LiveError::Measured(format!("{}: status: {e}: {said}", self.guest.name()));
+        serde_json::from_str(&said).map_err(wrong)
     }
 
-    /// Start fio, which reads until it is told to end. Returns at once.
-    pub(super) fn start_readers(&mut self, readers: u32) -> Result<()> {
+    /// Start fio, which reads until it is told to end, and measures once this time is over.
+    /// Returns at once.
+    pub(super) fn start_readers(&mut self, readers: u32, settle: Duration) -> Result<()> {
         self.run(&format!(
             "rm -f /tmp/fio.json; (exec fio --name=reader --filename=/dev/vda --direct=1 \
              --ioengine=psync --rw=randread --bs=4k --numjobs={readers} --time_based \
-             --runtime=3600 --group_reporting --output-format=json --output=/tmp/fio.json \
-             >/tmp/fio.log 2>&1) &"
+             --ramp_time={}ms --runtime=3600 --group_reporting --output-format=json \
+             --output=/tmp/fio.json >/tmp/fio.log 2>&1) &",
+            settle.as_millis()
         ))
         .map(drop)
     }
 
-    /// End fio; what it has measured.
+    /// fio is to end.
+    pub(super) fn interrupt_readers(&mut self) -> Result<()> {
+        self.run("killall -INT fio").map(drop)
+    }
+
+    /// What fio has measured, once it has ended.
     pub(super) fn end_readers(&mut self) -> Result<Response> {
         let said = self.run(
-            "killall -INT fio; while pidof fio >/dev/null; do sleep 0.05; done; \
+            "while pidof fio >/dev/null; do sleep 0.05; done; \
              cat /tmp/fio.json || cat /tmp/fio.log",
         )?;
         let wrong = || LiveError::Measured(format!("{}: fio said {said}", self.guest.name()));

@@ -81,7 +81,8 @@ fn a_processors_time_adds_up() {
 
 #[test]
 fn what_is_before_the_measuring_is_forgotten() {
-    let spec = computing(2, 2);
+    let mut spec = computing(2, 2);
+    spec.vms.iter_mut().for_each(|vm| vm.tasks.push(task("io", 0, reads())));
     let whole = run_from(&spec, "vanilla", 1, Nanos::ZERO, ms(1000));
     let half = run_from(&spec, "vanilla", 1, ms(500), ms(1000));
     for p in &half.pcpus {
@@ -89,6 +90,9 @@ fn what_is_before_the_measuring_is_forgotten() {
     }
     for (half, whole) in half.vms.iter().zip(&whole.vms) {
         assert!(half.any_ran <= ms(500) && half.ran < whole.ran.scaled(6, 10));
+        for (half, whole) in half.tasks.iter().zip(&whole.tasks) {
+            assert!(half.ran < whole.ran.scaled(6, 10) && half.ios <= whole.ios * 6 / 10);
+        }
         assert!(half.moves_min <= whole.moves_min / 2 + 1 && half.moves_min > 0);
     }
 }

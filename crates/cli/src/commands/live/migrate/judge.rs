@@ -1,6 +1,6 @@
 //! What the pairs of windows come to, and whether that is enough.
 
-use seekway_live::experiment::{Host, MigrateFigures, MigrateWindow, VCPUS};
+use seekway_live::experiment::{AgentReport, Host, MigrateFigures, MigrateWindow, VCPUS};
 use serde::Serialize;
 
 /// Of the gain that the recorded schedule allows, at least this.
@@ -113,6 +113,8 @@ pub(super) struct WindowRan {
     pub slice_p10_ms: f64,
     pub slice_median_ms: f64,
     pub slice_p90_ms: f64,
+    /// What the agents say of themselves; empty without.
+    pub agents: Vec<AgentReport>,
 }
 
 impl WindowRan {
@@ -143,6 +145,7 @@ impl WindowRan {
             slice_p10_ms,
             slice_median_ms,
             slice_p90_ms,
+            agents: guests.iter().filter_map(|g| g.agent.clone()).collect(),
         }
     }
 }
@@ -275,6 +278,7 @@ mod tests {
             response: Response { mean_ms: 1e3 / iops, p99_ms: 36.0 },
             counts: Counts { seconds: 4.0, work_mib, readers_cpu, agent_cpu },
             schedule: GuestSchedule { any: 0.75, reader, moves_s: 0.0, processors: 1.0 },
+            agent: None,
         };
         MigrateWindow { guests: vec![guest.clone(), guest], schedule: WindowSchedule::default() }
     }

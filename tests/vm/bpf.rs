@@ -1,0 +1,72 @@
+//! `seekway-guest` sees by BPF in real guests: the programs load in this kernel, and name who
+//! waits for I/O.
+
+use crate::world::{PATIENCE, expect};
+use seekway_live::{Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped};
+use serde_json::Value;
+use std::fs::File;
+use std::path::Path;
+
+const DISK_BYTES: u64 = 64 << 20;
+/// By which the disk is found among the guest's.
+const SERIAL: &str = "readers";
+
+/// Two readers, one that waits in read(2) and one that waits in io_getevents(2), beside a
+/// process that computes.
+const LOAD: &str = "
+for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = readers ] && disk=/dev/${d##*/}; done
+read_by() {
+	fio --name=$1 --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=$1 --iodepth=2 \
+		--thread --time_based --runtime=3600 >/dev/null 2>/tmp/$1.said &
+	echo $! >/tmp/$1
+}
+read_by psync
+read_by libaio
+(while :; do :; done) & echo $! >/tmp/busy
+for job in psync libaio; do
+	n=0; until [ $(ls /proc/$(cat /tmp/$job)/task | wc -l) -gt 1 ]; do
+		n=$((n+1)); [ $n -lt 200 ] || { cat /tmp/$job.said; exit 1; }; sleep 0.1; done
+done
+cat /tmp/psync /tmp/libaio /tmp/busy";
+
+/// Boot a kernel, and have the agent look.
+pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
+    let image = GuestImage::prepare_with(kernel)?;
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = dir.path().join("disk.img");
+    File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
+    let shipped = Shipped::new(agent, "seekway-guest", dir.path())?;
+    let mut extra = shipped.args().to_vec();
+    let drive = format!("file={},format=raw,if=none,id={SERIAL}", disk.display());
+    extra.extend(["-drive".into(), drive, "-device".into()]);
+    extra.push(format!("virtio-blk-pci,drive={SERIAL},serial={SERIAL}"));
+    let mut guest = Guest::start(&image, &GuestSpec { extra, ..GuestSpec::new("bpf") })?;
+    guest.wait_ready()?;
+    shipped.install(&mut guest)?;
+    let pids = guest.check(LOAD, PATIENCE)?;
+    let pids: Vec<i64> = pids.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let [psync, libaio, busy] = pids[..] else {
+        return Err(LiveError::Measured(format!("three processes were to start, not {pids:?}")));
+    };
+    let said = guest.check("seekway-guest migrate --probe --format json", PATIENCE)?;
+    let ways: Vec<Value> = said.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let way = |name: &str| ways.iter().find(|way| way["way"] == name).unwrap_or(&Value::Null);
+    sees_who_waits(way("bpf"), &[psync, libaio], busy)?;
+    // Under TCG there is no KVM that could tell of vCPUs.
+    let missing = way("steal-bpf")["missing"].as_str().unwrap_or_default();
+    expect(missing.contains("the host does not tell"), || said.clone())
+}
+
+fn sees_who_waits(way: &Value, readers: &[i64], busy: i64) -> Result<()> {
+    let waiting: &[Value] = way["waiting"].as_array().map_or(&[], Vec::as_slice);
+    eprintln!("          BPF sees {}", way["waiting"]);
+    let of = |pid: i64| waiting.iter().find(move |it| it["pid"] == pid && it["tid"] != pid);
+    expect(way["missing"].is_null() && of(busy).is_none(), || format!("{way}"))?;
+    for &pid in readers {
+        let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {way}")))?;
+        // In a tenth of a second.
+        let waits = reader["waited_us"].as_u64() > Some(10_000);
+        expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {way}"))?;
+    }
+    Ok(())
+}
