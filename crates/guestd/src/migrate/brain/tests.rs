@@ -78,13 +78,13 @@ fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
     told.lock().unwrap().wants = vec![Action::Move { task, to: one, within, by: Means::Push }];
     {
         let _taken = brain.thinking.lock().unwrap();
-        brain.tell(one, &mut seen(20, 1), true);
-        brain.tell(zero, &mut seen(10, 0), true);
+        brain.tell(one, &mut seen(10, 1), true);
+        brain.tell(zero, &mut seen(20, 0), true);
         assert!(!brain.turn(zero, true, &mut actions));
         assert!(actions.is_empty() && told.lock().unwrap().heard.is_empty());
     }
     assert!(brain.turn(one, true, &mut actions));
-    assert_eq!(told.lock().unwrap().heard, [(10, 0), (20, 1)]);
+    assert_eq!(told.lock().unwrap().heard, [(10, 1), (20, 0)]);
     assert_eq!(actions.len(), 1);
     // What is no news is heard with what is.
     brain.tell(one, &mut seen(30, 1), false);
