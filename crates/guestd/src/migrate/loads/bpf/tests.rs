@@ -133,7 +133,12 @@ fn what_began_has_ended_when_nothing_is_under_way() {
     assert!(found.ios >= 8, "{found:?}");
     let entries = bpf.own_entries();
     let entry = entries.iter().find(|(tid, _)| *tid == own as u32).expect("it has an entry").1;
-    assert_eq!(entry.under_way.load(Ordering::Relaxed), 0);
+    // The file system may read ahead for itself, and nobody waits for that.
+    let patience = clock::now() + Nanos::from_secs(60);
+    while entry.under_way.load(Ordering::Relaxed) != 0 {
+        assert!(clock::now() < patience, "{entry:?}");
+        thread::yield_now();
+    }
 }
 
 /// The table is as large as it is, and who has ended leaves room.
