@@ -13,6 +13,7 @@ mod common {
     pub const PATIENCE: Duration = Duration::from_secs(30);
 }
 mod bpf;
+mod migrate;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
@@ -60,5 +61,14 @@ fn bpf_sees_who_waits() {
     let agent = tags::agent();
     for kernel in [Kernel::Current, Kernel::Backport] {
         bpf::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+    }
+}
+
+/// The kernels of Debian 12 and of its backports.
+#[test]
+fn tasks_are_moved_and_left_as_they_were() {
+    let agent = tags::agent();
+    for kernel in [Kernel::Current, Kernel::Backport] {
+        migrate::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }
 }

@@ -1,0 +1,297 @@
+//! `seekway-guest migrate` in real guests whose vCPUs are taken away: one at a time runs on
+//! each of two processors, for 11 ms. Whose a task's affinity is, whatever happens to the
+//! task, its owner and the agent; and that nothing is left of it.
+
+use crate::world::{PATIENCE, expect, program};
+use seekway_live::turns::{Slices, Turns};
+use seekway_live::{
+    Daemon, Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped, vcpus,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const DISK_BYTES: u64 = 256 << 20;
+const VCPUS: usize = 4;
+/// Moves of a task after which it has been everywhere.
+const MANY: u64 = 10;
+/// What its owner allows the reader: not all.
+const OWN: &str = "0-2";
+/// The same, as taskset(1) shows it.
+const OWN_MASK: &str = "7";
+/// What its owner allows it later.
+const OTHER: &str = "1-3";
+const OTHER_MASK: &str = "e";
+
+/// Functions for the guest's shell.
+const LIBRARY: &str = r#"
+mask() { taskset -p $1 | sed 's/.*: //'; }
+reader() { # NAME CPUS MORE
+	name=$1 cpus=$2; shift 2
+	(exec taskset -c $cpus fio --name=$name --filename=/dev/vda --direct=1 --ioengine=psync \
+		--rw=randread --bs=4k --thread --time_based --runtime=3600 "$@" \
+		>/tmp/$name.said 2>&1) &
+	echo $! >/tmp/$name
+	n=0; until [ $(ls /proc/$!/task | wc -l) -ge 2 ]; do
+		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/$name.said; return 1; }; sleep 0.1; done
+}
+# The thread that reads: the last.
+thread() { ls /proc/$(cat /tmp/$1)/task | sort -n | tail -n 1; }
+migrate() {
+	rm -f /tmp/agent.log
+	(exec seekway-guest migrate --match fio "$@" >/tmp/agent.log 2>&1) & echo $! >/tmp/agent
+	n=0; until seekway-guest status >/dev/null 2>&1; do
+		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/agent.log; return 1; }; sleep 0.1; done
+}
+# Until this process is no more.
+gone() {
+	n=0; while kill -0 $1 2>/dev/null; do
+		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/agent.log; return 1; }; sleep 0.1; done
+}
+end_migrate() { kill $(cat /tmp/agent) && gone $(cat /tmp/agent); }
+# The masks of all threads that are no kernel's and none of this shell's.
+masks() {
+	for p in $(pidof fio sha256sum sleep); do
+		for t in /proc/$p/task/*; do echo ${t##*/} $(mask ${t##*/}); done; done | sort -n
+}
+"#;
+
+/// What the agent says.
+#[derive(Debug)]
+struct Seen {
+    /// Its process.
+    agent: i64,
+    /// How often it has moved the thread.
+    moves: u64,
+    /// Where the thread's owner lets it run.
+    allowed: String,
+}
+
+/// A guest with a compute task on each vCPU.
+struct Stage {
+    guest: Guest,
+    queues: Vec<Vec<i32>>,
+    daemon: Daemon,
+    dir: TempDir,
+}
+
+impl Stage {
+    fn boot(kernel: Kernel, agent: &Path) -> Result<Stage> {
+        let image = GuestImage::prepare_with(kernel)?;
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = dir.path().join("migrate.img");
+        File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
+        let args = [
+            "--emulate".into(),
+            "intel-x25m-g2:k=1,read_us=2000".into(),
+            "--journal".into(),
+            dir.path().join("journal").display().to_string(),
+            "--disk".into(),
+            format!("migrate={},lba=0", disk.display()),
+        ];
+        let daemon = Daemon::start(program(), dir.path(), &args)?;
+        let shipped = Shipped::new(agent, "seekway-guest", dir.path())?;
+        let (cpus, extra) = (VCPUS as u32, shipped.args().into());
+        let spec = GuestSpec { cpus, extra, ..GuestSpec::new("migrate") };
+        let mut guest = Guest::start(&image, &spec.disk(daemon.socket("migrate")))?;
+        guest.wait_ready()?;
+        shipped.install(&mut guest)?;
+        let compute =
+            "for n in 0 1 2 3; do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & done";
+        let library = format!("cat >/tmp/lib <<'END'\n{LIBRARY}END\n{compute}");
+        guest.check(&library, PATIENCE)?;
+        let processors = vcpus::processors()?;
+        let mut queues = vec![Vec::new(); processors.len().min(2)];
+        for (n, tid) in vcpus::threads(&guest)?.into_iter().enumerate() {
+            let place = n % queues.len();
+            vcpus::pin(tid, processors[place])?;
+            queues[place].push(tid);
+        }
+        Ok(Stage { guest, queues, daemon, dir })
+    }
+
+    /// vCPUs are taken away from now on.
+    fn take_turns(&self) -> Result<Turns> {
+        let (mean, jitter) = (Duration::from_millis(11), Duration::from_micros(300));
+        Turns::hold(self.queues.clone(), Slices { mean, jitter, seed: 1 })
+    }
+
+    fn run(&mut self, command: &str) -> Result<String> {
+        self.guest.check(&format!(". /tmp/lib; {command}"), PATIENCE)
+    }
+
+    /// What the agent says of a reader's thread; nothing while there is no agent.
+    fn seen(&mut self, tid: &str) -> Result<Seen> {
+        let said = self.guest.run("seekway-guest status --format json", PATIENCE)?;
+        let status: Value = serde_json::from_str(&said.text).unwrap_or_default();
+        let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let task = tasks.iter().find(|task| task["tid"].to_string() == tid);
+        let task = task.cloned().unwrap_or_default();
+        Ok(Seen {
+            agent: status["pid"].as_i64().unwrap_or(0),
+            moves: task["moves"].as_u64().unwrap_or(0),
+            allowed: task["allowed"].as_str().unwrap_or_default().to_string(),
+        })
+    }
+
+    /// Wait until the agent says this of a reader's thread.
+    fn until(&mut self, tid: &str, what: &str, holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.seen(tid)?;
+            if holds(&seen) {
+                return Ok(seen);
+            }
+            if Instant::now() > deadline {
+                let log = self.run("seekway-guest status; cat /tmp/agent.log")?;
+                let what = format!("thread {tid} was to be {what}: {seen:?}\n{log}");
+                return Err(LiveError::Measured(what));
+            }
+        }
+    }
+
+    /// A reader has this mask.
+    fn expect_mask(&mut self, tid: &str, mask: &str) -> Result<()> {
+        let found = self.run(&format!("mask {tid}"))?;
+        expect(found.trim() == mask, || format!("thread {tid} has {found}, expected {mask}"))
+    }
+}
+
+/// In one boot.
+pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
+    let mut stage = Stage::boot(kernel, agent)?;
+    let reader = stage.run(&format!("reader own {OWN} && thread own"))?.trim().to_string();
+    let before = stage.run("masks")?;
+    let turns = stage.take_turns()?;
+    step("its owner's mask is respected", || own_mask(&mut stage, &reader))?;
+    step("another mask is adopted", || adopted(&mut stage, &reader))?;
+    step("who is killed is put back", || killed(&mut stage, &reader))?;
+    step("what a moved task starts is as its owner wants", || forks(&mut stage))?;
+    step("a moved task keeps its tag", || tagged(&mut stage, &reader))?;
+    drop(turns);
+    let after = stage.run("masks")?;
+    expect(before == after, || format!("masks were\n{before}are\n{after}"))?;
+    stage.run("ls /run/seekway-guest* && exit 1; true")?;
+    finish(stage, &reader)
+}
+
+fn step(name: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    run()?;
+    eprintln!("{:6.1} s  {name}", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Wherever it is moved, it is where it may be; and it is free at the end.
+fn own_mask(stage: &mut Stage, reader: &str) -> Result<()> {
+    stage.run("migrate")?;
+    stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
+    let watch = format!("n=0; while [ $n -lt 50 ]; do n=$((n+1)); mask {reader}; done | sort -u");
+    let seen = stage.run(&watch)?;
+    let masks: BTreeSet<u64> =
+        seen.split_whitespace().filter_map(|mask| u64::from_str_radix(mask, 16).ok()).collect();
+    let allowed = u64::from_str_radix(OWN_MASK, 16).expect("a mask");
+    expect(!masks.is_empty() && masks.iter().all(|mask| mask & !allowed == 0), || {
+        format!("allowed {OWN_MASK}, was on {seen}")
+    })?;
+    stage.run("end_migrate")?;
+    stage.expect_mask(reader, OWN_MASK)
+}
+
+/// What its owner sets while it is moved is its mask from then on.
+fn adopted(stage: &mut Stage, reader: &str) -> Result<()> {
+    stage.run("migrate")?;
+    for mask in [OTHER, OWN, OTHER] {
+        let before = stage.seen(reader)?.moves;
+        stage.run(&format!("taskset -cp {mask} {reader}"))?;
+        let moved_on = |seen: &Seen| seen.allowed == mask && seen.moves > before + 3;
+        stage.until(reader, &format!("moved within {mask}"), moved_on)?;
+    }
+    stage.run("end_migrate")?;
+    stage.expect_mask(reader, OTHER_MASK)?;
+    stage.run(&format!("taskset -cp {OWN} {reader}")).map(drop)
+}
+
+/// By its supervisor, and after both were killed by `restore`.
+fn killed(stage: &mut Stage, reader: &str) -> Result<()> {
+    stage.run("migrate --supervise")?;
+    let first = stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
+    let child = "$(pidof seekway-guest | tr ' ' '\\n' | grep -vx \"$(cat /tmp/agent)\")";
+    stage.run(&format!("child={child}; kill -9 $child; gone $child"))?;
+    let again = |seen: &Seen| seen.agent != first.agent && seen.moves >= MANY;
+    stage.until(reader, "moved by a successor", again)?;
+    stage.run("killall -9 seekway-guest; gone $(cat /tmp/agent); seekway-guest restore")?;
+    stage.expect_mask(reader, OWN_MASK)?;
+    // SIGKILL to the agent alone: the supervisor has put all back before it ends.
+    stage.run("migrate --supervise")?;
+    stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
+    stage.run(&format!("kill -9 {child}; end_migrate"))?;
+    stage.expect_mask(reader, OWN_MASK)
+}
+
+/// Jobs that start a process once they have read for a while: it is born where its parent
+/// was confined, and is put where its owner wants it.
+fn forks(stage: &mut Stage) -> Result<()> {
+    stage.run("migrate")?;
+    let jobs = (0..8).map(|n| format!(" --name=job{n} --stonewall")).collect::<String>();
+    stage.run(&format!(
+        "rm -f /tmp/born; cat >/tmp/heir <<'END'\n. /tmp/lib; mask $$ >>/tmp/born; \
+         sleep 3600 & echo $! >>/tmp/heirs\nEND\n\
+         (exec taskset -c {OWN} fio --filename=/dev/vda --direct=1 --ioengine=psync \
+         --rw=randread --bs=4k --runtime=1 --time_based --exec_postrun='sh /tmp/heir' {jobs} \
+         >/tmp/forks 2>&1) & \
+         n=0; until [ $(cat /tmp/heirs | wc -l) -eq 8 ]; do n=$((n+1)); [ $n -lt 600 ] || \
+         {{ cat /tmp/forks; exit 1; }}; sleep 0.1; done"
+    ))?;
+    let born = stage.run("cat /tmp/born")?;
+    let confined = born.lines().filter(|mask| *mask != OWN_MASK).count();
+    eprintln!("          {confined} of {} were born with less", born.lines().count());
+    expect(confined > 0, || format!("nobody was born with less than {OWN_MASK}: {born}"))?;
+    stage.run("end_migrate")?;
+    let heirs = stage.run("for p in $(cat /tmp/heirs); do mask $p; done | sort -u")?;
+    expect(heirs.trim() == OWN_MASK, || format!("heirs have {heirs}, expected {OWN_MASK}"))?;
+    stage.run("kill $(cat /tmp/heirs)").map(drop)
+}
+
+/// Beside `tag`.
+fn tagged(stage: &mut Stage, reader: &str) -> Result<()> {
+    stage.run(
+        "(exec seekway-guest tag --interval 20ms --status /tmp/tags >/tmp/tag.log 2>&1) & \
+         echo $! >/tmp/tagger; n=0; until grep -q \"\\\"pid\\\": $(cat /tmp/own),\" /tmp/tags; do \
+         n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/tag.log; exit 1; }; sleep 0.1; done",
+    )?;
+    stage.daemon.set_policy("noop:")?;
+    stage.run("migrate")?;
+    stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
+    stage.daemon.set_policy("noop")?;
+    stage.run("end_migrate; kill $(cat /tmp/tagger); gone $(cat /tmp/tagger)").map(drop)
+}
+
+/// From one change of policy to the other all requests had one tag.
+fn finish(stage: Stage, reader: &str) -> Result<()> {
+    let Stage { guest, daemon, dir, .. } = stage;
+    drop(guest);
+    daemon.stop()?;
+    let mut tags = BTreeSet::new();
+    let (mut within, mut requests) = (false, 0);
+    for entry in std::fs::read_dir(dir.path().join("journal")).expect("a folder") {
+        let text = std::fs::read_to_string(entry.expect("listed").path()).expect("text");
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                [_, "switch", ..] => within = !within,
+                [_, "arrive", .., tag] if within => {
+                    tags.insert(tag.to_string());
+                    requests += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    eprintln!("          thread {reader}: {requests} requests with {tags:?}");
+    let one = tags.len() == 1 && !tags.contains("tag=0");
+    expect(one && requests > 100, || format!("{requests} requests with {tags:?}"))
+}
