@@ -2,6 +2,7 @@
 //! ordering stands on every seed with at least half of its improvement, *in
 //! part* when the ordering stands in the mean, *refuted* otherwise.
 
+use super::BarSeries;
 use crate::metrics::RunResult;
 
 /// What became of the paper's claim.
@@ -56,6 +57,30 @@ pub struct Row {
 /// Mean of some values; NaN for none.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// A figure with the digits that matter.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Bars of one colour from values by group and seed.
+pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
+    let bar = |values: &Vec<f64>| {
+        let (least, largest) = range(values);
+        (!values.is_empty()).then(|| (mean(values), least, largest))
+    };
+    BarSeries { name: name.into(), bars: groups.iter().map(bar).collect(), paper: false }
+}
+
+/// Bars of figures that the paper gives.
+pub(super) fn paper_bars(name: &str, values: &[f64]) -> BarSeries {
+    let bars = values.iter().map(|&v| Some((v, v, v))).collect();
+    BarSeries { name: format!("{name}, paper"), bars, paper: true }
 }
 
 fn range(values: &[f64]) -> (f64, f64) {
@@ -148,6 +173,33 @@ impl Row {
         }
     }
 
+    /// A figure of which the paper says that it is never above this.
+    pub(super) fn limit(
+        name: impl Into<String>,
+        paper: f64,
+        values: &[f64],
+        unit: &'static str,
+    ) -> Row {
+        let (ours, range) = (mean(values), range(values));
+        let within = values.iter().filter(|&&v| v <= paper).count();
+        let verdict = match within {
+            all if all == values.len() => Verdict::Holds,
+            _ if ours <= paper => Verdict::InPart,
+            _ => Verdict::Refuted,
+        };
+        let why = format!("within the paper's limit on {within} of {} seeds", values.len());
+        Row {
+            name: name.into(),
+            paper: Some(paper),
+            ours,
+            range,
+            unit,
+            verdict,
+            accepted: true,
+            why,
+        }
+    }
+
     /// The row counts only when `condition` holds. A figure that no paper claims
     /// anything of is missed when it does not.
     pub(super) fn accept_if(mut self, condition: bool) -> Row {
@@ -193,6 +245,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn figures_keep_the_digits_that_matter() {
+        assert_eq!([517.06, 25.32, 1.204].map(short), ["517", "25.3", "1.20"]);
+    }
+
+    #[test]
     fn verdicts_follow_the_definition() {
         let verdict = |paper, values: &[f64]| Row::factor("", paper, values).verdict;
         assert_eq!(verdict(1.6, &[1.31, 1.40]), Verdict::Holds);
@@ -206,6 +263,9 @@ mod tests {
         assert_eq!(above(0.2, &[-0.01, 0.12]), Verdict::InPart);
         assert_eq!(above(0.2, &[-0.01, 0.0]), Verdict::Refuted);
         assert_eq!(Row::value("", 46.0, &[50.0], "s", 0.25).verdict, Verdict::Holds);
+        let limit = |values: &[f64]| Row::limit("", 1.3, values, "s").verdict;
+        let limits = [limit(&[1.0, 1.3]), limit(&[0.9, 1.4]), limit(&[1.2, 1.5])];
+        assert_eq!(limits, [Verdict::Holds, Verdict::InPart, Verdict::Refuted]);
         let asked = |met| Row::measured("", &[0.9], "×", "").accept_if(met).verdict;
         assert_eq!([true, false].map(asked), [Verdict::Measured, Verdict::Missed]);
         assert_eq!(Row::value("", 46.0, &[95.0], "s", 0.25).verdict, Verdict::Refuted);

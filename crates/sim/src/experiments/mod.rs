@@ -9,6 +9,7 @@
 mod cats;
 mod further;
 mod judge;
+mod migrate;
 mod pregather;
 mod run;
 mod vio;
@@ -306,10 +307,16 @@ pub struct Experiment {
 
 /// All experiments, in the order of `experiment list`.
 pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
-    [pregather::EXPERIMENTS, cats::EXPERIMENTS, vmcd::EXPERIMENTS, vio::EXPERIMENTS]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        pregather::EXPERIMENTS,
+        cats::EXPERIMENTS,
+        vmcd::EXPERIMENTS,
+        vio::EXPERIMENTS,
+        migrate::EXPERIMENTS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 });
 
 /// The experiments whose names match `pattern` (`*` stands for anything, `all`

@@ -2,8 +2,9 @@
 //! its ratio to the baseline's, the share of the array that is in use,
 //! accuracy, cost and S.
 
+use super::super::Results;
 use super::super::judge::mean;
-use super::super::{BarSeries, Results};
+pub(super) use super::super::judge::{bars, short};
 use super::load::{BASE, Column, Load};
 use crate::metrics::{RunResult, per_second};
 use seekway_policy::cache::Usage;
@@ -141,24 +142,6 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     (fold(f64::max) - fold(f64::min)) / mean(values)
 }
 
-/// A figure with the digits that matter.
-pub(super) fn short(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// Bars of one colour from values by group and seed.
-pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
-    let bar = |values: &Vec<f64>| {
-        let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
-        Some((mean(values), fold(f64::min)?, fold(f64::max)?))
-    };
-    BarSeries { name: name.into(), bars: groups.iter().map(bar).collect(), paper: false }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,10 +150,5 @@ mod tests {
     fn the_spread_is_relative_to_the_mean() {
         assert_eq!(spread(&[1.0, 1.0]), 0.0);
         assert_eq!(spread(&[9.0, 11.0]), 0.2);
-    }
-
-    #[test]
-    fn figures_keep_the_digits_that_matter() {
-        assert_eq!([517.06, 25.32, 1.204].map(short), ["517", "25.3", "1.20"]);
     }
 }

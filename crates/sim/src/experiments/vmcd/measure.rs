@@ -2,6 +2,7 @@
 //! shares of device time, and the rows that every load gets.
 
 use super::super::judge::mean;
+pub(super) use super::super::judge::{bars, paper_bars};
 use super::super::{BarSeries, Figure, Results, Row};
 use super::load::{Demand, Load, POLICIES};
 use crate::metrics::{RunResult, VmResult};
@@ -255,23 +256,6 @@ pub(super) fn mean_of(
     figure: impl Fn(&RunResult) -> f64,
 ) -> f64 {
     mean(&results.each(&load.name, policy, figure))
-}
-
-fn bar(values: &[f64]) -> Option<(f64, f64, f64)> {
-    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
-    Some((mean(values), fold(f64::min)?, fold(f64::max)?))
-}
-
-/// Bars of one policy from values by group and seed.
-pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
-    let bars = groups.iter().map(|values| bar(values)).collect();
-    BarSeries { name: name.into(), bars, paper: false }
-}
-
-/// Bars of figures that the paper gives.
-pub(super) fn paper_bars(name: &str, values: &[f64]) -> BarSeries {
-    let bars = values.iter().map(|&v| Some((v, v, v))).collect();
-    BarSeries { name: format!("{name}, paper"), bars, paper: true }
 }
 
 /// Bandwidth of each VM by policy, beside the paper's.

@@ -1,0 +1,171 @@
+//! migrate-ablation (ours): what decides. One thing of the model is changed at a time,
+//! under vanilla, the paper's policy and ours; and of the policy each of its four parts is
+//! taken away from ours and added alone to the paper's.
+
+use super::super::judge::bars;
+use super::super::judge::mean;
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::load::{CORES, Disk, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, cells};
+use super::measure::{agent, blocked, bound, mean_of, moves_over_least, share_of_bound, short};
+use crate::vcpu::{Completes, Detector, MachineSpec};
+use seekway_policy::units::Nanos;
+
+/// What is changed, and how.
+struct Setting {
+    name: &'static str,
+    change: fn(&mut MachineSpec),
+}
+
+const fn setting(name: &'static str, change: fn(&mut MachineSpec)) -> Setting {
+    Setting { name, change }
+}
+
+const fn micros(n: u64) -> Nanos {
+    Nanos::from_micros(n)
+}
+
+/// One at a time; the first is as it is elsewhere.
+const SETTINGS: &[Setting] = &[
+    setting("as it is", |_| ()),
+    setting("no stopper", |m| m.ablation.free_stopper = true),
+    setting("completions heard at once", |m| m.ablation.free_completions = true),
+    setting("no stopper, completions heard at once", |m| {
+        m.ablation.free_stopper = true;
+        m.ablation.free_completions = true;
+    }),
+    setting("completions on the first vCPU", |m| m.guest.completes = Completes::Fixed),
+    setting("completions on any vCPU that runs", |m| m.guest.completes = Completes::Any),
+    setting("moves for nothing", |m| m.ablation.free_moves = true),
+    setting("moves ten times as dear", |m| {
+        m.costs.call = m.costs.call.scaled(10, 1);
+        m.costs.cold = m.costs.cold.scaled(10, 1);
+    }),
+    setting("exact edges after 50 µs", |m| {
+        m.detector = Detector::Exact { delay: micros(50), edge: micros(1) };
+    }),
+    setting("exact edges, preemption foretold by 600 µs", |m| {
+        m.detector = Detector::Exact { delay: micros(50), edge: micros(1) };
+        m.ablation.foresight = Some(micros(600));
+    }),
+    setting("beats of 18 µs", |m| m.detector = Detector::Heartbeat { beat: micros(18) }),
+    setting("slices exact", |m| m.host.jitter = Nanos::ZERO),
+    setting("slices of 11 ± 1 ms", |m| m.host.jitter = micros(1_000)),
+    setting("slices of 3 ± 0.1 ms", |m| {
+        m.host.slice = Nanos::from_millis(3);
+        m.host.jitter = micros(100);
+    }),
+    setting("a tenth of the slices cut short", |m| m.host.cut_permille = 100),
+];
+
+/// Of ours each of its four parts taken away, then each alone, then none of them; and ours
+/// with the paper's beats.
+const FORMS: &[&str] = &[
+    "vmigrater:park=false",
+    "vmigrater:fresh=false",
+    "vmigrater:predict=last",
+    "vmigrater:leave=600us",
+    "vmigrater:fresh=false,predict=last,leave=600us",
+    "vmigrater:park=false,predict=last,leave=600us",
+    "vmigrater:park=false,fresh=false,leave=600us",
+    "vmigrater:park=false,fresh=false,predict=last",
+    "vmigrater:park=false,fresh=false,predict=last,leave=600us",
+    "vmigrater:beats=dense",
+];
+
+/// What each setting is tried on.
+fn bases(options: &Options) -> [Scene; 3] {
+    [
+        Scene::of(RANDOM, Disk::Ssd, CORES, 4, options),
+        Scene::of(RANDOM, Disk::Ssd, CORES, 8, options),
+        Scene::of(SEQUENTIAL, Disk::Hdd, CORES, 4, options),
+    ]
+}
+
+fn scene(base: &Scene, setting: &Setting) -> Scene {
+    base.clone().with(setting.name, setting.change)
+}
+
+const POLICIES: [&str; 3] = [VANILLA, PAPER, OURS];
+
+pub(super) fn ablation_cells(options: &Options) -> Vec<Cell> {
+    let mut made = Vec::new();
+    for base in bases(options) {
+        made.extend(cells(&base, &POLICIES));
+        made.extend(FORMS.iter().map(|form| base.cell(form)));
+        for setting in SETTINGS {
+            let scene = scene(&base, setting);
+            made.extend(POLICIES.map(|policy| scene.cell(policy)));
+        }
+    }
+    made
+}
+
+pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    for base in bases(options) {
+        let unshared = base.unshared();
+        let share = |scene: &Scene, policy: &str| share_of_bound(results, scene, policy, &unshared);
+        for setting in SETTINGS {
+            let scene = scene(&base, setting);
+            for policy in POLICIES {
+                let row = row(results, &scene, policy, &share(&scene, policy));
+                judged.rows.push(row);
+            }
+        }
+        for form in FORMS {
+            judged.rows.push(row(results, &base, form, &share(&base, form)));
+        }
+        judged.notes.extend([PAPER, OURS].map(|policy| {
+            let of = |setting: &Setting| mean(&share(&scene(&base, setting), policy));
+            deciding(&base, policy, of)
+        }));
+        judged.figures.push(figure(&base, &POLICIES, share));
+    }
+    judged
+}
+
+fn row(results: &Results, scene: &Scene, policy: &str, shares: &[f64]) -> Row {
+    let of = |figure: fn(&crate::metrics::RunResult) -> f64| {
+        short(mean_of(results, scene, policy, figure))
+    };
+    let why = format!(
+        "of the bound, {} % of the time; moves over the clairvoyant's {}, of which {} % waited for \
+         a vCPU that was away; the agents take {} % of the CPU time",
+        of(bound),
+        of(moves_over_least),
+        of(blocked),
+        of(agent)
+    );
+    Row::measured(format!("{}: {policy}", scene.name), shares, "×", why)
+}
+
+/// What changes a policy's share most, upwards and downwards.
+fn deciding(base: &Scene, policy: &str, share: impl Fn(&Setting) -> f64) -> String {
+    let (first, others) = SETTINGS.split_first().expect("a setting");
+    let asis = share(first);
+    let mut others: Vec<(&str, f64)> = others.iter().map(|s| (s.name, share(s))).collect();
+    others.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let told = |(name, share): &(&str, f64)| format!("{name} {}", short(*share));
+    let most: Vec<String> = others.iter().take(3).map(told).collect();
+    let least: Vec<String> = others.iter().rev().take(3).map(told).collect();
+    format!(
+        "{}, {policy}: {} of the bound as it is; most with {}; least with {}.",
+        base.name,
+        short(asis),
+        most.join(", "),
+        least.join(", ")
+    )
+}
+
+fn figure(base: &Scene, policies: &[&str], share: impl Fn(&Scene, &str) -> Vec<f64>) -> Figure {
+    let series = |policy: &&str| {
+        let of = |setting: &Setting| share(&scene(base, setting), policy);
+        bars(policy, &SETTINGS.iter().map(of).collect::<Vec<_>>())
+    };
+    Figure::Bars {
+        axis: ("throughput, of what the bound allows".into(), "×".into()),
+        groups: SETTINGS.iter().map(|setting| setting.name.into()).collect(),
+        series: policies.iter().map(series).collect(),
+        caption: format!("{}: what decides, one thing changed at a time.", base.name),
+    }
+}

@@ -1,0 +1,166 @@
+//! migrate-cost (tables 2 and 3, figures 11 and 12 of the paper): how often tasks are
+//! moved, how long they still stand on a vCPU that is away, what that does to their
+//! response, and what it takes from the compute tasks.
+
+use super::super::judge::{bars, mean, paper_bars};
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::load::{APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells};
+use super::measure::{
+    across, agent, blocked, computed, each, gain, inactive_a_block, mean_of, moves,
+    moves_over_least, ratio, response, short, worked,
+};
+use super::rows::ask;
+use super::scale::scenes;
+use crate::metrics::RunResult;
+
+const POLICIES: [&str; 5] = [VANILLA, VSLICER, XBALLOON, PAPER, OURS];
+/// Table 3: moves over the least number, with two VMs.
+const PAPER_MOVES: [f64; 7] = [1.05, 1.07, 1.34, 1.08, 1.07, 1.02, 1.13];
+/// The same table: throughput over vanilla's.
+const PAPER_SPEEDUP: [f64; 7] = [1.86, 1.75, 1.41, 1.76, 1.82, 1.73, 1.70];
+/// Table 2: inactivity under vanilla over that under vmigrater, with four VMs.
+const PAPER_INACTIVE: [f64; 7] = [18.39, 7.25, 3.11, 5.19, 17.44, 7.37, 11.31];
+/// Compute tasks keep at least this much of what they have under vanilla.
+const COMPUTE: f64 = 0.95;
+
+/// Tables 3 and 2: how many VMs they have.
+fn two(options: &Options) -> Vec<Scene> {
+    scenes(&APPLICATIONS, Disk::Ssd, 2, options)
+}
+
+fn four(options: &Options) -> Vec<Scene> {
+    scenes(&APPLICATIONS, Disk::Ssd, 4, options)
+}
+
+pub(super) fn cost_cells(options: &Options) -> Vec<Cell> {
+    let two = two(options).into_iter().flat_map(|scene| cells(&scene, &POLICIES));
+    let four = four(options).into_iter();
+    two.chain(four.flat_map(|scene| POLICIES.map(|policy| scene.cell(policy)))).collect()
+}
+
+pub(super) fn cost_judge(options: &Options, results: &Results) -> Judged {
+    let mut judged = Judged::default();
+    let (two, four) = (two(options), four(options));
+    for (scene, (paper, speedup)) in two.iter().zip(PAPER_MOVES.into_iter().zip(PAPER_SPEEDUP)) {
+        judged.rows.extend(move_rows(results, scene, paper));
+        let name = format!("{}: {PAPER} over vanilla", scene.name);
+        judged.rows.push(Row::factor(name, speedup, &gain(results, scene, PAPER)));
+    }
+    for (scene, paper) in four.iter().zip(PAPER_INACTIVE) {
+        judged.rows.extend(inactive_rows(results, scene, paper));
+    }
+    for policy in POLICIES.into_iter().filter(|&policy| policy != VANILLA) {
+        judged.rows.push(compute_row(results, &two, policy));
+    }
+    judged.rows.extend(POLICIES.map(|policy| response_row(results, &two, policy)));
+    judged.figures.push(inactive_figure(results, &four));
+    judged.figures.push(figure(&two, "response over that without sharing", "11", |s, p| {
+        ratio(results, (s, p), (&s.unshared(), VANILLA), response)
+    }));
+    judged.figures.push(figure(&two, "CPU time of compute tasks over vanilla's", "12", |s, p| {
+        ratio(results, (s, p), (s, VANILLA), computed)
+    }));
+    judged
+}
+
+/// Moves over the paper's least number, a slice each, with the clairvoyant's beside.
+fn move_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
+    let slice = scene.machine.host.slice.as_secs_f64();
+    let vms = scene.machine.vms.len() as f64;
+    let over = |r: &RunResult| moves(r) * slice / (r.simulated.as_secs_f64() * vms);
+    [PAPER, OURS].map(|policy| {
+        let values = each(results, scene, policy, over);
+        let name = format!("{}: moves over the least, {policy}", scene.name);
+        let told = |figure: fn(&RunResult) -> f64| short(mean_of(results, scene, policy, figure));
+        let why = format!(
+            "the least is one a slice; {} of what a clairvoyant needs; {} % had to wait for a \
+             vCPU that was away",
+            told(moves_over_least),
+            told(blocked)
+        );
+        match policy {
+            PAPER => Row::value(name, paper, &values, "×", 0.2).because(why),
+            _ => Row::measured(name, &values, "×", why),
+        }
+    })
+}
+
+/// Time on vCPUs that are away for each block read: the paper's runs have a fixed work.
+fn inactive_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
+    [PAPER, OURS].map(|policy| {
+        let values = ratio(results, (scene, VANILLA), (scene, policy), inactive_a_block);
+        let name = format!("{}: inactivity for each block, vanilla over {policy}", scene.name);
+        let of = |policy| short(1e3 * mean_of(results, scene, policy, inactive_a_block));
+        let told: Vec<String> =
+            POLICIES.iter().map(|policy| format!("{policy} {}", of(policy))).collect();
+        let why = format!("ms a block: {}", told.join(", "));
+        match policy {
+            PAPER => Row::factor(name, paper, &values).because(why),
+            _ => Row::measured(name, &values, "×", why),
+        }
+    })
+}
+
+/// What compute tasks keep. What I/O tasks compute more because they read more is no cost
+/// of the policy's, and told apart.
+fn compute_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
+    let values = across(scenes, |s| ratio(results, (s, policy), (s, VANILLA), computed));
+    let of = |figure: fn(&RunResult) -> f64| {
+        mean(&across(scenes, |scene| each(results, scene, policy, figure)))
+    };
+    let base = |figure: fn(&RunResult) -> f64| {
+        mean(&across(scenes, |scene| each(results, scene, VANILLA, figure)))
+    };
+    let why = format!(
+        "I/O tasks compute {} % of that more than under vanilla, the agents take {} % of the CPU \
+         time",
+        short(100.0 * (of(worked) - base(worked)) / base(computed)),
+        short(of(agent))
+    );
+    let name = format!("2 VMs, applications: CPU time of compute tasks, {policy} over vanilla");
+    let row = Row::measured(name, &values, "×", why);
+    if policy != OURS {
+        return row;
+    }
+    ask(row, mean(&values) >= COMPUTE, &format!("at least {COMPUTE}"))
+}
+
+fn response_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
+    let of = |s: &Scene| ratio(results, (s, policy), (&s.unshared(), VANILLA), response);
+    let by: Vec<String> = scenes.iter().map(|s| short(mean(&of(s)))).collect();
+    let names = APPLICATIONS.map(|work| work.name).join(", ");
+    let name = format!("2 VMs, applications: response over that without sharing, {policy}");
+    Row::measured(name, &across(scenes, of), "×", format!("{names}: {}", by.join(", ")))
+}
+
+fn inactive_figure(results: &Results, scenes: &[Scene]) -> Figure {
+    let of = |s: &Scene| ratio(results, (s, VANILLA), (s, PAPER), inactive_a_block);
+    let ours = |s: &Scene| ratio(results, (s, VANILLA), (s, OURS), inactive_a_block);
+    Figure::Bars {
+        axis: ("inactivity for each block, vanilla's over this".into(), "×".into()),
+        groups: APPLICATIONS.map(|work| work.name.to_string()).into(),
+        series: vec![
+            bars(PAPER, &scenes.iter().map(of).collect::<Vec<_>>()),
+            bars(OURS, &scenes.iter().map(ours).collect::<Vec<_>>()),
+            paper_bars("vmigrater", &PAPER_INACTIVE),
+        ],
+        caption: "Four VMs: how much less I/O tasks stand on vCPUs that are away (table 2).".into(),
+    }
+}
+
+fn figure(
+    scenes: &[Scene],
+    axis: &str,
+    number: &str,
+    of: impl Fn(&Scene, &str) -> Vec<f64>,
+) -> Figure {
+    let series = |policy: &&str| {
+        bars(policy, &scenes.iter().map(|scene| of(scene, policy)).collect::<Vec<_>>())
+    };
+    Figure::Bars {
+        axis: (axis.into(), "×".into()),
+        groups: APPLICATIONS.map(|work| work.name.to_string()).into(),
+        series: POLICIES.iter().map(series).collect(),
+        caption: format!("Two VMs: {axis} (figure {number} of the paper)."),
+    }
+}

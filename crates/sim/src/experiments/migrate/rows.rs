@@ -1,0 +1,149 @@
+//! The rows that a scene of migrate-scale gets: what the paper claims of it, what is
+//! asked of it (experiments.md, vMigrater, "Accept"), and the other policies beside.
+
+use super::super::judge::{bars, mean};
+use super::super::{Figure, Results, Row};
+use super::load::{ALL, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON};
+use super::measure::{
+    across, agent, bound, gain, mean_of, normalized, rate, ratio, share_of_bound, short,
+};
+use super::scale::COUNTS;
+
+/// Nothing may be slower than without a policy by more than this.
+const FLOOR: f64 = 0.98;
+
+/// xBalloon where a vCPU that wakes has to wait for the end of others' slices.
+pub(super) fn without_preemption(scene: &Scene) -> Scene {
+    let host = "no wake-up preemption on the host";
+    scene.clone().with(host, |m| m.host.wakeup_preempts = false)
+}
+
+/// One VM alone: there is nothing to do, and doing it costs little.
+pub(super) fn alone(results: &Results, scene: &Scene) -> [Row; 2] {
+    [PAPER, OURS].map(|policy| {
+        let values = gain(results, scene, policy);
+        let why = format!(
+            "nothing is shared; the agent takes {} % of the CPU time",
+            short(mean_of(results, scene, policy, agent))
+        );
+        let row =
+            Row::measured(format!("{}: {policy} over vanilla", scene.name), &values, "×", why);
+        match policy {
+            OURS => floor(row, &values),
+            _ => row,
+        }
+    })
+}
+
+/// A row of which something is asked, and whether it is met.
+pub(super) fn ask(row: Row, enough: bool, what: &str) -> Row {
+    let verdict = if enough { "met" } else { "NOT MET" };
+    row.accept_if(enough).because(format!("{what} is asked: {verdict}"))
+}
+
+/// Never slower than without.
+pub(super) fn floor(row: Row, gains: &[f64]) -> Row {
+    ask(row, mean(gains) >= FLOOR, &format!("at least {FLOOR} of vanilla"))
+}
+
+/// What ours is asked of a scene: its share of the bound, and never to be below vanilla.
+pub(super) fn asked(
+    results: &Results,
+    scene: &Scene,
+    base: &Scene,
+    share: Option<f64>,
+) -> [Row; 2] {
+    let unshared = base.unshared();
+    let of = |policy: &str| share_of_bound(results, scene, policy, &unshared);
+    let told: Vec<String> =
+        ALL.iter().map(|policy| format!("{policy} {}", short(mean(&of(policy))))).collect();
+    let why = format!(
+        "shares of the bound, which is {} % of the time: {}",
+        short(mean_of(results, scene, VANILLA, bound)),
+        told.join(", ")
+    );
+    let values = of(OURS);
+    let row = Row::measured(format!("{}: share of the bound", scene.name), &values, "×", why);
+    let row = match share {
+        Some(share) => ask(row, mean(&values) >= share, &format!("at least {share}")),
+        None => row,
+    };
+    let gains = gain(results, scene, OURS);
+    let name = format!("{}: ours over vanilla", scene.name);
+    [row, floor(Row::measured(name, &gains, "×", OURS), &gains)]
+}
+
+/// Ours over the best of the others, seed by seed the mean over the scenes.
+pub(super) fn above(results: &Results, what: &str, scenes: &[Scene]) -> Row {
+    let over =
+        |policy: &str| across(scenes, |scene| ratio(results, (scene, OURS), (scene, policy), rate));
+    let each = OTHERS.map(|policy| (policy, over(policy)));
+    let least = each.iter().min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
+    let (best, values) = least.expect("there are others");
+    let told: Vec<String> = each.iter().map(|(p, v)| format!("{p} {}", short(mean(v)))).collect();
+    let name = format!("{what}: ours over the best of the others");
+    let why = format!("{best}; ours over {}", told.join(", "));
+    ask(Row::measured(name, values, "×", why), mean(values) > 1.0, "above all of them")
+}
+
+/// Means over the works: the paper's form beside its figure, then ours and the others.
+pub(super) fn means(
+    results: &Results,
+    what: &str,
+    scenes: &[Scene],
+    paper: Option<f64>,
+) -> Vec<Row> {
+    let over = |policy: &str| across(scenes, |scene| gain(results, scene, policy));
+    let name = |policy: &str| format!("{what}: {policy} over vanilla");
+    let share = |policy: &str| {
+        let of = |s: &Scene| share_of_bound(results, s, policy, &s.unshared());
+        short(mean(&across(scenes, of)))
+    };
+    let mut rows = Vec::new();
+    for policy in ALL.into_iter().filter(|&policy| policy != VANILLA) {
+        let why = format!("{} of the bound", share(policy));
+        let row = match paper.filter(|_| policy == PAPER) {
+            Some(paper) => Row::factor(name(policy), paper, &over(policy)).because(why),
+            None => Row::measured(name(policy), &over(policy), "×", why),
+        };
+        rows.push(row);
+    }
+    let waking = across(scenes, |scene| {
+        ratio(results, (&without_preemption(scene), XBALLOON), (scene, VANILLA), rate)
+    });
+    let why = "a vCPU that wakes waits for the end of others' slices";
+    let name = format!("{what}: {XBALLOON} without the host's wake-up preemption over vanilla");
+    rows.push(Row::measured(name, &waking, "×", why));
+    rows.push(above(results, what, scenes));
+    rows
+}
+
+/// Shorter slices alone move nothing where the disk does not wait for a VM.
+pub(super) fn slicer(results: &Results, what: &str, scenes: &[Scene]) -> Row {
+    let values = across(scenes, |scene| gain(results, scene, VSLICER));
+    let near = (mean(&values) - 1.0).abs() <= 0.1;
+    let name = format!("{what}: {VSLICER} is near vanilla");
+    ask(Row::measured(name, &values, "×", "shorter slices alone"), near, "within 0.1 of 1")
+}
+
+pub(super) fn figure(
+    results: &Results,
+    of: impl Fn(usize) -> Vec<Scene>,
+    disk: Disk,
+    what: &str,
+    number: &str,
+) -> Figure {
+    let series = |policy: &str| {
+        let groups: Vec<Vec<f64>> = COUNTS
+            .iter()
+            .map(|&count| across(&of(count), |scene| normalized(results, scene, policy)))
+            .collect();
+        bars(policy, &groups)
+    };
+    Figure::Bars {
+        axis: ("throughput over that without sharing".into(), "×".into()),
+        groups: COUNTS.iter().map(|n| format!("{n} VMs")).collect(),
+        series: ALL.iter().map(|policy| series(policy)).collect(),
+        caption: format!("{what} on {}, each policy (figure {number} of the paper).", disk.name()),
+    }
+}
