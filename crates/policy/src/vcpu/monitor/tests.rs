@@ -200,3 +200,38 @@ fn a_slice_that_is_really_three_is_found_out() {
     let predicted = host.watch().predicted();
     assert!(predicted.is_some_and(|p| p <= us(11_300)), "{predicted:?}");
 }
+
+#[test]
+fn one_that_was_idle_and_has_to_wait_is_away_from_then_on() {
+    let mut monitor = Monitor::new(settings(false));
+    monitor.attach(at(0), &VcpuSet::only(V));
+    assert_eq!(monitor.heard(at(1_000), V, Sign::Idle), News::Back);
+    assert_eq!(monitor.heard(at(50_000), V, Sign::Preempted), News::Left);
+    let watch = monitor.get(V).unwrap();
+    assert_eq!((watch.state, watch.away(at(52_000))), (State::Away, us(2_000)));
+    assert_eq!(monitor.heard(at(50_200), V, Sign::Resumed), News::Back, "of 200 us, not 49 ms");
+}
+
+/// As in an emulated guest whose timers are served late, 1 to 8 ms now and then.
+#[test]
+fn beats_that_come_late_now_and_then_end_no_slice() {
+    let mut host = Host::new(false, true);
+    (0..20).for_each(|_| host.round(11_000, 33_000));
+    for n in 0..200 {
+        // Late by 1 to 7 ms at the same place of every third slice.
+        if n % 3 == 0 {
+            let due = host.due();
+            if due + us(8_000) < at(host.now + 11_000) {
+                host.beat(due + us(1_000 + n % 7 * 1_000));
+            }
+        }
+        host.round(11_000, 33_000);
+        let predicted = host.watch().predicted().unwrap();
+        assert!(predicted >= us(10_400), "round {n}: {predicted}");
+    }
+    // When all are short that is how they are.
+    (0..40).for_each(|_| host.round(4_000, 4_000));
+    let predicted = host.watch().predicted().unwrap();
+    assert!(predicted <= us(4_300), "{predicted}");
+    assert!(host.watch().absence() <= us(4_300));
+}
