@@ -22,7 +22,7 @@ impl Machine {
         let vm = &mut self.vms[vcpu.vm];
         vm.running.insert(vcpu.id);
         vm.runs += 1;
-        vm.any.start(now);
+        vm.look_for_any(now);
         vm.least.runs(vcpu.id, vm.runs == 1);
         self.tell_edge(v, Sign::Resumed);
         self.run_stopper(v);
@@ -58,9 +58,7 @@ impl Machine {
         vm.running.remove(vcpu.id);
         vm.runs -= 1;
         vm.halted += usize::from(state == Run::Halted);
-        if vm.runs == 0 {
-            vm.any.stop(now);
-        }
+        vm.look_for_any(now);
         vm.least.stops(vcpu.id, &vm.running);
         let sign = if state == Run::Halted { Sign::Idle } else { Sign::Preempted };
         self.tell_edge(v, sign);

@@ -24,6 +24,7 @@ impl Machine {
         (vcpu.age, vcpu.state) = (vcpu.age.waking(floor, credit), Run::Waiting);
         (vcpu.dozes, vcpu.doze_generation) = (false, vcpu.doze_generation + 1);
         self.vms[vm].halted -= 1;
+        self.vms[vm].look_for_any(self.now);
         self.pcpus[p].waiting.push(v);
         match self.pcpus[p].on {
             On::Idle => self.choose_soon(p),
@@ -201,11 +202,13 @@ impl Machine {
     fn new_slice(&mut self, p: usize, v: usize) -> Slice {
         let whole = self.vms[self.vcpus[v].vm].slice;
         let jitter = self.host.jitter.scaled(whole.get(), self.host.slice.get()).get();
-        let cut = u64::from(self.host.cut_permille);
+        // By time, not by slice: who has shorter ones is not interrupted more often.
+        let of = 1000 * self.host.slice.get();
+        let cut = u64::from(self.host.cut_permille) * whole.get();
         let pcpu = &mut self.pcpus[p];
         let length = whole.get() - jitter + pcpu.rng.below(2 * jitter + 1);
         pcpu.slices += 1;
-        let is_cut = cut > 0 && pcpu.rng.below(1000) < cut;
+        let is_cut = cut > 0 && pcpu.rng.below(of) < cut;
         let is_part = std::mem::replace(&mut pcpu.is_fresh, false) || is_cut;
         let length = if is_part { pcpu.rng.below(length) + 1 } else { length };
         Slice { from: self.now, length: Nanos::new(length), is_cut }

@@ -38,7 +38,8 @@ pub struct VmCpu {
     pub name: String,
     /// Time for which its vCPUs ran, together.
     pub ran: Nanos,
-    /// Time for which at least one of them ran: the bound, as a share of the time measured.
+    /// Time for which at least one of them ran or had nothing to run: the bound, as a share of
+    /// the time measured. One that halts is not away: nobody took it.
     pub any_ran: Nanos,
     /// Time for which its first vCPU ran.
     pub first_ran: Nanos,

@@ -35,7 +35,8 @@ pub struct HostCpu {
     /// Slices are longer or shorter by up to this, evenly distributed.
     pub jitter: Nanos,
     /// So many in a thousand slices are cut short, at an evenly distributed point, and
-    /// another vCPU goes next. What was lost is made up for later: shares stay.
+    /// another vCPU goes next. What was lost is made up for later: shares stay. Of shorter
+    /// slices as many the fewer are: what cuts them comes as often.
     pub cut_permille: u16,
     /// Does a vCPU that wakes take the processor from one that has used more? Linux
     /// does so when the difference exceeds about half a slice.

@@ -178,6 +178,7 @@ pub(super) struct Vm {
     pub slice: Nanos,
     /// What no vCPU was there to hear.
     pub unheard: Vec<Heard>,
+    /// Time in which one ran, or had nothing to run.
     pub any: Tally,
     pub least: LeastMoves,
     pub agent_time: Nanos,
@@ -323,7 +324,17 @@ impl Fared {
 }
 
 impl Vm {
+    /// Is there a vCPU to be had? One that halts of its own accord is, and so one that dozes.
+    pub fn look_for_any(&mut self, now: Instant) {
+        match self.runs + self.halted > 0 {
+            true => self.any.start(now),
+            false => self.any.stop(now),
+        }
+    }
+
     pub fn new(spec: &VmSpec, first: usize, tasks: std::ops::Range<usize>, slice: Nanos) -> Vm {
+        let mut any = Tally::default();
+        any.start(Instant::ZERO);
         Vm {
             name: spec.name.clone(),
             agent: None,
@@ -335,7 +346,7 @@ impl Vm {
             halted: usize::from(spec.vcpus),
             slice,
             unheard: Vec::new(),
-            any: Tally::default(),
+            any,
             least: LeastMoves::new(),
             agent_time: Nanos::ZERO,
             switching: Nanos::ZERO,

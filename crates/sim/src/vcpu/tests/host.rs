@@ -3,7 +3,7 @@
 use super::script::{Log, Script, spans};
 use super::support::*;
 use crate::vcpu::{Completes, MachineResult, MachineSpec};
-use seekway_policy::units::Nanos;
+use seekway_policy::units::{Instant, Nanos};
 use std::num::NonZeroU32;
 
 fn share(result: &MachineResult, vm: usize) -> f64 {
@@ -59,6 +59,45 @@ fn cut_slices_are_cut_and_shares_stay() {
     let share_cut = cut as f64 / spans.len() as f64;
     assert!((0.06..0.14).contains(&share_cut), "{share_cut} of {}", spans.len());
     assert!((share(&result, 0) - 0.5).abs() < 0.01, "{}", share(&result, 0));
+}
+
+#[test]
+fn short_slices_are_cut_no_more_often() {
+    let log = Log::default();
+    let cuts = |slice: Nanos| {
+        log.lock().unwrap().clear();
+        let script = || -> Box<dyn seekway_policy::vcpu::VcpuPolicy> {
+            let mut script = Script::new(&log);
+            script.slice = Some(slice);
+            Box::new(script)
+        };
+        let mut spec = computing(1, 2);
+        spec.vms[1].agent = false;
+        spec.host.jitter = Nanos::ZERO;
+        spec.host.cut_permille = 200;
+        run_with(&spec, &script, 3, Nanos::from_secs(20));
+        let is_cut = |from: Instant, to: Instant| (to - from).get() * 100 < slice.get() * 99;
+        spans(&log, 0).iter().filter(|(from, to)| is_cut(*from, *to)).count() as f64
+    };
+    let (whole, halves) = (cuts(ms(11)), cuts(us(5_500)));
+    assert!((halves / whole - 1.0).abs() < 0.25, "{halves} in 20 s, {whole} of whole slices");
+}
+
+#[test]
+fn a_vcpu_that_has_nothing_to_run_is_not_away() {
+    // It does nothing but I/O, and its only vCPU is halted for most of the time.
+    let mut quiet = vm("quiet", 1, vec![task("io", 0, reads())]);
+    quiet.tasks.remove(0);
+    let idle = run_named(&spec(1, vec![quiet.clone()]), "vanilla", 1, ms(1000));
+    let idle = &idle.vms[0];
+    assert!(idle.ran < ms(250), "{}", idle.ran);
+    let missing = ms(1000).saturating_sub(idle.any_ran);
+    // From each wake-up to the switch to it.
+    assert!(missing <= us(5).scaled(idle.tasks[0].ios + 2, 1), "{missing}");
+    // Beside one that computes it waits to run most of the time.
+    let beside = spec(1, vec![quiet, vm("busy", 1, Vec::new())]);
+    let any = run_named(&beside, "vanilla", 1, ms(1000)).vms[0].any_ran;
+    assert!(any < ms(300), "{any}");
 }
 
 #[test]
