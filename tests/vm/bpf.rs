@@ -16,7 +16,7 @@ const SERIAL: &str = "readers";
 const LOAD: &str = "
 for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = readers ] && disk=/dev/${d##*/}; done
 read_by() {
-	fio --name=$1 --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=$1 --iodepth=2 \
+	fio --name=$1 --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=$1 --iodepth=1 \
 		--thread --time_based --runtime=3600 >/dev/null 2>/tmp/$1.said &
 	echo $! >/tmp/$1
 }
@@ -64,8 +64,8 @@ fn sees_who_waits(way: &Value, readers: &[i64], busy: i64) -> Result<()> {
     expect(way["missing"].is_null() && of(busy).is_none(), || format!("{way}"))?;
     for &pid in readers {
         let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {way}")))?;
-        // In a tenth of a second.
-        let waits = reader["waited_us"].as_u64() > Some(10_000);
+        // Of a tenth of a second. On a busy host emulated readers compute for most of it.
+        let waits = reader["waited_us"].as_u64() > Some(1000);
         expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {way}"))?;
     }
     Ok(())
