@@ -26,6 +26,11 @@ const OWN_MASK: &str = "7";
 const OTHER: &str = "1-3";
 const OTHER_MASK: &str = "e";
 
+/// Processes that a task starts while it is moved, and the pages that it reads before each.
+const HEIRS: usize = 200;
+const PAGES: usize = 100;
+const PAGE_BYTES: usize = 4096;
+
 /// Functions for the guest's shell.
 const LIBRARY: &str = r#"
 mask() { taskset -p $1 | sed 's/.*: //'; }
@@ -50,6 +55,11 @@ migrate() {
 gone() {
 	n=0; while kill -0 $1 2>/dev/null; do
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/agent.log; return 1; }; sleep 0.1; done
+}
+# A killed agent holds its lock until the kernel has taken down its BPF programs.
+restore() {
+	n=0; until seekway-guest restore >/tmp/restored 2>&1; do
+		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/restored; return 1; }; sleep 0.1; done
 }
 end_migrate() { kill $(cat /tmp/agent) && gone $(cat /tmp/agent); }
 # The masks of all threads that are no kernel's and none of this shell's.
@@ -83,10 +93,11 @@ impl Stage {
         let image = GuestImage::prepare_with(kernel)?;
         let dir = tempfile::tempdir().expect("a directory");
         let disk = dir.path().join("migrate.img");
-        File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
+        std::fs::write(&disk, script()).expect("an image");
+        File::options().write(true).open(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("sized");
         let args = [
             "--emulate".into(),
-            "intel-x25m-g2:k=1,read_us=2000".into(),
+            "intel-x25m-g2:k=1,read_us=5000".into(),
             "--journal".into(),
             dir.path().join("journal").display().to_string(),
             "--disk".into(),
@@ -174,7 +185,7 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     drop(turns);
     let after = stage.run("masks")?;
     expect(before == after, || format!("masks were\n{before}are\n{after}"))?;
-    stage.run("ls /run/seekway-guest* && exit 1; true")?;
+    stage.run("ls /run/seekway-guest* | grep -v lock$ && exit 1; true")?;
     finish(stage, &reader)
 }
 
@@ -223,7 +234,7 @@ fn killed(stage: &mut Stage, reader: &str) -> Result<()> {
     stage.run(&format!("child={child}; kill -9 $child; gone $child"))?;
     let again = |seen: &Seen| seen.agent != first.agent && seen.moves >= MANY;
     stage.until(reader, "moved by a successor", again)?;
-    stage.run("killall -9 seekway-guest; gone $(cat /tmp/agent); seekway-guest restore")?;
+    stage.run("killall -9 seekway-guest; restore")?;
     stage.expect_mask(reader, OWN_MASK)?;
     // SIGKILL to the agent alone: the supervisor has put all back before it ends.
     stage.run("migrate --supervise")?;
@@ -232,28 +243,54 @@ fn killed(stage: &mut Stage, reader: &str) -> Result<()> {
     stage.expect_mask(reader, OWN_MASK)
 }
 
-/// Jobs that start a process once they have read for a while: it is born where its parent
-/// was confined, and is put where its owner wants it.
+/// A shell reads its script from the disk, page by page, and starts processes on the way.
+/// While the agent is stopped one is born where the shell is confined; when the agent goes
+/// on, it is put where its owner wants it.
 fn forks(stage: &mut Stage) -> Result<()> {
-    stage.run("migrate")?;
-    let jobs = (0..8).map(|n| format!(" --name=job{n} --stonewall")).collect::<String>();
-    stage.run(&format!(
-        "rm -f /tmp/born; cat >/tmp/heir <<'END'\n. /tmp/lib; mask $$ >>/tmp/born; \
-         sleep 3600 & echo $! >>/tmp/heirs\nEND\n\
-         (exec taskset -c {OWN} fio --filename=/dev/vda --direct=1 --ioengine=psync \
-         --rw=randread --bs=4k --runtime=1 --time_based --exec_postrun='sh /tmp/heir' {jobs} \
-         >/tmp/forks 2>&1) & \
-         n=0; until [ $(cat /tmp/heirs | wc -l) -eq 8 ]; do n=$((n+1)); [ $n -lt 600 ] || \
-         {{ cat /tmp/forks; exit 1; }}; sleep 0.1; done"
+    stage.run("migrate --match sh")?;
+    let shell = stage.run(&format!(
+        "echo 0 >/sys/block/vda/queue/read_ahead_kb; : >/tmp/heirs; \
+         (exec taskset -c {OWN} sh </dev/vda >/tmp/forks 2>&1) & echo $!"
     ))?;
-    let born = stage.run("cat /tmp/born")?;
-    let confined = born.lines().filter(|mask| *mask != OWN_MASK).count();
-    eprintln!("          {confined} of {} were born with less", born.lines().count());
-    expect(confined > 0, || format!("nobody was born with less than {OWN_MASK}: {born}"))?;
-    stage.run("end_migrate")?;
-    let heirs = stage.run("for p in $(cat /tmp/heirs); do mask $p; done | sort -u")?;
-    expect(heirs.trim() == OWN_MASK, || format!("heirs have {heirs}, expected {OWN_MASK}"))?;
-    stage.run("kill $(cat /tmp/heirs)").map(drop)
+    let shell = shell.trim();
+    let confined = format!("[ $(mask {shell}) != {OWN_MASK} ]");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        stage.until(shell, "moved", |seen| seen.moves >= 1)?;
+        let stop = format!("kill -STOP $(cat /tmp/agent); {confined} && echo yes; true");
+        if stage.run(&stop)?.contains("yes") {
+            break;
+        }
+        stage.run("kill -CONT $(cat /tmp/agent)")?;
+        expect(Instant::now() < deadline, || format!("shell {shell} is never confined"))?;
+    }
+    let heir = stage.run(
+        "had=$(wc -l </tmp/heirs); n=0; until [ $(wc -l </tmp/heirs) -gt $had ]; do n=$((n+1)); \
+         [ $n -lt 600 ] || { cat /tmp/forks; exit 1; }; sleep 0.1; done; tail -n 1 /tmp/heirs",
+    )?;
+    let heir = heir.trim();
+    stage.run(&format!("[ $(mask {heir}) != {OWN_MASK} ]"))?;
+    stage.run(&format!(
+        "kill -CONT $(cat /tmp/agent); n=0; until [ $(mask {heir}) = {OWN_MASK} ]; do \
+         n=$((n+1)); [ $n -lt 600 ] || {{ seekway-guest status; exit 1; }}; sleep 0.1; done"
+    ))?;
+    stage.run("end_migrate; kill $(cat /tmp/heirs); true")?;
+    stage.expect_mask(shell, OWN_MASK)?;
+    stage.run(&format!("kill -9 {shell}; for p in $(pidof sleep); do kill $p; done")).map(drop)
+}
+
+/// The shell's script: pages of nothing, and now and then a command.
+fn script() -> Vec<u8> {
+    let mut script = Vec::new();
+    for page in 1..=HEIRS * PAGES {
+        let command: &[u8] =
+            if page % PAGES == 0 { b"sleep 3600 & echo $! >>/tmp/heirs\n" } else { b"" };
+        script.extend_from_slice(command);
+        script.resize(script.len() + PAGE_BYTES - 1 - command.len(), b'#');
+        script.push(b'\n');
+    }
+    script.extend_from_slice(b"exit\n");
+    script
 }
 
 /// Beside `tag`.
