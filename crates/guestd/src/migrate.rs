@@ -27,6 +27,7 @@ mod records;
 mod restore;
 mod selection;
 mod status;
+mod wakeups;
 pub mod ways;
 mod workers;
 

@@ -474,6 +474,10 @@ fn costs_of_the_agent() {
     let costs = |status: &serde_json::Value| {
         let lately = status["cpu_percent_lately"].as_f64().unwrap();
         println!("inert: {}, moves: {}: {lately} % of a vCPU", status["inert"], status["moves"]);
+        for vcpu in status["vcpus"].as_array().unwrap() {
+            let (wakeups, seconds) = (&vcpu["wakeups"], &status["running_s"]);
+            println!("  vCPU {}: in {seconds} s {wakeups}", vcpu["vcpu"]);
+        }
     };
     let Some(s) = Scene::new() else { return };
     let mut agent = s.migrate();

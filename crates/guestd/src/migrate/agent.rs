@@ -10,6 +10,7 @@ use super::records::{Changed, Record, Records};
 use super::restore::put_back;
 use super::selection::Selection;
 use super::status::{About, Counts, Meter};
+use super::wakeups::Wakeups;
 use super::workers::{Pool, dispatch};
 use super::{BootTime, clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
@@ -56,6 +57,8 @@ pub struct Shared {
     pub pools: Vec<Arc<Pool>>,
     /// Moves that no worker was free for.
     pub dropped: AtomicU64,
+    /// Why the monitor of each vCPU woke.
+    pub wakeups: Vec<Wakeups>,
     failed: Mutex<Option<String>>,
     rank: Mutex<Option<Rank>>,
 }
@@ -87,7 +90,8 @@ impl Shared {
         let rank = *self.rank.lock().unwrap_or_else(PoisonError::into_inner);
         let rank = rank.map(|rank| rank.to_string()).unwrap_or_default();
         let moves = self.book.moves();
-        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online }
+        let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
+        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
     }
 }
 
@@ -166,8 +170,9 @@ impl Agent {
             let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), online)?;
             let numbers = (0..VCPUS_MAX as u16).map(VcpuId::new);
             let pools = numbers.map(Pool::new).map(Arc::new).collect();
+            let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
             let (dropped, failed, rank) = Default::default();
-            Ok((Shared { preemption, brain, book, pools, dropped, failed, rank }, stirred))
+            Ok((Shared { preemption, brain, book, pools, dropped, wakeups, failed, rank }, stirred))
         };
         let (shared, stirred) = threads().map_err(failed("eventfd(2)"))?;
         Ok(Agent {

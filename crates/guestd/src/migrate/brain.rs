@@ -7,6 +7,10 @@
 //!
 //! Only urgent threads that are pinned to a vCPU come here: one that the guest's own
 //! scheduler took off its vCPU would keep the lock for as long.
+//!
+//! Each wake-up costs (in an emulated guest 0.1 to 0.2 ms), so one thread, the keeper's, wakes
+//! for what is due: windows and decisions. It is the monitor of a vCPU that is expected to run
+//! until then. The others wake for their own beats, and when the keeper is long overdue.
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +33,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Signs of one vCPU that wait to be heard. More come only if the lock's holder is away for
 /// long: then the older ones tell nothing that the newer do not.
 const SIGNS_MAX: usize = 256;
-/// Who was not the last to have the lock lets the one who was go before: it ran just now.
-const GRACE: Nanos = Nanos::from_micros(200);
+/// The keeper has lost its vCPU if it is as late as this: then the next one takes its place,
+/// and if that is not there, the next after as long again.
+const PATIENCE: Nanos = Nanos::from_millis(20);
+/// Who wakes for something else finds it late by as much, and so away.
+const OVERDUE: Nanos = Nanos::from_millis(2);
+/// Who wakes for something else as soon after the end of a window sees to that then.
+const TOGETHER: Nanos = Nanos::from_micros(300);
+/// And who is awake by this part of a window before its end does so at once.
+const EARLY: u64 = 5;
 /// "Never", in an atomic.
 const NEVER: u64 = u64::MAX;
 
@@ -49,8 +60,6 @@ pub struct Brain<S> {
     watching: Mutex<Watching<S>>,
     /// What the engine has to observe.
     due: Due,
-    /// The vCPU whose thread had the lock last.
-    last: AtomicUsize,
     /// A view is asked for.
     asked: AtomicBool,
     view: Mutex<Option<View>>,
@@ -98,6 +107,12 @@ struct Due {
     /// The end of the next window, and the time between two.
     window: AtomicU64,
     windows: AtomicU64,
+    /// The vCPU whose monitor wakes for what is due.
+    keeper: AtomicUsize,
+    /// A keeper that did not come when it was to: it is none until it has woken.
+    lost: AtomicUsize,
+    /// One more than the highest vCPU.
+    vcpus: AtomicUsize,
 }
 
 impl<S: System> Brain<S> {
@@ -137,8 +152,10 @@ impl<S: System> Brain<S> {
                 wake: never(),
                 window: never(),
                 windows: never(),
+                keeper: AtomicUsize::new(0),
+                lost: AtomicUsize::new(usize::MAX),
+                vcpus: AtomicUsize::new(1),
             },
-            last: AtomicUsize::new(0),
             asked: AtomicBool::new(false),
             view: Mutex::default(),
             answered,
@@ -151,15 +168,40 @@ impl<S: System> Brain<S> {
 
     /// Until when this vCPU's monitor is to sleep, and when it is to beat.
     pub fn due(&self, vcpu: VcpuId) -> (Option<Instant>, Option<Instant>) {
-        let at = |due: &AtomicU64| Some(due.load(SeqCst)).filter(|at| *at != NEVER);
-        let until = [at(&self.due.wake), at(&self.due.window)].into_iter().flatten().min();
-        let is_last = self.last.load(SeqCst) == vcpu.index();
-        let until = until.map(|at| {
-            let at = Instant::from_nanos(at);
-            if is_last { at } else { at + GRACE }
-        });
-        let beat = at(&self.due.beats[vcpu.index()]).filter(|_| !self.exact);
-        (until, beat.map(Instant::from_nanos))
+        let load = |due: &AtomicU64| due.load(SeqCst);
+        let beat = if self.exact { NEVER } else { load(&self.due.beats[vcpu.index()]) };
+        let (wake, mut window) = (load(&self.due.wake), load(&self.due.window));
+        let vcpus = self.due.vcpus.load(SeqCst).max(vcpu.index() + 1);
+        let rank = (vcpus + vcpu.index() - self.due.keeper.load(SeqCst) % vcpus) % vcpus;
+        if rank == 0 {
+            let together = window..=window.saturating_add(TOGETHER.get());
+            let soon = [beat, wake].into_iter().filter(|at| together.contains(at)).min();
+            window = soon.unwrap_or(window);
+        }
+        let patience = PATIENCE.get().saturating_mul(rank as u64);
+        let until = wake.min(window).saturating_add(patience);
+        let at = |at: u64| Some(at).filter(|at| *at != NEVER).map(Instant::from_nanos);
+        (at(until), at(beat))
+    }
+
+    /// A monitor has woken. If the keeper has not long after it was to, this one takes its place.
+    pub fn woke(&self, vcpu: VcpuId, now: Instant) {
+        let lost = self.due.lost.load(SeqCst);
+        if lost == vcpu.index() {
+            self.due.lost.store(usize::MAX, SeqCst);
+        }
+        let keeper = self.due.keeper.load(SeqCst);
+        let due = self.due.wake.load(SeqCst).min(self.due.window.load(SeqCst));
+        if keeper != vcpu.index() && now.as_nanos() > due.saturating_add(OVERDUE.get()) {
+            self.due.lost.store(keeper, SeqCst);
+            self.due.keeper.store(vcpu.index(), SeqCst);
+        }
+    }
+
+    /// What is due at `now`: the end of a window, and a decision.
+    pub fn is_due(&self, now: Instant) -> (bool, bool) {
+        let due = |due: &AtomicU64| now.as_nanos() >= due.load(SeqCst);
+        (due(&self.due.window), due(&self.due.wake))
     }
 
     /// A monitor saw this. What cannot be left now stays in `seen`. If it is no `news`, it is
@@ -219,14 +261,23 @@ impl<S: System> Brain<S> {
     pub fn observe(&self) -> io::Result<bool> {
         let now = clock::now();
         let windows = self.due.windows.load(SeqCst);
-        let is_due = || windows != NEVER && now.as_nanos() >= self.due.window.load(SeqCst);
+        if windows == NEVER {
+            return Ok(true);
+        }
+        let is_due =
+            || (now + Nanos::new(windows / EARLY)).as_nanos() >= self.due.window.load(SeqCst);
         if !is_due() {
             return Ok(true);
         }
         let Ok(mut watching) = self.watching.try_lock() else { return Ok(false) };
-        // The last one was not heard yet: the next tells of both.
-        if watching.ready.is_some() || !is_due() {
-            return Ok(!is_due());
+        if !is_due() {
+            return Ok(true);
+        }
+        if watching.ready.is_some() {
+            // The last one was not heard yet: the next tells of both.
+            drop(watching);
+            self.left.store(true, SeqCst);
+            return Ok(false);
         }
         let Watching { loads, selection, seen, last, ready, tasks } = &mut *watching;
         seen.clear();
@@ -237,6 +288,8 @@ impl<S: System> Brain<S> {
         let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
         self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
+        // Who hears that something was left can take it.
+        drop(watching);
         self.left.store(true, SeqCst);
         Ok(true)
     }
@@ -252,7 +305,6 @@ impl<S: System> Brain<S> {
             // Its holder looks at `left` once more.
             let Ok(mut thinking) = self.thinking.try_lock() else { return false };
             self.left.store(false, SeqCst);
-            self.last.store(here.index(), SeqCst);
             let now = clock::now();
             self.hear(&mut thinking, now);
             while let Some(action) = thinking.policy.next(now) {
@@ -311,17 +363,42 @@ impl<S: System> Brain<S> {
             self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
             sooner |= windows != NEVER;
         }
+        let until = wake.min(self.due.window.load(SeqCst));
+        if until != NEVER {
+            let before = self.due.keeper.load(SeqCst);
+            let left = Instant::from_nanos(until).since(now);
+            let mut vcpus = policy.vcpus(now);
+            let lost = self.due.lost.load(SeqCst);
+            vcpus.retain(|view| view.active && view.vcpu.index() != lost);
+            let keeper = keeper(&vcpus, left, (before, here));
+            self.due.keeper.store(keeper, SeqCst);
+            sooner |= keeper != before;
+        }
+        let keeper = self.due.keeper.load(SeqCst);
+        self.due.vcpus.store(online.iter().last().map_or(1, |last| last.index() + 1), SeqCst);
         for vcpu in online.iter() {
             let beat = raw(policy.beat_at(vcpu));
             let before = self.due.beats[vcpu.index()].swap(beat, SeqCst);
-            let is_here = vcpu == here;
-            // A beat that is put off finds so when it comes.
-            let sleeps = (beat < before && !self.exact) || (is_here && sooner);
-            if let (true, Some(waker)) = (sleeps && !(is_here && awake), &wakers[vcpu.index()]) {
+            // A beat that is put off finds so when it comes, and one that comes a little
+            // later than is wanted is not worth a wake-up more.
+            let beats = beat.saturating_add(TOGETHER.get()) < before && !self.exact;
+            let sleeps = beats || (sooner && vcpu.index() == keeper);
+            if let (true, Some(waker)) = (sleeps && !(vcpu == here && awake), &wakers[vcpu.index()])
+            {
                 waker.wake();
             }
         }
     }
+}
+
+/// Who is to wake for what is due when so much time is `left`: the keeper so far, if its vCPU
+/// is expected to run until then. Else who is awake. Else the one with most left; and if none
+/// is expected to last, who is awake: that one runs.
+fn keeper(vcpus: &[VcpuView], left: Nanos, (before, here): (usize, VcpuId)) -> usize {
+    let lasting = || vcpus.iter().filter(|view| view.remaining > Some(left));
+    let lasts = |number: &usize| lasting().any(|view| view.vcpu.index() == *number);
+    let most = lasting().max_by_key(|view| view.remaining).map(|view| view.vcpu.index());
+    [before, here.index()].into_iter().find(lasts).or(most).unwrap_or(here.index())
 }
 
 /// For threads that may wait.

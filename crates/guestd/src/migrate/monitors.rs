@@ -22,6 +22,8 @@ const GAP_MIN: Nanos = Nanos::from_micros(50);
 const LATE: Nanos = Nanos::from_micros(150);
 /// Beats in a row that the policy hears only when somebody has news.
 const QUIET_MAX: usize = 3;
+/// What was due before is due now, as the clock is read.
+const SOON: Nanos = Nanos::from_micros(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// A monitor's thread.
@@ -85,9 +87,17 @@ fn watch(
     shared.ranked(rank);
     let (mut seen, mut actions) = (Vec::new(), Vec::new());
     let mut pace = Pace::default();
+    let wakeups = &shared.wakeups[vcpu.index()];
     while !ending.load(SeqCst) {
         let (until, beat) = pace.due(shared.brain.due(vcpu), clock::now());
         monitor.wait(until, beat, &mut seen)?;
+        let now = clock::now();
+        wakeups.count(
+            !seen.is_empty(),
+            until.is_some_and(|at| at <= now),
+            shared.brain.is_due(now),
+        );
+        shared.brain.woke(vcpu, now);
         // The kernel takes who is pinned to a vCPU that goes off line elsewhere.
         if kernel::current_vcpu() != Some(vcpu) {
             return Ok(());
@@ -123,6 +133,9 @@ impl Pace {
         let until = until.map(|at| if self.met_others { at.max(now + PAUSE) } else { at });
         let beat =
             beat.map(|at| if at > self.beaten { at } else { self.beaten + self.gap.max(GAP_MIN) });
+        // What it is late for already is no absence: it was asked for too late, or this thread
+        // was at work.
+        let beat = beat.map(|at| at.max(now + SOON));
         (until, beat)
     }
 
@@ -161,7 +174,12 @@ mod tests {
     #[test]
     fn what_is_due_and_cannot_be_done_is_not_tried_at_once() {
         let mut pace = Pace::default();
-        assert_eq!(pace.due((Some(at(5)), Some(at(7))), at(10)), (Some(at(5)), Some(at(7))));
+        assert_eq!(pace.due((Some(at(5)), Some(at(17))), at(10)), (Some(at(5)), Some(at(17))));
+        assert_eq!(
+            pace.due((None, Some(at(7))), at(10)).1,
+            Some(at(11)),
+            "never late from the start"
+        );
         pace.met_others = true;
         assert_eq!(pace.due((Some(at(5)), None), at(10)).0, Some(at(310)));
         assert_eq!(pace.due((Some(at(900)), None), at(10)).0, Some(at(900)));
@@ -193,7 +211,7 @@ mod tests {
             sign: Sign::Beat { due: Some(at(due)) },
         };
         pace.saw(&[seen(Sign::Resumed)]);
-        assert_eq!(pace.due((None, Some(at(10))), at(12)).1, Some(at(10)));
+        assert_eq!(pace.due((None, Some(at(10))), at(8)).1, Some(at(10)));
         // Nobody has heard that one yet: what is asked for is what was made.
         pace.saw(&[seen(Sign::Beat { due: Some(at(10)) })]);
         assert!(!pace.saw(&[]));

@@ -5,6 +5,7 @@
 use super::book::TaskView;
 use super::brain::View;
 use super::preemption::stat::{self, Steal};
+use super::wakeups::WakeupsStatus;
 use crate::procfs;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuId, VcpuView};
@@ -75,6 +76,8 @@ pub struct VcpuStatus {
     /// Time stolen since the agent began, in per cent, as the kernel counts it; none where
     /// its clock does not tell.
     pub steal_percent: Option<f64>,
+    /// Why its monitor woke, since the agent began.
+    pub wakeups: WakeupsStatus,
 }
 
 /// One task.
@@ -146,6 +149,8 @@ pub struct Counts {
     pub rank: String,
     /// vCPUs on line.
     pub online: usize,
+    /// Why each vCPU's monitor woke.
+    pub wakeups: Vec<WakeupsStatus>,
 }
 
 impl Meter {
@@ -195,14 +200,14 @@ impl Meter {
             cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
             moves: counts.moves,
             moves_dropped: counts.dropped,
-            vcpus: self.vcpus(&view, running),
+            vcpus: self.vcpus(&view, &counts.wakeups, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
             narrow_disks: narrow_disks(counts.online),
             metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         }
     }
 
-    fn vcpus(&self, view: &View, running: Nanos) -> Vec<VcpuStatus> {
+    fn vcpus(&self, view: &View, wakeups: &[WakeupsStatus], running: Nanos) -> Vec<VcpuStatus> {
         let taken = taken();
         let status = |v: &VcpuView| {
             let number = v.vcpu.index();
@@ -219,6 +224,7 @@ impl Meter {
                     let lately = taken.saturating_sub(before);
                     percent(lately.get() as f64, running.get() as f64)
                 }),
+                wakeups: wakeups.get(number).copied().unwrap_or_default(),
             }
         };
         view.vcpus.iter().map(status).collect()
@@ -283,19 +289,20 @@ impl fmt::Display for Status {
                 self.vcpus.len()
             )?;
         }
-        writeln!(f, "\nvCPU  state   slice ms  left ms  slices  away %  steal %")?;
+        writeln!(f, "\nvCPU  state   slice ms  left ms  slices  away %  steal %  wake-ups/s")?;
         let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1}"));
         for v in &self.vcpus {
             writeln!(
                 f,
-                "{:>4}  {:<6}  {:>8}  {:>7}  {:>6}  {:>6.1}  {:>7}",
+                "{:>4}  {:<6}  {:>8}  {:>7}  {:>6}  {:>6.1}  {:>7}  {:>10.1}",
                 v.vcpu,
                 if v.active { "runs" } else { "away" },
                 ms(v.slice_ms),
                 ms(v.remaining_ms),
                 v.slices,
                 v.away_percent,
-                ms(v.steal_percent)
+                ms(v.steal_percent),
+                v.wakeups.sum() as f64 / self.running_s.max(1.0)
             )?;
         }
         writeln!(f, "\n   task  process  name             vCPU  I/O %    moves  allowed")?;

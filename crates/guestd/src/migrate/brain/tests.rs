@@ -10,6 +10,8 @@ use seekway_policy::vcpu::{Means, Sign};
 /// What a policy was told, and what it wants.
 #[derive(Default)]
 struct Told {
+    vcpus: Vec<VcpuView>,
+    wake: Option<Instant>,
     heard: Vec<(u64, usize)>,
     windows: usize,
     wants: Vec<Action>,
@@ -33,8 +35,14 @@ impl VcpuPolicy for Policy {
     fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {
         self.0.lock().unwrap().beat.filter(|_| vcpu.index() == 1)
     }
+    fn next_wake(&self) -> Option<Instant> {
+        self.0.lock().unwrap().wake
+    }
     fn windows(&self) -> Option<Nanos> {
         Some(Nanos::new(1))
+    }
+    fn vcpus(&self, _now: Instant) -> Vec<VcpuView> {
+        self.0.lock().unwrap().vcpus.clone()
     }
 }
 
@@ -140,5 +148,81 @@ fn a_window_is_seen_by_one_and_heard_by_whoever_has_the_lock() {
     }
     assert!(brain.observe().unwrap());
     brain.turn(VcpuId::new(0), true, &mut Vec::new());
+    assert_eq!(told.lock().unwrap().windows, 1);
+}
+
+fn view(vcpu: u16, active: bool, left_ms: Option<u64>) -> VcpuView {
+    let (vcpu, remaining) = (VcpuId::new(vcpu), left_ms.map(Nanos::from_millis));
+    VcpuView { vcpu, active, slice: None, remaining, slices: 0, away: Nanos::ZERO }
+}
+
+#[test]
+fn the_keeper_stays_while_its_vcpu_lasts_and_then_it_is_who_is_awake_or_has_most_left() {
+    let left = Nanos::from_millis(5);
+    let of = |left_ms: [Option<u64>; 3]| {
+        let views = [0u16, 1, 2].map(|n| view(n, true, left_ms[usize::from(n)]));
+        keeper(&views, left, (0, VcpuId::new(1)))
+    };
+    assert_eq!(of([Some(6), Some(7), Some(8)]), 0);
+    assert_eq!(of([Some(5), Some(7), Some(8)]), 1);
+    assert_eq!(of([Some(5), Some(2), Some(8)]), 2);
+    assert_eq!(of([Some(5), Some(2), None]), 1, "it runs for certain");
+    assert_eq!(keeper(&[], left, (0, VcpuId::new(1))), 1);
+}
+
+#[test]
+fn one_monitor_wakes_for_what_is_due_and_the_next_if_it_does_not_come() {
+    let (brain, told) = brain();
+    let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
+    let ms = Nanos::from_millis;
+    let now = clock::now();
+    let turn = |wake: Instant, here| {
+        let views = vec![view(0, true, Some(90_000)), view(1, true, Some(50_000))];
+        (told.lock().unwrap().wake, told.lock().unwrap().vcpus) = (Some(wake), views);
+        brain.left.store(true, SeqCst);
+        brain.due.window.store(NEVER, SeqCst);
+        brain.turn(here, true, &mut Vec::new());
+    };
+    let wake = now + ms(10_000);
+    turn(wake, one);
+    assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake), Some(wake + PATIENCE)));
+    brain.woke(one, wake + ms(1));
+    assert_eq!(brain.due(zero).0, Some(wake), "not so late yet");
+    brain.woke(one, wake + ms(3));
+    assert_eq!(brain.due(one).0, Some(wake));
+    turn(wake, zero);
+    assert_eq!(brain.due(one).0, Some(wake), "whatever is expected of who did not come");
+    brain.woke(zero, wake);
+    turn(now + ms(60_000), one);
+    assert_eq!(brain.due(zero).0, Some(now + ms(60_000)), "it came");
+}
+
+#[test]
+fn what_is_due_at_nearly_the_same_time_is_one_wake_up() {
+    let (brain, told) = brain();
+    let one = VcpuId::new(1);
+    let window = clock::now() + Nanos::from_millis(600_000);
+    let until = |beat: Nanos| {
+        told.lock().unwrap().beat = Some(window + beat);
+        brain.left.store(true, SeqCst);
+        brain.turn(one, true, &mut Vec::new());
+        brain.due.window.store(window.as_nanos(), SeqCst);
+        brain.due.keeper.store(1, SeqCst);
+        brain.due(one).0.unwrap()
+    };
+    assert_eq!(until(TOGETHER), window + TOGETHER);
+    assert_eq!(until(TOGETHER + Nanos::new(1)), window);
+    told.lock().unwrap().wake = Some(window + Nanos::new(7));
+    assert_eq!(until(TOGETHER), window + Nanos::new(7));
+}
+
+#[test]
+fn a_window_that_nobody_has_heard_is_left_for_the_next_turn() {
+    let (brain, told) = brain();
+    assert!(brain.observe().unwrap());
+    brain.left.store(false, SeqCst);
+    brain.due.window.store(0, SeqCst);
+    assert!(!brain.observe().unwrap());
+    assert!(brain.turn(VcpuId::new(0), true, &mut Vec::new()));
     assert_eq!(told.lock().unwrap().windows, 1);
 }
