@@ -104,9 +104,10 @@ const fn bursts(
 pub(super) const SEQUENTIAL: Work = Work { name: "sequential read", load: reads(32, true, 12) };
 /// SysBench's random read of its usual 16 KiB; 8 µs of CPU (guess).
 pub(super) const RANDOM: Work = Work { name: "random read", load: reads(16, false, 8) };
-/// "Bursty read implemented by us": 32 MiB, then sleep of 20 ms (guess).
+/// "Bursty read implemented by us": the paper's example of a phase (section 3.3), 100 MB,
+/// then sleep of 20 ms (guess).
 pub(super) const BURSTY: Work =
-    Work { name: "bursty read", load: bursts(32, true, 12, 1_024, 20_000, false) };
+    Work { name: "bursty read", load: bursts(32, true, 12, 3_125, 20_000, false) };
 /// The paper's micro-benchmarks (section 5).
 pub(super) const MICRO: [Work; 3] = [SEQUENTIAL, RANDOM, BURSTY];
 

@@ -19,7 +19,7 @@ const CUT_PERMILLE: u16 = 100;
 
 /// Figure 8: vmigrater over vanilla by number of VMs.
 const PAPER_MICRO: [f64; 3] = [1.97, 3.25, 5.31];
-/// The I/O tasks that run on a disk: bursts of 32 MiB are for the SSD.
+/// The I/O tasks that run on a disk: bursts of 100 MB are for the SSD.
 fn micro(disk: Disk) -> &'static [Work] {
     match disk {
         Disk::Ssd => &MICRO,
