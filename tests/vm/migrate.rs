@@ -139,7 +139,7 @@ impl Stage {
         let said = self.guest.run("seekway-guest status --format json", PATIENCE)?;
         let status: Value = serde_json::from_str(&said.text).unwrap_or_default();
         let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
-        let task = tasks.iter().find(|task| task["tid"].to_string() == tid);
+        let task = tasks.iter().find(|task| task["tid"].as_i64() == tid.parse().ok());
         let task = task.cloned().unwrap_or_default();
         Ok(Seen {
             agent: status["pid"].as_i64().unwrap_or(0),

@@ -192,16 +192,16 @@ fn bars(rows: &[Ran]) -> Block {
 }
 
 fn stripes(name: &str, agent: &str, stripe: &Stripe) -> Block {
-    let row = |(n, (ran, reader)): (usize, (&Vec<(f64, f64)>, &Vec<(f64, f64)>))| Row {
+    let rows = stripe.ran.iter().zip(&stripe.reader).enumerate().map(|(n, (ran, reader))| Row {
         name: format!("vCPU {n}"),
         stretches: ran.clone(),
         marks: reader.clone(),
-    };
+    });
     let stripes = Stripes {
         title: String::new(),
         axis: Axis::time("time", "ms").range(0.0, stripe.ms),
         names: ["vCPU runs".into(), "reader is there".into()],
-        rows: stripe.ran.iter().zip(&stripe.reader).enumerate().map(row).collect(),
+        rows: rows.collect(),
     };
     Block::Figure { svg: stripes.render(), caption: format!("{name}, {agent}.") }
 }
