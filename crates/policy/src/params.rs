@@ -136,6 +136,8 @@ pub fn split_specs(text: &str) -> Vec<String> {
 pub struct Params {
     specs: &'static [ParamSpec],
     values: Vec<Value>,
+    /// Keys that were given, whatever their values.
+    given: Vec<&'static str>,
 }
 
 impl Params {
@@ -145,7 +147,7 @@ impl Params {
             Ok(v) => v,
             Err(e) => panic!("the default of parameter {} is wrong: {e}", s.key),
         };
-        Params { specs, values: specs.iter().map(parse).collect() }
+        Params { specs, values: specs.iter().map(parse).collect(), given: Vec::new() }
     }
 
     /// The defaults with some values replaced.
@@ -160,8 +162,14 @@ impl Params {
                 return Err(unknown_key(specs, name, key));
             };
             params.values[at] = parse_value(&specs[at], value)?;
+            params.given.push(specs[at].key);
         }
         Ok(params)
+    }
+
+    /// Was it given, be it the default? For a parameter that changes others' defaults.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.given.contains(&key)
     }
 
     fn value(&self, key: &str) -> Value {

@@ -66,7 +66,8 @@ impl Scene {
             asked = true;
         }
         asked |= self.policy.next_wake().is_some_and(|wake| wake <= at(us));
-        while let Some(action) = self.policy.next(at(us)).filter(|_| asked) {
+        while let Some(action) = self.policy.next(at(us)) {
+            assert!(asked, "{action:?} at {us} us, when no engine would ask");
             self.act(us, action);
         }
     }

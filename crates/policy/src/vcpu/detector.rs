@@ -2,9 +2,9 @@
 //!
 //! Source: vMigrater, section 3.3. A task is I/O-bound when it waited for I/O for more
 //! than a share of a window (5 ms, half of it). Where this differs from the paper
-//! (`literal` switches it off):
+//! (`literal` switches both off):
 //!
-//! - Time for which its vCPU was away is left out of the window: a completion that came
+//! - `corrected`: time for which its vCPU was away is left out of the window: a completion that came
 //!   meanwhile is heard late, and a task that computes would be taken for one that waits.
 //!   A window of which little is left says nothing.
 //! - It stays I/O-bound for `keep` after the last such window. A phase that ends unseen
@@ -26,8 +26,8 @@ pub(super) struct Settings {
     pub threshold_permille: u64,
     /// For so long after.
     pub keep: Nanos,
-    /// As the paper has it.
-    pub literal: bool,
+    /// Time for which its vCPU was away is left out.
+    pub corrected: bool,
 }
 
 /// A task that is I/O-bound, or was moved.
@@ -84,11 +84,13 @@ pub(super) struct Detector {
     last: Option<Instant>,
     /// What each vCPU had been away at the last window.
     away: Vec<Nanos>,
+    /// Asked for often: as of the last window.
+    any_bound: bool,
 }
 
 impl Detector {
     pub fn new(settings: Settings) -> Detector {
-        Detector { settings, tasks: Vec::new(), last: None, away: Vec::new() }
+        Detector { settings, tasks: Vec::new(), last: None, away: Vec::new(), any_bound: false }
     }
 
     pub fn get(&mut self, id: TaskId) -> Option<&mut Task> {
@@ -97,7 +99,7 @@ impl Detector {
     }
 
     pub fn any_bound(&self) -> bool {
-        self.tasks.iter().any(Task::is_bound)
+        self.any_bound
     }
 
     /// What tasks did up to now.
@@ -105,18 +107,20 @@ impl Detector {
         let span = self.last.map_or(self.settings.window, |last| now.since(last));
         let began = self.last.replace(now);
         let lost = self.lost(now, span, monitor);
-        let lost = |vcpu: VcpuId| lost.get(vcpu.index()).copied().unwrap_or(span);
+        let corrected = self.settings.corrected;
+        // One that is off line has lost nothing: what is there does nothing.
+        let lost = |vcpu: VcpuId| match lost.get(vcpu.index()) {
+            Some(lost) if corrected => *lost,
+            _ => Nanos::ZERO,
+        };
         for task in &mut self.tasks {
             // Those of whom nothing is told did no I/O.
             if loads.binary_search_by_key(&task.id, |load| load.task).is_err() {
-                task.age(span, lost(task.vcpu), &self.settings);
+                task.age(span, lost(task.vcpu));
             }
         }
         for load in loads {
-            let usable = match self.settings.literal {
-                true => span,
-                false => span.saturating_sub(lost(load.vcpu)),
-            };
+            let usable = span.saturating_sub(lost(load.vcpu));
             let tells = usable >= span.scaled(1, 2);
             let waited = load.waited.get().min(usable.get());
             let permille = waited.saturating_mul(1000) / usable.get().max(1);
@@ -135,7 +139,7 @@ impl Detector {
                 let latency = load.io_time.scaled(1, u64::from(load.ios));
                 // What came while its vCPU was away was heard late: it says nothing.
                 let ran_from = monitor.get(load.vcpu).map(|watch| watch.runs_from());
-                if self.settings.literal || ran_from.is_some_and(|from| now.since(from) > latency) {
+                if !corrected || ran_from.is_some_and(|from| now.since(from) > latency) {
                     task.latencies.push(latency);
                 }
             }
@@ -143,9 +147,10 @@ impl Detector {
                 task.load_permille = permille;
                 task.left = self.settings.keep.max(Nanos::new(1));
             } else {
-                task.age(span, span.saturating_sub(usable), &self.settings);
+                task.age(span, span.saturating_sub(usable));
             }
         }
+        self.any_bound = self.tasks.iter().any(Task::is_bound);
     }
 
     /// For how long each vCPU was away in the window that ends now.
@@ -159,6 +164,14 @@ impl Detector {
             lost[vcpu.index()] = away.saturating_sub(before).min(span);
         }
         lost
+    }
+
+    /// Nobody takes vCPUs away any more. What tasks do from now on is not known until the
+    /// next window, which tells of all of it.
+    pub fn rest(&mut self) {
+        self.tasks.iter_mut().for_each(|task| task.left = Nanos::ZERO);
+        self.any_bound = false;
+        self.forget();
     }
 
     /// Forget those that are not I/O-bound any more and need not be released.
@@ -197,11 +210,17 @@ impl Task {
     }
 
     /// It did no I/O to speak of in a window of which so much was lost.
-    fn age(&mut self, span: Nanos, lost: Nanos, settings: &Settings) {
-        self.left = match settings.literal {
-            true => Nanos::ZERO,
-            false => self.left.saturating_sub(span.saturating_sub(lost)),
-        };
+    fn age(&mut self, span: Nanos, lost: Nanos) {
+        self.left = self.left.saturating_sub(span.saturating_sub(lost));
+    }
+
+    /// It could not be moved. Until it is I/O-bound anew nobody tries again, and if it is
+    /// elsewhere by our doing it is let go.
+    pub fn refuse(&mut self) {
+        self.refused = true;
+        if self.moved {
+            self.left = Nanos::ZERO;
+        }
     }
 
     /// Where it is and what its I/Os take, of a window that began then.
@@ -247,7 +266,12 @@ mod tests {
     /// With a vCPU that is away from 20 to 40 ms.
     fn monitor(now: Instant) -> Monitor {
         let period = Nanos::from_micros(300);
-        let mut monitor = Monitor::new(Slices { period, predict: Predict::Min8, literal: false });
+        let mut monitor = Monitor::new(Slices {
+            period,
+            predict: Predict::Min8,
+            absence: period.scaled(2, 1),
+            literal: false,
+        });
         monitor.attach(at(0), &VcpuSet::first(1));
         for (when, sign) in [(at(20), Sign::Preempted), (at(40), Sign::Resumed)] {
             if when <= now {
@@ -258,8 +282,9 @@ mod tests {
     }
 
     fn detector(literal: bool) -> Detector {
-        let keep = ms(20);
-        Detector::new(Settings { window: ms(5), threshold_permille: 500, keep, literal })
+        let keep = if literal { Nanos::ZERO } else { ms(20) };
+        let window = ms(5);
+        Detector::new(Settings { window, threshold_permille: 500, keep, corrected: !literal })
     }
 
     fn bound_after(detector: &mut Detector, t: u64, loads: &[TaskLoad]) -> bool {

@@ -165,9 +165,6 @@ impl FromStr for VcpuSet {
     }
 }
 
-/// Masks of ours that a child may have got from its parent are told so far back.
-const PAST_MAX: usize = 32;
-
 /// Whose the mask of one task is, and what to set.
 ///
 /// ```
@@ -194,30 +191,18 @@ pub struct Affinity {
     next: Option<VcpuSet>,
     /// CPUs that went off line since the last look, whether or not they are back.
     went: VcpuSet,
-    /// Other masks that were set, the latest last.
-    past: Vec<VcpuSet>,
 }
 
 impl Affinity {
     /// Of a task that was never changed: the mask that it shows is its owner's.
     pub fn new(shown: VcpuSet) -> Affinity {
-        Affinity { original: shown, set: None, next: None, went: VcpuSet::EMPTY, past: Vec::new() }
+        Affinity { original: shown, set: None, next: None, went: VcpuSet::EMPTY }
     }
 
     /// Of a task that shows a mask which was set on the one that started it, and not its
     /// own: that one's owner had set `original`.
     pub fn inherited(original: VcpuSet, shown: VcpuSet) -> Affinity {
         Affinity { set: Some(shown), ..Affinity::new(original) }
-    }
-
-    /// Of a task that `parent` has forked (a process or a thread), and that shows this: a
-    /// mask that was set on the parent came with the fork, and is not the child's own.
-    pub fn of_child(parent: &Affinity, shown: VcpuSet) -> Affinity {
-        let ours = parent.candidates().any(|set| set == shown) || parent.past.contains(&shown);
-        match ours {
-            true => Affinity::inherited(parent.original, shown),
-            false => Affinity::new(shown),
-        }
     }
 
     /// What its owner set: what [`TaskLoad::allowed`](super::TaskLoad::allowed) says. As of
@@ -261,14 +246,7 @@ impl Affinity {
     /// between.
     pub fn done(&mut self, set: bool) {
         let Some(next) = self.next.take().filter(|_| set) else { return };
-        let before = std::mem::replace(&mut self.set, Some(next).filter(|n| *n != self.original));
-        if let Some(before) = before.filter(|before| *before != next) {
-            self.past.retain(|past| *past != before);
-            if self.past.len() == PAST_MAX {
-                self.past.remove(0);
-            }
-            self.past.push(before);
-        }
+        self.set = Some(next).filter(|next| *next != self.original);
     }
 
     /// Masks that may stand there if nobody else did anything.
@@ -409,22 +387,5 @@ mod tests {
         task.done(true);
         // Linux 6.1 has left out what is off line. 3 is back.
         assert_eq!(task.restore(&set("0-2"), &set("0-2")), Some(set("0-3")));
-    }
-
-    #[test]
-    fn a_child_has_its_parents_original() {
-        let (mut parent, mut shown) = (Affinity::new(set("0-3")), set("0-3"));
-        assert!(move_to(&mut parent, &mut shown, "1"));
-        assert!(move_to(&mut parent, &mut shown, "2"));
-        let online = VcpuSet::first(4);
-        for (has, restored) in [("1", Some("0-3")), ("2", Some("0-3")), ("3", None)] {
-            let mut child = Affinity::of_child(&parent, set(has));
-            assert_eq!(child.restore(&set(has), &online), restored.map(set), "{has}");
-        }
-        // However many moves lie between, memory is bounded.
-        for n in 0..200u32 {
-            move_to(&mut parent, &mut shown, ["0", "1", "2", "3", "0-1", "2-3"][n as usize % 6]);
-            assert!(parent.past.len() <= PAST_MAX);
-        }
     }
 }

@@ -9,9 +9,9 @@
 //! - An absence shorter than two periods (600 µs) is no end of a slice. Beats come late
 //!   by 15 µs, and in an emulated guest by hundreds, though nothing happened; and to leave
 //!   a vCPU two periods before it goes cannot pay for an absence that is shorter.
-//! - Nor is one that is shorter than a quarter of the usual one, where beats tell of it: nobody
-//!   who takes a vCPU away gives it back so soon, and an emulated guest's timers are
-//!   late by milliseconds at times. When most are so short, that is what is usual.
+//! - Nor is one that is shorter than a quarter of the usual one and of the usual slice, where
+//!   beats tell of it: who takes a vCPU away keeps it for a slice, and an emulated guest's
+//!   timers are late by milliseconds at times. When most are so short, that is what is usual.
 //! - Beats may be sparse. Then the slice is only known to lie between the last beat and
 //!   the time at which the next was due. Such a slice is taken down only when the whole
 //!   of that span contradicts the prediction, and then its end that is nearer to it. So no
@@ -48,6 +48,8 @@ pub(super) struct Settings {
     /// From beat to beat, at the densest.
     pub period: Nanos,
     pub predict: Predict,
+    /// An absence that is shorter ends no slice.
+    pub absence: Nanos,
     /// As the paper has it.
     pub literal: bool,
 }
@@ -60,12 +62,7 @@ impl Settings {
 
     /// A beat that is missing for so long says that its vCPU is away.
     pub fn grace(&self) -> Nanos {
-        self.tolerance().max(self.absence_min())
-    }
-
-    /// An absence that is shorter ends no slice.
-    fn absence_min(&self) -> Nanos {
-        if self.literal { Nanos::ZERO } else { self.period.scaled(2, 1) }
+        self.tolerance().max(self.absence)
     }
 }
 
@@ -125,9 +122,15 @@ impl Monitor {
         self.watches.get(vcpu.index())?.as_ref()
     }
 
-    /// What is left of a vCPU's slice; `None` if it is off line, or away, or that is unknown.
-    pub fn remaining(&self, now: Instant, vcpu: VcpuId) -> Option<Nanos> {
-        self.get(vcpu)?.remaining(now, &self.settings)
+    /// Of the slices that are remembered, how many were much shorter than is usual, in
+    /// thousandths.
+    pub fn cut_permille(&self) -> u64 {
+        let (cut, all) = self
+            .watches
+            .iter()
+            .flatten()
+            .fold((0, 0), |(cut, all), watch| (cut + watch.cut, all + watch.remembered()));
+        (cut * 1000).checked_div(all).unwrap_or(0) as u64
     }
 
     /// For `status` and reports.

@@ -1,14 +1,17 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
 //! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true`
-//! is the paper's form, all of it. What is ours, each by its own parameter:
+//! is the paper's form; keys that are given beside it count, so `literal=true,park=true` is the
+//! paper's with one thing of ours. ("Not started when there is no sharing", section 5.3, is
+//! there whoever starts it: the literal form works whenever it runs.) What is ours:
 //!
 //! - `park`: when no vCPU that runs qualifies, the task goes to the one that will be back
 //!   first, before its own is taken away. There it can be pulled from; where it was it
 //!   could not, because its I/O completes on a vCPU that is away.
 //! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to
-//!   begin. To go to each vCPU that has just come back, whatever is left at home, was tried:
-//!   it makes six times as many moves as are needed, and who leaves in time gains nothing.
+//!   begin; and where slices are cut short, to one that has just come back, if what that
+//!   saves is more than a move costs (`plan.rs`). algorithms.md asks for a move to each vCPU
+//!   that has just come back. Who leaves in time gains nothing by that, so it is not done.
 //! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice:
 //!   an I/O that is under way still completes where it was asked for.
 //! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
@@ -91,10 +94,22 @@ const PARAMS: &[ParamSpec] = &[
         help: "beat only where it tells something (ours), or every period on each vCPU",
     },
     ParamSpec {
+        key: "absence",
+        kind: Kind::DurationOr("auto"),
+        default: "auto",
+        help: "one that is shorter ends no slice; auto (ours): two periods, literal: any ends one",
+    },
+    ParamSpec {
+        key: "corrected",
+        kind: Kind::Flag,
+        default: "true",
+        help: "leave out of a window the time for which the task's vCPU was away (ours)",
+    },
+    ParamSpec {
         key: "literal",
         kind: Kind::Flag,
         default: "false",
-        help: "the paper's letter: predict=last, leave=two periods, dense, no park, fresh, keep",
+        help: "the paper's letter: other defaults, and its ranking; keys given beside it count",
     },
 ];
 
@@ -111,6 +126,8 @@ struct Settings {
     /// `None`: by the task's I/Os.
     leave: Option<Nanos>,
     sparse: bool,
+    absence: Nanos,
+    corrected: bool,
     literal: bool,
 }
 
@@ -119,23 +136,32 @@ impl Settings {
         let (us, ms) = (Nanos::from_micros, Nanos::from_millis);
         let period = params.duration_within("period", us(50), ms(10))?;
         let literal = params.flag("literal");
+        // The paper's form has another default; what is given counts.
+        let ours = |key| !literal || params.is_given(key);
         let leave = match params.duration_or_word("leave") {
-            _ if literal => Some(period.scaled(2, 1)),
+            None if !ours("leave") => Some(period.scaled(2, 1)),
             leave => leave,
         };
+        let absence = match params.duration_or_word("absence") {
+            None if !ours("absence") => Nanos::ZERO,
+            absence => absence.unwrap_or(period.scaled(2, 1)),
+        };
+        let keep = params.duration_within("keep", Nanos::ZERO, Nanos::from_secs(10))?;
         Ok(Settings {
             period,
             window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
             threshold_permille: (params.number("threshold") * 1000.0).round() as u64,
-            keep: params.duration_within("keep", Nanos::ZERO, Nanos::from_secs(10))?,
+            keep: if ours("keep") { keep } else { Nanos::ZERO },
             predict: match params.choice("predict") {
-                "min8" if !literal => Predict::Min8,
+                "min8" if ours("predict") => Predict::Min8,
                 _ => Predict::Last,
             },
-            park: params.flag("park") && !literal,
-            fresh: params.flag("fresh") && !literal,
+            park: params.flag("park") && ours("park"),
+            fresh: params.flag("fresh") && ours("fresh"),
             leave,
-            sparse: params.choice("beats") == "sparse" && !literal,
+            sparse: params.choice("beats") == "sparse" && ours("beats"),
+            absence,
+            corrected: params.flag("corrected") && ours("corrected"),
             literal,
         })
     }
@@ -152,21 +178,29 @@ struct VMigrater {
     dirty: bool,
     /// When to decide anew if nothing changes.
     decide_at: Option<Instant>,
+    /// By vCPU, of those that have a task which could be pulled: when its beat will be
+    /// missing, if it is one that is due.
+    expected: Vec<Option<Option<Instant>>>,
+    /// The earliest of these.
+    missing_at: Option<Instant>,
     moves: u64,
 }
 
 impl VMigrater {
     fn new(settings: Settings) -> VMigrater {
-        let Settings { period, predict, literal, window, threshold_permille, keep, .. } = settings;
-        let detector = detector::Settings { window, threshold_permille, keep, literal };
+        let Settings { period, predict, literal, absence, .. } = settings;
+        let Settings { window, threshold_permille, keep, corrected, .. } = settings;
+        let detector = detector::Settings { window, threshold_permille, keep, corrected };
         VMigrater {
             settings,
-            monitor: Monitor::new(monitor::Settings { period, predict, literal }),
+            monitor: Monitor::new(monitor::Settings { period, predict, absence, literal }),
             detector: Detector::new(detector),
             sharing: Sharing::default(),
             actions: VecDeque::new(),
             dirty: false,
             decide_at: None,
+            expected: Vec::new(),
+            missing_at: None,
             moves: 0,
         }
     }
@@ -182,6 +216,7 @@ impl VcpuPolicy for VMigrater {
         let news = self.monitor.heard(at, vcpu, sign);
         self.sharing.heard(at, sign, news);
         self.dirty |= news != News::None;
+        self.expect(vcpu);
     }
 
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
@@ -196,7 +231,7 @@ impl VcpuPolicy for VMigrater {
             (Outcome::Dropped, _) => {}
             (Outcome::Done, Some(to)) => task.arrive(now, to),
             (_, None) => task.moved = false,
-            (Outcome::Refused, Some(_)) => task.refused = true,
+            (Outcome::Refused, Some(_)) => task.refuse(),
         }
         task.releasing = false;
         self.detector.forget();
@@ -211,10 +246,11 @@ impl VcpuPolicy for VMigrater {
 
     fn next(&mut self, now: Instant) -> Option<Action> {
         self.dirty |= self.sharing.look(now);
-        self.find_missing(now);
-        let due = self.decide_at.is_some_and(|at| at <= now);
-        if self.dirty || due {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if self.dirty || due(self.decide_at) || due(self.missing_at) {
+            self.find_missing(now);
             self.decide(now);
+            self.expect_all();
         }
         let action = self.actions.pop_front()?;
         // It was decided after the last call that changed anything: the task is still there.
@@ -230,7 +266,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        [self.decide_at, self.missing_at(), self.sharing.until()].into_iter().flatten().min()
+        [self.decide_at, self.missing_at, self.sharing.until()].into_iter().flatten().min()
     }
 
     fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vsched",
-    summary: "tasks of vCPUs that have gone are pulled to vCPUs that run, after the fact",
+    summary: "tasks that do I/O are pulled from vCPUs that have gone, after the fact; no others",
     source: "after vSched (EuroSys 2025): probed activity and harvesting",
     params: &[ParamSpec {
         key: "probe",
@@ -74,7 +74,8 @@ struct VSched {
 
 impl VSched {
     fn new(probe: Nanos) -> VSched {
-        let settings = Settings { period: probe, predict: Predict::Min8, literal: false };
+        let absence = probe.scaled(2, 1);
+        let settings = Settings { period: probe, predict: Predict::Min8, absence, literal: false };
         VSched {
             probe,
             monitor: Monitor::new(settings),

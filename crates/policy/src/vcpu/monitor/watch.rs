@@ -42,6 +42,8 @@ pub(in crate::vcpu) struct Watch {
     absences: Recent,
     /// Slices with what of them is not expected again left out.
     usual: Usual,
+    /// Of those that are remembered, these were cut short.
+    pub(super) cut: usize,
     /// The slice that the last sign has told.
     pub(super) learned: Option<Nanos>,
     /// What another vCPU's slice was before any of its own was seen.
@@ -50,6 +52,8 @@ pub(in crate::vcpu) struct Watch {
     unseen_ends: u32,
     /// Slices since the last one that was watched closely.
     unwatched: u32,
+    /// Beats heard: no two in a row are as far apart as others.
+    pub beats: u64,
     /// Time for which it was away before the present absence.
     away: Nanos,
 }
@@ -79,10 +83,12 @@ impl Watch {
             slices: Recent::default(),
             absences: Recent::default(),
             usual: Usual::default(),
+            cut: 0,
             learned: None,
             lent: None,
             unseen_ends: 0,
             unwatched: 0,
+            beats: 0,
             away: Nanos::ZERO,
         }
     }
@@ -116,6 +122,7 @@ impl Watch {
     }
 
     fn beat(&mut self, at: Instant, due: Option<Instant>, settings: &Settings) -> News {
+        self.beats += 1;
         let late = due.map_or(Nanos::ZERO, |due| at.since(due));
         if late > settings.tolerance() {
             return self.returned(at, due.unwrap_or(at).max(self.seen), settings);
@@ -136,11 +143,11 @@ impl Watch {
         let was = std::mem::replace(&mut self.state, State::Runs);
         let seen = std::mem::replace(&mut self.seen, at);
         let none = if was == State::Away { News::Back } else { News::None };
-        if at.since(gone) < settings.absence_min() {
+        if at.since(gone) < settings.absence {
             return none;
         }
         let left = self.left_at(seen, gone, settings);
-        let usual = self.absences.median().unwrap_or(Nanos::ZERO);
+        let usual = self.absences.median().min(self.slices.median()).unwrap_or(Nanos::ZERO);
         self.absences.push(at.since(left));
         if !settings.literal && !self.exact && at.since(left) < usual.scaled(1, 4) {
             return none;
@@ -194,6 +201,7 @@ impl Watch {
         self.learned = Some(slice);
         let median = self.slices.median().unwrap_or(slice);
         let usual = median.scaled(3, 4)..=median.scaled(5, 4);
+        self.cut = self.slices.all().iter().filter(|span| *span < usual.start()).count();
         let (kept, lent) = match settings.predict {
             Predict::Last => (&[slice][..], None),
             Predict::Min8 => (self.slices.all(), self.lent.filter(|_| self.slices() < OWN)),
@@ -298,6 +306,10 @@ impl Watch {
         let all = self.slices.all();
         let sum = all.iter().fold(Nanos::ZERO, |sum, span| sum + *span);
         sum.scaled(1, all.len() as u64)
+    }
+
+    pub(super) fn remembered(&self) -> usize {
+        self.slices.all().len()
     }
 
     /// Slices seen.

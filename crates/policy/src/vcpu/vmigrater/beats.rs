@@ -6,7 +6,7 @@
 //! dense beats are for is the time at which a vCPU is taken away, and that changes seldom.
 //! With `beats=sparse`:
 //!
-//! - Inert, while no absence was seen (two within a second): ten beats a second for each
+//! - Inert, while no absence was seen (two within a second): some ten beats a second for each
 //!   vCPU, no windows, no actions. One that is away a tenth of its time is seen within a
 //!   second; two vCPUs that are away half of it within a tenth of one.
 //! - Shared, and nobody is I/O-bound: the same beats, and windows.
@@ -19,12 +19,14 @@
 //! little to be done about it before: what its tasks wait for completes on it.
 
 use super::super::monitor::{News, State, Watch};
-use super::super::{Sign, VcpuId};
+use super::super::{Sign, VcpuId, VcpuSet};
 use super::VMigrater;
 use crate::units::{Instant, Nanos};
 
-/// From beat to beat where nothing is expected.
-const PROBE: Nanos = Nanos::from_millis(100);
+/// From beat to beat where nothing is expected, by turns. Always the same would meet a host
+/// whose round divides it in the same place each time, and take it for one that runs.
+const PROBES: [Nanos; 3] =
+    [Nanos::from_millis(67), Nanos::from_millis(103), Nanos::from_millis(149)];
 /// Two absences within this: there is somebody to share with.
 const SHARED_WITHIN: Nanos = Nanos::from_secs(1);
 /// That holds for so long.
@@ -79,19 +81,23 @@ impl VMigrater {
     /// When this vCPU's monitor is to beat.
     pub(super) fn beat(&self, vcpu: VcpuId) -> Option<Instant> {
         let watch = self.monitor.get(vcpu)?;
-        let period = self.settings.period;
-        let gap = match () {
-            () if self.settings.literal => period,
-            () if !self.sharing.is_shared() || !self.detector.any_bound() => PROBE,
-            () if !self.settings.sparse => period,
-            () => return Some(watch.next_beat(&self.monitor.settings, PROBE)),
-        };
-        Some(watch.seen + gap)
+        let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
+        let works = self.sharing.is_shared() && self.detector.any_bound();
+        match () {
+            () if !works && !self.settings.literal => Some(watch.seen + rest),
+            () if self.settings.sparse => Some(watch.next_beat(&self.monitor.settings, rest)),
+            // Absolute times: what a beat takes does not put the next ones off.
+            () => {
+                let period = self.settings.period.get();
+                let next = (watch.seen.as_nanos() / period).saturating_add(1);
+                Some(Instant::from_nanos(next.saturating_mul(period)))
+            }
+        }
     }
 
     /// Beats that were due and have not come: those vCPUs are away.
     pub(super) fn find_missing(&mut self, now: Instant) {
-        if self.missing_at().is_none_or(|at| at > now) {
+        if self.sharing.is_exact() || !self.detector.any_bound() {
             return;
         }
         let grace = self.monitor.settings.grace();
@@ -105,14 +111,32 @@ impl VMigrater {
         }
     }
 
-    /// When the next one will be missing if it does not come. Where nobody is to be moved,
-    /// that is of no use.
-    pub(super) fn missing_at(&self) -> Option<Instant> {
-        if self.sharing.is_exact() || !self.detector.any_bound() {
-            return None;
+    /// When this one's beat will be missing if it does not come.
+    fn missing(&self, vcpu: VcpuId) -> Option<Instant> {
+        let runs = self.monitor.get(vcpu).is_some_and(|watch| watch.state == State::Runs);
+        let due = self.beat(vcpu).filter(|_| runs && !self.sharing.is_exact())?;
+        Some(due + self.monitor.settings.grace())
+    }
+
+    /// Anything may have changed: when beats will be missing, of vCPUs that have a task which
+    /// could be pulled away. Others' absence is found when somebody looks for a place.
+    pub(super) fn expect_all(&mut self) {
+        let tasks = self.detector.tasks.iter().filter(|task| task.is_movable());
+        let hosts: VcpuSet = tasks.map(|task| task.vcpu).collect();
+        self.expected.clear();
+        self.expected.resize(hosts.iter().last().map_or(0, |last| last.index() + 1), None);
+        for vcpu in hosts.iter() {
+            self.expected[vcpu.index()] = Some(self.missing(vcpu));
         }
-        let grace = self.monitor.settings.grace();
-        let runs = self.monitor.all().filter(|(_, watch)| watch.state == State::Runs);
-        runs.filter_map(|(vcpu, _)| Some(self.beat(vcpu)? + grace)).min()
+        self.missing_at = self.expected.iter().copied().flatten().flatten().min();
+    }
+
+    /// A sign of this one has told nothing new, but when its next beat is due.
+    pub(super) fn expect(&mut self, vcpu: VcpuId) {
+        let missing = self.missing(vcpu);
+        if let Some(Some(expected)) = self.expected.get_mut(vcpu.index()) {
+            *expected = missing;
+            self.missing_at = self.expected.iter().copied().flatten().flatten().min();
+        }
     }
 }

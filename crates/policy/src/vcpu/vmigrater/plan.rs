@@ -18,6 +18,21 @@ use super::VMigrater;
 use crate::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
+/// A vCPU, as of now.
+#[derive(Clone, Copy)]
+struct Place {
+    vcpu: VcpuId,
+    runs: bool,
+    /// For how long it has run.
+    ran: Nanos,
+    /// What is left of its slice, if anything can be said.
+    left: Option<Nanos>,
+    slice: Option<Nanos>,
+    absence: Nanos,
+    /// When it is back, if it is away.
+    back: Instant,
+}
+
 /// What a vCPU offers to a task.
 #[derive(Clone, Copy)]
 struct Prospect {
@@ -29,12 +44,32 @@ struct Prospect {
     heard: Instant,
 }
 
-/// A task that is not in time where it is.
+/// A task that is not in time where it is, or may be better off elsewhere.
 struct Leaving {
     at: usize,
     load_permille: u64,
     /// What it has if it stays. `None`: nobody knows.
     here: Option<Prospect>,
+}
+
+/// vCPUs with what tasks are on them, in one decision.
+struct Map {
+    /// By number; `None` for those that are off line.
+    places: Vec<Option<Place>>,
+    /// I/O-bound tasks on each.
+    hosted: Vec<u64>,
+    /// Tasks that were sent off so far.
+    sent: usize,
+}
+
+impl Map {
+    fn get(&self, vcpu: VcpuId) -> Option<&Place> {
+        self.places.get(vcpu.index())?.as_ref()
+    }
+
+    fn runs(&self, vcpu: VcpuId) -> bool {
+        self.get(vcpu).is_some_and(|place| place.runs)
+    }
 }
 
 impl VMigrater {
@@ -43,55 +78,108 @@ impl VMigrater {
         self.dirty = false;
         self.decide_at = None;
         self.actions.clear();
-        self.detector.forget();
         let works = self.settings.literal || self.sharing.is_shared();
-        self.release(works);
+        if works {
+            self.detector.forget()
+        } else {
+            self.detector.rest()
+        }
+        self.release();
         if !works {
             return;
         }
-        let leaving = self.leaving(now);
-        if leaving.is_empty() {
-            return;
-        }
-        let mut hosted = self.hosted();
-        for leaving in leaving {
+        let mut map = self.map(now);
+        for leaving in self.leaving(now, &map) {
             let task = &self.detector.tasks[leaving.at];
-            let action = self
-                .destination(now, task, &hosted)
-                .or_else(|| self.parking(now, task, leaving.here?));
-            if let Some(Action::Move { to, .. }) = action {
-                hosted[to.index()] += 1;
+            let (latency, home) = (task.latency(), map.get(task.vcpu).copied());
+            let action = self.destination(now, task, &leaving, &map).or_else(|| {
+                let here = leaving.here.filter(|here| !here.in_time)?;
+                self.parking(now, task, here, &map)
+            });
+            let Some(action) = action else {
+                self.look_again(now, home, leaving.here, latency);
+                continue;
+            };
+            if let Action::Move { to, .. } = action {
+                map.hosted[to.index()] += 1;
+                map.sent += 1;
             }
-            self.actions.extend(action);
+            self.actions.push_back(action);
         }
-        // Who has found nothing, or has to wait there, looks again: some vCPU may run on for
-        // longer than was thought, and nothing else would tell.
-        self.decide_at = earlier(self.decide_at, Some(now + self.settings.period));
     }
 
-    /// Let tasks go that are not I/O-bound any more, or all.
-    fn release(&mut self, works: bool) {
-        let tasks = self.detector.tasks.iter().filter(|task| !(works && task.is_bound()));
+    /// Who has found nothing, or has to wait there, looks again: when it is time to park, and
+    /// at times, because a vCPU may run on for longer than was thought and nothing else
+    /// would tell.
+    fn look_again(
+        &mut self,
+        now: Instant,
+        home: Option<Place>,
+        here: Option<Prospect>,
+        latency: Nanos,
+    ) {
+        if here.is_some_and(|here| here.in_time) {
+            return;
+        }
+        let slice = home.and_then(|home| home.slice).unwrap_or(Nanos::ZERO);
+        let at_times = self.settings.period.max(slice.scaled(1, 8));
+        let parks = here.map(|here| here.left.saturating_sub(self.parks_with(latency)));
+        let parks = parks.filter(|after| *after > Nanos::ZERO).map(|after| after + Nanos::new(1));
+        let after = parks.map_or(at_times, |after| after.min(at_times));
+        self.decide_at = earlier(self.decide_at, Some(now + after));
+    }
+
+    /// Let tasks go that are not I/O-bound any more.
+    fn release(&mut self) {
+        let tasks = self.detector.tasks.iter().filter(|task| !task.is_bound());
         let free = |task: &&Task| task.moved && task.going.is_none() && !task.releasing;
         self.actions.extend(tasks.filter(free).map(|task| Action::Release { task: task.id }));
     }
 
+    fn map(&self, now: Instant) -> Map {
+        let last = self.monitor.online.iter().last().map_or(0, |last| last.index() + 1);
+        let mut map = Map { places: vec![None; last], hosted: vec![0; last], sent: 0 };
+        for (vcpu, watch) in self.monitor.all() {
+            map.places[vcpu.index()] = Some(Place {
+                vcpu,
+                runs: watch.state != State::Away,
+                ran: now.since(watch.runs_from()),
+                left: watch.remaining(now, &self.monitor.settings),
+                slice: watch.predicted(),
+                absence: watch.absence(),
+                back: watch.back_at(now),
+            });
+        }
+        for task in self.detector.tasks.iter().filter(|task| task.is_bound()) {
+            if let Some(count) = map.hosted.get_mut(task.going.unwrap_or(task.vcpu).index()) {
+                *count += 1;
+            }
+        }
+        map
+    }
+
     /// Tasks that are to go, the heaviest first; and when the next one will be.
-    fn leaving(&mut self, now: Instant) -> Vec<Leaving> {
+    fn leaving(&mut self, now: Instant, map: &Map) -> Vec<Leaving> {
         let mut leaving = Vec::new();
+        let cuts = self.settings.fresh && self.monitor.cut_permille() > 0;
         for (at, task) in self.detector.tasks.iter().enumerate() {
-            if !task.is_movable() || self.is_stuck(task) {
+            if !task.is_movable() || self.is_stuck(task, map) {
                 continue;
             }
-            let here = match self.prospect(now, task, task.vcpu) {
+            let place = map.get(task.vcpu);
+            let here = match place.and_then(|place| self.prospect(now, task, place)) {
                 Some(here) if here.in_time => {
-                    let until = now + here.left.saturating_sub(self.leave(task, task.vcpu));
+                    let leave = place.map_or(Nanos::ZERO, |place| self.leave(task, place));
+                    let until = now + here.left.saturating_sub(leave);
                     self.decide_at = earlier(self.decide_at, Some(until + Nanos::new(1)));
-                    continue;
+                    if !cuts {
+                        continue;
+                    }
+                    Some(here)
                 }
                 Some(here) => Some(here),
                 // Nothing is known of it, or it is off line.
-                None if self.settings.fresh || !self.runs(task.vcpu) => None,
+                None if self.settings.fresh || !map.runs(task.vcpu) => None,
                 None => continue,
             };
             leaving.push(Leaving { at, load_permille: task.load_permille, here });
@@ -101,13 +189,9 @@ impl VMigrater {
     }
 
     /// Its I/O is pending on a vCPU that is away: before that is back nothing happens.
-    fn is_stuck(&self, task: &Task) -> bool {
-        let away = |vcpu| self.monitor.get(vcpu).is_some_and(|watch| watch.state == State::Away);
+    fn is_stuck(&self, task: &Task, map: &Map) -> bool {
+        let away = |vcpu| map.get(vcpu).is_some_and(|place| !place.runs);
         !self.settings.literal && task.silent && away(task.asked_on)
-    }
-
-    fn runs(&self, vcpu: VcpuId) -> bool {
-        self.monitor.get(vcpu).is_some_and(|watch| watch.state != State::Away)
     }
 
     /// Less than this is not worth a move, nor known.
@@ -116,76 +200,106 @@ impl VMigrater {
     }
 
     /// How much has to be left of a vCPU's slice for this task.
-    fn leave(&self, task: &Task, vcpu: VcpuId) -> Nanos {
+    fn leave(&self, task: &Task, place: &Place) -> Nanos {
         if let Some(leave) = self.settings.leave {
             return leave;
         }
         let needed = self.margin() + task.latency();
-        let slice = self.monitor.get(vcpu).and_then(|watch| watch.predicted());
-        slice.map_or(needed, |slice| needed.min(slice.scaled(1, 2)))
+        place.slice.map_or(needed, |slice| needed.min(slice.scaled(1, 2)))
     }
 
     /// `None`: nothing can be said.
-    fn prospect(&self, now: Instant, task: &Task, vcpu: VcpuId) -> Option<Prospect> {
-        let watch = self.monitor.get(vcpu)?;
-        let (needed, done) = (self.leave(task, vcpu), task.latency());
-        let slice = watch.predicted();
-        if watch.state == State::Away {
-            let back = watch.back_at(now);
-            let heard = match slice {
-                Some(slice) if slice < needed => back + slice + watch.absence(),
-                _ => back + done,
+    fn prospect(&self, now: Instant, task: &Task, place: &Place) -> Option<Prospect> {
+        let (needed, done) = (self.leave(task, place), task.latency());
+        if !place.runs {
+            let heard = match place.slice {
+                Some(slice) if slice < needed => place.back + slice + place.absence,
+                _ => place.back + done,
             };
             return Some(Prospect { left: Nanos::ZERO, in_time: false, heard });
         }
-        let left = self.monitor.remaining(now, vcpu)?;
+        let left = place.left?;
         let in_time = left >= needed;
-        let heard = if in_time { now + done } else { now + left + watch.absence() };
+        let heard = if in_time { now + done } else { now + left + place.absence };
         Some(Prospect { left, in_time, heard: heard.max(now + done) })
     }
 
-    /// I/O-bound tasks on each vCPU.
-    fn hosted(&self) -> Vec<u64> {
-        let last = self.monitor.online.iter().last().map_or(0, |last| last.index() + 1);
-        let mut hosted = vec![0; last];
-        for task in self.detector.tasks.iter().filter(|task| task.is_bound()) {
-            if let Some(count) = hosted.get_mut(task.going.unwrap_or(task.vcpu).index()) {
-                *count += 1;
-            }
+    /// The vCPU that runs and has the most left for each of the tasks on it; in the paper's
+    /// form the next one round the ranking by what is left.
+    ///
+    /// The mask has those too that are as good, and empty. No others: a task that sleeps
+    /// wakes on whichever of its mask the kernel comes to first, not on the best.
+    fn destination(
+        &self,
+        now: Instant,
+        task: &Task,
+        leaving: &Leaving,
+        map: &Map,
+    ) -> Option<Action> {
+        let stays = leaving.here.filter(|here| here.in_time);
+        let others = map
+            .places
+            .iter()
+            .flatten()
+            .filter(|place| place.vcpu != task.vcpu && task.allowed.contains(place.vcpu));
+        let score = |place: &Place| {
+            let offers = self.prospect(now, task, place).filter(|offers| offers.in_time)?;
+            let shared = if self.settings.literal { 0 } else { map.hosted[place.vcpu.index()] };
+            Some((offers.left.scaled(1, 1 + shared), Reverse(place.vcpu)))
+        };
+        let mut scores: Vec<(Nanos, Reverse<VcpuId>)> = others.filter_map(score).collect();
+        let by = if map.runs(task.vcpu) { Means::Push } else { Means::Pull };
+        if self.settings.literal {
+            scores.sort_unstable_by_key(|score| Reverse(*score));
+            let Reverse(to) = scores.get(map.sent % scores.len().max(1))?.1;
+            return Some(Action::Move { task: task.id, to, within: VcpuSet::only(to), by });
         }
-        hosted
+        let (best, Reverse(to)) = scores.iter().max().copied()?;
+        if stays.is_some_and(|here| !self.is_safer(here, map.get(task.vcpu), map.get(to))) {
+            return None;
+        }
+        let least = best.saturating_sub(self.margin());
+        let as_good = scores.iter().filter(|(score, Reverse(vcpu))| {
+            *vcpu == to || *score >= least && map.hosted[vcpu.index()] == 0
+        });
+        let within = as_good.map(|(_, Reverse(vcpu))| *vcpu).collect();
+        Some(Action::Move { task: task.id, to, within, by })
     }
 
-    /// The vCPU that runs and has the most left for each of the tasks on it.
-    fn destination(&self, now: Instant, task: &Task, hosted: &[u64]) -> Option<Action> {
-        let allowed = task.allowed.and(&self.monitor.online);
-        let score = |vcpu: VcpuId| {
-            let offers = self.prospect(now, task, vcpu).filter(|offers| offers.in_time)?;
-            (vcpu != task.vcpu)
-                .then(|| (offers.left.scaled(1, 1 + hosted[vcpu.index()]), Reverse(vcpu)))
-        };
-        let scores: Vec<(Nanos, Reverse<VcpuId>)> = allowed.iter().filter_map(score).collect();
-        let (best, Reverse(to)) = scores.iter().max().copied()?;
-        // Where the guest puts it among these is as good; those with little left are not.
-        let least = if self.settings.literal { Nanos::ZERO } else { best.scaled(1, 2) };
-        let near = scores.iter().filter(|(score, _)| *score >= least);
-        let within = near.map(|(_, Reverse(vcpu))| *vcpu).collect();
-        let by = if self.runs(task.vcpu) { Means::Push } else { Means::Pull };
-        Some(Action::Move { task: task.id, to, within, by })
+    /// Slices are cut short at times, wherever they stand. Who is caught by that waits until
+    /// its vCPU is back, and a fair host gives it back the sooner the less it has used: one
+    /// that has used all of its slice waits for all others', one that has just begun for
+    /// hardly more than one. So in the time for which the task would stay, a vCPU that
+    /// has run less saves: chance of a cut × what it has run less × absence / slice.
+    fn is_safer(&self, here: Prospect, home: Option<&Place>, there: Option<&Place>) -> bool {
+        let (Some(home), Some(there)) = (home, there) else { return false };
+        let Some(slice) = home.slice.filter(|slice| *slice > Nanos::ZERO) else { return false };
+        let less = home.ran.saturating_sub(there.ran);
+        let waits = less.scaled(home.absence.get(), slice.get());
+        let stays = here.left.min(slice).scaled(self.monitor.cut_permille(), 1000);
+        waits.scaled(stays.get(), slice.get()) > self.settings.period.scaled(1, 3)
+    }
+
+    /// What has to be left of the slice for parking to be too early.
+    fn parks_with(&self, latency: Nanos) -> Nanos {
+        latency + self.settings.period
     }
 
     /// The vCPU on which an I/O is heard first, if that is sooner than where the task is. To
     /// wait there costs what is left of the slice here: so not before an I/O more would
     /// be late, with a period for what is not known of the slice's end.
-    fn parking(&self, now: Instant, task: &Task, here: Prospect) -> Option<Action> {
-        let last = task.latency() + self.settings.period;
-        if !self.settings.park || !self.runs(task.vcpu) || here.left > last {
+    fn parking(&self, now: Instant, task: &Task, here: Prospect, map: &Map) -> Option<Action> {
+        let too_early = here.left > self.parks_with(task.latency());
+        if !self.settings.park || !map.runs(task.vcpu) || too_early {
             return None;
         }
-        let allowed = task.allowed.and(&self.monitor.online);
-        let others = allowed.iter().filter(|vcpu| *vcpu != task.vcpu);
-        let heard = others.filter_map(|vcpu| Some((self.prospect(now, task, vcpu)?.heard, vcpu)));
-        let (heard, to) = heard.min()?;
+        let others = map
+            .places
+            .iter()
+            .flatten()
+            .filter(|place| place.vcpu != task.vcpu && task.allowed.contains(place.vcpu));
+        let heard = |place: &Place| Some((self.prospect(now, task, place)?.heard, place.vcpu));
+        let (heard, to) = others.filter_map(heard).min()?;
         (heard + self.margin() < here.heard).then(|| Action::Move {
             task: task.id,
             to,
