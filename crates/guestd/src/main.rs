@@ -13,7 +13,6 @@ mod args;
 mod connector;
 mod events;
 mod kernel;
-#[allow(dead_code, reason = "whether steal says that a guest is shared is not asked yet")]
 mod migrate;
 mod netlink;
 mod pace;

@@ -258,12 +258,14 @@ impl Drop for Scene {
 #[test]
 fn a_reader_is_moved_and_given_back_at_the_end() {
     let Some(s) = Scene::new() else { return };
+    // This thread is one of those that may be moved.
+    let vcpus = mask(0).len();
     let mut agent = s.migrate();
     s.is_moved();
     let status = s.status_json();
     assert_eq!(status["inert"], false, "{status}");
     assert!(s.task(s.reader.tid)["moves"].as_u64().unwrap() >= 2);
-    assert_eq!(status["vcpus"].as_array().unwrap().len(), mask(0).len());
+    assert_eq!(status["vcpus"].as_array().unwrap().len(), vcpus);
     agent.ended_in_order();
     assert_eq!(mask(s.reader.tid), s.all);
     assert!(!s.path("state").exists() && !s.path("status").exists());

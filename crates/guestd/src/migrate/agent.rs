@@ -2,7 +2,7 @@
 //! ends the others and does what is not urgent.
 
 use super::book::Book;
-use super::brain::Brain;
+use super::brain::{Brain, View};
 use super::lineage::Child;
 use super::preemption::thread::{Rank, stay_in_memory};
 use super::preemption::{self, Preemption, Waker};
@@ -11,7 +11,7 @@ use super::restore::put_back;
 use super::selection::Selection;
 use super::status::{About, Counts, Meter};
 use super::wakeups::Wakeups;
-use super::workers::{Pool, dispatch};
+use super::workers::{Pool, Said, dispatch};
 use super::{BootTime, clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
 use crate::args::MigrateArgs;
@@ -19,10 +19,10 @@ use crate::connector::{Connector, Fork, Told};
 use crate::events::Event;
 use crate::signals::Signals;
 use crate::state::{StateFile, share_a_file, write_whole};
-use crate::system::Linux;
+use crate::system::{Linux, System};
 use crate::tagger::Selection as Chosen;
 use crate::{kernel, procfs};
-use seekway_policy::vcpu::{self, Action, VCPUS_MAX, VcpuId, VcpuSet};
+use seekway_policy::vcpu::{self, VCPUS_MAX, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -42,7 +42,7 @@ const SELDOM: Duration = Duration::from_secs(1);
 const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
 /// A fork took place within this of the time that the kernel tells.
 const FORK_NS: u64 = 1_000_000;
-/// A monitor answers when its vCPU runs.
+/// A monitor answers when its vCPU runs; else what is shown of vCPUs is as it was before.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What all threads share.
@@ -66,9 +66,9 @@ pub struct Shared {
 impl Shared {
     /// Let the policy hear and say, and have done what it says. False if somebody else is at
     /// it.
-    pub fn turn(self: &Arc<Shared>, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
-        let got = self.brain.turn(here, awake, actions);
-        dispatch(self, here, actions);
+    pub fn turn(self: &Arc<Shared>, here: VcpuId, awake: bool, said: &mut Said) -> bool {
+        let got = self.brain.turn(here, awake, &mut said.actions);
+        dispatch(self, here, said);
         got
     }
 
@@ -117,7 +117,14 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
     agent.end();
     let ended = put_back(&Linux, &file, voice);
     let _ = std::fs::remove_file(&agent.status);
-    result.and(ended.map(drop))
+    result?;
+    match ended?.map_or(0, |left| left.len()) {
+        0 => Ok(()),
+        left => Err(AgentError::Io {
+            what: format!("put back the affinities of {left} tasks"),
+            source: io::Error::other("`seekway-guest restore migrate` tries again"),
+        }),
+    }
 }
 
 struct Agent {
@@ -131,6 +138,8 @@ struct Agent {
     connector: Option<Connector>,
     about: About,
     meter: Meter,
+    /// As it was when it was last asked for.
+    view: View,
     status: PathBuf,
     voice: Voice,
 }
@@ -183,6 +192,7 @@ impl Agent {
             connector: Connector::open().ok(),
             about,
             meter: Meter::new(clock::now()),
+            view: View::default(),
             status: args.status_path(),
             voice,
         })
@@ -294,6 +304,10 @@ impl Agent {
     /// A monitor for each vCPU that is on line, and for no other.
     fn follow_vcpus(&mut self) -> Result<(), AgentError> {
         let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
+        self.shared.book.set_online(online);
+        // Where this process may not run it can neither see nor do anything.
+        let own = Linux.affinity(0).map_err(failed("sched_getaffinity(2)"))?;
+        let online = online.and(&own);
         if online == self.online && self.monitors.values().all(|m| !m.has_ended()) {
             return Ok(());
         }
@@ -304,7 +318,6 @@ impl Agent {
                 self.shared.pools[vcpu.index()].end();
             }
         }
-        self.shared.book.set_online(online);
         self.shared.brain.set_online(online);
         for vcpu in online.iter() {
             if self.monitors.contains_key(&vcpu) {
@@ -323,13 +336,18 @@ impl Agent {
 
     /// Moving goes on without it.
     fn write_status(&mut self, signals: &Signals) -> Result<(), AgentError> {
-        let answered = self.shared.brain.ask();
+        let asked = self.shared.brain.ask();
         self.monitors.values().for_each(monitors::Thread::wake);
-        signals.wait(ANSWER_WITHIN, &[answered]).map_err(failed("poll"))?;
-        let view = self.shared.brain.answer().unwrap_or_default();
+        signals.wait(ANSWER_WITHIN, &[asked]).map_err(failed("poll"))?;
+        let answer = self.shared.brain.answer();
+        let answered = answer.is_some();
+        if let Some(view) = answer {
+            self.view = view;
+        }
         let counts = self.shared.counts(self.online.len());
         let tasks = self.shared.book.view();
-        let status = self.meter.status(&self.about, counts, view, tasks, clock::now());
+        let status =
+            self.meter.status(&self.about, counts, (&self.view, answered), tasks, clock::now());
         let json = serde_json::to_vec_pretty(&status).expect("plain data");
         if let Err(e) = write_whole(&self.status, &json) {
             let path = self.status.display();
@@ -343,12 +361,14 @@ impl Agent {
         for (vcpu, monitor) in std::mem::take(&mut self.monitors) {
             monitor.end(&self.shared, vcpu);
         }
-        self.online.iter().for_each(|vcpu| self.shared.pools[vcpu.index()].end());
-        let all = self.shared.book.put_all_back();
-        if !all.is_ok_and(|all| all) {
-            let message = "tasks that were moved start others faster than these can be found";
-            self.voice.say(&Event::Warning { message: message.into() });
-        }
+        // Those of a vCPU whose monitor could not be started too.
+        self.shared.pools.iter().for_each(|pool| pool.end());
+        let message = match self.shared.book.put_all_back() {
+            Ok(true) => return,
+            Ok(false) => "tasks that were moved start others faster than these can be found".into(),
+            Err(e) => format!("list /proc: {e}: what moved tasks have started was not looked for"),
+        };
+        self.voice.say(&Event::Warning { message });
     }
 }
 

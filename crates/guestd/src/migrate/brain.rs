@@ -228,6 +228,19 @@ impl<S: System> Brain<S> {
         self.left.store(true, SeqCst);
     }
 
+    /// The same of several, for those who wait for nothing. Those that cannot be left now stay
+    /// in `ended`.
+    pub fn ended_all(&self, ended: &mut Vec<(TaskId, Outcome)>) {
+        if ended.is_empty() {
+            return;
+        }
+        if let Ok(mut left) = self.ended.try_lock() {
+            left.append(ended);
+            drop(left);
+            self.left.store(true, SeqCst);
+        }
+    }
+
     /// vCPUs have come or gone; a monitor has to be woken then.
     pub fn set_online(&self, online: VcpuSet) {
         *waited_for(&self.online) = Some(online);

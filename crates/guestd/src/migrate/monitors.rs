@@ -5,6 +5,7 @@ use super::agent::Shared;
 use super::clock;
 use super::preemption::thread::settle;
 use super::preemption::{Monitor, Seen, Waker};
+use super::workers::Said;
 use crate::kernel;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Sign, VcpuId};
@@ -61,7 +62,7 @@ impl Thread {
         self.waker.wake();
     }
 
-    /// It has ended by itself: its vCPU went off line, or it failed.
+    /// It has ended by itself: its vCPU went off line or out of the cpuset, or it failed.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -83,9 +84,13 @@ fn watch(
     ending: &AtomicBool,
 ) -> io::Result<()> {
     kernel::leave_signals_to_others();
-    let rank = settle(vcpu)?;
+    let rank = match settle(vcpu) {
+        // It has gone off line, or out of the agent's cpuset: tried again once a second.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+        rank => rank?,
+    };
     shared.ranked(rank);
-    let (mut seen, mut actions) = (Vec::new(), Vec::new());
+    let (mut seen, mut said) = (Vec::new(), Said::default());
     let mut pace = Pace::default();
     let wakeups = &shared.wakeups[vcpu.index()];
     while !ending.load(SeqCst) {
@@ -105,7 +110,7 @@ fn watch(
         let news = pace.saw(&seen);
         shared.brain.tell(vcpu, &mut seen, news);
         let observed = shared.brain.observe()?;
-        pace.met_others = !shared.turn(vcpu, true, &mut actions) || !observed;
+        pace.met_others = !shared.turn(vcpu, true, &mut said) || !observed;
     }
     Ok(())
 }

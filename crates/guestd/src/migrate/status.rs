@@ -38,6 +38,8 @@ pub struct Status {
     pub passed_over: Vec<String>,
     /// How the monitors are scheduled.
     pub rank: String,
+    /// The policy has answered in time. Otherwise vCPUs and metrics are those of its last answer.
+    pub answered: bool,
     /// Nothing is shared as far as can be seen: nobody's loads are looked at.
     pub inert: bool,
     /// Time of the agent, in per cent of one vCPU, since it began.
@@ -173,7 +175,7 @@ impl Meter {
         &mut self,
         about: &About,
         counts: Counts,
-        view: View,
+        (view, answered): (&View, bool),
         tasks: Vec<TaskView>,
         now: Instant,
     ) -> Status {
@@ -195,12 +197,13 @@ impl Meter {
             loads,
             passed_over,
             rank: counts.rank,
+            answered,
             inert: view.windows.is_none(),
             cpu_percent: percent(used, running),
             cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
             moves: counts.moves,
             moves_dropped: counts.dropped,
-            vcpus: self.vcpus(&view, &counts.wakeups, running),
+            vcpus: self.vcpus(view, &counts.wakeups, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
             narrow_disks: narrow_disks(counts.online),
             metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
@@ -275,6 +278,9 @@ impl fmt::Display for Status {
         writeln!(f, "preemption by {preemption}, loads by {loads}, monitors {rank}")?;
         for why in &self.passed_over {
             writeln!(f, "  not by {why}")?;
+        }
+        if !self.answered {
+            writeln!(f, "no vCPU has answered in time: what is said of them is older")?;
         }
         let state = if self.inert { "inert: no vCPU is taken away" } else { "vCPUs are shared" };
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;

@@ -8,7 +8,7 @@
 use super::agent::Shared;
 use super::preemption::thread::settle;
 use crate::kernel;
-use seekway_policy::vcpu::{Action, Outcome, VcpuId};
+use seekway_policy::vcpu::{Action, Outcome, TaskId, VcpuId};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,8 +17,6 @@ use std::thread::{Builder, JoinHandle};
 
 /// Workers of one vCPU: moves that may be blocked at a time.
 const WORKERS_MAX: usize = 4;
-/// Moves that wait for a worker.
-const QUEUE_MAX: usize = 32;
 /// Workers need little.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -39,12 +37,12 @@ struct Queue {
 }
 
 impl Pool {
-    /// No worker yet: they are started when they are needed.
+    /// No worker yet.
     pub fn new(vcpu: VcpuId) -> Pool {
         Pool { vcpu, queue: Mutex::default(), more: Condvar::new() }
     }
 
-    /// Start the first worker, so that the first move does not wait for it.
+    /// Start the workers: whoever has a move made waits for no thread to be started.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -52,21 +50,16 @@ impl Pool {
         let mut queue = self.queue();
         // The vCPU may have been here before.
         queue.ending = false;
-        self.start(&mut queue, shared)
+        (queue.threads.len()..WORKERS_MAX).try_for_each(|_| self.start(&mut queue, shared))
     }
 
     /// Have it done; on the vCPU of this pool. False if all workers are blocked: then it is
     /// not going to be done.
-    pub fn submit(self: &Arc<Pool>, shared: &Arc<Shared>, action: Action) -> bool {
+    pub fn submit(&self, action: Action) -> bool {
         let mut queue = self.queue();
-        if queue.ending || queue.actions.len() >= QUEUE_MAX {
-            return false;
-        }
-        // Who is woken has not taken anything yet.
-        let free = queue.idle > queue.actions.len();
-        let started = free || self.start(&mut queue, shared).is_ok();
-        // All blocked: one that waits for them is out of date when its turn comes.
-        if !started && queue.idle == 0 {
+        // Who is woken has not taken anything yet. One that waits for workers that are blocked
+        // is out of date when its turn comes.
+        if queue.ending || queue.idle <= queue.actions.len() {
             return false;
         }
         queue.actions.push_back(action);
@@ -94,9 +87,6 @@ impl Pool {
     }
 
     fn start(self: &Arc<Pool>, queue: &mut Queue, shared: &Arc<Shared>) -> io::Result<()> {
-        if queue.threads.len() >= WORKERS_MAX {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
         let (pool, shared) = (self.clone(), shared.clone());
         let name = format!("worker/{}", self.vcpu.index());
         let thread = Builder::new().name(name).stack_size(STACK_BYTES);
@@ -108,11 +98,11 @@ impl Pool {
         kernel::leave_signals_to_others();
         // Where it cannot be pinned the vCPU has gone, and its pool ends soon.
         let _ = settle(self.vcpu);
-        let mut actions = Vec::new();
+        let mut said = Said::default();
         while let Some(action) = self.take() {
             let outcome = shared.book.carry_out(&action);
             shared.brain.ended(action.task(), outcome);
-            shared.turn(self.vcpu, false, &mut actions);
+            shared.turn(self.vcpu, false, &mut said);
         }
     }
 
@@ -132,12 +122,23 @@ impl Pool {
     }
 }
 
-/// Have it done by workers of this vCPU; what cannot be is said to the policy.
-pub fn dispatch(shared: &Arc<Shared>, here: VcpuId, actions: &mut Vec<Action>) {
-    for action in actions.drain(..) {
-        if !shared.pools[here.index()].submit(shared, action) {
+/// What the policy has said, on its way, and what of it is not going to be done.
+#[derive(Default)]
+pub struct Said {
+    /// To be done.
+    pub actions: Vec<Action>,
+    /// Not done.
+    pub dropped: Vec<(TaskId, Outcome)>,
+}
+
+/// Have it done by workers of this vCPU; what cannot be is said to the policy, now or with the
+/// next.
+pub fn dispatch(shared: &Arc<Shared>, here: VcpuId, said: &mut Said) {
+    for action in said.actions.drain(..) {
+        if !shared.pools[here.index()].submit(action) {
             shared.dropped.fetch_add(1, Relaxed);
-            shared.brain.ended(action.task(), Outcome::Dropped);
+            said.dropped.push((action.task(), Outcome::Dropped));
         }
     }
+    shared.brain.ended_all(&mut said.dropped);
 }

@@ -1,14 +1,12 @@
 //! `/proc/stat`: how much of each vCPU's time the host has given to others (steal), in
 //! steps of 10 ms. That is too late and too coarse to move a task by, so it is no
-//! [`super::Preemption`]. It says whether there is anything to see at all for 2 us a look:
-//! a guest whose steal stands still needs no beats. And it is what a heartbeat's gaps can be
-//! held against.
+//! [`super::Preemption`]. `status` shows it beside what the detector has seen.
 //!
 //! A kernel without a steal clock shows zero for ever, so a zero is an answer only where
 //! there is a clock. Any steal since boot proves one. Without any, KVM's on x86 is known
 //! from the processor's words ([`clock`]).
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
 use std::fs::{self, File};
 use std::io;
@@ -18,13 +16,6 @@ use std::os::unix::fs::FileExt;
 const FILE_BYTES_MAX: usize = 128 << 10;
 /// The kernel shows times in hundredths of a second, whatever it counts in (USER_HZ).
 const TICK: Nanos = Nanos::from_millis(10);
-/// Looks within this time are held against the same one.
-const SPAN: Nanos = Nanos::from_secs(1);
-/// Lost in [`SPAN`], it is more than what the host's own work takes: 2 %.
-const SHARED_MIN: Nanos = Nanos::from_millis(20);
-/// A guest that was shared is so for this long at least: shares come and go with the load
-/// of others.
-const SHARED_FOR: Nanos = Nanos::from_secs(5);
 
 /// Can this kernel see steal?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,34 +110,6 @@ fn kvm_offers_steal_time() -> bool {
     false
 }
 
-/// Is this guest shared with others? Pure.
-#[derive(Default, Debug)]
-pub struct Sharing {
-    base: Vec<(VcpuId, Nanos)>,
-    base_at: Instant,
-    shared_until: Option<Instant>,
-}
-
-impl Sharing {
-    /// What [`Steal::since_boot`] shows at `now`, any time apart: has any vCPU been taken
-    /// away lately? The first time there is nothing to compare with: yes.
-    pub fn heard(&mut self, now: Instant, since_boot: &[(VcpuId, Nanos)]) -> bool {
-        let first = self.base.is_empty();
-        let lost = |(vcpu, taken): &(VcpuId, Nanos)| {
-            let base = self.base.iter().find(|(of, _)| of == vcpu);
-            base.is_some_and(|(_, before)| taken.saturating_sub(*before) >= SHARED_MIN)
-        };
-        let lost = since_boot.iter().any(lost);
-        if first || lost {
-            self.shared_until = Some(now + if lost { SHARED_FOR } else { SPAN });
-        }
-        if first || lost || now.since(self.base_at) >= SPAN {
-            (self.base, self.base_at) = (since_boot.to_vec(), now);
-        }
-        self.shared_until.is_some_and(|until| now < until)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,24 +151,5 @@ mod tests {
         // What a kernel shows is not denied, and the processor's words agree with it.
         println!("steal shown: {shown}, KVM offers it: {}", kvm_clock_ticks());
         assert!(!shown || clock(&since_boot) == Clock::Ticks);
-    }
-
-    #[test]
-    fn a_guest_is_shared_from_two_per_cent_on_and_for_five_seconds_after() {
-        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        let mut sharing = Sharing::default();
-        assert!(sharing.heard(at(0), &taken(100)), "nothing is known yet");
-        // Steps of one tick now and then are no share.
-        for second in 1..60 {
-            assert!(!sharing.heard(at(second * 1000), &taken(100 + second)), "{second}");
-        }
-        assert!(!sharing.heard(at(59_100), &taken(160)));
-        assert!(sharing.heard(at(59_200), &taken(161)));
-        assert!(sharing.heard(at(64_100), &taken(161)));
-        assert!(!sharing.heard(at(64_200), &taken(161)));
-        // A vCPU that comes on line brings what it has lost before.
-        let mut more = taken(161).to_vec();
-        more.push((VcpuId::new(2), ms(5000)));
-        assert!(!sharing.heard(at(70_000), &more));
     }
 }
