@@ -349,7 +349,6 @@ fn beats_are_few_while_a_task_is_followed() {
         }
     }
     let (a_second, wakes) = (beats / 8 / 4, wakes / 8);
-    println!("{a_second} beats a second and vCPU, {wakes} wakes a second");
     assert!((20..=60).contains(&a_second), "{a_second} beats a second on each vCPU");
     assert!(wakes <= 200, "{wakes} wakes a second beside beats and windows");
 }
