@@ -19,8 +19,8 @@ use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_sim::engine::{Limits, Setup, run};
 use seekway_sim::layout::{Layout, Placement};
 use seekway_sim::vcpu::{
-    Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineResult,
-    MachineSpec, Start, TaskSpec, VmSpec,
+    Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineResult, MachineSpec, Start,
+    TaskSpec, VmSpec,
 };
 use seekway_workload::Source;
 use std::num::NonZeroU32;
@@ -75,14 +75,9 @@ fn machine(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
             wakeup_preempts: true,
             context_switch: us(5),
         },
-        guest: GuestCpu {
-            slice: Nanos::from_millis(3),
-            context_switch: us(2),
-            completes: Completes::Submitter,
-            balances: true,
-        },
+        guest: GuestCpu::default(),
         detector: Detector::Heartbeat { beat: us(5) },
-        costs: Costs { call: us(2), cold: us(20), window: us(10) },
+        costs: Costs::default(),
         ablation: Ablation::default(),
         vms,
     }
@@ -157,6 +152,7 @@ fn main() {
     let seeds = args.first().map_or(1, |seeds| seeds.parse().expect("a number of seeds"));
     let exact = Detector::Exact { delay: us(50), edge: us(5) };
     let heartbeat = Detector::Heartbeat { beat: us(5) };
+    let shared_cache = args.get(1).is_none_or(|word| word != "apart");
     println!("seeds 1 to {seeds}");
     for vms in [2, 4, 8] {
         for cut_permille in [0, 100] {
@@ -164,6 +160,7 @@ fn main() {
                 for (name, detector) in [("exact", exact), ("heartbeat", heartbeat)] {
                     let each = (0..vms).map(|n| vm(n, CORES, 0..CORES));
                     let mut spec = machine(CORES, each.collect());
+                    spec.guest.shared_cache = shared_cache;
                     (spec.host.cut_permille, spec.detector) = (cut_permille, detector);
                     let figures = row(&spec, policy, seeds);
                     println!("{vms} VMs, {cut_permille:3} cut, {policy:22} {name:9} {figures}");

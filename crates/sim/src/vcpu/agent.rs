@@ -1,18 +1,24 @@
 //! The agent of a guest: what its policy is told, and when.
 //!
-//! It is a set of threads of the highest priority, one on each vCPU; whichever has a
-//! vCPU that runs does what is to be done. While no vCPU of the guest runs, nothing is
-//! told and nothing is decided: that is made up for when one does.
+//! It is a set of threads of the highest priority, one on each vCPU, as `seekway-guest` has
+//! them (migrate/brain.rs, monitors.rs). Each sleeps until its beat is due, or what the policy
+//! wants done: the one that had the turn last until just then, the others a grace longer, in
+//! case that one's vCPU has gone meanwhile. All by what they knew when they fell asleep.
+//! Each wake-up costs, and so does each turn of the policy. While no vCPU of the guest
+//! runs, nothing is told and nothing is decided: that is made up for when one does.
 
 use super::events::Event;
-use super::state::{Beat, Phase, Run, What, WindowLoad};
+use super::state::{Beat, Monitor, Phase, Run, What, WindowLoad, Woken};
 use super::{Detector, Machine};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use seekway_policy::vcpu::{Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
 use std::collections::VecDeque;
 
 /// No timer is finer: a policy that wants to be asked at once is asked after this.
 const TIMER: Nanos = Nanos::from_micros(1);
+
+/// Who was not the last to have the turn lets the one who was go before (brain.rs).
+pub(super) const GRACE: Nanos = Nanos::from_micros(200);
 
 /// Actions at one instant beyond which a policy is taken to run away.
 const ACTIONS_MAX: usize = 100_000;
@@ -20,18 +26,17 @@ const ACTIONS_MAX: usize = 100_000;
 /// An agent.
 pub(super) struct Agent {
     pub policy: Box<dyn VcpuPolicy>,
-    /// When the policy wants to be asked; that time has come, but no vCPU.
-    ask: Option<Instant>,
-    ask_generation: u64,
-    is_asked_late: bool,
-    /// Of the window under way.
-    window_from: Instant,
+    /// When the policy wants to be asked.
+    wake: Option<Instant>,
+    /// From window to window of the tasks' loads.
     window: Option<Nanos>,
-    window_generation: u64,
-    is_window_late: bool,
+    /// When this one ends.
+    window_at: Option<Instant>,
     /// What no vCPU was there to be told.
     signs: VecDeque<(Instant, VcpuId, Sign)>,
-    /// The vCPU that did its work last.
+    /// What the policy is told in its next turn.
+    ended: Vec<(TaskId, Outcome)>,
+    /// The vCPU whose thread had the turn last.
     seat: usize,
 }
 
@@ -39,77 +44,146 @@ impl Agent {
     pub fn new(policy: Box<dyn VcpuPolicy>, seat: usize) -> Agent {
         Agent {
             policy,
-            ask: None,
-            ask_generation: 0,
-            is_asked_late: false,
-            window_from: Instant::ZERO,
+            wake: None,
             window: None,
-            window_generation: 0,
-            is_window_late: false,
+            window_at: None,
             signs: VecDeque::new(),
+            ended: Vec::new(),
             seat,
         }
     }
 }
 
 impl Machine {
-    /// Is this the generation of an agent's timer, or of its window?
-    pub(super) fn is_agents(&self, vm: usize, generation: u64, of_window: bool) -> bool {
-        self.vms[vm].agent.as_ref().is_some_and(|agent| match of_window {
-            true => agent.window_generation == generation,
-            false => agent.ask_generation == generation,
-        })
-    }
-
-    /// Tell a VM's policy something, do what it wants, and ask what it wants to be told.
-    pub(super) fn with_policy(&mut self, vm: usize, tell: impl FnOnce(&mut dyn VcpuPolicy)) {
+    /// On this vCPU a VM's policy is told something; do what it wants, and ask what it wants
+    /// to be told. `awake`: by the monitor, which looks what is due before it sleeps.
+    pub(super) fn take_turn(
+        &mut self,
+        here: usize,
+        awake: bool,
+        tell: impl FnOnce(&mut dyn VcpuPolicy),
+    ) {
+        let vm = self.vcpus[here].vm;
         let Some(mut agent) = self.vms[vm].agent.take() else { return };
+        agent.seat = here;
         tell(&mut *agent.policy);
+        for (task, outcome) in std::mem::take(&mut agent.ended) {
+            agent.policy.moved(self.now, task, outcome);
+        }
         let mut actions = Vec::new();
         while let Some(action) = agent.policy.next(self.now) {
             actions.push(action);
             assert!(actions.len() < ACTIONS_MAX, "a policy for vCPUs acts without end");
         }
-        self.heed(vm, &mut agent);
+        let sleeps = self.heed(&mut agent, here, awake);
         self.vms[vm].agent = Some(agent);
-        for action in actions {
-            self.act(vm, action);
+        sleeps.into_iter().for_each(|v| self.wake_monitor(v));
+        if awake {
+            self.fall_asleep(here);
+        }
+        self.act(here, actions);
+    }
+
+    /// An action has come to its end; the policy hears so in its next turn.
+    pub(super) fn tell_later(&mut self, vm: usize, task: TaskId, outcome: Outcome) {
+        if let Some(agent) = &mut self.vms[vm].agent {
+            agent.ended.push((task, outcome));
         }
     }
 
-    /// Arrange for what a policy wants to be told from now on.
-    fn heed(&mut self, vm: usize, agent: &mut Agent) {
+    /// What a policy wants to be told from now on. The vCPUs whose monitors sleep for too
+    /// long for that: of the timers that is looked at for this one's alone.
+    fn heed(&mut self, agent: &mut Agent, here: usize, awake: bool) -> Vec<usize> {
+        let vm = self.vcpus[here].vm;
         self.vms[vm].slice = agent.policy.slice(self.host.slice).max(TIMER);
-        let ask = agent.policy.next_wake();
-        if ask != agent.ask || ask.is_some_and(|at| at <= self.now) {
-            agent.ask = ask;
-            agent.ask_generation += 1;
-            agent.is_asked_late = false;
-            let generation = agent.ask_generation;
-            let at = ask.map(|at| at.max(self.now + TIMER));
-            at.into_iter().for_each(|at| self.events.push(at, Event::Asked { vm, generation }));
-        }
+        let before = std::mem::replace(&mut agent.wake, agent.policy.next_wake());
+        let mut sooner = is_sooner(agent.wake, before);
         let window = agent.policy.windows();
         if window != agent.window {
             agent.window = window;
-            self.arm_window(vm, agent);
+            agent.window_at = window.map(|length| self.now + length.max(TIMER));
+            sooner |= window.is_some();
         }
-        if let Detector::Heartbeat { .. } = self.detector {
-            let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
-            for v in first..first + vcpus {
-                let at = agent.policy.beat_at(self.vcpus[v].id);
-                self.arm_beat(v, at);
-            }
+        let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
+        let sleeps = |&v: &usize| {
+            let beats = matches!(self.detector, Detector::Heartbeat { .. });
+            let Monitor { state, .. } = self.vcpus[v].monitor;
+            let armed = match state {
+                Beat::Armed { asked, .. } => Some(asked),
+                Beat::None => None,
+                Beat::Due(_) | Beat::Executed => return v == here && sooner && !awake,
+            };
+            let beat = beats.then(|| agent.policy.beat_at(self.vcpus[v].id)).flatten();
+            (is_sooner(beat, armed) || v == here && sooner) && !(v == here && awake)
+        };
+        (first..first + vcpus).filter(sleeps).collect()
+    }
+
+    /// A monitor goes to sleep, until its beat or what the policy wants done.
+    fn fall_asleep(&mut self, v: usize) {
+        let Some(agent) = &self.vms[self.vcpus[v].vm].agent else { return };
+        let until = [agent.wake, agent.window_at].into_iter().flatten().min();
+        let grace = if agent.seat == v { Nanos::ZERO } else { GRACE };
+        let at = until.map(|at| (at + grace).max(self.now + TIMER));
+        let beat = match self.detector {
+            Detector::Heartbeat { .. } => agent.policy.beat_at(self.vcpus[v].id),
+            Detector::Exact { .. } => None,
+        };
+        let alarm = &mut self.vcpus[v].monitor.alarm;
+        if alarm.state == Woken::No && alarm.at != at {
+            alarm.at = at;
+            alarm.generation += 1;
+            let generation = alarm.generation;
+            at.into_iter().for_each(|at| {
+                self.events.push(at, Event::Alarm { vcpu: v, generation });
+            });
+        }
+        self.arm_beat(v, beat);
+    }
+
+    /// A monitor is to look what is due: its time has come, or somebody says so.
+    pub(super) fn wake_monitor(&mut self, v: usize) {
+        let alarm = &mut self.vcpus[v].monitor.alarm;
+        if alarm.state != Woken::No {
+            return;
+        }
+        (alarm.state, alarm.at) = (Woken::Due, None);
+        alarm.generation += 1;
+        match self.vcpus[v].state {
+            Run::Running => self.execute_look(v),
+            Run::Waiting => {}
+            Run::Halted => self.host_wake(v),
         }
     }
 
-    fn arm_window(&mut self, vm: usize, agent: &mut Agent) {
-        agent.window_generation += 1;
-        agent.is_window_late = false;
-        let generation = agent.window_generation;
-        let Some(length) = agent.window else { return };
-        let at = (agent.window_from + length.max(TIMER)).max(self.now);
-        self.events.push(at, Event::Window { vm, generation });
+    /// A monitor's vCPU runs.
+    pub(super) fn execute_look(&mut self, v: usize) {
+        self.vcpus[v].monitor.alarm.state = Woken::Executed;
+        self.execute(v, self.costs.wake, What::Look);
+    }
+
+    /// A monitor is awake, and does what is due.
+    pub(super) fn look(&mut self, v: usize) {
+        self.vcpus[v].monitor.alarm.state = Woken::No;
+        self.do_due(v);
+        self.fall_asleep(v);
+    }
+
+    /// End the window that is due, and ask the policy if it wanted to be.
+    fn do_due(&mut self, v: usize) {
+        let vm = self.vcpus[v].vm;
+        let Some(agent) = &self.vms[vm].agent else { return };
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= self.now);
+        let (window, asked) = (is_due(agent.window_at), is_due(agent.wake));
+        if window {
+            self.window(v);
+        } else if asked {
+            self.spend(v, self.costs.turn);
+            self.take_turn(v, true, |_| {});
+        }
+        if asked {
+            self.ask_idles(vm);
+        }
     }
 
     fn arm_beat(&mut self, v: usize, at: Option<Instant>) {
@@ -157,7 +231,8 @@ impl Machine {
     pub(super) fn beaten(&mut self, v: usize, due: Option<Instant>) {
         self.vcpus[v].monitor.state = Beat::None;
         let (now, id) = (self.now, self.vcpus[v].id);
-        self.with_policy(self.vcpus[v].vm, |policy| policy.heard(now, id, Sign::Beat { due }));
+        self.take_turn(v, true, |policy| policy.heard(now, id, Sign::Beat { due }));
+        self.do_due(v);
     }
 
     /// A vCPU gets or loses its processor now: an exact detector tells so.
@@ -202,58 +277,38 @@ impl Machine {
     /// A policy is told of an edge by a vCPU that runs.
     fn tell(&mut self, vm: usize, at: Instant, id: VcpuId, sign: Sign) {
         let Detector::Exact { edge, .. } = self.detector else { return };
-        if self.vms[vm].agent.as_ref().is_some_and(|agent| agent.window.is_some()) {
-            self.spend(vm, edge);
-        }
-        self.with_policy(vm, |policy| policy.heard(at, id, sign));
+        let seat = self.seat(vm);
+        self.spend(seat, edge + self.costs.turn);
+        self.take_turn(seat, true, |policy| policy.heard(at, id, sign));
     }
 
-    /// The agent uses a vCPU that runs.
-    fn spend(&mut self, vm: usize, cost: Nanos) {
-        if cost > Nanos::ZERO {
-            let seat = self.seat(vm);
-            self.execute(seat, cost, What::Agent);
+    /// The agent uses a vCPU that runs; if there is one, which who never asks for windows
+    /// has not.
+    pub(super) fn spend(&mut self, v: usize, cost: Nanos) {
+        let agent = &self.vms[self.vcpus[v].vm].agent;
+        if cost > Nanos::ZERO && agent.as_ref().is_some_and(|agent| agent.window.is_some()) {
+            self.execute(v, cost, What::Agent);
         }
     }
 
     /// The vCPU that does the agent's work: one that runs, the same as before if it does.
-    pub(super) fn seat(&mut self, vm: usize) -> usize {
+    fn seat(&self, vm: usize) -> usize {
         let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
-        let Some(agent) = &mut self.vms[vm].agent else { return first };
+        let Some(agent) = &self.vms[vm].agent else { return first };
         let runs = |&v: &usize| self.vcpus[v].state == Run::Running;
         let mut all = std::iter::once(agent.seat).chain(first..first + vcpus);
-        agent.seat = all.find(runs).unwrap_or(agent.seat);
-        agent.seat
+        all.find(runs).unwrap_or(agent.seat)
     }
 
-    /// The policy wanted to be asked.
-    pub(super) fn asked(&mut self, vm: usize) {
-        if self.vms[vm].runs > 0 {
-            self.with_policy(vm, |_| {});
-            return self.ask_idles(vm);
-        }
-        if let Some(agent) = &mut self.vms[vm].agent {
-            agent.is_asked_late = true;
-        }
-    }
-
-    /// A window of loads is over.
-    pub(super) fn window(&mut self, vm: usize) {
-        let now = self.now;
-        if self.vms[vm].runs == 0 {
-            if let Some(agent) = &mut self.vms[vm].agent {
-                agent.is_window_late = true;
-            }
-            return;
-        }
-        self.spend(vm, self.costs.window);
+    /// A window of loads is over: it is read on this vCPU.
+    fn window(&mut self, v: usize) {
+        let (vm, now) = (self.vcpus[v].vm, self.now);
+        self.spend(v, self.costs.window + self.costs.turn);
         let loads = self.loads(vm);
-        if let Some(mut agent) = self.vms[vm].agent.take() {
-            agent.window_from = now;
-            self.arm_window(vm, &mut agent);
-            self.vms[vm].agent = Some(agent);
+        if let Some(agent) = &mut self.vms[vm].agent {
+            agent.window_at = agent.window.map(|length| now + length.max(TIMER));
         }
-        self.with_policy(vm, |policy| policy.window(now, &loads));
+        self.take_turn(v, true, |policy| policy.window(now, &loads));
     }
 
     /// What the tasks that did I/O did since they were asked before.
@@ -264,7 +319,7 @@ impl Machine {
                 continue;
             }
             self.settle(self.tasks[t].vcpu);
-            let (now, vcpu) = (self.now, self.vcpus[self.tasks[t].listed].id);
+            let (now, vcpu) = (self.now, self.vcpus[self.tasks[t].vcpu].id);
             let task = &mut self.tasks[t];
             let window = std::mem::take(&mut task.window);
             let waited = window.since.map_or(Nanos::ZERO, |since| now - since) + window.waited;
@@ -281,17 +336,8 @@ impl Machine {
     /// A vCPU of the VM runs: what could not be told is told.
     pub(super) fn catch_up(&mut self, vm: usize) {
         let Some(agent) = &mut self.vms[vm].agent else { return };
-        let signs = std::mem::take(&mut agent.signs);
-        let window = std::mem::replace(&mut agent.is_window_late, false);
-        let ask = std::mem::replace(&mut agent.is_asked_late, false);
-        for (at, id, sign) in signs {
+        for (at, id, sign) in std::mem::take(&mut agent.signs) {
             self.tell(vm, at, id, sign);
-        }
-        if window {
-            self.window(vm);
-        }
-        if ask {
-            self.asked(vm);
         }
     }
 
@@ -303,7 +349,6 @@ impl Machine {
         }
         let Some(mut agent) = self.vms[vm].agent.take() else { return false };
         let until = agent.policy.idles(now, id).filter(|&until| until > now);
-        self.heed(vm, &mut agent);
         self.vms[vm].agent = Some(agent);
         let Some(until) = until else { return false };
         let vcpu = &mut self.vcpus[v];
@@ -338,10 +383,14 @@ impl Machine {
             if let Some(agent) = &mut self.vms[vm].agent {
                 agent.policy.attach(now, &online);
             }
-            for v in self.vms[vm].first..self.vms[vm].first + self.vms[vm].vcpus {
-                self.vcpus[v].monitor.rests = true;
-            }
-            self.with_policy(vm, |_| {});
+            let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
+            self.take_turn(first, true, |_| {});
+            (first..first + vcpus).for_each(|v| self.fall_asleep(v));
         }
     }
+}
+
+/// Is `at` before what was asked for? `None`: never.
+fn is_sooner(at: Option<Instant>, before: Option<Instant>) -> bool {
+    at.is_some_and(|at| before.is_none_or(|before| at < before))
 }

@@ -7,8 +7,8 @@ use super::fair::Age;
 use super::machine::Machine;
 use super::measure::Tally;
 use super::state::{
-    Beat, Fared, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task, Vcpu, Vm, Wants,
-    WindowLoad,
+    Alarm, Beat, Fared, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task, Vcpu, Vm,
+    Wants, WindowLoad, Workers,
 };
 use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -127,12 +127,13 @@ fn vcpu(vm: usize, id: VcpuId, pcpu: usize, weight: u32) -> Vcpu {
         since: Instant::ZERO,
         generation: 0,
         unheard: Vec::new(),
-        stopper: Vec::new(),
+        wake_list: Vec::new(),
+        workers: Workers::default(),
         starts: false,
         dozes: false,
         doze_generation: 0,
         is_foretold: false,
-        monitor: Monitor { state: Beat::None, generation: 0, rests: true },
+        monitor: Monitor { state: Beat::None, generation: 0, rests: true, alarm: Alarm::default() },
         ran: Tally::default(),
         away,
     }
@@ -164,7 +165,6 @@ fn new_task(
         allowed,
         within: allowed,
         vcpu: first + on,
-        listed: first + on,
         state: State::Sleeping,
         phase: Phase::New,
         left: None,

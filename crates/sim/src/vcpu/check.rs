@@ -1,6 +1,6 @@
 //! Can a machine be? What is wrong is said with where it is and what to write.
 
-use super::{Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec};
+use super::{Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_policy::vcpu::VCPUS_MAX;
 
@@ -18,7 +18,8 @@ pub(super) fn check(spec: &MachineSpec) -> Result<(), String> {
     }
     check_host(&spec.host)?;
     check_guest(&spec.guest)?;
-    let costs = [spec.costs.call, spec.costs.cold, spec.costs.window];
+    let Costs { call, cold, window, wake, turn } = spec.costs;
+    let costs = [call, cold, window, wake, turn];
     let detector = match spec.detector {
         Detector::Heartbeat { beat } => [beat, Nanos::ZERO],
         Detector::Exact { delay, edge } => [delay, edge],

@@ -25,10 +25,8 @@ pub(super) enum Event {
     Beat { vcpu: usize, generation: u64 },
     /// A detector learns of an edge that happened at `at`.
     Edge { vcpu: usize, at: Instant, sign: Sign },
-    /// The policy wanted to be asked.
-    Asked { vm: usize, generation: u64 },
-    /// A window of the tasks' loads ends.
-    Window { vm: usize, generation: u64 },
+    /// A monitor wakes for what the policy wants done.
+    Alarm { vcpu: usize, generation: u64 },
     /// From now on it is measured.
     Measured,
 }

@@ -7,7 +7,7 @@
 use super::Machine;
 use super::events::Event;
 use super::fair::Age;
-use super::state::{Beat, Run, State, Wants, What, Work};
+use super::state::{Beat, Run, State, Wants, What, Woken, Work};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::Sign;
 
@@ -25,7 +25,7 @@ impl Machine {
         vm.look_for_any(now);
         vm.least.runs(vcpu.id, vm.runs == 1);
         self.tell_edge(v, Sign::Resumed);
-        self.run_stopper(v);
+        self.empty_wake_list(v);
         let here = std::mem::take(&mut self.vcpus[v].unheard);
         let anywhere = std::mem::take(&mut self.vms[self.vcpus[v].vm].unheard);
         for heard in here.into_iter().chain(anywhere) {
@@ -33,6 +33,9 @@ impl Machine {
         }
         if let Beat::Due(due) = self.vcpus[v].monitor.state {
             self.execute_beat(v, due);
+        }
+        if self.vcpus[v].monitor.alarm.state == Woken::Due {
+            self.execute_look(v);
         }
         self.catch_up(self.vcpus[v].vm);
         self.vcpus[v].starts = false;
@@ -50,8 +53,9 @@ impl Machine {
         vcpu.ran.stop(now);
         vcpu.away.start(now);
         for work in &mut vcpu.work {
-            if let What::Call { was_away, .. } = &mut work.what {
-                *was_away = true;
+            match &mut work.what {
+                What::Call { was_away, .. } | What::Stop { was_away, .. } => *was_away = true,
+                _ => {}
             }
         }
         let vm = &mut self.vms[vcpu.vm];
@@ -77,7 +81,7 @@ impl Machine {
             debug_assert!(work.left >= span, "work lasts longer than it does");
             work.left = work.left.saturating_sub(span);
             match work.what {
-                What::Switch => vm.switching += span,
+                What::Switch | What::Stop { .. } => vm.switching += span,
                 _ => vm.agent_time += span,
             }
             return;
@@ -222,8 +226,25 @@ impl Machine {
         let away = self.vcpus[v].away.at(self.now);
         let task = &mut self.tasks[t];
         (task.state, task.wants) = (State::Queued, Wants::Run(away));
-        (task.vcpu, task.listed) = (v, v);
+        task.vcpu = v;
         self.vcpus[v].queue.push(t);
+    }
+
+    /// A task is to run on an absent vCPU, which has to queue it itself.
+    pub(super) fn leave_on_wake_list(&mut self, t: usize, v: usize) {
+        let away = self.vcpus[v].away.at(self.now);
+        let task = &mut self.tasks[t];
+        (task.state, task.wants, task.vcpu) = (State::Waking, Wants::Run(away), v);
+        self.vcpus[v].wake_list.push(t);
+        self.host_wake(v);
+    }
+
+    /// A vCPU that is back queues who was woken on it; the stopper comes after that.
+    fn empty_wake_list(&mut self, v: usize) {
+        for t in std::mem::take(&mut self.vcpus[v].wake_list) {
+            self.flush_wants(t);
+            self.queue(t, v);
+        }
     }
 
     /// The current task gives way to one that has run less, by over half a slice. On a vCPU
@@ -248,9 +269,17 @@ impl Machine {
         match self.tasks[t].state {
             State::Current => vcpu.current = None,
             State::Queued => vcpu.queue.retain(|&other| other != t),
+            State::Waking => vcpu.wake_list.retain(|&other| other != t),
             State::Sleeping => unreachable!("a task that sleeps is in no queue"),
         }
         self.tasks[t].state = State::Sleeping;
+    }
+
+    /// What goes before all else on a vCPU that has something to run: the stopper.
+    pub(super) fn execute_first(&mut self, v: usize, left: Nanos, what: What) {
+        self.settle(v);
+        self.vcpus[v].work.push_front(Work { left, what });
+        self.dispatch(v);
     }
 
     /// Something for a vCPU to execute before tasks.
@@ -268,7 +297,10 @@ impl Machine {
         match what {
             What::Switch | What::Agent => {}
             What::Beat { due } => self.beaten(v, due),
-            What::Call { action, was_away } => self.called(v, action, was_away),
+            What::Look => self.look(v),
+            What::Call { action, is_second: false, was_away } => self.called(v, action, was_away),
+            What::Call { action, .. } => self.called_again(v, action),
+            What::Stop { action, worker, was_away } => self.stopped(action, worker, was_away),
         }
     }
 

@@ -65,7 +65,7 @@ impl Machine {
     }
 
     /// The kernel hears, on `v`.
-    pub(super) fn hear(&mut self, _v: usize, heard: Heard) {
+    pub(super) fn hear(&mut self, v: usize, heard: Heard) {
         let t = self.task_of(heard);
         let task = &mut self.tasks[t];
         match heard {
@@ -76,42 +76,74 @@ impl Machine {
                 task.window.ios += 1;
                 task.window.io_time += self.now - io.asked;
                 if task.phase == Phase::Wait {
-                    self.wake(t, Phase::Take);
+                    self.wake(t, v);
                 }
             }
             Heard::Slept(_) => {
                 debug_assert!(matches!(task.phase, Phase::Sleep | Phase::New));
-                self.wake(t, Phase::Take);
+                self.wake(t, v);
             }
         }
     }
 
-    /// A task wants to run.
-    fn wake(&mut self, t: usize, phase: Phase) {
+    /// A task wants to run: `waker` has heard what it waits for.
+    fn wake(&mut self, t: usize, waker: usize) {
         self.flush_wants(t);
-        let v = self.nearest_allowed(t, self.tasks[t].vcpu);
+        let from = self.tasks[t].vcpu;
+        let v = if self.tasks[t].phase == Phase::New { from } else { self.wakes_on(t, waker) };
         let task = &mut self.tasks[t];
         if let Some(since) = task.window.since.take() {
             task.window.waited += self.now - since;
         }
-        (task.phase, task.left) = (phase, Some(Nanos::ZERO));
+        (task.phase, task.left) = (Phase::Take, Some(Nanos::ZERO));
+        if v != from && !self.ablation.free_moves {
+            task.cold = self.costs.cold;
+        }
         self.settle(v);
         let age = self.age_there(t, v);
         let credit = Age::of(self.guest.slice, 1);
         self.tasks[t].age = age.waking(self.vcpus[v].floor, credit);
-        self.enqueue(t, v);
+        let is_remote = !self.guest.shared_cache && v != waker;
+        match is_remote && self.vcpus[v].state != Run::Running && !self.vcpus[v].dozes {
+            true => self.leave_on_wake_list(t, v),
+            false => self.enqueue(t, v),
+        }
     }
 
-    /// The vCPU where it was, or the nearest on which it may run.
-    pub(super) fn nearest_allowed(&self, t: usize, v: usize) -> usize {
-        let task = &self.tasks[t];
-        if task.within.contains(self.vcpus[v].id) {
-            return v;
+    /// On which vCPU it wakes, as Linux chooses (`select_task_rq_fair`, `wake_affine`,
+    /// `select_idle_sibling`, `select_fallback_rq`): where it ran last, or on the one that
+    /// wakes it if that has less to run, or on an idle one. Where it may not run there, on the
+    /// one of the lowest number on which it may.
+    fn wakes_on(&self, t: usize, waker: usize) -> usize {
+        let (task, vm) = (&self.tasks[t], &self.vms[self.tasks[t].vm]);
+        let may = |w: usize| task.within.contains(self.vcpus[w].id);
+        let from = task.vcpu;
+        let load =
+            |w: usize| self.vcpus[w].queue.len() + usize::from(self.vcpus[w].current.is_some());
+        // With as much to run on both, a small load is drawn to the waker and a large one is
+        // not: it is left where it was, if that is no reason to leave.
+        let draws = may(waker)
+            && !self.is_idle(from)
+            && (load(waker) < load(from) || load(waker) == load(from) && !may(from));
+        let target = if draws { waker } else { from };
+        let others = (target + 1..vm.first + vm.vcpus).chain(vm.first..target);
+        let idle = [target, from].into_iter().chain(others).find(|&w| {
+            // It does not ask whether it may run on the first.
+            self.is_idle(w) && (w == target || self.guest.shared_cache && may(w))
+        });
+        let chosen = idle.unwrap_or(target);
+        let mut all = vm.first..vm.first + vm.vcpus;
+        match may(chosen) {
+            true => chosen,
+            false => all.find(|&w| may(w)).expect("a task may run somewhere"),
         }
-        let vm = &self.vms[task.vm];
-        let all = vm.first..vm.first + vm.vcpus;
-        let may = all.filter(|&w| task.within.contains(self.vcpus[w].id));
-        may.min_by_key(|&w| (w.abs_diff(v), w)).expect("a task may run somewhere")
+    }
+
+    /// Has a vCPU nothing to run, as the guest sees it?
+    fn is_idle(&self, v: usize) -> bool {
+        let vcpu = &self.vcpus[v];
+        let tasks = vcpu.current.is_some() || !vcpu.queue.is_empty() || !vcpu.wake_list.is_empty();
+        !tasks && vcpu.work.is_empty()
     }
 
     /// Account for the time in which a task wanted to run and its vCPU was away.

@@ -1,7 +1,7 @@
 //! The machine as a source of requests: its events, one after the other.
 
 use super::events::{Event, Events};
-use super::state::{Heard, Io, Pcpu, Run, Task, Vcpu, Vm};
+use super::state::{Heard, Io, Pcpu, Phase, Run, Task, Vcpu, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
@@ -96,12 +96,14 @@ impl Machine {
             Event::Processor { pcpu, .. } => self.processor_event(pcpu),
             Event::Foreseen { pcpu, .. } => self.foreseen(pcpu),
             Event::Executed { vcpu, .. } => self.executed(vcpu),
+            Event::Slept { task, vcpu } if self.tasks[task].phase == Phase::New => {
+                self.hear(vcpu, Heard::Slept(task));
+            }
             Event::Slept { task, vcpu } => self.interrupt(vcpu, Heard::Slept(task)),
             Event::Dozed { vcpu, .. } => self.host_wake(vcpu),
             Event::Beat { vcpu, .. } => self.beat(vcpu),
             Event::Edge { vcpu, at, sign } => self.edge(vcpu, at, sign),
-            Event::Asked { vm, .. } => self.asked(vm),
-            Event::Window { vm, .. } => self.window(vm),
+            Event::Alarm { vcpu, .. } => self.wake_monitor(vcpu),
             Event::Measured => self.begin_measuring(),
         }
     }
@@ -114,8 +116,9 @@ impl Machine {
             Event::Executed { vcpu, generation } => self.vcpus[vcpu].generation != generation,
             Event::Dozed { vcpu, generation } => self.vcpus[vcpu].doze_generation != generation,
             Event::Beat { vcpu, generation } => self.vcpus[vcpu].monitor.generation != generation,
-            Event::Asked { vm, generation } => !self.is_agents(vm, generation, false),
-            Event::Window { vm, generation } => !self.is_agents(vm, generation, true),
+            Event::Alarm { vcpu, generation } => {
+                self.vcpus[vcpu].monitor.alarm.generation != generation
+            }
             Event::Slept { .. } | Event::Edge { .. } | Event::Measured => false,
         }
     }
@@ -135,7 +138,7 @@ impl Machine {
             vm.any.restart(now);
             vm.least.restart();
             (vm.agent_time, vm.switching) = (Nanos::ZERO, Nanos::ZERO);
-            (vm.moves, vm.blocked) = (0, 0);
+            (vm.moves, vm.releases, vm.blocked) = (0, 0, 0);
         }
         self.vcpus.iter_mut().for_each(|vcpu| vcpu.ran.restart(now));
     }

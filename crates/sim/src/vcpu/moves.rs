@@ -1,37 +1,60 @@
 //! Moves: who makes them, how long they take, and what stands in their way.
 //!
-//! A worker of the vCPU that makes a move executes a system call there. A task that
-//! sleeps or is queued is moved by it at once. One that is current on another vCPU
-//! has to be stopped there, by the stopper, which needs that vCPU to run; the worker waits
-//! with it, and another one makes the next move (kernel/sched/core.c:
-//! `affine_move_task`).
+//! A worker of the vCPU on which a move was decided wakes there and changes the task's mask,
+//! to the destination alone and then to all that the policy named. A task that sleeps stays
+//! where it is until it wakes; one that is queued is moved by the first change at once. One
+//! that is current on another vCPU has to be stopped there, by the stopper, which needs that
+//! vCPU to run; and so has one that was woken on a vCPU which has not queued it yet. The
+//! worker waits with it, and another one makes the next move (kernel/sched/core.c:
+//! `affine_move_task`). The agent's own words are in `seekway-guest`: workers.rs, book.rs.
 
 use super::Machine;
 use super::state::{Run, State, What};
 use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::{Action, Means, Outcome, TaskId};
+use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
+
+/// Workers of one vCPU: moves that may be blocked at a time.
+pub(super) const WORKERS_MAX: usize = 4;
+/// Moves that wait for a worker.
+const QUEUE_MAX: usize = 32;
 
 impl Machine {
-    /// A policy wants something done.
-    pub(super) fn act(&mut self, vm: usize, action: Action) {
-        let Some(t) = self.task_of_vm(vm, action.task()) else {
-            let (now, task) = (self.now, action.task());
-            return self.with_policy(vm, |policy| policy.moved(now, task, Outcome::Refused));
-        };
-        self.assert_proper(t, &action);
-        self.tasks[t].is_acted_on = true;
-        let worker = match action {
-            Action::Move { by: Means::Push, .. } => self.tasks[t].vcpu,
-            Action::Move { by: Means::Pull, to, .. } => self.vms[vm].first + to.index(),
-            Action::Release { .. } => self.seat(vm),
-        };
-        let cost = if self.ablation.free_moves { Nanos::ZERO } else { self.costs.call };
-        let was_away = self.vcpus[worker].state != Run::Running;
-        self.execute(worker, cost, What::Call { action, was_away });
+    /// A policy, on the vCPU `here`, wants this done: by its workers. What they cannot take
+    /// is dropped, and the policy hears so in its next turn.
+    pub(super) fn act(&mut self, here: usize, actions: Vec<Action>) {
+        let vm = self.vcpus[here].vm;
+        let all_busy = self.vcpus[here].workers.busy == WORKERS_MAX;
+        for action in actions {
+            if all_busy || self.vcpus[here].workers.waiting.len() >= QUEUE_MAX {
+                self.tell_later(vm, action.task(), Outcome::Dropped);
+                continue;
+            }
+            if let Some(t) = self.task_of_vm(vm, &action) {
+                self.assert_proper(t, &action);
+                self.tasks[t].is_acted_on = true;
+            }
+            self.vcpus[here].workers.waiting.push_back(action);
+        }
+        self.employ(here);
     }
 
-    fn task_of_vm(&self, vm: usize, task: TaskId) -> Option<usize> {
-        let t = usize::try_from(task.0).ok()?;
+    /// Workers that are free take what waits.
+    fn employ(&mut self, v: usize) {
+        while self.vcpus[v].workers.busy < WORKERS_MAX {
+            let Some(action) = self.vcpus[v].workers.waiting.pop_front() else { return };
+            self.vcpus[v].workers.busy += 1;
+            let was_away = self.vcpus[v].state != Run::Running;
+            let call = What::Call { action, is_second: false, was_away };
+            self.execute(v, self.unless_free(self.costs.wake + self.costs.call), call);
+        }
+    }
+
+    fn unless_free(&self, cost: Nanos) -> Nanos {
+        if self.ablation.free_moves { Nanos::ZERO } else { cost }
+    }
+
+    fn task_of_vm(&self, vm: usize, action: &Action) -> Option<usize> {
+        let t = usize::try_from(action.task().0).ok()?;
         self.vms[vm].tasks.contains(&t).then_some(t)
     }
 
@@ -49,65 +72,88 @@ impl Machine {
         }
     }
 
-    /// A worker has made its call, on vCPU `v`.
+    /// A worker of vCPU `v` has made its first change.
     pub(super) fn called(&mut self, v: usize, action: Action, was_away: bool) {
-        let t = action.task().0 as usize;
-        let vm = self.tasks[t].vm;
-        let Action::Move { to, within, .. } = action else {
-            self.tasks[t].within = self.tasks[t].allowed;
-            return self.acted(t);
+        let vm = self.vcpus[v].vm;
+        let Some(t) = self.task_of_vm(vm, &action) else {
+            return self.ended(v, action, Outcome::Refused);
         };
-        self.vms[vm].blocked += u64::from(was_away);
+        let Action::Move { to, .. } = action else {
+            self.tasks[t].within = self.tasks[t].allowed;
+            self.vms[vm].releases += 1;
+            return self.ended(v, action, Outcome::Done);
+        };
+        self.tasks[t].within = VcpuSet::only(to);
         let on = self.tasks[t].vcpu;
-        let executes = self.tasks[t].state == State::Current
-            && self.vcpus[on].state == Run::Waiting
-            && self.vcpus[on].work.iter().all(|work| work.what == What::Switch);
-        if executes && on != self.vms[vm].first + to.index() && !self.ablation.free_stopper {
-            debug_assert_ne!(on, v, "the worker runs");
-            self.vms[vm].blocked += u64::from(!was_away);
-            self.vcpus[on].stopper.push((action, t));
+        let moves = on != self.vms[vm].first + to.index();
+        // Who is current on the worker's own vCPU does not execute: the worker does.
+        if moves && on != v && !self.ablation.free_stopper && self.needs_stopper(t) {
+            let was_away = was_away || self.vcpus[on].state != Run::Running;
+            let cost = self.unless_free(self.guest.context_switch);
+            return self.execute_first(on, cost, What::Stop { action, worker: v, was_away });
+        }
+        self.stopped(action, v, was_away);
+    }
+
+    /// Does it execute just now, or would if its vCPU ran; or was it woken there and has not
+    /// been queued?
+    fn needs_stopper(&self, t: usize) -> bool {
+        let vcpu = &self.vcpus[self.tasks[t].vcpu];
+        let is_switch = |what| matches!(what, What::Switch | What::Stop { .. });
+        match self.tasks[t].state {
+            State::Waking => true,
+            // An agent's thread, or a worker, that has preempted it is what executes.
+            State::Current => vcpu.work.iter().all(|work| is_switch(work.what)),
+            State::Queued | State::Sleeping => false,
+        }
+    }
+
+    /// Nothing stands in a move's way any more; its worker goes on.
+    pub(super) fn stopped(&mut self, action: Action, worker: usize, was_away: bool) {
+        let (t, Action::Move { to, within, .. }) = (action.task().0 as usize, action) else {
+            unreachable!("only moves are stopped for")
+        };
+        self.arrive(t, self.vms[self.tasks[t].vm].first + to.index(), was_away);
+        if within == VcpuSet::only(to) {
+            return self.ended(worker, action, Outcome::Done);
+        }
+        let again = What::Call { action, is_second: true, was_away };
+        self.execute(worker, self.unless_free(self.costs.call), again);
+    }
+
+    /// A worker has made its second change, after which its task may run on all of the set.
+    pub(super) fn called_again(&mut self, v: usize, action: Action) {
+        if let Action::Move { within, .. } = action {
+            self.tasks[action.task().0 as usize].within = within;
+        }
+        self.ended(v, action, Outcome::Done);
+    }
+
+    /// A task goes to a vCPU, or will when it wakes.
+    fn arrive(&mut self, t: usize, to: usize, was_away: bool) {
+        if self.tasks[t].vcpu == to {
             return;
         }
-        self.tasks[t].within = within;
-        self.arrive(t, self.vms[vm].first + to.index());
-        self.acted(t);
-    }
-
-    /// The stopper of a vCPU that is back makes the moves that wait for it.
-    pub(super) fn run_stopper(&mut self, v: usize) {
-        for (action, t) in std::mem::take(&mut self.vcpus[v].stopper) {
-            let Action::Move { to, within, .. } = action else { continue };
-            self.tasks[t].within = within;
-            self.arrive(t, self.vms[self.tasks[t].vm].first + to.index());
-            self.execute(v, self.guest.context_switch, What::Switch);
-            self.acted(t);
-        }
-    }
-
-    /// A task goes to a vCPU.
-    fn arrive(&mut self, t: usize, to: usize) {
-        let vm = self.tasks[t].vm;
-        self.vms[vm].moves += 1;
+        let vm = &mut self.vms[self.tasks[t].vm];
+        vm.moves += 1;
+        vm.blocked += u64::from(was_away);
         self.tasks[t].result.moves += 1;
-        let from = self.tasks[t].vcpu;
-        if from == to {
-            return;
-        }
-        if !self.ablation.free_moves {
-            self.tasks[t].cold = self.costs.cold;
-        }
         if self.tasks[t].state != State::Sleeping {
-            return self.relocate(t, to);
+            self.tasks[t].cold = self.unless_free(self.costs.cold);
+            self.relocate(t, to);
         }
-        self.flush_wants(t);
-        self.tasks[t].age = self.age_there(t, to);
-        self.tasks[t].vcpu = to;
     }
 
-    /// An action has come to its end.
-    fn acted(&mut self, t: usize) {
-        self.tasks[t].is_acted_on = false;
-        let (now, task) = (self.now, TaskId(t as u64));
-        self.with_policy(self.tasks[t].vm, |policy| policy.moved(now, task, Outcome::Done));
+    /// A worker is free, and lets the policy hear of it.
+    fn ended(&mut self, v: usize, action: Action, outcome: Outcome) {
+        self.vcpus[v].workers.busy -= 1;
+        let vm = self.vcpus[v].vm;
+        if let Some(t) = self.task_of_vm(vm, &action) {
+            self.tasks[t].is_acted_on = false;
+        }
+        self.tell_later(vm, action.task(), outcome);
+        self.spend(v, self.costs.turn);
+        self.take_turn(v, false, |_| {});
+        self.employ(v);
     }
 }

@@ -38,6 +38,7 @@ impl Machine {
             first_ran: vcpus[0].ran.at(self.now),
             tasks: self.tasks[vm.tasks.clone()].iter().map(|t| self.task_result(t)).collect(),
             moves: vm.moves,
+            releases: vm.releases,
             blocked: vm.blocked,
             moves_min: vm.least.moves(),
             agent: vm.agent_time,

@@ -45,8 +45,10 @@ pub struct VmCpu {
     pub first_ran: Nanos,
     /// Its tasks.
     pub tasks: Vec<TaskResult>,
-    /// Moves made.
+    /// Moves made; who was where it was to go is not counted.
     pub moves: u64,
+    /// Tasks that were given back their owners' masks: a system call each, and no move.
+    pub releases: u64,
     /// Of these, those that had to wait for a vCPU that was away.
     pub blocked: u64,
     /// Least moves with which a clairvoyant could have kept a task on a running vCPU

@@ -58,8 +58,27 @@ pub struct GuestCpu {
     pub completes: Completes,
     /// Does its load balancer move a task from a queue where it waits to a vCPU that
     /// is idle? (It does not know which are away.) At the ends of slices, and when a vCPU
-    /// gets idle; a task that wakes does so where it was.
+    /// gets idle. Where a task wakes is another matter: see `irq.rs`.
     pub balances: bool,
+    /// Do its vCPUs share a cache, as the guest sees them? Where they do not (`-smp n` gives
+    /// each a socket), a task that one vCPU wakes on another is not queued there before
+    /// that one runs, and until then nobody can move it (`ttwu_queue_wakelist`,
+    /// `affine_move_task`); and who wakes does not look for an idle vCPU.
+    pub shared_cache: bool,
+}
+
+/// Slices of 3 ms, 2 µs from task to task, a disk with a queue for each vCPU, load balancing,
+/// one cache.
+impl Default for GuestCpu {
+    fn default() -> GuestCpu {
+        GuestCpu {
+            slice: Nanos::from_millis(3),
+            context_switch: Nanos::from_micros(2),
+            completes: Completes::Submitter,
+            balances: true,
+            shared_cache: true,
+        }
+    }
 }
 
 /// Which vCPU hears of an I/O that is done. A vCPU that is away hears it when it is back.
@@ -80,29 +99,49 @@ pub enum Detector {
     /// A thread on each vCPU that beats as the policy asks; each beat costs this
     /// much of the vCPU, and comes late by what runs before it.
     Heartbeat {
-        /// CPU time of a beat.
+        /// CPU time of a beat, with what the policy makes of it.
         beat: Nanos,
     },
     /// Each edge is known this long after it happened, where some vCPU of the guest runs.
     Exact {
         /// From the edge to the policy.
         delay: Nanos,
-        /// CPU time of an edge, while the policy asks for windows: one that never does
-        /// has no agent in the guest.
+        /// CPU time of an edge, the policy's turn apart, while the policy asks for windows:
+        /// one that never does has no agent in the guest.
         edge: Nanos,
     },
 }
 
-/// What a move costs.
+/// What the agent's doings cost, and what they do to tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// The system call, on the vCPU that makes it. That one has to run, and so has a vCPU
-    /// on which the task is current: see [`MachineResult`](super::MachineResult)'s `blocked`.
+    /// To change a task's mask, on the vCPU that decided it: the mask is read, written down
+    /// and set. A move takes two changes if the task may then run on several vCPUs. A vCPU on
+    /// which the task is current has to run for it: see [`VmCpu`](super::VmCpu)'s `blocked`.
     pub call: Nanos,
     /// What the task lacks in caches on its new vCPU: it runs this much longer.
     pub cold: Nanos,
     /// Reading a window of the tasks' loads.
     pub window: Nanos,
+    /// A thread of the agent wakes, for a timer of its policy's or for a move.
+    pub wake: Nanos,
+    /// The policy hears and decides; beats include it.
+    pub turn: Nanos,
+}
+
+/// Guesses of the right order for KVM on hardware: 5 µs for a wake-up (a timer's exit and
+/// two switches), three system calls for a change of a mask, 20 µs for some 200 KiB of caches;
+/// and 2.4 µs for a turn, as measured (docs/migrate.md).
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs {
+            call: Nanos::from_micros(5),
+            cold: Nanos::from_micros(20),
+            window: Nanos::from_micros(10),
+            wake: Nanos::from_micros(5),
+            turn: Nanos::new(2_400),
+        }
+    }
 }
 
 /// What of the model is left out: an ablation says what decides.

@@ -84,8 +84,9 @@ pub(super) struct Vcpu {
     pub generation: u64,
     /// What it hears when it is back.
     pub unheard: Vec<Heard>,
-    /// Moves that the stopper makes when it is back.
-    pub stopper: Vec<(Action, usize)>,
+    /// Tasks that others woke here while it was away, and that are in no queue yet.
+    pub wake_list: Vec<usize>,
+    pub workers: Workers,
     /// What it hears and has to do is being put together: it does not execute anything yet.
     pub starts: bool,
     /// It idles of its own accord.
@@ -108,6 +109,15 @@ pub(super) enum Run {
     Halted,
 }
 
+/// Threads that make moves.
+#[derive(Default)]
+pub(super) struct Workers {
+    /// So many are at it, or wait in a system call.
+    pub busy: usize,
+    /// What no worker has taken yet.
+    pub waiting: VecDeque<Action>,
+}
+
 /// What a vCPU's monitor is up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Monitor {
@@ -115,6 +125,26 @@ pub(super) struct Monitor {
     pub generation: u64,
     /// It has slept without end: the next beat has no due time.
     pub rests: bool,
+    pub alarm: Alarm,
+}
+
+/// When a monitor wakes for what the policy wants done, as of when it fell asleep.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Alarm {
+    pub at: Option<Instant>,
+    pub generation: u64,
+    pub state: Woken,
+}
+
+/// Has it been woken?
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Woken {
+    #[default]
+    No,
+    /// Yes, but its vCPU was away.
+    Due,
+    /// It is waking up.
+    Executed,
 }
 
 /// The next beat.
@@ -156,8 +186,12 @@ pub(super) enum What {
     Agent,
     /// A monitor's beat.
     Beat { due: Option<Instant> },
-    /// A system call for this action; the vCPU was away before it was done.
-    Call { action: Action, was_away: bool },
+    /// The monitor wakes, and looks what is due.
+    Look,
+    /// A worker changes a mask for this action; the vCPU was away before it was done.
+    Call { action: Action, is_second: bool, was_away: bool },
+    /// The stopper makes a move for a worker of that vCPU.
+    Stop { action: Action, worker: usize, was_away: bool },
 }
 
 /// A VM.
@@ -184,6 +218,7 @@ pub(super) struct Vm {
     pub agent_time: Nanos,
     pub switching: Nanos,
     pub moves: u64,
+    pub releases: u64,
     pub blocked: u64,
 }
 
@@ -196,11 +231,9 @@ pub(super) struct Task {
     pub allowed: VcpuSet,
     /// Where it may run now.
     pub within: VcpuSet,
-    /// Where it runs, is queued, or will wake.
+    /// Where the guest's kernel lists it (`task_cpu`): where it runs, is queued, or ran last.
+    /// One whose mask is changed while it sleeps stays there until it wakes.
     pub vcpu: usize,
-    /// Where the guest's kernel lists it: one that is moved while it sleeps stays listed
-    /// where it was until it wakes (`task_cpu`).
-    pub listed: usize,
     pub state: State,
     pub phase: Phase,
     /// Of the phase; none: for ever.
@@ -219,6 +252,8 @@ pub(super) struct Task {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Sleeping,
+    /// On the wake list of its vCPU.
+    Waking,
     Queued,
     Current,
 }
@@ -351,6 +386,7 @@ impl Vm {
             agent_time: Nanos::ZERO,
             switching: Nanos::ZERO,
             moves: 0,
+            releases: 0,
             blocked: 0,
         }
     }

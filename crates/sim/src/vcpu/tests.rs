@@ -3,6 +3,7 @@
 mod agent;
 mod guest;
 mod host;
+mod moves;
 mod nomad;
 mod script;
 mod support;

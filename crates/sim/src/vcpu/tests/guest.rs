@@ -130,7 +130,17 @@ fn several_blocks_are_under_way_at_a_time() {
 
 /// What a machine asks for up to `until` of a disk that answers after 100 µs.
 fn issues(spec: &MachineSpec, until: Nanos) -> Vec<Issue> {
-    let mut machine = Machine::new(spec, "vanilla", 1, Instant::ZERO).unwrap();
+    on_a_plain_disk(spec, "vanilla", until).0
+}
+
+/// The same under a policy, when, and how it went.
+fn on_a_plain_disk(
+    spec: &MachineSpec,
+    policy: &str,
+    until: Nanos,
+) -> (Vec<Issue>, Vec<Instant>, MachineResult) {
+    let mut machine = Machine::new(spec, policy, 1, Instant::ZERO).unwrap();
+    let mut times = Vec::new();
     let mut source = &mut machine;
     let (mut all, mut disk) = (Vec::new(), Vec::new());
     let mut now = Instant::ZERO;
@@ -143,8 +153,31 @@ fn issues(spec: &MachineSpec, until: Nanos) -> Vec<Issue> {
         for (_, token) in disk.extract_if(.., |(at, _)| *at <= now) {
             source.completed(now, token);
         }
+        times.resize(all.len(), now);
     }
-    all
+    let result = machine.result(now);
+    (all, times, result)
+}
+
+#[test]
+fn xballoon_dozes_for_half_of_each_period_and_io_ends_that_at_once() {
+    let mut spec = alone(1, vec![task("compute", 0, Load::Compute), task("io", 0, reads())]);
+    spec.guest.context_switch = Nanos::ZERO;
+    let (_, times, result) = on_a_plain_disk(&spec, "xballoon", ms(3000));
+    let [compute, io] = &result.vms[0].tasks[..] else { panic!("two tasks") };
+    // It dozes for as long as each I/O takes, up to 15 ms of 30, and computes in the rest
+    // whenever the I/O task waits.
+    let share = compute.ran.as_secs_f64() / 3.0;
+    assert!((0.38..0.52).contains(&share), "{share}");
+    let rate = |from: u64, to: u64| {
+        times.iter().filter(|time| (at(ms(from))..at(ms(to))).contains(time)).count()
+    };
+    for period in 10..90 {
+        let ios = rate(30 * period, 30 * period + 30);
+        assert!((240..285).contains(&ios), "{ios} in period {period}");
+    }
+    let slowest = io.response.value_at_quantile(0.99);
+    assert!(slowest < 140_000, "{slowest} ns: a disk of 100 µs, 10 µs of its own");
 }
 
 #[test]

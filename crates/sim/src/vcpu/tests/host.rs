@@ -232,7 +232,8 @@ fn a_fixed_vcpu_for_completions_holds_up_the_others() {
     let submitter = ios(1, Completes::Submitter);
     let any = ios(1, Completes::Any) / submitter;
     assert!((any - 1.0).abs() < 0.02, "{any}: it needs its own anyway");
-    assert!((ios(0, Completes::Fixed) / ios(0, Completes::Submitter) - 1.0).abs() < 0.001);
+    let same = ios(0, Completes::Fixed) / ios(0, Completes::Submitter);
+    assert!((same - 1.0).abs() < 0.001, "{same}");
     let fixed = ios(1, Completes::Fixed) / submitter;
     // Both vCPUs have to run: at independent phases that is half of the time.
     assert!((0.35..0.65).contains(&fixed), "{fixed}");

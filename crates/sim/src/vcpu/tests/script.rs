@@ -12,6 +12,8 @@ pub enum Told {
     Window(Vec<TaskLoad>),
     Moved(TaskId, Outcome),
     Acted,
+    /// It had asked for this.
+    Asked(Instant),
 }
 
 /// What was told when. Signs carry no time of telling: it is that of the next asking.
@@ -24,6 +26,9 @@ pub struct Script {
     /// From beat to beat of each vCPU.
     pub beats: Option<Nanos>,
     pub windows: Option<Nanos>,
+    /// From asking to asking.
+    pub wakes: Option<Nanos>,
+    wake: Instant,
     pub slice: Option<Nanos>,
     /// What to do when told something.
     pub answer: Answer,
@@ -38,6 +43,8 @@ impl Script {
             log: log.clone(),
             beats: None,
             windows: None,
+            wakes: None,
+            wake: Instant::ZERO,
             slice: None,
             answer: Box::new(|_| None),
             due: Vec::new(),
@@ -76,6 +83,10 @@ impl VcpuPolicy for Script {
         for told in std::mem::take(&mut self.untimed) {
             self.told(now, told);
         }
+        if let Some(wakes) = self.wakes.filter(|_| now >= self.wake) {
+            self.told(now, Told::Asked(self.wake));
+            self.wake = now + wakes;
+        }
         let action = self.wanted.pop()?;
         self.log.lock().unwrap().push((now, Told::Acted));
         Some(action)
@@ -87,6 +98,10 @@ impl VcpuPolicy for Script {
 
     fn windows(&self) -> Option<Nanos> {
         self.windows
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.wakes.map(|_| self.wake)
     }
 
     fn slice(&self, whole: Nanos) -> Nanos {

@@ -40,9 +40,10 @@ pub fn spec(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
             context_switch: us(2),
             completes: Completes::Submitter,
             balances: false,
+            shared_cache: true,
         },
         detector: Detector::Exact { delay: us(20), edge: us(1) },
-        costs: Costs { call: us(5), cold: us(10), window: us(20) },
+        costs: Costs { call: us(5), cold: us(10), window: us(20), wake: us(5), turn: us(2) },
         ablation: Ablation::default(),
         vms,
     }
