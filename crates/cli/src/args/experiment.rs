@@ -13,7 +13,7 @@ pub enum ExperimentCommand {
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    Run(ExperimentArgs),
+    Run(Box<ExperimentArgs>),
 }
 
 /// Run experiments and judge every row against the paper
