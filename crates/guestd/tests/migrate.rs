@@ -462,6 +462,24 @@ fn a_second_agent_ends_and_status_tells_whether_there_is_a_first() {
 }
 
 #[test]
+fn an_agent_watches_the_cpus_that_it_may_use_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = mask(0)[0];
+    let mut command = Command::new("taskset");
+    command.args(["-c", &first.to_string(), PROGRAM, "migrate", "--pid", "1", "--state"]);
+    command.arg(dir.path().join("state")).arg("--status").arg(dir.path().join("status"));
+    let mut agent = Killed(command.spawn().unwrap());
+    until("the agent is at work", || dir.path().join("status").exists());
+    let mut command = Command::new(PROGRAM);
+    command.args(["status", "--format", "json", "--status"]).arg(dir.path().join("status"));
+    let status: serde_json::Value =
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let vcpus: Vec<_> = status["vcpus"].as_array().unwrap().iter().map(|v| &v["vcpu"]).collect();
+    assert_eq!(vcpus, [first], "{status}");
+    agent.ended_in_order();
+}
+
+#[test]
 fn probe_says_what_there_is() {
     let output = Command::new(PROGRAM).args(["migrate", "--probe"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

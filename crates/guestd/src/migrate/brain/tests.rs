@@ -226,3 +226,16 @@ fn a_window_that_nobody_has_heard_is_left_for_the_next_turn() {
     assert!(brain.turn(VcpuId::new(0), true, &mut Vec::new()));
     assert_eq!(told.lock().unwrap().windows, 1);
 }
+
+#[test]
+fn what_is_not_done_is_kept_while_the_list_is_taken() {
+    let (brain, _) = brain();
+    let mut dropped = vec![(TaskId(7), Outcome::Dropped)];
+    {
+        let _taken = brain.ended.lock().unwrap();
+        brain.ended_all(&mut dropped);
+        assert_eq!((dropped.len(), brain.left.load(SeqCst)), (1, false));
+    }
+    brain.ended_all(&mut dropped);
+    assert!(dropped.is_empty() && brain.left.load(SeqCst));
+}
