@@ -5,6 +5,7 @@ use super::estimate::{Counters, Estimate};
 use super::search::Search;
 use super::thread::Thread;
 use super::{Loads, ThreadLoad};
+use crate::migrate::clock;
 use seekway_policy::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 use std::io;
@@ -19,6 +20,10 @@ const CANDIDATES_MAX: usize = 256 / Thread::FILES;
 const COLD: Nanos = Nanos::from_secs(2);
 /// One that did no I/O for so long makes room for another: a round of the search.
 const COOL: Nanos = Nanos::from_millis(100);
+
+/// Of a window (5 ms) for looks at candidates: whoever looks does not beat meanwhile. Who is
+/// not looked at in one is the first in the next.
+const TIME_MAX: Nanos = Nanos::from_micros(500);
 
 /// What else is known of a thread than `/proc` says.
 pub trait Delays: Send {
@@ -44,6 +49,8 @@ pub struct Proc<D> {
     delays: D,
     search: Search,
     candidates: BTreeMap<i32, Candidate>,
+    /// The one to be looked at first.
+    next: i32,
 }
 
 #[derive(Debug)]
@@ -80,33 +87,49 @@ impl<D: Delays> Proc<D> {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }
         let (search, candidates) = (Search::new(except), BTreeMap::new());
-        Ok(Proc { name, delays, search, candidates })
+        Ok(Proc { name, delays, search, candidates, next: 0 })
     }
 
-    /// Of each candidate; those that have gone or cold are candidates no more.
-    fn look(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) {
-        let delays = &mut self.delays;
-        self.candidates.retain(|&tid, candidate| {
-            let last = candidate.estimate.last();
-            let Some(counters) = look(&mut candidate.thread, tid, delays, Some(last)) else {
-                return false;
-            };
-            let elapsed = now.since(candidate.looked);
-            candidate.looked = now;
-            if let Some(load) = candidate.estimate.look(counters, elapsed) {
-                candidate.warm = now;
-                loads.push(ThreadLoad {
-                    tid,
-                    pid: candidate.pid,
-                    vcpu: counters.vcpu,
-                    waited: load.waited,
-                    ran: load.ran,
-                    ios: load.ios,
-                    io_time: load.io_time,
-                });
+    /// Of each candidate until `end`, of one at least; those that have gone or cold are
+    /// candidates no more.
+    fn look(&mut self, now: Instant, end: Instant, loads: &mut Vec<ThreadLoad>) {
+        let (before, after) =
+            (self.candidates.range(..self.next), self.candidates.range(self.next..));
+        let tids: Vec<i32> = after.chain(before).map(|(tid, _)| *tid).collect();
+        for tid in tids {
+            if !self.look_at(tid, now, loads) {
+                self.candidates.remove(&tid);
             }
-            now.since(candidate.warm) < COLD
-        });
+            if clock::now() >= end {
+                self.next = tid.saturating_add(1);
+                break;
+            }
+        }
+        loads.sort_unstable_by_key(|load| load.tid);
+    }
+
+    /// False if it is a candidate no more.
+    fn look_at(&mut self, tid: i32, now: Instant, loads: &mut Vec<ThreadLoad>) -> bool {
+        let Some(candidate) = self.candidates.get_mut(&tid) else { return false };
+        let last = candidate.estimate.last();
+        let Some(counters) = look(&mut candidate.thread, tid, &mut self.delays, Some(last)) else {
+            return false;
+        };
+        let elapsed = now.since(candidate.looked);
+        candidate.looked = now;
+        if let Some(load) = candidate.estimate.look(counters, elapsed) {
+            candidate.warm = now;
+            loads.push(ThreadLoad {
+                tid,
+                pid: candidate.pid,
+                vcpu: counters.vcpu,
+                waited: load.waited,
+                ran: load.ran,
+                ios: load.ios,
+                io_time: load.io_time,
+            });
+        }
+        now.since(candidate.warm) < COLD
     }
 
     fn admit(&mut self, now: Instant, pid: i32, tid: i32) {
@@ -151,7 +174,7 @@ impl<D: Delays> Loads for Proc<D> {
 
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         loads.clear();
-        self.look(now, loads);
+        self.look(now, clock::now() + TIME_MAX, loads);
         let mut found = Vec::new();
         self.search.go_on(now, &mut |pid, tid| found.push((pid, tid)))?;
         for (pid, tid) in found {
@@ -200,9 +223,21 @@ mod tests {
             assert!(seer.candidates.contains_key(&last));
             assert_eq!((has(&seer, ms(0)), has(&seer, ms(1))), (half - 1, half));
 
+            // Each comes to its turn, however little time there is.
+            let (mut loads, never) = (Vec::new(), Instant::from_nanos(u64::MAX));
+            for _ in 0..CANDIDATES_MAX - 1 {
+                seer.look(ms(101), ms(0), &mut loads);
+            }
+            let looked = |seer: &Proc<NoDelays>| {
+                seer.candidates.values().filter(|candidate| candidate.looked == ms(101)).count()
+            };
+            assert_eq!(looked(&seer), CANDIDATES_MAX - 1);
+            seer.look(ms(101), ms(0), &mut loads);
+            assert_eq!(looked(&seer), CANDIDATES_MAX);
+
             // Who has done nothing for long, or has gone, is looked at no more.
-            let mut loads = Vec::new();
-            seer.look(ms(2001), &mut loads);
+            loads.clear();
+            seer.look(ms(2001), never, &mut loads);
             assert_eq!((loads.len(), seer.candidates.len()), (0, 1));
             drop(awake);
         });
