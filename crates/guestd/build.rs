@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is one object, loaded by itself.
-const PROGRAMS: [&str; 2] = ["steal", "waits"];
+const PROGRAMS: [&str; 3] = ["steal", "tick", "waits"];
 
 /// Version 3 of the instructions has the atomic operations that return what was there
 /// (Linux 5.12). `-g` for the types of maps and fields (BTF).

@@ -88,7 +88,19 @@ pub fn affinity(tid: i32) -> Option<VcpuSet> {
 /// # Errors
 /// `/sys` is not mounted, or there are more of them than are told apart.
 pub fn online() -> io::Result<VcpuSet> {
-    let text = read("/sys/devices/system/cpu/online")?;
+    cpus("online")
+}
+
+/// The CPUs that can ever be on line.
+///
+/// # Errors
+/// As [`online`].
+pub fn possible() -> io::Result<VcpuSet> {
+    cpus("possible")
+}
+
+fn cpus(which: &str) -> io::Result<VcpuSet> {
+    let text = read(&format!("/sys/devices/system/cpu/{which}"))?;
     let list = str::from_utf8(&text).map_err(|_| io::ErrorKind::InvalidData)?;
     list.parse().map_err(io::Error::other)
 }

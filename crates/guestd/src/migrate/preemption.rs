@@ -26,7 +26,7 @@ pub struct Seen {
 
 /// A way of seeing preemption.
 pub trait Preemption: Send + Sync {
-    /// `heartbeat`, `steal-bpf`, `stat`: as `status` names it.
+    /// `steal-bpf`, `tick-bpf`, `heartbeat`: as `status` names it.
     fn name(&self) -> &'static str;
 
     /// Does it tell of edges by itself? Otherwise its monitors beat as the policy asks.
@@ -61,7 +61,9 @@ pub trait Monitor: Send {
 /// The ways of seeing preemption, the best first.
 const WAYS: &[Way<dyn Preemption>] = &[
     #[cfg(feature = "bpf")]
-    Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
+    Way { name: bpf::Steal::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
+    #[cfg(feature = "bpf")]
+    Way { name: bpf::Tick::NAME, open: || Ok(Box::new(bpf::Tick::open()?)) },
     Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
 ];
 

@@ -1,34 +1,28 @@
-//! Preemption as KVM tells its guests of it, read by BPF (`bpf/steal.bpf.c`): exact,
-//! and nothing is polled.
+//! Preemption as BPF programs see it, which note both edges and wake a monitor
+//! (`bpf/edges.h`): nothing is polled, and no timer is armed.
 
-use super::{Monitor, Preemption, Seen, Waker};
+mod steal;
+mod tick;
+
+pub use steal::Steal;
+pub use tick::Tick;
+
+use super::{Monitor, Seen, Waker};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::migrate::clock;
+use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Sign, VCPUS_MAX, VcpuId};
+use seekway_policy::vcpu::{Sign, VcpuId};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// As `status` names it.
-pub const NAME: &str = "steal-bpf";
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));
-
-/// Who was away for less was not away: the least that the heartbeat can see, half a period
-/// of 300 us (algorithms.md, section 7).
-const LEAST: Nanos = Nanos::from_micros(150);
-/// From one look at the other vCPUs to the next.
-const LOOK: Nanos = Nanos::from_micros(100);
 /// The least that a ring can have: it only wakes.
 const RING_BYTES: u32 = 4096;
 
-/// What the program `steal_told` answers.
-const NOT_TOLD: u32 = 1;
-const TOLD: u32 = 2;
-
-/// What the programs know of a vCPU; its layout stands in `steal.bpf.c`.
+/// What the programs know of a vCPU; its layout stands in `edges.h`.
 #[repr(C)]
 #[derive(Debug)]
 struct Vcpu {
@@ -36,104 +30,75 @@ struct Vcpu {
     from: AtomicU64,
     until: AtomicU64,
     noticed: AtomicU64,
-    steal: AtomicU64,
+    last: AtomicU64,
     looked: AtomicU64,
     next: AtomicU32,
     idle: AtomicU32,
-    at: AtomicU64,
+    place: AtomicU64,
 }
 
 // SAFETY: atomics only.
 unsafe impl Plain for Vcpu {}
 
-/// The programs at work.
+/// Programs at work that see edges.
 #[derive(Debug)]
-pub struct Steal(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+struct Edges {
     programs: Loaded,
     vcpus: Mapped<Vcpu>,
     /// The edges of each vCPU that some monitor has told of.
     told: Vec<AtomicU64>,
 }
 
-impl Steal {
-    /// Load them.
-    ///
-    /// # Errors
-    /// The host's KVM tells this guest nothing, there is no KVM, or BPF is not allowed.
-    pub fn open() -> Result<Steal, BpfError> {
-        Steal::with(possible_vcpus())
-    }
-
-    /// For so many vCPUs.
-    fn with(possible: usize) -> Result<Steal, BpfError> {
-        let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
-        // As `given` in steal.bpf.c.
-        let given = [steal_from_rq, LEAST.get(), LOOK.get(), possible as u64];
-        let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
-        let mut programs = bpf::load("steal", OBJECT, |open| bpf::set_constant(open, &given))?;
-        match programs.run("steal_told")? {
-            TOLD => {}
-            NOT_TOLD => {
-                return Err(BpfError::Absent(
-                    "the host does not tell this guest when its vCPUs are taken away: it is not \
-                     run by KVM, or KVM's steal time is off"
-                        .into(),
-                ));
-            }
-            _ => return Err(BpfError::Absent("steal_time was not found in the kernel".into())),
-        }
-        let vcpus = programs.map::<Vcpu>("vcpus")?;
-        programs.attach()?;
-        let told = (0..possible).map(|_| AtomicU64::new(0)).collect();
-        Ok(Steal(Arc::new(Shared { programs, vcpus, told })))
-    }
+/// What programs go by: `given` in `edges.h`.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Who was away for less was not away.
+    least: Nanos,
+    /// From one look at the other vCPUs to the next.
+    look: Nanos,
+    /// vCPUs that there can be.
+    vcpus: usize,
+    /// From a CPU's runqueue to its steal_time, in bytes, for `steal`.
+    steal_from_rq: u64,
 }
 
-#[cfg(test)]
-impl Steal {
-    /// What its programs cost.
-    pub fn costs(&self) -> Vec<bpf::Cost> {
-        self.0.programs.costs()
-    }
+/// Load an object of programs that see edges. None runs before it is attached.
+fn load(name: &'static str, bytes: &[u8], given: Given) -> Result<Edges, BpfError> {
+    let Given { least, look, vcpus: possible, steal_from_rq } = given;
+    let given = [least.get(), look.get(), possible as u64, steal_from_rq];
+    let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let programs = bpf::load(name, bytes, |open| bpf::set_constant(open, &given))?;
+    let vcpus = programs.map::<Vcpu>("vcpus")?;
+    let told = (0..possible).map(|_| AtomicU64::new(0)).collect();
+    Ok(Edges { programs, vcpus, told })
 }
 
 /// The vCPUs that this guest can have: numbers below this.
-fn possible_vcpus() -> usize {
-    // SAFETY: sysconf takes a plain number.
-    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    usize::try_from(count).unwrap_or(1).clamp(1, VCPUS_MAX)
+fn possible_vcpus() -> Result<usize, BpfError> {
+    let possible = procfs::possible().map_err(|error| {
+        BpfError::Absent(format!("which vCPUs this guest can have is not told: {error}"))
+    })?;
+    Ok(possible.iter().last().map_or(1, |vcpu| vcpu.index() + 1))
 }
 
-impl Preemption for Steal {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn exact(&self) -> bool {
-        true
-    }
-
-    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
-        let number = vcpu.index() as u32;
-        // SAFETY: a structure of plain numbers, for which zeroes are the defaults.
-        let mut options: libbpf_sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
-        options.sz = size_of_val(&options) as libbpf_sys::size_t;
-        let bell = MapHandle::create(MapType::RingBuf, Some("bell"), 0, 0, RING_BYTES, &options);
-        let bell = bell.map_err(io::Error::other)?;
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&bell, |_| 0).map_err(io::Error::other)?;
-        let ring = builder.build().map_err(io::Error::other)?;
-        self.0.programs.put("bells", number, &bell)?;
-        Ok(Box::new(Watch { shared: self.0.clone(), bell: ring, woken: Waker::new()? }))
-    }
+/// A new monitor's, with the bell of its vCPU.
+fn watch(edges: &Arc<Edges>, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
+    let number = vcpu.index() as u32;
+    // SAFETY: a structure of plain numbers, for which zeroes are the defaults.
+    let mut options: libbpf_sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
+    options.sz = size_of_val(&options) as libbpf_sys::size_t;
+    let bell = MapHandle::create(MapType::RingBuf, Some("bell"), 0, 0, RING_BYTES, &options);
+    let bell = bell.map_err(io::Error::other)?;
+    let mut builder = RingBufferBuilder::new();
+    builder.add(&bell, |_| 0).map_err(io::Error::other)?;
+    let ring = builder.build().map_err(io::Error::other)?;
+    edges.programs.put("bells", number, &bell)?;
+    Ok(Box::new(Watch { edges: edges.clone(), bell: ring, woken: Waker::new()? }))
 }
 
 /// What one vCPU's thread waits on.
 struct Watch {
-    shared: Arc<Shared>,
+    edges: Arc<Edges>,
     bell: RingBuffer<'static>,
     woken: Waker,
 }
@@ -146,12 +111,12 @@ impl Monitor for Watch {
         seen: &mut Vec<Seen>,
     ) -> io::Result<()> {
         let before = seen.len();
-        self.shared.news(seen);
+        self.edges.news(seen);
         if seen.len() == before {
             self.sleep(until)?;
             self.woken.take();
             self.bell.consume().map_err(io::Error::other)?;
-            self.shared.news(seen);
+            self.edges.news(seen);
         }
         Ok(())
     }
@@ -183,7 +148,7 @@ impl Watch {
     }
 }
 
-impl Shared {
+impl Edges {
     /// What no monitor has told of yet.
     fn news(&self, seen: &mut Vec<Seen>) {
         for (n, (vcpu, told)) in self.vcpus.records().iter().zip(&self.told).enumerate() {
@@ -219,6 +184,3 @@ impl Shared {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

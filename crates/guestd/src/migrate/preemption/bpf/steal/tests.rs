@@ -2,7 +2,12 @@
 //! tells of steal time, and say so where there is none.
 
 use super::*;
+use crate::migrate::clock;
+use crate::migrate::preemption::Seen;
 use crate::migrate::preemption::thread::settle;
+use seekway_policy::units::Instant;
+use seekway_policy::vcpu::{Sign, VCPUS_MAX};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 /// The programs, or `None` with the reason printed where this machine has not got what
@@ -74,7 +79,7 @@ fn absences(seen: &[Seen], vcpu: VcpuId) -> Vec<Span> {
 #[test]
 fn who_was_away_did_not_run_meanwhile() {
     let Some(steal) = possible() else { return };
-    let vcpus: Vec<VcpuId> = (0..possible_vcpus() as u16).map(VcpuId::new).collect();
+    let vcpus: Vec<VcpuId> = (0..possible_vcpus().unwrap() as u16).map(VcpuId::new).collect();
     let tick = Nanos::from_millis(10);
     let mut found = 0;
     for round in 0..20 {

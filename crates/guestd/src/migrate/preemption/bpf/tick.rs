@@ -1,0 +1,106 @@
+//! Preemption as the guest's own ticks show it (`bpf/tick.bpf.c`), where no host tells it: the
+//! return to the time of an interrupt, the loss to a tick.
+
+use super::{Edges, Given, load, possible_vcpus, watch};
+use crate::migrate::bpf::BpfError;
+use crate::migrate::preemption::{Monitor, Preemption};
+use seekway_policy::units::Nanos;
+use seekway_policy::vcpu::VcpuId;
+use std::sync::Arc;
+use std::{fs, io};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tick.bpf.o"));
+
+/// Who has not looked for so many ticks was away: one could have come late.
+const MISSED: u64 = 2;
+/// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+
+/// The programs at work.
+#[derive(Debug)]
+pub struct Tick(Arc<Edges>);
+
+impl Tick {
+    /// As `status` names it.
+    pub const NAME: &str = "tick-bpf";
+
+    /// Load them.
+    ///
+    /// # Errors
+    /// Ticks are not told by timers here, some vCPUs have none, or BPF is not allowed.
+    pub fn open() -> Result<Tick, BpfError> {
+        Tick::with(tick()?, possible_vcpus()?)
+    }
+
+    fn with(tick: Nanos, vcpus: usize) -> Result<Tick, BpfError> {
+        let least = tick.scaled(MISSED, 1);
+        let given = Given { least, look: tick.scaled(1, 4), vcpus, steal_from_rq: 0 };
+        let mut edges = load("tick", OBJECT, given)?;
+        edges.programs.attach()?;
+        Ok(Tick(Arc::new(edges)))
+    }
+}
+
+/// From tick to tick, where each busy vCPU has them and programs can see them.
+fn tick() -> Result<Nanos, BpfError> {
+    let absent = |why: String| Err(BpfError::Absent(why));
+    // The file is not there where the kernel cannot do without ticks.
+    let tickless = fs::read_to_string(TICKLESS).unwrap_or_default();
+    if tickless.contains(|c: char| c.is_ascii_digit()) {
+        return absent(format!("vCPUs {} have no ticks (nohz_full)", tickless.trim()));
+    }
+    // Coarse clocks go on with each tick; the others tell how exact timers are.
+    let (tick, timer) =
+        (resolution(libc::CLOCK_MONOTONIC_COARSE), resolution(libc::CLOCK_MONOTONIC));
+    if timer >= tick {
+        return absent("the kernel's ticks are not timers (highres=off)".into());
+    }
+    Ok(tick)
+}
+
+/// A clock's.
+fn resolution(clock: libc::clockid_t) -> Nanos {
+    let mut of = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is ours; Linux has both clocks, so that it cannot fail.
+    unsafe { libc::clock_getres(clock, &raw mut of) };
+    Nanos::from_secs(of.tv_sec as u64) + Nanos::new(of.tv_nsec as u64)
+}
+
+impl Preemption for Tick {
+    fn name(&self) -> &'static str {
+        Tick::NAME
+    }
+
+    fn exact(&self) -> bool {
+        true
+    }
+
+    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
+        watch(&self.0, vcpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_policy::vcpu::VCPUS_MAX;
+
+    #[test]
+    fn a_tick_is_as_long_as_some_kernel_has_it() {
+        let tick = resolution(libc::CLOCK_MONOTONIC_COARSE);
+        let hz = [100, 250, 300, 1000].map(|hz| 1_000_000_000 / hz);
+        assert!(hz.iter().any(|&ns| tick.get().abs_diff(ns) < 1000), "{tick:?}");
+    }
+
+    /// As for `steal`.
+    #[test]
+    fn the_programs_load_for_any_number_of_vcpus() {
+        for vcpus in [1, 2, 4, 17, VCPUS_MAX] {
+            match Tick::with(Nanos::from_millis(4), vcpus) {
+                Ok(_) => {}
+                Err(BpfError::Forbidden(why)) => return eprintln!("skipped: {why}"),
+                Err(e) => panic!("{vcpus} vCPUs: {e}"),
+            }
+        }
+    }
+}
