@@ -11,8 +11,15 @@ use std::os::fd::RawFd;
 const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
 const PROC_CN_MCAST_LISTEN: u32 = 1;
+const PROC_EVENT_NONE: u32 = 0;
 const PROC_EVENT_FORK: u32 = 1;
 const PROC_EVENT_EXEC: u32 = 2;
+/// The kernel answers a subscription before the call that asks for it is over.
+const ANSWER_MS: libc::c_int = 100;
+/// Some thousand forks between two looks.
+const ROOM_BYTES: libc::c_int = 4 << 20;
+/// Datagrams that are read at a time: who reads has other things to do.
+const DATAGRAMS_MAX: usize = 1024;
 /// Header of netlink, and of the connector after it.
 const HEADERS_BYTES: usize = HEADER_BYTES + 20;
 /// `what`, `cpu`, `timestamp_ns`.
@@ -76,11 +83,34 @@ impl Connector {
     ///
     /// # Errors
     /// EPERM without the right to; EPROTONOSUPPORT or ECONNREFUSED where the
-    /// kernel has no connector.
+    /// kernel has no connector; TimedOut where nobody answers, as in a PID namespace.
     pub fn open() -> io::Result<Connector> {
         let socket = Socket::open(libc::NETLINK_CONNECTOR, CN_IDX_PROC)?;
+        socket.make_room(ROOM_BYTES);
         socket.send(&subscription(std::process::id()))?;
-        Ok(Connector { socket })
+        let connector = Connector { socket };
+        connector.wait_for_answer()?;
+        Ok(connector)
+    }
+
+    /// Events that come before it are of no interest: nothing has been changed yet.
+    fn wait_for_answer(&self) -> io::Result<()> {
+        let mut buffer = [0u8; 8192];
+        for _ in 0..DATAGRAMS_MAX {
+            while let Some(bytes) = self.socket.receive(&mut buffer)? {
+                match messages(bytes).find_map(answer_in) {
+                    Some(0) => return Ok(()),
+                    Some(error) => return Err(io::Error::from_raw_os_error(error)),
+                    None => {}
+                }
+            }
+            let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: there is one, and it is the kernel's to write for this call only.
+            if unsafe { libc::poll(&raw mut poll, 1, ANSWER_MS) } == 0 {
+                break;
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// To be polled for input.
@@ -88,21 +118,22 @@ impl Connector {
         self.socket.fd()
     }
 
-    /// All that has come, without waiting.
+    /// What has come, without waiting; what is left of very much comes with the next call.
     ///
     /// # Errors
     /// The socket is of no more use.
     pub fn news(&self) -> io::Result<News> {
         let mut news = News::default();
         let mut buffer = [0u8; 8192];
-        loop {
+        for _ in 0..DATAGRAMS_MAX {
             match self.socket.receive(&mut buffer) {
                 Ok(Some(bytes)) => news.told.extend(parse(bytes)),
-                Ok(None) => return Ok(news),
+                Ok(None) => break,
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => news.lost = true,
                 Err(e) => return Err(e),
             }
         }
+        Ok(news)
     }
 }
 
@@ -118,6 +149,14 @@ fn subscription(own: u32) -> Vec<u8> {
 /// The events in a datagram of the kernel's: one message or more.
 fn parse(bytes: &[u8]) -> Vec<Told> {
     messages(bytes).filter_map(event_in).collect()
+}
+
+/// What the kernel answered to a subscription: an error's number, 0 for none.
+fn answer_in(message: &[u8]) -> Option<i32> {
+    let is_proc = (word(message, 16)?, word(message, 20)?) == (CN_IDX_PROC, CN_VAL_PROC);
+    let is_answer = is_proc && word(message, HEADERS_BYTES)? == PROC_EVENT_NONE;
+    let error = word(message, HEADERS_BYTES + EVENT_HEADER_BYTES)?.cast_signed();
+    is_answer.then(|| error.saturating_abs())
 }
 
 /// A fork or an exec; `None` for other events.
@@ -169,6 +208,21 @@ mod tests {
         let two =
             [event(PROC_EVENT_EXEC, [5, 5, 0, 0]), event(PROC_EVENT_EXEC, [6, 6, 0, 0])].concat();
         assert_eq!(parse(&two), [5, 6].map(Told::Runs));
+    }
+
+    #[test]
+    fn the_kernel_answers_or_nobody_does() {
+        assert_eq!(answer_in(&event(PROC_EVENT_NONE, [0, 0, 0, 0])), Some(0));
+        assert_eq!(answer_in(&event(PROC_EVENT_NONE, [1, 0, 0, 0])), Some(1));
+        assert_eq!(answer_in(&event(PROC_EVENT_FORK, [1, 2, 20, 20])), None);
+        match Connector::open() {
+            // Whoever is told hears of this child.
+            Ok(connector) => {
+                std::process::Command::new("true").status().unwrap();
+                assert!(!connector.news().unwrap().told.is_empty());
+            }
+            Err(e) => eprintln!("skipped: no process events here ({e})"),
+        }
     }
 
     #[test]

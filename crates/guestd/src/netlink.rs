@@ -45,6 +45,22 @@ impl Socket {
         Ok(Socket(socket))
     }
 
+    /// Have room for so much that has come and was not yet read.
+    pub fn make_room(&self, bytes: libc::c_int) {
+        let size = size_of_val(&bytes) as libc::socklen_t;
+        let set = |option| {
+            // SAFETY: the value is as long as it is said to be.
+            unsafe {
+                let value = (&raw const bytes).cast();
+                libc::setsockopt(self.fd(), libc::SOL_SOCKET, option, value, size)
+            }
+        };
+        // Beyond the system's limit only with CAP_NET_ADMIN; as much as there may be is well.
+        if set(libc::SO_RCVBUFFORCE) != 0 {
+            set(libc::SO_RCVBUF);
+        }
+    }
+
     /// To be polled for input.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()

@@ -2,7 +2,7 @@
 //! read, and their names hold whatever somebody put there: what cannot be read
 //! is `None`, never a panic.
 
-use seekway_policy::vcpu::VcpuSet;
+use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 
@@ -10,8 +10,10 @@ use std::io::{self, Read};
 const FILE_BYTES_MAX: u64 = 16 << 10;
 /// `PF_KTHREAD` of include/linux/sched.h.
 const PF_KTHREAD: u64 = 0x0020_0000;
-/// Fields of `/proc/PID/stat` are numbered as in the manual: the state is this one.
+/// Fields of `/proc/PID/stat` are numbered as in the manual: the state is this one,
 pub const STATE_FIELD: usize = 3;
+/// and this the vCPU on which it ran last, or was put to run next.
+const VCPU_FIELD: usize = 39;
 
 /// From `/proc/PID/stat`, proc_pid_stat(5).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +83,14 @@ pub fn affinity(tid: i32) -> Option<VcpuSet> {
     let text = read(&format!("/proc/{tid}/status")).ok()?;
     let list = text.split(|&b| b == b'\n').find_map(|l| l.strip_prefix(b"Cpus_allowed_list:"))?;
     str::from_utf8(list).ok()?.parse().ok()
+}
+
+/// The vCPU on which a thread ran last, or was put to run next; `None` when it has gone.
+pub fn vcpu(tid: i32) -> Option<VcpuId> {
+    let text = read(&format!("/proc/{tid}/stat")).ok()?;
+    let (_, rest) = name_and_rest(&text)?;
+    let number: u16 = rest.split_ascii_whitespace().nth(VCPU_FIELD - STATE_FIELD)?.parse().ok()?;
+    (usize::from(number) < VCPUS_MAX).then(|| VcpuId::new(number))
 }
 
 /// The CPUs that are on line.

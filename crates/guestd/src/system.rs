@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::procfs::{self, Stat};
-use seekway_policy::vcpu::VcpuSet;
+use seekway_policy::vcpu::{VcpuId, VcpuSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,6 +74,8 @@ pub trait System {
     /// # Errors
     /// It has gone, this is not allowed, or none of these is on line.
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()>;
+    /// Where a thread ran last, or was put to run next. `None` when it has gone.
+    fn vcpu(&self, tid: i32) -> Option<VcpuId>;
     /// The vCPUs that are on line.
     ///
     /// # Errors
@@ -135,6 +137,9 @@ impl System for Linux {
     }
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
         kernel::set_affinity(tid, vcpus)
+    }
+    fn vcpu(&self, tid: i32) -> Option<VcpuId> {
+        procfs::vcpu(tid)
     }
     fn online(&self) -> io::Result<VcpuSet> {
         procfs::online()

@@ -3,7 +3,6 @@
 
 use super::book::Book;
 use super::brain::{Brain, View};
-use super::lineage::Child;
 use super::preemption::thread::{Rank, stay_in_memory};
 use super::preemption::{self, Preemption, Waker};
 use super::records::{Changed, Record, Records};
@@ -12,10 +11,10 @@ use super::selection::Selection;
 use super::status::{About, Counts, Meter};
 use super::wakeups::Wakeups;
 use super::workers::{Pool, Said, dispatch};
-use super::{BootTime, clock, loads, monitors};
+use super::{clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
 use crate::args::MigrateArgs;
-use crate::connector::{Connector, Fork, Told};
+use crate::connector::Connector;
 use crate::events::Event;
 use crate::signals::Signals;
 use crate::state::{StateFile, share_a_file, write_whole};
@@ -40,8 +39,6 @@ const NOT_HERE: [(&str, &str); 2] = [
 const SELDOM: Duration = Duration::from_secs(1);
 /// Between two looks at what was started.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
-/// A fork took place within this of the time that the kernel tells.
-const FORK_NS: u64 = 1_000_000;
 /// A monitor answers when its vCPU runs; else what is shown of vCPUs is as it was before.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
@@ -159,7 +156,10 @@ impl Agent {
         let preemption = preemption::open(args.preemption()).map_err(usage)?;
         let loads = loads::open(args.loads()).map_err(usage)?;
         let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
-        let records = Records::begin(file, &Changed { boot: procfs::boot_id(), records: left })?;
+        let records = Records::begin(
+            file,
+            &Changed { boot: procfs::boot_id(), records: left, unreadable: 0 },
+        )?;
         let obstacles = preemption.passed_over.iter().chain(&loads.passed_over);
         let about = About {
             policy: args.policy.clone(),
@@ -259,10 +259,11 @@ impl Agent {
         self.follow_vcpus()?;
         let now = clock::now();
         self.meter.sample(now);
-        self.shared.book.tidy(now);
+        // What the dead have started is found by them.
         if follows && self.connector.is_none() {
             self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
         }
+        self.shared.book.tidy(now);
         if let Some(e) = self.shared.book.take_error() {
             let message = format!("write down what is changed: {e}; tasks are not moved");
             self.voice.say(&Event::Warning { message });
@@ -285,19 +286,7 @@ impl Agent {
         if news.lost || !before {
             self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
         }
-        // From the one clock to the other.
-        let since_boot = BootTime::now().0.saturating_sub(clock::now().as_nanos());
-        let own = std::process::id().cast_signed();
-        for told in news.told {
-            if let Told::Forked(Fork { parent, pid, tid, at }) = told
-                && pid != own
-            {
-                let at = at.saturating_add(since_boot);
-                let (from, to) = (at.saturating_sub(FORK_NS), at.saturating_add(FORK_NS));
-                let (from, to) = (BootTime(from), BootTime(to));
-                self.shared.book.follow(&Child { pid, parent, tid, from, to });
-            }
-        }
+        self.shared.book.follow(&news.told);
         Ok(())
     }
 
@@ -364,8 +353,10 @@ impl Agent {
         // Those of a vCPU whose monitor could not be started too.
         self.shared.pools.iter().for_each(|pool| pool.end());
         let message = match self.shared.book.put_all_back() {
-            Ok(true) => return,
-            Ok(false) => "tasks that were moved start others faster than these can be found".into(),
+            Ok((_, Some(_))) => return,
+            Ok((_, None)) => {
+                "tasks that were moved start others faster than these can be found".into()
+            }
             Err(e) => format!("list /proc: {e}: what moved tasks have started was not looked for"),
         };
         self.voice.say(&Event::Warning { message });

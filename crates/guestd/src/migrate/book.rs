@@ -3,46 +3,54 @@
 //! that is not written down before.
 //!
 //! Workers may wait for the lock and for system calls; monitors wait for neither. The lock
-//! is never held during a change of a mask, which may take as long as a vCPU is away.
+//! is never held during a change of a mask, which may take as long as a vCPU is away; the
+//! first thread, which everything else in the guest may preempt, makes no system call under it.
 
+mod changes;
+mod family;
 #[cfg(test)]
 mod tests;
 
 use super::given::Given;
-use super::lineage::{self, Ancestor, Child};
+use super::lineage::{Ancestor, Child};
 use super::preemption::Waker;
-use super::records::{Place, Record, Records};
+use super::records::{Place, Records};
 use super::{BootTime, loads::ThreadLoad};
 use crate::system::{System, Watched};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, TaskLoad, VcpuId, VcpuSet};
+use seekway_policy::vcpu::{Affinity, TaskId, TaskLoad, VcpuId, VcpuSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tasks that are known at a time. Each has an open file.
 const TASKS_MAX: usize = 256;
 /// New ones are met at a time: that takes some system calls for each.
 const NEW_MAX: usize = 4;
-/// Heirs that are remembered, because they may have heirs.
-const HEIRS_MAX: usize = 256;
+/// Heirs and dead tasks that are remembered, because they may have heirs.
+const FAMILY_MAX: usize = 256;
 /// The same if there are too many.
 const ROOM_AFTER: Nanos = Nanos::from_millis(100);
 /// A task that did no I/O for so long and has its owner's mask is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
+/// Tasks that are carried over to the next window.
+const MISSED_MAX: usize = 4 * TASKS_MAX;
 
 /// A task that did I/O.
 #[derive(Debug)]
 struct Task {
     pid: i32,
-    comm: String,
-    watched: Watched,
+    comm: Arc<str>,
+    watched: Arc<Watched>,
     affinity: Affinity,
     given: Given,
     /// Where it is written down.
     place: Option<Place>,
     /// An action is under way.
     busy: bool,
+    /// It was moved while it slept: let it run on these when it was seen there.
+    then: Option<(VcpuId, VcpuSet)>,
     /// Not to be moved: why.
     left_alone: Option<&'static str>,
     moves: u64,
@@ -58,6 +66,10 @@ struct Task {
 pub struct Book<S> {
     system: S,
     pages: Mutex<Pages>,
+    /// What monitors saw while somebody else had the book, and in how long.
+    missed: Mutex<(Vec<ThreadLoad>, Nanos)>,
+    /// There may be heirs.
+    moved: AtomicBool,
     /// Wakes who follows what tasks start, when the first one is changed.
     stirred: Waker,
 }
@@ -69,8 +81,8 @@ struct Pages {
     records: Records,
     /// Made so far.
     moves: u64,
-    /// They were given back what their parents' owners set.
-    heirs: VecDeque<Ancestor>,
+    /// Heirs that were given back what their parents' owners set, and tasks that have ended.
+    family: VecDeque<Ancestor>,
     /// The file could not be written.
     unwritten: Option<io::Error>,
 }
@@ -83,7 +95,7 @@ pub struct TaskView {
     /// Its process.
     pub pid: i32,
     /// Its name.
-    pub comm: String,
+    pub comm: Arc<str>,
     /// Where it ran last.
     pub vcpu: VcpuId,
     /// Its owner's mask.
@@ -103,27 +115,41 @@ pub struct TaskView {
 impl<S: System> Book<S> {
     /// Nobody is known yet.
     pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Book<S> {
-        let (tasks, moves, heirs) = Default::default();
-        let pages = Pages { tasks, online, records, moves, heirs, unwritten: None };
-        Book { system, pages: Mutex::new(pages), stirred }
+        let (tasks, moves, family) = Default::default();
+        let pages = Pages { tasks, online, records, moves, family, unwritten: None };
+        let (missed, moved) = Default::default();
+        Book { system, pages: Mutex::new(pages), missed, moved, stirred }
     }
 
     /// vCPUs have come or gone.
     pub fn set_online(&self, online: VcpuSet) {
-        self.pages().online = online;
+        let mut pages = self.pages();
+        let before = std::mem::replace(&mut pages.online, online);
+        for vcpu in before.iter().filter(|vcpu| !online.contains(*vcpu)) {
+            pages.tasks.values_mut().for_each(|task| task.affinity.went_offline(vcpu));
+        }
     }
 
     /// Who of these may be moved, and where their owners let them run. Does not wait:
-    /// false when somebody else has the book just now.
+    /// false when somebody else has the book just now; then the next call tells of both.
     pub fn admit(
         &self,
         loads: &[ThreadLoad],
         (now, window): (Instant, Nanos),
         tasks: &mut Vec<TaskLoad>,
     ) -> bool {
-        let Ok(mut pages) = self.pages.try_lock() else { return false };
+        // One monitor at a time sees loads.
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (loads, window) = match missed.0.is_empty() {
+            true => (loads.to_vec(), window),
+            false => (together(std::mem::take(&mut missed.0), loads), missed.1 + window),
+        };
+        let Ok(mut pages) = self.pages.try_lock() else {
+            *missed = (loads, window);
+            return false;
+        };
         let mut met = 0;
-        for load in loads {
+        for load in &loads {
             if !pages.tasks.contains_key(&load.tid) {
                 met += 1;
                 if met > NEW_MAX || !self.meet(&mut pages, load, now) {
@@ -135,97 +161,25 @@ impl<S: System> Book<S> {
         true
     }
 
-    /// Do it. Waits as long as the kernel does.
-    pub fn carry_out(&self, action: &Action) -> Outcome {
-        let TaskId(tid) = action.task();
-        let Ok(tid) = i32::try_from(tid) else { return Outcome::Refused };
-        let done = match action {
-            Action::Move { to, within, .. } => self
-                .change(tid, Some(&VcpuSet::only(*to)))
-                .and_then(|()| self.change(tid, Some(within))),
-            Action::Release { .. } => self.change(tid, None),
-        };
-        let mut pages = self.pages();
-        let Some(task) = pages.tasks.get_mut(&tid) else { return Outcome::Refused };
-        task.busy = false;
-        match done {
-            Ok(()) => {
-                let moved = u64::from(matches!(action, Action::Move { .. }));
-                task.moves += moved;
-                pages.moves += moved;
-                Outcome::Done
-            }
-            Err(e) => {
-                if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL)) {
-                    task.left_alone = Some("the kernel does not let it be moved");
-                }
-                Outcome::Refused
-            }
-        }
-    }
-
-    /// Once a second: who has gone is forgotten, and who needs no attention any more.
+    /// Once a second: who has gone is forgotten, and who needs no attention any more. Heirs
+    /// are looked for before.
     pub fn tidy(&self, now: Instant) {
-        let mut pages = self.pages();
-        let forgotten = |task: &Task| {
-            let idle = now.since(task.seen) > FORGOTTEN_AFTER;
-            !self.system.lives(&task.watched) || (idle && task.affinity.is_original())
-        };
-        let tids = pages.tasks.iter().filter(|(_, task)| !task.busy && forgotten(task));
-        let tids: Vec<i32> = tids.map(|(tid, _)| *tid).collect();
-        tids.into_iter().for_each(|tid| pages.forget(tid));
-    }
-
-    /// All masks are their owners' again. Nobody changes any meanwhile. False if tasks
-    /// start others faster than these can be found.
-    ///
-    /// # Errors
-    /// Processes cannot be listed.
-    pub fn put_all_back(&self) -> io::Result<bool> {
-        let tids: Vec<i32> = self.pages().tasks.keys().copied().collect();
-        for tid in tids {
-            // Who has gone, or cannot be changed, stays written down for the restore.
-            let _ = self.change(tid, None);
-        }
-        self.look_for_heirs()
-    }
-
-    /// May there be heirs?
-    pub fn has_moved(&self) -> bool {
-        self.pages().tasks.values().any(|task| !task.given.is_empty())
-    }
-
-    /// This was started just now. If its mask is one of ours, it is not its own.
-    pub fn follow(&self, child: &Child) {
-        let mut pages = self.pages();
-        // Who is here was looked at when it came.
-        if pages.tasks.contains_key(&child.tid) {
-            return;
-        }
-        let Ok(shown) = self.system.affinity(child.tid) else { return };
-        let Some(original) = pages.original_of(child, &shown) else { return };
-        let Some(stat) = self.system.stat(child.tid) else { return };
-        // It is let run on more: that does not wait for a vCPU.
-        let _ = self.system.set_affinity(child.tid, &original);
-        if pages.heirs.len() == HEIRS_MAX {
-            pages.heirs.pop_front();
-        }
-        pages.heirs.push_back(child.inherits(stat.start, original, shown));
-    }
-
-    /// The same for all threads that there are: false as in [`Book::put_all_back`].
-    ///
-    /// # Errors
-    /// Processes cannot be listed.
-    pub fn look_for_heirs(&self) -> io::Result<bool> {
-        let mut family: Vec<Ancestor> = {
+        let known: Vec<Arc<Watched>> = {
             let pages = self.pages();
-            pages.tasks.values().map(Task::ancestor).chain(pages.heirs.iter().cloned()).collect()
+            pages.tasks.values().map(|task| task.watched.clone()).collect()
         };
-        if family.iter().all(|ancestor| ancestor.given.is_empty()) {
-            return Ok(true);
-        }
-        lineage::put_heirs_back(&self.system, &mut family).map(|found| found.is_some())
+        let dead = known.into_iter().filter(|watched| !self.system.lives(watched));
+        let dead: Vec<Arc<Watched>> = dead.collect();
+        let mut pages = self.pages();
+        let is_dead = |task: &Task| dead.iter().any(|dead| Arc::ptr_eq(dead, &task.watched));
+        let idle =
+            |task: &Task| now.since(task.seen) > FORGOTTEN_AFTER && task.affinity.is_original();
+        let tids = pages.tasks.iter().filter(|(_, task)| !task.busy);
+        let tids = tids.filter(|(_, task)| is_dead(task) || idle(task)).map(|(tid, _)| *tid);
+        let tids: Vec<i32> = tids.collect();
+        tids.into_iter().for_each(|tid| pages.forget(tid));
+        let moved = pages.forget_masks();
+        self.moved.store(moved, SeqCst);
     }
 
     /// How many moves were made.
@@ -267,26 +221,27 @@ impl<S: System> Book<S> {
         }
         let tid = load.tid;
         let Some(watched) = self.system.watch(tid) else { return false };
-        let (Some(stat), Some(mask)) = (self.system.stat(tid), self.system.whole_affinity(tid))
+        let (Some(stat), Some(mut mask)) = (self.system.stat(tid), self.system.whole_affinity(tid))
         else {
             return false;
         };
         let child = Child::new(load.pid, stat.parent, tid, stat.start);
-        let (mut affinity, mut given) = (Affinity::new(mask), Given::default());
         if let Some(original) = pages.original_of(&child, &mask) {
-            (affinity, given) = (
-                Affinity::inherited(original, mask),
-                child.inherits(stat.start, original, mask).given,
-            );
+            let Some(heir) = self.give_back(&child, stat.start, (original, mask)) else {
+                return false;
+            };
+            mask = heir.original;
+            pages.remember(heir);
         }
         let task = Task {
             pid: load.pid,
-            comm: stat.comm,
-            watched,
-            affinity,
-            given,
+            comm: stat.comm.into(),
+            watched: Arc::new(watched),
+            affinity: Affinity::new(mask),
+            given: Given::default(),
             place: None,
             busy: false,
+            then: None,
             left_alone: stat.kernel.then_some("a thread of the kernel"),
             moves: 0,
             load: TaskLoad {
@@ -321,12 +276,7 @@ impl<S: System> Book<S> {
             return None;
         }
         if !task.busy {
-            let shown = task.shown(&self.system, &online).ok()?;
-            task.look(&self.system, (&shown, &online), |affinity, shown, online| {
-                affinity.change(shown, online, shown);
-                affinity.done(false);
-                None
-            });
+            task.look_and_let_run(&self.system, &online, load.vcpu).ok()?;
         }
         task.load.allowed = *task.affinity.original();
         // Pinned to one vCPU by its owner, or with a deadline.
@@ -334,121 +284,9 @@ impl<S: System> Book<S> {
             || self.system.has_deadline(load.tid).unwrap_or(true);
         (!stays).then_some(task.load)
     }
-
-    /// Set the part of the owner's mask that is wanted, or the whole.
-    fn change(&self, tid: i32, wanted: Option<&VcpuSet>) -> io::Result<()> {
-        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-        let mask = {
-            let mut pages = self.pages();
-            let online = pages.online;
-            let task = pages.tasks.get_mut(&tid).ok_or_else(gone)?;
-            if !self.system.lives(&task.watched) {
-                return Err(gone());
-            }
-            task.busy = true;
-            let shown = task.shown(&self.system, &online)?;
-            let ask = |affinity: &mut Affinity, shown: &VcpuSet, online: &VcpuSet| match wanted {
-                Some(wanted) => affinity.change(shown, online, wanted),
-                None => affinity.restore(shown, online),
-            };
-            let mask = task.look(&self.system, (&shown, &online), ask);
-            let Some(mask) = mask else {
-                pages.settle(tid);
-                return Ok(());
-            };
-            if task.given.is_empty() {
-                self.stirred.wake();
-            }
-            task.given.push(BootTime::now(), mask);
-            pages.write_down(tid).inspect_err(|e| {
-                pages.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
-            })?;
-            mask
-        };
-        let set = self.system.set_affinity(tid, &mask);
-        let mut pages = self.pages();
-        if let Some(task) = pages.tasks.get_mut(&tid) {
-            task.affinity.done(set.is_ok());
-        }
-        pages.settle(tid);
-        set
-    }
-}
-
-impl Task {
-    fn ancestor(&self) -> Ancestor {
-        let (Watched { tid, start, .. }, original) = (&self.watched, *self.affinity.original());
-        Ancestor { pid: self.pid, tid: *tid, start: *start, original, given: self.given.clone() }
-    }
-
-    /// Ask its affinity something about what it shows. Before a mask becomes its owner's it
-    /// is looked at twice: it may be what the kernel made of ours when a vCPU went off line,
-    /// which nobody has heard of yet, and some of it may be off line.
-    fn look(
-        &mut self,
-        system: &impl System,
-        (shown, online): (&VcpuSet, &VcpuSet),
-        mut ask: impl FnMut(&mut Affinity, &VcpuSet, &VcpuSet) -> Option<VcpuSet>,
-    ) -> Option<VcpuSet> {
-        let before = self.affinity.clone();
-        let mask = ask(&mut self.affinity, shown, online);
-        let adopted = self.affinity.original() == shown && before.original() != shown;
-        let again = || Some((system.whole_affinity(self.watched.tid)?, system.online().ok()?));
-        match adopted.then(again).flatten() {
-            None => mask,
-            Some((whole, now)) => {
-                self.affinity = before;
-                ask(&mut self.affinity, &whole, &online.and(&now))
-            }
-        }
-    }
-
-    /// The kernel shows only what is on line: what the owner has off line stays his.
-    fn shown(&self, system: &impl System, online: &VcpuSet) -> io::Result<VcpuSet> {
-        let shown = system.affinity(self.watched.tid)?;
-        let original = self.affinity.original();
-        Ok(if shown == original.and(online) { *original } else { shown })
-    }
 }
 
 impl Pages {
-    /// What the owner of the one that started this has set, if this has one of our masks
-    /// from there.
-    fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
-        let of_tasks = self.tasks.iter().find_map(|(&tid, task)| {
-            let original = task.affinity.original();
-            let (parent, masks) = ((task.pid, tid), (original, &task.given));
-            lineage::gave(parent, masks, (child, shown)).then_some(*original)
-        });
-        of_tasks.or_else(|| self.heirs.iter().find(|a| a.gave(child, shown)).map(|a| a.original))
-    }
-
-    fn write_down(&mut self, tid: i32) -> io::Result<()> {
-        let Some(task) = self.tasks.get_mut(&tid) else { return Ok(()) };
-        let place = *task.place.get_or_insert_with(|| self.records.place());
-        let record = Record {
-            pid: task.pid,
-            tid,
-            start: task.watched.start,
-            affinity: task.affinity.clone(),
-            given: task.given.clone(),
-        };
-        let written = self.records.write(place, &record);
-        if written.is_err() {
-            task.affinity.done(false);
-        }
-        written
-    }
-
-    /// What is its owner's again need not be written down.
-    fn settle(&mut self, tid: i32) {
-        let Some(task) = self.tasks.get_mut(&tid) else { return };
-        if let (true, Some(place)) = (task.affinity.is_original(), task.place) {
-            task.place = None;
-            self.records.erase(place);
-        }
-    }
-
     /// Forget the one that did no I/O for longest and whose mask is its owner's.
     fn make_room(&mut self, now: Instant) -> bool {
         let idle = |task: &Task| now.since(task.seen) > ROOM_AFTER;
@@ -459,9 +297,30 @@ impl Pages {
     }
 
     fn forget(&mut self, tid: i32) {
-        let place = self.tasks.remove(&tid).and_then(|task| task.place);
-        if let Some(place) = place {
+        let Some(task) = self.tasks.remove(&tid) else { return };
+        let mut ancestor = task.ancestor();
+        ancestor.given.settle(BootTime::now(), &ancestor.original);
+        self.remember(ancestor);
+        if let Some(place) = task.place {
             self.records.erase(place);
         }
     }
+}
+
+/// Both windows of each task as one.
+fn together(mut missed: Vec<ThreadLoad>, loads: &[ThreadLoad]) -> Vec<ThreadLoad> {
+    for load in loads {
+        match missed.iter().position(|before| before.tid == load.tid) {
+            Some(n) => {
+                let before = &mut missed[n];
+                let [waited, ran] = [before.waited + load.waited, before.ran + load.ran];
+                let (ios, io_time) =
+                    (before.ios.saturating_add(load.ios), before.io_time + load.io_time);
+                *before = ThreadLoad { waited, ran, ios, io_time, ..load.clone() };
+            }
+            None if missed.len() < MISSED_MAX => missed.push(load.clone()),
+            None => {}
+        }
+    }
+    missed
 }

@@ -3,34 +3,65 @@
 
 use super::BootTime;
 use seekway_policy::vcpu::VcpuSet;
-use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
-/// As far back as a child is looked at late.
+/// Masks of one task that are remembered; those that ended first are forgotten first.
 const GIVEN_MAX: usize = 32;
+/// Nobody asks what stood in a shorter time: the same mask twice within it is one entry.
+pub const LEAST_ASKED_NS: u64 = 100_000_000;
 
-/// The masks that were set on a task, the latest last.
+/// One mask: from when it was about to be set until it was known to be replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stand {
+    mask: VcpuSet,
+    from: BootTime,
+    /// `None`: it stands still.
+    until: Option<BootTime>,
+}
+
+/// The masks that were set on a task.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Given(VecDeque<(BootTime, VcpuSet)>);
+pub struct Given(Vec<Stand>);
 
 impl Given {
     /// This is about to be set.
-    pub fn push(&mut self, now: BootTime, mask: VcpuSet) {
-        if self.0.len() == GIVEN_MAX {
-            self.0.pop_front();
+    pub fn begin(&mut self, now: BootTime, mask: VcpuSet) {
+        let lately = |stand: &Stand| {
+            stand.until.is_none_or(|until| now.0.saturating_sub(until.0) < LEAST_ASKED_NS)
+        };
+        match self.0.iter_mut().find(|stand| stand.mask == mask && lately(stand)) {
+            Some(stand) => stand.until = None,
+            None => {
+                if self.0.len() == GIVEN_MAX {
+                    self.forget_one();
+                }
+                self.0.push(Stand { mask, from: now, until: None });
+            }
         }
-        self.0.push_back((now, mask));
     }
 
-    /// May this mask have stood there at some time from `from` to `to`? A mask stands
-    /// from when it is about to be set until the one after the next is: how long a call
-    /// took is not known.
+    /// The change is over, and this is the mask that stands: no other does any more.
+    pub fn settle(&mut self, now: BootTime, standing: &VcpuSet) {
+        let others = self.0.iter_mut().filter(|stand| stand.mask != *standing);
+        others.for_each(|stand| stand.until = stand.until.or(Some(now)));
+    }
+
+    /// May this mask have stood there at some time from `from` to `to`?
     pub fn stood(&self, mask: &VcpuSet, from: BootTime, to: BootTime) -> bool {
-        let until = |n: usize| self.0.get(n + 2).map(|(at, _)| *at);
-        self.0.iter().enumerate().any(|(n, (at, given))| {
-            given == mask && *at <= to && until(n).is_none_or(|end| end >= from)
-        })
+        self.during(from, to).any(|stand| stand.mask == *mask)
+    }
+
+    /// May any?
+    pub fn stood_any(&self, from: BootTime, to: BootTime) -> bool {
+        self.during(from, to).next().is_some()
+    }
+
+    /// What a child may have had that was started from `from` to `to` and has ended: it may
+    /// have handed it on.
+    pub fn handed_on(&self, from: BootTime, to: BootTime) -> Given {
+        let stands = self.during(from, to);
+        Given(stands.map(|stand| Stand { from, until: None, ..*stand }).collect())
     }
 
     /// Was nothing ever set?
@@ -38,16 +69,40 @@ impl Given {
         self.0.is_empty()
     }
 
-    /// The latest `n` of them, to be written down.
+    /// What ended before is forgotten.
+    pub fn forget_before(&mut self, time: BootTime) {
+        self.0.retain(|stand| stand.until.is_none_or(|until| until >= time));
+    }
+
+    /// At most `n` of them, those that ended first left out: to be written down.
     pub fn latest(&self, n: usize) -> Given {
-        Given(self.0.iter().skip(self.0.len().saturating_sub(n)).copied().collect())
+        let mut latest = self.clone();
+        while latest.0.len() > n {
+            latest.forget_one();
+        }
+        latest
+    }
+
+    fn during(&self, from: BootTime, to: BootTime) -> impl Iterator<Item = &Stand> {
+        let stood =
+            move |stand: &&Stand| stand.from <= to && stand.until.is_none_or(|until| until >= from);
+        self.0.iter().filter(stood)
+    }
+
+    fn forget_one(&mut self) {
+        let ended = |stand: &Stand| stand.until.unwrap_or(BootTime(u64::MAX));
+        let first = (0..self.0.len()).min_by_key(|&n| ended(&self.0[n]));
+        first.map(|n| self.0.remove(n));
     }
 }
 
-/// `TIME@LIST`, one after the other.
+/// `FROM-UNTIL@LIST`, one after the other; no `UNTIL` for what stands still.
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.iter().map(|(at, mask)| format!("{}@{mask}", at.0));
+        let text = self.0.iter().map(|Stand { mask, from, until }| {
+            let until = until.map_or(String::new(), |until| until.0.to_string());
+            format!("{}-{until}@{mask}", from.0)
+        });
         f.write_str(&text.collect::<Vec<_>>().join(" "))
     }
 }
@@ -61,11 +116,14 @@ impl FromStr for Given {
 
     fn from_str(text: &str) -> Result<Given, String> {
         let read = |part: &str| {
-            let (at, mask) = part.split_once('@')?;
-            Some((BootTime(at.parse().ok()?), mask.parse().ok()?))
+            let (times, mask) = part.split_once('@')?;
+            let (from, until) = times.split_once('-')?;
+            let time = |text: &str| text.parse().ok().map(BootTime);
+            let until = if until.is_empty() { None } else { Some(time(until)?) };
+            Some(Stand { mask: mask.parse().ok()?, from: time(from)?, until })
         };
         let parts = text.split_ascii_whitespace().map(|part| {
-            read(part).ok_or_else(|| "expected TIME@CPUS for each mask that was set".to_string())
+            read(part).ok_or_else(|| "expected FROM-UNTIL@CPUS for each mask".to_string())
         });
         parts.collect::<Result<_, _>>().map(Given)
     }
@@ -80,28 +138,54 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_stands_from_before_it_is_set_until_the_one_after_the_next() {
+    fn a_mask_stands_from_before_it_is_set_until_another_was_set() {
         let mut given = Given::default();
-        for (at, mask) in [(10, "1"), (20, "2"), (30, "1-2"), (40, "3")] {
-            given.push(BootTime(at), set(mask));
+        for (n, mask) in [(10, "1"), (20, "2"), (30, "3")] {
+            given.begin(BootTime(n), set(mask));
+            given.settle(BootTime(n + 5), &set(mask));
         }
-        let stood = |mask: &str, from, to| given.stood(&set(mask), BootTime(from), BootTime(to));
-        assert!(!stood("1", 0, 9));
-        assert!(stood("1", 0, 10) && stood("1", 30, 30) && !stood("1", 31, 40));
-        assert!(stood("2", 15, 25) && !stood("2", 0, 19) && !stood("2", 41, 50));
-        assert!(stood("3", 1000, 1001), "the last one stands still");
-        assert!(!stood("0", 0, 1000), "never set");
+        let stood = |given: &Given, mask: &str, from, to| {
+            given.stood(&set(mask), BootTime(from), BootTime(to))
+        };
+        assert!(!stood(&given, "1", 0, 9));
+        assert!(stood(&given, "1", 0, 10) && stood(&given, "1", 25, 30));
+        assert!(!stood(&given, "1", 26, 40), "the next one had been set by then");
+        assert!(stood(&given, "3", 1000, 1001), "the last one stands still");
+        assert!(!stood(&given, "0", 0, 1000), "never set");
+        // It was given back.
+        given.settle(BootTime(50), &set("0-3"));
+        assert!(stood(&given, "3", 50, 60) && !stood(&given, "3", 51, 60));
+        assert_eq!(given.handed_on(BootTime(28), BootTime(45)).to_string(), "28-@2 28-@3");
+    }
+
+    #[test]
+    fn a_mask_that_comes_and_goes_is_one_entry_unless_long_between() {
+        let mut given = Given::default();
+        for n in 0..1000 {
+            let mask = set(["1", "2"][n as usize % 2]);
+            given.begin(BootTime(n), mask);
+            given.settle(BootTime(n), &mask);
+        }
+        assert_eq!(given.to_string(), "0-999@1 1-@2");
+        given.begin(BootTime(999 + LEAST_ASKED_NS), set("1"));
+        assert_eq!(given.0.len(), 3);
+        given.forget_before(BootTime(1000));
+        assert_eq!(given.0.len(), 2);
     }
 
     #[test]
     fn it_is_read_as_it_is_written_and_bounded() {
         let mut given = Given::default();
-        (0..100).for_each(|n| given.push(BootTime(n), set("0-2,5")));
+        for n in 0..100 {
+            let mask = set(&n.to_string());
+            given.begin(BootTime(n), mask);
+            given.settle(BootTime(n), &mask);
+        }
         assert_eq!(given.0.len(), GIVEN_MAX);
         assert_eq!(given.to_string().parse(), Ok(given.clone()));
-        assert_eq!(given.latest(2).to_string(), "98@0-2,5 99@0-2,5");
+        assert_eq!(given.latest(2).to_string(), "98-99@98 99-@99");
         assert_eq!("".parse(), Ok(Given::default()));
-        for bad in ["1", "x@1", "1@x", "1@1 2"] {
+        for bad in ["1", "1@1", "x-@1", "1-x@1", "1-@x", "1-@1 2"] {
             assert!(bad.parse::<Given>().is_err(), "{bad}");
         }
     }

@@ -3,13 +3,23 @@
 //! child's own, and it is given the one of the parent's owner.
 
 use super::BootTime;
-use super::given::Given;
+use super::given::{Given, LEAST_ASKED_NS};
+use crate::connector::Fork;
 use crate::system::System;
 use seekway_policy::vcpu::VcpuSet;
 use std::io;
 
 /// Of start times in `/proc`: USER_HZ is 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
+/// A fork copies the mask first and takes the time last. Between them it copies the page
+/// tables of a process, some 20 ms for each GiB,
+const PROCESS_FORK_NS: u64 = 1_000_000_000;
+/// and its vCPU may be away.
+const THREAD_FORK_NS: u64 = LEAST_ASKED_NS;
+/// What runs another program is looked at so late.
+const LATE_NS: u64 = 1_000_000_000;
+/// An orphan that is older was looked at before, or its mask is its own.
+const ORPHAN_NS: u64 = 10_000_000_000;
 /// Threads start others while this goes on.
 const ROUNDS_MAX: usize = 5;
 
@@ -37,7 +47,7 @@ pub struct Child {
     pub parent: i32,
     /// The thread.
     pub tid: i32,
-    /// It was started no earlier than this,
+    /// Its mask was copied no earlier than this,
     pub from: BootTime,
     /// and no later.
     pub to: BootTime,
@@ -46,42 +56,73 @@ pub struct Child {
 impl Child {
     /// As `/proc` tells it.
     pub fn new(pid: i32, parent: i32, tid: i32, start: u64) -> Child {
-        let from = start.saturating_mul(TICK_NS);
-        Child { pid, parent, tid, from: BootTime(from), to: BootTime(from + TICK_NS) }
+        let at = start.saturating_mul(TICK_NS);
+        Child { to: BootTime(at.saturating_add(TICK_NS)), ..Child::at(pid, parent, tid, at) }
     }
-}
 
-/// Has this child, which shows that mask, got it from this thread? A process is started by
-/// one of its parent's threads, and a thread by another of its process.
-pub fn gave(
-    (pid, tid): (i32, i32),
-    (original, given): (&VcpuSet, &Given),
-    (child, shown): (&Child, &VcpuSet),
-) -> bool {
-    let is_process = child.tid == child.pid;
-    let is_parent =
-        if is_process { pid == child.parent } else { pid == child.pid && tid != child.tid };
-    is_parent && shown != original && given.stood(shown, child.from, child.to)
-}
-
-impl Ancestor {
-    /// Has this child its mask from here?
-    pub fn gave(&self, child: &Child, shown: &VcpuSet) -> bool {
-        gave((self.pid, self.tid), (&self.original, &self.given), (child, shown))
+    /// As the kernel's process events tell it; the clock of these is `behind` the other.
+    pub fn told(fork: &Fork, behind: u64) -> Child {
+        Child::at(fork.pid, fork.parent, fork.tid, fork.at.saturating_add(behind))
     }
-}
 
-impl Child {
+    fn at(pid: i32, parent: i32, tid: i32, at: u64) -> Child {
+        let took = if tid == pid { PROCESS_FORK_NS } else { THREAD_FORK_NS };
+        Child { pid, parent, tid, from: BootTime(at.saturating_sub(took)), to: BootTime(at) }
+    }
+
+    /// Is it of this process, or was that started by it? A process is started by one of its
+    /// parent's threads, and a thread by another of its process.
+    pub fn is_of(&self, (pid, tid): (i32, i32)) -> bool {
+        match self.tid == self.pid {
+            true => pid == self.parent,
+            false => pid == self.pid && tid != self.tid,
+        }
+    }
+
     /// It has this mask of one whose owner set `original`, and may have heirs too.
     pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Ancestor {
         let mut given = Given::default();
-        given.push(self.from, shown);
+        given.begin(self.from, shown);
         Ancestor { pid: self.pid, tid: self.tid, start, original, given }
     }
 }
 
-/// Look at all threads for heirs of the `family`, and give them back what its owners set; how
-/// many there were, or `None` if they were not all found.
+impl Ancestor {
+    /// Has this child, which shows that mask, got it from here?
+    pub fn gave(&self, child: &Child, shown: &VcpuSet) -> bool {
+        child.is_of((self.pid, self.tid)) && self.had(child, shown)
+    }
+
+    /// May this orphan, which shows that mask, have got it from here?
+    fn left(&self, child: &Child, shown: &VcpuSet, now: BootTime) -> bool {
+        let is_young = now.0.saturating_sub(child.to.0) < ORPHAN_NS;
+        is_young && child.tid == child.pid && self.had(child, shown)
+    }
+
+    /// Had it that mask, not its own, when the child was started?
+    fn had(&self, child: &Child, shown: &VcpuSet) -> bool {
+        *shown != self.original && self.given.stood(shown, child.from, child.to)
+    }
+
+    /// The first thread of its process has gone, and this one, which has gone under its own
+    /// number, has taken its place to run another program. It has kept its mask. Is that
+    /// one of ours?
+    pub fn became_first(&self, shown: &VcpuSet, now: BootTime) -> bool {
+        let lately = BootTime(now.0.saturating_sub(LATE_NS));
+        self.tid != self.pid && *shown != self.original && self.given.stood(shown, lately, now)
+    }
+
+    /// What a child of this may have handed on that has ended before it was looked at.
+    pub fn through(&self, child: &Child, now: BootTime) -> Option<Ancestor> {
+        let mut given = self.given.handed_on(child.from, child.to);
+        given.settle(now, &VcpuSet::EMPTY);
+        let heir = Ancestor { pid: child.pid, tid: child.tid, start: 0, given, ..self.clone() };
+        Some(heir).filter(|heir| child.is_of((self.pid, self.tid)) && !heir.given.is_empty())
+    }
+}
+
+/// Look at all threads for heirs of the `family`, which these join, and give them back what
+/// its owners set; how many there were, or `None` if they were not all found.
 ///
 /// # Errors
 /// Processes cannot be listed.
@@ -92,8 +133,12 @@ pub fn put_heirs_back(
     let mut found = 0;
     for _ in 0..ROUNDS_MAX {
         let before = found;
-        for pid in system.processes()? {
-            found += look_at(system, pid, family);
+        let pids = system.processes()?;
+        // Who started an orphan is not told any more: only its mask and its age tell.
+        let gone = |a: &Ancestor| pids.binary_search(&a.pid).is_err();
+        let dead: Vec<Ancestor> = family.iter().filter(|a| gone(a)).cloned().collect();
+        for &pid in &pids {
+            found += look_at(system, pid, family, &dead);
         }
         if found == before {
             return Ok(Some(found));
@@ -102,22 +147,35 @@ pub fn put_heirs_back(
     Ok(None)
 }
 
-fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>) -> usize {
+fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>, dead: &[Ancestor]) -> usize {
     let Some(parent) = system.stat(pid).map(|stat| stat.parent) else { return 0 };
-    if !family.iter().any(|a| a.pid == pid || a.pid == parent) {
-        return 0;
-    }
+    let near = family.iter().any(|a| a.pid == pid || a.pid == parent);
+    let tids = match (near, dead.is_empty()) {
+        (true, _) => system.threads(pid),
+        (false, false) => vec![pid],
+        (false, true) => return 0,
+    };
     let mut found = 0;
-    for tid in system.threads(pid) {
+    for &tid in &tids {
         let (Some(stat), Ok(shown)) = (system.stat(tid), system.affinity(tid)) else { continue };
         let child = Child::new(pid, parent, tid, stat.start);
         let is_known = family.iter().any(|a| (a.tid, a.start) == (tid, stat.start));
-        let from = family.iter().find(|a| a.gave(&child, &shown)).filter(|_| !is_known);
-        let Some(original) = from.map(|a| a.original) else { continue };
-        let heir = child.inherits(stat.start, original, shown);
+        let now = BootTime::now();
+        let left_by = |a: &&Ancestor| {
+            a.pid == pid && tid == pid && !tids.contains(&a.tid) && a.became_first(&shown, now)
+        };
+        let started_by = |a: &&Ancestor| !is_known && a.gave(&child, &shown);
+        let orphan_of = |a: &&Ancestor| !is_known && a.left(&child, &shown, now);
+        let from = family.iter().find(|a| left_by(a) || started_by(a));
+        let Some(original) = from.or_else(|| dead.iter().find(orphan_of)).map(|a| a.original)
+        else {
+            continue;
+        };
+        let mut heir = child.inherits(stat.start, original, shown);
         // Who has gone meanwhile may have started others before.
         if system.set_affinity(tid, &heir.original).is_ok() {
             found += 1;
+            heir.given.settle(BootTime::now(), &heir.original);
         }
         family.push(heir);
     }
@@ -138,7 +196,7 @@ mod tests {
         fake.start(10, 1, "parent");
         let start = fake.stat(10).unwrap().start;
         let mut given = Given::default();
-        given.push(BootTime((start + 1) * TICK_NS), set("1-2"));
+        given.begin(BootTime((start + 1) * TICK_NS), set("1-2"));
         fake.taskset(10, set("1-2"));
         Ancestor { pid: 10, tid: 10, start, original: set("0-3"), given }
     }
@@ -164,7 +222,7 @@ mod tests {
     fn who_was_started_before_the_mask_was_set_has_chosen_it() {
         let fake = Fake::default();
         let mut family = vec![ancestor(&fake)];
-        family[0].given = "99999999999@1-2".parse().unwrap();
+        family[0].given = "99999999999-@1-2".parse().unwrap();
         fake.start(11, 10, "child");
         assert_eq!(put_heirs_back(&fake, &mut family).unwrap(), Some(0));
         assert_eq!(fake.whole_affinity(11).unwrap(), set("1-2"));

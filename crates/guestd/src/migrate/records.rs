@@ -16,7 +16,7 @@ const LINE_BYTES: usize = 1024;
 /// How the first line begins.
 const MAGIC: &str = "seekway-guest migrate 1";
 /// Of the masks that were set, as many are written down.
-const GIVEN_MAX: usize = 8;
+const GIVEN_MAX: usize = 16;
 
 /// One task whose affinity was, or is about to be, changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +73,8 @@ pub struct Changed {
     pub boot: String,
     /// The tasks.
     pub records: Vec<Record>,
+    /// Lines that cannot be read: whom they tell of is not known.
+    pub unreadable: usize,
 }
 
 impl Stored for Changed {
@@ -84,12 +86,16 @@ impl Stored for Changed {
     }
 
     fn from_bytes(bytes: &[u8]) -> std::result::Result<Changed, String> {
-        let text = str::from_utf8(bytes).map_err(|e| e.to_string())?;
-        let mut lines = text.lines().map(str::trim_end);
-        let first = lines.next().and_then(|line| line.strip_prefix(MAGIC));
+        let (first, lines) = bytes.split_at(bytes.len().min(LINE_BYTES));
+        let first = str::from_utf8(first).ok().and_then(|line| line.strip_prefix(MAGIC));
         let boot = first.ok_or("its first line is another")?.trim().to_string();
-        let records = lines.filter(|line| !line.is_empty()).map(Record::read);
-        Ok(Changed { boot, records: records.collect::<std::result::Result<_, _>>()? })
+        // A place whose first write failed is a hole in the file: zeroes.
+        let used = |line: &&[u8]| line.iter().any(|&b| b != 0 && !b.is_ascii_whitespace());
+        let lines = lines.chunks(LINE_BYTES).filter(used);
+        let read = lines.map(|line| Record::read(str::from_utf8(line).ok()?.trim_end()).ok());
+        let (read, unreadable): (Vec<_>, Vec<_>) = read.partition(Option::is_some);
+        let records = read.into_iter().flatten().collect();
+        Ok(Changed { boot, records, unreadable: unreadable.len() })
     }
 }
 
@@ -164,7 +170,7 @@ mod tests {
 
     fn record(tid: i32, affinity: &str) -> Record {
         let mut given = Given::default();
-        (0..20).for_each(|n| given.push(BootTime(n), VcpuSet::only(VcpuId::new(1))));
+        (0..20).for_each(|n| given.begin(BootTime(n.into()), VcpuSet::only(VcpuId::new(n))));
         let affinity = affinity.parse().unwrap();
         Record { pid: 5, tid, start: 7, affinity, given: given.latest(GIVEN_MAX) }
     }
@@ -177,7 +183,7 @@ mod tests {
     fn lines_come_and_go_in_places_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateFile::lock(&dir.path().join("state")).unwrap();
-        let left = Changed { boot: boot(), records: vec![record(1, "0-3 1 -")] };
+        let left = Changed { boot: boot(), records: vec![record(1, "0-3 1 -")], unreadable: 0 };
         let mut records = Records::begin(&state, &left).unwrap();
         let read = || {
             let changed: Changed = state.load().unwrap().unwrap();
@@ -212,10 +218,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_never_finished_is_an_error() {
-        let good = Changed { boot: boot(), records: vec![record(1, "0-3 1 -")] }.to_bytes();
-        assert!(Changed::from_bytes(&good).is_ok());
-        for bad in ["", "seekway-guest 1\n", "seekway-guest migrate 1 b\n1 2 3\n"] {
+    fn a_line_that_cannot_be_read_is_counted_and_the_others_are_kept() {
+        let records = [1, 2, 3].map(|tid| record(tid, "0-3 1 -")).to_vec();
+        let all = Changed { boot: boot(), records, unreadable: 0 };
+        let (good, second) = (all.to_bytes(), 2 * LINE_BYTES..3 * LINE_BYTES);
+        assert_eq!(Changed::from_bytes(&good), Ok(all.clone()));
+        for (byte, unreadable) in [(0, 0), (b'x', 1), (0xff, 1)] {
+            let mut bytes = good.clone();
+            bytes[second.clone()].fill(byte);
+            let read = Changed::from_bytes(&bytes).unwrap();
+            let tids: Vec<i32> = read.records.iter().map(|r| r.tid).collect();
+            assert_eq!((tids, read.unreadable), (vec![1, 3], unreadable), "{byte}");
+        }
+        for bad in ["", "seekway-guest 1\n"] {
             assert!(Changed::from_bytes(bad.as_bytes()).is_err(), "{bad}");
         }
     }

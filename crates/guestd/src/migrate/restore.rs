@@ -25,6 +25,14 @@ pub fn put_back(
         file.remove()?;
         return Ok(None);
     };
+    if changed.unreadable > 0 {
+        let n = changed.unreadable;
+        let message = format!(
+            "{n} lines of the state cannot be read: tasks of which these tell keep their masks \
+             (`taskset -p` shows and sets them)"
+        );
+        voice.say(&Event::Warning { message });
+    }
     let online = procfs::online().map_err(failed("list vCPUs"))?;
     let (mut tasks, mut left) = (0, Vec::new());
     for mut record in changed.records.iter().cloned() {

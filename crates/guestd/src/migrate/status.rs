@@ -239,7 +239,7 @@ fn task_status(task: TaskView, now: Instant) -> TaskStatus {
     TaskStatus {
         tid: task.tid,
         pid: task.pid,
-        comm: task.comm,
+        comm: task.comm.to_string(),
         vcpu: task.vcpu.index(),
         io_percent: percent(waited.get() as f64, window.get() as f64).unwrap_or(0.0),
         seen_s: now.since(task.seen).as_secs_f64(),

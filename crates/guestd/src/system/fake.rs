@@ -1,7 +1,6 @@
 //! A system in memory, as the kernel would behave where it matters.
 
 use super::*;
-use seekway_policy::vcpu::VcpuId;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -15,12 +14,31 @@ struct Process {
     /// With their priorities.
     threads: BTreeMap<i32, u16>,
     masks: BTreeMap<i32, VcpuSet>,
+    /// Where each thread ran last.
+    vcpus: BTreeMap<i32, VcpuId>,
+    asleep: bool,
     deadline: bool,
     normal: bool,
     forbidden: bool,
     group: Option<String>,
     /// Is gone after the next question.
     vanishing: bool,
+}
+
+fn first_of(mask: &VcpuSet) -> VcpuId {
+    mask.iter().next().unwrap_or(VcpuId::new(0))
+}
+
+impl Process {
+    /// Who is awake runs where it may.
+    fn settle(&mut self) {
+        for (tid, vcpu) in &mut self.vcpus {
+            let mask = &self.masks[tid];
+            if !self.asleep && !mask.contains(*vcpu) {
+                *vcpu = first_of(mask);
+            }
+        }
+    }
 }
 
 /// Processes by their numbers. It has vCPUs 0 to 3.
@@ -30,6 +48,7 @@ pub struct Fake {
     clock: Cell<u64>,
     /// Off line.
     offline: RefCell<Vec<VcpuId>>,
+    rival: RefCell<Option<(i32, VcpuSet)>>,
 }
 
 impl Fake {
@@ -51,6 +70,8 @@ impl Fake {
             io_bytes_of_children: 0,
             threads: BTreeMap::from([(pid, inherited)]),
             masks: BTreeMap::from([(pid, mask)]),
+            vcpus: BTreeMap::from([(pid, first_of(&mask))]),
+            asleep: false,
             deadline: false,
             normal: true,
             forbidden: false,
@@ -83,6 +104,7 @@ impl Fake {
             let inherited = p.threads.values().next().copied().unwrap_or(0);
             p.threads.insert(tid, inherited);
             p.masks.insert(tid, p.masks[&pid]);
+            p.vcpus.insert(tid, p.vcpus[&pid]);
         });
     }
 
@@ -103,11 +125,48 @@ impl Fake {
         self.change(pid, |p| p.deadline = true);
     }
 
-    /// Somebody else says where a thread may run.
+    /// Somebody else says where a thread may run. One that sleeps stays where it is.
     pub fn taskset(&self, tid: i32, mask: VcpuSet) {
         for process in self.processes.borrow_mut().values_mut() {
             process.masks.entry(tid).and_modify(|m| *m = mask);
+            process.settle();
         }
+    }
+
+    pub fn sleep(&self, pid: i32) {
+        self.change(pid, |p| p.asleep = true);
+    }
+
+    pub fn wake(&self, pid: i32) {
+        self.change(pid, |p| {
+            p.asleep = false;
+            p.settle();
+        });
+    }
+
+    /// So many ticks after boot the next process starts.
+    pub fn set_clock(&self, ticks: u64) {
+        self.clock.set(ticks - 1);
+    }
+
+    /// The next change of this thread's mask finds that somebody else has just made one.
+    pub fn taskset_during_the_next_change(&self, tid: i32, mask: VcpuSet) {
+        *self.rival.borrow_mut() = Some((tid, mask));
+    }
+
+    /// A thread runs another program: the first one's number is its own from now on.
+    pub fn exec_from(&self, pid: i32, tid: i32) {
+        self.change(pid, |p| {
+            let (mask, vcpu) = (p.masks[&tid], p.vcpus[&tid]);
+            p.threads.retain(|other, _| *other == pid);
+            p.masks = BTreeMap::from([(pid, mask)]);
+            p.vcpus = BTreeMap::from([(pid, vcpu)]);
+        });
+    }
+
+    /// The process that started it has ended.
+    pub fn adopt(&self, pid: i32) {
+        self.change(pid, |p| p.stat.parent = 1);
     }
 
     pub fn set_offline(&self, vcpus: &[VcpuId]) {
@@ -191,7 +250,11 @@ impl System for Fake {
         self.stat(watched.tid).is_some_and(|stat| stat.start == watched.start)
     }
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
-        Ok(self.of(tid, |p| p.masks[&tid])?.and(&self.online()?))
+        let shown = self.of(tid, |p| p.masks[&tid])?.and(&self.online()?);
+        if let Some((tid, mask)) = self.rival.borrow_mut().take_if(|(rival, _)| *rival == tid) {
+            self.taskset(tid, mask);
+        }
+        Ok(shown)
     }
     fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
         self.of(tid, |p| p.masks[&tid]).ok()
@@ -205,6 +268,9 @@ impl System for Fake {
         }
         self.taskset(tid, *vcpus);
         Ok(())
+    }
+    fn vcpu(&self, tid: i32) -> Option<VcpuId> {
+        self.of(tid, |p| p.vcpus[&tid]).ok()
     }
     fn online(&self) -> io::Result<VcpuSet> {
         let mut online = VcpuSet::first(4);

@@ -1,12 +1,13 @@
 //! Whose mask is whose, on a system in memory.
 
 use super::*;
+use crate::connector::{Fork, Told};
 use crate::migrate::clock;
 use crate::migrate::records::Changed;
 use crate::state::StateFile;
 use crate::system::Linux;
 use crate::system::fake::Fake;
-use seekway_policy::vcpu::Means;
+use seekway_policy::vcpu::{Action, Means, Outcome};
 use std::fs::File;
 use tempfile::TempDir;
 
@@ -26,12 +27,24 @@ fn vcpu(number: u16) -> VcpuId {
     VcpuId::new(number)
 }
 
+fn load(tid: i32) -> ThreadLoad {
+    ThreadLoad {
+        tid,
+        pid: tid,
+        vcpu: vcpu(0),
+        waited: Nanos::from_millis(4),
+        ran: Nanos::from_millis(1),
+        ios: 20,
+        io_time: Nanos::from_millis(4),
+    }
+}
+
 impl Scene {
     /// Process 10 runs on vCPU 0 and waits for I/O.
     fn new() -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let state = StateFile::lock(&dir.path().join("state")).unwrap();
-        let empty = Changed { boot: "b".into(), records: Vec::new() };
+        let empty = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
         let records = Records::begin(&state, &empty).unwrap();
         let fake = Fake::default();
         fake.start(10, 1, "reader");
@@ -50,16 +63,7 @@ impl Scene {
 
     /// Where the policy is told that it may move these to.
     fn allowed(&self, tids: &[i32]) -> Vec<(i32, VcpuSet)> {
-        let load = |&tid| ThreadLoad {
-            tid,
-            pid: tid,
-            vcpu: vcpu(0),
-            waited: Nanos::from_millis(4),
-            ran: Nanos::from_millis(1),
-            ios: 20,
-            io_time: Nanos::from_millis(4),
-        };
-        let loads: Vec<ThreadLoad> = tids.iter().map(load).collect();
+        let loads: Vec<ThreadLoad> = tids.iter().copied().map(load).collect();
         let mut tasks = Vec::new();
         assert!(self.book.admit(&loads, WINDOW, &mut tasks));
         tasks.iter().map(|t| (t.task.0 as i32, t.allowed)).collect()
@@ -152,7 +156,7 @@ fn another_thread_of_the_same_number_is_another() {
     s.book.tidy(WINDOW.0);
     assert_eq!((s.book.view(), s.written()), (vec![], vec![]));
     s.allowed(&[10]);
-    assert_eq!(s.book.view()[0].comm, "other");
+    assert_eq!(&*s.book.view()[0].comm, "other");
 }
 
 #[test]
@@ -226,27 +230,226 @@ fn tasks_that_need_no_attention_are_forgotten() {
     assert_eq!(known, [10], "whose mask is to be put back");
 }
 
+/// In ticks after boot, as in `/proc`.
+fn ticks() -> u64 {
+    BootTime::now().0 / 10_000_000
+}
+
+fn forked(parent: i32, pid: i32, tid: i32) -> Told {
+    Told::Forked(Fork { parent, pid, tid, at: clock::now().as_nanos() })
+}
+
+impl Scene {
+    /// Moved to vCPU 1 and let run on 1 and 2.
+    fn moved() -> Scene {
+        let s = Scene::new();
+        s.system().set_clock(ticks());
+        s.allowed(&[10]);
+        assert_eq!(s.shift(10, 1, "1-2"), Outcome::Done);
+        s
+    }
+
+    fn release(&self, tid: i32) -> Outcome {
+        self.book.carry_out(&Action::Release { task: TaskId(tid as u64) })
+    }
+}
+
 #[test]
 fn what_a_moved_task_starts_has_its_owners_mask() {
-    let s = Scene::new();
-    s.allowed(&[10]);
-    s.shift(10, 1, "1-2");
+    let s = Scene::moved();
     s.system().start(11, 10, "child");
     s.system().start(12, 11, "grandchild");
-    s.system().start(13, 10, "child that is seen first when it reads");
-    let now = BootTime::now();
-    let child = |pid, parent| Child { pid, parent, tid: pid, from: now, to: now };
-    s.book.follow(&child(11, 10));
-    s.book.follow(&child(12, 11));
-    assert_eq!([11, 12].map(|pid| s.mask(pid)), [set("0-3"); 2]);
-    // The fake's clock stands still since boot: this one is older than the mask.
-    assert_eq!(s.allowed(&[13]), [(13, set("1-2"))]);
-    let given = format!("{}@1-2", 0).parse().unwrap();
-    s.book.pages().tasks.get_mut(&10).unwrap().given = given;
-    s.book.pages().forget(13);
-    assert_eq!(s.allowed(&[13]), [(13, set("0-3"))]);
+    s.system().thread(10, 20);
+    s.book.follow(&[forked(10, 11, 11), forked(11, 12, 12), forked(1, 10, 20)]);
+    assert_eq!([11, 12, 20].map(|tid| s.mask(tid)), [set("0-3"); 3]);
+    assert!(s.book.has_moved());
     s.book.put_all_back().unwrap();
-    assert_eq!([10, 13].map(|pid| s.mask(pid)), [set("0-3"); 2]);
+    assert_eq!(s.mask(10), set("0-3"));
+}
+
+#[test]
+fn an_heir_that_reads_before_it_is_told_of_is_free_at_once() {
+    let s = Scene::moved();
+    s.system().start(13, 10, "child that is seen first when it reads");
+    assert_eq!(s.mask(13), set("1-2"));
+    assert_eq!(s.allowed(&[13]), [(13, set("0-3"))]);
+    assert_eq!(s.mask(13), set("0-3"), "nobody would release it: it was never moved");
+}
+
+#[test]
+fn who_pins_what_it_starts_to_a_mask_that_stood_there_long_ago_means_it() {
+    let s = Scene::moved();
+    s.release(10);
+    s.system().start(11, 10, "taskset -c 1-2");
+    s.system().taskset(11, set("1-2"));
+    let later = |fork: Told| match fork {
+        Told::Forked(fork) => Told::Forked(Fork { at: fork.at + 60_000_000_000, ..fork }),
+        runs => runs,
+    };
+    s.book.follow(&[later(forked(10, 11, 11))]);
+    assert_eq!(s.mask(11), set("1-2"));
+    // And what an heir starts after it was given back.
+    let s = Scene::moved();
+    s.system().start(11, 10, "heir");
+    s.book.follow(&[forked(10, 11, 11)]);
+    s.system().start(12, 11, "taskset -c 1-2");
+    s.system().taskset(12, set("1-2"));
+    s.book.follow(&[later(forked(11, 12, 12))]);
+    assert_eq!(s.mask(12), set("1-2"));
+}
+
+#[test]
+fn a_child_of_a_long_fork_is_known_by_what_stood_when_that_began() {
+    let s = Scene::moved();
+    s.system().start(11, 10, "child of a large process");
+    for (to, within) in [(2, "2-3"), (3, "0,3"), (0, "0-1")].repeat(40) {
+        s.shift(10, to, within);
+    }
+    s.book.follow(&[forked(10, 11, 11)]);
+    assert_eq!((s.mask(11), s.mask(10)), (set("0-3"), set("0-1")));
+}
+
+#[test]
+fn what_has_ended_before_it_was_looked_at_may_have_started_others() {
+    let s = Scene::moved();
+    s.system().start(11, 10, "forks once more and ends");
+    s.system().start(12, 11, "daemon");
+    s.system().end(11);
+    s.book.follow(&[forked(10, 11, 11), forked(11, 12, 12)]);
+    assert_eq!(s.mask(12), set("0-3"));
+}
+
+#[test]
+fn orphans_are_found_without_process_events() {
+    let s = Scene::moved();
+    s.system().start(11, 10, "daemon");
+    s.system().start(12, 1, "another with a mask of its own");
+    s.system().taskset(12, set("3"));
+    s.system().end(10);
+    s.system().adopt(11);
+    s.book.tidy(WINDOW.0);
+    assert!(s.book.view().is_empty());
+    assert_eq!(s.book.look_for_heirs().unwrap(), Some(1));
+    assert_eq!([11, 12].map(|tid| s.mask(tid)), [set("0-3"), set("3")]);
+}
+
+#[test]
+fn a_thread_that_runs_another_program_takes_its_mask_to_the_first_threads_number() {
+    for told in [true, false] {
+        let s = Scene::moved();
+        s.release(10);
+        s.system().thread(10, 20);
+        let load = |tid| ThreadLoad { pid: 10, ..load(tid) };
+        s.book.admit(&[load(20)], WINDOW, &mut Vec::new());
+        assert_eq!(s.shift(20, 3, "0,3"), Outcome::Done);
+        s.system().exec_from(10, 20);
+        assert_eq!(s.mask(10), set("0,3"));
+        s.allowed(&[10]);
+        match told {
+            true => s.book.follow(&[Told::Runs(10)]),
+            false => assert_eq!(s.book.look_for_heirs().unwrap(), Some(1)),
+        }
+        assert_eq!(s.mask(10), set("0-3"));
+        s.book.tidy(WINDOW.0);
+        s.book.put_all_back().unwrap();
+        assert_eq!((s.mask(10), s.written()), (set("0-3"), vec![]));
+    }
+}
+
+#[test]
+fn masks_are_forgotten_in_time() {
+    let s = Scene::moved();
+    s.release(10);
+    s.book.tidy(WINDOW.0);
+    assert!(s.book.has_moved());
+    for stands in s.book.pages().tasks.values_mut().map(|task| &mut task.given) {
+        *stands = "1-2@1".parse().unwrap();
+    }
+    s.book.tidy(WINDOW.0);
+    assert!(!s.book.has_moved());
+}
+
+#[test]
+fn a_sleeper_keeps_one_vcpu_until_it_was_seen_there() {
+    let s = Scene::new();
+    s.allowed(&[10]);
+    s.system().sleep(10);
+    assert_eq!(s.shift(10, 2, "1-3"), Outcome::Done);
+    assert_eq!(s.mask(10), set("2"), "else it would wake on 1");
+    assert_eq!(s.written(), [(10, "0-3 2 1-3".into())]);
+    s.allowed(&[10]);
+    assert_eq!(s.mask(10), set("2"), "it was seen on 0");
+    s.system().wake(10);
+    assert_eq!(s.system().vcpu(10), Some(vcpu(2)));
+    let seen = ThreadLoad { vcpu: vcpu(2), ..load(10) };
+    s.book.admit(&[seen], WINDOW, &mut Vec::new());
+    assert_eq!(s.mask(10), set("1-3"));
+    s.book.put_all_back().unwrap();
+    assert_eq!(s.mask(10), set("0-3"));
+    // Its owner's word is not overwritten when it is seen there.
+    s.system().sleep(10);
+    s.shift(10, 3, "1,3");
+    s.system().taskset(10, set("0,3"));
+    let seen = ThreadLoad { vcpu: vcpu(3), ..load(10) };
+    s.book.admit(&[seen], WINDOW, &mut Vec::new());
+    assert_eq!(s.mask(10), set("0,3"));
+}
+
+#[test]
+fn a_mask_that_is_set_between_look_and_change_is_its_owners() {
+    let s = Scene::new();
+    s.allowed(&[10]);
+    s.system().taskset_during_the_next_change(10, set("1,3"));
+    assert_eq!(s.shift(10, 2, "2"), Outcome::Refused);
+    assert_eq!(s.mask(10), set("1,3"));
+    s.system().taskset_during_the_next_change(10, set("0-1,3"));
+    assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
+    s.book.put_all_back().unwrap();
+    assert_eq!(s.mask(10), set("0-1,3"));
+}
+
+#[test]
+fn only_what_changes_a_mask_is_a_move() {
+    let s = Scene::new();
+    s.system().taskset(10, set("0-1"));
+    s.allowed(&[10]);
+    assert_eq!(s.shift(10, 3, "2-3"), Outcome::Refused, "its owner does not let it");
+    assert_eq!(s.book.moves(), 0);
+    for _ in 0..2 {
+        assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
+        assert_eq!(s.book.moves(), 1, "it is there");
+    }
+}
+
+#[test]
+fn what_was_seen_while_somebody_had_the_book_is_told_with_the_next() {
+    let s = Scene::new();
+    let mut tasks = Vec::new();
+    let held = s.book.pages();
+    assert!(!s.book.admit(&[load(10)], WINDOW, &mut tasks));
+    drop(held);
+    assert!(s.book.admit(&[load(10)], WINDOW, &mut tasks));
+    let twice: Vec<(Nanos, u32)> = tasks.iter().map(|t| (t.waited, t.ios)).collect();
+    assert_eq!(twice, [(Nanos::from_millis(8), 40)]);
+    assert_eq!(s.book.view()[0].waited, (Nanos::from_millis(8), Nanos::from_millis(10)));
+}
+
+#[test]
+fn a_vcpu_that_has_just_gone_is_no_reason_to_leave_a_task_alone() {
+    let s = Scene::new();
+    s.allowed(&[10]);
+    s.system().set_offline(&[vcpu(2)]);
+    assert_eq!(s.shift(10, 2, "2"), Outcome::Refused);
+    s.book.set_online(set("0-1,3"));
+    assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
+    assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
+    // The one that it was given goes and comes back: the kernel has let it run anywhere.
+    s.book.set_online(set("0,3"));
+    s.system().taskset(10, set("0-3"));
+    s.book.set_online(set("0-3"));
+    s.system().taskset(10, set("0-3"));
+    s.book.put_all_back().unwrap();
+    assert_eq!(s.mask(10), set("0-3"));
 }
 
 #[test]
@@ -259,7 +462,7 @@ fn costs_of_a_change_of_a_mask() {
     }
     let dir = tempfile::tempdir_in("/run").unwrap();
     let state = StateFile::lock(&dir.path().join("state")).unwrap();
-    let empty = Changed { boot: "b".into(), records: Vec::new() };
+    let empty = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
     let records = Records::begin(&state, &empty).unwrap();
     let book = Book::new(Linux, records, online, Waker::new().unwrap());
     let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();

@@ -60,7 +60,7 @@ impl Loads for Nobody {
 fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
     let dir = tempfile::tempdir().unwrap();
     let state = StateFile::lock(&dir.path().join("state")).unwrap();
-    let nothing = Changed { boot: "b".into(), records: Vec::new() };
+    let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
     let records = Records::begin(&state, &nothing).unwrap();
     let online = VcpuSet::first(2);
     let book = Arc::new(Book::new(Linux, records, online, Waker::new().unwrap()));

@@ -1,0 +1,238 @@
+//! Changes of a task's mask: looked at, planned, written down, looked at once more, made.
+
+use super::{Book, Pages, Task};
+use crate::migrate::BootTime;
+use crate::migrate::records::Record;
+use crate::system::System;
+use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
+use std::io;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Somebody else changes the mask while a change of it is prepared.
+const TRIES_MAX: usize = 8;
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Changed {
+    /// The mask is another.
+    Set,
+    /// It was that already.
+    Stood,
+    /// Its owner, or what is on line, leaves nothing of what was wanted.
+    Nothing,
+}
+
+/// A change that is written down.
+struct Plan {
+    mask: VcpuSet,
+    /// What the kernel showed.
+    shown: VcpuSet,
+}
+
+impl<S: System> Book<S> {
+    /// Do it. Waits as long as the kernel does.
+    pub fn carry_out(&self, action: &Action) -> Outcome {
+        let TaskId(tid) = action.task();
+        let Ok(tid) = i32::try_from(tid) else { return Outcome::Refused };
+        let done = match action {
+            Action::Move { to, within, .. } => self.shift(tid, *to, within),
+            Action::Release { .. } => self.change(tid, None),
+        };
+        let is_move = matches!(action, Action::Move { .. });
+        let mut pages = self.pages();
+        let Some(task) = pages.tasks.get_mut(&tid) else { return Outcome::Refused };
+        task.busy = false;
+        match done {
+            Ok(Changed::Nothing) if is_move => Outcome::Refused,
+            Ok(changed) => {
+                let moved = u64::from(is_move && changed == Changed::Set);
+                task.moves += moved;
+                pages.moves += moved;
+                Outcome::Done
+            }
+            Err(e) => {
+                if e.raw_os_error() == Some(libc::EPERM) {
+                    task.left_alone = Some("the kernel does not let it be moved");
+                }
+                Outcome::Refused
+            }
+        }
+    }
+
+    /// It has its owner's mask again. False if it had that, or has gone, or cannot be changed.
+    pub(super) fn puts_back(&self, tid: i32) -> bool {
+        self.change(tid, None).is_ok_and(|changed| changed == Changed::Set)
+    }
+
+    /// To one vCPU, and then let it run `within`. A task that sleeps is not moved by the
+    /// kernel: it is placed when it wakes, and only a mask of one vCPU says where. So it
+    /// keeps that until it was seen there.
+    fn shift(&self, tid: i32, to: VcpuId, within: &VcpuSet) -> io::Result<Changed> {
+        let only = VcpuSet::only(to);
+        let changed = self.change(tid, Some(&only))?;
+        if changed == Changed::Nothing || *within == only {
+            return Ok(changed);
+        }
+        let widened = if self.system.vcpu(tid) == Some(to) {
+            self.change(tid, Some(within)).map(drop)
+        } else {
+            let mut pages = self.pages();
+            let planned = self.plan(&mut pages, tid, Some(within));
+            if let (Ok(Ok(_)), Some(task)) = (&planned, pages.tasks.get_mut(&tid)) {
+                task.then = Some((to, *within));
+            }
+            planned.map(drop)
+        };
+        // It is there, or will be.
+        let _ = widened;
+        Ok(changed)
+    }
+
+    /// Set the part of the owner's mask that is wanted, or the whole.
+    fn change(&self, tid: i32, wanted: Option<&VcpuSet>) -> io::Result<Changed> {
+        for _ in 0..TRIES_MAX {
+            let Plan { mask, shown } = match self.plan(&mut self.pages(), tid, wanted)? {
+                Ok(plan) => plan,
+                Err(changed) => return Ok(changed),
+            };
+            // While it was written down this vCPU may have been away.
+            if self.system.affinity(tid)? != shown {
+                continue;
+            }
+            let set = self.system.set_affinity(tid, &mask);
+            let mut pages = self.pages();
+            if let Some(task) = pages.tasks.get_mut(&tid) {
+                task.affinity.done(set.is_ok());
+                let standing = if set.is_ok() { &mask } else { &shown };
+                task.given.settle(BootTime::now(), standing);
+            }
+            pages.settle(tid);
+            return set.map(|()| Changed::Set);
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// What is to be set, written down; or why nothing is.
+    fn plan(
+        &self,
+        pages: &mut Pages,
+        tid: i32,
+        wanted: Option<&VcpuSet>,
+    ) -> io::Result<Result<Plan, Changed>> {
+        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        let online = pages.online;
+        let task = pages.tasks.get_mut(&tid).ok_or_else(gone)?;
+        if !self.system.lives(&task.watched) {
+            return Err(gone());
+        }
+        (task.busy, task.then) = (true, None);
+        let shown = self.system.affinity(tid)?;
+        let whole = task.whole(&shown, &online);
+        let ask = |affinity: &mut Affinity, shown: &VcpuSet, online: &VcpuSet| match wanted {
+            Some(wanted) => affinity.change(shown, online, wanted),
+            None => affinity.restore(shown, online),
+        };
+        let Some(mask) = task.look(&self.system, (&whole, &online), ask) else {
+            let left = task.affinity.original().and(&online);
+            let stood = wanted.is_none_or(|wanted| left.and(wanted) == shown);
+            pages.settle(tid);
+            return Ok(Err(if stood { Changed::Stood } else { Changed::Nothing }));
+        };
+        task.given.begin(BootTime::now(), mask);
+        let written = pages.write_down(tid);
+        if let Err(e) = &written {
+            pages.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
+        }
+        written?;
+        if !self.moved.swap(true, SeqCst) {
+            self.stirred.wake();
+        }
+        Ok(Ok(Plan { mask, shown }))
+    }
+}
+
+impl Task {
+    /// Whose mask is it? And is it where it was moved while it slept?
+    pub(super) fn look_and_let_run(
+        &mut self,
+        system: &impl System,
+        online: &VcpuSet,
+        seen: VcpuId,
+    ) -> io::Result<()> {
+        let tid = self.watched.tid;
+        let shown = system.affinity(tid)?;
+        let whole = self.whole(&shown, online);
+        self.look(system, (&whole, online), |affinity, shown, online| {
+            affinity.change(shown, online, shown)
+        });
+        self.affinity.done(false);
+        if self.affinity.is_original() {
+            self.then = None;
+            self.given.settle(BootTime::now(), &shown);
+        }
+        let Some((_, within)) = self.then.take_if(|(to, _)| *to == seen) else { return Ok(()) };
+        if let Some(mask) = self.affinity.change(&whole, online, &within) {
+            // It has more to run on: that does not wait for a vCPU. It is written down.
+            let set = system.set_affinity(tid, &mask).is_ok();
+            self.affinity.done(set);
+            self.given.settle(BootTime::now(), if set { &mask } else { &shown });
+        }
+        Ok(())
+    }
+
+    /// Ask its affinity something about what it shows. Before a mask becomes its owner's it
+    /// is looked at twice: it may be what the kernel made of ours when a vCPU went off line,
+    /// which nobody has heard of yet, and some of it may be off line.
+    fn look(
+        &mut self,
+        system: &impl System,
+        (shown, online): (&VcpuSet, &VcpuSet),
+        mut ask: impl FnMut(&mut Affinity, &VcpuSet, &VcpuSet) -> Option<VcpuSet>,
+    ) -> Option<VcpuSet> {
+        let before = self.affinity.clone();
+        let mask = ask(&mut self.affinity, shown, online);
+        let adopted = self.affinity.original() == shown && before.original() != shown;
+        let again = || Some((system.whole_affinity(self.watched.tid)?, system.online().ok()?));
+        match adopted.then(again).flatten() {
+            None => mask,
+            Some((whole, now)) => {
+                self.affinity = before;
+                ask(&mut self.affinity, &whole, &online.and(&now))
+            }
+        }
+    }
+
+    /// The kernel shows only what is on line: what the owner has off line stays his.
+    fn whole(&self, shown: &VcpuSet, online: &VcpuSet) -> VcpuSet {
+        let original = self.affinity.original();
+        if *shown == original.and(online) { *original } else { *shown }
+    }
+}
+
+impl Pages {
+    fn write_down(&mut self, tid: i32) -> io::Result<()> {
+        let Some(task) = self.tasks.get_mut(&tid) else { return Ok(()) };
+        let place = *task.place.get_or_insert_with(|| self.records.place());
+        let record = Record {
+            pid: task.pid,
+            tid,
+            start: task.watched.start,
+            affinity: task.affinity.clone(),
+            given: task.given.clone(),
+        };
+        let written = self.records.write(place, &record);
+        if written.is_err() {
+            task.affinity.done(false);
+        }
+        written
+    }
+
+    /// What is its owner's again need not be written down.
+    fn settle(&mut self, tid: i32) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        if let (true, Some(place)) = (task.affinity.is_original(), task.place) {
+            task.place = None;
+            self.records.erase(place);
+        }
+    }
+}
