@@ -56,6 +56,15 @@ fn own_tid() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// All its threads: SIGSTOP takes a while to reach each.
+fn is_stopped(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
+        let stat = fs::read_to_string(stat).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 /// Take a CPU for every other slice.
 fn take(cpu: usize, first: Instant, ending: &AtomicBool) -> io::Result<()> {
     taskset(0, &[cpu]);
@@ -235,6 +244,7 @@ impl Scene {
         self.is_moved();
         until("the reader is confined", || {
             agent.signal(libc::SIGSTOP);
+            until("the agent stands still", || is_stopped(agent.pid()));
             let confined = self.is_confined();
             if !confined {
                 agent.signal(libc::SIGCONT);
