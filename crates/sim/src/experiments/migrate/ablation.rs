@@ -57,18 +57,17 @@ const SETTINGS: &[Setting] = &[
     setting("a tenth of the slices cut short", |m| m.host.cut_permille = 100),
 ];
 
-/// Of ours each of its four parts taken away, then each alone, then none of them; and ours
+/// Each of our four parts taken away from ours, then added to the paper's form; and ours
 /// with the paper's beats.
-const FORMS: &[&str] = &[
+const FORMS: [&str; 9] = [
     "vmigrater:park=false",
     "vmigrater:fresh=false",
     "vmigrater:predict=last",
     "vmigrater:leave=600us",
-    "vmigrater:fresh=false,predict=last,leave=600us",
-    "vmigrater:park=false,predict=last,leave=600us",
-    "vmigrater:park=false,fresh=false,leave=600us",
-    "vmigrater:park=false,fresh=false,predict=last",
-    "vmigrater:park=false,fresh=false,predict=last,leave=600us",
+    "vmigrater:literal=true,park=true",
+    "vmigrater:literal=true,fresh=true",
+    "vmigrater:literal=true,predict=min8",
+    "vmigrater:literal=true,leave=auto",
     "vmigrater:beats=dense",
 ];
 

@@ -4,7 +4,7 @@ use super::super::judge::{bars, mean, paper_bars};
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{ALL, APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells};
 use super::measure::{across, gain, rate, ratio, share_of_bound, short};
-use super::rows::{asked, figure, floor, means, without_preemption};
+use super::rows::{asked, figure, floor, means, papers, without_preemption};
 use super::scale::{COUNTS, scenes};
 use crate::vcpu::{Load, VmSpec};
 
@@ -57,7 +57,7 @@ pub(super) fn app_judge(options: &Options, results: &Results, judged: &mut Judge
         for (policy, paper) in PAPER_OVER {
             let over = across(&scenes, |s| ratio(results, (s, PAPER), (s, policy), rate));
             let name = format!("{what}: {PAPER} over {policy}");
-            judged.rows.push(Row::factor(name, paper[n], &over));
+            judged.rows.push(papers(name, paper[n], &over));
         }
         judged.rows.extend(one_rows(results, count, &one(count, options), PAPER_ONE[n]));
     }
@@ -73,7 +73,7 @@ fn one_rows(results: &Results, count: usize, scenes: &[Scene], paper: f64) -> [R
         let of = |s: &Scene| share_of_bound(results, s, policy, &s.unshared());
         let why = format!("{} of the bound", short(mean(&across(scenes, of))));
         match policy {
-            PAPER => Row::factor(name, paper, &values).because(why),
+            PAPER => papers(name, paper, &values).because(why),
             _ => floor(Row::measured(name, &values, "×", why), &values),
         }
     })

@@ -17,6 +17,9 @@ const SHARES: [u32; 4] = [10, 20, 30, 40];
 const EVEN: f64 = 0.85;
 const FROM: u32 = 20;
 
+const DECIDES: &str = "what decides is who hears of completions: an I/O that has waited for its \
+    VM's turn ends while its vCPU is away, and CFQ goes on after 8 ms";
+
 /// VMs with these shares; completions are heard by the vCPU that asked, or by any.
 fn scene(percent: u32, completes: Completes, options: &Options) -> Scene {
     let heard = match completes {
@@ -78,7 +81,7 @@ fn row(results: &Results, scene: &Scene, percent: u32, policy: &str) -> Row {
     );
     let name = format!("{}: least over most, {policy}", scene.name);
     match policy {
-        PAPER => Row::value(name, 1.0, &values, "×", 0.15).because(why),
+        PAPER => Row::value(name, 1.0, &values, "×", 0.15).because(why).because(DECIDES),
         OURS if percent >= FROM => {
             let row = Row::measured(name, &values, "×", why);
             ask(row, mean(&values) >= EVEN, &format!("at least {EVEN}"))
