@@ -35,6 +35,7 @@ const SETTINGS: &[Setting] = &[
     }),
     setting("completions on the first vCPU", |m| m.guest.completes = Completes::Fixed),
     setting("completions on any vCPU that runs", |m| m.guest.completes = Completes::Any),
+    setting("vCPUs that share no cache", |m| m.guest.shared_cache = false),
     setting("moves for nothing", |m| m.ablation.free_moves = true),
     setting("moves ten times as dear", |m| {
         m.costs.call = m.costs.call.scaled(10, 1);

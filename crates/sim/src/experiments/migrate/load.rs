@@ -5,8 +5,7 @@
 
 use super::super::{Cell, HostSetup, Options, Scenario};
 use crate::vcpu::{
-    Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec,
-    VmSpec,
+    Ablation, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec,
 };
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -191,14 +190,9 @@ pub(super) fn machine(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
             wakeup_preempts: true,
             context_switch: micros(5),
         },
-        guest: GuestCpu {
-            slice: Nanos::from_millis(3),
-            context_switch: micros(2),
-            completes: Completes::Submitter,
-            balances: true,
-        },
+        guest: GuestCpu::default(),
         detector: Detector::Heartbeat { beat: micros(5) },
-        costs: Costs { call: micros(2), cold: micros(20), window: micros(10) },
+        costs: Costs::default(),
         ablation: Ablation::default(),
         vms,
     }
