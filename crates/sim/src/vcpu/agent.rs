@@ -152,6 +152,8 @@ impl Machine {
         match self.vcpus[v].state {
             Run::Running => self.execute_look(v),
             Run::Waiting => {}
+            // Who has vCPUs doze is the guest's kernel, and does not wake them to look.
+            Run::Halted if self.vcpus[v].dozes => {}
             Run::Halted => self.host_wake(v),
         }
     }
