@@ -19,6 +19,7 @@ mod migrate;
 mod raw;
 mod steps;
 mod tags;
+mod ticks;
 mod world;
 
 use seekway_live::Kernel;
@@ -70,5 +71,14 @@ fn tasks_are_moved_and_left_as_they_were() {
     let agent = tags::agent();
     for kernel in [Kernel::Current, Kernel::Backport] {
         migrate::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
+    }
+}
+
+/// The kernels of Debian 12 and of its backports.
+#[test]
+fn ticks_show_who_was_away() {
+    let agent = tags::agent();
+    for kernel in [Kernel::Current, Kernel::Backport] {
+        ticks::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }
 }

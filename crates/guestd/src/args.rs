@@ -96,7 +96,8 @@ pub struct TagArgs {
   seekway-guest migrate --supervise
   seekway-guest migrate --match mysqld --match fio --verbose
   seekway-guest migrate --policy vmigrater:literal=true --preemption heartbeat
-  seekway-guest migrate --probe")]
+  seekway-guest migrate --probe
+  seekway-guest migrate --probe=10s")]
 pub struct MigrateArgs {
     /// The policy and its parameters: NAME or NAME:KEY=VALUE,KEY=VALUE
     #[arg(long, value_name = "SPEC", default_value = "vmigrater")]
@@ -122,9 +123,17 @@ pub struct MigrateArgs {
     /// Start again, and put masks back first, should it be killed
     #[arg(long)]
     pub supervise: bool,
-    /// Say which ways of seeing this guest has, and why not the others, and end
-    #[arg(long, conflicts_with = "supervise")]
-    pub probe: bool,
+    /// Say which ways of seeing this guest has, what each sees in so long a look, and why
+    /// not the others, and end
+    #[arg(
+        long,
+        conflicts_with = "supervise",
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "100ms"
+    )]
+    pub probe: Option<Interval>,
     /// Say what happens on standard output
     #[arg(long, short)]
     pub verbose: bool,

@@ -62,8 +62,8 @@ fn tag(args: &TagArgs) -> Result<(), AgentError> {
 }
 
 fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
-    if args.probe {
-        return migrate::probe(args.format);
+    if let Some(time) = args.probe {
+        return migrate::probe(args, time.into());
     }
     if args.supervise {
         let voice = Voice { verbose: args.verbose, format: args.format };

@@ -23,6 +23,7 @@ mod lineage;
 pub mod loads;
 mod monitors;
 pub mod preemption;
+mod probe;
 mod records;
 mod restore;
 mod selection;
@@ -34,7 +35,8 @@ mod workers;
 mod ask;
 
 pub use agent::migrate;
-pub use ask::{probe, status};
+pub use ask::status;
+pub use probe::probe;
 pub use restore::put_back;
 
 /// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.

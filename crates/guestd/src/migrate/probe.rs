@@ -1,0 +1,243 @@
+//! `seekway-guest migrate --probe`, which asks the guest what there is to see with, and looks.
+
+use super::ask::print;
+use super::loads::{Loads, ThreadLoad};
+use super::preemption::thread::settle;
+use super::preemption::{Preemption, Seen};
+use super::{clock, loads, preemption};
+use crate::agent::AgentError;
+use crate::args::{Format, MigrateArgs};
+use crate::procfs;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::{Sign, VcpuId};
+use serde::Serialize;
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+/// A way of seeing something, and whether this guest has it. JSON keys stay.
+#[derive(Serialize)]
+struct Probed {
+    what: &'static str,
+    way: &'static str,
+    /// Why not.
+    missing: Option<String>,
+    /// How long it looked.
+    looked_ms: u64,
+    /// Who it saw waiting for I/O.
+    waiting: Vec<Waiting>,
+    /// Losses and returns of vCPUs that it saw by itself, each vCPU's in order.
+    edges: Vec<Edge>,
+    /// How often its threads woke for that, and their CPU time.
+    wakeups: u64,
+    cpu_us: u64,
+}
+
+/// A thread that waited for I/O.
+#[derive(Serialize)]
+struct Waiting {
+    tid: i32,
+    pid: i32,
+    vcpu: usize,
+    waited_us: u64,
+    ran_us: u64,
+    ios: u32,
+}
+
+/// A vCPU was taken away, or given back. Times are of CLOCK_MONOTONIC.
+#[derive(Serialize)]
+struct Edge {
+    vcpu: usize,
+    away: bool,
+    at_ns: u64,
+    /// When a monitor told of it.
+    told_ns: u64,
+}
+
+/// What a way saw.
+#[derive(Default)]
+struct Looked {
+    waiting: Vec<Waiting>,
+    edges: Vec<Edge>,
+    wakeups: u64,
+    cpu: Nanos,
+}
+
+/// Say which ways this guest has, of those that the user names or of all, and what they see,
+/// each in so much time.
+///
+/// # Errors
+/// It cannot be written.
+pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
+    let asked = |named: Option<&str>, way: &str| named.is_none_or(|name| name == way);
+    let ways = preemption::names().into_iter().filter(|way| asked(args.preemption(), way));
+    let preemption = ways.map(|way| {
+        let opened = preemption::open(Some(way)).map_err(|e| e.to_string());
+        let seen = opened.and_then(|chosen| watch(&*chosen.way, time).map_err(|e| e.to_string()));
+        Probed::new("preemption", way, time, seen)
+    });
+    let ways = loads::names().into_iter().filter(|way| asked(args.loads(), way));
+    let loads = ways.map(|way| {
+        let opened = loads::open(Some(way)).map_err(|e| e.to_string());
+        let seen = opened.and_then(|chosen| look(chosen.way, time).map_err(|e| e.to_string()));
+        Probed::new("loads", way, time, seen)
+    });
+    for probed in preemption.chain(loads) {
+        let line = match args.format {
+            Format::Json => serde_json::to_string(&probed).expect("plain data"),
+            Format::Text => probed.to_string(),
+        };
+        print(&(line + "\n"))?;
+    }
+    Ok(())
+}
+
+fn look(mut way: Box<dyn Loads>, time: Duration) -> io::Result<Looked> {
+    let mut loads = Vec::new();
+    way.window(clock::now(), &mut loads)?;
+    thread::sleep(time);
+    way.window(clock::now(), &mut loads)?;
+    let waiting = |load: ThreadLoad| Waiting {
+        tid: load.tid,
+        pid: load.pid,
+        vcpu: load.vcpu.index(),
+        waited_us: load.waited.get() / 1000,
+        ran_us: load.ran.get() / 1000,
+        ios: load.ios,
+    };
+    Ok(Looked { waiting: loads.into_iter().map(waiting).collect(), ..Looked::default() })
+}
+
+/// With a monitor on each vCPU. One that has to be told when to beat sees nothing by itself.
+fn watch(way: &dyn Preemption, time: Duration) -> io::Result<Looked> {
+    if !way.exact() {
+        return Ok(Looked::default());
+    }
+    let until = clock::now() + Nanos::new(time.as_nanos() as u64);
+    let online = procfs::online()?;
+    let mut all = thread::scope(|scope| -> io::Result<Looked> {
+        let watch = |vcpu| scope.spawn(move || watch_one(way, vcpu, until));
+        let threads: Vec<_> = online.iter().map(watch).collect();
+        let mut all = Looked::default();
+        for thread in threads {
+            let one = thread.join().expect("nothing in it panics")?;
+            all.edges.extend(one.edges);
+            (all.wakeups, all.cpu) = (all.wakeups + one.wakeups, all.cpu + one.cpu);
+        }
+        Ok(all)
+    })?;
+    // A loss and a return at the same moment are in that order.
+    all.edges.sort_by_key(|edge| (edge.vcpu, edge.at_ns, edge.told_ns));
+    Ok(all)
+}
+
+fn watch_one(way: &dyn Preemption, vcpu: VcpuId, until: Instant) -> io::Result<Looked> {
+    settle(vcpu)?;
+    let mut monitor = way.monitor(vcpu)?;
+    let (mut seen, mut looked, before) = (Vec::new(), Looked::default(), cpu_time());
+    while clock::now() < until {
+        monitor.wait(Some(until), None, &mut seen)?;
+        let told_ns = clock::now().as_nanos();
+        looked.wakeups += 1;
+        looked.edges.extend(seen.drain(..).map(|Seen { at, vcpu, sign }| Edge {
+            vcpu: vcpu.index(),
+            away: sign == Sign::Preempted,
+            at_ns: at.as_nanos(),
+            told_ns,
+        }));
+    }
+    looked.cpu = cpu_time().saturating_sub(before);
+    Ok(looked)
+}
+
+/// The calling thread's.
+fn cpu_time() -> Nanos {
+    Nanos::new(clock::read(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+impl Probed {
+    fn new(
+        what: &'static str,
+        way: &'static str,
+        time: Duration,
+        seen: Result<Looked, String>,
+    ) -> Probed {
+        let (missing, looked) = match seen {
+            Ok(looked) => (None, looked),
+            Err(why) => (Some(why), Looked::default()),
+        };
+        let Looked { waiting, edges, wakeups, cpu } = looked;
+        let (looked_ms, cpu_us) = (time.as_millis() as u64, cpu.get() / 1000);
+        Probed { what, way, missing, looked_ms, waiting, edges, wakeups, cpu_us }
+    }
+
+    /// How often each vCPU that was away was given back, and its time away before that.
+    fn away(&self) -> Vec<(usize, u64, Nanos)> {
+        let mut vcpus: Vec<(usize, u64, Nanos)> = Vec::new();
+        for pair in self.edges.windows(2) {
+            let [lost, back] = pair else { continue };
+            if lost.vcpu != back.vcpu || !lost.away || back.away {
+                continue;
+            }
+            if vcpus.last().is_none_or(|last| last.0 != lost.vcpu) {
+                vcpus.push((lost.vcpu, 0, Nanos::new(0)));
+            }
+            if let Some((_, times, time)) = vcpus.last_mut() {
+                *times += 1;
+                *time += Nanos::new(back.at_ns.saturating_sub(lost.at_ns));
+            }
+        }
+        vcpus
+    }
+}
+
+impl fmt::Display for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Probed { what, way, missing, looked_ms, waiting, .. } = self;
+        match missing {
+            None => write!(f, "{what}: {way}: yes")?,
+            Some(why) => write!(f, "{what}: {way}: no: {why}")?,
+        }
+        for (vcpu, times, time) in self.away() {
+            let each = time.as_millis_f64() / times as f64;
+            write!(
+                f,
+                "\n  vCPU {vcpu} was away {times} times in {looked_ms} ms, {each:.1} ms each"
+            )?;
+        }
+        for it in waiting {
+            let percent = it.waited_us / 10 / looked_ms.max(&1);
+            let Waiting { tid, vcpu, ios, .. } = it;
+            write!(
+                f,
+                "\n  thread {tid} on vCPU {vcpu} waits {percent} % of the time ({ios} I/Os)"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absences_are_counted_by_vcpu() {
+        let edge = |vcpu, away, ms: u64| Edge { vcpu, away, at_ns: ms * 1_000_000, told_ns: 0 };
+        let edges = vec![
+            edge(0, false, 1), // lost before it was looked for
+            edge(0, true, 5),
+            edge(0, false, 15),
+            edge(0, true, 20),
+            edge(0, false, 40),
+            edge(0, true, 50),
+            edge(2, true, 10),
+            edge(2, false, 12),
+        ];
+        let seen = Ok(Looked { edges, ..Looked::default() });
+        let probed = Probed::new("preemption", "x", Duration::from_millis(100), seen);
+        let text = "preemption: x: yes
+  vCPU 0 was away 2 times in 100 ms, 15.0 ms each
+  vCPU 2 was away 1 times in 100 ms, 2.0 ms each";
+        assert_eq!(probed.to_string(), text);
+    }
+}
