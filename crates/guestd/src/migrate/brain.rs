@@ -107,6 +107,8 @@ struct Due {
     /// The end of the next window, and the time between two.
     window: AtomicU64,
     windows: AtomicU64,
+    /// What a wake-up of a monitor costs.
+    cost: Cost,
     /// The vCPU whose monitor wakes for what is due.
     keeper: AtomicUsize,
     /// A keeper that did not come when it was to: it is none until it has woken.
@@ -152,6 +154,7 @@ impl<S: System> Brain<S> {
                 wake: never(),
                 window: never(),
                 windows: never(),
+                cost: Cost::default(),
                 keeper: AtomicUsize::new(0),
                 lost: AtomicUsize::new(usize::MAX),
                 vcpus: AtomicUsize::new(1),
@@ -196,6 +199,11 @@ impl<S: System> Brain<S> {
             self.due.lost.store(keeper, SeqCst);
             self.due.keeper.store(vcpu.index(), SeqCst);
         }
+    }
+
+    /// A monitor had so much CPU time for its last wake-up and what it did then.
+    pub fn spent(&self, time: Nanos) {
+        self.due.cost.spent(time);
     }
 
     /// What is due at `now`: the end of a window, and a decision.
@@ -300,7 +308,8 @@ impl<S: System> Brain<S> {
         // If the book is somebody's just now, the policy does without this window.
         let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
-        self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
+        let next = self.due.cost.windows(windows);
+        self.due.window.store(now.as_nanos().saturating_add(next), SeqCst);
         // Who hears that something was left can take it.
         drop(watching);
         self.left.store(true, SeqCst);
@@ -412,6 +421,29 @@ fn keeper(vcpus: &[VcpuView], left: Nanos, (before, here): (usize, VcpuId)) -> u
     let lasts = |number: &usize| lasting().any(|view| view.vcpu.index() == *number);
     let most = lasting().max_by_key(|view| view.remaining).map(|view| view.vcpu.index());
     [before, here.index()].into_iter().find(lasts).or(most).unwrap_or(here.index())
+}
+
+/// The least that a monitor's wake-up took lately, in nanoseconds of CPU time. Others are dearer
+/// for what was done then, or because the vCPU was away meanwhile.
+#[derive(Default)]
+struct Cost(AtomicU64);
+
+impl Cost {
+    /// A wake-up took so much. The least is followed down at once and up by a sixteenth. Two
+    /// threads may do so at a time: one of the two is as good as the other.
+    fn spent(&self, time: Nanos) {
+        let before = self.0.load(SeqCst);
+        let risen = before + before / 16 + 1;
+        self.0.store(if before == 0 { time.get() } else { time.get().min(risen) }, SeqCst);
+    }
+
+    /// From window to window, where the policy asks for `asked`: wake-ups for windows shall
+    /// take no more than a hundredth of a vCPU, but for one in four that are asked for. In an
+    /// emulated guest a wake-up takes 0.1 ms and more; else some microseconds.
+    fn windows(&self, asked: u64) -> u64 {
+        let affordable = self.0.load(SeqCst).saturating_mul(100);
+        affordable.clamp(asked, asked.saturating_mul(4))
+    }
 }
 
 /// For threads that may wait.

@@ -93,6 +93,8 @@ fn watch(
     let (mut seen, mut said) = (Vec::new(), Said::default());
     let mut pace = Pace::default();
     let wakeups = &shared.wakeups[vcpu.index()];
+    let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
+    let mut before = cpu_time();
     while !ending.load(SeqCst) {
         let (until, beat) = pace.due(shared.brain.due(vcpu), clock::now());
         monitor.wait(until, beat, &mut seen)?;
@@ -111,6 +113,8 @@ fn watch(
         shared.brain.tell(vcpu, &mut seen, news);
         let observed = shared.brain.observe()?;
         pace.met_others = !shared.turn(vcpu, true, &mut said) || !observed;
+        let spent = cpu_time();
+        shared.brain.spent(Nanos::new(spent - std::mem::replace(&mut before, spent)));
     }
     Ok(())
 }

@@ -239,3 +239,22 @@ fn what_is_not_done_is_kept_while_the_list_is_taken() {
     brain.ended_all(&mut dropped);
     assert!(dropped.is_empty() && brain.left.load(SeqCst));
 }
+
+#[test]
+fn windows_are_as_far_apart_as_wake_ups_are_dear() {
+    let (ms, us) = (|n: u64| n * 1_000_000, Nanos::from_micros);
+    let cost = Cost::default();
+    assert_eq!(cost.windows(ms(5)), ms(5), "nothing is known");
+    cost.spent(us(7));
+    assert_eq!(cost.windows(ms(5)), ms(5));
+    // One that took long says little, and it takes many to say much.
+    cost.spent(us(400));
+    assert_eq!(cost.windows(ms(5)), ms(5));
+    (0..100).for_each(|_| cost.spent(us(120)));
+    assert_eq!(cost.windows(ms(5)), ms(12));
+    (0..100).for_each(|_| cost.spent(us(900)));
+    assert_eq!(cost.windows(ms(5)), ms(20), "no more than four times as far");
+    cost.spent(us(8));
+    assert_eq!(cost.windows(ms(5)), ms(5));
+    assert_eq!(cost.windows(u64::MAX), u64::MAX);
+}

@@ -72,6 +72,7 @@ pub struct Bpf {
     last: u64,
     except: i32,
     /// At work for as long as this is there.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
     pub programs: Loaded,
 }
 
