@@ -305,7 +305,8 @@ impl Machine {
     /// A window of loads is over: it is read on this vCPU.
     fn window(&mut self, v: usize) {
         let (vm, now) = (self.vcpus[v].vm, self.now);
-        self.spend(v, self.costs.window + self.costs.turn);
+        let widened = self.widen(vm);
+        self.spend(v, self.costs.window + widened + self.costs.turn);
         let loads = self.loads(vm);
         if let Some(agent) = &mut self.vms[vm].agent {
             agent.window_at = agent.window.map(|length| now + length.max(TIMER));

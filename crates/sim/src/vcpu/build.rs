@@ -164,6 +164,7 @@ fn new_task(
         load: spec.load,
         allowed,
         within: allowed,
+        then: None,
         vcpu: first + on,
         state: State::Sleeping,
         phase: Phase::New,

@@ -2,7 +2,8 @@
 //!
 //! A worker of the vCPU on which a move was decided wakes there and changes the task's mask,
 //! to the destination alone and then to all that the policy named. A task that sleeps stays
-//! where it is until it wakes; one that is queued is moved by the first change at once. One
+//! where it is until it wakes, and only a mask of one vCPU says where: so it keeps that
+//! until a window has seen it there. One that is queued is moved by the first change at once. One
 //! that is current on another vCPU has to be stopped there, by the stopper, which needs that
 //! vCPU to run; and so has one that was woken on a vCPU which has not queued it yet. The
 //! worker waits with it, and another one makes the next move (kernel/sched/core.c:
@@ -78,6 +79,7 @@ impl Machine {
         let Some(t) = self.task_of_vm(vm, &action) else {
             return self.ended(v, action, Outcome::Refused);
         };
+        self.tasks[t].then = None;
         let Action::Move { to, .. } = action else {
             self.tasks[t].within = self.tasks[t].allowed;
             self.vms[vm].releases += 1;
@@ -113,8 +115,11 @@ impl Machine {
         let (t, Action::Move { to, within, .. }) = (action.task().0 as usize, action) else {
             unreachable!("only moves are stopped for")
         };
-        self.arrive(t, self.vms[self.tasks[t].vm].first + to.index(), was_away);
-        if within == VcpuSet::only(to) {
+        let there = self.vms[self.tasks[t].vm].first + to.index();
+        self.arrive(t, there, was_away);
+        let is_all = within == VcpuSet::only(to);
+        if is_all || self.tasks[t].vcpu != there {
+            self.tasks[t].then = (!is_all).then_some((there, within));
             return self.ended(worker, action, Outcome::Done);
         }
         let again = What::Call { action, is_second: true, was_away };
@@ -127,6 +132,22 @@ impl Machine {
             self.tasks[action.task().0 as usize].within = within;
         }
         self.ended(v, action, Outcome::Done);
+    }
+
+    /// Tasks of this VM that were moved while they slept and have been seen where they were to
+    /// go may run on all of their sets: what that costs whoever has seen them.
+    pub(super) fn widen(&mut self, vm: usize) -> Nanos {
+        let mut cost = Nanos::ZERO;
+        for t in self.vms[vm].tasks.clone() {
+            let task = &mut self.tasks[t];
+            let here = task.vcpu;
+            let seen = task.then.take_if(|(there, _)| *there == here && !task.is_acted_on);
+            if let Some((_, within)) = seen {
+                task.within = within;
+                cost += self.unless_free(self.costs.call);
+            }
+        }
+        cost
     }
 
     /// A task goes to a vCPU, or will when it wakes.

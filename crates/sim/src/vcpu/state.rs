@@ -231,6 +231,8 @@ pub(super) struct Task {
     pub allowed: VcpuSet,
     /// Where it may run now.
     pub within: VcpuSet,
+    /// It was moved while it slept: let it run on these when it was seen there.
+    pub then: Option<(usize, VcpuSet)>,
     /// Where the guest's kernel lists it (`task_cpu`): where it runs, is queued, or ran last.
     /// One whose mask is changed while it sleeps stays there until it wakes.
     pub vcpu: usize,

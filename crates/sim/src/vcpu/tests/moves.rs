@@ -78,14 +78,16 @@ fn two_readers(vcpus: u16) -> MachineSpec {
 #[test]
 fn who_sleeps_wakes_where_linux_puts_it() {
     let mut spec = two_readers(4);
-    // Nobody comes before them meanwhile: both sleep when they are moved.
-    spec.costs = Costs { call: us(0), cold: us(0), window: us(0), wake: us(0), turn: us(0) };
-    let (_, places, _) = after(&spec, &[to(4, 3, &[3]), to(5, 2, &[2])]);
-    assert_eq!(places, [3, 2], "there is one place only");
+    // Little comes before them meanwhile: both sleep when they are moved.
+    spec.costs = Costs { call: us(5), cold: us(0), window: us(0), wake: us(0), turn: us(0) };
+    let (_, places, result) = after(&spec, &[to(4, 3, &[3]), to(5, 2, &[2])]);
+    assert_eq!((places, result.vms[0].moves), (vec![3, 2], 2), "there is one place only");
+    let a_call_each = result.vms[0].agent;
     let all = [1, 2, 3];
     let (_, places, result) = after(&spec, &[to(4, 3, &all), to(5, 2, &all)]);
-    assert_eq!(places, [1, 1], "none is idle: the lowest of those where it may run");
-    assert_eq!(result.vms[0].moves, 2);
+    assert_eq!(places, [3, 2], "not on the lowest of those where they may run");
+    let more = us(2 * 5);
+    assert_eq!(result.vms[0].agent, a_call_each + more, "a call each when they were seen there");
     // The third is idle, and nobody has moved anything.
     let mut idle = spec.clone();
     idle.vms[0].tasks.remove(2);
