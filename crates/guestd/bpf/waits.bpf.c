@@ -267,7 +267,8 @@ INLINE u64 number_of(const void *address)
 }
 
 /*
- * A bio has ended: what is known of it is its address. Not static, so that the kernel
+ * A bio has ended: what is known of it is its address. 1: it could not be taken out of the
+ * table. Not static, so that the kernel
  * verifies it by itself and not anew in each turn of the loop below: inline that took
  * 700,000 of the million steps that there may be.
  */
@@ -281,7 +282,11 @@ __attribute__((noinline)) int ended(u64 bio)
 	if (!found)
 		return 0;
 	of = *found;
-	map_delete(&bios, &bio);
+	/* The kernel refuses it to who interrupts another change of the table (EBUSY). It is
+	 * counted when it is taken out, and only by who takes it out: when its memory is
+	 * another's, at the latest. */
+	if (map_delete(&bios, &bio))
+		return 1;
 	set = set_of(of.tid);
 	if (!set || of.way >= WAYS)
 		return 0;
@@ -294,11 +299,19 @@ __attribute__((noinline)) int ended(u64 bio)
 	if (now > of.at)
 		__sync_fetch_and_add(&entry->io_time, now - of.at);
 	touch(set, entry, now);
+	if (!entry->under_way)
+		return 0;
 	if (__sync_fetch_and_add(&entry->under_way, -1) == 1 && !entry->iowait)
 		end_wait(set, entry, now);
 	return 0;
 }
 
+/*
+ * Here, because this is still the task that wants the bio: requests (block_rq_issue) are
+ * often sent by a thread of the kernel's. What the device mapper makes of a bio comes here
+ * too, most often from the same task: on LVM an I/O counts once for each layer, and the mean
+ * time of one is that of the layers.
+ */
 SEC("tp_btf/block_bio_queue")
 int waits_bio_queue(u64 *ctx)
 {
@@ -309,8 +322,7 @@ int waits_bio_queue(u64 *ctx)
 	struct set *set;
 
 	/* If the end of one was missed, it shows when its memory is another's. */
-	ended(bio);
-	if (of_kernel(p))
+	if (ended(bio) || of_kernel(p))
 		return 0;
 	set = set_of(p->pid);
 	if (!set)

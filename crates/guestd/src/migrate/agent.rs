@@ -259,6 +259,7 @@ impl Agent {
         self.follow_vcpus()?;
         let now = clock::now();
         self.meter.sample(now);
+        self.shared.brain.rest(now).map_err(failed("see who waits for I/O"))?;
         // What the dead have started is found by them.
         if follows && self.connector.is_none() {
             self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;

@@ -119,6 +119,25 @@ impl Loaded {
         Ok(())
     }
 
+    /// From now on none runs.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// Make an array of zeroes of a map.
+    ///
+    /// # Errors
+    /// There is no such map, or it is not to be written.
+    pub fn clear(&self, name: &'static str) -> Result<(), BpfError> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
+        let map = found.ok_or_else(absent)?;
+        let zeroes = vec![0; map.value_size() as usize];
+        (0..map.max_entries())
+            .try_for_each(|key| map.update(&key.to_ne_bytes(), &zeroes, MapFlags::ANY))
+            .map_err(|error| refused(self.name, error))
+    }
+
     /// Run a program by hand, on the CPU that this thread is on; its answer.
     ///
     /// # Errors

@@ -42,6 +42,8 @@ const OVERDUE: Nanos = Nanos::from_millis(2);
 const TOGETHER: Nanos = Nanos::from_micros(300);
 /// And who is awake by this part of a window before its end does so at once.
 const EARLY: u64 = 5;
+/// Loads rest when the policy has asked for none for so long.
+const REST_AFTER: Nanos = Nanos::from_secs(5);
 /// "Never", in an atomic.
 const NEVER: u64 = u64::MAX;
 
@@ -98,6 +100,8 @@ struct Watching<S> {
     /// The end of the window that `tasks` tells of, if the policy has not been told yet.
     ready: Option<Instant>,
     tasks: Vec<TaskLoad>,
+    /// The policy asked for windows then.
+    asked: Instant,
 }
 
 /// When threads are to wake, in nanoseconds, or [`NEVER`].
@@ -141,7 +145,8 @@ impl<S: System> Brain<S> {
             wakers: each().map(|()| None).collect(),
         };
         let (seen, tasks) = (Vec::new(), Vec::new());
-        let watching = Watching { loads, selection, seen, last: now, ready: None, tasks };
+        let watching =
+            Watching { loads, selection, seen, last: now, ready: None, tasks, asked: now };
         let brain = Brain {
             thinking: Mutex::new(thinking),
             left: AtomicBool::new(false),
@@ -300,7 +305,7 @@ impl<S: System> Brain<S> {
             self.left.store(true, SeqCst);
             return Ok(false);
         }
-        let Watching { loads, selection, seen, last, ready, tasks } = &mut *watching;
+        let Watching { loads, selection, seen, last, ready, tasks, .. } = &mut *watching;
         seen.clear();
         loads.window(now, seen)?;
         seen.retain(|load| selection.has(load.pid, now));
@@ -314,6 +319,20 @@ impl<S: System> Brain<S> {
         drop(watching);
         self.left.store(true, SeqCst);
         Ok(true)
+    }
+
+    /// Loads rest while the policy has long asked for none. By a thread that may wait.
+    ///
+    /// # Errors
+    /// Nothing can be seen any more.
+    pub fn rest(&self, now: Instant) -> io::Result<()> {
+        let asked = self.due.windows.load(SeqCst) != NEVER;
+        let mut watching = waited_for(&self.watching);
+        if asked {
+            watching.asked = now;
+        }
+        let rests = now.since(watching.asked) >= REST_AFTER;
+        watching.loads.rest(rests)
     }
 
     /// Let the policy hear what is there and say what to do, if there is anything. False if

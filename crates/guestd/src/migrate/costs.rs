@@ -109,6 +109,7 @@ fn costs_of_beats_beside_a_thread_that_computes() {
             }
         });
         scope.spawn(|| {
+            let _end = Stop(&stop);
             pin(VCPU).unwrap();
             for us in PERIODS_US {
                 let mut lost: Vec<f64> = (0..20)
@@ -129,7 +130,6 @@ fn costs_of_beats_beside_a_thread_that_computes() {
                     lost[10] * us as f64 * 1e3
                 );
             }
-            stop.store(true, Relaxed);
         });
     });
 }

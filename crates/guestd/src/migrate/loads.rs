@@ -46,6 +46,15 @@ pub trait Loads: Send {
     /// # Errors
     /// It can see nothing more.
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()>;
+
+    /// Nobody asks for windows for a while, or somebody does again: then the first has nothing.
+    /// May take long. By default there is nothing that costs meanwhile.
+    ///
+    /// # Errors
+    /// It can see nothing more.
+    fn rest(&mut self, _rests: bool) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The ways of seeing it, the best first.

@@ -71,6 +71,7 @@ pub struct Bpf {
     /// The end of the last window.
     last: u64,
     except: i32,
+    rests: bool,
     /// At work for as long as this is there.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
     pub programs: Loaded,
@@ -87,13 +88,28 @@ impl Bpf {
         let sets = programs.map::<Set>("sets")?;
         let count = sets.records().len();
         let before = vec![Totals::default(); count * WAYS];
-        Ok(Bpf { sets, before, open: vec![false; count], last: 0, except, programs })
+        Ok(Bpf { sets, before, open: vec![false; count], last: 0, except, rests: false, programs })
     }
 }
 
 impl Loads for Bpf {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    /// The programs run at each switch of tasks, which nobody is to pay for in vain.
+    fn rest(&mut self, rests: bool) -> io::Result<()> {
+        match (self.rests, rests) {
+            (false, true) => self.programs.detach(),
+            (true, false) => {
+                // Who waited when they were taken out has long been woken.
+                self.programs.clear("sets")?;
+                self.programs.attach()?;
+            }
+            _ => {}
+        }
+        self.rests = rests;
+        Ok(())
     }
 
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {

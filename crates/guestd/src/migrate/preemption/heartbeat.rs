@@ -97,6 +97,7 @@ fn sleep(waker: &Waker, end: Option<Instant>) -> io::Result<()> {
 mod tests {
     use super::super::thread::{here, settle};
     use super::*;
+    use crate::migrate::loads::tests::Stop;
     use seekway_policy::units::Nanos;
 
     const MS: Nanos = Nanos::from_millis(1);
@@ -183,6 +184,7 @@ mod tests {
         let (beats, heard) = std::sync::mpsc::channel();
         let stop = std::sync::atomic::AtomicBool::new(false);
         let taken = std::thread::scope(|scope| {
+            let end = Stop(&stop);
             scope.spawn(|| {
                 settle(vcpu).unwrap();
                 let (mut monitor, mut due) = (monitor(), clock::now());
@@ -194,7 +196,7 @@ mod tests {
             });
             heard.recv().unwrap();
             let taken = scope.spawn(|| take_vcpu(vcpu, away)).join().unwrap();
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            drop(end);
             taken
         });
         let Some((began, ended)) = taken else {

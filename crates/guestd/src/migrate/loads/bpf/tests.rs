@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::migrate::clock;
-use crate::migrate::loads::tests::{OnDisk, PAGE, PAGES, Page, finds, start, watch};
+use crate::migrate::loads::tests::{OnDisk, PAGE, PAGES, Page, Stop, finds, start, watch};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -41,6 +41,15 @@ fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
     finds(&mut bpf, "bpf-aio.tmp", OnDisk::read_asynchronously_until);
 }
 
+/// Ends with the test, also one that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
 /// fio, as its users run it; found by the number of its thread.
 #[test]
 fn readers_of_three_kinds_are_named_within_windows() {
@@ -52,16 +61,16 @@ fn readers_of_three_kinds_are_named_within_windows() {
         fio.args(["--thread", "--time_based", "--runtime=60", "--minimal"]);
         fio.arg(format!("--ioengine={engine}")).arg(format!("--size={}", PAGES * PAGE as u64));
         fio.arg(format!("--filename={}", disk.path.display()));
-        let Ok(mut fio) = fio.stdout(Stdio::null()).spawn() else {
+        let Ok(fio) = fio.stdout(Stdio::null()).spawn() else {
             eprintln!("skipped: no fio");
             return;
         };
-        let pid = fio.id() as i32;
+        let fio = Killed(fio);
+        let pid = fio.0.id() as i32;
         let sums = watch(&mut bpf, |sums| {
             sums.values().any(|s| s.pid == pid && s.tid != pid && s.ios > 200)
         });
-        fio.kill().unwrap();
-        fio.wait().unwrap();
+        drop(fio);
         let job = sums.values().find(|s| s.pid == pid && s.tid != pid).unwrap();
         eprintln!("{engine}: {job:?}");
         // It does next to nothing between its reads.
@@ -87,6 +96,7 @@ fn who_is_ready_and_does_not_run_does_not_wait() {
     let stop = AtomicBool::new(false);
     let (tids, tid_of): (Sender<i32>, Receiver<i32>) = channel();
     thread::scope(|scope| {
+        let end = Stop(&stop);
         start(scope, &tids, || {
             on_first_vcpu(libc::SCHED_OTHER);
             while !stop.load(Ordering::Relaxed) {
@@ -102,7 +112,7 @@ fn who_is_ready_and_does_not_run_does_not_wait() {
         let begin = clock::now();
         let sums = watch(&mut bpf, |sums| sums.get(&reader).is_some_and(|s| s.ios >= 20));
         let elapsed = clock::now().since(begin);
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         eprintln!("{:?} in {elapsed:?}", sums[&reader]);
         // Together they are nearly all of it.
         assert!(sums[&reader].waited < elapsed.scaled(2, 3), "waited for {:?}", sums[&reader]);
@@ -166,4 +176,27 @@ fn threads_that_come_and_go_leave_nothing() {
     let (before, mut loads) = (bpf.before.len(), Vec::new());
     bpf.window(clock::now(), &mut loads).unwrap();
     assert_eq!(bpf.before.len(), before);
+}
+
+/// Programs that rest cost nothing, and tell nothing of what happened meanwhile.
+#[test]
+fn who_rests_sees_nothing_and_begins_anew() {
+    let Some(mut bpf) = permitted() else { return };
+    let Some(disk) = OnDisk::new("bpf-rest.tmp") else { return };
+    let mut page = Page([0; PAGE]);
+    let mut reads = |bpf: &mut Bpf| {
+        let mut loads = Vec::new();
+        bpf.window(clock::now(), &mut loads).unwrap();
+        (0..20).for_each(|n| disk.file.read_exact_at(&mut page.0, n * PAGE as u64).unwrap());
+        bpf.window(clock::now(), &mut loads).unwrap();
+        // SAFETY: gettid takes nothing and cannot fail.
+        let own = unsafe { libc::gettid() };
+        loads.iter().find(|load| load.tid == own).map_or(0, |load| load.ios)
+    };
+    assert!(reads(&mut bpf) >= 20);
+    bpf.rest(true).unwrap();
+    assert_eq!(reads(&mut bpf), 0);
+    bpf.rest(false).unwrap();
+    assert!(bpf.own_entries().is_empty());
+    assert!((20..40).contains(&reads(&mut bpf)));
 }
