@@ -1,9 +1,10 @@
 //! The agent of a guest: what its policy is told, and when.
 //!
 //! It is a set of threads of the highest priority, one on each vCPU, as `seekway-guest` has
-//! them (migrate/brain.rs, monitors.rs). Each sleeps until its beat is due, or what the policy
-//! wants done: the one that had the turn last until just then, the others a grace longer, in
-//! case that one's vCPU has gone meanwhile. All by what they knew when they fell asleep.
+//! them (migrate/brain.rs, monitors.rs). Each sleeps until its beat is due; one, the keeper's,
+//! until what the policy wants is: it is that of a vCPU which is expected to run then. If it
+//! does not come, who wakes for a beat takes its place, or at last the next. All by what
+//! they knew when they fell asleep.
 //! Each wake-up costs, and so does each turn of the policy. While no vCPU of the guest
 //! runs, nothing is told and nothing is decided: that is made up for when one does.
 
@@ -11,14 +12,21 @@ use super::events::Event;
 use super::state::{Beat, Monitor, Phase, Run, What, WindowLoad, Woken};
 use super::{Detector, Machine};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use seekway_policy::vcpu::{
+    Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
+};
 use std::collections::VecDeque;
 
 /// No timer is finer: a policy that wants to be asked at once is asked after this.
 const TIMER: Nanos = Nanos::from_micros(1);
 
-/// Who was not the last to have the turn lets the one who was go before (brain.rs).
-pub(super) const GRACE: Nanos = Nanos::from_micros(200);
+/// The keeper has lost its vCPU if it is as late as this: then the next one takes its place,
+/// and if that is not there, the next after as long again. This and the next two: brain.rs.
+pub(super) const PATIENCE: Nanos = Nanos::from_millis(20);
+/// Who wakes for something else finds it late by as much, and so away.
+pub(super) const OVERDUE: Nanos = Nanos::from_millis(2);
+/// Who wakes for something else as soon after the end of a window sees to that then.
+const TOGETHER: Nanos = Nanos::from_micros(300);
 
 /// Actions at one instant beyond which a policy is taken to run away.
 const ACTIONS_MAX: usize = 100_000;
@@ -38,6 +46,10 @@ pub(super) struct Agent {
     ended: Vec<(TaskId, Outcome)>,
     /// The vCPU whose thread had the turn last.
     seat: usize,
+    /// The vCPU whose monitor wakes for what is due.
+    keeper: usize,
+    /// A keeper that did not come when it was to: it is none until it has woken.
+    lost: Option<usize>,
 }
 
 impl Agent {
@@ -50,7 +62,14 @@ impl Agent {
             signs: VecDeque::new(),
             ended: Vec::new(),
             seat,
+            keeper: seat,
+            lost: None,
         }
+    }
+
+    /// When something is due next.
+    fn until(&self) -> Option<Instant> {
+        [self.wake, self.window_at].into_iter().flatten().min()
     }
 }
 
@@ -92,7 +111,7 @@ impl Machine {
     }
 
     /// What a policy wants to be told from now on. The vCPUs whose monitors sleep for too
-    /// long for that: of the timers that is looked at for this one's alone.
+    /// long for that.
     fn heed(&mut self, agent: &mut Agent, here: usize, awake: bool) -> Vec<usize> {
         let vm = self.vcpus[here].vm;
         self.vms[vm].slice = agent.policy.slice(self.host.slice).max(TIMER);
@@ -104,31 +123,69 @@ impl Machine {
             agent.window_at = window.map(|length| self.now + length.max(TIMER));
             sooner |= window.is_some();
         }
+        let before = agent.keeper;
+        agent.keeper = self.keeper(agent, here);
+        sooner |= agent.keeper != before;
         let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
         let sleeps = |&v: &usize| {
-            let beats = matches!(self.detector, Detector::Heartbeat { .. });
             let Monitor { state, .. } = self.vcpus[v].monitor;
-            let armed = match state {
-                Beat::Armed { asked, .. } => Some(asked),
-                Beat::None => None,
-                Beat::Due(_) | Beat::Executed => return v == here && sooner && !awake,
+            let beats = match (self.detector, state) {
+                (Detector::Exact { .. }, _) | (_, Beat::Due(_) | Beat::Executed) => false,
+                (_, Beat::None) => agent.policy.beat_at(self.vcpus[v].id).is_some(),
+                // One that comes a little later than is wanted is not worth a wake-up.
+                (_, Beat::Armed { asked, .. }) => {
+                    let beat = agent.policy.beat_at(self.vcpus[v].id);
+                    is_sooner(beat.map(|at| at + TOGETHER), Some(asked))
+                }
             };
-            let beat = beats.then(|| agent.policy.beat_at(self.vcpus[v].id)).flatten();
-            (is_sooner(beat, armed) || v == here && sooner) && !(v == here && awake)
+            (beats || sooner && v == agent.keeper) && !(v == here && awake)
         };
         (first..first + vcpus).filter(sleeps).collect()
+    }
+
+    /// Who is to wake for what is due: the keeper so far, if its vCPU is expected to run until
+    /// then. Else who is awake. Else the one with most left; and if none is expected to last,
+    /// who is awake: that one runs.
+    fn keeper(&self, agent: &Agent, here: usize) -> usize {
+        let Some(until) = agent.until() else { return agent.keeper };
+        let (left, first) = (until.since(self.now), self.vms[self.vcpus[here].vm].first);
+        let number = |view: &VcpuView| first + view.vcpu.index();
+        let mut views = agent.policy.vcpus(self.now);
+        views.retain(|view| view.active && Some(number(view)) != agent.lost);
+        views.retain(|view| view.remaining > Some(left));
+        let lasts = |v: &usize| views.iter().any(|view| number(view) == *v);
+        let most = views.iter().max_by_key(|view| view.remaining).map(number);
+        [agent.keeper, here].into_iter().find(lasts).or(most).unwrap_or(here)
+    }
+
+    /// A monitor has woken. If the keeper has not long after it was to, this one takes its place.
+    fn has_woken(&mut self, v: usize) {
+        let now = self.now;
+        let Some(agent) = &mut self.vms[self.vcpus[v].vm].agent else { return };
+        agent.lost = agent.lost.filter(|lost| *lost != v);
+        if agent.keeper != v && agent.until().is_some_and(|until| now > until + OVERDUE) {
+            agent.lost = Some(agent.keeper);
+            agent.keeper = v;
+        }
     }
 
     /// A monitor goes to sleep, until its beat or what the policy wants done.
     fn fall_asleep(&mut self, v: usize) {
         let Some(agent) = &self.vms[self.vcpus[v].vm].agent else { return };
-        let until = [agent.wake, agent.window_at].into_iter().flatten().min();
-        let grace = if agent.seat == v { Nanos::ZERO } else { GRACE };
-        let at = until.map(|at| (at + grace).max(self.now + TIMER));
         let beat = match self.detector {
             Detector::Heartbeat { .. } => agent.policy.beat_at(self.vcpus[v].id),
             Detector::Exact { .. } => None,
         };
+        let vcpus = self.vms[self.vcpus[v].vm].vcpus;
+        let rank = (vcpus + v - agent.keeper) % vcpus;
+        let window = agent.window_at.map(|window| {
+            let together = window..=window + TOGETHER;
+            let soon = [beat, agent.wake].into_iter().flatten().filter(|at| together.contains(at));
+            soon.min().filter(|_| rank == 0).unwrap_or(window)
+        });
+        let until = [agent.wake, window].into_iter().flatten().min();
+        let patience = PATIENCE.scaled(rank as u64, 1);
+        let at = until.map(|at| (at + patience).max(self.now + TIMER));
         let alarm = &mut self.vcpus[v].monitor.alarm;
         if alarm.state == Woken::No && alarm.at != at {
             alarm.at = at;
@@ -167,6 +224,7 @@ impl Machine {
     /// A monitor is awake, and does what is due.
     pub(super) fn look(&mut self, v: usize) {
         self.vcpus[v].monitor.alarm.state = Woken::No;
+        self.has_woken(v);
         self.do_due(v);
         self.fall_asleep(v);
     }
@@ -233,6 +291,7 @@ impl Machine {
     pub(super) fn beaten(&mut self, v: usize, due: Option<Instant>) {
         self.vcpus[v].monitor.state = Beat::None;
         let (now, id) = (self.now, self.vcpus[v].id);
+        self.has_woken(v);
         self.take_turn(v, true, |policy| policy.heard(now, id, Sign::Beat { due }));
         self.do_due(v);
     }

@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::measure::Tally;
 use super::state::{
     Alarm, Beat, Fared, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task, Vcpu, Vm,
-    Wants, WindowLoad, Workers,
+    Wants, WindowLoad,
 };
 use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -128,7 +128,7 @@ fn vcpu(vm: usize, id: VcpuId, pcpu: usize, weight: u32) -> Vcpu {
         generation: 0,
         unheard: Vec::new(),
         wake_list: Vec::new(),
-        workers: Workers::default(),
+        workers: 0,
         starts: false,
         dozes: false,
         doze_generation: 0,

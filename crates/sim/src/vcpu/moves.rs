@@ -16,17 +16,14 @@ use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
 
 /// Workers of one vCPU: moves that may be blocked at a time.
 pub(super) const WORKERS_MAX: usize = 4;
-/// Moves that wait for a worker.
-const QUEUE_MAX: usize = 32;
 
 impl Machine {
     /// A policy, on the vCPU `here`, wants this done: by its workers. What they cannot take
     /// is dropped, and the policy hears so in its next turn.
     pub(super) fn act(&mut self, here: usize, actions: Vec<Action>) {
         let vm = self.vcpus[here].vm;
-        let all_busy = self.vcpus[here].workers.busy == WORKERS_MAX;
         for action in actions {
-            if all_busy || self.vcpus[here].workers.waiting.len() >= QUEUE_MAX {
+            if self.vcpus[here].workers == WORKERS_MAX {
                 self.tell_later(vm, action.task(), Outcome::Dropped);
                 continue;
             }
@@ -34,19 +31,10 @@ impl Machine {
                 self.assert_proper(t, &action);
                 self.tasks[t].is_acted_on = true;
             }
-            self.vcpus[here].workers.waiting.push_back(action);
-        }
-        self.employ(here);
-    }
-
-    /// Workers that are free take what waits.
-    fn employ(&mut self, v: usize) {
-        while self.vcpus[v].workers.busy < WORKERS_MAX {
-            let Some(action) = self.vcpus[v].workers.waiting.pop_front() else { return };
-            self.vcpus[v].workers.busy += 1;
-            let was_away = self.vcpus[v].state != Run::Running;
+            self.vcpus[here].workers += 1;
+            let was_away = self.vcpus[here].state != Run::Running;
             let call = What::Call { action, is_second: false, was_away };
-            self.execute(v, self.unless_free(self.costs.wake + self.costs.call), call);
+            self.execute(here, self.unless_free(self.costs.wake + self.costs.call), call);
         }
     }
 
@@ -167,7 +155,7 @@ impl Machine {
 
     /// A worker is free, and lets the policy hear of it.
     fn ended(&mut self, v: usize, action: Action, outcome: Outcome) {
-        self.vcpus[v].workers.busy -= 1;
+        self.vcpus[v].workers -= 1;
         let vm = self.vcpus[v].vm;
         if let Some(t) = self.task_of_vm(vm, &action) {
             self.tasks[t].is_acted_on = false;
@@ -175,6 +163,5 @@ impl Machine {
         self.tell_later(vm, action.task(), outcome);
         self.spend(v, self.costs.turn);
         self.take_turn(v, false, |_| {});
-        self.employ(v);
     }
 }

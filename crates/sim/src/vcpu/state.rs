@@ -86,7 +86,8 @@ pub(super) struct Vcpu {
     pub unheard: Vec<Heard>,
     /// Tasks that others woke here while it was away, and that are in no queue yet.
     pub wake_list: Vec<usize>,
-    pub workers: Workers,
+    /// Threads of it that are at a move, or wait in a system call.
+    pub workers: usize,
     /// What it hears and has to do is being put together: it does not execute anything yet.
     pub starts: bool,
     /// It idles of its own accord.
@@ -107,15 +108,6 @@ pub(super) enum Run {
     Waiting,
     /// It has nothing to run.
     Halted,
-}
-
-/// Threads that make moves.
-#[derive(Default)]
-pub(super) struct Workers {
-    /// So many are at it, or wait in a system call.
-    pub busy: usize,
-    /// What no worker has taken yet.
-    pub waiting: VecDeque<Action>,
 }
 
 /// What a vCPU's monitor is up to.

@@ -29,6 +29,8 @@ pub struct Script {
     /// From asking to asking.
     pub wakes: Option<Nanos>,
     wake: Instant,
+    /// It expects this vCPU to run on, and knows nothing of others.
+    pub lasts: Option<VcpuId>,
     pub slice: Option<Nanos>,
     /// What to do when told something.
     pub answer: Answer,
@@ -45,6 +47,7 @@ impl Script {
             windows: None,
             wakes: None,
             wake: Instant::ZERO,
+            lasts: None,
             slice: None,
             answer: Box::new(|_| None),
             due: Vec::new(),
@@ -98,6 +101,18 @@ impl VcpuPolicy for Script {
 
     fn windows(&self) -> Option<Nanos> {
         self.windows
+    }
+
+    fn vcpus(&self, _: Instant) -> Vec<VcpuView> {
+        let view = |vcpu| VcpuView {
+            vcpu,
+            active: true,
+            slice: None,
+            remaining: Some(Nanos::from_secs(1)),
+            slices: 0,
+            away: Nanos::ZERO,
+        };
+        self.lasts.map(view).into_iter().collect()
     }
 
     fn next_wake(&self) -> Option<Instant> {

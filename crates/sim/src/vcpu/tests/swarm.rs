@@ -109,7 +109,7 @@ fn check(machine: &Machine) {
         let dozes = vcpu.dozes && vcpu.queue.iter().all(|&t| !machine.tasks[t].is_io());
         let idle = vcpu.current.is_none() && (vcpu.queue.is_empty() || dozes);
         assert!(vcpu.state != Run::Halted || idle && vcpu.work.is_empty(), "vCPU {n} sleeps");
-        assert!(vcpu.workers.busy <= WORKERS_MAX, "vCPU {n} has too many workers");
+        assert!(vcpu.workers <= WORKERS_MAX, "vCPU {n} has too many workers");
         assert!(vcpu.wake_list.is_empty() || vcpu.state == Run::Waiting, "vCPU {n} was told");
         for (t, state) in vcpu.queue.iter().map(|t| (*t, State::Queued)) {
             assert_eq!((machine.tasks[t].state, machine.tasks[t].vcpu), (state, n));
