@@ -73,7 +73,6 @@ pub struct Bpf {
     except: i32,
     rests: bool,
     /// At work for as long as this is there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
     pub programs: Loaded,
 }
 
