@@ -105,6 +105,7 @@ pub fn online() -> io::Result<VcpuSet> {
 ///
 /// # Errors
 /// As [`online`].
+#[cfg(feature = "bpf")]
 pub fn possible() -> io::Result<VcpuSet> {
     cpus("possible")
 }
