@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_seekway-guest");
 /// A failing test says so after this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Ends with its owner.
 pub struct Killed(pub Child);
