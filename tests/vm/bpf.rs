@@ -1,20 +1,15 @@
 //! `seekway-guest` sees by BPF in real guests: the programs load in this kernel, and name who
 //! waits for I/O.
 
+use crate::apart::{self, FIND_DISK};
 use crate::world::{PATIENCE, expect};
-use seekway_live::{Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped};
+use seekway_live::{GuestSpec, Kernel, LiveError, Result};
 use serde_json::Value;
-use std::fs::File;
 use std::path::Path;
-
-const DISK_BYTES: u64 = 64 << 20;
-/// By which the disk is found among the guest's.
-const SERIAL: &str = "readers";
 
 /// Two readers, one that waits in read(2) and one that waits in io_getevents(2), beside a
 /// process that computes.
 const LOAD: &str = "
-for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = readers ] && disk=/dev/${d##*/}; done
 read_by() {
 	fio --name=$1 --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=$1 --iodepth=1 \
 		--thread --time_based --runtime=3600 >/dev/null 2>/tmp/$1.said &
@@ -31,19 +26,8 @@ cat /tmp/psync /tmp/libaio /tmp/busy";
 
 /// Boot a kernel, and have the agent look.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
-    let image = GuestImage::prepare_with(kernel)?;
-    let dir = tempfile::tempdir().expect("a directory");
-    let disk = dir.path().join("disk.img");
-    File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
-    let shipped = Shipped::new(agent, "seekway-guest", dir.path())?;
-    let mut extra = shipped.args().to_vec();
-    let drive = format!("file={},format=raw,if=none,id={SERIAL}", disk.display());
-    extra.extend(["-drive".into(), drive, "-device".into()]);
-    extra.push(format!("virtio-blk-pci,drive={SERIAL},serial={SERIAL}"));
-    let mut guest = Guest::start(&image, &GuestSpec { extra, ..GuestSpec::new("bpf") })?;
-    guest.wait_ready()?;
-    shipped.install(&mut guest)?;
-    let pids = guest.check(LOAD, PATIENCE)?;
+    let (mut guest, _dir) = apart::boot(kernel, agent, GuestSpec::new("bpf"))?;
+    let pids = guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let pids: Vec<i64> = pids.lines().filter_map(|line| line.trim().parse().ok()).collect();
     let [psync, libaio, busy] = pids[..] else {
         return Err(LiveError::Measured(format!("three processes were to start, not {pids:?}")));

@@ -12,6 +12,7 @@ mod common {
     /// For the raw client: a failing test says so after this long.
     pub const PATIENCE: Duration = Duration::from_secs(30);
 }
+mod apart;
 mod bpf;
 mod migrate;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
@@ -23,7 +24,11 @@ mod ticks;
 mod world;
 
 use seekway_live::Kernel;
+use std::sync::{Mutex, PoisonError};
 use world::World;
+
+/// Tests that hold vCPUs do so on the same processors: one at a time.
+static HOLDING: Mutex<()> = Mutex::new(());
 
 #[test]
 fn guests_live_on_the_daemon() {
@@ -69,6 +74,7 @@ fn bpf_sees_who_waits() {
 #[test]
 fn tasks_are_moved_and_left_as_they_were() {
     let agent = tags::agent();
+    let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
     for kernel in [Kernel::Current, Kernel::Backport] {
         migrate::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }
@@ -78,6 +84,7 @@ fn tasks_are_moved_and_left_as_they_were() {
 #[test]
 fn ticks_show_who_was_away() {
     let agent = tags::agent();
+    let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
     for kernel in [Kernel::Current, Kernel::Backport] {
         ticks::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }

@@ -1,18 +1,16 @@
 //! `seekway-guest` sees by the ticks of its guest when vCPUs are away (`tick-bpf`): compared with
 //! what the host did, which holds the vCPUs and records when each ran.
 
+use crate::apart::{self, FIND_DISK};
 use crate::world::{PATIENCE, expect};
 use seekway_live::schedule::{Recorder, Recording};
 use seekway_live::turns::{Slices, Turns};
-use seekway_live::{Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped, vcpus};
+use seekway_live::{Guest, GuestSpec, Kernel, LiveError, Result, vcpus};
 use serde_json::Value;
-use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
 const VCPUS: usize = 4;
-const DISK_BYTES: u64 = 64 << 20;
-const SERIAL: &str = "ticks";
 /// Two ticks of these kernels: who is away for longer is seen.
 const SEEN_NS: i64 = 8_000_000;
 const TICK_NS: i64 = 4_000_000;
@@ -27,7 +25,6 @@ const SAME_NS: i64 = 2_000_000;
 
 /// A compute task on each vCPU, and a reader.
 const LOAD: &str = "
-for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = ticks ] && disk=/dev/${d##*/}; done
 for n in 0 1 2 3; do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & done
 fio --name=reader --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=psync \
 	--thread --time_based --runtime=3600 >/dev/null 2>&1 &";
@@ -61,20 +58,9 @@ struct Absence {
 
 /// Boot a kernel, take its vCPUs away, and have the agent look.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
-    let image = GuestImage::prepare_with(kernel)?;
-    let dir = tempfile::tempdir().expect("a directory");
-    let disk = dir.path().join("disk.img");
-    File::create(&disk).and_then(|f| f.set_len(DISK_BYTES)).expect("an image");
-    let shipped = Shipped::new(agent, "seekway-guest", dir.path())?;
-    let mut extra = shipped.args().to_vec();
-    let drive = format!("file={},format=raw,if=none,id={SERIAL}", disk.display());
-    extra.extend(["-drive".into(), drive, "-device".into()]);
-    extra.push(format!("virtio-blk-pci,drive={SERIAL},serial={SERIAL}"));
-    let cpus = VCPUS as u32;
-    let mut guest = Guest::start(&image, &GuestSpec { cpus, extra, ..GuestSpec::new("ticks") })?;
-    guest.wait_ready()?;
-    shipped.install(&mut guest)?;
-    guest.check(LOAD, PATIENCE)?;
+    let spec = GuestSpec { cpus: VCPUS as u32, ..GuestSpec::new("ticks") };
+    let (mut guest, _dir) = apart::boot(kernel, agent, spec)?;
+    guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let tids = vcpus::threads(&guest)?;
     // vCPUs of two processors are away for a slice, those of one for three.
     for processors in [2, 1] {
