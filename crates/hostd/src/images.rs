@@ -10,16 +10,15 @@
 pub mod fault;
 mod fiemap;
 mod lock;
-mod map;
 mod place;
 mod probe;
 mod rate;
 mod surface;
 
-pub use map::Map;
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
+use seekway_policy::stack::Map;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};

@@ -19,7 +19,7 @@
 //! `done`; this is why a port is not dropped before both have ended.
 
 use crate::reactor::Core;
-use seekway_policy::request::{Op, ProcessTag};
+use seekway_policy::request::Op;
 use std::any::Any;
 
 /// A disk that is served: its number among those of its reactor, dense, and
@@ -53,8 +53,9 @@ pub struct Job {
     pub offset: u64,
     /// Bytes; 0 for a flush, else a multiple of the alignment and at least one.
     pub len: u64,
-    /// The process inside the guest, when the guest says.
-    pub tag: Option<ProcessTag>,
+    /// The I/O priority in the request's header, which may name a process inside the guest
+    /// ([`seekway_policy::ioprio`]); 0 where the wire has none.
+    pub priority: u32,
     /// Durable before it is done (writes, write-zeroes).
     pub fua: bool,
     /// Write-zeroes may deallocate.

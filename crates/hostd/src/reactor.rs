@@ -1,20 +1,21 @@
 //! The reactor of one physical device: a thread that owns the ring, the
-//! dispatcher, the throttle, the disks and all ports. A turn of its loop:
+//! stack, the throttle, the disks and all ports. A turn of its loop:
 //!
 //! 1. completions of the ring: I/O that ended, events of ports, messages;
 //! 2. commands that the throttle lets go;
 //! 3. jobs that are done are handed to their ports;
-//! 4. the dispatcher is polled until it has nothing to dispatch;
+//! 4. the stack is polled, and what it says is done, until it waits;
 //! 5. ports with news tell their guests;
-//! 6. the prefetcher is asked what to read ahead;
-//! 7. submit everything in one call, and sleep until there is news or a hold ends.
+//! 6. submit everything in one call, and sleep until there is news or a hold ends.
+//!
+//! What happens to a request between its port and the image the stack decides
+//! ([`seekway_policy::stack`]); the reactor has its buffers, and carries out its I/O.
 
 mod admin;
-mod cached;
+mod cache;
 mod commands;
 mod core;
 mod disks;
-mod frames;
 mod jobs;
 mod journal;
 mod lately;
@@ -23,7 +24,7 @@ mod ports;
 mod ring;
 
 pub use self::core::Core;
-pub use cached::CacheSetup;
+pub use cache::CacheSetup;
 pub use lately::{Fairness, INTERVAL, Use, fairness};
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
@@ -32,12 +33,13 @@ pub use message::{
 
 use crate::port::Port;
 use crate::throttle::Throttle;
-use cached::Cached;
+use cache::CacheMemory;
 use journal::JournalWriter;
 use ring::{Cqe, Source};
-use seekway_policy::dispatcher::{Config, Dispatcher};
+use seekway_policy::dispatcher;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
+use seekway_policy::stack::{Config, Stack};
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::fs::File;
 use std::sync::mpsc::{self, Receiver};
@@ -120,7 +122,7 @@ impl Reactor {
             None => DEPTH_SOLID,
         };
         let profile = setup.throttle.as_ref().map_or(setup.profile, Throttle::profile);
-        let config = Config {
+        let dispatch = dispatcher::Config {
             // A model takes no more than its queue holds.
             depth: match &setup.throttle {
                 Some(_) => setup.depth.unwrap_or(natural).clamp(1, natural),
@@ -129,14 +131,17 @@ impl Reactor {
             coalesce: setup.coalesce,
             hard_limit: setup.hard_limit,
         };
-        let mut dispatcher = Dispatcher::new(scheduler, profile, config);
+        let config = Config { dispatch, ..Config::default() };
+        let cache = setup.cache.as_ref().map(CacheSetup::spec).transpose()?;
+        let mut stack = Stack::new(scheduler, profile, config, cache);
         let journal = setup.journal.map(|file| JournalWriter::start(file, &setup.name));
         if journal.is_some() {
-            dispatcher.start_journal(&setup.policy);
+            stack.start_journal(&setup.policy);
         }
-        let cached = setup.cache.as_ref().map(Cached::new).transpose()?;
+        let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
+        let memory = memory.transpose()?;
         let core =
-            Core::new(dispatcher, setup.policy, config.depth, setup.throttle, cached, handle)?;
+            Core::new(stack, setup.policy, dispatch.depth, setup.throttle, memory, handle)?;
         let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })
@@ -148,11 +153,10 @@ impl Reactor {
             self.core.end_interval();
             self.reap();
             self.core.release_throttled();
+            self.core.settle();
             self.deliver();
             let wake = self.core.pump();
             self.flush();
-            // When guests have what is theirs.
-            let ahead = if self.shutdown { None } else { self.core.read_ahead() };
             self.core.remap_stale();
             self.bury();
             if self.shutdown && self.is_drained() {
@@ -163,7 +167,7 @@ impl Reactor {
                 // The kernel has its turn all the same: what never needs the device
                 // must not keep the rest from it.
                 true => _ = self.core.peek(),
-                false => self.sleep([wake, ahead].into_iter().flatten().min()),
+                false => self.sleep(wake),
             }
         }
         self.note(true);

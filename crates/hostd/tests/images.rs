@@ -5,7 +5,10 @@
 mod loops;
 
 use loops::{Loop, output};
-use seekway_hostd::images::{Image, ImageError, Map, OpenOptions};
+use seekway_hostd::images::{Image, ImageError, OpenOptions};
+use seekway_policy::request::Extent;
+use seekway_policy::stack::Map;
+use seekway_policy::units::{Lba, Sectors};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -37,6 +40,10 @@ fn writer(path: &Path) -> File {
 
 fn error(path: &Path, options: &OpenOptions) -> String {
     Image::open(path, options).map(|_| ()).unwrap_err().to_string()
+}
+
+fn has_hole(map: &Map, at: u64, len: u64) -> bool {
+    map.has_hole(Extent::new(Lba::new(at), Sectors::new(len)).unwrap())
 }
 
 #[test]
@@ -184,10 +191,10 @@ fn compare_with_filefrag(path: &Path, map: &Map, partition: u64) -> Option<usize
     let extents: Vec<_> = text.lines().filter_map(filefrag_extent).collect();
     for &(from, to, place) in &extents {
         for at in [from, (from + to) / 2, to] {
-            let piece = map.piece(at * 512, 512);
+            let piece = map.piece(Lba::new(at), Sectors::new(1));
             assert_eq!(piece.start().get(), partition + place + (at - from), "sector {at}\n{text}");
         }
-        assert!(!map.has_hole(from * 512, (to - from + 1) * 512));
+        assert!(!has_hole(&map, from, to - from + 1));
     }
     Some(extents.len())
 }
@@ -218,7 +225,7 @@ fn maps_are_those_of_filefrag() {
     if let Some(extents) = compare_with_filefrag(&path, &map, partition_start(&path)) {
         assert!(extents >= 400, "{extents}");
     }
-    assert!(map.has_hole(4096, 512) && map.has_hole(0, 8192) && !map.has_hole(131_072, 4096));
+    assert!(has_hole(&map, 8, 1) && has_hole(&map, 0, 16) && !has_hole(&map, 256, 8));
     let capacity = image.device_capacity().unwrap();
     let region = map.region();
     assert!(region.windows(2).all(|w| w[0].end() < w[1].start()));
@@ -259,7 +266,7 @@ fn block_devices() {
         assert_eq!(image.device().0, 7);
         assert_eq!(image.device_capacity().map(|s| s.bytes()), Some(8 << 20));
         assert_eq!(image.map().unwrap().region().len(), 1);
-        assert_eq!(image.map().unwrap().piece(8192, 4096).to_string(), "16+8");
+        assert_eq!(image.map().unwrap().piece(Lba::new(16), Sectors::new(8)).to_string(), "16+8");
         assert_eq!(image.runs(4096, 8192, 9), [(8192, false)]);
         // One writer, nobody beside.
         let second = Image::open(node, &RW).map(|_| ());
@@ -302,7 +309,7 @@ fn a_partition_lies_on_its_disk() {
         let image = Image::open(&part, &RW).unwrap();
         assert_eq!(image.limits().capacity_bytes, (64 << 20) - (1 << 20));
         assert_eq!(image.device_capacity().map(|s| s.bytes()), Some(64 << 20));
-        assert_eq!(image.map().unwrap().piece(0, 512).to_string(), "2048+1");
+        assert_eq!(image.map().unwrap().piece(Lba::ZERO, Sectors::new(1)).to_string(), "2048+1");
         let whole = Image::open(Path::new(&device.0), &RO).unwrap();
         assert_eq!(whole.device(), image.device(), "one disk");
         a_file_on_a_partition(folder.path(), &part, image);

@@ -7,7 +7,7 @@ use common::{Ask, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
 use seekway_hostd::reactor::{Core, Disk, Message, OpKind};
-use seekway_policy::journal::Replay;
+use seekway_policy::journal::{Build, Replay};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
 use seekway_policy::units::Lba;
@@ -250,7 +250,7 @@ fn policies_change_under_load_and_the_journal_replays() {
     }
     rig.stop();
     let text = fs::read_to_string(&journal).unwrap();
-    let mut replay = Replay::new(&schedulers::build);
+    let mut replay = Replay::new(Build::default());
     for line in text.lines() {
         replay.feed(line).unwrap();
     }
@@ -338,8 +338,8 @@ struct Flusher(DiskId, Option<PortId>);
 impl Flusher {
     fn flush_once(&self, core: &mut Core) {
         let (disk, port) = (self.0, self.1.expect("open"));
-        let (offset, len, tag, fua, unmap) = (0, 0, None, false, false);
-        let job = Job { disk, port, token: 0, op: Op::Flush, offset, len, tag, fua, unmap };
+        let (offset, len, priority, fua, unmap) = (0, 0, 0, false, false);
+        let job = Job { disk, port, token: 0, op: Op::Flush, offset, len, priority, fua, unmap };
         core.submit(&job, &[]).unwrap();
     }
 }
@@ -502,7 +502,7 @@ fn everything_changes_under_load_and_the_journal_replays() {
         }
         rig.stop();
         let text = fs::read_to_string(&journal).unwrap();
-        let mut replay = Replay::new(&schedulers::build);
+        let mut replay = Replay::new(Build::default());
         text.lines().for_each(|line| replay.feed(line).unwrap());
     }
 }

@@ -55,6 +55,7 @@ pub use accounts::Usage;
 pub use blocks::{Account, BLOCK_BYTES, BLOCK_SECTORS, Block, Blocks, Frame, Gone};
 pub use fetches::{Fetch, FetchId, Waiter};
 pub use pieces::Piece;
+pub(crate) use pieces::blocks_of;
 
 use crate::params::ParamError;
 use crate::prefetcher::{Access, Prefetcher, Proposal, Stream};
@@ -63,7 +64,7 @@ use crate::request::{Extent, ProcessTag, VmId};
 use crate::units::{Instant, Lba, Sectors};
 use accounts::Accounts;
 use fetches::Fetches;
-use pieces::{blocks_of, clip, cut};
+use pieces::{clip, cut};
 use std::num::NonZeroU32;
 use writes::Writes;
 

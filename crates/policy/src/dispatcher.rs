@@ -16,7 +16,6 @@ pub use types::{
     Arrival, COALESCE_DEFAULT, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Stats, VMS_MAX,
 };
 
-use crate::journal::Journal;
 use crate::queues::{ExpiryQueue, Links};
 use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
@@ -65,7 +64,6 @@ pub struct Dispatcher {
     since_forced: u32,
     holds: Holds,
     stats: Stats,
-    journal: Option<Journal>,
 }
 
 impl Dispatcher {
@@ -94,7 +92,6 @@ impl Dispatcher {
             since_forced: FORCED_EVERY,
             holds: Holds::default(),
             stats: Stats::default(),
-            journal: None,
         }
     }
 
@@ -104,7 +101,6 @@ impl Dispatcher {
         let Arrival { vm, tag, op, sync, extent } = arrival;
         assert!(self.is_attached(vm), "request of {vm:?}, which is not attached");
         let id = self.slots.allocate(now, arrival, self.epoch);
-        self.record(|j| j.arrive(now, &arrival));
         self.last_demand = now;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
@@ -123,7 +119,6 @@ impl Dispatcher {
     /// The command that was dispatched as `id` is done: each of its requests is
     /// appended to `done`. Panics when `id` is not a command in flight.
     pub fn complete(&mut self, now: Instant, id: RequestId, ok: bool, done: &mut Vec<Completion>) {
-        self.record(|j| j.complete(now, id, ok));
         assert!(self.is_in_flight(id), "{id:?} is not a command in flight");
         let first = &self.slots[id];
         let mut service = now.since(first.dispatched.max(self.last_completion));
@@ -155,12 +150,6 @@ impl Dispatcher {
 
     /// What shall the engine do now? Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
-        let output = self.poll_unrecorded(now);
-        self.record(|j| j.output(now, &output));
-        output
-    }
-
-    fn poll_unrecorded(&mut self, now: Instant) -> Output {
         if self.in_flight_commands >= self.config.depth {
             return Output::Idle;
         }
@@ -441,23 +430,5 @@ impl Dispatcher {
     /// The policy's own metrics of each VM.
     pub fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
         self.scheduler.vm_metrics(sink);
-    }
-
-    /// Begin to note every input and output; `policy` is its specification.
-    pub fn start_journal(&mut self, policy: &str) {
-        self.journal = Some(Journal::new(policy, &self.profile, &self.config));
-    }
-    /// What has been noted since the last call, for the engine to write.
-    pub fn take_journal(&mut self) -> String {
-        self.journal.as_mut().map(Journal::take).unwrap_or_default()
-    }
-    /// Note no more.
-    pub fn stop_journal(&mut self) {
-        self.journal = None;
-    }
-    fn record(&mut self, note: impl FnOnce(&mut Journal)) {
-        if let Some(journal) = &mut self.journal {
-            note(journal);
-        }
     }
 }

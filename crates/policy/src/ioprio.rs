@@ -13,6 +13,8 @@ use crate::request::ProcessTag;
 
 /// `IOPRIO_CLASS_NONE`: nobody has set a priority.
 pub const CLASS_NONE: u16 = 0;
+/// `IOPRIO_CLASS_RT`: real time, goes before all others.
+pub const CLASS_REAL_TIME: u16 = 1;
 /// `IOPRIO_CLASS_BE`: best effort, what every process is by default.
 pub const CLASS_BEST_EFFORT: u16 = 2;
 /// `IOPRIO_BE_NORM`: the level that kernels send by themselves.

@@ -1,42 +1,58 @@
-//! The run of a dispatcher as text: every input and output with its time, one
+//! The run of a stack as text: every input and output with its time, one
 //! a line, so that a live daemon's decisions can be replayed byte for byte
-//! (`seekway replay`). The first line carries a version, the policy, the
-//! device's profile and the configuration.
+//! (`seekway replay`): limits, cache, prefetcher, placement and policy. The first line carries a
+//! version, the policy, the device's profile and the configuration.
 //!
 //! ```text
-//! seekway-journal 1 policy=cfq depth=1 coalesce=1024 hard=30s capacity=1953525168 rotation=8333333ns seek=1:800000ns,…
-//! 0 attach 0 weight=1 region=0+24000000
-//! 1000 arrive 0 R sync 128+8 tag=0
-//! 1000 dispatch 0 R 128+8
-//! 1000 idle
-//! 9000 complete 0 ok
+//! seekway-journal 2 policy=cfq depth=1 coalesce=1024 hard=30s outstanding=262144 capacity=1953525168 rotation=8333333ns
+//! 0 attach 0 weight=1 size=24000000 cached=no map=24000000/18014398509481983:0@0
+//! 1000 submit 0 R sync 128+8 tag=0 token=7
+//! 1000 issue 0 R 128+8
+//! 1000 wait - -
+//! 9000 io 0 ok
+//! 9000 done 7 ok
 //! ```
 
-use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
+use crate::cache;
+use crate::dispatcher;
 use crate::params::{ParamError, parse_duration};
+use crate::prefetcher::Prefetcher;
+use crate::prefetchers;
 use crate::request::{Extent, Op, ProcessTag, RequestId, VmId};
-use crate::scheduler::{DeviceProfile, Scheduler, VmSpec};
+use crate::scheduler::{DeviceProfile, Scheduler};
+use crate::schedulers;
+use crate::stack::{Action, CacheSpec, Config, DiskSpec, IoError, Map, Stack, Submit};
 use crate::units::{Instant, Lba, Sectors};
 use std::fmt::{self, Write};
 use std::num::NonZeroU32;
 
 /// The version in the first line.
-const MAGIC: &str = "seekway-journal 1";
+const MAGIC: &str = "seekway-journal 2";
 
 /// The last time that a replay takes: 146 years, so that sums stay far from overflow.
 const TIME_MAX: u64 = u64::MAX / 4;
+/// The largest cache that a replay takes, in bytes: its bookkeeping takes 3 % of that.
+const CACHE_BYTES_MAX: u64 = 1 << 36;
 
 /// Notes taken and not yet handed to the engine.
 pub(crate) struct Journal {
     text: String,
+    /// When the last input came: what the stack does, it does then.
+    now: Instant,
 }
 
 impl Journal {
-    pub(crate) fn new(policy: &str, profile: &DeviceProfile, config: &Config) -> Self {
-        let Config { depth, coalesce, hard_limit } = config;
-        let policy = one_word(policy);
+    pub(crate) fn new(
+        policy: &str,
+        profile: &DeviceProfile,
+        config: &Config,
+        cache: Option<&(cache::Config, String)>,
+    ) -> Self {
+        let dispatcher::Config { depth, coalesce, hard_limit } = config.dispatch;
+        let (policy, outstanding) = (one_word(policy), config.outstanding_max);
         let mut text = format!(
-            "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} capacity={}",
+            "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} \
+             outstanding={outstanding} capacity={}",
             profile.capacity
         );
         if let Some(rotation) = profile.rotation {
@@ -46,8 +62,13 @@ impl Journal {
             let knots: Vec<String> = profile.seek.iter().map(|(d, t)| format!("{d}:{t}")).collect();
             let _ = write!(text, " seek={}", knots.join(","));
         }
+        if let Some((cache, prefetcher)) = cache {
+            let prefetcher = one_word(prefetcher);
+            let _ =
+                write!(text, " cache={} unit={} prefetch={prefetcher}", cache.bytes, cache.unit);
+        }
         text.push('\n');
-        Journal { text }
+        Journal { text, now: Instant::ZERO }
     }
 
     pub(crate) fn take(&mut self) -> String {
@@ -55,15 +76,34 @@ impl Journal {
     }
 
     fn line(&mut self, now: Instant, args: fmt::Arguments<'_>) {
+        self.now = now;
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{} {args}", now.as_nanos());
     }
 
-    pub(crate) fn attach(&mut self, now: Instant, vm: VmId, spec: &VmSpec) {
-        self.line(now, format_args!("attach {} {}", vm.index(), SpecText(spec)));
+    /// The time of what the stack does next.
+    pub(crate) fn now(&mut self, now: Instant) {
+        self.now = now;
     }
-    pub(crate) fn respec(&mut self, now: Instant, vm: VmId, spec: &VmSpec) {
-        self.line(now, format_args!("respec {} {}", vm.index(), SpecText(spec)));
+
+    pub(crate) fn attach(&mut self, now: Instant, vm: VmId, spec: &DiskSpec) {
+        let DiskSpec { weight, capacity, map, cached } = spec;
+        let cached = if *cached { "yes" } else { "no" };
+        let vm = vm.index();
+        let args = format_args!("attach {vm} weight={weight} size={capacity} cached={cached} map={map}");
+        self.line(now, args);
+    }
+    pub(crate) fn set_weight(&mut self, now: Instant, vm: VmId, weight: NonZeroU32) {
+        self.line(now, format_args!("weight {} {weight}", vm.index()));
+    }
+    pub(crate) fn resize(&mut self, now: Instant, vm: VmId, size: Sectors, map: &Map) {
+        self.line(now, format_args!("resize {} {size} {map}", vm.index()));
+    }
+    pub(crate) fn remap(&mut self, now: Instant, vm: VmId, map: &Map) {
+        self.line(now, format_args!("remap {} {map}", vm.index()));
+    }
+    pub(crate) fn leave(&mut self, now: Instant, vm: VmId) {
+        self.line(now, format_args!("leave {}", vm.index()));
     }
     pub(crate) fn detach(&mut self, now: Instant, vm: VmId) {
         self.line(now, format_args!("detach {}", vm.index()));
@@ -71,27 +111,48 @@ impl Journal {
     pub(crate) fn switch(&mut self, now: Instant, policy: &str) {
         self.line(now, format_args!("switch {}", one_word(policy)));
     }
-    pub(crate) fn arrive(&mut self, now: Instant, a: &Arrival) {
-        self.line(now, format_args!("arrive {}", ArrivalText(a)));
+    pub(crate) fn switch_prefetcher(&mut self, now: Instant, prefetcher: &str) {
+        self.line(now, format_args!("prefetcher {}", one_word(prefetcher)));
     }
-    pub(crate) fn arrive_background(&mut self, now: Instant, a: &Arrival) {
-        self.line(now, format_args!("background {}", ArrivalText(a)));
+    pub(crate) fn bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
+        self.line(now, format_args!("bandwidth {bytes_per_s}"));
     }
-    pub(crate) fn withdraw(&mut self, now: Instant, id: RequestId) {
-        self.line(now, format_args!("withdraw {}", id.slot()));
+    pub(crate) fn submit(&mut self, now: Instant, request: &Submit) {
+        let Submit { vm, tag, op, sync, extent, token } = *request;
+        let sync = if sync { "sync" } else { "async" };
+        let (vm, op, tag) = (vm.index(), op.letter(), tag.map_or(0, ProcessTag::get));
+        self.line(now, format_args!("submit {vm} {op} {sync} {extent} tag={tag} token={token}"));
     }
-    pub(crate) fn complete(&mut self, now: Instant, id: RequestId, ok: bool) {
-        let how = if ok { "ok" } else { "error" };
-        self.line(now, format_args!("complete {} {how}", id.slot()));
+    pub(crate) fn io_done(&mut self, now: Instant, io: RequestId, failed: &[(RequestId, IoError)]) {
+        if failed.is_empty() {
+            return self.line(now, format_args!("io {} ok", io.slot()));
+        }
+        let failed: Vec<String> =
+            failed.iter().map(|(id, e)| format!("{}:{}", id.slot(), e.0)).collect();
+        self.line(now, format_args!("io {} {}", io.slot(), failed.join(",")));
     }
-    pub(crate) fn output(&mut self, now: Instant, output: &Output) {
-        match output {
-            Output::Dispatch(c) => {
+    /// What the stack does. What only tells of work that it has done itself is not noted.
+    pub(crate) fn action(&mut self, action: &Action) {
+        let now = self.now;
+        match action {
+            Action::Issue(c) => {
                 let (slot, op, extent) = (c.id.slot(), c.op.letter(), c.extent);
-                self.line(now, format_args!("dispatch {slot} {op} {extent}"));
+                self.line(now, format_args!("issue {slot} {op} {extent}"));
             }
-            Output::WakeAt(until) => self.line(now, format_args!("wake {}", until.as_nanos())),
-            Output::Idle => self.line(now, format_args!("idle")),
+            Action::Copy(copy) => {
+                self.line(now, format_args!("copy {} {}", copy.token, copy.part));
+            }
+            Action::Done(done) => match done.result {
+                Ok(()) => self.line(now, format_args!("done {} ok", done.token)),
+                Err(IoError(code)) => self.line(now, format_args!("done {} {code}", done.token)),
+            },
+            Action::Wait(wake) => {
+                let at = |at: Option<Instant>| {
+                    at.map_or("-".to_string(), |at| at.as_nanos().to_string())
+                };
+                self.line(now, format_args!("wait {} {}", at(wake.demand), at(wake.prefetch)));
+            }
+            Action::LookedUp { .. } | Action::Prefetching => {}
         }
     }
 }
@@ -99,29 +160,6 @@ impl Journal {
 /// A policy's specification, which may be written with blanks, without them.
 fn one_word(policy: &str) -> String {
     policy.split_whitespace().collect()
-}
-
-struct ArrivalText<'a>(&'a Arrival);
-
-impl fmt::Display for ArrivalText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Arrival { vm, tag, op, sync, extent } = *self.0;
-        let sync = if sync { "sync" } else { "async" };
-        let (vm, op, tag) = (vm.index(), op.letter(), tag.map_or(0, ProcessTag::get));
-        write!(f, "{vm} {op} {sync} {extent} tag={tag}")
-    }
-}
-
-struct SpecText<'a>(&'a VmSpec);
-
-impl fmt::Display for SpecText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weight={}", self.0.weight)?;
-        for (n, extent) in self.0.region.iter().enumerate() {
-            write!(f, "{}{extent}", if n == 0 { " region=" } else { "," })?;
-        }
-        Ok(())
-    }
 }
 
 /// Why a journal could not be replayed, or where the replay differed.
@@ -161,13 +199,26 @@ pub struct Replayed {
     pub outputs: u64,
 }
 
-/// Builds a policy from its specification, as the registry does.
-pub type Build<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Scheduler>, ParamError>;
+/// Builds policies and prefetchers from their specifications.
+#[derive(Clone, Copy)]
+pub struct Build<'a> {
+    /// As [`schedulers::build`].
+    pub scheduler: &'a dyn Fn(&str) -> Result<Box<dyn Scheduler>, ParamError>,
+    /// As [`prefetchers::build`].
+    pub prefetcher: &'a dyn Fn(&str) -> Result<Box<dyn Prefetcher>, ParamError>,
+}
+
+impl Default for Build<'_> {
+    /// As the registries do.
+    fn default() -> Self {
+        Build { scheduler: &schedulers::build, prefetcher: &prefetchers::build }
+    }
+}
 
 /// A replay under way, fed line by line.
 pub struct Replay<'a> {
     build: Build<'a>,
-    dispatcher: Option<Dispatcher>,
+    stack: Option<Stack>,
     line: usize,
     /// The time of the last line; none goes back.
     now: Instant,
@@ -175,11 +226,11 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay that builds policies with `build`.
+    /// A replay that builds policies and prefetchers with `build`.
     pub fn new(build: Build<'a>) -> Self {
         Replay {
             build,
-            dispatcher: None,
+            stack: None,
             line: 0,
             now: Instant::ZERO,
             replayed: Replayed::default(),
@@ -196,8 +247,8 @@ impl<'a> Replay<'a> {
         self.line += 1;
         let line = self.line;
         let wrong = |what: String| ReplayError::Line(line, what);
-        let Some(dispatcher) = &mut self.dispatcher else {
-            self.dispatcher = Some(parse_header(text, self.build).map_err(wrong)?);
+        let Some(stack) = &mut self.stack else {
+            self.stack = Some(parse_header(text, &self.build).map_err(wrong)?);
             return Ok(());
         };
         let (time, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -208,9 +259,11 @@ impl<'a> Replay<'a> {
             return Err(wrong(format!("time {time} after {before}: expected up to {TIME_MAX}")));
         }
         self.now = now;
-        if matches!(rest.split(' ').next(), Some("dispatch" | "wake" | "idle")) {
-            let mut journal = Journal { text: String::new() };
-            journal.output(now, &dispatcher.poll(now));
+        if matches!(rest.split(' ').next(), Some("issue" | "copy" | "done" | "wait")) {
+            let mut journal = Journal { text: String::new(), now };
+            while journal.text.is_empty() {
+                journal.action(&stack.poll(now));
+            }
             let replay = journal.take();
             if replay.trim_end() != text {
                 let (journal, replay) = (text.into(), replay.trim_end().into());
@@ -218,7 +271,7 @@ impl<'a> Replay<'a> {
             }
             self.replayed.outputs += 1;
         } else {
-            apply(dispatcher, now, rest, self.build)
+            apply(stack, now, rest, &self.build)
                 .ok_or_else(|| wrong(format!("'{rest}' is no input that can happen here")))?;
             self.replayed.inputs += 1;
         }
@@ -226,30 +279,46 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn parse_header(text: &str, build: Build<'_>) -> Result<Dispatcher, String> {
+fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
     let rest = text.strip_prefix(MAGIC).ok_or(format!("expected '{MAGIC} …'"))?;
     let mut config = Config::default();
     let mut profile = DeviceProfile { capacity: Sectors::ZERO, rotation: None, seek: Vec::new() };
-    let mut policy = None;
+    let (mut policy, mut prefetcher) = (None, None);
+    let mut cache = cache::Config::new(0);
     for pair in rest.split_whitespace() {
         let (key, value) = pair.split_once('=').ok_or(format!("'{pair}' is not key=value"))?;
+        let dispatch = &mut config.dispatch;
         let known = match key {
             "policy" => {
                 policy = Some(value);
                 Some(())
             }
-            "depth" => value.parse().ok().map(|v| config.depth = v),
-            "coalesce" => value.parse().ok().map(|v| config.coalesce = Sectors::new(v)),
-            "hard" => parse_duration(value).map(|v| config.hard_limit = v),
+            "prefetch" => {
+                prefetcher = Some(value);
+                Some(())
+            }
+            "depth" => value.parse().ok().map(|v| dispatch.depth = v),
+            "coalesce" => value.parse().ok().map(|v| dispatch.coalesce = Sectors::new(v)),
+            "hard" => parse_duration(value).map(|v| dispatch.hard_limit = v),
+            "outstanding" => value.parse().ok().map(|v| config.outstanding_max = v),
             "capacity" => value.parse().ok().map(|v| profile.capacity = Sectors::new(v)),
             "rotation" => parse_duration(value).map(|v| profile.rotation = Some(v)),
             "seek" => parse_seek(value).map(|v| profile.seek = v),
+            "cache" => value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v),
+            "unit" => value.parse().ok().map(|v| cache.unit = Sectors::new(v)),
             _ => None,
         };
         known.ok_or(format!("'{pair}' is not understood"))?;
     }
-    let scheduler = build(policy.ok_or("no policy=")?).map_err(|e| e.to_string())?;
-    Ok(Dispatcher::new(scheduler, profile, config))
+    let scheduler = (build.scheduler)(policy.ok_or("no policy=")?).map_err(|e| e.to_string())?;
+    let cache = match prefetcher {
+        Some(spec) => {
+            let prefetcher = (build.prefetcher)(spec).map_err(|e| e.to_string())?;
+            Some(CacheSpec { config: cache, prefetcher, spec: spec.into() })
+        }
+        None => None,
+    };
+    Ok(Stack::new(scheduler, profile, config, cache))
 }
 
 fn parse_seek(text: &str) -> Option<Vec<(Sectors, crate::units::Nanos)>> {
@@ -262,29 +331,41 @@ fn parse_seek(text: &str) -> Option<Vec<(Sectors, crate::units::Nanos)>> {
 }
 
 /// Feed one input. `None` when the text is none, or one that would break the
-/// dispatcher's preconditions (a journal may come from anywhere).
-fn apply(d: &mut Dispatcher, now: Instant, text: &str, build: Build<'_>) -> Option<()> {
+/// stack's preconditions (a journal may come from anywhere).
+fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<()> {
     let mut words = text.split(' ');
     let (verb, what) = (words.next()?, words.next()?);
     match verb {
-        "switch" => d.switch(now, what, build(what).ok()?),
-        "complete" => {
-            let id = RequestId::new(what.parse().ok()?);
-            let ok = words.next()? == "ok";
-            d.is_in_flight(id).then(|| d.complete(now, id, ok, &mut Vec::new()))?;
+        "switch" => s.switch(now, what, (build.scheduler)(what).ok()?),
+        "prefetcher" => {
+            s.switch_prefetcher(now, what, (build.prefetcher)(what).ok()?).then_some(())?;
         }
-        "withdraw" => d.withdraw(now, RequestId::new(what.parse().ok()?)).then_some(())?,
+        "bandwidth" => s.set_bandwidth(now, what.parse().ok()?),
+        "io" => {
+            let io = RequestId::new(what.parse().ok()?);
+            let failed = parse_failed(words.next()?)?;
+            let is_member = |id: RequestId| s.members(io).any(|m| m.id == id);
+            let valid = s.is_in_flight(io) && failed.iter().all(|&(id, _)| is_member(id));
+            valid.then(|| s.io_done(now, io, &failed))?;
+        }
+        "attach" => {
+            let vm = VmId::new(what.parse().ok()?);
+            s.can_attach(vm).then_some(())?;
+            s.attach(now, vm, parse_disk(words)?);
+        }
         _ => {
             let vm = VmId::new(what.parse().ok()?);
+            s.is_attached(vm).then_some(())?;
             match verb {
-                "attach" if d.can_attach(vm) => d.attach(now, vm, parse_vm_spec(words)?),
-                "respec" if d.is_attached(vm) => d.respec(now, vm, parse_vm_spec(words)?),
-                "detach" if d.is_attached(vm) => drop(d.detach(now, vm)),
-                "arrive" if d.has_room(vm) => drop(d.arrive(now, parse_arrival(vm, words)?)),
-                "background" if d.has_room(vm) => {
-                    let arrival = parse_arrival(vm, words).filter(|a| a.op == Op::Read)?;
-                    d.arrive_background(now, arrival);
+                "submit" => s.submit(now, parse_submit(vm, words)?).ok()?,
+                "weight" => s.set_weight(now, vm, words.next()?.parse().ok()?),
+                "resize" => {
+                    let size = Sectors::new(words.next()?.parse().ok()?);
+                    s.resize(now, vm, size, words.next()?.parse().ok()?);
                 }
+                "remap" => s.remap(now, vm, words.next()?.parse().ok()?),
+                "leave" => s.leave(now, vm),
+                "detach" if !s.is_busy(vm) => s.detach(now, vm),
                 _ => return None,
             }
         }
@@ -292,24 +373,44 @@ fn apply(d: &mut Dispatcher, now: Instant, text: &str, build: Build<'_>) -> Opti
     Some(())
 }
 
-fn parse_vm_spec<'t>(words: impl Iterator<Item = &'t str>) -> Option<VmSpec> {
-    let mut spec = VmSpec::default();
+/// `ok`, or `ID:CODE,…`.
+fn parse_failed(text: &str) -> Option<Vec<(RequestId, IoError)>> {
+    if text == "ok" {
+        return Some(Vec::new());
+    }
+    let one = |text: &str| {
+        let (id, code) = text.split_once(':')?;
+        Some((RequestId::new(id.parse().ok()?), IoError(code.parse().ok()?)))
+    };
+    text.split(',').map(one).collect()
+}
+
+fn parse_disk<'t>(words: impl Iterator<Item = &'t str>) -> Option<DiskSpec> {
+    let mut spec = DiskSpec {
+        weight: NonZeroU32::MIN,
+        capacity: Sectors::ZERO,
+        map: Map::linear(Lba::ZERO, Sectors::ZERO),
+        cached: false,
+    };
     for word in words {
         match word.split_once('=')? {
-            ("weight", w) => spec.weight = NonZeroU32::new(w.parse().ok()?)?,
-            ("region", r) => spec.region = r.split(',').map(parse_extent).collect::<Option<_>>()?,
+            ("weight", w) => spec.weight = w.parse().ok()?,
+            ("size", s) => spec.capacity = Sectors::new(s.parse().ok()?),
+            ("cached", c) => spec.cached = c == "yes",
+            ("map", m) => spec.map = m.parse().ok()?,
             _ => return None,
         }
     }
     Some(spec)
 }
 
-fn parse_arrival<'t>(vm: VmId, mut words: impl Iterator<Item = &'t str>) -> Option<Arrival> {
+fn parse_submit<'t>(vm: VmId, mut words: impl Iterator<Item = &'t str>) -> Option<Submit> {
     let op = Op::from_letter(words.next()?.chars().next()?)?;
     let sync = words.next()? == "sync";
     let extent = parse_extent(words.next()?)?;
     let tag = ProcessTag::new(words.next()?.strip_prefix("tag=")?.parse().ok()?);
-    Some(Arrival { vm, tag, op, sync, extent })
+    let token = words.next()?.strip_prefix("token=")?.parse().ok()?;
+    Some(Submit { vm, tag, op, sync, extent, token })
 }
 
 fn parse_extent(text: &str) -> Option<Extent> {

@@ -1,8 +1,7 @@
 //! The background class: below demand under every policy, taken back while it
-//! waits, unseen by policies, and replayed from journals.
+//! waits, unseen by policies.
 
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, OUTSTANDING_MAX, Output};
-use seekway_policy::journal::Replay;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
 use seekway_policy::schedulers::{self, REGISTRY};
@@ -158,40 +157,4 @@ fn a_discard_does_not_wait_for_the_background() {
     let discard = Arrival { op: Op::Discard, ..read(0, 100, 64) };
     let id = d.arrive(at(0), discard);
     assert_eq!(commands(&mut d, at(0))[0].0, id);
-}
-
-#[test]
-fn journals_replay() {
-    let mut d = dispatcher("cfq", false, 2);
-    d.start_journal("cfq");
-    for vm in 0..2 {
-        d.respec(at(0), VmId::new(vm), VmSpec::default());
-    }
-    let mut text = d.take_journal().lines().next().unwrap().to_string() + "\n";
-    text += "0 attach 0 weight=1\n0 attach 1 weight=1\n";
-    let a = d.arrive_background(at(1), read(0, 100, 8));
-    let b = d.arrive_background(at(1), read(1, 900, 8));
-    assert!(d.withdraw(at(2), b));
-    d.poll(at(2));
-    d.poll(at(2));
-    finish(&mut d, at(3), a);
-    text += &d.take_journal();
-    let mut replay = Replay::new(&schedulers::build);
-    text.lines().for_each(|line| replay.feed(line).unwrap());
-    assert_eq!(replay.replayed().outputs, 2);
-    for wrong in ["3000001 withdraw 0", "3000001 background 0 W sync 0+8 tag=0"] {
-        assert!(replay.feed(wrong).is_err(), "{wrong}");
-    }
-}
-
-/// A journal may come from anywhere: one that asks for more than a dispatcher
-/// takes is refused like any other wrong line.
-#[test]
-fn a_journal_of_too_many_arrivals_is_refused() {
-    let mut replay = Replay::new(&schedulers::build);
-    replay.feed("seekway-journal 1 policy=noop depth=1 coalesce=0 hard=30s capacity=1000").unwrap();
-    replay.feed("0 attach 0 weight=1").unwrap();
-    let line = "0 background 0 R sync 0+8 tag=0";
-    let refused = (0..=OUTSTANDING_MAX).find(|_| replay.feed(line).is_err());
-    assert_eq!(refused, Some(OUTSTANDING_MAX));
 }

@@ -4,7 +4,6 @@
 
 use proptest::prelude::*;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
-use seekway_policy::journal::{Replay, ReplayError};
 use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::scheduler::{
     Decision, DeviceProfile, DeviceView, HoldReason, Scheduler, VmSpec,
@@ -330,83 +329,4 @@ fn the_policy_hears_of_a_staged_request_whose_vm_leaves() {
         d.detach(at(ms), VM);
         finish(&mut d, at(ms), id);
     }
-}
-
-/// A line that a journal may hold, or nearly: the time since the line before,
-/// and the rest.
-fn line() -> impl Strategy<Value = (u64, String)> {
-    let time = prop_oneof![40 => 0u64..10_000_000, 4 => 0..20_000_000_000u64, 1 => any::<u64>()];
-    let lba = prop_oneof![4 => 0u64..100, 1 => any::<u64>()];
-    let what = (0..11, 0u32..3, lba.clone(), 0u64..40, lba, any::<u16>()).prop_map(
-        |(verb, n, start, len, other, tag)| match verb {
-            0 | 1 => format!("attach {n} weight={tag} region={start}+{len},{other}+{len}"),
-            2 => format!("respec {n} weight=1 region={other}+{len},{start}+{len}"),
-            3 => format!("detach {n}"),
-            4 => format!(
-                "switch {}",
-                ["cfq", "pregather:literal=true", "deadline", "no"][tag as usize % 4]
-            ),
-            5..=7 => format!(
-                "arrive {n} {} sync {start}+{len} tag={tag}",
-                ["R", "W", "F", "D", "", "x"][tag as usize % 6]
-            ),
-            8 => format!("complete {n} ok"),
-            _ => "idle".into(),
-        },
-    );
-    (time, prop_oneof![30 => what, 1 => ".{0,60}"])
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn replay_never_panics_on_garbage(lines in prop::collection::vec(line(), 0..60)) {
-        let mut replay = Replay::new(&schedulers::build);
-        let header = "seekway-journal 1 policy=pregather depth=2 coalesce=1024 hard=30s capacity=99 rotation=8ms";
-        replay.feed(header).unwrap();
-        let mut time = 0u64;
-        for (passed, line) in &lines {
-            time = time.wrapping_add(*passed);
-            let _ = replay.feed(&format!("{time} {line}"));
-        }
-    }
-}
-
-#[test]
-fn a_replay_refuses_curves_and_times_that_go_back() {
-    let header = "seekway-journal 1 policy=noop depth=1 coalesce=0 hard=1s capacity=9";
-    let mut replay = Replay::new(&schedulers::build);
-    assert!(replay.feed(&format!("{header} seek=9:1ms,5:2ms")).is_err(), "distances ascend");
-    let mut replay = Replay::new(&schedulers::build);
-    replay.feed(&format!("{header} seek=5:1ms,9:2ms")).unwrap();
-    replay.feed("5 attach 0 weight=1").unwrap();
-    assert!(matches!(replay.feed("4 detach 0"), Err(ReplayError::Line(3, _))));
-    assert!(replay.feed(&format!("{} detach 0", u64::MAX)).is_err());
-    replay.feed("5 detach 0").unwrap();
-}
-
-#[test]
-fn a_specification_with_spaces_stays_one_word_of_the_journal() {
-    let spec = "cfq:slice_idle=4ms, quantum=4";
-    let mut d = dispatcher(schedulers::build(spec).unwrap(), Config::default());
-    d.start_journal(spec);
-    d.switch(at(1), spec, schedulers::build(spec).unwrap());
-    let mut replay = Replay::new(&schedulers::build);
-    for line in d.take_journal().lines() {
-        replay.feed(line).unwrap();
-    }
-    assert_eq!(replay.replayed().inputs, 1);
-}
-
-#[test]
-fn replay_says_where_it_differs() {
-    let mut d = noop(Config::default());
-    d.start_journal("noop");
-    d.arrive(at(1), arrival(0, Op::Read, 100, 8));
-    d.poll(at(1));
-    let text = d.take_journal().replace("dispatch 0 R 100+8", "dispatch 0 R 100+9");
-    let text = text.replacen('\n', "\n0 attach 0 weight=1\n", 1);
-    let mut replay = Replay::new(&schedulers::build);
-    let error = text.lines().find_map(|l| replay.feed(l).err()).unwrap();
-    assert!(matches!(error, ReplayError::Differs { line: 4, .. }), "{error}");
 }

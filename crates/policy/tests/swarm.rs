@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
-use seekway_policy::journal::Replay;
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::request::{Extent, Op, ProcessTag, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
@@ -70,8 +69,7 @@ impl Swarm {
             hard_limit: Nanos::from_micros(case.hard_us),
         };
         let profile = DeviceProfile::unknown(Sectors::new(1 << 20), case.rotational);
-        let mut disk = Dispatcher::new(schedulers::build(policy).unwrap(), profile, config);
-        disk.start_journal(policy);
+        let disk = Dispatcher::new(schedulers::build(policy).unwrap(), profile, config);
         let (now, open) = (Instant::ZERO, BTreeSet::new());
         Swarm { disk, now, open, flying: Vec::new(), ends: [0; 3] }
     }
@@ -196,19 +194,13 @@ fn run(case: &Case, policies: &[&str]) -> Result<(), TestCaseError> {
         swarm.step(step, if case.switches { policies } else { &[] })?;
     }
     swarm.drain()?;
-    let journal = swarm.disk.take_journal();
-    let mut replay = Replay::new(&schedulers::build);
-    for line in journal.lines() {
-        replay.feed(line).map_err(|e| TestCaseError::fail(e.to_string()))?;
-    }
-    prop_assert!(replay.replayed().inputs >= journal.matches(" arrive ").count() as u64);
     Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn nothing_is_lost_and_journals_replay(case in case()) {
+    fn nothing_is_lost(case in case()) {
         run(&case, &common::specs().collect::<Vec<_>>())?;
     }
 }

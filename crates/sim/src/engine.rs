@@ -3,18 +3,17 @@
 
 mod bandwidth;
 mod host;
-mod inlet;
 
 pub use host::{Host, HostCosts};
 
 use crate::layout::Layout;
 use crate::metrics::{HostResult, Meter, RunResult, VmHost};
-use host::{GuestRead, HostSide};
-use inlet::{Inlet, Owner};
+use host::HostSide;
 use seekway_device::DeviceModel;
-use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
-use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Scheduler, VmSpec};
+use seekway_policy::dispatcher::Config;
+use seekway_policy::request::{Extent, Op, RequestId, VmId};
+use seekway_policy::scheduler::Scheduler;
+use seekway_policy::stack::{self, Action, DiskSpec, Map, Role, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{AppReport, Issue, Source, SourceError};
 use std::cmp::Reverse;
@@ -35,7 +34,7 @@ pub struct Setup {
     pub weights: Vec<NonZeroU32>,
     /// The policy's specification, to keep a journal of the run.
     pub journal: Option<String>,
-    /// A cache between the guests and the dispatcher.
+    /// A cache in the host.
     pub host: Option<Host>,
 }
 
@@ -124,7 +123,11 @@ struct Engine<'a> {
     sources: Vec<Box<dyn Source + 'a>>,
     /// First VM number of each source.
     vm_base: Vec<u16>,
-    inlet: Inlet,
+    stack: Stack,
+    layout: Layout,
+    /// Guests' requests under way, by the token that the stack knows.
+    guests: Vec<Option<Guest>>,
+    free: Vec<u32>,
     host: Option<HostSide>,
     device: Box<dyn DeviceModel>,
     meter: Meter,
@@ -132,8 +135,8 @@ struct Engine<'a> {
     /// When each source wants to be polled; entries of `wakes` that differ are stale.
     wake_of: Vec<Option<Instant>>,
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// When the dispatcher wants to be polled.
-    dispatcher_wake: Option<Instant>,
+    /// When the stack wants to be polled for demand.
+    stack_wake: Option<Instant>,
     /// Sources to poll at this instant, by number, and whether each is listed.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
@@ -141,9 +144,21 @@ struct Engine<'a> {
     outstanding_max: usize,
     completed: u64,
     issues: Vec<Issue>,
-    done: Vec<Completion>,
     /// What had been counted when the measuring began, if that was not at time zero.
     settled: Option<Settled>,
+}
+
+/// A guest's request under way.
+#[derive(Clone, Copy)]
+struct Guest {
+    source: u32,
+    /// The source's own.
+    token: u64,
+    vm: u16,
+    arrived: Instant,
+    bytes: u64,
+    /// When the host has done its part; `None` for what did not go through the cache.
+    ready: Option<Instant>,
 }
 
 /// Counts that only grow, at some time: they are taken from those of the end.
@@ -156,11 +171,22 @@ struct Settled {
 impl<'a> Engine<'a> {
     fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
         let Setup { scheduler, device, config, layout, weights, journal, host } = setup;
-        let mut host = host.map(HostSide::new);
-        let config = Config { depth: device.queue_depth(), ..config };
-        let mut dispatcher = Dispatcher::new(scheduler, device.profile(), config);
+        let config = stack::Config {
+            dispatch: Config { depth: device.queue_depth(), ..config },
+            outstanding_max: OUTSTANDING_MAX + 1,
+        };
+        let (cache, host) = match host {
+            Some(Host { cache, costs, bandwidth }) => {
+                (Some(cache), Some(HostSide::new(costs, bandwidth)))
+            }
+            None => (None, None),
+        };
+        let mut stack = Stack::new(scheduler, device.profile(), config, cache);
         if let Some(policy) = journal {
-            dispatcher.start_journal(&policy);
+            stack.start_journal(&policy);
+        }
+        if let Some(host) = &host {
+            stack.set_bandwidth(Instant::ZERO, host.bandwidth());
         }
         let mut vm_base = Vec::new();
         let mut names = Vec::new();
@@ -171,33 +197,32 @@ impl<'a> Engine<'a> {
         assert_eq!(names.len(), layout.len(), "every VM has its region");
         for vm in 0..names.len() {
             let weight = weights.get(vm).copied().unwrap_or(NonZeroU32::MIN);
-            let spec = VmSpec { weight, region: vec![layout.region(vm)] };
-            let region = layout.region(vm);
-            let id = VmId::new(vm as u16);
-            dispatcher.attach(Instant::ZERO, id, spec);
-            if let Some(host) = &mut host {
-                host.attach(id, weight, region.len());
-            }
+            let (start, capacity) = (layout.region(vm).start(), layout.region(vm).len());
+            let map = Map::linear(start, capacity);
+            let spec = DiskSpec { weight, capacity, map, cached: true };
+            stack.attach(Instant::ZERO, VmId::new(vm as u16), spec);
         }
         let count = sources.len();
         Engine {
             sources,
             vm_base,
-            inlet: Inlet::new(dispatcher, layout),
+            stack,
+            layout,
+            guests: Vec::new(),
+            free: Vec::new(),
             host,
             device,
-            meter: Meter::new(names.into_iter(), config.depth),
+            meter: Meter::new(names.into_iter(), config.dispatch.depth),
             now: Instant::ZERO,
             wake_of: vec![None; count],
             wakes: BinaryHeap::new(),
-            dispatcher_wake: None,
+            stack_wake: None,
             dirty: (0..count as u32).collect(),
             is_dirty: vec![true; count],
             outstanding: 0,
             outstanding_max: 0,
             completed: 0,
             issues: Vec::new(),
-            done: Vec::new(),
             settled: None,
         }
     }
@@ -249,9 +274,10 @@ impl<'a> Engine<'a> {
         }
         let source = self.wakes.peek().map(|Reverse((at, _))| *at);
         let answer = self.host.as_ref().and_then(HostSide::next_answer);
-        let events = [self.device.next_completion(), source, self.dispatcher_wake, answer];
+        let events = [self.device.next_completion(), source, self.stack_wake, answer];
         let next = events.into_iter().flatten().min()?;
-        let poll = self.host.as_ref().and_then(|host| host.next_poll(self.now));
+        // A prefetcher that is overdue waits for room in the background, which some event will make.
+        let poll = self.stack.next_prefetch().filter(|&at| at > self.now);
         Some(poll.map_or(next, |poll| poll.min(next)))
     }
 
@@ -260,10 +286,10 @@ impl<'a> Engine<'a> {
         while let Some(id) = self.device.pop_completed(self.now) {
             self.complete(id);
         }
-        while let Some(read) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
-            let GuestRead { source, token, vm, arrived, bytes, .. } = read;
-            self.meter.answered(self.now, vm.index(), Op::Read, arrived, bytes);
-            self.answer(source, token);
+        while let Some(token) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
+            let Guest { vm, arrived, bytes, .. } = *self.guest(token);
+            self.meter.answered(self.now, usize::from(vm), Op::Read, arrived, bytes);
+            self.answer(token);
         }
         while let Some(&Reverse((at, source))) = self.wakes.peek() {
             if at > self.now {
@@ -275,7 +301,7 @@ impl<'a> Engine<'a> {
                 self.mark(source);
             }
         }
-        self.dispatcher_wake = self.dispatcher_wake.filter(|&at| at > self.now);
+        self.stack_wake = self.stack_wake.filter(|&at| at > self.now);
     }
 
     fn mark(&mut self, source: u32) {
@@ -284,48 +310,63 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// The device is done with a command.
     fn complete(&mut self, id: RequestId) {
-        let mut done = std::mem::take(&mut self.done);
-        self.inlet.dispatcher.complete(self.now, id, true, &mut done);
-        for (n, completion) in done.iter().enumerate() {
-            let (now, leads) = (self.now, n == 0);
-            match (self.inlet.owner(completion.request.id), &mut self.host) {
-                (Owner::Source(source, token), _) => {
-                    self.meter.completed(now, completion, leads);
-                    self.written(completion);
-                    self.answer(source, token);
-                }
-                (Owner::Direct(read), Some(host)) => {
-                    self.meter.served(now, completion, leads);
-                    host.direct_done(now, read);
-                }
-                (Owner::Fetch(fetch), Some(host)) => {
-                    self.meter.served(now, completion, leads);
-                    host.fetch_done(now, fetch);
-                }
-                (owner, None) => unreachable!("{owner:?} without a host cache"),
+        self.stack.io_done(self.now, id, &[]);
+        for (n, finished) in self.stack.finished().iter().enumerate() {
+            let (completion, leads) = (&finished.completion, n == 0);
+            match finished.role {
+                Role::Guest => self.meter.completed(self.now, completion, leads),
+                Role::PastCache | Role::Fetch => self.meter.served(self.now, completion, leads),
             }
         }
-        done.clear();
-        self.done = done;
+        self.act_all();
+    }
+
+    /// Carry out what the stack has decided, without asking it for more commands.
+    fn act_all(&mut self) {
+        while let Some(action) = self.stack.take() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let now = self.now;
+        match (action, &mut self.host) {
+            (Action::LookedUp { token, commands }, Some(host)) => {
+                let ready = host.looked_up(now, commands, self.stack.next_prefetch());
+                self.guest(token).ready = Some(ready);
+            }
+            (Action::Copy(copy), Some(host)) => {
+                let ready = host.copied(now, copy.part.len());
+                self.guest(copy.token).ready = Some(ready);
+            }
+            (Action::Prefetching, Some(host)) => host.prefetching(now),
+            (Action::Done(done), _) => match (self.guest(done.token).ready, &mut self.host) {
+                (Some(ready), Some(host)) => host.answer_at(ready.max(now), done.token),
+                _ => self.answer(done.token),
+            },
+            (Action::Issue(command), _) => unreachable!("{command:?} outside of a poll"),
+            (Action::Wait(_), _) => {}
+            (action, None) => unreachable!("{action:?} without a host cache"),
+        }
+    }
+
+    fn guest(&mut self, token: u64) -> &mut Guest {
+        self.guests[token as usize].as_mut().expect("a guest's request under way")
     }
 
     /// A source's request is done.
-    fn answer(&mut self, source: u32, token: u64) {
+    fn answer(&mut self, token: u64) {
+        let guest = self.guests[token as usize].take().expect("a guest's request under way");
+        self.free.push(token as u32);
         self.outstanding -= 1;
         self.completed += 1;
-        self.sources[source as usize].completed(self.now, token);
-        self.mark(source);
+        self.sources[guest.source as usize].completed(self.now, guest.token);
+        self.mark(guest.source);
     }
 
-    /// The cache hears of a write that is done, in the VM's own places.
-    fn written(&mut self, completion: &Completion) {
-        let Some(host) = &mut self.host else { return };
-        let Request { vm, op, extent, .. } = completion.request;
-        host.written(vm, op, self.inlet.layout.unmap(vm.index(), extent));
-    }
-
-    /// Poll sources and dispatcher until nothing more happens at this instant.
+    /// Poll sources and stack until nothing more happens at this instant.
     fn settle(&mut self) -> Result<(), SimError> {
         for _ in 0..ROUNDS_MAX {
             self.dirty.sort_unstable();
@@ -337,8 +378,7 @@ impl<'a> Engine<'a> {
             debug_assert!(self.dirty.is_empty());
             self.dirty = dirty;
             self.dirty.clear();
-            self.poll_dispatcher();
-            self.prefetch();
+            self.poll_stack();
             if self.dirty.is_empty() {
                 return Ok(());
             }
@@ -366,24 +406,27 @@ impl<'a> Engine<'a> {
 
     fn issue(&mut self, source: u32, issue: &Issue) -> Result<(), SimError> {
         let vm = usize::from(self.vm_base[source as usize]) + usize::from(issue.vm);
-        let extent = self.extent(vm, issue)?;
+        let (extent, place) = self.extent(vm, issue)?;
         let Issue { tag, op, sync, token, .. } = *issue;
-        let id = VmId::new(vm as u16);
-        self.meter.arrived(self.now, vm, op, extent.start(), extent.len().bytes());
-        let own = self.inlet.layout.unmap(vm, extent);
-        match &mut self.host {
-            Some(host) if op == Op::Read => {
-                let read = GuestRead::new(source, token, id, self.now, extent.len().bytes());
-                host.read(self.now, &mut self.inlet, read, tag, own);
-            }
-            host => {
-                if let Some(host) = host {
-                    host.write(self.now, id, op, own);
-                }
-                let arrival = Arrival { vm: id, tag, op, sync, extent };
-                self.inlet.arrive(self.now, arrival, Owner::Source(source, token));
-            }
+        self.meter.arrived(self.now, vm, op, place.start(), extent.len().bytes());
+        let guest = Guest {
+            source,
+            token,
+            vm: vm as u16,
+            arrived: self.now,
+            bytes: extent.len().bytes(),
+            ready: None,
+        };
+        let token = self.free.pop().unwrap_or(self.guests.len() as u32);
+        if token as usize == self.guests.len() {
+            self.guests.push(None);
         }
+        self.guests[token as usize] = Some(guest);
+        let vm = VmId::new(vm as u16);
+        let request = Submit { vm, tag, op, sync, extent, token: token.into() };
+        let taken = self.stack.submit(self.now, request);
+        taken.expect("the extent lies on the VM's disk, and what is outstanding is bounded below");
+        self.act_all();
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
         if self.outstanding >= OUTSTANDING_MAX {
@@ -392,50 +435,47 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// The issue's place on the device; a flush has none of its own.
-    fn extent(&self, vm: usize, issue: &Issue) -> Result<Extent, SimError> {
+    /// The issue's extent of its VM's disk, and its place on the device; a flush has none of its own.
+    fn extent(&self, vm: usize, issue: &Issue) -> Result<(Extent, Extent), SimError> {
         let (start, len) = match issue.op {
             Op::Flush => (Lba::ZERO, Sectors::new(1)),
             _ => (issue.start, issue.len),
         };
-        self.inlet.layout.map(vm, start, len).ok_or_else(|| SimError::OutOfRange {
-            vm: self.meter.vms[vm].name.clone(),
-            start: start.get(),
-            len: len.get(),
-            capacity: self.inlet.layout.region(vm).len().get(),
+        let place = self.layout.map(vm, start, len);
+        place.and_then(|place| Some((Extent::new(start, len)?, place))).ok_or_else(|| {
+            SimError::OutOfRange {
+                vm: self.meter.vms[vm].name.clone(),
+                start: start.get(),
+                len: len.get(),
+                capacity: self.layout.region(vm).len().get(),
+            }
         })
     }
 
-    fn poll_dispatcher(&mut self) {
+    fn poll_stack(&mut self) {
         loop {
-            let head = self.inlet.dispatcher.head();
-            match self.inlet.dispatcher.poll(self.now) {
-                Output::Dispatch(command) if command.op.is_data() => {
-                    let requests = self.inlet.dispatcher.members(command.id).count() as u64;
+            if let Some(host) = &mut self.host {
+                host.charge_poll(self.now, self.stack.next_prefetch());
+            }
+            let head = self.stack.head();
+            match self.stack.poll(self.now) {
+                Action::Issue(command) if command.op.is_data() => {
+                    let requests = self.stack.members(command.id).count() as u64;
                     self.meter.dispatched(head, &command, requests);
                     self.device.submit(self.now, &command);
                 }
                 // The models keep no volatile data: nothing to flush or forget.
-                Output::Dispatch(barrier) => self.complete(barrier.id),
-                Output::WakeAt(at) => return self.dispatcher_wake = Some(at),
-                Output::Idle => return self.dispatcher_wake = None,
+                Action::Issue(barrier) => self.complete(barrier.id),
+                Action::Wait(wake) => return self.stack_wake = wake.demand,
+                action => self.act(action),
             }
-        }
-    }
-
-    /// Let prefetches go where demand leaves room.
-    fn prefetch(&mut self) {
-        while let Some(host) = &mut self.host
-            && host.prefetch(self.now, &mut self.inlet)
-        {
-            self.poll_dispatcher();
         }
     }
 
     /// Forget what was measured up to `at`.
     fn begin_measuring(&mut self, at: Instant) {
         self.meter.restart(at);
-        let host = self.host.as_ref().map(HostSide::result);
+        let host = self.host_result();
         self.settled = Some(Settled { at, apps: self.apps(), host });
     }
 
@@ -448,17 +488,22 @@ impl<'a> Engine<'a> {
         numbered.collect()
     }
 
+    /// What came of the host's cache so far, and each VM's part.
+    fn host_result(&self) -> Option<(HostResult, Vec<VmHost>)> {
+        Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
+    }
+
     fn result(mut self, finished: bool) -> (RunResult, String) {
-        let reads = self.host.iter().flat_map(HostSide::waiting);
-        self.meter.end(self.now, self.inlet.waiting().chain(reads));
+        let waiting = self.guests.iter().flatten().map(|g| (usize::from(g.vm), g.arrived));
+        self.meter.end(self.now, waiting);
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
-        self.inlet.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
         let vms = &mut self.meter.vms;
-        self.inlet.dispatcher.vm_metrics(&mut |name, vm, value| {
+        self.stack.vm_metrics(&mut |name, vm, value| {
             vms[vm.index()].policy_metrics.push((name, value));
         });
         self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
-        let (mut apps, mut host) = (self.apps(), self.host.as_ref().map(HostSide::result));
+        let (mut apps, mut host) = (self.apps(), self.host_result());
         if let Some(settled) = &self.settled {
             for (app, before) in apps.iter_mut().zip(&settled.apps) {
                 app.bytes -= before.bytes;
@@ -476,7 +521,7 @@ impl<'a> Engine<'a> {
             host
         });
         let began = self.settled.map_or(Instant::ZERO, |settled| settled.at);
-        let journal = self.inlet.dispatcher.take_journal();
+        let journal = self.stack.take_journal();
         let meter = self.meter;
         let result = RunResult {
             simulated: self.now.since(began),
@@ -489,8 +534,8 @@ impl<'a> Engine<'a> {
             seeks_per_command: meter.seeks_per_command,
             seeks_per_request: meter.seeks_per_request,
             barriers: meter.barriers,
-            holds: self.inlet.dispatcher.holds(),
-            stats: self.inlet.dispatcher.stats(),
+            holds: self.stack.holds(),
+            stats: self.stack.stats(),
             apps,
             policy_metrics,
             device_metrics,

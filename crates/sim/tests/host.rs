@@ -5,12 +5,13 @@ mod common;
 
 use common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
 use proptest::prelude::*;
-use seekway_policy::cache::{Config as CacheConfig, HostCache};
+use seekway_policy::cache::Config as CacheConfig;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers::REGISTRY;
 use seekway_policy::request::{Extent, Op, ProcessTag, VmId};
 use seekway_policy::schedulers;
+use seekway_policy::stack::CacheSpec;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::metrics::ProcessUsage;
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, run};
@@ -74,8 +75,9 @@ const COSTS: HostCosts = HostCosts {
 const COPY: Nanos = Nanos::from_micros(1);
 
 fn host(blocks: u64, prefetcher: impl Prefetcher + 'static) -> Option<Host> {
-    let cache = HostCache::with(CacheConfig::new(blocks * 4096), Box::new(prefetcher));
-    Some(Host { cache, costs: COSTS, prefetch: "ahead".into(), bandwidth: 0 })
+    let (config, prefetcher) = (CacheConfig::new(blocks * 4096), Box::new(prefetcher));
+    let cache = CacheSpec { config, prefetcher, spec: "ahead".into() };
+    Some(Host { cache, costs: COSTS, bandwidth: 0 })
 }
 
 fn ahead(len: u64) -> Ahead {
@@ -330,7 +332,7 @@ fn figures(result: &RunResult) -> String {
 fn without_prefetching_a_tiny_cache_changes_nothing_but_its_costs() {
     let plan: Vec<Planned> = (0..200).map(|n| (n * 3, 0, Read, n * 48 % 9_000, 16)).collect();
     let (bare, _) = simulate(&plan, 1, None);
-    let tiny = HostCache::new(CacheConfig::new(4096), "none").unwrap();
+    let tiny = CacheSpec::new(CacheConfig::new(4096), "none").unwrap();
     let tiny = Host { cache: tiny, ..host(1, ahead(0)).unwrap() };
     let (cached, _) = simulate(&plan, 1, Some(tiny));
     assert!(bare.host.is_none() && bare.vms[0].host.is_none());
@@ -422,7 +424,7 @@ proptest! {
             let mut host = host(blocks, Ahead { interval, ..ahead(len) });
             if let (Some(host), Some(entry)) = (&mut host, registered.map(|n| &REGISTRY[n])) {
                 let config = CacheConfig::new(blocks * 4096);
-                host.cache = HostCache::new(config, entry.name).unwrap();
+                host.cache = CacheSpec::new(config, entry.name).unwrap();
             }
             under(policy, &plan, depth, host)
         };

@@ -3,8 +3,7 @@
 use crate::args::ReplayArgs;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
-use seekway_policy::journal::{Replay, ReplayError};
-use seekway_policy::schedulers;
+use seekway_policy::journal::{Build, Replay, ReplayError};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
@@ -19,7 +18,7 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         path => Box::new(File::open(path).with_context(|| shown.clone())?),
     };
     let mut input = BufReader::new(input);
-    let mut replay = Replay::new(&schedulers::build);
+    let mut replay = Replay::new(Build::default());
     let mut line = Vec::new();
     loop {
         line.clear();

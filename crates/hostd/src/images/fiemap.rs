@@ -1,6 +1,7 @@
 //! The extents of a file as the file system tells them (FS_IOC_FIEMAP;
 //! Documentation/filesystems/fiemap.rst of the kernel).
 
+use seekway_policy::stack::FileExtent;
 use seekway_policy::units::SECTOR_BYTES;
 use std::fs::File;
 use std::io;
@@ -45,17 +46,6 @@ struct Raw {
 /// `_IOWR('f', 11, struct fiemap)`, whose size is that of the head alone.
 const FS_IOC_FIEMAP: libc::Ioctl = libc::_IOWR::<[u64; 4]>(b'f' as u32, 11);
 
-/// A run of a file with a place: all in sectors, the place relative to the
-/// file system's device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileExtent {
-    /// Where in the file.
-    pub at: u64,
-    /// Where on the device.
-    pub place: u64,
-    /// How long, at least 1.
-    pub len: u64,
-}
 
 /// The extents of the first `size_bytes` that have a place, ascending and
 /// disjoint. Does not wait for dirty pages: those have no place yet.

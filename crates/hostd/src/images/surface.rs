@@ -6,6 +6,7 @@
 
 use super::place::Place;
 use super::{ImageError, OpenOptions, fiemap, io_error, is_block, open_file, probe};
+use seekway_policy::stack::FileExtent;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -197,8 +198,8 @@ impl Surface {
 
 /// The pieces of a file. Without a device of known size the places are of some
 /// other space (btrfs): what lies next to what in the file has to do.
-fn pieces_of(extents: &[fiemap::FileExtent], place: &Place) -> Vec<Piece> {
-    let lba = |e: &fiemap::FileExtent| match place.capacity {
+fn pieces_of(extents: &[FileExtent], place: &Place) -> Vec<Piece> {
+    let lba = |e: &FileExtent| match place.capacity {
         Some(_) => place.start.get().saturating_add(e.place),
         None => e.at,
     };
@@ -221,7 +222,7 @@ mod tests {
             logical: 512,
             physical: 512,
         };
-        let extents = [fiemap::FileExtent { at: 8, place: 4096, len: 16 }];
+        let extents = [FileExtent { at: 8, place: 4096, len: 16 }];
         let known = pieces_of(&extents, &place(Some(Sectors::new(1 << 20))));
         assert_eq!(known, [Piece { at: 8, lba: 6144, len: 16 }]);
         let unknown = pieces_of(&extents, &place(None));

@@ -2,18 +2,16 @@
 //! somebody asks how things stand.
 
 use super::Reactor;
-use super::cached::{Cached, Load};
 use super::core::Core;
 use super::disks::{DiskState, no_ops};
 use super::lately::Lately;
 use super::message::{Disk, DiskStatus, Message, Status};
 use super::ring::FILES_MAX;
-use crate::images::Map;
 use crate::port::{DiskId, Port, PortId};
 use seekway_policy::request::VmId;
 use seekway_policy::schedulers;
+use seekway_policy::stack::{DiskSpec, Map};
 use seekway_policy::units::{Lba, Nanos, Sectors};
-use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
@@ -55,13 +53,13 @@ impl Reactor {
             Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
             Message::SetPolicy(spec, reply) => _ = reply.send(core.set_policy(spec)),
             Message::SetPrefetcher(spec, prefetcher, reply) => {
-                let _ = reply.send(core.set_prefetcher(spec, prefetcher));
+                let _ = reply.send(core.set_prefetcher(&spec, prefetcher));
             }
             Message::Remapped(id, map) => core.remapped(id, map),
             Message::Status(reply) => _ = reply.send(core.status()),
             Message::Shutdown => {
                 self.shutdown = true;
-                core.drop_prefetches();
+                core.leave_all();
                 for id in core.ports_of(None) {
                     core.close(id);
                 }
@@ -95,7 +93,7 @@ impl Core {
         let Disk { name, image, weight, lba, fault, cached, bandwidth_bytes_per_s } = disk;
         let free = |n: &usize| {
             let vm = VmId::new(*n as u16);
-            self.disks.0.get(*n).is_none_or(Option::is_none) && self.dispatcher.can_attach(vm)
+            self.disks.0.get(*n).is_none_or(Option::is_none) && self.stack.can_attach(vm)
         };
         let number = (0..usize::from(FILES_MAX)).find(free);
         let number = number.ok_or(format!("{name}: this device has {FILES_MAX} disks already"))?;
@@ -118,7 +116,6 @@ impl Core {
             image,
             limits,
             weight,
-            map,
             placed,
             unmapped,
             map_stale: false,
@@ -128,27 +125,21 @@ impl Core {
             fault,
             ports: 0,
             outstanding: 0,
-            fetches: 0,
-            cached: cached && self.cached.is_some(),
-            load: Load::default(),
-            barriers: 0,
-            parked: VecDeque::new(),
             held: Default::default(),
             detaching: None,
             ops: no_ops(),
             lately: Lately::default(),
         };
-        self.dispatcher.attach(self.now, VmId::new(number as u16), state.spec());
+        let capacity = Sectors::from_bytes(limits.capacity_bytes);
+        let spec = DiskSpec { weight, capacity, map, cached };
+        self.stack.attach(self.now, VmId::new(number as u16), spec);
         if number >= self.disks.0.len() {
             self.disks.0.resize_with(number + 1, || None);
         }
         let id = DiskId(number as u16);
-        if let Some(cached) = self.cached.as_mut().filter(|_| state.cached) {
-            cached.attach(self.now, id, weight, limits.capacity_bytes);
-        }
         // It is the device's, whether or not this disk is cached.
-        if let (Some(cached), Some(bytes_per_s)) = (&mut self.cached, bandwidth_bytes_per_s) {
-            cached.measured(bytes_per_s);
+        if let (Some(memory), Some(bytes_per_s)) = (&mut self.memory, bandwidth_bytes_per_s) {
+            memory.measured(self.now, &mut self.stack, bytes_per_s);
         }
         self.disks.0[number] = Some(state);
         Ok(id)
@@ -173,7 +164,7 @@ impl Core {
         number: Option<DiskId>,
     ) -> Result<(), String> {
         let len = capacity_bytes.div_ceil(512);
-        let device = self.dispatcher.profile().capacity.get();
+        let device = self.stack.profile().capacity.get();
         let end = start.saturating_add(len);
         if end > SECTORS_MAX {
             return Err(format!(
@@ -211,8 +202,18 @@ impl Core {
         for port in self.ports_of(Some(id)) {
             self.close(port);
         }
-        self.leave_cache(id);
+        self.stack.leave(self.now, VmId::new(id.0));
         self.detaches += 1;
+    }
+
+    /// The reactor ends: nothing is read ahead any more.
+    fn leave_all(&mut self) {
+        for number in 0..self.disks.0.len() {
+            let vm = VmId::new(number as u16);
+            if self.stack.is_attached(vm) {
+                self.stack.leave(self.now, vm);
+            }
+        }
     }
 
     /// Disks that shall leave, and have nothing under way, do.
@@ -221,13 +222,14 @@ impl Core {
             return;
         }
         for number in 0..self.disks.0.len() {
+            let vm = VmId::new(number as u16);
             let ends = |d: &mut DiskState| {
-                let busy = d.ports > 0 || d.outstanding > 0 || d.fetches > 0 || d.mapping;
+                let busy = d.ports > 0 || d.mapping || self.stack.is_busy(vm);
                 !busy && d.detaching.is_some()
             };
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
-            self.dispatcher.detach(self.now, VmId::new(number as u16));
+            self.stack.detach(self.now, vm);
             let result = self.ring.register_file(number as u16, None);
             let reply = disk.detaching.take();
             // Closes the image and lets go of its lock.
@@ -241,7 +243,6 @@ impl Core {
     fn resize(&mut self, id: DiskId) -> Result<u64, String> {
         let none = format!("there is no disk number {}", id.0);
         let disk = self.disks.get_mut(id).ok_or(none)?;
-        let before = disk.limits;
         let capacity_bytes = disk.image.refresh().map_err(|e| e.to_string())?;
         let (name, placed) = (disk.name.clone(), disk.placed);
         if let Some(start) = placed {
@@ -250,21 +251,16 @@ impl Core {
         }
         let disk = self.disks.get_mut(id).expect("looked at above");
         disk.limits = *disk.image.limits();
-        if let Some(cached) = self.cached.as_mut().filter(|_| disk.cached) {
-            let sizes = (before.capacity_bytes, capacity_bytes);
-            cached.resized(self.now, id, disk.weight, sizes);
-        }
-        match placed {
-            Some(start) => disk.map = Map::linear(start, Sectors::new(capacity_bytes / 512)),
+        let (vm, size) = (VmId::new(id.0), Sectors::from_bytes(capacity_bytes));
+        let map = match placed {
+            Some(start) => Map::linear(start, Sectors::new(capacity_bytes / 512)),
             None => {
                 (disk.map_stale, disk.map_due) = (true, self.now);
                 self.stale = true;
+                self.stack.map(vm).clone()
             }
-        }
-        if placed.is_some() && before.capacity_bytes != capacity_bytes {
-            let spec = disk.spec();
-            self.dispatcher.respec(self.now, VmId::new(id.0), spec);
-        }
+        };
+        self.stack.resize(self.now, vm, size, map);
         Ok(capacity_bytes)
     }
 
@@ -272,17 +268,13 @@ impl Core {
         let none = format!("there is no disk number {}", id.0);
         let disk = self.disks.get_mut(id).ok_or(none)?;
         disk.weight = weight;
-        if let Some(cached) = self.cached.as_mut().filter(|_| disk.cached) {
-            cached.attach(self.now, id, weight, disk.limits.capacity_bytes);
-        }
-        let spec = disk.spec();
-        self.dispatcher.respec(self.now, VmId::new(id.0), spec);
+        self.stack.set_weight(self.now, VmId::new(id.0), weight);
         Ok(())
     }
 
     fn set_policy(&mut self, spec: String) -> Result<(), String> {
         let scheduler = schedulers::build(&spec).map_err(|e| e.to_string())?;
-        self.dispatcher.switch(self.now, &spec, scheduler);
+        self.stack.switch(self.now, &spec, scheduler);
         self.policy = spec;
         Ok(())
     }
@@ -326,45 +318,38 @@ impl Core {
         disk.mapping = false;
         let Some(map) = map else { return };
         disk.unmapped = false;
-        let region = map.region();
-        let moved = region != disk.map.region();
-        disk.map = map;
-        if moved {
-            let spec = disk.spec();
-            self.dispatcher.respec(now, VmId::new(id.0), spec);
-        }
+        self.stack.remap(now, VmId::new(id.0), map);
     }
 
     fn status(&self) -> Status {
         let mut policy_metrics = Vec::new();
-        self.dispatcher.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
         let disks = self.disks.0.iter().enumerate();
         let disks = disks.filter_map(|(n, disk)| Some(disk.as_ref()?.status(DiskId(n as u16))));
         let mut disks: Vec<DiskStatus> = disks.collect();
-        self.dispatcher.vm_metrics(&mut |name, vm, value| {
+        self.stack.vm_metrics(&mut |name, vm, value| {
             if let Some(disk) = disks.iter_mut().find(|d| usize::from(d.id.0) == vm.index()) {
                 disk.policy_metrics.push((name, value));
             }
         });
-        let cached = self.cached.as_ref();
-        let mut caches = cached.map(Cached::disk_statuses).unwrap_or_default();
+        let mut caches = self.disk_caches();
         for disk in &mut disks {
-            let is_cached = self.disks.get(disk.id).is_some_and(|d| d.cached);
+            let is_cached = self.stack.is_cached(VmId::new(disk.id.0));
             disk.cache = is_cached.then(|| caches.remove(&disk.id).unwrap_or_default());
         }
         Status {
             now: self.now,
             policy: self.policy.clone(),
             depth: self.depth,
-            in_flight: self.dispatcher.in_flight(),
-            outstanding: self.dispatcher.outstanding(),
-            stats: self.dispatcher.stats(),
-            holds: self.dispatcher.holds(),
+            in_flight: self.stack.in_flight(),
+            outstanding: self.stack.outstanding(),
+            stats: self.stack.stats(),
+            holds: self.stack.holds(),
             policy_metrics,
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),
             served: self.done_commands,
-            cache: cached.map(Cached::status),
+            cache: self.cache_status(),
             disks,
         }
     }

@@ -3,14 +3,17 @@
 //! when it comes up short, bounced when memory is misaligned, and tried one
 //! member at a time when it fails, so that each request gets its own answer.
 
+use super::cache::bytes_of;
 use super::core::Core;
 use super::jobs::{buffers_len, slice_buffers};
 use super::ring::{Source, file};
 use crate::images::Limits;
 use crate::images::fault::Injected;
-use crate::port::{DiskId, Errno, Job};
+use crate::port::{DiskId, Errno};
 use io_uring::{opcode, squeue, types};
 use seekway_policy::request::{Op, Request, RequestId};
+use seekway_policy::stack::{IoError, Member, Target};
+use seekway_policy::units::SECTOR_BYTES;
 use std::alloc::{Layout, alloc, dealloc};
 
 /// Buffers that one SQE takes (`IOV_MAX`).
@@ -47,16 +50,18 @@ pub enum Kind {
 
 /// One I/O on an image, for some members of a command.
 pub struct Io {
-    pub command: RequestId,
+    pub command: Request,
     pub disk: DiskId,
     pub kind: Kind,
+    /// The guest wants its data forgotten: it is no error when that cannot be.
+    pub discard: bool,
     /// Byte offset in the image, and bytes, of what is still to do.
     pub offset: u64,
     pub len: u64,
     /// The guest's memory of what is still to do.
     pub buffers: Vec<libc::iovec>,
-    /// The requests it is for. Kept when the slot is free, for the next I/O.
-    pub members: Vec<RequestId>,
+    /// What it is for. Kept when the slot is free, for the next I/O.
+    pub members: Vec<Member>,
     pub bounce: Option<Bounce>,
     /// What the SQE names when that is not `buffers`.
     single: [libc::iovec; 1],
@@ -118,7 +123,7 @@ pub struct Zeroes([u8; ZEROES_BYTES]);
 pub static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
 
 impl Core {
-    /// Carry out a command of the dispatcher.
+    /// Carry out a command.
     pub(super) fn start(&mut self, command: &Request) {
         if command.op.is_data()
             && let Some(throttle) = &mut self.throttle
@@ -126,59 +131,72 @@ impl Core {
             throttle.submit(self.now, command);
         }
         let mut members = std::mem::take(&mut self.scratch);
-        members.extend(self.dispatcher.members(command.id).map(|r| r.id));
-        self.set_ios_left(command.id, 0);
+        members.extend(self.stack.members(command.id));
+        self.commands.begin(command.id);
         match members[..] {
-            [only] => self.start_io(command.id, &[only]),
-            _ => self.start_runs(command.id, &members),
+            [only] => self.start_io(command, &[only]),
+            _ => self.start_runs(command, &members),
         }
         members.clear();
         self.scratch = members;
     }
 
     /// One I/O for each run of members that are neighbours in the image too.
-    fn start_runs(&mut self, command: RequestId, members: &[RequestId]) {
+    fn start_runs(&mut self, command: &Request, members: &[Member]) {
         let (mut from, mut iovecs, mut end) = (0, 0, None);
-        for (at, &id) in members.iter().enumerate() {
-            let part = *self.jobs.part(id);
-            let slot = &self.jobs[part.job];
-            let begin = slot.job.offset + part.start;
-            let more = slot.buffers.len();
+        for (at, member) in members.iter().enumerate() {
+            let begin = member.part.start();
+            let more = match member.target {
+                Target::Guest { token } => self.jobs[token as u32].buffers.len(),
+                Target::Cache(id) => self.stack.fetch(id).frames.len(),
+            };
             if at > from && (end != Some(begin) || iovecs + more > IOVECS_MAX) {
                 self.start_io(command, &members[from..at]);
                 (from, iovecs) = (at, 0);
             }
             iovecs += more;
-            end = Some(begin + part.len);
+            end = Some(member.part.end());
         }
         self.start_io(command, &members[from..]);
     }
 
     /// One I/O for these members, which are neighbours in the image.
-    fn start_io(&mut self, command: RequestId, members: &[RequestId]) {
-        let first = *self.jobs.part(members[0]);
-        let job = self.jobs[first.job].job;
-        let index = self.ios.insert(command, job.disk);
-        let (mut len, mut durable) = (0, false);
+    fn start_io(&mut self, command: &Request, members: &[Member]) {
+        let disk = DiskId(command.vm.index() as u16);
+        let index = self.ios.insert(command, disk);
+        let (mut len, mut durable, mut offset, mut unmap) = (0, false, None, false);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
-        for &id in members {
-            let part = *self.jobs.part(id);
-            let slot = &self.jobs[part.job];
-            durable |= slot.job.fua;
-            if job.op.is_data() {
-                if part.start == 0 && part.len == slot.job.len {
-                    buffers.extend_from_slice(&slot.buffers);
-                } else {
-                    slice_buffers(&slot.buffers, part.start, part.len, &mut buffers);
+        for member in members {
+            let (start, bytes) = match member.target {
+                Target::Guest { token } => {
+                    let slot = &self.jobs[token as u32];
+                    let job = &slot.job;
+                    (durable, unmap) = (durable || job.fua, job.unmap);
+                    let (start, bytes) = match job.op {
+                        Op::Flush => (0, 0),
+                        _ => bytes_of(job, member.part),
+                    };
+                    if job.op.is_data() && bytes == job.len {
+                        buffers.extend_from_slice(&slot.buffers);
+                    } else if job.op.is_data() {
+                        slice_buffers(&slot.buffers, start, bytes, &mut buffers);
+                    }
+                    (job.offset + start, bytes)
                 }
-            }
-            len += part.len;
+                Target::Cache(id) => {
+                    let memory = self.memory.as_mut().expect("a cache has memory");
+                    memory.iovecs(&self.stack, id, member.part, &mut buffers);
+                    (member.part.start().get() * SECTOR_BYTES, member.part.len().bytes())
+                }
+            };
+            offset.get_or_insert(start);
+            len += bytes;
         }
         let io = &mut self.ios[index];
         io.members.extend_from_slice(members);
-        (io.buffers, io.offset, io.len) = (buffers, job.offset + first.start, len);
-        io.kind = kind_of(&job, durable);
-        self.add_io(command);
+        (io.buffers, io.offset, io.len) = (buffers, offset.unwrap_or(0), len);
+        (io.kind, io.discard) = (kind_of(command.op, unmap, durable), command.op == Op::Discard);
+        self.commands.add_io(command.id);
         match self.bounce_if_misaligned(index) {
             true => self.submit_io(index),
             false => self.injected.push((index, -libc::ENOMEM)),
@@ -261,9 +279,7 @@ impl Core {
     fn io_failed(&mut self, index: u32, error: Errno) {
         let io = &mut self.ios[index];
         if let (Kind::Allocate { mode, durable }, libc::EOPNOTSUPP) = (io.kind, error.0) {
-            let id = io.members[0];
-            let part = *self.jobs.part(id);
-            if self.jobs[part.job].job.op == Op::Discard {
+            if io.discard {
                 // Advice that the file system does not take.
                 return self.io_ended(index);
             }
@@ -274,14 +290,15 @@ impl Core {
             };
             return self.submit_io(index);
         }
+        let command = io.command;
         if io.members.len() > 1 {
-            let (command, members) = (io.command, io.members.clone());
-            for id in members {
-                self.start_io(command, &[id]);
+            let members = io.members.clone();
+            for member in members {
+                self.start_io(&command, &[member]);
             }
         } else {
-            let id = io.members[0];
-            self.jobs.fail_part(id, error);
+            let id = io.members[0].id;
+            self.commands.fail(command.id, id, IoError(error.0));
         }
         self.io_ended(index);
     }
@@ -290,8 +307,8 @@ impl Core {
     fn io_ended(&mut self, index: u32) {
         let command = self.ios[index].command;
         self.ios.remove(index);
-        if self.end_io(command) {
-            self.command_done(command);
+        if self.commands.end_io(command.id) {
+            self.command_done(&command);
         }
     }
 
@@ -315,13 +332,13 @@ fn is_aligned(buffer: &libc::iovec, limits: &Limits) -> bool {
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 
-fn kind_of(job: &Job, durable: bool) -> Kind {
-    match job.op {
+fn kind_of(op: Op, unmap: bool, durable: bool) -> Kind {
+    match op {
         Op::Read => Kind::Read,
         Op::Write => Kind::Write { durable },
         Op::Flush => Kind::Sync,
         Op::Discard => Kind::Allocate { mode: PUNCH, durable: false },
-        Op::WriteZeroes if job.unmap => Kind::Allocate { mode: PUNCH, durable },
+        Op::WriteZeroes if unmap => Kind::Allocate { mode: PUNCH, durable },
         Op::WriteZeroes => Kind::Allocate { mode: ZERO, durable },
     }
 }
@@ -402,6 +419,44 @@ impl Io {
     }
 }
 
+/// Commands on the device, by slot of their id.
+#[derive(Default)]
+pub struct Commands(Vec<Command>);
+
+/// How far a command is.
+#[derive(Default)]
+struct Command {
+    /// Its I/Os under way.
+    ios_left: u32,
+    /// Its members that failed.
+    failed: Vec<(RequestId, IoError)>,
+}
+
+impl Commands {
+    fn begin(&mut self, command: RequestId) {
+        if command.slot() >= self.0.len() {
+            self.0.resize_with(command.slot() + 1, Command::default);
+        }
+        self.0[command.slot()].ios_left = 0;
+    }
+    fn add_io(&mut self, command: RequestId) {
+        self.0[command.slot()].ios_left += 1;
+    }
+    /// True when it was the command's last.
+    fn end_io(&mut self, command: RequestId) -> bool {
+        let command = &mut self.0[command.slot()];
+        command.ios_left -= 1;
+        command.ios_left == 0
+    }
+    fn fail(&mut self, command: RequestId, member: RequestId, error: IoError) {
+        self.0[command.slot()].failed.push((member, error));
+    }
+    /// The members that failed; the command is done.
+    pub(super) fn take_failed(&mut self, command: RequestId) -> Vec<(RequestId, IoError)> {
+        std::mem::take(&mut self.0[command.slot()].failed)
+    }
+}
+
 /// All I/Os under way.
 #[derive(Default)]
 pub struct Ios {
@@ -413,12 +468,13 @@ pub struct Ios {
 unsafe impl Send for Ios {}
 
 impl Ios {
-    fn insert(&mut self, command: RequestId, disk: DiskId) -> u32 {
+    fn insert(&mut self, command: &Request, disk: DiskId) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Io {
-                command,
+                command: *command,
                 disk,
                 kind: Kind::Sync,
+                discard: false,
                 offset: 0,
                 len: 0,
                 buffers: Vec::new(),
@@ -430,7 +486,7 @@ impl Ios {
             self.slots.len() as u32 - 1
         });
         let io = &mut self.slots[index as usize];
-        (io.command, io.disk, io.retries, io.bounce) = (command, disk, 0, None);
+        (io.command, io.disk, io.retries, io.bounce) = (*command, disk, 0, None);
         io.buffers.clear();
         io.members.clear();
         index

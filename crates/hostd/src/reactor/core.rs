@@ -1,8 +1,8 @@
-//! What ports may call, and the books of the reactor: jobs, commands, ports.
+//! What ports may call, and what the reactor does with what the stack says.
 
 use super::Handle;
-use super::cached::{Cached, FETCHED_BLOCKS_MAX, WAITING_MAX};
-use super::commands::Ios;
+use super::cache::{CacheMemory, extent_of};
+use super::commands::{Commands, Ios};
 use super::disks::DiskState;
 use super::jobs::{Jobs, buffers_len};
 use super::lately::Intervals;
@@ -13,49 +13,34 @@ use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
 use crate::throttle::Throttle;
 use io_uring::squeue;
-use seekway_policy::dispatcher::{Arrival, Dispatcher, OUTSTANDING_MAX, Output};
-use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
+use seekway_policy::ioprio;
+use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::HoldReason;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_policy::stack::{
+    Action, Done, IoError, Member, Refused, Stack, Submit, Urgency, is_sync,
+};
+use seekway_policy::units::{Instant, Nanos};
 use std::collections::VecDeque;
-
-/// Jobs outstanding on one device.
-const JOBS_MAX: usize = 1 << 18;
-/// With so many pieces outstanding, jobs go whole: the dispatcher takes no more
-/// than [`OUTSTANDING_MAX`].
-pub(super) const CUT_BELOW: usize = OUTSTANDING_MAX / 2;
-const _: () = assert!(
-    CUT_BELOW + PIECES_MAX as usize + JOBS_MAX + WAITING_MAX + FETCHED_BLOCKS_MAX
-        <= OUTSTANDING_MAX
-);
-/// Pieces that one job is cut into. What is left goes with the last: places
-/// only guide policies.
-pub(super) const PIECES_MAX: u32 = 256;
-/// Discards and write-zeroes of one disk that the dispatcher has at once: it
-/// compares each with all others, which a guest could make expensive for all.
-const BARRIERS_MAX: u32 = 16;
 
 /// What ports may ask of the reactor, and all of the reactor but the ports.
 pub struct Core {
     pub(super) now: Instant,
     epoch: std::time::Instant,
     pub(super) ring: Ring,
-    pub(super) dispatcher: Dispatcher,
+    pub(super) stack: Stack,
     pub(super) policy: String,
     pub(super) depth: u32,
     pub(super) throttle: Option<Throttle>,
     pub(super) disks: Disks,
     pub(super) jobs: Jobs,
     pub(super) ios: Ios,
-    /// The cache, when there is one.
-    pub(super) cached: Option<Cached>,
-    /// I/Os under way for each command, by its id's slot.
-    ios_left: Vec<u32>,
+    pub(super) commands: Commands,
+    /// The cache's memory, when there is a cache.
+    pub(super) memory: Option<CacheMemory>,
     /// What faults have made of I/Os that never reach the kernel.
     pub(super) injected: Vec<(u32, i32)>,
     /// Members of the command that is being started.
-    pub(super) scratch: Vec<RequestId>,
-    done: Vec<Completion>,
+    pub(super) scratch: Vec<Member>,
     /// A job has come since the dispatcher was polled.
     pub(super) news: bool,
     /// Jobs that are done and not yet handed to their ports.
@@ -96,11 +81,11 @@ impl Disks {
 
 impl Core {
     pub(super) fn new(
-        dispatcher: Dispatcher,
+        stack: Stack,
         policy: String,
         depth: u32,
         throttle: Option<Throttle>,
-        cached: Option<Cached>,
+        memory: Option<CacheMemory>,
         handle: Handle,
     ) -> Result<Core, String> {
         let mut ring = Ring::new().map_err(|e| {
@@ -111,18 +96,17 @@ impl Core {
             now: Instant::ZERO,
             epoch: std::time::Instant::now(),
             ring,
-            dispatcher,
+            stack,
             policy,
             depth,
             throttle,
             disks: Disks::default(),
             jobs: Jobs::default(),
             ios: Ios::default(),
-            cached,
-            ios_left: Vec::new(),
+            commands: Commands::default(),
+            memory,
             injected: Vec::new(),
             scratch: Vec::new(),
-            done: Vec::new(),
             news: false,
             ready: VecDeque::new(),
             ports: Ports::default(),
@@ -153,106 +137,34 @@ impl Core {
     /// `EBUSY` (too much outstanding: only ports without a bound of their own
     /// see it).
     pub fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno> {
-        let limits = self.disks.limits(job.disk);
-        check(job, buffers, limits)?;
-        let fetching = self.cached.as_ref().map_or(0, Cached::fetching);
-        if self.jobs.len() - fetching >= JOBS_MAX {
-            return Err(Errno(libc::EBUSY));
+        check(job, buffers, self.disks.limits(job.disk))?;
+        let token = self.jobs.insert(job, buffers, self.now);
+        let (vm, extent) = (VmId::new(job.disk.0), extent_of(job));
+        let urgency = Urgency { fua: job.fua, write_through: false, priority: job.priority };
+        let request = Submit {
+            vm,
+            tag: ioprio::tag(job.priority),
+            op: job.op,
+            sync: is_sync(job.op, urgency),
+            extent,
+            token: token.into(),
+        };
+        if let Err(refused) = self.stack.submit(self.now, request) {
+            self.jobs.remove(token);
+            return Err(Errno(match refused {
+                Refused::Full => libc::EBUSY,
+                Refused::Range => libc::EINVAL,
+            }));
         }
-        let index = self.jobs.insert(job, buffers, self.now);
+        self.news = true;
         self.ports.slot(job.port).jobs += 1;
-        let disk = self.disks.get_mut(job.disk).expect("its limits were looked at");
+        let disk = disk_of(&mut self.disks, job.disk);
         disk.begin(self.now);
         let writes = matches!(job.op, Op::Write | Op::WriteZeroes);
-        if writes && (disk.unmapped || disk.map.has_hole(job.offset, job.len)) {
+        if writes && (disk.unmapped || self.stack.map(vm).has_hole(extent)) {
             (disk.map_stale, self.stale) = (true, true);
         }
-        let cached = disk.cached;
-        self.news = true;
-        match job.op {
-            Op::Read if cached && self.read_cached(index) => {}
-            Op::Read | Op::Write | Op::Flush => {
-                self.write_begins(job);
-                self.arrive(index);
-            }
-            Op::Discard | Op::WriteZeroes => {
-                disk_of(&mut self.disks, job.disk).parked.push_back(index);
-                self.unpark(job.disk);
-            }
-        }
         Ok(())
-    }
-
-    /// Discards and write-zeroes reach the dispatcher, as many as there is room
-    /// for. A guest that cares for their order among its own requests waits for
-    /// them (virtio 1.2, 5.2.6; NBD likewise), so that others may overtake. The
-    /// cache hears of each when it goes, and looks for no more in a turn than a
-    /// disk may have it look for; one is always under way, whose end brings the next.
-    fn unpark(&mut self, id: DiskId) {
-        let now = self.now;
-        while let Some(disk) = self.disks.get_mut(id)
-            && disk.barriers < BARRIERS_MAX
-            && (disk.barriers == 0 || disk.load.may_forget(now))
-            && let Some(index) = disk.parked.pop_front()
-        {
-            disk.barriers += 1;
-            let job = self.jobs[index].job;
-            if disk.cached {
-                disk.load.forgot(now, job.len);
-            }
-            self.write_begins(&job);
-            self.arrive(index);
-        }
-    }
-
-    /// The whole job reaches the dispatcher.
-    fn arrive(&mut self, index: u32) {
-        let job = self.jobs[index].job;
-        if job.op != Op::Flush {
-            return self.arrive_part(index, 0, job.len);
-        }
-        let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
-        let id = self.dispatcher.arrive(self.now, arrival(&job, nowhere));
-        self.jobs.add_part(id, index, 0, 0);
-        disk_of(&mut self.disks, job.disk).load.requests += 1;
-    }
-
-    /// `len` bytes of a job, from byte `start` of it, reach the dispatcher in the
-    /// pieces in which they lie on the device.
-    pub(super) fn arrive_part(&mut self, index: u32, start: u64, len: u64) {
-        self.in_pieces(index, start, len, &mut |core, arrival| {
-            core.dispatcher.arrive(core.now, arrival)
-        });
-    }
-
-    /// Cut a range of a job into pieces, and let `arrive` name each a request.
-    pub(super) fn in_pieces(
-        &mut self,
-        index: u32,
-        start: u64,
-        len: u64,
-        arrive: &mut dyn FnMut(&mut Core, Arrival) -> RequestId,
-    ) {
-        let job = self.jobs[index].job;
-        let load = &disk_of(&mut self.disks, job.disk).load;
-        let may_cut = load.may_cut() && self.dispatcher.outstanding() < CUT_BELOW;
-        let pieces_max = if may_cut { PIECES_MAX } else { 1 };
-        let (mut at, end, mut pieces) = (start, start + len, 0);
-        while at < end {
-            let disk = self.disks.get(job.disk).expect("a disk stays while it has jobs");
-            let left = end - at;
-            let mut extent = disk.map.piece(job.offset + at, left);
-            pieces += 1;
-            if pieces == pieces_max {
-                let len = Sectors::new(left / 512);
-                extent = Extent::new(extent.start(), len).unwrap_or(extent);
-            }
-            let len = extent.len().bytes().min(left);
-            let id = arrive(self, arrival(&job, extent));
-            self.jobs.add_part(id, index, at, len);
-            disk_of(&mut self.disks, job.disk).load.requests += 1;
-            at += len;
-        }
     }
 
     /// Push an SQE of this port; its CQE comes back as
@@ -318,29 +230,44 @@ impl Core {
         self.ring.submit_and_wait(timeout);
     }
 
-    /// Poll the dispatcher until it has nothing to dispatch. When to do so
-    /// again if nothing happens.
+    /// Poll the stack until it has nothing to do. When to do so again if nothing happens.
     pub(super) fn pump(&mut self) -> Option<Instant> {
         self.news = false;
         let wake = loop {
-            match self.dispatcher.poll(self.now) {
-                Output::Dispatch(command) => {
-                    self.attribute_held();
-                    self.served = Some(DiskId(command.vm.index() as u16));
-                    self.start(&command);
-                }
-                Output::WakeAt(at) => break Some(at),
-                Output::Idle => break None,
+            match self.stack.poll(self.now) {
+                Action::Wait(wake) => break wake,
+                action => self.act(action),
             }
         };
         self.attribute_held();
         let throttled = self.throttle.as_ref().and_then(|t| t.next());
-        [wake, throttled].into_iter().flatten().min()
+        [wake.earliest(), throttled].into_iter().flatten().min()
+    }
+
+    /// Carry out what the stack has decided, without asking it for more commands.
+    pub(super) fn settle(&mut self) {
+        while let Some(action) = self.stack.take() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Issue(command) => {
+                self.attribute_held();
+                self.served = Some(DiskId(command.vm.index() as u16));
+                self.start(&command);
+            }
+            Action::Copy(copy) => self.copy(&copy),
+            Action::Done(done) => self.job_done(&done),
+            // Their cost is the processor's own here; the simulator charges it.
+            Action::LookedUp { .. } | Action::Prefetching | Action::Wait(_) => {}
+        }
     }
 
     /// What was withheld since the last look is the disk's that was served last.
     fn attribute_held(&mut self) {
-        let held = self.dispatcher.holds().held;
+        let held = self.stack.holds().held;
         if held == self.held {
             return;
         }
@@ -352,27 +279,11 @@ impl Core {
         self.held = held;
     }
 
-    pub(super) fn set_ios_left(&mut self, command: RequestId, left: u32) {
-        if command.slot() >= self.ios_left.len() {
-            self.ios_left.resize(command.slot() + 1, 0);
-        }
-        self.ios_left[command.slot()] = left;
-    }
-    pub(super) fn add_io(&mut self, command: RequestId) {
-        self.ios_left[command.slot()] += 1;
-    }
-    /// True when it was the command's last.
-    pub(super) fn end_io(&mut self, command: RequestId) -> bool {
-        self.ios_left[command.slot()] -= 1;
-        self.ios_left[command.slot()] == 0
-    }
-
     /// The image is done with a command; the modelled device may not be.
-    pub(super) fn command_done(&mut self, command: RequestId) {
-        let is_data = self.dispatcher.members(command).next().is_some_and(|r| r.op.is_data());
+    pub(super) fn command_done(&mut self, command: &Request) {
         match &mut self.throttle {
-            Some(throttle) if is_data => throttle.arrived(self.now, command),
-            _ => self.complete(command),
+            Some(throttle) if command.op.is_data() => throttle.arrived(self.now, command.id),
+            _ => self.complete(command.id),
         }
     }
 
@@ -385,32 +296,22 @@ impl Core {
 
     /// A command is done: so are the requests in it.
     fn complete(&mut self, command: RequestId) {
-        let mut done = std::mem::take(&mut self.done);
-        let failed = |r: RequestId| self.jobs.part(r).error.is_some();
-        let ok = !self.dispatcher.members(command).any(|r| failed(r.id));
-        self.dispatcher.complete(self.now, command, ok, &mut done);
-        let disk = done.first().map(|c| DiskId(c.request.vm.index() as u16));
-        self.count_command(done.first());
-        for completion in done.drain(..) {
-            let id = completion.request.id;
-            let job = self.jobs.part(id).job;
-            let slot = &self.jobs[job];
-            let disk = disk_of(&mut self.disks, slot.job.disk);
-            disk.load.requests -= 1;
-            if let Some(cached) = &mut self.cached {
-                let from_device = self.throttle.is_some() || disk.image.reads_device();
-                cached.left_device(self.now, &completion, slot.fetch, from_device);
-            }
-            if self.jobs.part_done(id) {
-                self.job_done(job);
-            }
+        let failed = self.commands.take_failed(command);
+        self.stack.io_done(self.now, command, &failed);
+        let first = self.stack.finished().first().map(|f| f.completion);
+        self.count_command(first.as_ref());
+        let Some(memory) = &mut self.memory else { return };
+        let mut bandwidth = None;
+        for finished in self.stack.finished() {
+            let completion = &finished.completion;
+            let disk = DiskId(completion.request.vm.index() as u16);
+            let reads_device = self.disks.get(disk).is_some_and(|d| d.image.reads_device());
+            let from_device = self.throttle.is_some() || reads_device;
+            bandwidth = memory.left_device(self.now, completion, from_device).or(bandwidth);
         }
-        self.done = done;
-        // Not before all are accounted for: what arrives takes over their ids.
-        if let Some(disk) = disk {
-            self.unpark(disk);
+        if let Some(bytes_per_s) = bandwidth {
+            self.stack.set_bandwidth(self.now, bytes_per_s);
         }
-        self.end_fetches();
     }
 
     /// A command is done of which this is the first request: it has the device
@@ -426,19 +327,15 @@ impl Core {
     }
 
     /// Nothing of a job is left to do.
-    pub(super) fn job_done(&mut self, index: u32) {
-        let slot = &self.jobs[index];
-        if let (Some(id), Some(cached)) = (slot.fetch, &mut self.cached) {
-            return cached.has_ended(id);
-        }
-        let (job, error, response) = (slot.job, slot.error, self.now.since(slot.arrived));
-        self.jobs.remove(index);
-        self.write_ends(&job);
-        let disk = disk_of(&mut self.disks, job.disk);
-        disk.count(self.now, &job, error.is_none(), response);
-        disk.barriers -= u32::from(matches!(job.op, Op::Discard | Op::WriteZeroes));
+    fn job_done(&mut self, done: &Done) {
+        let token = done.token as u32;
+        let slot = &self.jobs[token];
+        let (job, response) = (slot.job, self.now.since(slot.arrived));
+        self.jobs.remove(token);
+        disk_of(&mut self.disks, job.disk).count(self.now, &job, done.result.is_ok(), response);
         self.ports.slot(job.port).jobs -= 1;
-        self.ready.push_back((job.port, job.token, error.map_or(Ok(()), Err)));
+        let result = done.result.map_err(|IoError(errno)| Errno(errno));
+        self.ready.push_back((job.port, job.token, result));
     }
 
     /// Jobs that are ready to be handed to their ports.
@@ -455,25 +352,20 @@ impl Core {
 
     /// Is nothing under way, and no port open?
     pub(super) fn is_drained(&self) -> bool {
-        self.jobs.len() == 0 && self.ports_of(None).is_empty()
+        self.stack.is_idle() && self.ports_of(None).is_empty()
     }
 
     pub(super) fn take_journal(&mut self) -> String {
-        self.dispatcher.take_journal()
+        self.stack.take_journal()
     }
     pub(super) fn stop_journal(&mut self) {
-        self.dispatcher.stop_journal();
+        self.stack.stop_journal();
     }
 }
 
 /// The disk of a job, which stays as long as the job.
 pub(super) fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
     disks.get_mut(id).expect("a disk stays while it has jobs")
-}
-
-/// A job's arrival at a place on the device.
-fn arrival(job: &Job, extent: Extent) -> Arrival {
-    Arrival { vm: VmId::new(job.disk.0), tag: job.tag, op: job.op, sync: true, extent }
 }
 
 /// Is this a job that the disk can do?

@@ -1,16 +1,14 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
-use super::cached::Load;
 use super::lately::Lately;
 use super::message::{DiskStatus, OpKind, OpStatus};
 use crate::images::fault::Fault;
-use crate::images::{Image, Limits, Map};
+use crate::images::{Image, Limits};
 use crate::port::{DiskId, Job};
 use hdrhistogram::Histogram;
 use seekway_policy::request::Op;
-use seekway_policy::scheduler::{HoldReason, VmSpec};
+use seekway_policy::scheduler::HoldReason;
 use seekway_policy::units::{Instant, Lba, Nanos};
-use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
 
@@ -27,8 +25,6 @@ pub struct DiskState {
     pub limits: Limits,
     /// Its share.
     pub weight: NonZeroU32,
-    /// Where its bytes lie.
-    pub map: Map,
     /// The map is one piece that we chose: nothing to ask the file system.
     pub placed: Option<Lba>,
     /// The file system has not placed any of it yet.
@@ -47,16 +43,6 @@ pub struct DiskState {
     pub ports: u32,
     /// Guests' jobs under way.
     pub outstanding: u32,
-    /// Reads into the cache under way.
-    pub fetches: u32,
-    /// The cache knows it: guests' reads are looked up there, and its writes told.
-    pub cached: bool,
-    /// What of the reactor's bounds it has.
-    pub load: Load,
-    /// Discards and write-zeroes among them that the dispatcher has.
-    pub barriers: u32,
-    /// Those that wait for room there, by job.
-    pub parked: VecDeque<u32>,
     /// Device time withheld while this disk was the one served last.
     pub held: [Nanos; HoldReason::ALL.len()],
     /// Shall end; whom to tell.
@@ -68,11 +54,6 @@ pub struct DiskState {
 }
 
 impl DiskState {
-    /// What policies are told of it.
-    pub fn spec(&self) -> VmSpec {
-        VmSpec { weight: self.weight, region: self.map.region() }
-    }
-
     /// The sectors where we put it; `None` where the file system did.
     pub fn placed_at(&self) -> Option<(u64, u64)> {
         let start = self.placed?.get();

@@ -1,7 +1,7 @@
 //! How other threads reach a reactor, and what it answers.
 
 use super::lately::Use;
-use crate::images::{Image, Map, fault::Fault};
+use crate::images::{Image, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
@@ -9,6 +9,7 @@ use seekway_policy::dispatcher::{HoldStats, Stats};
 use seekway_policy::prefetcher::Prefetcher;
 use seekway_policy::request::ProcessTag;
 use seekway_policy::scheduler::HoldReason;
+use seekway_policy::stack::Map;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
 use std::num::NonZeroU32;

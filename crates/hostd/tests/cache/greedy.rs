@@ -24,8 +24,8 @@ impl Greedy {
     fn read(&mut self, core: &mut Core) {
         let Some(port) = self.id else { return };
         let (disk, len) = (self.disk, self.memory.len() as u64);
-        let (token, offset, tag, fua, unmap) = (0, 0, None, false, false);
-        let job = Job { disk, port, token, op: Op::Read, offset, len, tag, fua, unmap };
+        let (token, offset, priority, fua, unmap) = (0, 0, 0, false, false);
+        let job = Job { disk, port, token, op: Op::Read, offset, len, priority, fua, unmap };
         let buffer =
             libc::iovec { iov_base: self.memory.as_mut_ptr().cast(), iov_len: self.memory.len() };
         core.submit(&job, &[buffer]).unwrap();

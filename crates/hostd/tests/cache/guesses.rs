@@ -2,6 +2,8 @@
 
 use crate::common::{Client, Rig, RigSetup, cache};
 use seekway_hostd::reactor::{DiskCache, Message, Status};
+use seekway_policy::params::ParamError;
+use seekway_policy::prefetchers;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
@@ -119,7 +121,26 @@ pub fn rig(bytes: u64) -> Rig {
 
 /// Read ahead by this from now on.
 pub fn prefetch(rig: &Rig, by: Box<dyn Prefetcher>) {
-    let message = |reply| Message::SetPrefetcher("test".into(), by, reply);
+    prefetch_as(rig, "test", by);
+}
+
+/// The same with a specification that [`build`] knows, for journals.
+pub fn prefetch_named(rig: &Rig, spec: &str) {
+    prefetch_as(rig, spec, build(spec).unwrap());
+}
+
+/// `wild:SEED` or `ahead:BYTES`, and what is registered.
+pub fn build(spec: &str) -> Result<Box<dyn Prefetcher>, ParamError> {
+    let number = |text: &str| text.parse().expect("a number");
+    match spec.split_once(':') {
+        Some(("wild", seed)) => Ok(Wild::new(number(seed))),
+        Some(("ahead", bytes)) => Ok(ReadOn::new(number(bytes))),
+        _ => prefetchers::build(spec),
+    }
+}
+
+fn prefetch_as(rig: &Rig, spec: &str, by: Box<dyn Prefetcher>) {
+    let message = |reply| Message::SetPrefetcher(spec.into(), by, reply);
     rig.handle.ask(message).expect("the reactor lives").expect("it has a cache");
 }
 

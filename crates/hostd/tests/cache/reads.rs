@@ -6,7 +6,7 @@ use crate::guesses::{
 };
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
-use seekway_policy::journal::Replay;
+use seekway_policy::journal::{Build, Replay};
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use std::fs::{self, File};
@@ -366,7 +366,7 @@ fn everything_changes_under_load_and_the_journal_replays() {
         cache: cache(4 * MIB),
         ..RigSetup::default()
     });
-    prefetch(&rig, Wild::new(9));
+    prefetch_named(&rig, "wild:9");
     let client = rig.open(rig.attach(&path, None).unwrap());
     let mut random = Random(77);
     for (turn, entry) in schedulers::REGISTRY.iter().enumerate() {
@@ -385,15 +385,15 @@ fn everything_changes_under_load_and_the_journal_replays() {
             }
         }
         match turn % 3 {
-            0 => prefetch(&rig, ReadOn::new(MIB)),
-            _ => prefetch(&rig, Wild::new(turn as u64)),
+            0 => prefetch_named(&rig, &format!("ahead:{MIB}")),
+            _ => prefetch_named(&rig, &format!("wild:{turn}")),
         }
     }
     let stats = quiet(&rig, &client).stats;
     assert!(stats.background > 0 && stats.withdrawn > 0, "{stats:?}");
     client.close();
     rig.stop();
-    let mut replay = Replay::new(&schedulers::build);
+    let mut replay = Replay::new(Build { prefetcher: &build, ..Build::default() });
     for line in fs::read_to_string(&journal).unwrap().lines() {
         replay.feed(line).unwrap();
     }

@@ -85,7 +85,7 @@ impl Port for TestPort {
                 op: ask.op,
                 offset: ask.offset,
                 len: ask.len,
-                tag: None,
+                priority: 0,
                 fua: ask.fua,
                 unmap: ask.unmap,
             };

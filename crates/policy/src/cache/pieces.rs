@@ -19,7 +19,7 @@ pub enum Piece {
 }
 
 /// The blocks that an extent touches: the first, and the one after the last.
-pub(super) fn blocks_of(extent: Extent) -> (u64, u64) {
+pub(crate) fn blocks_of(extent: Extent) -> (u64, u64) {
     (extent.start().get() / BLOCK_SECTORS, extent.end().get().div_ceil(BLOCK_SECTORS))
 }
 

@@ -78,7 +78,6 @@ impl Dispatcher {
     pub fn arrive_background(&mut self, now: Instant, arrival: Arrival) -> RequestId {
         assert!(self.is_attached(arrival.vm), "read of {:?}, which is not attached", arrival.vm);
         assert!(arrival.op == Op::Read, "the background reads");
-        self.record(|j| j.arrive_background(now, &arrival));
         let id = self.slots.allocate(now, arrival, self.epoch);
         let slot = &mut self.slots[id];
         (slot.state, slot.background) = (State::Background, true);
@@ -93,7 +92,6 @@ impl Dispatcher {
             return false;
         }
         let vm = self.slots[id].request.vm;
-        self.record(|j| j.withdraw(now, id));
         self.background.remove(vm, id);
         self.slots.release(id);
         self.stats.withdrawn += 1;

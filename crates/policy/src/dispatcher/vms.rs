@@ -26,7 +26,6 @@ impl Dispatcher {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.record(|j| j.attach(now, vm, &spec));
         self.vms[vm.index()] = Some(Attached { spec: spec.clone(), ghosts: 0 });
         self.scheduler.attach(now, vm, spec);
     }
@@ -35,7 +34,6 @@ impl Dispatcher {
     /// arrival. What is in flight completes as usual.
     pub fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
-        self.record(|j| j.detach(now, vm));
         self.take_back(now, vm);
         self.vms[vm.index()] = None;
         if let Some(id) = self.staged.take_if(|id| self.slots[*id].request.vm == vm) {
@@ -64,7 +62,6 @@ impl Dispatcher {
     /// learnt of the VM is lost, no request is.
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
-        self.record(|j| j.respec(now, vm, &spec));
         self.refeed(now, vm, spec);
     }
 
@@ -107,7 +104,6 @@ impl Dispatcher {
     /// `name` is what the journal notes. Requests in flight complete unseen by
     /// the new policy.
     pub fn switch(&mut self, now: Instant, name: &str, scheduler: Box<dyn Scheduler>) {
-        self.record(|j| j.switch(now, name));
         let attached: Vec<(VmId, VmSpec)> = (0..self.vms.len())
             .filter_map(|n| Some((VmId::new(n as u16), self.vms[n].as_ref()?.spec.clone())))
             .collect();

@@ -267,7 +267,7 @@ impl Connection {
             op: action.op,
             offset: if flush { 0 } else { request.offset_bytes },
             len: if flush { 0 } else { u64::from(request.len_bytes) },
-            tag: None,
+            priority: 0,
             fua: action.fua,
             unmap: action.unmap,
         };

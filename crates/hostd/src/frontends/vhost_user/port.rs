@@ -161,7 +161,7 @@ fn submit(
         op,
         offset,
         len,
-        tag: request.tag,
+        priority: request.priority,
         fua: write_through && matches!(op, Op::Write | Op::WriteZeroes),
         unmap: matches!(request.ask, Ask::WriteZeroes { unmap: true, .. }),
     };

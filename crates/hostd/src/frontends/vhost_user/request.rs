@@ -9,8 +9,6 @@
 //! a [`Request`] with [`Ask::Refuse`].
 
 use libc::iovec;
-use seekway_policy::ioprio;
-use seekway_policy::request::ProcessTag;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use virtio_bindings::virtio_blk as blk;
@@ -113,8 +111,8 @@ pub enum Ask {
 pub struct Request {
     /// What is asked for.
     pub ask: Ask,
-    /// The process inside the guest, when the guest says.
-    pub tag: Option<ProcessTag>,
+    /// The I/O priority in its header.
+    pub priority: u32,
     /// Where the status goes, in host memory; `None` when the chain has no writable byte.
     pub status: Option<*mut u8>,
     /// Writable bytes, the status included: what the used ring is told.
@@ -287,7 +285,7 @@ impl Walk<'_> {
             Some(_) if self.header_len == HEADER_BYTES => self.ask(),
             _ => Ask::Refuse(STATUS_IOERR),
         };
-        Request { ask, tag: ioprio::tag(priority), status, writable_len: self.writable }
+        Request { ask, priority, status, writable_len: self.writable }
     }
 
     /// Cut the status off the end of the pieces.

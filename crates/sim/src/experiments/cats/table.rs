@@ -1,12 +1,14 @@
 //! table-example: table 1 of the paper. The policies themselves choose the
-//! order, through the dispatcher; the figures follow from the order.
+//! order, through the stack; the figures follow from the order.
 
 use super::super::{Cell, Judged, Options, Results, Row, Verdict};
-use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::dispatcher;
 use seekway_policy::request::{Extent, Op, Request, VmId};
-use seekway_policy::scheduler::{DeviceProfile, VmSpec};
+use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
+use seekway_policy::stack::{Action, Config, DiskSpec, Map, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
 
 const VM: VmId = VmId::new(0);
 const HEAD: u64 = 100;
@@ -50,36 +52,41 @@ const LINES: [Line; 2] = [
 fn order(policy: &str) -> Result<Vec<u64>, String> {
     let scheduler = schedulers::build(policy).map_err(|e| e.to_string())?;
     let device = DeviceProfile::unknown(Sectors::new(1_000 * BLOCK_SECTORS), true);
-    let config = Config { coalesce: Sectors::ZERO, ..Config::default() };
-    let mut dispatcher = Dispatcher::new(scheduler, device, config);
+    let dispatch = dispatcher::Config { coalesce: Sectors::ZERO, ..Default::default() };
+    let capacity = device.capacity;
+    let config = Config { dispatch, ..Config::default() };
+    let mut stack = Stack::new(scheduler, device, config, None);
     let now = Instant::ZERO + Nanos::from_millis(1);
-    dispatcher.attach(now, VM, VmSpec::default());
+    let map = Map::linear(Lba::ZERO, capacity);
+    stack.attach(now, VM, DiskSpec { weight: NonZeroU32::MIN, capacity, map, cached: false });
     // The first takes the head to HEAD; the others come while it is served.
-    arrive(&mut dispatcher, now, HEAD * BLOCK_SECTORS - 1)?;
-    let mut served = next(&mut dispatcher, now)?;
+    arrive(&mut stack, now, HEAD * BLOCK_SECTORS - 1)?;
+    let mut served = next(&mut stack, now)?;
     for block in PENDING {
-        arrive(&mut dispatcher, now, block * BLOCK_SECTORS)?;
+        arrive(&mut stack, now, block * BLOCK_SECTORS)?;
     }
     let mut order = Vec::new();
     for _ in PENDING {
-        dispatcher.complete(now, served.id, true, &mut Vec::new());
-        served = next(&mut dispatcher, now)?;
+        stack.io_done(now, served.id, &[]);
+        served = next(&mut stack, now)?;
         order.push(served.extent.start().get() / BLOCK_SECTORS);
     }
     Ok(order)
 }
 
-fn arrive(dispatcher: &mut Dispatcher, now: Instant, start: u64) -> Result<(), String> {
+fn arrive(stack: &mut Stack, now: Instant, start: u64) -> Result<(), String> {
     let extent = Extent::new(Lba::new(start), Sectors::new(1)).ok_or("an empty extent")?;
-    let arrival = Arrival { vm: VM, tag: None, op: Op::Read, sync: true, extent };
-    dispatcher.arrive(now, arrival);
-    Ok(())
+    let request = Submit { vm: VM, tag: None, op: Op::Read, sync: true, extent, token: start };
+    stack.submit(now, request).map_err(|refused| format!("{refused:?}"))
 }
 
-fn next(dispatcher: &mut Dispatcher, now: Instant) -> Result<Request, String> {
-    match dispatcher.poll(now) {
-        Output::Dispatch(request) => Ok(request),
-        other => Err(format!("{other:?} with work queued")),
+fn next(stack: &mut Stack, now: Instant) -> Result<Request, String> {
+    loop {
+        match stack.poll(now) {
+            Action::Issue(request) => return Ok(request),
+            Action::Done(_) => {}
+            other => return Err(format!("{other:?} with work queued")),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ fn a_read_as_linux_makes_it() {
     let (request, pieces) = parsed(&memory).unwrap();
     assert_eq!(request.ask, Ask::Read { offset: 4096, len: 4096 });
     assert_eq!(request.status, Some(host(&memory, status)));
-    assert_eq!((request.writable_len, request.tag), (4097, ProcessTag::new(8)));
+    assert_eq!((request.writable_len, request.priority), (4097, 0x4044));
     assert_eq!(pieces, [4096]);
 }
 

@@ -1,9 +1,11 @@
-//! Where the bytes of an image lie on the device: built when the image is
-//! attached or mapped anew, asked for each request.
+//! Where the sectors of a VM's disk lie on the device: built when the disk is
+//! attached or mapped anew, asked for each request. The daemon builds it from
+//! the extents of the image's file (FIEMAP), the simulator from its layout.
 
-use super::fiemap::FileExtent;
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
+use crate::request::Extent;
+use crate::units::{Lba, SECTOR_BYTES, Sectors};
+use std::fmt;
+use std::str::FromStr;
 
 /// Marks the place of a segment that is a hole.
 const HOLE: u64 = 1 << 63;
@@ -12,7 +14,18 @@ const REGION_MAX: usize = 1024;
 /// Sectors of a device of which no size is known: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / SECTOR_BYTES;
 
-/// Where the bytes of an image lie on the device.
+/// A run of an image's file that lies in one piece, all in sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileExtent {
+    /// Where it begins in the file.
+    pub at: u64,
+    /// Where it begins on the file system's device.
+    pub place: u64,
+    /// Its length, at least 1.
+    pub len: u64,
+}
+
+/// Where the sectors of a VM's disk lie on the device.
 ///
 /// The file is cut into segments, each of which lies in one piece or is a hole;
 /// 16 bytes each. A hole has a place too, where the file system would most
@@ -44,7 +57,7 @@ impl Map {
     /// From the extents of a file (ascending, disjoint), whose places count
     /// from `partition`. `None` when there are none: nobody knows where the
     /// first will go.
-    pub(super) fn of_extents(
+    pub fn of_extents(
         extents: &[FileExtent],
         partition: Lba,
         len: Sectors,
@@ -98,25 +111,24 @@ impl Map {
         self.starts.partition_point(|&s| s <= sector) - 1
     }
 
-    /// The first piece of `offset..offset+len` (bytes, multiples of 512): its
-    /// place and length. Never longer than asked, at least one sector; a hole is
+    /// The first piece of `len` sectors from sector `at` of the disk: its place on
+    /// the device. Never longer than asked, at least one sector; a hole is
     /// placed where the file system would most likely put it. Two pieces that
     /// touch may be data and hole.
-    pub fn piece(&self, offset: u64, len: u64) -> Extent {
-        let from = offset / SECTOR_BYTES;
+    pub fn piece(&self, at: Lba, len: Sectors) -> Extent {
+        let from = at.get();
         let segment = self.segment(from);
         let end = self.starts.get(segment + 1).copied().unwrap_or(u64::MAX);
-        let len = (len / SECTOR_BYTES).clamp(1, end - from);
+        let len = len.get().clamp(1, end - from);
         let place = (self.places[segment] & !HOLE) + (from - self.starts[segment]);
         let place = place.min(self.limit.saturating_sub(len));
         // Both are below 2^56.
         Extent::new(Lba::new(place), Sectors::new(len)).expect("a piece is an extent")
     }
 
-    /// Is any part of the range a hole (or beyond what was mapped)?
-    pub fn has_hole(&self, offset: u64, len: u64) -> bool {
-        let from = offset / SECTOR_BYTES;
-        let to = offset.saturating_add(len).div_ceil(SECTOR_BYTES);
+    /// Is any part of this extent of the disk a hole (or beyond what was mapped)?
+    pub fn has_hole(&self, extent: Extent) -> bool {
+        let (from, to) = (extent.start().get(), extent.end().get());
         if to > self.end {
             return true;
         }
@@ -156,6 +168,45 @@ impl Map {
     }
 }
 
+impl fmt::Display for Map {
+    /// As journals have it: `END/LIMIT:START@PLACE,…`, a hole with `h` in front of its place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.end, self.limit)?;
+        for (n, (start, place)) in self.starts.iter().zip(&self.places).enumerate() {
+            let hole = if place & HOLE != 0 { "h" } else { "" };
+            let before = if n == 0 { ":" } else { "," };
+            write!(f, "{before}{start}@{hole}{}", place & !HOLE)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Map {
+    type Err = ();
+    /// The inverse of the text form. Fails for a map that [`Map::of_extents`] could not give.
+    fn from_str(text: &str) -> Result<Map, ()> {
+        let (sizes, segments) = text.split_once(':').ok_or(())?;
+        let (end, limit) = sizes.split_once('/').ok_or(())?;
+        let number = |text: &str| text.parse::<u64>().ok().filter(|&n| n <= SECTORS_MAX).ok_or(());
+        let (end, limit) = (number(end)?, number(limit)?);
+        let (mut starts, mut places) = (Vec::new(), Vec::new());
+        for segment in segments.split(',') {
+            let (start, place) = segment.split_once('@').ok_or(())?;
+            let (start, hole) = (number(start)?, place.starts_with('h'));
+            let place = number(place.strip_prefix('h').unwrap_or(place))?;
+            let follows = starts.last().map_or(start == 0, |&last| last < start);
+            if !follows || place > limit {
+                return Err(());
+            }
+            starts.push(start);
+            places.push(if hole { place | HOLE } else { place });
+        }
+        let mut map = Map { starts, places, end, limit, region: Vec::new() };
+        map.region = map.merged_pieces();
+        Ok(map)
+    }
+}
+
 /// Merge ascending ranges that overlap or are at most `gap` apart.
 fn merge(pieces: &[(u64, u64)], gap: u64) -> Vec<(u64, u64)> {
     let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -181,7 +232,11 @@ mod tests {
 
     /// The piece at a sector of the file, in sectors.
     fn piece(map: &Map, at: u64, len: u64) -> String {
-        map.piece(at * 512, len * 512).to_string()
+        map.piece(Lba::new(at), Sectors::new(len)).to_string()
+    }
+
+    fn hole(map: &Map, at: u64, len: u64) -> bool {
+        map.has_hole(Extent::new(Lba::new(at), Sectors::new(len)).unwrap())
     }
 
     fn region(map: &Map) -> Vec<String> {
@@ -193,8 +248,8 @@ mod tests {
         let m = Map::linear(Lba::new(1000), Sectors::new(64));
         assert_eq!(piece(&m, 10, 8), "1010+8");
         assert_eq!(region(&m), ["1000+64"]);
-        assert!(!m.has_hole(0, 64 * 512));
-        assert!(m.has_hole(63 * 512, 1024), "ends behind it");
+        assert!(!hole(&m, 0, 64));
+        assert!(hole(&m, 63, 2), "ends behind it");
         assert_eq!(piece(&m, 64, 8), "1064+8", "behind it: right behind");
         assert_eq!(piece(&m, 5, 0), "1005+1", "at least one");
     }
@@ -210,10 +265,10 @@ mod tests {
         assert_eq!(piece(&m, 30, 4), "2114+4", "behind the one before");
         assert_eq!(piece(&m, 44, 2), "2112+2");
         assert_eq!(piece(&m, 50, 4), "2118+4");
-        let holes: Vec<u64> = (0..64).filter(|s| m.has_hole(s * 512, 512)).collect();
+        let holes: Vec<u64> = (0..64).filter(|&s| hole(&m, s, 1)).collect();
         let expected: Vec<u64> = (0..8).chain(24..40).chain(48..64).collect();
         assert_eq!(holes, expected);
-        assert!(m.has_hole(8 * 512, 17 * 512) && !m.has_hole(8 * 512, 16 * 512));
+        assert!(hole(&m, 8, 17) && !hole(&m, 8, 16));
         assert_eq!(region(&m), ["2100+16", "5100+8"]);
     }
 
@@ -269,7 +324,7 @@ mod tests {
             let m = map(&extents, sector, 100_000);
             let (mut from, end) = (at, at + len);
             while from < end {
-                let p = m.piece(from * 512, (end - from) * 512);
+                let p = m.piece(Lba::new(from), Sectors::new(end - from));
                 prop_assert!(p.len().get() <= end - from && p.end().get() <= 100_000);
                 for i in 0..p.len().get() {
                     if let Some(Some(place)) = places.get((from + i) as usize) {
@@ -280,8 +335,9 @@ mod tests {
                 }
                 from += p.len().get();
             }
-            let hole = (at..end).any(|s| places.get(s as usize).is_none_or(|p| p.is_none()));
-            prop_assert_eq!(m.has_hole(at * 512, len * 512), hole);
+            prop_assert_eq!(&m.to_string().parse::<Map>().unwrap(), &m);
+            let expected = (at..end).any(|s| places.get(s as usize).is_none_or(|p| p.is_none()));
+            prop_assert_eq!(super::tests::hole(&m, at, len), expected);
         }
     }
 }

@@ -1,28 +1,25 @@
-//! What the cache costs the reactor for each disk, and how much of it a disk may
-//! have: the thread that copies for one guest serves no other meanwhile. Reads
-//! that would cost more go past the cache, which is always coherent.
+//! What one VM may have of the host path's work and memory at once. A request that would
+//! exceed a bound takes a cheaper way: past the cache, or as one piece.
 
-use seekway_policy::units::Instant;
+use crate::units::Instant;
 
-/// Bytes that are copied for one disk in one turn of the reactor, but for the
-/// last read; and bytes of its reads that wait for fetches, since one fetch may
-/// end the waiting of all of them.
+/// Bytes copied for one VM at one time, but for the last read; and bytes of its
+/// reads that wait for fetches, since one fetch may end the waiting of all of them.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of one disk's discards and write-zeroes that the cache is told of in one
-/// turn, but for the last: up to a millisecond or two of looking for blocks.
+/// Bytes of one VM's discards and write-zeroes that the cache is told of at one
+/// time, but for the last: up to a millisecond or two of looking for blocks.
 const FORGOTTEN_BYTES_MAX: u64 = 1 << 30;
-
-/// Parts of one disk's reads that wait for fetches, but for the last read's.
-const WAITING_DISK_MAX: usize = 1 << 13;
-/// With so many requests of one disk in the dispatcher its jobs go whole, and
+/// Parts of one VM's reads that wait for fetches, but for the last read's.
+const WAITING_MAX: usize = 1 << 13;
+/// With so many requests of one VM in the dispatcher its requests go whole, and
 /// its reads past the cache: it leaves the others their part of what the
 /// dispatcher takes.
-const CUT_DISK_BELOW: usize = 1 << 15;
+const CUT_BELOW: usize = 1 << 15;
 
-/// What a disk has of it now.
+/// What a VM has of it now.
 #[derive(Clone, Copy, Default)]
-pub struct Load {
-    /// The turn that these two are of.
+pub(super) struct Load {
+    /// The time that the next two are of.
     turn: Instant,
     copied_bytes: u64,
     forgotten_bytes: u64,
@@ -34,13 +31,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// So much was copied in the turn of this time.
+    /// So much was copied at this time.
     pub fn copied(&mut self, now: Instant, bytes: u64) {
         self.begin(now);
         self.copied_bytes += bytes;
     }
 
-    /// So much was taken out of the cache in the turn of this time.
+    /// So much was taken out of the cache at this time.
     pub fn forgot(&mut self, now: Instant, bytes: u64) {
         self.begin(now);
         self.forgotten_bytes += bytes;
@@ -52,25 +49,25 @@ impl Load {
         }
     }
 
-    /// May more be taken out in the turn of this time?
+    /// May more be taken out of the cache at this time?
     pub fn may_forget(&self, now: Instant) -> bool {
         self.turn != now || self.forgotten_bytes < FORGOTTEN_BYTES_MAX
     }
 
-    /// May more be copied in the turn of this time?
+    /// May more be copied at this time?
     pub fn may_copy(&self, now: Instant) -> bool {
         self.turn != now || self.copied_bytes < COPIED_BYTES_MAX
     }
 
     /// May another read wait for fetches?
     pub fn may_wait(&self) -> bool {
-        let waits = self.waiting < WAITING_DISK_MAX && self.waiting_bytes < COPIED_BYTES_MAX;
+        let waits = self.waiting < WAITING_MAX && self.waiting_bytes < COPIED_BYTES_MAX;
         waits && self.may_cut()
     }
 
-    /// May jobs be cut into several requests?
+    /// May requests be cut into several pieces?
     pub fn may_cut(&self) -> bool {
-        self.requests < CUT_DISK_BELOW
+        self.requests < CUT_BELOW
     }
 
     /// So many bytes, a part of a read, wait for a fetch.
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_turn_has_its_own_bounds() {
+    fn each_time_has_its_own_bounds() {
         let (first, second) = (Instant::from_nanos(1), Instant::from_nanos(2));
         let mut load = Load::default();
         load.copied(first, COPIED_BYTES_MAX);

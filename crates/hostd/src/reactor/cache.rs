@@ -1,0 +1,200 @@
+//! The engine's part of the host cache: its memory, and what the device reads a second. What
+//! is in the cache, and what is fetched when, the stack decides
+//! ([`seekway_policy::stack`]).
+//!
+//! The device writes into frames and never into a guest's memory on the way
+//! there: a guest that scribbles over its buffer spoils nobody's copy.
+
+mod bandwidth;
+mod frames;
+
+use super::core::Core;
+use super::jobs::slice_buffers;
+use super::message::{CacheStatus, DiskCache};
+use crate::port::{DiskId, Job};
+use bandwidth::Bandwidth;
+use frames::Frames;
+use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId};
+use seekway_policy::prefetcher::Prefetcher;
+use seekway_policy::request::{Completion, Extent, Op, VmId};
+use seekway_policy::stack::{CacheSpec, Copy, Stack, frames_of};
+use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// What a reactor's cache is made with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheSetup {
+    /// Bytes of data at most; what is less than a block is not used.
+    pub bytes: u64,
+    /// The prefetcher's specification.
+    pub prefetcher: String,
+    /// Keep it out of swap.
+    pub lock: bool,
+    /// What the device reads a second, if that is known: nothing that is measured
+    /// or seen counts then.
+    pub bandwidth_bytes_per_s: Option<u64>,
+}
+
+impl CacheSetup {
+    /// As the stack wants it.
+    ///
+    /// # Errors
+    /// For the operator: a cache that holds nothing, a prefetcher that is none.
+    pub(super) fn spec(&self) -> Result<CacheSpec, String> {
+        if self.bytes < BLOCK_BYTES {
+            return Err(format!("a cache of {} bytes; at least {BLOCK_BYTES}", self.bytes));
+        }
+        // Keys of its own for each process: no guest can foresee it.
+        let seed = RandomState::new().build_hasher().finish();
+        let cache = Config { seed, ..Config::new(self.bytes) };
+        CacheSpec::new(cache, &self.prefetcher).map_err(|e| e.to_string())
+    }
+}
+
+/// The cache's memory, and what is known of the device's bandwidth.
+pub struct CacheMemory {
+    frames: Frames,
+    bandwidth: Bandwidth,
+    /// Reused from copy to copy.
+    buffers: Vec<libc::iovec>,
+}
+
+// SAFETY: `buffers` is empty between two calls.
+unsafe impl Send for CacheMemory {}
+
+impl CacheMemory {
+    /// Memory for all frames of the stack's cache.
+    ///
+    /// # Errors
+    /// For the operator: memory that is not to be had.
+    pub(super) fn new(setup: &CacheSetup, stack: &mut Stack) -> Result<CacheMemory, String> {
+        let frames = Frames::new(stack.cache_bytes(), setup.lock)?;
+        let mut bandwidth = Bandwidth::default();
+        if let Some(bytes_per_s) = setup.bandwidth_bytes_per_s {
+            bandwidth = Bandwidth::given(bytes_per_s);
+            stack.set_bandwidth(Instant::ZERO, bytes_per_s);
+        }
+        Ok(CacheMemory { frames, bandwidth, buffers: Vec::new() })
+    }
+
+    /// The memory that a part of a fetch is read into.
+    pub(super) fn iovecs(
+        &mut self,
+        stack: &Stack,
+        id: FetchId,
+        part: Extent,
+        out: &mut Vec<libc::iovec>,
+    ) {
+        let (frames, skip) = frames_of(stack.fetch(id), part);
+        let len = part.len().bytes();
+        if skip == 0 {
+            return self.frames.iovecs(frames, len, out);
+        }
+        self.buffers.clear();
+        self.frames.iovecs(frames, skip as u64 + len, &mut self.buffers);
+        slice_buffers(&self.buffers, skip as u64, len, out);
+        self.buffers.clear();
+    }
+
+    /// What the device reads a second, as it was measured.
+    pub(super) fn measured(&mut self, now: Instant, stack: &mut Stack, bytes_per_s: u64) {
+        if self.bandwidth.measured(bytes_per_s) {
+            stack.set_bandwidth(now, bytes_per_s);
+        }
+    }
+
+    /// A read is done; `from_device` when its time was the device's, and no page cache's. What the
+    /// device reads a second, when that is more than was known.
+    pub(super) fn left_device(
+        &mut self,
+        now: Instant,
+        completion: &Completion,
+        from_device: bool,
+    ) -> Option<u64> {
+        let request = &completion.request;
+        if request.op != Op::Read || !completion.ok {
+            return None;
+        }
+        self.bandwidth.read(now, request.extent.len().bytes(), from_device)
+    }
+}
+
+impl Core {
+    /// Copy cached data to a guest.
+    pub(super) fn copy(&mut self, copy: &Copy) {
+        let Some(memory) = &mut self.memory else { return };
+        let slot = &self.jobs[copy.token as u32];
+        let (start, len) = bytes_of(&slot.job, copy.part);
+        memory.buffers.clear();
+        slice_buffers(&slot.buffers, start, len, &mut memory.buffers);
+        let first = slot.job.offset + start;
+        let skip = first % (BLOCK_SECTORS * SECTOR_BYTES);
+        let frames = self.stack.frames(copy).iter().copied();
+        memory.frames.copy_to(frames, skip as usize, &memory.buffers);
+        memory.buffers.clear();
+    }
+
+    /// Another prefetcher. What the old one has waiting is not made.
+    pub(super) fn set_prefetcher(
+        &mut self,
+        spec: &str,
+        prefetcher: Box<dyn Prefetcher>,
+    ) -> Result<(), String> {
+        match self.stack.switch_prefetcher(self.now, spec, prefetcher) {
+            true => Ok(()),
+            false => Err("it has no cache to read ahead into".into()),
+        }
+    }
+
+    /// How the cache stands.
+    pub(super) fn cache_status(&self) -> Option<CacheStatus> {
+        let memory = self.memory.as_ref()?;
+        let mut prefetcher_metrics = Vec::new();
+        self.stack.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
+        Some(CacheStatus {
+            capacity_bytes: self.stack.cache_bytes(),
+            prefetcher: self.stack.prefetcher().to_string(),
+            bandwidth_bytes_per_s: memory.bandwidth.bytes_per_s(),
+            fetching: self.stack.fetching(),
+            device_read_bytes: memory.bandwidth.total_bytes(),
+            prefetcher_metrics,
+        })
+    }
+
+    /// What the disks have of the cache.
+    pub(super) fn disk_caches(&self) -> BTreeMap<DiskId, DiskCache> {
+        let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
+        let id = |vm: VmId| DiskId(vm.index() as u16);
+        self.stack.cache_usage(&mut |vm, tag, usage| {
+            let disk = disks.entry(id(vm)).or_default();
+            disk.usage += usage;
+            disk.process(tag).usage = *usage;
+        });
+        self.stack.streams(&mut |stream| {
+            let process = disks.entry(id(stream.vm)).or_default().process(stream.tag);
+            process.streams += 1;
+            process.armed += u32::from(stream.armed);
+            process.scale_max = Some(process.scale_max.unwrap_or(stream.scale).max(stream.scale));
+        });
+        for (id, disk) in &mut disks {
+            disk.resident_bytes = self.stack.resident_bytes(VmId::new(id.0));
+        }
+        disks
+    }
+}
+
+/// The sectors of its disk that a job touches. A flush touches none, and names the first.
+pub(super) fn extent_of(job: &Job) -> Extent {
+    let start = job.offset / SECTOR_BYTES;
+    let end = job.offset.saturating_add(job.len.max(1)).div_ceil(SECTOR_BYTES);
+    let extent = Extent::new(Lba::new(start), Sectors::new(end - start));
+    extent.expect("jobs are checked when they come")
+}
+
+/// Where in a job this part of its disk is: begin and length in bytes.
+pub(super) fn bytes_of(job: &Job, part: Extent) -> (u64, u64) {
+    let start = (part.start().get() * SECTOR_BYTES).max(job.offset);
+    let end = (part.end().get() * SECTOR_BYTES).min(job.offset + job.len);
+    (start - job.offset, end - start)
+}

@@ -1,0 +1,181 @@
+//! Disks of VMs join, leave and change while the stack runs.
+
+use super::load::Load;
+use super::{DiskSpec, Map, Stack};
+use crate::request::VmId;
+use crate::scheduler::{Scheduler, VmSpec};
+use crate::units::{Instant, Sectors};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+/// The disk of a VM.
+pub(super) struct Disk {
+    pub spec: DiskSpec,
+    /// The cache knows it: reads are looked up there, and writes told.
+    pub cached: bool,
+    pub load: Load,
+    /// Guests' requests under way.
+    pub outstanding: u32,
+    /// Reads into the cache under way.
+    pub fetches: u32,
+    /// Discards and write-zeroes that the dispatcher has.
+    pub barriers: u32,
+    /// Those that wait for room there, by call.
+    pub parked: VecDeque<u32>,
+}
+
+impl Disk {
+    /// What policies are told of it.
+    fn vm_spec(&self) -> VmSpec {
+        VmSpec { weight: self.spec.weight, region: self.spec.map.region() }
+    }
+}
+
+impl Stack {
+    /// May a disk join under this number?
+    pub fn can_attach(&self, vm: VmId) -> bool {
+        self.dispatcher.can_attach(vm)
+    }
+
+    /// A VM's disk joins.
+    ///
+    /// # Panics
+    /// When the number is taken or too large ([`Stack::can_attach`]).
+    pub fn attach(&mut self, now: Instant, vm: VmId, spec: DiskSpec) {
+        self.record(|j| j.attach(now, vm, &spec));
+        if self.disks.len() <= vm.index() {
+            self.disks.resize_with(vm.index() + 1, || None);
+        }
+        let cached = spec.cached && self.cache.is_some();
+        let (weight, capacity) = (spec.weight, spec.capacity);
+        let disk = Disk {
+            spec,
+            cached,
+            load: Load::default(),
+            outstanding: 0,
+            fetches: 0,
+            barriers: 0,
+            parked: VecDeque::new(),
+        };
+        self.dispatcher.attach(now, vm, disk.vm_spec());
+        self.disks[vm.index()] = Some(disk);
+        if cached {
+            self.join_cache(now, vm, weight, capacity);
+        }
+    }
+
+    /// A disk is about to leave: nothing is read ahead for it, and nothing of it stays in
+    /// the cache. What it has under way goes on, until [`Stack::is_busy`] is false.
+    ///
+    /// # Panics
+    /// When it is not attached.
+    pub fn leave(&mut self, now: Instant, vm: VmId) {
+        self.record(|j| j.leave(now, vm));
+        if !std::mem::take(&mut self.disk(vm).cached) {
+            return;
+        }
+        self.end_prefetches(now, vm);
+        if let Some(cache) = &mut self.cache {
+            cache.books.detach(now, vm);
+        }
+    }
+
+    /// Has this disk requests or reads into the cache under way?
+    pub fn is_busy(&self, vm: VmId) -> bool {
+        let disk = self.disks.get(vm.index()).and_then(Option::as_ref);
+        disk.is_some_and(|disk| disk.outstanding > 0 || disk.fetches > 0)
+    }
+
+    /// Is a disk attached under this number?
+    pub fn is_attached(&self, vm: VmId) -> bool {
+        self.disks.get(vm.index()).is_some_and(Option::is_some)
+    }
+
+    /// Are this disk's reads looked up in the cache?
+    pub fn is_cached(&self, vm: VmId) -> bool {
+        let disk = self.disks.get(vm.index()).and_then(Option::as_ref);
+        disk.is_some_and(|disk| disk.cached)
+    }
+
+    /// The disk leaves.
+    ///
+    /// # Panics
+    /// When it is not attached, or busy.
+    pub fn detach(&mut self, now: Instant, vm: VmId) {
+        assert!(!self.is_busy(vm), "{vm:?} is detached with requests under way");
+        if self.is_cached(vm) {
+            self.leave(now, vm);
+        }
+        self.record(|j| j.detach(now, vm));
+        self.dispatcher.detach(now, vm);
+        self.disks[vm.index()] = None;
+    }
+
+    /// Another share from now on.
+    ///
+    /// # Panics
+    /// When the disk is not attached.
+    pub fn set_weight(&mut self, now: Instant, vm: VmId, weight: NonZeroU32) {
+        self.record(|j| j.set_weight(now, vm, weight));
+        let disk = self.disk(vm);
+        disk.spec.weight = weight;
+        let (cached, capacity, spec) = (disk.cached, disk.spec.capacity, disk.vm_spec());
+        if cached {
+            self.join_cache(now, vm, weight, capacity);
+        }
+        self.dispatcher.respec(now, vm, spec);
+    }
+
+    /// The disk has another size, and lies there now. What was cached of it is forgotten:
+    /// nobody knows what its image had in between.
+    ///
+    /// # Panics
+    /// When the disk is not attached.
+    pub fn resize(&mut self, now: Instant, vm: VmId, capacity: Sectors, map: Map) {
+        self.record(|j| j.resize(now, vm, capacity, &map));
+        let disk = self.disk(vm);
+        let before = std::mem::replace(&mut disk.spec.capacity, capacity);
+        let (cached, weight) = (disk.cached, disk.spec.weight);
+        if cached {
+            self.forget_cached(now, vm, before);
+            self.join_cache(now, vm, weight, capacity);
+        }
+        self.replace_map(now, vm, map);
+    }
+
+    /// The disk lies elsewhere than was known.
+    ///
+    /// # Panics
+    /// When the disk is not attached.
+    pub fn remap(&mut self, now: Instant, vm: VmId, map: Map) {
+        self.record(|j| j.remap(now, vm, &map));
+        self.replace_map(now, vm, map);
+    }
+
+    /// A policy forgets what it has learnt of a VM that is told to it anew: only when it moves.
+    fn replace_map(&mut self, now: Instant, vm: VmId, map: Map) {
+        let disk = self.disk(vm);
+        let moved = map.region() != disk.spec.map.region();
+        disk.spec.map = map;
+        if moved {
+            let spec = disk.vm_spec();
+            self.dispatcher.respec(now, vm, spec);
+        }
+    }
+
+    /// Where a disk lies.
+    ///
+    /// # Panics
+    /// When it is not attached.
+    pub fn map(&self, vm: VmId) -> &Map {
+        let disk = self.disks.get(vm.index()).and_then(Option::as_ref);
+        &disk.unwrap_or_else(|| panic!("{vm:?} is not attached")).spec.map
+    }
+
+    /// Another policy, or the same with other parameters; nothing queued is lost. `spec` is
+    /// what the journal notes.
+    pub fn switch(&mut self, now: Instant, spec: &str, scheduler: Box<dyn Scheduler>) {
+        self.record(|j| j.switch(now, spec));
+        self.dispatcher.switch(now, spec, scheduler);
+    }
+}
