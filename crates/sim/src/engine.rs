@@ -489,7 +489,7 @@ impl<'a> Engine<'a> {
             seeks_per_command: meter.seeks_per_command,
             seeks_per_request: meter.seeks_per_request,
             barriers: meter.barriers,
-            holds: self.inlet.dispatcher.holds(),
+            holds: self.inlet.dispatcher.holds().clone(),
             stats: self.inlet.dispatcher.stats(),
             apps,
             policy_metrics,

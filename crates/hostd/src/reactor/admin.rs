@@ -359,7 +359,7 @@ impl Core {
             in_flight: self.dispatcher.in_flight(),
             outstanding: self.dispatcher.outstanding(),
             stats: self.dispatcher.stats(),
-            holds: self.dispatcher.holds(),
+            holds: self.dispatcher.holds().clone(),
             policy_metrics,
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),

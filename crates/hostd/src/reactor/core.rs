@@ -13,10 +13,10 @@ use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
 use crate::throttle::Throttle;
 use io_uring::squeue;
+use seekway_policy::dispatcher::Withheld;
 use seekway_policy::dispatcher::{Arrival, Dispatcher, OUTSTANDING_MAX, Output};
 use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
-use seekway_policy::scheduler::HoldReason;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_policy::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 
 /// Jobs outstanding on one device.
@@ -63,7 +63,7 @@ pub struct Core {
     pub(super) ports: Ports,
     /// Whose request was dispatched last, and the time withheld up to then.
     served: Option<DiskId>,
-    held: [Nanos; HoldReason::ALL.len()],
+    held: Withheld,
     /// Commands that are done.
     pub(super) done_commands: Served,
     intervals: Intervals,
@@ -340,16 +340,16 @@ impl Core {
 
     /// What was withheld since the last look is the disk's that was served last.
     fn attribute_held(&mut self) {
-        let held = self.dispatcher.holds().held;
-        if held == self.held {
+        let held = &self.dispatcher.holds().held;
+        if *held == self.held {
             return;
         }
         if let Some(disk) = self.served.and_then(|id| self.disks.get_mut(id)) {
-            for (of_disk, (now, before)) in disk.held.iter_mut().zip(held.iter().zip(&self.held)) {
-                *of_disk += now.saturating_sub(*before);
+            for (why, cause) in held.since(&self.held) {
+                disk.held.add(why, cause);
             }
         }
-        self.held = held;
+        self.held.clone_from(held);
     }
 
     pub(super) fn set_ios_left(&mut self, command: RequestId, left: u32) {

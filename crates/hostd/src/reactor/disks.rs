@@ -7,8 +7,9 @@ use crate::images::fault::Fault;
 use crate::images::{Image, Limits, Map};
 use crate::port::{DiskId, Job};
 use hdrhistogram::Histogram;
+use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
-use seekway_policy::scheduler::{HoldReason, VmSpec};
+use seekway_policy::scheduler::VmSpec;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -58,7 +59,7 @@ pub struct DiskState {
     /// Those that wait for room there, by job.
     pub parked: VecDeque<u32>,
     /// Device time withheld while this disk was the one served last.
-    pub held: [Nanos; HoldReason::ALL.len()],
+    pub held: Withheld,
     /// Shall end; whom to tell.
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
@@ -121,7 +122,7 @@ impl DiskState {
             capacity_bytes: self.limits.capacity_bytes,
             ports: self.ports,
             outstanding: self.outstanding,
-            held: self.held,
+            held: self.held.clone(),
             ops: self.ops.clone(),
             device_time: self.lately.device_time(),
             lately: self.lately.last(),

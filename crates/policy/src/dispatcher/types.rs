@@ -20,7 +20,7 @@ pub struct Config {
     /// Commands that the device takes at once, at least 1.
     pub depth: u32,
     /// Longest command that adjacent requests are coalesced into; zero never
-    /// coalesces. A single request longer than this still goes whole.
+    /// coalesces. A single request longer than this still goes whole, unless the policy splits it.
     pub coalesce: Sectors,
     /// A request that has waited longer is dispatched whatever the policy says.
     pub hard_limit: Nanos,
@@ -50,8 +50,10 @@ pub struct Arrival {
 /// What an engine shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Send this command to the device. Its id is that of its first request,
-    /// its extent covers all of [`Dispatcher::members`](super::Dispatcher::members).
+    /// Send this command to the device. Its extent covers all of
+    /// [`Dispatcher::members`](super::Dispatcher::members). Its id is that of its
+    /// first request, or one of its own when that is a part of a request; it is
+    /// good until the command completes.
     Dispatch(Request),
     /// Poll again then, unless an input comes before.
     WakeAt(Instant),
@@ -62,11 +64,11 @@ pub enum Output {
 /// What has passed through a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Guests' requests dispatched.
+    /// Guests' requests dispatched, each once however many parts it went in.
     pub requests: u64,
-    /// Commands that they were coalesced into.
+    /// Commands that they were coalesced into or split into.
     pub commands: u64,
-    /// Requests dispatched against the policy because of the hard limit.
+    /// Requests taken from the policy because of the hard limit.
     pub forced: u64,
     /// Requests of the background class dispatched, counted in neither of the first two.
     pub background: u64,
