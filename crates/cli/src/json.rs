@@ -7,7 +7,7 @@ mod machine;
 pub use host::{Host, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
 
-use seekway_policy::scheduler::HoldReason;
+use seekway_policy::schedulers;
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, ms};
 use serde::Serialize;
@@ -152,7 +152,10 @@ impl Run {
     pub fn new(outcome: &crate::runs::Outcome, demands: Option<&[f64]>, weights: &[f64]) -> Run {
         let r = &outcome.result;
         let fair = fairness(r, demands, weights);
-        let held = HoldReason::ALL.iter().zip(r.holds.held);
+        // Causes that withheld nothing are listed, so that keys do not come and go.
+        let mut held_ms: BTreeMap<&str, f64> =
+            schedulers::hold_causes().into_iter().map(|cause| (cause, 0.0)).collect();
+        held_ms.extend(r.holds.held.iter().map(|(why, cause)| (why, cause.time.as_millis_f64())));
         let busy: f64 = r.vms.iter().map(|v| v.device_time.as_secs_f64()).sum();
         let vm = |(n, v): (usize, &seekway_sim::VmResult)| Vm {
             name: v.name.clone(),
@@ -186,7 +189,7 @@ impl Run {
             response_ms: response(&r.response, r.worst_ns()),
             zero_seek_share: r.seeks_per_command.zero_share(),
             zero_seek_share_requests: r.seeks_per_request.zero_share(),
-            held_ms: held.map(|(why, time)| (why.name(), time.as_millis_f64())).collect(),
+            held_ms,
             waits: Waits { tried: r.holds.tried, paid: r.holds.paid },
             phi: fair.phi,
             jain: fair.jain,

@@ -9,7 +9,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use seekway_policy::scheduler::HoldReason;
+use seekway_policy::dispatcher::{Cause, Withheld};
+use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use std::fmt;
 
@@ -259,12 +260,15 @@ fn known(metrics: &[(&'static str, f64)]) -> Vec<(Labels, Value<'static>)> {
     metrics.iter().map(of).collect()
 }
 
-/// Time withheld, by cause.
-fn held(held: &[Nanos; HoldReason::ALL.len()]) -> Vec<(Labels, Value<'static>)> {
-    let of = |(why, held): (&HoldReason, &Nanos)| {
-        (vec![("cause", why.name().to_string())], Value::Seconds(*held))
+/// Time withheld, by cause, also of causes that have not occurred: a series that
+/// begins late has no rate.
+fn held(held: &Withheld) -> Vec<(Labels, Value<'static>)> {
+    let mut all = held.clone();
+    schedulers::hold_causes().into_iter().for_each(|cause| all.add(cause, Cause::default()));
+    let of = |(why, cause): (&str, Cause)| {
+        (vec![("cause", why.to_string())], Value::Seconds(cause.time))
     };
-    HoldReason::ALL.iter().zip(held).map(of).collect()
+    all.iter().map(of).collect()
 }
 
 /// A metric with all its samples, which have to stand together.

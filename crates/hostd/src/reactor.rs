@@ -140,8 +140,7 @@ impl Reactor {
         }
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
-        let core =
-            Core::new(stack, setup.policy, dispatch.depth, setup.throttle, memory, handle)?;
+        let core = Core::new(stack, setup.policy, dispatch.depth, setup.throttle, memory, handle)?;
         let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })

@@ -41,7 +41,8 @@ fn pending(pending: u32, decided: u32) -> (Box<dyn Scheduler>, Lba) {
 fn decide(policy: &mut Box<dyn Scheduler>, head: Lba) -> RequestId {
     let profile =
         DeviceProfile { capacity: Sectors::new(CAPACITY), rotation: None, seek: Vec::new() };
-    let view = DeviceView { head, in_flight: 1, profile: &profile };
+    let view =
+        DeviceView { in_flight: 1, commands: 1, depth: 2, ..DeviceView::idle(head, &profile) };
     match policy.decide(Instant::ZERO, &view) {
         Decision::Dispatch(id) => id,
         other => panic!("expected a dispatch: {other:?}"),

@@ -62,20 +62,20 @@ impl Loop {
 
     /// Decide, complete what is dispatched, and let another arrive.
     fn step(&mut self) {
-        let view = DeviceView { head: self.head, in_flight: 0, profile: &self.profile };
+        let view = DeviceView::idle(self.head, &self.profile);
         match self.policy.decide(self.now, &view) {
             Decision::Dispatch(id) => {
                 let (request, dispatched) = (self.requests[id.slot()], self.now);
                 self.head = request.extent.end();
                 self.now = self.now + SERVICE;
-                let completion = Completion { request, dispatched, service: SERVICE, ok: true };
+                let completion = Completion::alone(request, dispatched, SERVICE);
                 self.policy.completed(self.now, &completion);
                 let request = self.request(id);
                 self.requests[id.slot()] = request;
                 self.policy.arrived(self.now, request);
             }
             Decision::Hold { until, .. } => self.now = until,
-            Decision::Idle => unreachable!("requests are queued"),
+            other => unreachable!("requests are queued: {other:?}"),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Disk {
     }
     fn step(&mut self) {
         let head = Lba::ZERO;
-        let view = DeviceView { head, in_flight: 0, profile: &self.profile };
+        let view = DeviceView::idle(head, &self.profile);
         loop {
             self.now += self.tick;
             match self.scheduler.decide(Instant::from_nanos(self.now), &view) {
@@ -127,13 +127,13 @@ impl Disk {
                     let dispatched = Instant::from_nanos(self.now);
                     self.now += self.tick;
                     let service = Nanos::new(self.tick);
-                    let completion = Completion { request, dispatched, service, ok: true };
+                    let completion = Completion::alone(request, dispatched, service);
                     self.scheduler.completed(Instant::from_nanos(self.now), &completion);
                     self.served += 1;
                     return self.arrive(id.slot());
                 }
                 Decision::Hold { until, .. } => self.now = until.as_nanos(),
-                Decision::Idle => unreachable!("64 requests are queued"),
+                other => unreachable!("64 requests are queued: {other:?}"),
             }
         }
     }

@@ -6,24 +6,28 @@
 mod adjacency;
 mod background;
 mod barriers;
+mod commands;
 mod holds;
+mod parts;
 mod slots;
 mod types;
 mod vms;
 
-pub use holds::HoldStats;
+pub use holds::{Cause, HoldStats, Withheld};
 pub use types::{
-    Arrival, COALESCE_DEFAULT, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Stats, VMS_MAX,
+    Arrival, COALESCE_DEFAULT, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Served, Stats, VMS_MAX,
 };
 
-use crate::queues::{ExpiryQueue, Links};
-use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
-use crate::units::{Instant, Lba, Nanos};
+use crate::queues::{ExpiryQueue, Links, Slots};
+use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::scheduler::{DeviceProfile, Scheduler};
+use crate::units::{Instant, Lba, Nanos, Sectors};
 use adjacency::Adjacency;
 use background::Background;
 use barriers::Barriers;
+use commands::{Answer, Load, Unit};
 use holds::Holds;
+use parts::Split;
 use slots::{Slot, State, Table};
 use vms::Attached;
 
@@ -39,9 +43,11 @@ pub struct Dispatcher {
     profile: DeviceProfile,
     config: Config,
     slots: Table,
+    /// Requests of which a part has gone.
+    splits: Slots<Split>,
     /// The attached VMs by number.
     vms: Vec<Option<Attached>>,
-    /// Requests that the policy holds, ghosts included.
+    /// Requests that the policy holds.
     queued: usize,
     /// All queued requests, oldest first.
     by_age: ExpiryQueue,
@@ -54,12 +60,11 @@ pub struct Dispatcher {
     /// Barriers dispatched since the last read or write that was.
     barriers_in_row: u32,
     /// Handed out by the policy as a continuation that was none.
-    staged: Option<RequestId>,
-    head: Lba,
-    in_flight_requests: u32,
-    in_flight_commands: u32,
+    staged: Option<Unit>,
+    load: Load,
     last_completion: Instant,
-    epoch: u32,
+    /// The policy's answer to [`Scheduler::wants_full`].
+    wants_full: bool,
     /// Commands, and holds of an idle device, since the last forced command.
     since_forced: u32,
     holds: Holds,
@@ -70,10 +75,12 @@ impl Dispatcher {
     /// A dispatcher for an idle device without VMs. `config.depth` of zero counts as one.
     pub fn new(scheduler: Box<dyn Scheduler>, profile: DeviceProfile, config: Config) -> Self {
         Dispatcher {
+            wants_full: scheduler.wants_full(),
             scheduler,
             profile,
             config: Config { depth: config.depth.max(1), ..config },
             slots: Table::default(),
+            splits: Slots::new(),
             vms: Vec::new(),
             queued: 0,
             by_age: ExpiryQueue::new(),
@@ -84,11 +91,8 @@ impl Dispatcher {
             last_demand: Instant::ZERO,
             barriers_in_row: 0,
             staged: None,
-            head: Lba::ZERO,
-            in_flight_requests: 0,
-            in_flight_commands: 0,
+            load: Load::default(),
             last_completion: Instant::ZERO,
-            epoch: 0,
             since_forced: FORCED_EVERY,
             holds: Holds::default(),
             stats: Stats::default(),
@@ -100,7 +104,7 @@ impl Dispatcher {
     pub fn arrive(&mut self, now: Instant, arrival: Arrival) -> RequestId {
         let Arrival { vm, tag, op, sync, extent } = arrival;
         assert!(self.is_attached(vm), "request of {vm:?}, which is not attached");
-        let id = self.slots.allocate(now, arrival, self.epoch);
+        let id = self.slots.allocate(now, arrival);
         self.last_demand = now;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
@@ -116,127 +120,93 @@ impl Dispatcher {
         id
     }
 
-    /// The command that was dispatched as `id` is done: each of its requests is
-    /// appended to `done`. Panics when `id` is not a command in flight.
-    pub fn complete(&mut self, now: Instant, id: RequestId, ok: bool, done: &mut Vec<Completion>) {
+    /// The command that was dispatched as `id` is done: each request that is done
+    /// by it is appended to `done`. A request that went in parts is done when all
+    /// of them are. Panics when `id` is not a command in flight.
+    pub fn complete(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        ok: bool,
+        done: &mut Vec<Completion>,
+    ) -> Served {
         assert!(self.is_in_flight(id), "{id:?} is not a command in flight");
         let first = &self.slots[id];
-        let mut service = now.since(first.dispatched.max(self.last_completion));
+        let (Request { vm, op, .. }, dispatched) = (first.request, first.dispatched);
+        let mut service = now.since(dispatched.max(self.last_completion));
+        let served = Served { vm, op, dispatched, service };
         self.last_completion = now;
-        self.in_flight_commands -= 1;
-        let (background, before) = (first.background, done.len());
+        self.load.commands -= 1;
+        self.load.unseen -= u32::from(!first.seen);
+        let (background, mut members) = (first.background, 0);
         let mut next = Some(id);
-        while let Some(id) = next {
-            let slot = &self.slots[id];
+        while let Some(member) = next {
+            let slot = &self.slots[member];
             next = slot.next;
             let (request, dispatched) = (slot.request, slot.dispatched);
-            let completion = Completion { request, dispatched, service, ok };
+            let end = Completion { request, command: id, last: true, dispatched, service, ok };
             service = Nanos::ZERO;
-            self.finish(now, &completion);
-            done.push(completion);
+            members += 1;
+            self.finish(now, member, end, done);
         }
-        let requests = done.len() - before;
         match background {
-            true => self.background.completed(requests),
+            true => self.background.completed(members),
             false => {
-                self.in_flight_requests -= requests as u32;
+                self.load.requests -= members as u32;
                 self.last_demand = now;
             }
         }
-        if let Some(last) = done.last() {
-            self.bound_ghosts(now, last.request.vm);
-        }
+        served
     }
 
     /// What shall the engine do now? Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
-        if self.in_flight_commands >= self.config.depth {
+        if self.load.commands >= self.config.depth {
+            if self.wants_full && self.queued > 0 {
+                let view = self.load.view(&self.config, &self.profile);
+                self.scheduler.full(now, &view);
+            }
             return Output::Idle;
         }
         let turn = self.barriers_in_row < BARRIERS_IN_ROW;
-        if turn && let Some(id) = self.next_barrier() {
-            return self.dispatch(now, id, false);
+        if turn && let Some(barrier) = self.next_barrier() {
+            return self.dispatch(now, barrier);
         }
-        if let Some(id) = self.staged.take() {
-            return self.dispatch(now, id, false);
+        if let Some(staged) = self.staged.take() {
+            return self.dispatch(now, staged);
         }
         if let Some(id) = self.overdue(now) {
-            self.stats.forced += 1;
-            return self.dispatch(now, id, true);
+            let forced = self.force(now, id);
+            let output = self.dispatch(now, forced);
+            self.since_forced = 0;
+            return output;
         }
         match self.ask(now) {
-            Decision::Dispatch(id) => self.dispatch(now, id, false),
+            Answer::Send(unit) => self.dispatch(now, unit),
             // The policy has had its chance.
-            _ if !turn && let Some(id) = self.next_barrier() => self.dispatch(now, id, false),
-            Decision::Hold { until, why } => {
-                if self.in_flight_commands == 0 {
+            _ if !turn && let Some(barrier) = self.next_barrier() => self.dispatch(now, barrier),
+            Answer::Hold { until, why } => {
+                if self.load.commands == 0 {
                     self.holds.hold(now, until, why);
                     self.since_forced = self.since_forced.saturating_add(1);
+                } else {
+                    self.holds.end(now, None);
                 }
                 let limit = self.limit().filter(|&limit| now < limit);
                 Output::WakeAt(limit.map_or(until, |limit| limit.min(until)))
             }
-            Decision::Idle => self.poll_background(now),
+            Answer::Wait { why } => {
+                self.holds.wait(now, why);
+                Output::Idle
+            }
+            Answer::Idle => self.poll_background(now),
         }
     }
 
     /// The next barrier that may go.
-    fn next_barrier(&mut self) -> Option<RequestId> {
-        if self.barriers.is_empty() { None } else { self.barriers.next() }
-    }
-
-    /// Ask the policy, and hold it to the contract.
-    fn ask(&mut self, now: Instant) -> Decision {
-        while self.queued > 0 {
-            let view = DeviceView {
-                head: self.head,
-                in_flight: self.in_flight_requests,
-                profile: &self.profile,
-            };
-            let decision = self.scheduler.decide(now, &view);
-            match decision {
-                Decision::Dispatch(id) => {
-                    if self.leaves_policy(now, id) {
-                        return decision;
-                    } // else it was forced out before: ask again
-                }
-                Decision::Hold { until, .. } => {
-                    let bounded = now < until && until.since(now) <= HOLD_MAX;
-                    assert!(bounded, "policy holds until {until} at {now}");
-                    return decision;
-                }
-                Decision::Idle => panic!("policy idles with {} queued", self.queued),
-            }
-        }
-        Decision::Idle
-    }
-
-    /// The policy lets go of a request. False when it had been forced out.
-    fn leaves_policy(&mut self, now: Instant, id: RequestId) -> bool {
-        let slot = &mut self.slots[id];
-        self.queued -= 1;
-        match slot.state {
-            State::Queued => {
-                slot.state = State::Waiting;
-                self.by_age.remove(&mut self.links, id);
-                let request = slot.request;
-                self.adjacency.remove(&request);
-                true
-            }
-            State::InFlight { forced: true } => {
-                slot.state = State::InFlight { forced: false };
-                false
-            }
-            State::Ghost => {
-                let (request, dispatched) = (slot.request, slot.dispatched);
-                let ghost = Completion { request, dispatched, service: Nanos::ZERO, ok: true };
-                self.scheduler.completed(now, &ghost);
-                self.slots.release(id);
-                self.count_ghost(request.vm, -1);
-                false
-            }
-            state => panic!("policy dispatched {id:?}, which is {state:?}"),
-        }
+    fn next_barrier(&mut self) -> Option<Unit> {
+        let id = if self.barriers.is_empty() { None } else { self.barriers.next() };
+        id.map(|id| Unit { id, most: Sectors::ZERO })
     }
 
     /// When the oldest request is past the hard limit.
@@ -253,88 +223,15 @@ impl Dispatcher {
         })
     }
 
-    /// Make a command of `first` and what continues it.
-    fn dispatch(&mut self, now: Instant, first: RequestId, forced: bool) -> Output {
-        if forced {
-            let request = self.slots[first].request;
-            self.by_age.remove(&mut self.links, first);
-            self.adjacency.remove(&request);
-            self.since_forced = 0;
-        } else {
-            self.since_forced = self.since_forced.saturating_add(1);
-        }
-        let mut command = self.slots[first].request;
-        match command.op.is_data() {
-            true => self.barriers_in_row = 0,
-            false => self.barriers_in_row = self.barriers_in_row.saturating_add(1),
-        }
-        self.holds.end(now, Some(&command));
-        self.sent(now, first, forced);
-        self.slots[first].leads = true;
-        let mut last = first;
-        while command.op.is_data()
-            && self.continues(&command)
-            && let Decision::Dispatch(id) = self.ask(now)
-        {
-            let next = self.slots[id].request;
-            if !self.fits(&command, &next) {
-                self.staged = Some(id);
-                break;
-            }
-            self.grow(&mut command, id);
-            self.slots[last].next = Some(id);
-            self.sent(now, id, false);
-            last = id;
-        }
-        self.in_flight_commands += 1;
-        self.stats.commands += 1;
-        Output::Dispatch(command)
-    }
-
-    /// Is some queued request a continuation of the command?
-    fn continues(&self, command: &Request) -> bool {
-        self.config.coalesce > command.extent.len()
-            && self
-                .adjacency
-                .at(command.extent.end())
-                .any(|id| self.fits(command, &self.slots[id].request))
-    }
-
-    /// May `next` be part of the command? Never across VMs: one VM's failure
-    /// is not another's.
-    fn fits(&self, command: &Request, next: &Request) -> bool {
-        next.op == command.op
-            && next.vm == command.vm
-            && next.extent.start() == command.extent.end()
-            && command.extent.len() + next.extent.len() <= self.config.coalesce
-    }
-
-    /// The command covers `next`, which fits, too.
-    fn grow(&self, command: &mut Request, next: RequestId) {
-        let len = command.extent.len() + self.slots[next].request.extent.len();
-        command.extent = Extent::new(command.extent.start(), len).expect("adjacent extents");
-    }
-
-    fn sent(&mut self, now: Instant, id: RequestId, forced: bool) {
-        let slot = &mut self.slots[id];
-        slot.state = State::InFlight { forced };
-        slot.dispatched = now;
-        slot.next = None;
-        if slot.request.op.is_data() {
-            self.head = slot.request.extent.end();
-        }
-        self.in_flight_requests += 1;
-        self.stats.requests += 1;
-    }
-
-    /// Hand a request to the policy.
+    /// Hand a request to the policy, or what is left of it.
     fn enqueue(&mut self, now: Instant, id: RequestId) {
+        let extent = self.left(id);
         let slot = &mut self.slots[id];
-        (slot.state, slot.epoch) = (State::Queued, self.epoch);
-        let request = slot.request;
+        slot.state = State::Queued;
+        let request = Request { extent, ..slot.request };
         self.queued += 1;
         self.by_age.push(&mut self.links, id);
-        self.adjacency.insert(&request);
+        self.adjacency.insert(id, extent.start());
         self.scheduler.arrived(now, request);
     }
 
@@ -343,34 +240,40 @@ impl Dispatcher {
     fn push_barrier(&mut self, request: Request) {
         let serial = self.slots[request.id].serial;
         let earlier = |s: &&Slot| {
-            !matches!(s.state, State::Free | State::Ghost | State::Background)
+            s.state != State::Background
                 && s.serial < serial
                 && s.request.vm == request.vm
                 && s.request.op != Op::Flush
                 && s.request.extent.overlaps(request.extent)
         };
-        let waits_for = self.slots.iter().filter(earlier).map(|s| s.request.id).collect();
+        let waits_for = self.slots.requests().filter(earlier).map(|s| s.request.id).collect();
         self.barriers.push(request, serial, waits_for);
     }
 
-    /// One request is done: tell the policy, let go what waited for it.
-    fn finish(&mut self, now: Instant, completion: &Completion) {
-        let id = completion.request.id;
-        let slot = &mut self.slots[id];
-        if slot.state == (State::InFlight { forced: true }) {
-            slot.state = State::Ghost;
-            self.count_ghost(completion.request.vm, 1);
+    /// A request of a command is done, or a part of one: tell the policy and the
+    /// engine, let go what waited for it.
+    fn finish(
+        &mut self,
+        now: Instant,
+        member: RequestId,
+        mut end: Completion,
+        done: &mut Vec<Completion>,
+    ) {
+        let slot = &self.slots[member];
+        if slot.part {
+            let Some(whole) = self.finish_part(now, member, end) else { return };
+            end = whole;
         } else {
-            let known = !slot.background && slot.epoch == self.epoch;
-            if completion.request.op.is_data() && known {
-                self.scheduler.completed(now, completion);
+            if slot.known {
+                self.scheduler.completed(now, &end);
             }
-            self.slots.release(id);
+            self.slots.release(member);
         }
+        done.push(end);
         if self.barriers.is_empty() {
             return;
         }
-        for freed in self.barriers.done(id) {
+        for freed in self.barriers.done(end.request.id) {
             let Slot { request, serial, .. } = self.slots[freed];
             if !self.barriers.blocks(serial, &request) {
                 self.enqueue(now, freed);
@@ -378,8 +281,10 @@ impl Dispatcher {
         }
     }
 
-    /// The requests of the command in flight that was dispatched as `id`,
-    /// ascending and adjacent.
+    /// The members of the command in flight that was dispatched as `id`,
+    /// ascending and adjacent: requests, and parts of requests. Of a part, the id
+    /// is that of the whole request and the extent is the part's; the extent of
+    /// [`Dispatcher::request`] tells which part of it that is.
     pub fn members(&self, id: RequestId) -> impl Iterator<Item = &Request> + '_ {
         let mut at = Some(id);
         std::iter::from_fn(move || {
@@ -389,15 +294,19 @@ impl Dispatcher {
         })
     }
 
+    /// A request that has arrived and not completed, as it arrived.
+    pub fn request(&self, id: RequestId) -> &Request {
+        &self.slots[id].request
+    }
+
     /// Is this a command on the device?
     pub fn is_in_flight(&self, id: RequestId) -> bool {
         let slot = self.slots.get(id);
-        slot.is_some_and(|s| s.leads && matches!(s.state, State::InFlight { .. }))
+        slot.is_some_and(|s| s.leads && s.state == State::InFlight)
     }
     /// The requests that have arrived and not completed, in no stated order.
     pub fn waiting(&self) -> impl Iterator<Item = &Request> {
-        let waits = |s: &&slots::Slot| !matches!(s.state, State::Free | State::Ghost);
-        self.slots.iter().filter(waits).map(|s| &s.request)
+        self.slots.requests().map(|s| &s.request)
     }
     /// Requests that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
@@ -405,11 +314,11 @@ impl Dispatcher {
     }
     /// Commands on the device.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight_commands
+        self.load.commands
     }
     /// The sector after the last one dispatched.
     pub fn head(&self) -> Lba {
-        self.head
+        self.load.head
     }
     /// The device's profile as policies see it.
     pub fn profile(&self) -> &DeviceProfile {
@@ -420,8 +329,8 @@ impl Dispatcher {
         self.stats
     }
     /// Time withheld by cause.
-    pub fn holds(&self) -> HoldStats {
-        self.holds.stats
+    pub fn holds(&self) -> &HoldStats {
+        &self.holds.stats
     }
     /// The policy's own metrics.
     pub fn policy_metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

@@ -90,7 +90,8 @@ impl Journal {
         let DiskSpec { weight, capacity, map, cached } = spec;
         let cached = if *cached { "yes" } else { "no" };
         let vm = vm.index();
-        let args = format_args!("attach {vm} weight={weight} size={capacity} cached={cached} map={map}");
+        let args =
+            format_args!("attach {vm} weight={weight} size={capacity} cached={cached} map={map}");
         self.line(now, args);
     }
     pub(crate) fn set_weight(&mut self, now: Instant, vm: VmId, weight: NonZeroU32) {
@@ -228,13 +229,7 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// A replay that builds policies and prefetchers with `build`.
     pub fn new(build: Build<'a>) -> Self {
-        Replay {
-            build,
-            stack: None,
-            line: 0,
-            now: Instant::ZERO,
-            replayed: Replayed::default(),
-        }
+        Replay { build, stack: None, line: 0, now: Instant::ZERO, replayed: Replayed::default() }
     }
 
     /// What has been replayed so far.
@@ -304,7 +299,9 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             "capacity" => value.parse().ok().map(|v| profile.capacity = Sectors::new(v)),
             "rotation" => parse_duration(value).map(|v| profile.rotation = Some(v)),
             "seek" => parse_seek(value).map(|v| profile.seek = v),
-            "cache" => value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v),
+            "cache" => {
+                value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v)
+            }
             "unit" => value.parse().ok().map(|v| cache.unit = Sectors::new(v)),
             _ => None,
         };

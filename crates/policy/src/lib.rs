@@ -14,12 +14,14 @@
 //! 3. After every input, and when a time that it asked for has come, `poll`
 //!    until the answer is no longer `Dispatch`:
 //!    - `Dispatch(command)`: send it to the device. The command covers one or
-//!      more adjacent requests of one VM ([`Dispatcher::members`](dispatcher::Dispatcher::members)).
+//!      more adjacent requests of one VM, or a part of one
+//!      ([`Dispatcher::members`](dispatcher::Dispatcher::members)).
 //!    - `WakeAt(t)`: work is withheld on purpose; poll at `t` if nothing
 //!      happens before.
 //!    - `Idle`: nothing to do until the next input.
 //! 4. When the device is done with a command, `complete` it by its id. All its
-//!    requests are done at once and in order.
+//!    requests are done at once and in order; one that went in parts is done
+//!    when all of them are.
 //!
 //! The dispatcher asks the policy ([`Scheduler::decide`](scheduler::Scheduler::decide))
 //! while the device has room for a command. After a dispatch it asks once more

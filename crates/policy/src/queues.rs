@@ -60,6 +60,10 @@ impl<T> Slots<T> {
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         self.entries.get_mut(id.slot())?.as_mut()
     }
+    /// What all occupied slots hold, to change it, in slot order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten()
+    }
     /// All occupied slots in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         let numbered = self.entries.iter().enumerate();

@@ -133,6 +133,15 @@ impl Extent {
     pub const fn end(self) -> Lba {
         Lba::new(self.start.get() + self.len.get())
     }
+    /// The first `len` sectors, at least one and at most all, and the rest if there is one.
+    pub const fn split(self, len: Sectors) -> (Extent, Option<Extent>) {
+        if len.get() >= self.len.get() {
+            return (self, None);
+        }
+        let len = if len.get() == 0 { 1 } else { len.get() };
+        let first = Extent { start: self.start, len: Sectors::new(len) };
+        (first, Extent::new(first.end(), Sectors::new(self.len.get() - len)))
+    }
     /// Do the two share a sector?
     pub const fn overlaps(self, other: Extent) -> bool {
         self.start.get() < other.end().get() && other.start.get() < self.end().get()
@@ -171,18 +180,34 @@ pub struct Request {
     pub arrived: Instant,
 }
 
-/// The device is done with a request.
+/// The device is done with a request, or, as policies see it, with a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The request, as it was dispatched.
+    /// The request, as it was dispatched. Of a part: the extent is the part's.
     pub request: Request,
-    /// When it was dispatched.
+    /// The command that it went with, by the id of [`Output::Dispatch`]. Requests
+    /// of one command complete together and name the same.
+    ///
+    /// [`Output::Dispatch`]: crate::dispatcher::Output::Dispatch
+    pub command: RequestId,
+    /// False while other parts of the same request are in the policy's queue or
+    /// in flight for the policy; true of a request that went as one.
+    pub last: bool,
+    /// When it was dispatched; of a request that went in parts, the first of them.
     pub dispatched: Instant,
     /// Time the device spent on it: from the later of its dispatch and the
-    /// device's previous completion.
+    /// device's previous completion. Of a request that went in parts, the sum.
     pub service: Nanos,
-    /// Did the device do it? A failed request counts as served all the same.
+    /// Did the device do it? A failed request counts as served all the same. A
+    /// request that went in parts failed if one of them did.
     pub ok: bool,
+}
+
+impl Completion {
+    /// The completion of a request that was a command of its own.
+    pub fn alone(request: Request, dispatched: Instant, service: Nanos) -> Self {
+        Completion { request, command: request.id, last: true, dispatched, service, ok: true }
+    }
 }
 
 #[cfg(test)]
@@ -198,5 +223,9 @@ mod tests {
         assert!(e.overlaps(Extent::new(Lba::new(7), Sectors::new(9)).unwrap()));
         assert!(!e.overlaps(Extent::new(Lba::new(8), Sectors::new(9)).unwrap()));
         assert!(!e.contains(Lba::new(8)));
+        let (first, rest) = e.split(Sectors::new(1));
+        assert_eq!((first.to_string(), rest.unwrap().to_string()), ("5+1".into(), "6+2".into()));
+        assert_eq!(e.split(Sectors::new(3)), (e, None));
+        assert_eq!(e.split(Sectors::ZERO), e.split(Sectors::new(1)));
     }
 }

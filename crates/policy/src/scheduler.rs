@@ -33,18 +33,29 @@ pub trait Scheduler: Send {
     /// Requests already dispatched complete later; their `completed` still comes.
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request>;
 
-    /// A request joins the queue. Only reads and writes come here.
+    /// A request joins the queue. Only reads and writes come here. Its extent is
+    /// what is still to be sent: the rest, when an earlier policy sent a part.
     fn arrived(&mut self, now: Instant, request: Request);
 
-    /// A request that this policy dispatched is done.
+    /// A queued request is taken back: the policy forgets it and does not count
+    /// it as served. No `completed` follows, except for parts that the policy
+    /// sent before. Panics when the request is not queued.
+    fn withdraw(&mut self, now: Instant, id: RequestId);
+
+    /// A request that this policy dispatched is done, or a part of one.
     fn completed(&mut self, now: Instant, completion: &Completion);
 
     /// What to do now. Called only while the device has room for a command.
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision;
 
-    /// By when some queued request ought to be dispatched, if the policy has deadlines.
-    fn next_deadline(&self) -> Option<Instant> {
-        None
+    /// Requests are queued and the device has no room for a command. Called
+    /// after each input, and only if [`Scheduler::wants_full`].
+    fn full(&mut self, _now: Instant, _device: &DeviceView<'_>) {}
+
+    /// Does the policy want the calls of [`Scheduler::full`]? Asked once, when
+    /// the policy takes over a device.
+    fn wants_full(&self) -> bool {
+        false
     }
 
     /// Only what this policy alone knows; latency is measured outside, alike for all.
@@ -55,64 +66,41 @@ pub trait Scheduler: Send {
 }
 
 /// A scheduler's answer.
+///
+/// A `why` is the cause by which reports show the time withheld. It is a word
+/// of the policy's own, listed in its registry entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Send this one; the policy forgets it until `completed`.
     Dispatch(RequestId),
+    /// Send the first `len` sectors of what is left of this request, or all of
+    /// it if it is not longer. While something is left, the request stays in
+    /// the policy's queue with the rest.
+    ///
+    /// `len`, at least 1, also bounds the command: requests that continue it
+    /// are asked for only as far as they fit.
+    DispatchPart {
+        /// Which request.
+        id: RequestId,
+        /// How long the command may be.
+        len: Sectors,
+    },
     /// Work is queued and deliberately withheld, at the latest until `until`,
     /// which lies in `(now, now + HOLD_MAX]`. Every arrival and completion asks again.
     Hold {
         /// When the policy wants to be asked again if nothing happens.
         until: Instant,
         /// What it waits for.
-        why: HoldReason,
+        why: &'static str,
+    },
+    /// Work is queued and withheld until a command completes or a request
+    /// arrives. Only while a command is in flight.
+    Wait {
+        /// What it waits for.
+        why: &'static str,
     },
     /// Nothing is queued.
     Idle,
-}
-
-/// Why work is withheld, so that reports can show the time by its cause.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum HoldReason {
-    /// For the issuer that was just served (anticipatory's and CFQ's idling).
-    Anticipation,
-    /// For the next request of the VM that is served (Pregather's coarse timer).
-    Coarse,
-    /// For a request in the sub-region around the head (Pregather's fine timer).
-    Fine,
-    /// Writes wait while synchronous requests are in flight (CFQ).
-    Async,
-    /// For a better plan (CATS's busdriver delay).
-    Busdriver,
-    /// A channel keeps its turn of device time (VMCD's time form).
-    Turn,
-}
-
-impl HoldReason {
-    /// All reasons, in the order in which reports list them.
-    pub const ALL: [HoldReason; 6] = [
-        HoldReason::Anticipation,
-        HoldReason::Coarse,
-        HoldReason::Fine,
-        HoldReason::Async,
-        HoldReason::Busdriver,
-        HoldReason::Turn,
-    ];
-    /// The word in reports, journals and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            HoldReason::Anticipation => "anticipation",
-            HoldReason::Coarse => "coarse",
-            HoldReason::Fine => "fine",
-            HoldReason::Async => "async",
-            HoldReason::Busdriver => "busdriver",
-            HoldReason::Turn => "turn",
-        }
-    }
-    /// The inverse of [`HoldReason::name`].
-    pub fn from_name(name: &str) -> Option<HoldReason> {
-        HoldReason::ALL.into_iter().find(|r| r.name() == name)
-    }
 }
 
 /// The device as the dispatcher sees it when it asks for a decision.
@@ -120,10 +108,26 @@ impl HoldReason {
 pub struct DeviceView<'a> {
     /// The sector after the last one that was dispatched.
     pub head: Lba,
-    /// Requests dispatched and not completed.
+    /// Requests dispatched and not completed, each part of a split one
+    /// counted; without the background's.
     pub in_flight: u32,
+    /// Commands that the device takes at once, at least 1.
+    pub depth: u32,
+    /// Commands in flight, the one that is being made included.
+    pub commands: u32,
+    /// Those of `commands` that do not come from this policy: flushes, discards
+    /// and write-zeroes, requests past the hard limit, the background's, and
+    /// an earlier policy's.
+    pub unseen: u32,
     /// What is known of the device.
     pub profile: &'a DeviceProfile,
+}
+
+impl<'a> DeviceView<'a> {
+    /// A device that takes one command at a time and has nothing in flight.
+    pub fn idle(head: Lba, profile: &'a DeviceProfile) -> Self {
+        DeviceView { head, in_flight: 0, depth: 1, commands: 0, unseen: 0, profile }
+    }
 }
 
 /// What a policy may know of a device.

@@ -53,7 +53,7 @@ pub use types::{
 };
 
 use crate::cache::Frame;
-use crate::dispatcher::{Arrival, Dispatcher, HoldStats, Output, Stats};
+use crate::dispatcher::{Arrival, Dispatcher, HoldStats, Output, Served, Stats};
 use crate::journal::Journal;
 use crate::request::{Completion, Extent, Op, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
@@ -205,31 +205,34 @@ impl Stack {
     }
 
     /// The device is done with a command, and with each of its members but the `failed` ones.
-    /// What it completed is in [`Stack::finished`].
+    /// The requests that it completed are in [`Stack::finished`].
     ///
     /// # Panics
     /// When `io` is not a command on the device.
-    pub fn io_done(&mut self, now: Instant, io: RequestId, failed: &[(RequestId, IoError)]) {
+    pub fn io_done(
+        &mut self,
+        now: Instant,
+        io: RequestId,
+        failed: &[(RequestId, IoError)],
+    ) -> Served {
         self.record(|j| j.io_done(now, io, failed));
         for &(id, error) in failed {
             self.calls.fail_part(id, error);
         }
         let mut completions = std::mem::take(&mut self.completions);
-        self.dispatcher.complete(now, io, failed.is_empty(), &mut completions);
+        let served = self.dispatcher.complete(now, io, failed.is_empty(), &mut completions);
         self.finished.clear();
-        let vm = completions.first().map(|c| c.request.vm);
         for completion in completions.drain(..) {
-            self.part_done(now, completion);
+            self.part_done(completion);
         }
         self.completions = completions;
         // Not before all are accounted for: what arrives takes over their ids.
-        if let Some(vm) = vm {
-            self.unpark(now, vm);
-        }
+        self.unpark(now, served.vm);
         self.end_fetches(now);
+        served
     }
 
-    fn part_done(&mut self, now: Instant, completion: Completion) {
+    fn part_done(&mut self, completion: Completion) {
         let id = completion.request.id;
         let index = self.calls.part(id).call;
         let call = &self.calls[index];
@@ -245,12 +248,12 @@ impl Stack {
         self.finished.push(Finished { completion, role });
         self.disk(completion.request.vm).load.requests -= 1;
         if self.calls.part_done(id) {
-            self.call_done(now, index);
+            self.call_done(index);
         }
     }
 
     /// Nothing of a call is left to do.
-    fn call_done(&mut self, now: Instant, index: u32) {
+    fn call_done(&mut self, index: u32) {
         let call = &self.calls[index];
         if let (Some(id), Some(cache)) = (call.fetch, &mut self.cache) {
             return cache.has_ended(id);
@@ -262,7 +265,6 @@ impl Stack {
         disk.outstanding -= 1;
         disk.barriers -= u32::from(matches!(op, Op::Discard | Op::WriteZeroes));
         self.act(Action::Done(Done { token, vm, result: error.map_or(Ok(()), Err) }));
-        let _ = now;
     }
 
     fn act(&mut self, action: Action) {
@@ -316,7 +318,11 @@ impl Stack {
                 Some(id) => Target::Cache(id),
                 None => Target::Guest { token: call.request.token },
             };
-            Member { id: request.id, target, part: part.extent }
+            let whole = self.dispatcher.request(request.id).extent;
+            let skip = request.extent.start().distance(whole.start());
+            let start = part.extent.start() + skip;
+            let part = Extent::new(start, request.extent.len()).expect("a part of a part");
+            Member { id: request.id, target, part }
         })
     }
 
@@ -365,7 +371,7 @@ impl Stack {
         self.dispatcher.stats()
     }
     /// Time withheld by cause.
-    pub fn holds(&self) -> HoldStats {
+    pub fn holds(&self) -> &HoldStats {
         self.dispatcher.holds()
     }
     /// The policy's own metrics.

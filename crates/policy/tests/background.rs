@@ -115,8 +115,8 @@ fn what_waits_can_be_taken_back_and_what_flies_cannot() {
     let flying = d.arrive_background(at(0), read(0, 100, 8));
     let waiting = d.arrive_background(at(0), read(0, 900, 8));
     assert_eq!(commands(&mut d, at(0)).len(), 1);
-    assert!(!d.withdraw(at(1), flying));
-    assert!(d.withdraw(at(1), waiting) && !d.withdraw(at(1), waiting));
+    assert!(!d.withdraw(flying));
+    assert!(d.withdraw(waiting) && !d.withdraw(waiting));
     assert_eq!((d.outstanding(), d.stats().withdrawn), (1, 1));
     assert_eq!(finish(&mut d, at(2), flying), 1);
     assert!(!d.is_background(flying), "its number is free");

@@ -32,6 +32,8 @@ enum Step {
     /// One of the commands in flight completes.
     Complete(usize),
     Wait(u64),
+    /// One of the queued requests is taken back.
+    Withdraw(usize),
     Detach {
         vm: u16,
         refeed: bool,
@@ -79,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Arrive { vm, tag, write, sync, place, len }),
         10 => any::<usize>().prop_map(Step::Complete),
         6 => span.prop_map(Step::Wait),
+        2 => any::<usize>().prop_map(Step::Withdraw),
         1 => (0..VMS, any::<bool>()).prop_map(|(vm, refeed)| Step::Detach { vm, refeed }),
         1 => (0..VMS, 1u32..10).prop_map(|(vm, weight)| Step::Attach { vm, weight }),
     ]
@@ -128,6 +131,7 @@ fn play(spec: &str, case: &Case) -> String {
                 }
             }
             Step::Wait(ns) => engine.wait(Nanos::new(ns)),
+            Step::Withdraw(nth) => engine.withdraw(nth),
             Step::Detach { vm, refeed } => {
                 if std::mem::take(&mut attached[usize::from(vm)]) {
                     let returned = engine.detach(VmId::new(vm));

@@ -43,8 +43,8 @@ struct Case {
 fn case() -> impl Strategy<Value = Case> {
     let steps = prop::collection::vec((any::<u8>(), any::<u8>(), any::<u32>()), 1..300);
     let cache = prop::option::of(1u64..64);
-    (1u32..6, 0u64..64, 1u64..200_000, any::<bool>(), cache, 0usize..64, 0usize..64, steps).prop_map(
-        |(depth, coalesce, hard_us, rotational, cache, policy, prefetcher, steps)| Case {
+    (1u32..6, 0u64..64, 1u64..200_000, any::<bool>(), cache, 0usize..64, 0usize..64, steps)
+        .prop_map(|(depth, coalesce, hard_us, rotational, cache, policy, prefetcher, steps)| Case {
             depth,
             coalesce,
             hard_us,
@@ -53,8 +53,7 @@ fn case() -> impl Strategy<Value = Case> {
             policy,
             prefetcher,
             steps,
-        },
-    )
+        })
 }
 
 /// A write of one sector: `done` is `None` while it is under way, and for good when it failed.
@@ -122,7 +121,8 @@ impl Rig {
         let profile = DeviceProfile::unknown(Sectors::new(1 << 20), case.rotational);
         let policy = policy(case.policy);
         let cache = case.cache.map(|blocks| {
-            let config = cache::Config { unit: Sectors::new(32), ..cache::Config::new(blocks * 4096) };
+            let config =
+                cache::Config { unit: Sectors::new(32), ..cache::Config::new(blocks * 4096) };
             CacheSpec::new(config, prefetcher(case.prefetcher)).unwrap()
         });
         let mut stack = Stack::new(schedulers::build(policy).unwrap(), profile, config, cache);
@@ -322,7 +322,8 @@ impl Rig {
             let sector = first + n as u64;
             let read = read.ok_or_else(|| TestCaseError::fail(format!("{sector} was not read")))?;
             let writes = self.writes.get(&(guest.vm, sector)).map_or(&[][..], Vec::as_slice);
-            let done_before = |end: u64| writes.iter().any(move |w| w.done.is_some_and(|d| d < end));
+            let done_before =
+                |end: u64| writes.iter().any(move |w| w.done.is_some_and(|d| d < end));
             let fresh = match writes.iter().find(|w| w.version == read) {
                 None => read == 0 && !done_before(guest.submitted),
                 Some(write) => !writes.iter().any(|later| {
@@ -408,7 +409,8 @@ proptest! {
     }
 }
 
-const HEADER: &str = "seekway-journal 2 policy=pregather depth=2 coalesce=1024 hard=30s outstanding=99 capacity=99";
+const HEADER: &str =
+    "seekway-journal 2 policy=pregather depth=2 coalesce=1024 hard=30s outstanding=99 capacity=99";
 
 /// A line that a journal may hold, or nearly: the time since the line before,
 /// and the rest.

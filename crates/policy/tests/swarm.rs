@@ -93,7 +93,7 @@ impl Swarm {
             }
             4 if !policies.is_empty() => {
                 let name = policies[value as usize % policies.len()];
-                self.disk.switch(now, name, schedulers::build(name).unwrap());
+                self.disk.switch(now, schedulers::build(name).unwrap());
             }
             5 if self.disk.is_attached(id) => self.disk.respec(now, id, spec),
             6..=13 => self.complete(value as usize, value % 7 != 0)?,
@@ -136,7 +136,7 @@ impl Swarm {
     fn withdraw(&mut self, which: usize) {
         let Some(&id) = self.open.iter().nth(which % self.open.len().max(1)) else { return };
         let background = self.disk.is_background(id);
-        if self.disk.withdraw(self.now, id) {
+        if self.disk.withdraw(id) {
             assert!(background && self.open.remove(&id), "{id:?} was demand");
         }
     }

@@ -534,7 +534,7 @@ impl<'a> Engine<'a> {
             seeks_per_command: meter.seeks_per_command,
             seeks_per_request: meter.seeks_per_request,
             barriers: meter.barriers,
-            holds: self.stack.holds(),
+            holds: self.stack.holds().clone(),
             stats: self.stack.stats(),
             apps,
             policy_metrics,

@@ -5,7 +5,7 @@ mod common;
 
 use common::{CAPACITY, Constant, Timed, ms};
 use seekway_policy::dispatcher::Config;
-use seekway_policy::request::{Completion, Op, Request, VmId};
+use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceView, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Nanos};
@@ -94,6 +94,9 @@ impl seekway_policy::scheduler::Scheduler for Newest {
     }
     fn arrived(&mut self, _: Instant, request: Request) {
         self.0.push(request);
+    }
+    fn withdraw(&mut self, _: Instant, id: RequestId) {
+        self.0.retain(|r| r.id != id);
     }
     fn completed(&mut self, _: Instant, _: &Completion) {}
     fn decide(&mut self, _: Instant, _: &DeviceView<'_>) -> Decision {

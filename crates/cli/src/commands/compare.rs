@@ -11,12 +11,12 @@ use crate::runs::{self, Outcome, Plan, Stage};
 use crate::{figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::params::split_specs;
-use seekway_policy::scheduler::HoldReason;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::Instant;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_sim::metrics::per_second;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// VMs with a figure of their own in the report.
@@ -311,16 +311,15 @@ fn by_vm(compared: &Compared) -> Table {
 
 /// Time withheld by cause, where any run withheld any.
 fn withheld(compared: &Compared) -> Option<Table> {
-    let held = |run: &Run, why: &HoldReason| run.held_ms.get(why.name()).copied().unwrap_or(0.0);
-    let causes: Vec<HoldReason> = HoldReason::ALL
-        .into_iter()
-        .filter(|why| compared.runs.iter().any(|run| held(run, why) > 0.0))
-        .collect();
+    let held = |run: &Run, why: &str| run.held_ms.get(why).copied().unwrap_or(0.0);
+    let some = |run: &Run| run.held_ms.clone().into_iter().filter(|&(_, held)| held > 0.0);
+    let causes: BTreeSet<&str> =
+        compared.runs.iter().flat_map(|run| some(run).map(|(why, _)| why)).collect();
     if causes.is_empty() {
         return None;
     }
     let mut columns = vec![Column::text("policy")];
-    columns.extend(causes.iter().map(|why| Column::number(why.name(), "ms")));
+    columns.extend(causes.iter().map(|why| Column::number(*why, "ms")));
     columns.extend([
         Column::number("of the run", ""),
         Column::number("waits", ""),

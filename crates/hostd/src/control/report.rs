@@ -3,7 +3,7 @@
 use super::cache::{self, CacheReport, DiskCacheReport};
 use crate::daemon::Host;
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status, fairness};
-use seekway_policy::scheduler::HoldReason;
+use seekway_policy::dispatcher::Withheld;
 use seekway_policy::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -281,9 +281,9 @@ pub(super) fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
     finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
 }
 
-fn held_ms(held: &[Nanos; HoldReason::ALL.len()]) -> BTreeMap<String, f64> {
-    let some = HoldReason::ALL.iter().zip(held).filter(|(_, held)| **held > Nanos::ZERO);
-    some.map(|(why, held)| (why.name().to_string(), held.as_millis_f64())).collect()
+fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {
+    let some = held.iter().filter(|(_, cause)| cause.time > Nanos::ZERO);
+    some.map(|(why, cause)| (why.to_string(), cause.time.as_millis_f64())).collect()
 }
 
 /// `None` for a disk that has gone since its reactor was asked.

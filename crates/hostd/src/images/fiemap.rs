@@ -46,7 +46,6 @@ struct Raw {
 /// `_IOWR('f', 11, struct fiemap)`, whose size is that of the head alone.
 const FS_IOC_FIEMAP: libc::Ioctl = libc::_IOWR::<[u64; 4]>(b'f' as u32, 11);
 
-
 /// The extents of the first `size_bytes` that have a place, ascending and
 /// disjoint. Does not wait for dirty pages: those have no place yet.
 pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {

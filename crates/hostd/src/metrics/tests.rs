@@ -7,7 +7,7 @@ use crate::reactor::{CacheStatus, DiskCache, ProcessCache, Served, Use};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
-use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::dispatcher::{Cause, HoldStats, Stats, Withheld};
 use seekway_policy::units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,8 +132,8 @@ fn disk_cache() -> DiskCache {
 }
 
 fn status() -> Status {
-    let mut held = [Nanos::ZERO; HoldReason::ALL.len()];
-    held[0] = Nanos::from_millis(1500);
+    let mut held = Withheld::default();
+    held.add("anticipation", Cause { time: Nanos::from_millis(1500), count: 5 });
     let disk = DiskStatus {
         id: DiskId(0),
         name: "web".into(),
@@ -141,7 +141,7 @@ fn status() -> Status {
         capacity_bytes: 1 << 50,
         ports: 2,
         outstanding: 3,
-        held,
+        held: held.clone(),
         ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
         device_time: Nanos::from_millis(2500),
         lately: Use {
@@ -222,7 +222,7 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_weight", &web), 4.0);
     assert_eq!(get("seekway_ports", &web), 2.0);
     assert_eq!(get("seekway_outstanding_requests", &web), 3.0);
-    let cause = ("cause", HoldReason::ALL[0].name());
+    let cause = ("cause", "anticipation");
     assert_eq!(get("seekway_held_seconds_total", &[web[0], cause]), 1.5);
     let sda = ("device", "sda");
     assert_eq!(get("seekway_device_held_seconds_total", &[sda, cause]), 1.5);

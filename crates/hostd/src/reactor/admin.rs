@@ -344,7 +344,7 @@ impl Core {
             in_flight: self.stack.in_flight(),
             outstanding: self.stack.outstanding(),
             stats: self.stack.stats(),
-            holds: self.stack.holds(),
+            holds: self.stack.holds().clone(),
             policy_metrics,
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),

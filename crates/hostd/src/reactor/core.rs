@@ -13,13 +13,13 @@ use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
 use crate::throttle::Throttle;
 use io_uring::squeue;
+use seekway_policy::dispatcher::{self, Withheld};
 use seekway_policy::ioprio;
-use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::HoldReason;
+use seekway_policy::request::{Op, Request, RequestId, VmId};
 use seekway_policy::stack::{
     Action, Done, IoError, Member, Refused, Stack, Submit, Urgency, is_sync,
 };
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 
 /// What ports may ask of the reactor, and all of the reactor but the ports.
@@ -48,7 +48,7 @@ pub struct Core {
     pub(super) ports: Ports,
     /// Whose request was dispatched last, and the time withheld up to then.
     served: Option<DiskId>,
-    held: [Nanos; HoldReason::ALL.len()],
+    held: Withheld,
     /// Commands that are done.
     pub(super) done_commands: Served,
     intervals: Intervals,
@@ -111,7 +111,7 @@ impl Core {
             ready: VecDeque::new(),
             ports: Ports::default(),
             served: None,
-            held: Default::default(),
+            held: Withheld::default(),
             done_commands: Served::default(),
             intervals: Intervals::new(),
             detaches: 0,
@@ -267,16 +267,16 @@ impl Core {
 
     /// What was withheld since the last look is the disk's that was served last.
     fn attribute_held(&mut self) {
-        let held = self.stack.holds().held;
-        if held == self.held {
+        let held = &self.stack.holds().held;
+        if *held == self.held {
             return;
         }
         if let Some(disk) = self.served.and_then(|id| self.disks.get_mut(id)) {
-            for (of_disk, (now, before)) in disk.held.iter_mut().zip(held.iter().zip(&self.held)) {
-                *of_disk += now.saturating_sub(*before);
+            for (why, cause) in held.since(&self.held) {
+                disk.held.add(why, cause);
             }
         }
-        self.held = held;
+        self.held.clone_from(held);
     }
 
     /// The image is done with a command; the modelled device may not be.
@@ -297,9 +297,8 @@ impl Core {
     /// A command is done: so are the requests in it.
     fn complete(&mut self, command: RequestId) {
         let failed = self.commands.take_failed(command);
-        self.stack.io_done(self.now, command, &failed);
-        let first = self.stack.finished().first().map(|f| f.completion);
-        self.count_command(first.as_ref());
+        let served = self.stack.io_done(self.now, command, &failed);
+        self.count_command(&served);
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
         for finished in self.stack.finished() {
@@ -314,15 +313,15 @@ impl Core {
         }
     }
 
-    /// A command is done of which this is the first request: it has the device
-    /// time of all.
-    fn count_command(&mut self, first: Option<&Completion>) {
-        let Some(first) = first.filter(|c| c.request.op.is_data()) else { return };
+    fn count_command(&mut self, command: &dispatcher::Served) {
+        if !command.op.is_data() {
+            return;
+        }
         self.done_commands.commands += 1;
-        self.done_commands.service += first.service;
-        self.done_commands.service_from_dispatch += self.now.since(first.dispatched);
-        if let Some(disk) = self.disks.get_mut(DiskId(first.request.vm.index() as u16)) {
-            disk.lately.add(first.service, 0);
+        self.done_commands.service += command.service;
+        self.done_commands.service_from_dispatch += self.now.since(command.dispatched);
+        if let Some(disk) = self.disks.get_mut(DiskId(command.vm.index() as u16)) {
+            disk.lately.add(command.service, 0);
         }
     }
 

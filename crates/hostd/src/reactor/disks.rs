@@ -6,8 +6,8 @@ use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::port::{DiskId, Job};
 use hdrhistogram::Histogram;
+use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
-use seekway_policy::scheduler::HoldReason;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
@@ -44,7 +44,7 @@ pub struct DiskState {
     /// Guests' jobs under way.
     pub outstanding: u32,
     /// Device time withheld while this disk was the one served last.
-    pub held: [Nanos; HoldReason::ALL.len()],
+    pub held: Withheld,
     /// Shall end; whom to tell.
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
@@ -102,7 +102,7 @@ impl DiskState {
             capacity_bytes: self.limits.capacity_bytes,
             ports: self.ports,
             outstanding: self.outstanding,
-            held: self.held,
+            held: self.held.clone(),
             ops: self.ops.clone(),
             device_time: self.lately.device_time(),
             lately: self.lately.last(),

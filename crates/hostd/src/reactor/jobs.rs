@@ -31,12 +31,7 @@ impl Jobs {
     /// Take a job in: its number.
     pub fn insert(&mut self, job: &Job, buffers: &[libc::iovec], now: Instant) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(JobSlot {
-                job: *job,
-                buffers: Vec::new(),
-                arrived: now,
-                live: false,
-            });
+            self.slots.push(JobSlot { job: *job, buffers: Vec::new(), arrived: now, live: false });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];

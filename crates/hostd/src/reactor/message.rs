@@ -5,10 +5,9 @@ use crate::images::{Image, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
-use seekway_policy::dispatcher::{HoldStats, Stats};
+use seekway_policy::dispatcher::{HoldStats, Stats, Withheld};
 use seekway_policy::prefetcher::Prefetcher;
 use seekway_policy::request::ProcessTag;
-use seekway_policy::scheduler::HoldReason;
 use seekway_policy::stack::Map;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
@@ -199,9 +198,8 @@ pub struct DiskStatus {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
-    /// Device time withheld while this disk was the one served last, by cause,
-    /// indexed as [`HoldReason::ALL`].
-    pub held: [Nanos; HoldReason::ALL.len()],
+    /// Device time withheld while this disk was the one served last, by cause.
+    pub held: Withheld,
     /// Indexed by [`OpKind`].
     pub ops: [OpStatus; OpKind::COUNT],
     /// Device time of its reads and writes.
@@ -304,7 +302,7 @@ pub fn idle_disk() -> DiskStatus {
         capacity_bytes: 0,
         ports: 0,
         outstanding: 0,
-        held: Default::default(),
+        held: Withheld::default(),
         ops: super::disks::no_ops(),
         device_time: Nanos::ZERO,
         lately: Use::default(),

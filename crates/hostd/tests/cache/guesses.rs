@@ -3,8 +3,8 @@
 use crate::common::{Client, Rig, RigSetup, cache};
 use seekway_hostd::reactor::{DiskCache, Message, Status};
 use seekway_policy::params::ParamError;
-use seekway_policy::prefetchers;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_policy::prefetchers;
 use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
 use std::collections::{BTreeMap, VecDeque};

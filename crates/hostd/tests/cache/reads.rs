@@ -2,7 +2,8 @@
 
 use crate::common::{Ask, Client, Rig, RigSetup, cache, open_image, pattern};
 use crate::guesses::{
-    MIB, Random, ReadOn, Wants, Wild, device_read, of_disk, prefetch, quiet, rig,
+    MIB, Random, ReadOn, Wants, Wild, build, device_read, of_disk, prefetch, prefetch_named, quiet,
+    rig,
 };
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};

@@ -2,7 +2,7 @@
 //! to know whether the policy shall be asked for a continuation.
 
 use crate::queues::{ExpiryQueue, Links};
-use crate::request::{Request, RequestId};
+use crate::request::RequestId;
 use crate::units::Lba;
 
 /// A hash table from first sector to queued requests, chained through
@@ -32,23 +32,24 @@ impl Adjacency {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    pub(super) fn insert(&mut self, request: &Request) {
+    pub(super) fn insert(&mut self, id: RequestId, start: Lba) {
         if self.len >= self.buckets.len() {
             self.grow();
         }
-        let (slot, start) = (request.id.slot(), request.extent.start());
+        let slot = id.slot();
         if slot >= self.starts.len() {
             self.starts.resize(slot + 1, Lba::ZERO);
         }
         self.starts[slot] = start;
         let bucket = self.bucket(start);
-        self.buckets[bucket].push(&mut self.links, request.id);
+        self.buckets[bucket].push(&mut self.links, id);
         self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, request: &Request) {
-        let bucket = self.bucket(request.extent.start());
-        self.buckets[bucket].remove(&mut self.links, request.id);
+    /// Take out a request that was inserted.
+    pub(super) fn remove(&mut self, id: RequestId) {
+        let bucket = self.bucket(self.starts[id.slot()]);
+        self.buckets[bucket].remove(&mut self.links, id);
         self.len -= 1;
     }
 

@@ -7,6 +7,7 @@
 //! `CFQ_IDLE_GRACE`). What waits is taken back when demand wants the device
 //! ([`Dispatcher::is_crowded`]) or the very blocks ([`Dispatcher::withdraw`]).
 
+use super::commands::{fits, grow};
 use super::slots::State;
 use super::{Arrival, Dispatcher, Output};
 use crate::request::{Op, RequestId, VmId};
@@ -78,7 +79,7 @@ impl Dispatcher {
     pub fn arrive_background(&mut self, now: Instant, arrival: Arrival) -> RequestId {
         assert!(self.is_attached(arrival.vm), "read of {:?}, which is not attached", arrival.vm);
         assert!(arrival.op == Op::Read, "the background reads");
-        let id = self.slots.allocate(now, arrival, self.epoch);
+        let id = self.slots.allocate(now, arrival);
         let slot = &mut self.slots[id];
         (slot.state, slot.background) = (State::Background, true);
         self.background.push(arrival.vm, id);
@@ -87,7 +88,7 @@ impl Dispatcher {
 
     /// Take a background read back that has not reached the device: its id is
     /// free again. False, and nothing happens, when it has.
-    pub fn withdraw(&mut self, now: Instant, id: RequestId) -> bool {
+    pub fn withdraw(&mut self, id: RequestId) -> bool {
         if !self.waits_in_background(id) {
             return false;
         }
@@ -136,8 +137,8 @@ impl Dispatcher {
             return Output::Idle;
         }
         let first = self.background.queues[vm][0];
-        if self.profile.rotational() && !self.is_at(first, self.head) {
-            if self.in_flight_commands > 0 {
+        if self.profile.rotational() && !self.is_at(first, self.load.head) {
+            if self.load.commands > 0 {
                 return Output::Idle;
             }
             let free = self.last_demand + GRACE;
@@ -168,16 +169,18 @@ impl Dispatcher {
         };
         while requests < most
             && let Some(&id) = self.background.queues[vm].front()
-            && self.fits(&command, &self.slots[id].request)
+            && let next = self.slots[id].request
+            && fits(&command, &next, next.extent, self.config.coalesce)
         {
             self.background.pop(vm);
-            self.grow(&mut command, id);
+            grow(&mut command, next.extent);
             self.slots[last].next = Some(id);
             self.background_sent(now, id);
             (last, requests) = (id, requests + 1);
         }
         self.background.in_flight += requests;
-        self.in_flight_commands += 1;
+        self.load.commands += 1;
+        self.load.unseen += 1;
         self.stats.background_commands += 1;
         self.stats.background += requests as u64;
         Output::Dispatch(command)
@@ -185,8 +188,8 @@ impl Dispatcher {
 
     fn background_sent(&mut self, now: Instant, id: RequestId) {
         let slot = &mut self.slots[id];
-        (slot.state, slot.dispatched, slot.next) = (State::InFlight { forced: false }, now, None);
-        self.head = slot.request.extent.end();
+        (slot.state, slot.dispatched, slot.next) = (State::InFlight, now, None);
+        self.load.head = slot.request.extent.end();
     }
 
     /// Is this request of the background class? True until its id is free again.

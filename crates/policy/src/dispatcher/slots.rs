@@ -1,42 +1,48 @@
 //! The table of all requests that a dispatcher knows, by the number in their id.
 
 use super::{Arrival, OUTSTANDING_MAX};
-use crate::request::{Request, RequestId};
+use crate::request::{Extent, Request, RequestId};
 use crate::units::Instant;
 use std::ops::{Index, IndexMut};
 
-/// Where a request stands.
+/// Where a request stands, or a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Free,
     /// In nobody's queue: behind a barrier, a barrier itself, or staged.
     Waiting,
-    /// In the policy.
+    /// In the policy: all of it, or what is left of it.
     Queued,
     /// In the background's queue.
     Background,
-    /// On the device; `forced`: the policy still believes that it is queued.
-    InFlight {
-        forced: bool,
-    },
-    /// Done after being forced; the policy still believes that it is queued.
-    Ghost,
+    /// On the device.
+    InFlight,
+    /// All of its parts have left the policy, and some are not done.
+    Parted,
 }
 
+/// A request, or a part of one that goes by itself.
 pub(super) struct Slot {
+    /// Of a part: the request that it is part of, with the extent of the part.
     pub request: Request,
     pub state: State,
-    /// Order of arrival, unique.
+    /// Order of arrival, unique among requests.
     pub serial: u64,
     pub dispatched: Instant,
     /// First of its command, by whose id the engine knows it.
     pub leads: bool,
     /// Next request of the same command.
     pub next: Option<RequestId>,
-    /// The policy that it was handed to, counted by `Dispatcher::switch`.
-    pub epoch: u32,
+    /// The policy in charge has dispatched it, and expects its completion.
+    pub known: bool,
+    /// Of the first of a command: some request of the command is `known`.
+    pub seen: bool,
     /// Of the background class: no policy has seen it.
     pub background: bool,
+    /// A part: `request.id` is the id of the whole request, and not its own.
+    pub part: bool,
+    /// A part of it has gone: the dispatcher's table of splits has more.
+    pub split: bool,
 }
 
 /// Numbers are used again once their requests are done, so the table grows to
@@ -46,39 +52,76 @@ pub(super) struct Table {
     slots: Vec<Slot>,
     free: Vec<RequestId>,
     serial: u64,
+    /// Slots that are parts.
+    parts: usize,
 }
 
 impl Table {
     /// A slot for a request that arrives.
-    pub fn allocate(&mut self, now: Instant, arrival: Arrival, epoch: u32) -> RequestId {
-        let id = self.free.pop().unwrap_or(RequestId::new(self.slots.len() as u32));
-        assert!(id.slot() < OUTSTANDING_MAX, "more than {OUTSTANDING_MAX} requests outstanding");
+    pub fn allocate(&mut self, now: Instant, arrival: Arrival) -> RequestId {
+        assert!(self.len() < OUTSTANDING_MAX, "more than {OUTSTANDING_MAX} requests outstanding");
+        let id = self.next_free();
         let Arrival { vm, tag, op, sync, extent } = arrival;
-        let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         self.serial += 1;
-        let (serial, state) = (self.serial, State::Waiting);
-        let (dispatched, leads, next, background) = (now, false, None, false);
-        let slot = Slot { request, state, serial, dispatched, leads, next, epoch, background };
+        let request = Request { id, vm, tag, op, sync, extent, arrived: now };
+        self.occupy(id, request, self.serial, false);
+        id
+    }
+
+    /// A slot for a part of a request.
+    pub fn allocate_part(&mut self, whole: RequestId, extent: Extent) -> RequestId {
+        let id = self.next_free();
+        let Slot { request, serial, .. } = self[whole];
+        self.occupy(id, Request { extent, ..request }, serial, true);
+        self.parts += 1;
+        id
+    }
+
+    fn next_free(&mut self) -> RequestId {
+        self.free.pop().unwrap_or(RequestId::new(self.slots.len() as u32))
+    }
+
+    fn occupy(&mut self, id: RequestId, request: Request, serial: u64, part: bool) {
+        let slot = Slot {
+            request,
+            state: State::Waiting,
+            serial,
+            dispatched: request.arrived,
+            leads: false,
+            next: None,
+            known: false,
+            seen: false,
+            background: false,
+            part,
+            split: false,
+        };
         match self.slots.get_mut(id.slot()) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),
         }
-        id
     }
 
-    /// The request is done with.
+    /// The request is done with, or the part.
     pub fn release(&mut self, id: RequestId) {
-        self[id].state = State::Free;
+        let slot = &mut self.slots[id.slot()];
+        slot.state = State::Free;
+        self.parts -= usize::from(slot.part);
         self.free.push(id);
     }
 
-    /// Slots that are not free.
+    /// Requests, parts not counted.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.parts
     }
-    /// All slots, free ones included.
-    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter()
+    /// All requests, parts left out.
+    pub fn requests(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.state != State::Free && !slot.part)
+    }
+    /// Everything becomes unknown to the policy.
+    pub fn forget(&mut self) {
+        for slot in &mut self.slots {
+            (slot.known, slot.seen) = (false, false);
+        }
     }
     /// The slot of an id that may be anybody's invention.
     pub fn get(&self, id: RequestId) -> Option<&Slot> {

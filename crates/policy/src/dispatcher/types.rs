@@ -20,7 +20,7 @@ pub struct Config {
     /// Commands that the device takes at once, at least 1.
     pub depth: u32,
     /// Longest command that adjacent requests are coalesced into; zero never
-    /// coalesces. A single request longer than this still goes whole.
+    /// coalesces. A single request longer than this still goes whole, unless the policy splits it.
     pub coalesce: Sectors,
     /// A request that has waited longer is dispatched whatever the policy says.
     pub hard_limit: Nanos,
@@ -50,8 +50,10 @@ pub struct Arrival {
 /// What an engine shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Send this command to the device. Its id is that of its first request,
-    /// its extent covers all of [`Dispatcher::members`](super::Dispatcher::members).
+    /// Send this command to the device. Its extent covers all of
+    /// [`Dispatcher::members`](super::Dispatcher::members). Its id is that of its
+    /// first request, or one of its own when that is a part of a request; it is
+    /// good until the command completes.
     Dispatch(Request),
     /// Poll again then, unless an input comes before.
     WakeAt(Instant),
@@ -59,14 +61,27 @@ pub enum Output {
     Idle,
 }
 
+/// A command that is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// Whose requests it was made of.
+    pub vm: VmId,
+    /// Their operation.
+    pub op: Op,
+    /// When it was dispatched.
+    pub dispatched: Instant,
+    /// From the later of that and the device's previous completion.
+    pub service: Nanos,
+}
+
 /// What has passed through a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Guests' requests dispatched.
+    /// Guests' requests dispatched, each once however many parts it went in.
     pub requests: u64,
-    /// Commands that they were coalesced into.
+    /// Commands that they were coalesced into or split into.
     pub commands: u64,
-    /// Requests dispatched against the policy because of the hard limit.
+    /// Requests taken from the policy because of the hard limit.
     pub forced: u64,
     /// Requests of the background class dispatched, counted in neither of the first two.
     pub background: u64,

@@ -8,14 +8,9 @@ use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
 
-/// Ghosts that the policy may hold of one VM.
-const GHOSTS_MAX: u32 = 256;
-
 /// A VM that is attached.
 pub(super) struct Attached {
     spec: VmSpec,
-    /// Its requests that are done, and which the policy believes to be queued.
-    pub ghosts: u32,
 }
 
 impl Dispatcher {
@@ -26,23 +21,25 @@ impl Dispatcher {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.vms[vm.index()] = Some(Attached { spec: spec.clone(), ghosts: 0 });
+        self.vms[vm.index()] = Some(Attached { spec: spec.clone() });
         self.scheduler.attach(now, vm, spec);
     }
 
     /// A VM leaves: its requests that have not reached the device, in order of
-    /// arrival. What is in flight completes as usual.
+    /// arrival. What is in flight completes as usual. A request that has gone in
+    /// part is handed back whole if no part is in flight. Otherwise the rest is
+    /// dropped, and the request completes, as failed, when its parts are done.
     pub fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         self.take_back(now, vm);
         self.vms[vm.index()] = None;
-        if let Some(id) = self.staged.take_if(|id| self.slots[*id].request.vm == vm) {
-            self.report_staged(now, id);
+        if let Some(unit) = self.staged.take_if(|unit| self.slots[unit.id].request.vm == vm) {
+            self.drop_staged(now, unit.id);
         }
-        let left = |s: &Slot| matches!(s.state, State::Waiting | State::Background);
-        let of_vm = |s: &&Slot| left(s) && s.request.vm == vm;
+        let of_vm = |s: &&Slot| s.request.vm == vm && s.state != State::InFlight;
         let mut gone: Vec<RequestId> =
-            self.slots.iter().filter(of_vm).map(|s| s.request.id).collect();
+            self.slots.requests().filter(of_vm).map(|s| s.request.id).collect();
+        gone.retain(|&id| !self.slots[id].split || !self.drop_rest(id));
         self.barriers.detach(&gone);
         gone.sort_by_key(|&id| self.slots[id].serial);
         let requests = gone.iter().map(|&id| self.slots[id].request).collect();
@@ -62,13 +59,8 @@ impl Dispatcher {
     /// learnt of the VM is lost, no request is.
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
-        self.refeed(now, vm, spec);
-    }
-
-    /// Take all that the policy has of a VM, and hand it back as if the VM were new.
-    fn refeed(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         let requests = self.take_back(now, vm);
-        self.vms[vm.index()] = Some(Attached { spec: spec.clone(), ghosts: 0 });
+        self.vms[vm.index()] = Some(Attached { spec: spec.clone() });
         self.scheduler.attach(now, vm, spec);
         for request in requests {
             self.enqueue(now, request.id);
@@ -82,28 +74,9 @@ impl Dispatcher {
         }
     }
 
-    /// A policy that never comes round to a VM's distant requests keeps their
-    /// ghosts when they were forced: too many, and it starts afresh with the VM.
-    pub(super) fn bound_ghosts(&mut self, now: Instant, vm: VmId) {
-        if let Some(Some(attached)) = self.vms.get(vm.index())
-            && attached.ghosts >= GHOSTS_MAX
-        {
-            let spec = attached.spec.clone();
-            self.refeed(now, vm, spec);
-        }
-    }
-
-    /// The policy has one ghost more or less.
-    pub(super) fn count_ghost(&mut self, vm: VmId, change: i32) {
-        if let Some(Some(attached)) = self.vms.get_mut(vm.index()) {
-            attached.ghosts = attached.ghosts.saturating_add_signed(change);
-        }
-    }
-
     /// Change the policy while it runs: drain the old one, refeed the new one.
-    /// `name` is what the journal notes. Requests in flight complete unseen by
-    /// the new policy.
-    pub fn switch(&mut self, now: Instant, name: &str, scheduler: Box<dyn Scheduler>) {
+    /// Requests in flight complete unseen by the new policy.
+    pub fn switch(&mut self, now: Instant, scheduler: Box<dyn Scheduler>) {
         let attached: Vec<(VmId, VmSpec)> = (0..self.vms.len())
             .filter_map(|n| Some((VmId::new(n as u16), self.vms[n].as_ref()?.spec.clone())))
             .collect();
@@ -112,8 +85,11 @@ impl Dispatcher {
             requests.extend(self.take_back(now, *vm));
         }
         requests.sort_by_key(|r| self.slots[r.id].serial);
+        self.wants_full = scheduler.wants_full();
         self.scheduler = scheduler;
-        self.epoch += 1;
+        self.slots.forget();
+        self.forget_parts();
+        self.load.unseen = self.load.commands;
         for (vm, spec) in attached {
             self.scheduler.attach(now, vm, spec);
         }
@@ -122,46 +98,29 @@ impl Dispatcher {
         }
     }
 
-    /// Take a VM's requests back from the policy, in order of arrival, without
-    /// those that were forced out before.
+    /// Take a VM's requests back from the policy, in order of arrival.
     fn take_back(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
-        let mut requests = self.scheduler.detach(now, vm);
-        requests.retain(|r| match self.slots[r.id].state {
-            State::Queued => true,
-            State::Ghost => {
-                self.queued -= 1;
-                self.slots.release(r.id);
-                false
-            }
-            State::InFlight { forced: true } => {
-                self.queued -= 1;
-                // The policy no longer knows it: its completion is not for it.
-                let slot = &mut self.slots[r.id];
-                slot.state = State::InFlight { forced: false };
-                slot.epoch = self.epoch.wrapping_sub(1);
-                false
-            }
-            state => panic!("policy handed back {:?}, which is {state:?}", r.id),
-        });
-        if let Some(Some(attached)) = self.vms.get_mut(vm.index()) {
-            attached.ghosts = 0;
-        }
-        for request in &requests {
+        let requests = self.scheduler.detach(now, vm);
+        for &Request { id, .. } in &requests {
+            let state = self.slots[id].state;
+            assert!(state == State::Queued, "policy handed back {id:?}, which is {state:?}");
+            self.slots[id].state = State::Waiting;
             self.queued -= 1;
-            self.by_age.remove(&mut self.links, request.id);
-            self.adjacency.remove(request);
-            self.slots[request.id].state = State::Waiting;
+            self.by_age.remove(&mut self.links, id);
+            self.adjacency.remove(id);
         }
         requests
     }
 
-    /// The policy has dispatched this request, and it will never reach the
-    /// device: its id may only be used again once the policy has heard the end.
-    fn report_staged(&mut self, now: Instant, id: RequestId) {
+    /// What is staged will never reach the device. If the policy has dispatched
+    /// it, it hears of the end: only then the id may be used again.
+    fn drop_staged(&mut self, now: Instant, id: RequestId) {
         let slot = &self.slots[id];
-        if slot.epoch == self.epoch {
-            let (request, service) = (slot.request, Nanos::ZERO);
-            let end = Completion { request, dispatched: now, service, ok: false };
+        let (request, service) = (slot.request, Nanos::ZERO);
+        let end = Completion { command: id, ok: false, ..Completion::alone(request, now, service) };
+        if slot.part {
+            self.part_ends(now, id, end);
+        } else if slot.known {
             self.scheduler.completed(now, &end);
         }
     }

@@ -34,7 +34,7 @@ use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 #[rustfmt::skip]
@@ -61,11 +61,17 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "batches by deadline; waits briefly for the issuer just served",
     source: "Linux block/as-iosched.c, 2.6; Iyer & Druschel, SOSP 2001",
     params: PARAMS,
+    holds: &[ANTICIPATION, DRAIN],
     build: |params| Ok(Box::new(Anticipatory::new(params)?)),
 };
 
 const ASYNC: usize = 0;
 const SYNC: usize = 1;
+
+/// Held for the issuer that was just served.
+const ANTICIPATION: &str = "anticipation";
+/// Held until a batch of the other direction has drained.
+const DRAIN: &str = "async";
 
 /// The requests of one direction.
 struct Direction {
@@ -356,6 +362,15 @@ impl Anticipatory {
         direction.sorted.remove(request);
     }
 
+    /// A request has left the pool unserved.
+    fn leaves(&mut self, request: &Request) {
+        self.unlink(request);
+        if let Some(id) = self.issuer_of.remove(request.id) {
+            self.issuers.get_mut(id).queued -= request.sync as u32;
+            self.issuers.leave(id);
+        }
+    }
+
     /// The anticipated issuer is no longer known.
     fn forget_anticipated(&mut self) {
         self.anticipated = None;
@@ -370,20 +385,18 @@ impl Scheduler for Anticipatory {
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
         for request in &leaving {
-            self.unlink(request);
-            if let Some(id) = self.issuer_of.remove(request.id) {
-                if self.anticipated == Some(id) {
-                    self.forget_anticipated();
-                }
-                self.issuers.get_mut(id).queued -= request.sync as u32;
-                self.issuers.leave(id);
-            }
+            self.leaves(request);
         }
         if self.anticipated.is_some_and(|id| self.issuers.vm(id) == vm) {
             self.forget_anticipated();
         }
         self.issuers.detach(vm);
         leaving
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        self.leaves(&request);
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -448,16 +461,16 @@ impl Scheduler for Anticipatory {
         loop {
             if let Some(until) = self.draining {
                 if self.in_flight > 0 && now < until {
-                    return Decision::Hold { until, why: HoldReason::Async };
+                    return Decision::Hold { until, why: DRAIN };
                 }
                 self.end_drain(now);
             }
             if let Some(until) = self.still_waiting(now) {
-                return Decision::Hold { until, why: HoldReason::Anticipation };
+                return Decision::Hold { until, why: ANTICIPATION };
             }
             match self.select(now) {
                 Err(until) => {
-                    return Decision::Hold { until, why: HoldReason::Anticipation };
+                    return Decision::Hold { until, why: ANTICIPATION };
                 }
                 Ok(_) if self.draining.is_some() && self.in_flight > 0 => continue,
                 Ok(id) => {
@@ -469,11 +482,6 @@ impl Scheduler for Anticipatory {
                 }
             }
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let expiry = |d: &Direction| Some(self.queued.get(d.fifo.head()?)?.arrived + d.expire);
-        self.directions.iter().filter_map(expiry).min()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

@@ -47,7 +47,7 @@ use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
 use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
@@ -75,8 +75,12 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "cache hits first, then the order with the least mean response",
     source: "Geist, Jones, Westall, section 3 (algorithms.md, section 3)",
     params: PARAMS,
+    holds: &[BUSDRIVER],
     build: |params| Ok(Box::new(Cats::new(params)?)),
 };
+
+/// Held for a nearer read than those that are queued (the busdriver delay).
+const BUSDRIVER: &str = "busdriver";
 
 /// Predicted hits that may pass a request that is past its delay. A hit takes a
 /// twentieth of a miss's time, so this is that of about three misses.
@@ -446,6 +450,14 @@ impl Cats {
         of.fifo.remove(&mut self.links, request.id);
     }
 
+    /// A request has left the pool and the queues unserved.
+    fn leaves(&mut self, request: &Request) {
+        if request.op == Op::Read {
+            self.shadow.left(request, &self.reads.places, &self.pool);
+            self.busdriver.left(request.id);
+        }
+    }
+
     /// An input: what goes next is a command of its own.
     fn end_command(&mut self) {
         self.run.end();
@@ -461,11 +473,14 @@ impl Scheduler for Cats {
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.pool.take_vm(vm);
         leaving.iter().for_each(|request| self.unlink(request));
-        for request in leaving.iter().filter(|request| request.op == Op::Read) {
-            self.shadow.left(request, &self.reads.places, &self.pool);
-            self.busdriver.left(request.id);
-        }
+        leaving.iter().for_each(|request| self.leaves(request));
         leaving
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = self.pool.take(id);
+        self.unlink(&request);
+        self.leaves(&request);
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -490,7 +505,7 @@ impl Scheduler for Cats {
         }
         let goes_on = sent.predicted || sent.adjacent;
         self.busdriver.completed(now, sent.vm, sent.extent, goes_on);
-        // What the dispatcher had sent without being told so takes no time here.
+        // Completions at one instant: the first has had all of the time.
         if completion.service > Nanos::ZERO {
             self.served(&sent, completion.service);
         }
@@ -510,13 +525,8 @@ impl Scheduler for Cats {
                 self.dispatch(rule, id);
                 Decision::Dispatch(id)
             }
-            Err(until) => Decision::Hold { until, why: HoldReason::Busdriver },
+            Err(until) => Decision::Hold { until, why: BUSDRIVER },
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let (read, write) = self.due();
-        read.into_iter().chain(write).min()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

@@ -44,7 +44,7 @@ use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 #[rustfmt::skip]
@@ -81,8 +81,14 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "slices of device time for each issuer in turn, with idling",
     source: "Linux block/cfq-iosched.c, 4.x",
     params: PARAMS,
+    holds: &[ANTICIPATION, ASYNC],
     build: |params| Ok(Box::new(Cfq::new(params)?)),
 };
+
+/// Held for the issuer that is served.
+const ANTICIPATION: &str = "anticipation";
+/// Requests wait for what is in flight: writes for synchronous ones, mostly.
+const ASYNC: &str = "async";
 
 /// How long to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
@@ -191,7 +197,7 @@ impl Cfq {
 
     /// `cfq_select_queue`: the queue that is to be served, or until when to
     /// wait for the active one.
-    fn select(&mut self, now: Instant) -> Result<QueueId, (Instant, HoldReason)> {
+    fn select(&mut self, now: Instant) -> Result<QueueId, (Instant, &'static str)> {
         if let Some(id) = self.active {
             let queue = self.queue(id);
             if queue.slice_used(now) {
@@ -200,12 +206,12 @@ impl Cfq {
                 return Ok(id);
             } else if let Some(until) = self.idle_until {
                 if now < until {
-                    return Err((until, HoldReason::Anticipation));
+                    return Err((until, ANTICIPATION));
                 }
                 self.idles_in_vain += 1;
                 self.expire(now, true);
             } else if queue.in_flight > 0 && self.should_idle(queue) && !self.stalled(now) {
-                return Err((self.stall(now), HoldReason::Anticipation));
+                return Err((self.stall(now), ANTICIPATION));
             } else {
                 self.expire(now, false);
             }
@@ -283,6 +289,18 @@ impl Cfq {
         self.stall_until = None;
     }
 
+    /// A request has left the pool unserved.
+    fn leaves(&mut self, request: &Request) {
+        let Known { queue: id, .. } = self.known.remove(request.id).expect("queued: known");
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        queue.sorted.remove(request);
+        queue.fifo.remove(&mut self.links, request.id);
+        if queue.sorted.is_empty() && self.active != Some(id) {
+            self.trees.remove(id, queue);
+        }
+        self.queues[id.sync as usize].leave(id.issuer);
+    }
+
     /// Has an asynchronous queue had its commands for this slice, while others wait?
     fn async_quota_used(&self, queue: &Queue) -> bool {
         !queue.sync
@@ -307,16 +325,7 @@ impl Scheduler for Cfq {
 
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
-        for request in &leaving {
-            let Known { queue: id, .. } = self.known.remove(request.id).expect("queued: known");
-            let queue = self.queues[id.sync as usize].get_mut(id.issuer);
-            queue.sorted.remove(request);
-            queue.fifo.remove(&mut self.links, request.id);
-            if queue.sorted.is_empty() && self.active != Some(id) {
-                self.trees.remove(id, queue);
-            }
-            self.queues[id.sync as usize].leave(id.issuer);
-        }
+        leaving.iter().for_each(|request| self.leaves(request));
         if self.active.is_some_and(|id| self.queue(id).vm == vm) {
             self.expire(now, false);
         }
@@ -324,6 +333,11 @@ impl Scheduler for Cfq {
             queues.detach(vm);
         }
         leaving
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        self.leaves(&request);
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -415,7 +429,7 @@ impl Scheduler for Cfq {
                 && !self.stalled(now)
                 && !self.continues(queue, device.head)
             {
-                return Decision::Hold { until: self.stall(now), why: HoldReason::Async };
+                return Decision::Hold { until: self.stall(now), why: ASYNC };
             }
             let request = self.pick(now, id, device.head);
             self.dispatch(id, request);

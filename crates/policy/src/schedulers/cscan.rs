@@ -11,7 +11,7 @@
 
 use super::Entry;
 use crate::queues::Sorted;
-use crate::request::{Completion, Request, VmId};
+use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
 
@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "circular scan: ascending, then back to the lowest request",
     source: "textbook C-SCAN, turning at the last request (C-LOOK)",
     params: &[],
+    holds: &[],
     build: |_| Ok(Box::new(Cscan::default())),
 };
 
@@ -38,6 +39,10 @@ impl Scheduler for Cscan {
 
     fn arrived(&mut self, _now: Instant, request: Request) {
         self.queued.insert(request);
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        self.queued.take(id);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}

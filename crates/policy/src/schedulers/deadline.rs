@@ -39,6 +39,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "ascending batches of reads or writes, oldest first when expired",
     source: "Linux block/deadline-iosched.c, 2.6 to 4.x",
     params: PARAMS,
+    holds: &[],
     build: |params| Ok(Box::new(Deadline::new(params))),
 };
 
@@ -144,6 +145,16 @@ impl Deadline {
         of.fifo.remove(&mut self.links, request.id);
         of.sorted.take(request)?.map(|(_, id)| id)
     }
+
+    /// A request leaves unserved: the ascending order goes on behind it.
+    fn leaves(&mut self, request: &Request) {
+        let behind = self.unlink(request);
+        if let Some((direction, id)) = self.next
+            && id == request.id
+        {
+            self.next = behind.map(|id| (direction, id));
+        }
+    }
 }
 
 impl Scheduler for Deadline {
@@ -151,15 +162,13 @@ impl Scheduler for Deadline {
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
-        for request in &leaving {
-            let behind = self.unlink(request);
-            if let Some((direction, id)) = self.next
-                && id == request.id
-            {
-                self.next = behind.map(|id| (direction, id));
-            }
-        }
+        leaving.iter().for_each(|request| self.leaves(request));
         leaving
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        self.leaves(&request);
     }
 
     fn arrived(&mut self, _now: Instant, request: Request) {
@@ -177,10 +186,6 @@ impl Scheduler for Deadline {
         self.next = self.unlink(&request).map(|behind| (direction(&request), behind));
         self.batched += 1;
         Decision::Dispatch(id)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        [READ, WRITE].into_iter().filter_map(|d| self.expiry(d)).min()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

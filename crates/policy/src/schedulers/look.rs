@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "elevator: ascending, then descending, turning at the last request",
     source: "textbook LOOK (SCAN that turns at the last request)",
     params: &[],
+    holds: &[],
     build: |_| Ok(Box::new(Look::default())),
 };
 
@@ -81,6 +82,10 @@ impl Scheduler for Look {
 
     fn arrived(&mut self, _now: Instant, request: Request) {
         self.queued.insert(request);
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        self.queued.take(id);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}

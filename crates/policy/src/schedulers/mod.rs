@@ -31,6 +31,8 @@ pub struct Entry {
     pub source: &'static str,
     /// Its parameters with their defaults.
     pub params: &'static [ParamSpec],
+    /// The causes for which it withholds work, as its decisions name them.
+    pub holds: &'static [&'static str],
     /// A new instance. Fails only for combinations that no single value shows.
     pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
 }
@@ -56,6 +58,14 @@ pub fn find(name: &str) -> Result<&'static Entry, ParamError> {
         let names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
         ParamError::new(format!("no policy '{name}'; there are {}", names.join(", ")))
     })
+}
+
+/// Every cause for which some policy withholds work, sorted by name.
+pub fn hold_causes() -> Vec<&'static str> {
+    let mut causes: Vec<&str> = REGISTRY.iter().flat_map(|e| e.holds).copied().collect();
+    causes.sort_unstable();
+    causes.dedup();
+    causes
 }
 
 /// Build a policy from `name:key=value,key=value`.

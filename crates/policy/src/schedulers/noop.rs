@@ -3,7 +3,7 @@
 
 use super::Entry;
 use crate::queues::{ExpiryQueue, Links, Slots};
-use crate::request::{Completion, Request, VmId};
+use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
 
@@ -12,6 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "first come, first served",
     source: "Linux block/noop-iosched.c, without merging (engines coalesce)",
     params: &[],
+    holds: &[],
     build: |_| Ok(Box::new(Noop::default())),
 };
 
@@ -39,6 +40,11 @@ impl Scheduler for Noop {
     fn arrived(&mut self, _now: Instant, request: Request) {
         self.fifo.push(&mut self.links, request.id);
         self.queued.insert(request.id, request);
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        self.fifo.remove(&mut self.links, id);
+        self.queued.remove(id);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}

@@ -70,7 +70,7 @@ mod vm;
 use super::Entry;
 use crate::queues::{Links, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos};
 use crate::vnavigator::Unit;
 use config::Config;
@@ -82,8 +82,14 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "turns of VMs; waits where a zone model expects the next request nearby",
     source: "the Pregather paper, sections IV and V, corrected (algorithms.md, section 2)",
     params: config::PARAMS,
+    holds: &[COARSE, FINE],
     build: |params| Ok(Box::new(Pregather::new(Config::new(params)?))),
 };
+
+/// Held for the next request of the VM that is served (the coarse timer).
+const COARSE: &str = "coarse";
+/// Held for a request in the sub-region around the head (the fine timer).
+const FINE: &str = "fine";
 
 /// A VM's turn.
 #[derive(Clone, Copy, Debug)]
@@ -118,10 +124,10 @@ impl Timer {
             Timer::Coarse { end, .. } | Timer::Fine { end, .. } => end,
         }
     }
-    fn why(&self) -> HoldReason {
+    fn why(&self) -> &'static str {
         match self {
-            Timer::Coarse { .. } => HoldReason::Coarse,
-            Timer::Fine { .. } => HoldReason::Fine,
+            Timer::Coarse { .. } => COARSE,
+            Timer::Fine { .. } => FINE,
         }
     }
 }
@@ -172,7 +178,7 @@ struct Pregather {
     /// Arrivals since the last decision, while a timer runs.
     fresh: Vec<RequestId>,
     /// Work is being withheld.
-    holding: Option<HoldReason>,
+    holding: Option<&'static str>,
     /// P(LR).
     lr: Lba,
     /// VM, operation and end of the request just dispatched.
@@ -268,8 +274,8 @@ impl Pregather {
         }
     }
 
-    fn waits(&mut self, why: HoldReason) -> &mut Waits {
-        if why == HoldReason::Coarse { &mut self.coarse } else { &mut self.fine }
+    fn waits(&mut self, why: &'static str) -> &mut Waits {
+        if why == COARSE { &mut self.coarse } else { &mut self.fine }
     }
 
     /// Send a request; all timers are off.
@@ -292,6 +298,18 @@ impl Pregather {
         self.in_flight += 1;
         self.dispatched[rule as usize] += 1;
         Decision::Dispatch(id)
+    }
+
+    /// A queued request leaves unserved.
+    fn leaves(&mut self, request: &Request) {
+        self.queued.remove(request.id);
+        self.fresh.retain(|&id| id != request.id);
+        if let Some(Some(vm)) = self.vms.get_mut(request.vm.index()) {
+            vm.remove(request, &mut self.links);
+        }
+        if self.queued.is_empty() {
+            self.holding = None;
+        }
     }
 
     /// P(R) of a request that has been sent.
@@ -336,20 +354,16 @@ impl Scheduler for Pregather {
         let mut leaving: Vec<(Request, u64)> = of_vm.map(|(_, entry)| *entry).collect();
         leaving.sort_unstable_by_key(|&(_, arrival)| arrival);
         let leaving: Vec<Request> = leaving.into_iter().map(|(request, _)| request).collect();
-        for request in &leaving {
-            self.queued.remove(request.id);
-            self.fresh.retain(|&id| id != request.id);
-            if let Some(Some(state)) = self.vms.get_mut(vm.index()) {
-                state.remove(request, &mut self.links);
-            }
-        }
+        leaving.iter().for_each(|request| self.leaves(request));
         if let Some(place) = self.vms.get_mut(vm.index()) {
             *place = None;
         }
-        if self.queued.is_empty() {
-            self.holding = None;
-        }
         leaving
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = *self.request(id);
+        self.leaves(&request);
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -412,11 +426,6 @@ impl Scheduler for Pregather {
             }
             None => self.dispatch(pr, rule, false),
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let heads = self.vms.iter().flatten().filter_map(|vm| self.edf_head(vm));
-        heads.map(|(deadline, _)| deadline).min()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

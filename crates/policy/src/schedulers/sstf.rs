@@ -9,7 +9,7 @@
 
 use super::Entry;
 use crate::queues::Sorted;
-use crate::request::{Completion, Request, VmId};
+use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
 
@@ -18,6 +18,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "the request nearest to the head; starves distant ones",
     source: "textbook SSTF",
     params: &[],
+    holds: &[],
     build: |_| Ok(Box::new(Sstf::default())),
 };
 
@@ -35,6 +36,10 @@ impl Scheduler for Sstf {
 
     fn arrived(&mut self, _now: Instant, request: Request) {
         self.queued.insert(request);
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        self.queued.take(id);
     }
 
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}

@@ -2,7 +2,7 @@
 //! by hand.
 
 use crate::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceProfile, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 
@@ -84,7 +84,12 @@ impl Rig {
     /// Ask, and carry a dispatch out.
     pub fn decide(&mut self) -> Decision {
         let in_flight = self.flying.len() as u32;
-        let view = DeviceView { head: self.head, in_flight, profile: &self.profile };
+        let view = DeviceView {
+            in_flight,
+            commands: in_flight,
+            depth: u32::MAX,
+            ..DeviceView::idle(self.head, &self.profile)
+        };
         let decision = self.policy.decide(self.now, &view);
         if let Decision::Dispatch(id) = decision {
             let at = self.queued.iter().position(|r| r.id == id).expect("not queued");
@@ -102,7 +107,7 @@ impl Rig {
         }
     }
     /// Ask, expect a hold, and hand back how many microseconds from now it lasts.
-    pub fn hold_us(&mut self, expected: HoldReason) -> u64 {
+    pub fn hold_us(&mut self, expected: &str) -> u64 {
         match self.decide() {
             Decision::Hold { until, why } if why == expected => (until - self.now).get() / 1_000,
             other => panic!("expected {expected:?} at {}: {other:?}", self.now),
@@ -113,7 +118,7 @@ impl Rig {
     pub fn complete(&mut self) {
         let (request, dispatched) = self.flying.remove(0);
         let service = self.now - dispatched;
-        self.policy.completed(self.now, &Completion { request, dispatched, service, ok: true });
+        self.policy.completed(self.now, &Completion::alone(request, dispatched, service));
     }
     /// Dispatch, complete `us` later, and hand back the first sector.
     pub fn serve(&mut self, us: u64) -> u64 {
@@ -127,8 +132,8 @@ impl Rig {
         loop {
             match self.decide() {
                 Decision::Hold { until, .. } => self.now = until,
-                Decision::Idle => panic!("nothing is queued"),
                 Decision::Dispatch(_) => break,
+                other => panic!("expected a dispatch or a hold at {}: {other:?}", self.now),
             }
         }
         let lba = self.flying.last().unwrap().0.extent.start().get();

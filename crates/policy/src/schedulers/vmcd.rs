@@ -71,6 +71,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "a channel for each VM, credits by queue length, a lottery and deadlines",
     source: "the VMCD paper, section 3, corrected (algorithms.md, section 4)",
     params: PARAMS,
+    holds: &[],
     build: |params| Ok(Box::new(Vmcd::new(params))),
 };
 
@@ -373,6 +374,21 @@ impl Scheduler for Vmcd {
         leaving
     }
 
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
+        self.now = now;
+        let request = self.queued.take(id);
+        self.ages[kind(&request)].remove(&mut self.age_links, id);
+        let vm = request.vm.index();
+        let channel = self.channels[vm].as_mut().expect("a queued request has a channel");
+        self.wanting -= channel.wants_credits() as usize;
+        channel.pending.withdraw(&mut self.links, &request);
+        self.wanting += channel.wants_credits() as usize;
+        self.tickets.set(vm, channel.tickets());
+        if self.queued.is_empty() {
+            (self.round, self.round_began) = (Round::Over, None);
+        }
+    }
+
     fn arrived(&mut self, now: Instant, request: Request) {
         self.now = now;
         self.arrivals += 1;
@@ -422,10 +438,6 @@ impl Scheduler for Vmcd {
                 },
             }
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.earliest_deadline()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

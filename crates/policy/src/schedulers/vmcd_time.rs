@@ -41,7 +41,7 @@ use super::merge::Run;
 use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, HoldReason, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
 use channel::{Channel, Standing, Virtual, weighed};
 use clock::{Clock, Reading};
@@ -66,6 +66,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "fair shares of device time by weight, in turns that keep streams together",
     source: "ours, after the VMCD paper (algorithms.md, sections 4 and 8)",
     params: PARAMS,
+    holds: &[TURN],
     build: |params| Ok(Box::new(VmcdTime::new(params)?)),
 };
 
@@ -75,6 +76,9 @@ const TURN_MIN: Nanos = Nanos::from_millis(1);
 const TURN_LEAST: Nanos = Nanos::from_millis(16);
 /// How long a turn waits for a command that the device does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
+
+/// A channel keeps its turn of device time.
+const TURN: &str = "turn";
 
 /// A request on the device.
 struct Flight {
@@ -420,6 +424,14 @@ impl Scheduler for VmcdTime {
         leaving
     }
 
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        let mut links = std::mem::take(&mut self.links);
+        let vm = request.vm.index();
+        self.change(vm, |channel| channel.pending.withdraw(&mut links, &request));
+        self.links = links;
+    }
+
     fn arrived(&mut self, now: Instant, request: Request) {
         self.run.end();
         let vm = request.vm.index();
@@ -491,7 +503,7 @@ impl Scheduler for VmcdTime {
                 Err(until) => {
                     let late = self.unserved_since.map(|since| since + self.bound());
                     let until = late.filter(|&l| l > now).map_or(until, |late| late.min(until));
-                    return Decision::Hold { until, why: HoldReason::Turn };
+                    return Decision::Hold { until, why: TURN };
                 }
             },
             false => self.next_channel(),
@@ -503,12 +515,6 @@ impl Scheduler for VmcdTime {
             self.channel(vm).and_then(|c| Some(c.pending.oldest(&self.queued)?.id))
         };
         self.dispatch(now, vm, id.expect("a channel that is next has work"))
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let channels = self.channels.iter().flatten();
-        let longest = channels.filter_map(|channel| self.unserved(channel)).min();
-        longest.map(|since| since + self.bound())
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

@@ -150,7 +150,7 @@ impl Stack {
             cache.pieces = pieces;
         }
         if self.calls.one_less(index) {
-            self.call_done(now, index);
+            self.call_done(index);
         }
         true
     }
@@ -224,13 +224,7 @@ impl Stack {
     }
 
     /// A disk's share of the cache and its size, when it joins or when they have changed.
-    pub(super) fn join_cache(
-        &mut self,
-        now: Instant,
-        vm: VmId,
-        weight: NonZeroU32,
-        size: Sectors,
-    ) {
+    pub(super) fn join_cache(&mut self, now: Instant, vm: VmId, weight: NonZeroU32, size: Sectors) {
         if let Some(cache) = &mut self.cache {
             cache.books.attach(now, vm, weight, size);
         }

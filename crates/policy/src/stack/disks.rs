@@ -176,6 +176,6 @@ impl Stack {
     /// what the journal notes.
     pub fn switch(&mut self, now: Instant, spec: &str, scheduler: Box<dyn Scheduler>) {
         self.record(|j| j.switch(now, spec));
-        self.dispatcher.switch(now, spec, scheduler);
+        self.dispatcher.switch(now, scheduler);
     }
 }

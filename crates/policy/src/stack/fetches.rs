@@ -75,7 +75,7 @@ impl Stack {
     /// What of a fetch waits in the background becomes demand. False when
     /// nothing does.
     fn make_demand(&mut self, now: Instant, id: FetchId) -> bool {
-        let parts = self.withdraw(now, id);
+        let parts = self.withdraw(id);
         if parts.is_empty() {
             return false;
         }
@@ -92,12 +92,12 @@ impl Stack {
 
     /// Take back what of a fetch waits in the background: call and extent of each
     /// part. The call still counts them.
-    fn withdraw(&mut self, now: Instant, id: FetchId) -> Vec<(u32, Extent)> {
+    fn withdraw(&mut self, id: FetchId) -> Vec<(u32, Extent)> {
         let mut parts = Vec::new();
         let Some(cache) = &mut self.cache else { return parts };
         let Some(fetch) = cache.under_way.get_mut(id.0 as usize) else { return parts };
         fetch.requests.retain(|&request| {
-            let taken = self.dispatcher.withdraw(now, request);
+            let taken = self.dispatcher.withdraw(request);
             if taken {
                 let part = self.calls.part(request);
                 parts.push((part.call, part.extent));
@@ -144,7 +144,7 @@ impl Stack {
         if !waits || !cache.books.fetch(id).waiters.is_empty() {
             return false;
         }
-        for (call, _) in self.withdraw(now, id) {
+        for (call, _) in self.withdraw(id) {
             self.calls.one_less(call);
         }
         self.forget_fetch(id);
@@ -196,7 +196,7 @@ impl Stack {
                 self.arrive_part(now, call, waiter.extent);
             }
             if self.calls.one_less(call) {
-                self.call_done(now, call);
+                self.call_done(call);
             }
         }
         if let Some(cache) = &mut self.cache {

@@ -22,10 +22,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config {
-            dispatch: dispatcher::Config::default(),
-            outstanding_max: OUTSTANDING_DEFAULT,
-        }
+        Config { dispatch: dispatcher::Config::default(), outstanding_max: OUTSTANDING_DEFAULT }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
-use seekway_policy::schedulers::REGISTRY;
+use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -57,8 +57,10 @@ pub struct Arrival {
     pub extent: Extent,
 }
 
-/// A command on the device: requests that continue each other.
+/// A command on the device: requests that continue each other, or a part of one.
 pub struct Command {
+    /// Of its first request, or of its own for a part.
+    pub id: RequestId,
     pub requests: Vec<Request>,
     pub dispatched: Instant,
 }
@@ -66,6 +68,8 @@ pub struct Command {
 /// A policy, the requests that it holds, and a device that takes `depth` commands.
 pub struct Engine {
     policy: Box<dyn Scheduler>,
+    /// The causes that a policy may name.
+    holds: Vec<&'static str>,
     profile: DeviceProfile,
     depth: usize,
     pub now: Instant,
@@ -75,6 +79,8 @@ pub struct Engine {
     pub flying: Vec<Command>,
     /// Handed out by the policy in the middle of a command that it does not continue.
     staged: Option<Request>,
+    /// Requests that went in parts: how many of these are on the device.
+    parts: BTreeMap<RequestId, u32>,
     free: Vec<RequestId>,
     slots: u32,
     arrivals: u64,
@@ -85,11 +91,13 @@ pub struct Engine {
     pub log: String,
     pub dispatched: u64,
     pub completed: u64,
+    pub withdrawn: u64,
 }
 
 impl Engine {
     pub fn new(policy: Box<dyn Scheduler>, profile: DeviceProfile, depth: usize) -> Self {
         Engine {
+            holds: schedulers::hold_causes(),
             policy,
             profile,
             depth,
@@ -98,6 +106,7 @@ impl Engine {
             queued: BTreeMap::new(),
             flying: Vec::new(),
             staged: None,
+            parts: BTreeMap::new(),
             free: Vec::new(),
             slots: 0,
             arrivals: 0,
@@ -107,6 +116,7 @@ impl Engine {
             log: String::new(),
             dispatched: 0,
             completed: 0,
+            withdrawn: 0,
         }
     }
 
@@ -124,28 +134,47 @@ impl Engine {
         assert_eq!(returned, expected, "detach of {vm:?} hands back all, in order of arrival");
         for request in &returned {
             self.queued.remove(&request.id);
-            self.free.push(request.id);
+            if !self.parts.contains_key(&request.id) {
+                self.free.push(request.id);
+            }
         }
         if self.staged.is_some_and(|request| request.vm == vm) {
             let request = self.staged.take().unwrap();
-            self.launch(vec![request]);
+            self.launch(request.id, vec![request]);
         }
         self.input();
         returned
     }
 
+    /// Take a queued request back, the `nth` of them modulo their number.
+    pub fn withdraw(&mut self, nth: usize) {
+        let Some(&id) = self.queued.keys().nth(nth % self.queued.len().max(1)) else { return };
+        self.queued.remove(&id);
+        self.policy.withdraw(id);
+        self.withdrawn += 1;
+        if !self.parts.contains_key(&id) {
+            self.free.push(id);
+        }
+        writeln!(self.log, "{} withdraw {}", self.now, id.slot()).unwrap();
+        self.input();
+    }
+
     pub fn arrive(&mut self, arrival: Arrival) -> RequestId {
         let Arrival { vm, tag, op, sync, extent } = arrival;
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.slots += 1;
-            RequestId::new(self.slots - 1)
-        });
+        let id = self.next_free();
         let request = Request { id, vm, tag, op, sync, extent, arrived: self.now };
         self.queued.insert(id, (self.arrivals, request));
         self.arrivals += 1;
         self.policy.arrived(self.now, request);
         self.input();
         id
+    }
+
+    fn next_free(&mut self) -> RequestId {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            RequestId::new(self.slots - 1)
+        })
     }
 
     /// Something has happened: a hold may end early.
@@ -160,14 +189,31 @@ impl Engine {
         let mut service = self.now.since(command.dispatched.max(self.last_completion));
         self.last_completion = self.now;
         for &request in &command.requests {
-            let dispatched = command.dispatched;
-            self.policy.completed(self.now, &Completion { request, dispatched, service, ok: true });
+            let last = self.part_done(request.id);
+            let end = Completion::alone(request, command.dispatched, service);
+            self.policy.completed(self.now, &Completion { command: command.id, last, ..end });
             service = Nanos::ZERO;
-            self.free.push(request.id);
-            self.completed += 1;
+            self.completed += u64::from(last);
+            if last {
+                self.free.push(request.id);
+            }
+        }
+        if command.id != command.requests[0].id {
+            self.free.push(command.id);
         }
         self.input();
         command
+    }
+
+    /// A request is done, or a part of one: is it all of it?
+    fn part_done(&mut self, id: RequestId) -> bool {
+        let Some(out) = self.parts.get_mut(&id) else { return true };
+        *out -= 1;
+        let last = *out == 0 && !self.queued.contains_key(&id);
+        if last {
+            self.parts.remove(&id);
+        }
+        last
     }
 
     /// Ask until the device is full, or the policy holds or has nothing. The
@@ -175,14 +221,14 @@ impl Engine {
     pub fn pump(&mut self) -> usize {
         let mut begun = 0;
         while self.flying.len() < self.depth {
-            let first = match self.staged.take() {
-                Some(request) => request,
-                None => match self.ask() {
-                    Some(request) => request,
-                    None => break,
-                },
-            };
-            self.make_command(first);
+            let Some(first) = self.staged.take().or_else(|| self.ask()) else { break };
+            match self.parts.contains_key(&first.id) {
+                true => {
+                    let id = self.next_free();
+                    self.launch(id, vec![first]);
+                }
+                false => self.make_command(first),
+            }
             begun += 1;
         }
         begun
@@ -196,25 +242,30 @@ impl Engine {
         };
         while self.queued.values().any(|(_, r)| continues(r, end, len)) {
             let Some(next) = self.ask() else { break };
-            if !continues(&next, end, len) || len + next.extent.len() > COALESCE {
+            let part = self.parts.contains_key(&next.id);
+            if part || !continues(&next, end, len) || len + next.extent.len() > COALESCE {
                 self.staged = Some(next);
                 break;
             }
             (end, len) = (next.extent.end(), len + next.extent.len());
             requests.push(next);
         }
-        self.launch(requests);
+        self.launch(first.id, requests);
     }
 
-    fn launch(&mut self, requests: Vec<Request>) {
-        self.flying.push(Command { requests, dispatched: self.now });
+    fn launch(&mut self, id: RequestId, requests: Vec<Request>) {
+        self.flying.push(Command { id, requests, dispatched: self.now });
     }
 
     /// Ask the policy once, and check its answer.
     fn ask(&mut self) -> Option<Request> {
         let in_flight: usize = self.flying.iter().map(|c| c.requests.len()).sum();
-        let view =
-            DeviceView { head: self.head, in_flight: in_flight as u32, profile: &self.profile };
+        let view = DeviceView {
+            in_flight: in_flight as u32,
+            depth: self.depth as u32,
+            commands: self.flying.len() as u32,
+            ..DeviceView::idle(self.head, &self.profile)
+        };
         let decision = self.policy.decide(self.now, &view);
         self.hold = None;
         match decision {
@@ -222,6 +273,9 @@ impl Engine {
                 let Some((_, request)) = self.queued.remove(&id) else {
                     panic!("{id:?} is dispatched at {}, and is not queued", self.now);
                 };
+                if let Some(out) = self.parts.get_mut(&id) {
+                    *out += 1;
+                }
                 self.head = request.extent.end();
                 self.dispatched += 1;
                 self.holds_in_a_row = 0;
@@ -232,8 +286,23 @@ impl Engine {
                 assert!(!self.queued.is_empty(), "a hold with nothing queued at {}", self.now);
                 assert!(self.now < until, "a hold until {until} at {}", self.now);
                 assert!(until.since(self.now) <= HOLD_MAX, "held until {until} at {}", self.now);
-                writeln!(self.log, "{} hold {} until {until}", self.now, why.name()).unwrap();
+                assert!(self.holds.contains(&why), "'{why}' is no cause of the registry's");
+                writeln!(self.log, "{} hold {why} until {until}", self.now).unwrap();
                 self.hold = Some(until);
+                None
+            }
+            Decision::DispatchPart { id, len } => {
+                let request = self.part(id, len);
+                self.head = request.extent.end();
+                self.holds_in_a_row = 0;
+                writeln!(self.log, "{} {} {}", self.now, id.slot(), request.extent).unwrap();
+                Some(request)
+            }
+            Decision::Wait { why } => {
+                assert!(!self.queued.is_empty(), "a wait with nothing queued at {}", self.now);
+                assert!(!self.flying.is_empty(), "a wait with nothing in flight at {}", self.now);
+                assert!(self.holds.contains(&why), "'{why}' is no cause of the registry's");
+                writeln!(self.log, "{} wait {why}", self.now).unwrap();
                 None
             }
             Decision::Idle => {
@@ -242,6 +311,26 @@ impl Engine {
                 None
             }
         }
+    }
+
+    /// The first `len` sectors of what is queued of a request.
+    fn part(&mut self, id: RequestId, len: Sectors) -> Request {
+        let Some((_, whole)) = self.queued.get_mut(&id) else {
+            panic!("a part of {id:?} is dispatched at {}, and it is not queued", self.now);
+        };
+        let (first, rest) = whole.extent.split(len);
+        let request = Request { extent: first, ..*whole };
+        match rest {
+            Some(rest) => whole.extent = rest,
+            None => {
+                self.queued.remove(&id);
+                self.dispatched += 1;
+            }
+        }
+        if rest.is_some() || self.parts.contains_key(&id) {
+            *self.parts.entry(id).or_default() += 1;
+        }
+        request
     }
 
     /// Let time pass, asking where a hold ends.
@@ -284,7 +373,6 @@ impl Engine {
         self.policy.metrics(&mut |name, value| {
             assert!(value.is_finite(), "metric {name} is {value}");
         });
-        let _ = self.policy.next_deadline();
     }
 }
 

@@ -1,9 +1,7 @@
 //! A script against one policy: VMs, requests and a device moved by hand.
 
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{
-    Decision, DeviceProfile, DeviceView, HoldReason, Scheduler, VmSpec,
-};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -71,7 +69,7 @@ impl Script {
     }
     pub fn decide(&mut self, us: u64) -> Did {
         let device =
-            DeviceView { head: Lba::ZERO, in_flight: self.in_flight, profile: &self.profile };
+            DeviceView { in_flight: self.in_flight, ..DeviceView::idle(Lba::ZERO, &self.profile) };
         match self.policy.decide(at(us), &device) {
             Decision::Dispatch(id) => {
                 self.in_flight += 1;
@@ -80,9 +78,10 @@ impl Script {
             Decision::Hold { until, why } => {
                 assert!(until > at(us));
                 let until = until.as_nanos() / 1_000;
-                if why == HoldReason::Coarse { Coarse(until) } else { Fine(until) }
+                if why == "coarse" { Coarse(until) } else { Fine(until) }
             }
             Decision::Idle => Idle,
+            other => panic!("{other:?}"),
         }
     }
     pub fn done(&mut self, us: u64, which: Did) {
@@ -90,7 +89,7 @@ impl Script {
         self.in_flight -= 1;
         let request = self.requests[slot];
         let service = Nanos::from_millis(1);
-        let completion = Completion { request, dispatched: at(us), service, ok: true };
+        let completion = Completion::alone(request, at(us), service);
         self.policy.completed(at(us), &completion);
     }
     /// Read, dispatched at once, done 1 ms later.

@@ -1,7 +1,7 @@
 //! The rules of anticipatory, one by one.
 
+use super::{ANTICIPATION, DRAIN};
 use crate::request::{Op, VmId};
-use crate::scheduler::HoldReason::{Anticipation, Async};
 use crate::schedulers::testing::Rig;
 
 /// VM 0 reads sequentially with a think time, eight times; then VM 1 queues a distant read.
@@ -21,11 +21,11 @@ fn reader(think_us: u64) -> Rig {
 #[test]
 fn waits_for_the_reader_just_served() {
     let mut rig = reader(1_000);
-    assert_eq!(rig.hold_us(Anticipation), 6_700);
+    assert_eq!(rig.hold_us(ANTICIPATION), 6_700);
     rig.wait_us(1_000);
     // A third VM far away does not end the wait, and does not prolong it.
     rig.read(2, 5_000_000);
-    assert_eq!(rig.hold_us(Anticipation), 5_700);
+    assert_eq!(rig.hold_us(ANTICIPATION), 5_700);
     rig.read(0, 1_072);
     assert_eq!(rig.dispatch(), 1_072);
     assert_eq!(rig.metric("waits_met"), 1.0);
@@ -34,7 +34,7 @@ fn waits_for_the_reader_just_served() {
 #[test]
 fn the_wait_ends_in_vain_after_antic_expire() {
     let mut rig = reader(1_000);
-    let us = rig.hold_us(Anticipation);
+    let us = rig.hold_us(ANTICIPATION);
     rig.wait_us(us);
     assert_eq!(rig.dispatch(), 9_000_000);
     assert_eq!(rig.metric("waits_in_vain"), 1.0);
@@ -61,10 +61,10 @@ fn a_request_closer_than_the_mean_seek_is_as_good() {
         rig.serve(500);
     }
     rig.read(1, 900_000);
-    assert_eq!(rig.hold_us(Anticipation), 6_700);
+    assert_eq!(rig.hold_us(ANTICIPATION), 6_700);
     // VM 0 seeks 9,992 sectors from 71,008: 12,000 away is too far, 9,000 is not.
     rig.read(2, 83_008);
-    rig.hold_us(Anticipation);
+    rig.hold_us(ANTICIPATION);
     rig.read(3, 80_008);
     assert_eq!(rig.dispatch(), 80_008);
 }
@@ -89,7 +89,7 @@ fn changing_direction_drains_the_device() {
     rig.writes(1, [10_000]);
     assert_eq!(rig.dispatch(), 100);
     rig.wait_ms(2);
-    assert_eq!(rig.hold_us(Async), 125_000);
+    assert_eq!(rig.hold_us(DRAIN), 125_000);
     rig.complete();
     assert_eq!(rig.dispatch(), 10_000);
 }
@@ -113,7 +113,7 @@ fn the_fifo_is_looked_at_once_per_interval() {
 #[test]
 fn detach_of_the_awaited_ends_the_wait() {
     let mut rig = reader(1_000);
-    rig.hold_us(Anticipation);
+    rig.hold_us(ANTICIPATION);
     let now = rig.now;
     assert!(rig.policy.detach(now, VmId::new(0)).is_empty());
     assert_eq!(rig.dispatch(), 9_000_000);
@@ -128,7 +128,7 @@ fn processes_of_one_vm_are_told_apart() {
         }
         assert_eq!(rig.serve(500), 8_000);
         match expected {
-            None => assert_eq!(rig.hold_us(Anticipation), 6_700),
+            None => assert_eq!(rig.hold_us(ANTICIPATION), 6_700),
             Some(lba) => assert_eq!(rig.dispatch(), lba),
         }
     }

@@ -170,9 +170,9 @@ fn the_busdriver_waits_from_the_completion_for_a_near_read() {
     rig.serve(500);
     rig.read(1, 900_000);
     rig.wait_us(1_000);
-    assert_eq!(rig.hold_us(HoldReason::Busdriver), 6_000);
+    assert_eq!(rig.hold_us(BUSDRIVER), 6_000);
     rig.read(2, 800_000);
-    assert_eq!(rig.hold_us(HoldReason::Busdriver), 6_000, "neither a hit nor adjacent");
+    assert_eq!(rig.hold_us(BUSDRIVER), 6_000, "neither a hit nor adjacent");
     rig.read(0, 1_008);
     assert_eq!(rig.serve(500), 1_008);
     rig.wait_us(7_000);
@@ -230,7 +230,7 @@ fn near_share(spec: &str, near_us: u64, far_us: u64, think_us: u64) -> (f64, Rig
             Decision::Hold { until, .. } => {
                 rig.now = next.map_or(until, |at| at.max(rig.now).min(until));
             }
-            Decision::Idle => unreachable!("the distant reader always has one queued"),
+            other => unreachable!("the distant reader always has one queued: {other:?}"),
         }
     }
     (f64::from(near) / (rig.metric("by_table") + rig.metric("by_cscan")), rig)
@@ -276,14 +276,14 @@ fn most_looked(pending: u32, range: u64) -> (usize, usize) {
     for n in 0..500u64 {
         let now = Instant::from_nanos(n * 1_000_000);
         let before = cats.shadow.looked;
-        let view = DeviceView { head, in_flight: 0, profile: &profile };
+        let view = DeviceView::idle(head, &profile);
         let Decision::Dispatch(id) = cats.decide(now, &view) else { panic!("no dispatch") };
         most = most.max(cats.shadow.looked - before);
         longest = longest.max(cats.plan.len());
         let sent = requests[id.slot()];
         head = sent.extent.end();
         let service = Nanos::from_micros(100);
-        cats.completed(now, &Completion { request: sent, dispatched: now, service, ok: true });
+        cats.completed(now, &Completion::alone(sent, now, service));
         requests[id.slot()] = request(id.slot() as u32, now);
         cats.arrived(now, requests[id.slot()]);
     }

@@ -1,7 +1,7 @@
 //! The rules of CFQ, one by one.
 
+use super::{ANTICIPATION, ASYNC};
 use crate::request::{Op, VmId};
-use crate::scheduler::HoldReason::{Anticipation, Async};
 use crate::schedulers::testing::Rig;
 
 /// Whose requests are dispatched, in runs of (VM, count), when VMs read at
@@ -38,14 +38,14 @@ fn holds_for_the_queue_that_has_run_empty() {
     rig.read(0, 1_000);
     rig.read(1, 9_000_000);
     rig.serve(500);
-    assert_eq!(rig.hold_us(Anticipation), 8_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
     rig.wait_ms(3);
     rig.read(2, 1_008); // another VM's request does not end the wait, however close
-    assert_eq!(rig.hold_us(Anticipation), 5_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 5_000);
     rig.read(0, 2_000);
     assert_eq!(rig.serve(500), 2_000);
     // Each completion begins a wait of its own; in vain, and the next queue goes.
-    let us = rig.hold_us(Anticipation);
+    let us = rig.hold_us(ANTICIPATION);
     assert_eq!(us, 8_000);
     rig.wait_us(us);
     assert_eq!(rig.dispatch(), 9_000_000);
@@ -81,7 +81,7 @@ fn holds_for_a_seeky_queue_that_is_the_last_of_its_tree() {
     rig.read(0, 500_000);
     rig.read(2, 9_000_000); // sequential as far as is known: another tree
     assert_eq!(rig.serve(500), 500_000);
-    assert_eq!(rig.hold_us(Anticipation), 8_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
     // Another seeky queue keeps the tree busy: it goes at once.
     rig.read(1, 100_000);
     assert_eq!(rig.dispatch(), 100_000);
@@ -100,7 +100,7 @@ fn in_2_6_30_every_queue_idles_and_slices_stay_whole() {
     rig.read(0, 500_000);
     rig.read(1, 800_000);
     assert_eq!(rig.serve(500), 800_000);
-    assert_eq!(rig.hold_us(Anticipation), 8_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
     let mut rig = backlogged("cfq:generation=2.6.30", &[1; 6]);
     assert_eq!(turns(&mut rig, 22, 10_000), [(0, 11), (1, 11)]);
 }
@@ -157,9 +157,9 @@ fn sync_goes_before_async() {
     assert_eq!(rig.serve_n(2), [0, 100]);
     rig.read(1, 5_000);
     assert_eq!(rig.dispatch(), 5_000, "a read preempts the writers");
-    assert!(rig.hold_us(Anticipation) > 0, "and is waited for while in flight");
+    assert!(rig.hold_us(ANTICIPATION) > 0, "and is waited for while in flight");
     rig.complete();
-    let us = rig.hold_us(Anticipation);
+    let us = rig.hold_us(ANTICIPATION);
     rig.wait_us(us);
     assert_eq!(rig.serve(100), 200);
 }
@@ -170,14 +170,14 @@ fn async_waits_for_sync_in_flight_and_sync_that_idles_for_async() {
     rig.read(0, 1_000);
     rig.write(1, 9_000);
     rig.dispatch();
-    assert_eq!(rig.hold_us(Async), 1_000_000);
+    assert_eq!(rig.hold_us(ASYNC), 1_000_000);
     rig.complete();
     assert_eq!(rig.dispatch(), 9_000);
     let mut rig = Rig::new("cfq");
     rig.write(1, 9_000);
     rig.dispatch();
     rig.read(0, 1_000);
-    assert_eq!(rig.hold_us(Async), 1_000_000);
+    assert_eq!(rig.hold_us(ASYNC), 1_000_000);
     // A device that hangs is not waited for for ever.
     rig.wait_ms(1_000);
     assert_eq!(rig.dispatch(), 1_000);
@@ -187,12 +187,12 @@ fn async_waits_for_sync_in_flight_and_sync_that_idles_for_async() {
 fn the_quantum_bounds_the_commands_of_a_queue_in_flight() {
     let mut rig = backlogged("cfq", &[1, 1]);
     (0..4).for_each(|_| assert!(rig.dispatch() < 1_000_000));
-    rig.hold_us(Async);
+    rig.hold_us(ASYNC);
     // Once the slice has begun and is not about to end, the whole quantum may be used.
     rig.wait_ms(1);
     rig.complete();
     (0..5).for_each(|_| assert!(rig.dispatch() < 1_000_000));
-    rig.hold_us(Async);
+    rig.hold_us(ASYNC);
     // Adjacent requests are one command.
     let mut rig = Rig::new("cfq");
     rig.reads(0, (0..64).map(|i| 8 * i));
@@ -242,7 +242,7 @@ fn processes_have_queues_of_their_own_and_are_bounded() {
     rig.arrive(0, 2, Op::Read, true, 5_000_000);
     rig.wait_ms(10);
     assert_eq!(rig.serve(100), 10);
-    assert_eq!(rig.hold_us(Anticipation), 8_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn a_read_in_flight_that_follows_a_finished_one_keeps_the_slice() {
     rig.read(0, 1_008);
     assert_eq!(rig.dispatch(), 1_008);
     rig.read(1, 9_000_000);
-    assert!(rig.hold_us(Anticipation) > 0, "the device has room, and the slice is not over");
+    assert!(rig.hold_us(ANTICIPATION) > 0, "the device has room, and the slice is not over");
     rig.complete();
-    assert_eq!(rig.hold_us(Anticipation), 8_000);
+    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn requests_of_two_vms_side_by_side_are_two_commands() {
     rig.write(2, 50_000);
     assert_eq!((rig.dispatch(), rig.dispatch()), (1_000, 1_008));
     rig.complete();
-    assert!(rig.hold_us(Async) > 0, "the second is still in flight");
+    assert!(rig.hold_us(ASYNC) > 0, "the second is still in flight");
 }
 
 #[test]

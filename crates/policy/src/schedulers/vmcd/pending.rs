@@ -38,10 +38,15 @@ impl Pending {
         self.fifos[kind(request)].push(links, request.id);
     }
 
-    /// Take out a request that is dispatched.
-    pub fn take(&mut self, links: &mut Links, request: &Request) {
+    /// Take out a request that leaves unserved.
+    pub fn withdraw(&mut self, links: &mut Links, request: &Request) {
         self.sorted.remove(request);
         self.fifos[kind(request)].remove(links, request.id);
+    }
+
+    /// Take out a request that is dispatched.
+    pub fn take(&mut self, links: &mut Links, request: &Request) {
+        self.withdraw(links, request);
         self.position = request.extent.end();
     }
 

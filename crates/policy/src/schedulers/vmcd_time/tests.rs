@@ -1,8 +1,9 @@
 //! The rules of vmcd-time, one by one. VM `n` reads at multiples of `n`
 //! gigasectors.
 
+use super::TURN;
 use crate::request::{Op, VmId};
-use crate::scheduler::{Decision, HoldReason::Turn};
+use crate::scheduler::Decision;
 use crate::schedulers::testing::Rig;
 use crate::units::{Instant, Nanos};
 
@@ -79,6 +80,7 @@ fn shares(spec: &str, clients: &[(u32, Client)], seconds: u64) -> Vec<(f64, Nano
             }
             Decision::Hold { until, .. } => rig.now = next.map_or(until, |at| at.min(until)),
             Decision::Idle => rig.now = next.unwrap(),
+            other => panic!("{other:?}"),
         }
     }
     let total: u64 = served.iter().sum();
@@ -163,11 +165,11 @@ fn holds_for_the_channel_whose_turn_it_is() {
     reads(&mut rig, 0, [5_000]);
     reads(&mut rig, 1, [0]);
     rig.serve(500);
-    assert_eq!(rig.hold_us(Turn), 2_000);
+    assert_eq!(rig.hold_us(TURN), 2_000);
     rig.wait_us(1_500);
     reads(&mut rig, 0, [90_000_000]);
     assert_eq!(rig.serve(500), 90_000_000, "wherever its next request is");
-    assert_eq!(rig.hold_us(Turn), 2_000);
+    assert_eq!(rig.hold_us(TURN), 2_000);
     // In vain: the turn is over.
     rig.wait_ms(2);
     assert_eq!(rig.serve(500), GIGA);
@@ -206,7 +208,7 @@ fn a_hold_is_charged_no_longer_than_it_can_last() {
     reads(&mut rig, 0, [5_000]);
     rig.serve(500);
     reads(&mut rig, 1, [0]);
-    assert_eq!(rig.hold_us(Turn), 2_000);
+    assert_eq!(rig.hold_us(TURN), 2_000);
     // The one for whom the device was held goes nowhere, the other leaves.
     rig.leave_and_come_again(1);
     rig.wait_ms(3_600_000);
@@ -355,7 +357,7 @@ fn a_device_that_hangs_is_not_waited_for_for_ever() {
     reads(&mut rig, 0, [0]);
     reads(&mut rig, 1, [0]);
     rig.dispatch();
-    assert_eq!(rig.hold_us(Turn), 1_000_000, "the turn's command is on the device");
+    assert_eq!(rig.hold_us(TURN), 1_000_000, "the turn's command is on the device");
     rig.wait_ms(1_000);
     assert_eq!(rig.dispatch(), GIGA);
 }

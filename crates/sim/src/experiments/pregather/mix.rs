@@ -275,7 +275,7 @@ fn success(results: &Results, scenarios: &[String]) -> (Vec<f64>, f64) {
     let mut shares = Vec::new();
     let mut tried_all = Vec::new();
     for seed in 0..seeds {
-        let holds = |s: &String| results.of(s, "pregather")[seed].holds;
+        let holds = |s: &String| &results.of(s, "pregather")[seed].holds;
         let tried: u64 = scenarios.iter().map(|s| holds(s).tried).sum();
         let paid: u64 = scenarios.iter().map(|s| holds(s).paid).sum();
         tried_all.push(tried as f64);

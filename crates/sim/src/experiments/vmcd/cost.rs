@@ -159,11 +159,11 @@ impl Loop {
     /// Until a request is done and its successor has arrived.
     fn serve_one(&mut self) {
         loop {
-            let view = DeviceView { head: self.head, in_flight: 0, profile: &self.profile };
+            let view = DeviceView::idle(self.head, &self.profile);
             match self.policy.decide(self.now, &view) {
                 Decision::Hold { until, .. } => self.now = until,
-                Decision::Idle => unreachable!("every VM has a request"),
                 Decision::Dispatch(id) => return self.complete(id),
+                other => unreachable!("every VM has a request: {other:?}"),
             }
         }
     }
@@ -172,7 +172,7 @@ impl Loop {
         let (request, dispatched) = (self.requests[id.slot()], self.now);
         self.head = request.extent.end();
         self.now = self.now + SERVICE;
-        let completion = Completion { request, dispatched, service: SERVICE, ok: true };
+        let completion = Completion::alone(request, dispatched, SERVICE);
         self.policy.completed(self.now, &completion);
         let next = self.head.get() % IMAGE_SECTORS;
         let first = request.extent.start().get() / IMAGE_SECTORS * IMAGE_SECTORS;
