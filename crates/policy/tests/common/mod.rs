@@ -150,7 +150,7 @@ impl Engine {
     pub fn withdraw(&mut self, nth: usize) {
         let Some(&id) = self.queued.keys().nth(nth % self.queued.len().max(1)) else { return };
         self.queued.remove(&id);
-        self.policy.withdraw(id);
+        self.policy.withdraw(self.now, id);
         self.withdrawn += 1;
         if !self.parts.contains_key(&id) {
             self.free.push(id);
