@@ -27,7 +27,7 @@ pub mod ssd;
 mod testing;
 pub mod validate;
 
-use seekway_policy::request::{Request, RequestId};
+use seekway_policy::request::{Extent, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::Instant;
 
@@ -52,6 +52,11 @@ pub trait DeviceModel: Send {
 
     /// A command that has completed by `now`, earliest first.
     fn pop_completed(&mut self, now: Instant) -> Option<RequestId>;
+
+    /// Sectors that can be neither read nor written: what touches them fails, in its time.
+    fn bad_sectors(&self) -> &[Extent] {
+        &[]
+    }
 
     /// Only what this model alone knows, for reports (`cache_hits`, `seeks`, …).
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}

@@ -20,6 +20,8 @@ mod jobs;
 mod journal;
 mod lately;
 mod message;
+#[cfg(test)]
+mod parity;
 mod ports;
 mod ring;
 
@@ -35,7 +37,7 @@ use crate::port::Port;
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
-use ring::{Cqe, Source};
+use ring::{Backend, Cqe, Ring, Source};
 use seekway_policy::dispatcher;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
@@ -87,7 +89,13 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
         .name(format!("dev-{}", setup.name).chars().take(15).collect())
         .spawn(move || {
             // The ring belongs to the thread that makes it.
-            match Reactor::new(setup, mailbox, own) {
+            let ring = Ring::new().map_err(|e| {
+                format!(
+                    "io_uring: {e} (is it switched off? see /proc/sys/kernel/io_uring_disabled)"
+                )
+            });
+            let ring = ring.map(|ring| Box::new(ring) as Box<dyn Backend>);
+            match ring.and_then(|ring| Reactor::new(setup, mailbox, own, ring)) {
                 Ok(mut reactor) => {
                     let _ = ready.send(Ok(()));
                     reactor.run();
@@ -113,7 +121,12 @@ struct Reactor {
 }
 
 impl Reactor {
-    fn new(setup: Setup, mailbox: Receiver<Message>, handle: Handle) -> Result<Reactor, String> {
+    fn new(
+        setup: Setup,
+        mailbox: Receiver<Message>,
+        handle: Handle,
+        ring: Box<dyn Backend>,
+    ) -> Result<Reactor, String> {
         let scheduler = schedulers::build(&setup.policy).map_err(|e| e.to_string())?;
         let rotational = setup.profile.rotational();
         let natural = match &setup.throttle {
@@ -140,24 +153,17 @@ impl Reactor {
         }
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
-        let core = Core::new(stack, setup.policy, dispatch.depth, setup.throttle, memory, handle)?;
         let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
+        let Setup { policy, throttle, .. } = setup;
+        let core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })
     }
 
     fn run(&mut self) {
         loop {
-            self.core.tick();
-            self.core.end_interval();
-            self.reap();
-            self.core.release_throttled();
-            self.core.settle();
-            self.deliver();
-            let wake = self.core.pump();
-            self.flush();
-            self.core.remap_stale();
-            self.bury();
+            self.begin_turn();
+            let wake = self.end_turn();
             if self.shutdown && self.is_drained() {
                 break;
             }
@@ -170,6 +176,24 @@ impl Reactor {
             }
         }
         self.note(true);
+    }
+
+    /// What has happened: completions, messages, answers to ports, and their requests.
+    fn begin_turn(&mut self) {
+        self.core.tick();
+        self.core.end_interval();
+        self.reap();
+        self.core.release_throttled();
+        self.deliver();
+    }
+
+    /// What follows from it. When to come back if nothing happens.
+    fn end_turn(&mut self) -> Option<Instant> {
+        let wake = self.core.pump().earliest();
+        self.flush();
+        self.core.remap_stale();
+        self.end_ports();
+        wake
     }
 
     /// Handle what the ring has.
@@ -224,8 +248,8 @@ impl Reactor {
         }
     }
 
-    /// Ports that shall close begin to; those that are done with end.
-    fn bury(&mut self) {
+    /// Start closing ports that were asked to close, and remove those that have drained.
+    fn end_ports(&mut self) {
         while let Some(id) = self.core.next_closing() {
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.closing(&mut self.core);

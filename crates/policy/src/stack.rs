@@ -322,7 +322,7 @@ impl Stack {
             let skip = request.extent.start().distance(whole.start());
             let start = part.extent.start() + skip;
             let part = Extent::new(start, request.extent.len()).expect("a part of a part");
-            Member { id: request.id, target, part }
+            Member { id: request.id, vm: request.vm, op: request.op, target, part }
         })
     }
 

@@ -8,12 +8,12 @@ pub use host::{Host, HostCosts};
 
 use crate::layout::Layout;
 use crate::metrics::{HostResult, Meter, RunResult, VmHost};
-use host::HostSide;
+use host::{Guest, HostSide};
 use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::Scheduler;
-use seekway_policy::stack::{self, Action, DiskSpec, Map, Role, Stack, Submit};
+use seekway_policy::stack::{self, Action, DiskSpec, IoError, Map, Member, Role, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{AppReport, Issue, Source, SourceError};
 use std::cmp::Reverse;
@@ -55,6 +55,9 @@ pub struct Limits {
 /// Requests outstanding beyond which a run is given up: the device cannot
 /// keep up with an open-loop trace, and every figure would only say so.
 pub const OUTSTANDING_MAX: usize = 500_000;
+
+/// The code of a failed I/O, Linux's.
+const EIO: i32 = 5;
 
 /// Rounds at one instant beyond which a source is taken to run away.
 const ROUNDS_MAX: u32 = 1_000_000;
@@ -132,6 +135,8 @@ struct Engine<'a> {
     device: Box<dyn DeviceModel>,
     meter: Meter,
     now: Instant,
+    /// Flushes, discards and write-zeroes that were issued and are done at once.
+    barriers: Vec<RequestId>,
     /// When each source wants to be polled; entries of `wakes` that differ are stale.
     wake_of: Vec<Option<Instant>>,
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -146,19 +151,6 @@ struct Engine<'a> {
     issues: Vec<Issue>,
     /// What had been counted when the measuring began, if that was not at time zero.
     settled: Option<Settled>,
-}
-
-/// A guest's request under way.
-#[derive(Clone, Copy)]
-struct Guest {
-    source: u32,
-    /// The source's own.
-    token: u64,
-    vm: u16,
-    arrived: Instant,
-    bytes: u64,
-    /// When the host has done its part; `None` for what did not go through the cache.
-    ready: Option<Instant>,
 }
 
 /// Counts that only grow, at some time: they are taken from those of the end.
@@ -214,6 +206,7 @@ impl<'a> Engine<'a> {
             device,
             meter: Meter::new(names.into_iter(), config.dispatch.depth),
             now: Instant::ZERO,
+            barriers: Vec::new(),
             wake_of: vec![None; count],
             wakes: BinaryHeap::new(),
             stack_wake: None,
@@ -286,10 +279,10 @@ impl<'a> Engine<'a> {
         while let Some(id) = self.device.pop_completed(self.now) {
             self.complete(id);
         }
-        while let Some(token) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
-            let Guest { vm, arrived, bytes, .. } = *self.guest(token);
+        while let Some(guest) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
+            let Guest { vm, arrived, bytes, .. } = guest;
             self.meter.answered(self.now, usize::from(vm), Op::Read, arrived, bytes);
-            self.answer(token);
+            self.answer(&guest);
         }
         while let Some(&Reverse((at, source))) = self.wakes.peek() {
             if at > self.now {
@@ -312,7 +305,8 @@ impl<'a> Engine<'a> {
 
     /// The device is done with a command.
     fn complete(&mut self, id: RequestId) {
-        self.stack.io_done(self.now, id, &[]);
+        let failed = self.failed(id);
+        self.stack.io_done(self.now, id, &failed);
         for (n, finished) in self.stack.finished().iter().enumerate() {
             let (completion, leads) = (&finished.completion, n == 0);
             match finished.role {
@@ -321,6 +315,20 @@ impl<'a> Engine<'a> {
             }
         }
         self.act_all();
+    }
+
+    /// The members of a command that touch sectors which the device cannot read or write.
+    fn failed(&self, id: RequestId) -> Vec<(RequestId, IoError)> {
+        let bad = self.device.bad_sectors();
+        if bad.is_empty() {
+            return Vec::new();
+        }
+        let touches = |m: &Member| {
+            let place = self.layout.map(m.vm.index(), m.part.start(), m.part.len());
+            m.op != Op::Flush && place.is_some_and(|p| bad.iter().any(|b| b.overlaps(p)))
+        };
+        let failed = self.stack.members(id).filter(touches);
+        failed.map(|m| (m.id, IoError(EIO))).collect()
     }
 
     /// Carry out what the stack has decided, without asking it for more commands.
@@ -342,10 +350,15 @@ impl<'a> Engine<'a> {
                 self.guest(copy.token).ready = Some(ready);
             }
             (Action::Prefetching, Some(host)) => host.prefetching(now),
-            (Action::Done(done), _) => match (self.guest(done.token).ready, &mut self.host) {
-                (Some(ready), Some(host)) => host.answer_at(ready.max(now), done.token),
-                _ => self.answer(done.token),
-            },
+            (Action::Done(done), host) => {
+                let guest = self.guests[done.token as usize].take();
+                let guest = guest.expect("a guest's request under way");
+                self.free.push(done.token as u32);
+                match (guest.ready, host) {
+                    (Some(ready), Some(host)) => host.answer_at(ready.max(now), guest),
+                    _ => self.answer(&guest),
+                }
+            }
             (Action::Issue(command), _) => unreachable!("{command:?} outside of a poll"),
             (Action::Wait(_), _) => {}
             (action, None) => unreachable!("{action:?} without a host cache"),
@@ -357,9 +370,7 @@ impl<'a> Engine<'a> {
     }
 
     /// A source's request is done.
-    fn answer(&mut self, token: u64) {
-        let guest = self.guests[token as usize].take().expect("a guest's request under way");
-        self.free.push(token as u32);
+    fn answer(&mut self, guest: &Guest) {
         self.outstanding -= 1;
         self.completed += 1;
         self.sources[guest.source as usize].completed(self.now, guest.token);
@@ -379,7 +390,12 @@ impl<'a> Engine<'a> {
             self.dirty = dirty;
             self.dirty.clear();
             self.poll_stack();
-            if self.dirty.is_empty() {
+            // The models keep no volatile data: nothing to flush or forget.
+            let barriers = std::mem::take(&mut self.barriers);
+            for &barrier in &barriers {
+                self.complete(barrier);
+            }
+            if self.dirty.is_empty() && barriers.is_empty() {
                 return Ok(());
             }
         }
@@ -464,8 +480,7 @@ impl<'a> Engine<'a> {
                     self.meter.dispatched(head, &command, requests);
                     self.device.submit(self.now, &command);
                 }
-                // The models keep no volatile data: nothing to flush or forget.
-                Action::Issue(barrier) => self.complete(barrier.id),
+                Action::Issue(barrier) => self.barriers.push(barrier.id),
                 Action::Wait(wake) => return self.stack_wake = wake.demand,
                 action => self.act(action),
             }
@@ -494,7 +509,9 @@ impl<'a> Engine<'a> {
     }
 
     fn result(mut self, finished: bool) -> (RunResult, String) {
-        let waiting = self.guests.iter().flatten().map(|g| (usize::from(g.vm), g.arrived));
+        let answered = self.host.iter().flat_map(HostSide::answered);
+        let waiting = self.guests.iter().flatten().chain(answered);
+        let waiting = waiting.map(|g| (usize::from(g.vm), g.arrived));
         self.meter.end(self.now, waiting);
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
         self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));

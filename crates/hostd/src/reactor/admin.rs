@@ -69,7 +69,7 @@ impl Reactor {
 
     /// Take a port in. Refused (dropped, and the sender with it) while its disk
     /// is not there or leaves, or the reactor ends.
-    fn open_port(&mut self, mut port: Box<dyn Port>, reply: &SyncSender<PortId>) {
+    pub(super) fn open_port(&mut self, mut port: Box<dyn Port>, reply: &SyncSender<PortId>) {
         let disk = port.disk();
         let serves = self.core.disks.get(disk).is_some_and(|d| d.detaching.is_none());
         if !serves || self.shutdown {
@@ -89,7 +89,7 @@ impl Reactor {
 }
 
 impl Core {
-    fn attach_disk(&mut self, disk: Disk) -> Result<DiskId, String> {
+    pub(super) fn attach_disk(&mut self, disk: Disk) -> Result<DiskId, String> {
         let Disk { name, image, weight, lba, fault, cached, bandwidth_bytes_per_s } = disk;
         let free = |n: &usize| {
             let vm = VmId::new(*n as u16);

@@ -6,7 +6,7 @@
 use super::cache::bytes_of;
 use super::core::Core;
 use super::jobs::{buffers_len, slice_buffers};
-use super::ring::{Source, file};
+use super::ring::file;
 use crate::images::Limits;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
@@ -23,9 +23,6 @@ const RETRIES_MAX: u32 = 1000;
 /// What one bounce buffer holds: with at most so many for each command on the
 /// device, misaligned guests cannot exhaust the host's memory.
 const BOUNCE_BYTES_MAX: u64 = 256 << 10;
-/// A longer I/O on an image in memory goes to a worker thread: several are then
-/// copied at once, which is worth more than the thread costs.
-const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Zeroes are written by so many bytes at a time where the file system cannot.
 const ZEROES_BYTES: usize = 1 << 16;
 
@@ -63,6 +60,8 @@ pub struct Io {
     /// What it is for. Kept when the slot is free, for the next I/O.
     pub members: Vec<Member>,
     pub bounce: Option<Bounce>,
+    /// The image lies in memory (tmpfs).
+    pub in_memory: bool,
     /// What the SQE names when that is not `buffers`.
     single: [libc::iovec; 1],
     pub retries: u32,
@@ -199,7 +198,7 @@ impl Core {
         self.commands.add_io(command.id);
         match self.bounce_if_misaligned(index) {
             true => self.submit_io(index),
-            false => self.injected.push((index, -libc::ENOMEM)),
+            false => self.injected.push_back((index, -libc::ENOMEM)),
         }
     }
 
@@ -229,20 +228,13 @@ impl Core {
         });
         let mut short = None;
         match injected {
-            Some(Injected::Errno(errno)) => return self.injected.push((index, -errno)),
+            Some(Injected::Errno(errno)) => return self.injected.push_back((index, -errno)),
             Some(Injected::Short(bytes)) => short = Some(bytes),
             None => {}
         }
-        let mut entry = io.entry(short);
-        let in_memory = disk.image.is_in_memory();
-        if in_memory && io.len > COPY_BYTES_MAX {
-            entry = entry.flags(squeue::Flags::ASYNC);
-        }
-        // SAFETY: the I/O keeps its buffers' array, the jobs' ports the buffers.
-        unsafe { self.ring.push(Source::Io(index), entry) };
-        if !in_memory {
-            self.ring.submit_some();
-        }
+        io.in_memory = disk.image.is_in_memory();
+        // SAFETY: the I/O stays in its slot, the jobs' ports keep the buffers.
+        unsafe { self.ring.start(index, io, short) };
     }
 
     /// An I/O has ended with `result`, bytes or a negative errno.
@@ -314,7 +306,7 @@ impl Core {
 
     /// What faults made of I/Os.
     pub(super) fn fail_injected(&mut self) {
-        while let Some((index, result)) = self.injected.pop() {
+        while let Some((index, result)) = self.injected.pop_front() {
             self.io_done(index, result);
         }
     }
@@ -345,7 +337,7 @@ fn kind_of(op: Op, unmap: bool, durable: bool) -> Kind {
 
 impl Io {
     /// The SQE of what is still to do, or of the first `short` bytes of it.
-    fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
+    pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
         let fd = file(self.disk.0);
         let (offset, dsync) = (self.offset, |durable| if durable { libc::RWF_DSYNC } else { 0 });
         match self.kind {
@@ -392,7 +384,7 @@ impl Io {
 
     /// The memory that the next SQE names: the guest's, or the bounce buffer;
     /// the first `short` bytes of its first piece when a fault makes it short.
-    fn target(&mut self, short: Option<u32>) -> &[libc::iovec] {
+    pub fn target(&mut self, short: Option<u32>) -> &[libc::iovec] {
         let first = match &self.bounce {
             Some(bounce) => {
                 let iov_len = bounce.len().min(self.len) as usize;
@@ -480,6 +472,7 @@ impl Ios {
                 buffers: Vec::new(),
                 members: Vec::new(),
                 bounce: None,
+                in_memory: false,
                 single: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }],
                 retries: 0,
             });

@@ -8,7 +8,7 @@ use super::jobs::{Jobs, buffers_len};
 use super::lately::Intervals;
 use super::message::Served;
 use super::ports::Ports;
-use super::ring::{Cqe, Ring, Source};
+use super::ring::{Backend, Cqe, Source};
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortId};
 use crate::throttle::Throttle;
@@ -17,7 +17,7 @@ use seekway_policy::dispatcher::{self, Withheld};
 use seekway_policy::ioprio;
 use seekway_policy::request::{Op, Request, RequestId, VmId};
 use seekway_policy::stack::{
-    Action, Done, IoError, Member, Refused, Stack, Submit, Urgency, is_sync,
+    Action, Done, IoError, Member, Refused, Stack, Submit, Urgency, Wake, is_sync,
 };
 use seekway_policy::units::Instant;
 use std::collections::VecDeque;
@@ -25,8 +25,7 @@ use std::collections::VecDeque;
 /// What ports may ask of the reactor, and all of the reactor but the ports.
 pub struct Core {
     pub(super) now: Instant,
-    epoch: std::time::Instant,
-    pub(super) ring: Ring,
+    pub(super) ring: Box<dyn Backend>,
     pub(super) stack: Stack,
     pub(super) policy: String,
     pub(super) depth: u32,
@@ -38,7 +37,7 @@ pub struct Core {
     /// The cache's memory, when there is a cache.
     pub(super) memory: Option<CacheMemory>,
     /// What faults have made of I/Os that never reach the kernel.
-    pub(super) injected: Vec<(u32, i32)>,
+    pub(super) injected: VecDeque<(u32, i32)>,
     /// Members of the command that is being started.
     pub(super) scratch: Vec<Member>,
     /// A job has come since the dispatcher was polled.
@@ -58,6 +57,9 @@ pub struct Core {
     pub(super) stale: bool,
     /// For threads that answer later.
     pub(super) handle: Handle,
+    /// What has been done, for the parity test.
+    #[cfg(test)]
+    pub(super) log: Vec<super::parity::Event>,
 }
 
 /// The disks by number.
@@ -87,14 +89,11 @@ impl Core {
         throttle: Option<Throttle>,
         memory: Option<CacheMemory>,
         handle: Handle,
-    ) -> Result<Core, String> {
-        let mut ring = Ring::new().map_err(|e| {
-            format!("io_uring: {e} (is it switched off? see /proc/sys/kernel/io_uring_disabled)")
-        })?;
+        mut ring: Box<dyn Backend>,
+    ) -> Core {
         ring.watch_mailbox(handle.wake());
-        Ok(Core {
+        Core {
             now: Instant::ZERO,
-            epoch: std::time::Instant::now(),
             ring,
             stack,
             policy,
@@ -105,7 +104,7 @@ impl Core {
             ios: Ios::default(),
             commands: Commands::default(),
             memory,
-            injected: Vec::new(),
+            injected: VecDeque::new(),
             scratch: Vec::new(),
             news: false,
             ready: VecDeque::new(),
@@ -117,7 +116,9 @@ impl Core {
             detaches: 0,
             stale: false,
             handle,
-        })
+            #[cfg(test)]
+            log: Vec::new(),
+        }
     }
 
     /// The time of this turn of the loop, since the reactor's start.
@@ -200,7 +201,7 @@ impl Core {
 
     /// Look at the clock.
     pub(super) fn tick(&mut self) -> Instant {
-        self.now = Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64);
+        self.now = self.ring.now();
         self.now
     }
 
@@ -231,9 +232,9 @@ impl Core {
     }
 
     /// Poll the stack until it has nothing to do. When to do so again if nothing happens.
-    pub(super) fn pump(&mut self) -> Option<Instant> {
+    pub(super) fn pump(&mut self) -> Wake {
         self.news = false;
-        let wake = loop {
+        let mut wake = loop {
             match self.stack.poll(self.now) {
                 Action::Wait(wake) => break wake,
                 action => self.act(action),
@@ -241,7 +242,8 @@ impl Core {
         };
         self.attribute_held();
         let throttled = self.throttle.as_ref().and_then(|t| t.next());
-        [wake.earliest(), throttled].into_iter().flatten().min()
+        wake.demand = wake.demand.into_iter().chain(throttled).min();
+        wake
     }
 
     /// Carry out what the stack has decided, without asking it for more commands.
@@ -252,6 +254,8 @@ impl Core {
     }
 
     fn act(&mut self, action: Action) {
+        #[cfg(test)]
+        self.log_action(action);
         match action {
             Action::Issue(command) => {
                 self.attribute_held();
@@ -298,7 +302,15 @@ impl Core {
     fn complete(&mut self, command: RequestId) {
         let failed = self.commands.take_failed(command);
         let served = self.stack.io_done(self.now, command, &failed);
+        #[cfg(test)]
+        self.log.push(super::parity::Event::Completed);
         self.count_command(&served);
+        self.count_bandwidth();
+        self.settle();
+    }
+
+    /// What the device reads a second may be more than was known.
+    fn count_bandwidth(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
         for finished in self.stack.finished() {
@@ -343,6 +355,10 @@ impl Core {
     }
     pub(super) fn next_ready(&mut self) -> Option<(PortId, u64, Result<(), Errno>)> {
         self.ready.pop_front()
+    }
+    #[cfg(test)]
+    pub(super) fn has_injected(&self) -> bool {
+        !self.injected.is_empty()
     }
     /// Is there something to do without waiting?
     pub(super) fn has_ready(&self) -> bool {

@@ -1,9 +1,11 @@
 //! The io_uring of a reactor: what an SQE's `user_data` says, submission that
 //! never fails for want of room, and waiting with a deadline.
 
+use super::commands::Io;
 use crate::port::PortId;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use seekway_policy::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -15,6 +17,9 @@ const COMPLETIONS: u32 = 4096;
 /// plugs the device for a submission of more than two (`IO_PLUG_THRESHOLD`): the
 /// first would then wait until the last is prepared.
 const SUBMIT_AT: usize = 2;
+/// A longer I/O on an image in memory goes to a worker thread: several are then
+/// copied at once, which is worth more than the thread costs.
+const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Files that may be registered: disks of one reactor.
 pub const FILES_MAX: u16 = 1024;
 
@@ -76,9 +81,56 @@ pub struct Cqe {
     pub more: bool,
 }
 
-/// The ring.
+/// What a reactor runs on: the kernel's ring and clock, or a model of both.
+pub trait Backend {
+    /// The time since the backend was made.
+    fn now(&mut self) -> Instant;
+
+    /// Register a file under an index below [`FILES_MAX`]; `None` takes it out.
+    fn register_file(&mut self, index: u16, fd: Option<RawFd>) -> std::io::Result<()>;
+
+    /// Begin an I/O on an image, or its first `short` bytes; its completion says `index`.
+    ///
+    /// # Safety
+    /// The I/O and its buffers live until its completion.
+    unsafe fn start(&mut self, index: u32, io: &mut Io, short: Option<u32>);
+
+    /// Push an SQE.
+    ///
+    /// # Safety
+    /// What it points to lives until its last CQE.
+    unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
+
+    /// Move the completions that are there to `out`.
+    fn completions(&mut self, out: &mut Vec<Cqe>);
+
+    /// Submit, and let the kernel finish what it has, without waiting. Are
+    /// there completions?
+    fn peek(&mut self) -> bool;
+
+    /// Submit, and wait for a completion for at most `timeout_ns`.
+    fn submit_and_wait(&mut self, timeout_ns: Option<u64>);
+
+    /// Watch an eventfd; each write to it gives a CQE, so nobody need read it.
+    fn watch_mailbox(&mut self, wake: &EventFd) {
+        let fd = io_uring::types::Fd(wake.as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(Source::Mailbox, entry) };
+    }
+
+    /// Cancel a port's SQE.
+    fn cancel(&mut self, port: PortId, tag: u32) {
+        let entry = opcode::AsyncCancel::new(Source::Port(port, tag).to_user_data()).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(Source::Cancel, entry) };
+    }
+}
+
+/// The kernel's ring and clock.
 pub struct Ring {
     ring: IoUring,
+    epoch: std::time::Instant,
 }
 
 impl Ring {
@@ -92,20 +144,41 @@ impl Ring {
             // Kernels before 6.1 know neither.
             .or_else(|_| IoUring::builder().setup_cqsize(COMPLETIONS).build(ENTRIES))?;
         ring.submitter().register_files_sparse(u32::from(FILES_MAX))?;
-        Ok(Ring { ring })
+        Ok(Ring { ring, epoch: std::time::Instant::now() })
     }
 
-    /// Register a file under an index below [`FILES_MAX`]; `None` takes it out.
-    pub fn register_file(&self, index: u16, fd: Option<RawFd>) -> std::io::Result<()> {
+    /// Hand the kernel what is there if it is [`SUBMIT_AT`] SQEs or more.
+    fn submit_some(&mut self) {
+        if self.ring.submission().len() >= SUBMIT_AT {
+            // What it does not take now goes with what comes next.
+            let _ = self.ring.submit();
+        }
+    }
+}
+
+impl Backend for Ring {
+    fn now(&mut self) -> Instant {
+        Instant::from_nanos(self.epoch.elapsed().as_nanos() as u64)
+    }
+
+    fn register_file(&mut self, index: u16, fd: Option<RawFd>) -> std::io::Result<()> {
         let fds = [fd.unwrap_or(-1)];
         self.ring.submitter().register_files_update(u32::from(index), &fds).map(|_| ())
     }
 
-    /// Push an SQE.
-    ///
-    /// # Safety
-    /// What it points to lives until its last CQE.
-    pub unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {
+    unsafe fn start(&mut self, index: u32, io: &mut Io, short: Option<u32>) {
+        let mut entry = io.entry(short);
+        if io.in_memory && io.len > COPY_BYTES_MAX {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.push(Source::Io(index), entry) };
+        if !io.in_memory {
+            self.submit_some();
+        }
+    }
+
+    unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {
         let entry = entry.user_data(source.to_user_data());
         // SAFETY: the caller's promise.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -116,31 +189,7 @@ impl Ring {
         }
     }
 
-    /// Hand the kernel what is there if it is [`SUBMIT_AT`] SQEs or more.
-    pub fn submit_some(&mut self) {
-        if self.ring.submission().len() >= SUBMIT_AT {
-            // What it does not take now goes with what comes next.
-            let _ = self.ring.submit();
-        }
-    }
-
-    /// Watch an eventfd; each write to it gives a CQE, so nobody need read it.
-    pub fn watch_mailbox(&mut self, wake: &EventFd) {
-        let fd = io_uring::types::Fd(wake.as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
-        // SAFETY: the entry points to nothing.
-        unsafe { self.push(Source::Mailbox, entry) };
-    }
-
-    /// Cancel a port's SQE.
-    pub fn cancel(&mut self, port: PortId, tag: u32) {
-        let entry = opcode::AsyncCancel::new(Source::Port(port, tag).to_user_data()).build();
-        // SAFETY: the entry points to nothing.
-        unsafe { self.push(Source::Cancel, entry) };
-    }
-
-    /// Move the completions that are there to `out`.
-    pub fn completions(&mut self, out: &mut Vec<Cqe>) {
+    fn completions(&mut self, out: &mut Vec<Cqe>) {
         out.extend(self.ring.completion().map(|cqe| Cqe {
             source: Source::from_user_data(cqe.user_data()),
             result: cqe.result(),
@@ -148,9 +197,7 @@ impl Ring {
         }));
     }
 
-    /// Submit, and let the kernel finish what it has, without waiting. Are
-    /// there completions?
-    pub fn peek(&mut self) -> bool {
+    fn peek(&mut self) -> bool {
         let to_submit = self.ring.submission().len() as u32;
         const GETEVENTS: u32 = 1;
         // SAFETY: no argument is passed.
@@ -159,8 +206,7 @@ impl Ring {
         !self.ring.completion().is_empty()
     }
 
-    /// Submit, and wait for a completion for at most `timeout_ns`.
-    pub fn submit_and_wait(&mut self, timeout_ns: Option<u64>) {
+    fn submit_and_wait(&mut self, timeout_ns: Option<u64>) {
         let result = match timeout_ns {
             None => self.ring.submit_and_wait(1),
             Some(ns) => {

@@ -125,6 +125,10 @@ impl Wake {
 pub struct Member {
     /// The request that it belongs to, for [`super::Stack::io_done`].
     pub id: RequestId,
+    /// Whose disk it lies on.
+    pub vm: VmId,
+    /// The operation.
+    pub op: Op,
     /// Whose data it moves.
     pub target: Target,
     /// Where it lies on the VM's disk. Says nothing for a flush.

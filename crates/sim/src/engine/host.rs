@@ -81,6 +81,19 @@ impl Host {
     }
 }
 
+/// A guest's request under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Guest {
+    pub(super) source: u32,
+    /// The source's own.
+    pub(super) token: u64,
+    pub(super) vm: u16,
+    pub(super) arrived: Instant,
+    pub(super) bytes: u64,
+    /// When the host has done its part; `None` for what did not go through the cache.
+    pub(super) ready: Option<Instant>,
+}
+
 /// The one thread of the host, which is busy up to some time.
 #[derive(Default)]
 struct Thread {
@@ -103,9 +116,9 @@ pub(super) struct HostSide {
     bandwidth: u64,
     thread: Thread,
     /// Reads that are done, by the time at which the guest has them.
-    answers: BinaryHeap<Reverse<(Instant, u64, u64)>>,
+    answers: BinaryHeap<Reverse<(Instant, u64, Guest)>>,
     /// Answers so far: those of one instant keep their order.
-    answered: u64,
+    count: u64,
     /// Reads since the prefetcher was last polled, and the time that it had
     /// asked for then.
     events: u64,
@@ -122,7 +135,7 @@ impl HostSide {
             bandwidth,
             thread: Thread::default(),
             answers: BinaryHeap::new(),
-            answered: 0,
+            count: 0,
             events: 0,
             named: None,
             polled_for: None,
@@ -165,19 +178,24 @@ impl HostSide {
     }
 
     /// The guest has its answer then.
-    pub(super) fn answer_at(&mut self, at: Instant, token: u64) {
-        self.answers.push(Reverse((at, self.answered, token)));
-        self.answered += 1;
+    pub(super) fn answer_at(&mut self, at: Instant, guest: Guest) {
+        self.answers.push(Reverse((at, self.count, guest)));
+        self.count += 1;
     }
 
     /// A read that its guest has by now.
-    pub(super) fn pop_answer(&mut self, now: Instant) -> Option<u64> {
-        let &Reverse((at, _, token)) = self.answers.peek()?;
+    pub(super) fn pop_answer(&mut self, now: Instant) -> Option<Guest> {
+        let &Reverse((at, _, guest)) = self.answers.peek()?;
         if at > now {
             return None;
         }
         self.answers.pop();
-        Some(token)
+        Some(guest)
+    }
+
+    /// Reads that are done, and which their guests have not yet.
+    pub(super) fn answered(&self) -> impl Iterator<Item = &Guest> {
+        self.answers.iter().map(|Reverse((_, _, guest))| guest)
     }
 
     /// When the next read is answered.
