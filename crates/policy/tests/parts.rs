@@ -1,13 +1,15 @@
 //! Requests that go in parts, waits for completions, and what a policy sees of
 //! the device, with policies of the tests' own so that each failure names the
 //! dispatcher. The random test plays against a flat model: each sector of each
-//! request is sent exactly once, and each request completes exactly once.
+//! request is sent exactly once, each request completes exactly once, and the
+//! journal replays.
 
 mod common;
 
 use common::Lcg;
 use proptest::prelude::*;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
+use seekway_policy::journal::Replay;
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
@@ -400,8 +402,10 @@ impl Model {
     fn new(seed: u64, depth: u32, hard_us: u64, coalesce: u64) -> Model {
         let hard_limit = Nanos::from_micros(hard_us);
         let config = Config { depth, hard_limit, coalesce: Sectors::new(coalesce) };
-        let mut disk = dispatcher(Whim::boxed(seed), config);
-        disk.attach(at(0), VmId::new(1), VmSpec::default());
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 30), false);
+        let mut disk = Dispatcher::new(Whim::boxed(seed), profile, config);
+        disk.start_journal(&seed.to_string());
+        (0..2).for_each(|vm| disk.attach(at(0), VmId::new(vm), VmSpec::default()));
         Model { disk, now: at(0), owed: BTreeMap::new(), flying: Vec::new(), split: 0 }
     }
 
@@ -409,7 +413,11 @@ impl Model {
         let op = [Op::Read, Op::Write, Op::Read, Op::Discard][value as usize % 4];
         let (start, len) = (u64::from(value) / 4 % 300, 1 + u64::from(value >> 12) % 120);
         let arrival = arrival(vm, op, start, len);
-        let id = self.disk.arrive(self.now, arrival);
+        let background = op == Op::Read && value % 5 == 0;
+        let id = match background {
+            true => self.disk.arrive_background(self.now, arrival),
+            false => self.disk.arrive(self.now, arrival),
+        };
         let request = *self.disk.request(id);
         let (sent, left) = (vec![false; len as usize], len as usize);
         let owed = Owed { request, sent, left, ok: true, dropped: false };
@@ -492,7 +500,10 @@ impl Model {
         let vm = u16::from(vm % 2);
         match what % 32 {
             0 => self.detach(VmId::new(vm)),
-            1 => self.disk.switch(self.now, "whim", Whim::boxed(u64::from(value))),
+            1 => {
+                let seed = u64::from(value);
+                self.disk.switch(self.now, &seed.to_string(), Whim::boxed(seed));
+            }
             2 => self.disk.respec(self.now, VmId::new(vm), VmSpec::default()),
             3..=16 => self.complete(value as usize, value % 9 > 0),
             _ => self.arrive(vm, value),
@@ -513,6 +524,13 @@ impl Model {
             }
         }
         assert_eq!((self.owed.len(), self.disk.outstanding(), self.disk.in_flight()), (0, 0, 0));
+        let build = |seed: &str| -> Result<Box<dyn Scheduler>, _> {
+            Ok(Whim::boxed(seed.parse().expect("a seed")))
+        };
+        let mut replay = Replay::new(&build);
+        for line in self.disk.take_journal().lines() {
+            replay.feed(line).unwrap_or_else(|e| panic!("{e}"));
+        }
     }
 }
 
