@@ -413,7 +413,7 @@ impl Model {
         let op = [Op::Read, Op::Write, Op::Read, Op::Discard][value as usize % 4];
         let (start, len) = (u64::from(value) / 4 % 300, 1 + u64::from(value >> 12) % 120);
         let arrival = arrival(vm, op, start, len);
-        let background = op == Op::Read && value % 5 == 0;
+        let background = op == Op::Read && value.is_multiple_of(5);
         let id = match background {
             true => self.disk.arrive_background(self.now, arrival),
             false => self.disk.arrive(self.now, arrival),
