@@ -147,7 +147,7 @@ impl Dispatcher {
             let end = Completion { request, command: id, last: true, dispatched, service, ok };
             service = Nanos::ZERO;
             members += 1;
-            self.finish(now, member, end, done);
+            self.finish(now, member, &end, done);
         }
         match background {
             true => self.background.completed(members),
@@ -225,13 +225,15 @@ impl Dispatcher {
 
     /// Hand a request to the policy, or what is left of it.
     fn enqueue(&mut self, now: Instant, id: RequestId) {
-        let extent = self.left(id);
         let slot = &mut self.slots[id];
         slot.state = State::Queued;
-        let request = Request { extent, ..slot.request };
+        let mut request = slot.request;
+        if slot.split {
+            request.extent = self.left(id);
+        }
         self.queued += 1;
         self.by_age.push(&mut self.links, id);
-        self.adjacency.insert(id, extent.start());
+        self.adjacency.insert(id, request.extent.start());
         self.scheduler.arrived(now, request);
     }
 
@@ -252,24 +254,25 @@ impl Dispatcher {
 
     /// A request of a command is done, or a part of one: tell the policy and the
     /// engine, let go what waited for it.
+    #[inline]
     fn finish(
         &mut self,
         now: Instant,
         member: RequestId,
-        mut end: Completion,
+        end: &Completion,
         done: &mut Vec<Completion>,
     ) {
         let slot = &self.slots[member];
         if slot.part {
-            let Some(whole) = self.finish_part(now, member, end) else { return };
-            end = whole;
+            let Some(whole) = self.finish_part(now, member, *end) else { return };
+            done.push(whole);
         } else {
             if slot.known {
-                self.scheduler.completed(now, &end);
+                self.scheduler.completed(now, end);
             }
             self.slots.release(member);
+            done.push(*end);
         }
-        done.push(end);
         if self.barriers.is_empty() {
             return;
         }

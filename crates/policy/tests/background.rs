@@ -1,7 +1,7 @@
 //! The background class: below demand under every policy, taken back while it
 //! waits, unseen by policies.
 
-use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, OUTSTANDING_MAX, Output};
+use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
 use seekway_policy::schedulers::{self, REGISTRY};

@@ -2,7 +2,6 @@
 //! failure names the dispatcher: coalescing, staging, the hard limit, barriers,
 //! detach, switching and replay.
 
-use proptest::prelude::*;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};

@@ -1,7 +1,8 @@
 //! Requests that go in parts, waits for completions, and what a policy sees of
 //! the device, with policies of the tests' own so that each failure names the
 //! dispatcher. The random test plays against a flat model: each sector of each
-//! request is sent exactly once, and each request completes exactly once.
+//! request is sent exactly once, each request completes exactly once, and the
+//! journal replays.
 
 mod common;
 
@@ -400,8 +401,9 @@ impl Model {
     fn new(seed: u64, depth: u32, hard_us: u64, coalesce: u64) -> Model {
         let hard_limit = Nanos::from_micros(hard_us);
         let config = Config { depth, hard_limit, coalesce: Sectors::new(coalesce) };
-        let mut disk = dispatcher(Whim::boxed(seed), config);
-        disk.attach(at(0), VmId::new(1), VmSpec::default());
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 30), false);
+        let mut disk = Dispatcher::new(Whim::boxed(seed), profile, config);
+        (0..2).for_each(|vm| disk.attach(at(0), VmId::new(vm), VmSpec::default()));
         Model { disk, now: at(0), owed: BTreeMap::new(), flying: Vec::new(), split: 0 }
     }
 
@@ -409,7 +411,11 @@ impl Model {
         let op = [Op::Read, Op::Write, Op::Read, Op::Discard][value as usize % 4];
         let (start, len) = (u64::from(value) / 4 % 300, 1 + u64::from(value >> 12) % 120);
         let arrival = arrival(vm, op, start, len);
-        let id = self.disk.arrive(self.now, arrival);
+        let background = op == Op::Read && value.is_multiple_of(5);
+        let id = match background {
+            true => self.disk.arrive_background(self.now, arrival),
+            false => self.disk.arrive(self.now, arrival),
+        };
         let request = *self.disk.request(id);
         let (sent, left) = (vec![false; len as usize], len as usize);
         let owed = Owed { request, sent, left, ok: true, dropped: false };

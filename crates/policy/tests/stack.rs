@@ -7,16 +7,17 @@ use proptest::test_runner::TestCaseError;
 use seekway_policy::cache::{self, Frame};
 use seekway_policy::dispatcher;
 use seekway_policy::journal::{Build, Replay, ReplayError};
+use seekway_policy::params::ParamError;
 use seekway_policy::prefetchers;
-use seekway_policy::request::{Extent, Op, ProcessTag, Request, VmId};
-use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::stack::{
     Action, CacheSpec, Config, Copy, DiskSpec, FileExtent, IoError, Map, Refused, Stack, Submit,
     Target, frames_of,
 };
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
 const VMS: u16 = 3;
@@ -125,7 +126,7 @@ impl Rig {
                 cache::Config { unit: Sectors::new(32), ..cache::Config::new(blocks * 4096) };
             CacheSpec::new(config, prefetcher(case.prefetcher)).unwrap()
         });
-        let mut stack = Stack::new(schedulers::build(policy).unwrap(), profile, config, cache);
+        let mut stack = Stack::new(build(policy).unwrap(), profile, config, cache);
         stack.start_journal(policy);
         stack.set_bandwidth(Instant::ZERO, 100_000_000);
         Rig {
@@ -164,7 +165,7 @@ impl Rig {
             }
             4 => {
                 let name = policy(value as usize);
-                self.stack.switch(now, name, schedulers::build(name).unwrap());
+                self.stack.switch(now, name, build(name).unwrap());
             }
             5 => {
                 let name = prefetcher(value as usize);
@@ -370,9 +371,62 @@ fn place(frames: &[Frame], at: u64) -> usize {
     (u64::from(frames[(at / BLOCK) as usize].0) * BLOCK + at % BLOCK) as usize
 }
 
+/// A policy that is registered, or [`Parts`].
 fn policy(n: usize) -> &'static str {
-    schedulers::REGISTRY[n % schedulers::REGISTRY.len()].name
+    schedulers::REGISTRY.get(n % (schedulers::REGISTRY.len() + 3)).map_or("parts", |e| e.name)
 }
+
+fn build(spec: &str) -> Result<Box<dyn Scheduler>, ParamError> {
+    match spec {
+        "parts" => Ok(Box::new(Parts::default())),
+        _ => schedulers::build(spec),
+    }
+}
+
+/// First come, first served, each request in parts of 1 to 13 sectors; now and then it waits
+/// for a completion.
+#[derive(Default)]
+struct Parts {
+    queue: VecDeque<Request>,
+    /// Sectors of the first that have gone.
+    gone: u64,
+    count: u64,
+}
+
+impl Scheduler for Parts {
+    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+        let left: Vec<Request> = self.queue.iter().filter(|r| r.vm == vm).copied().collect();
+        left.iter().for_each(|r| self.withdraw(now, r.id));
+        left
+    }
+    fn arrived(&mut self, _: Instant, request: Request) {
+        self.queue.push_back(request);
+    }
+    fn withdraw(&mut self, _: Instant, id: RequestId) {
+        if self.queue.front().is_some_and(|r| r.id == id) {
+            self.gone = 0;
+        }
+        self.queue.retain(|r| r.id != id);
+    }
+    fn completed(&mut self, _: Instant, _: &Completion) {}
+    fn decide(&mut self, _: Instant, device: &DeviceView<'_>) -> Decision {
+        self.count += 1;
+        let Some(first) = self.queue.front() else { return Decision::Idle };
+        if device.commands > 0 && self.count.is_multiple_of(5) {
+            return Decision::Wait { why: "turn" };
+        }
+        let (id, left) = (first.id, first.extent.len().get() - self.gone);
+        let len = 1 + self.count % 13;
+        if len >= left {
+            (self.gone, _) = (0, self.queue.pop_front());
+        } else {
+            self.gone += len;
+        }
+        Decision::DispatchPart { id, len: Sectors::new(len) }
+    }
+}
+
 fn prefetcher(n: usize) -> &'static str {
     prefetchers::REGISTRY[n % prefetchers::REGISTRY.len()].name
 }
@@ -387,7 +441,7 @@ proptest! {
         }
         rig.drain()?;
         let journal = rig.stack.take_journal();
-        let mut replay = Replay::new(Build::default());
+        let mut replay = Replay::new(Build { scheduler: &build, ..Build::default() });
         for line in journal.lines() {
             replay.feed(line).map_err(|e| TestCaseError::fail(e.to_string()))?;
         }

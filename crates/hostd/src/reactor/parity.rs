@@ -115,8 +115,13 @@ impl Load {
         };
         self.next = start + len;
         self.token += 1;
-        // A write that somebody waits for says so by FUA, which is all that the wire has.
-        let sync = !matches!(op, Op::Write | Op::WriteZeroes) || self.below(2) == 0;
+        // A write that somebody waits for says so by FUA, which is all that the wire has. Durable
+        // zeroes take two I/Os here and one command there.
+        let sync = match op {
+            Op::Write => self.below(2) == 0,
+            Op::WriteZeroes => false,
+            _ => true,
+        };
         let tag = ProcessTag::new([0, 8, 9][self.below(3) as usize]);
         let (start, len) = (Lba::new(start), Sectors::new(len));
         Issue { token: self.token, vm: 0, tag, op, sync, start, len }
@@ -448,7 +453,7 @@ impl Rig {
             offset: if flush { 0 } else { offset },
             len: if flush { 0 } else { len },
             priority: issue.tag.map_or(0, |tag| Encoding::Hints.priority(tag).unwrap().into()),
-            fua: issue.sync && matches!(issue.op, Op::Write | Op::WriteZeroes),
+            fua: issue.sync && issue.op == Op::Write,
             unmap: false,
         };
         // Nobody looks at the data; the buffer is there for the copies out of the cache.

@@ -32,6 +32,7 @@ impl Adjacency {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, id: RequestId, start: Lba) {
         if self.len >= self.buckets.len() {
             self.grow();
@@ -47,6 +48,7 @@ impl Adjacency {
     }
 
     /// Take out a request that was inserted.
+    #[inline]
     pub(super) fn remove(&mut self, id: RequestId) {
         let bucket = self.bucket(self.starts[id.slot()]);
         self.buckets[bucket].remove(&mut self.links, id);

@@ -75,6 +75,7 @@ impl Dispatcher {
 
     /// The first sectors of a queued request leave the policy, or all of it:
     /// what goes, by its own id. `known`: by the policy's decision.
+    #[inline]
     pub(super) fn leaves_policy(&mut self, id: RequestId, len: Sectors, known: bool) -> RequestId {
         let slot = &mut self.slots[id];
         let State::Queued = slot.state else {
@@ -91,6 +92,7 @@ impl Dispatcher {
     }
 
     /// Take the oldest request from the policy, because it has waited too long.
+    #[cold]
     pub(super) fn force(&mut self, now: Instant, id: RequestId) -> Unit {
         self.scheduler.withdraw(now, id);
         self.stats.forced += 1;
@@ -151,17 +153,18 @@ impl Dispatcher {
                 .any(|id| fits(command, &self.slots[id].request, self.left(id), most))
     }
 
+    #[inline]
     fn sent(&mut self, now: Instant, id: RequestId) {
         let slot = &mut self.slots[id];
         slot.state = State::InFlight;
         slot.dispatched = now;
         slot.next = None;
-        let (part, request) = (slot.part, slot.request);
-        if request.op.is_data() {
-            self.load.head = request.extent.end();
+        if slot.request.op.is_data() {
+            self.load.head = slot.request.extent.end();
         }
         self.load.requests += 1;
-        self.stats.requests += u64::from(!part || self.first_part_sent(now, request.id));
+        let (part, whole) = (slot.part, slot.request.id);
+        self.stats.requests += u64::from(!part || self.first_part_sent(now, whole));
     }
 }
 

@@ -41,6 +41,7 @@ impl Dispatcher {
 
     /// The first `len` sectors of what is left of a queued request leave the
     /// policy: the part.
+    #[cold]
     pub(super) fn cut(&mut self, id: RequestId, len: Sectors, known: bool) -> RequestId {
         let slot = &mut self.slots[id];
         if !std::mem::replace(&mut slot.split, true) {
@@ -67,6 +68,7 @@ impl Dispatcher {
     }
 
     /// A part of this request is sent: is it the first?
+    #[cold]
     pub(super) fn first_part_sent(&mut self, now: Instant, whole: RequestId) -> bool {
         let split = self.splits.get_mut(whole).expect("a part is of a split request");
         split.dispatched.replace(split.dispatched.unwrap_or(now)).is_none()
@@ -89,6 +91,7 @@ impl Dispatcher {
     }
 
     /// A part is done: the completion of its request, if that is done by it.
+    #[cold]
     pub(super) fn finish_part(
         &mut self,
         now: Instant,

@@ -77,6 +77,7 @@ impl<T> Issuers<T> {
     /// A request arrives: its issuer, made with `make` when it is new. It
     /// stays until as many calls of [`Issuers::leave`]. The second value is the
     /// state of the issuer that was forgotten in its favour.
+    #[inline]
     pub fn enter(&mut self, request: &Request, make: impl FnOnce() -> T) -> (IssuerId, Option<T>) {
         let vm = request.vm;
         if self.vms.len() <= vm.index() {

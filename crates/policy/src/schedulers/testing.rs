@@ -51,9 +51,24 @@ impl Rig {
     }
 
     pub fn arrive(&mut self, vm: u16, tag: u16, op: Op, sync: bool, lba: u64) -> RequestId {
+        self.arrive_long(vm, tag, op, sync, lba, 8)
+    }
+    /// A read of that many sectors.
+    pub fn read_long(&mut self, vm: u16, lba: u64, sectors: u64) -> RequestId {
+        self.arrive_long(vm, 0, Op::Read, true, lba, sectors)
+    }
+    fn arrive_long(
+        &mut self,
+        vm: u16,
+        tag: u16,
+        op: Op,
+        sync: bool,
+        lba: u64,
+        sectors: u64,
+    ) -> RequestId {
         let id = RequestId::new(self.slots);
         self.slots += 1;
-        let extent = Extent::new(Lba::new(lba), Sectors::new(8)).unwrap();
+        let extent = Extent::new(Lba::new(lba), Sectors::new(sectors)).unwrap();
         let (vm, tag) = (VmId::new(vm), ProcessTag::new(tag));
         let request = Request { id, vm, tag, op, sync, extent, arrived: self.now };
         self.queued.push(request);
@@ -114,6 +129,14 @@ impl Rig {
         }
     }
 
+    /// The request that was dispatched last.
+    pub fn newest_in_flight(&self) -> Request {
+        self.flying[self.flying.len() - 1].0
+    }
+    /// The oldest request in flight.
+    pub fn oldest_in_flight(&self) -> Request {
+        self.flying[0].0
+    }
     /// The oldest request in flight completes now.
     pub fn complete(&mut self) {
         let (request, dispatched) = self.flying.remove(0);

@@ -10,8 +10,8 @@
 //! ([`clock`]), over its weight; the channel with the least is next (start-time
 //! fair queueing; Goyal, Vin, Cheng, SIGCOMM 1996). There is no lottery: the
 //! order follows from what was used, so a flood gains nothing. A channel that
-//! wakes may be behind the others by one turn at most, or it would have the
-//! device for as long as it slept.
+//! wakes may be behind the others by one turn at most, or not at all where there
+//! are no turns: else it would have the device for as long as it slept.
 //!
 //! *Turns*, on a device that rotates: the channel that is next keeps the device
 //! until it has used `turn`, or has had no request for `hold`. A channel whose
@@ -23,7 +23,8 @@
 //!
 //! *No turns* on a device without rotation: it works on several channels at
 //! once, each command goes to the channel that is next, what is on the device
-//! counting at its expected cost, and nothing waits. Inside a channel the order
+//! counting at its expected cost, and nothing waits. Commands share the time by
+//! their sizes ([`clock`]). Inside a channel the order
 //! is that of arrival; what continues the command before goes with it.
 //!
 //! *Latency bound*: a channel with work that has had no service for `bound`,
@@ -83,8 +84,17 @@ const TURN: &str = "turn";
 /// A request on the device.
 struct Flight {
     serial: u64,
-    /// For the first request of a command: since when, and its expected cost.
-    command: Option<(Reading, Nanos)>,
+    /// The command, of its first request.
+    command: Option<Command>,
+}
+
+/// A command on the device.
+#[derive(Clone, Copy)]
+struct Command {
+    entered: Reading,
+    size: u64,
+    /// What it is expected to cost.
+    cost: Nanos,
 }
 
 /// The running turn.
@@ -116,6 +126,8 @@ struct VmcdTime {
     flying: Slots<Flight>,
     clock: Clock,
     run: Run,
+    /// The first request of the run, while there is one.
+    lead: RequestId,
     /// No channel with work has been without service since before this;
     /// `None` when none has work.
     unserved_since: Option<Instant>,
@@ -150,6 +162,7 @@ impl VmcdTime {
             flying: Slots::new(),
             clock: Clock::new(),
             run: Run::default(),
+            lead: RequestId::new(0),
             unserved_since: None,
             attached: 0,
             turns: 0,
@@ -378,23 +391,34 @@ impl VmcdTime {
     fn dispatch(&mut self, now: Instant, vm: usize, id: RequestId) -> Decision {
         let request = self.queued.take(id);
         let leads = !self.run.extend(&request);
-        let entered = leads.then(|| self.clock.enter(now));
+        let more = match (leads, self.by_turns) {
+            (true, by_turns) => clock::size(request.extent.len(), by_turns),
+            (false, true) => 0,
+            (false, false) => request.extent.len().get(),
+        };
         let mut links = std::mem::take(&mut self.links);
-        let flight = self.change(vm, |channel| {
+        let taken = self.change(vm, |channel| {
             channel.pending.take(&mut links, &request);
             channel.last_service = now;
             channel.in_flight += 1;
             channel.idle_since = None;
-            let command = entered.map(|entered| {
-                let cost = channel.cost.get().unwrap_or(Nanos::ZERO);
-                channel.expected += cost;
-                channel.commands += 1;
-                (entered, cost)
-            });
-            Flight { serial: channel.serial, command }
+            channel.commands += u32::from(leads);
+            let cost = channel.cost.get().unwrap_or(Nanos::ZERO).scaled(more, 1);
+            channel.expected += cost;
+            (channel.serial, cost)
         });
         self.links = links;
-        self.flying.insert(id, flight.expect("a queued request has a channel"));
+        let (serial, cost) = taken.expect("a queued request has a channel");
+        let mut command = None;
+        if leads {
+            self.lead = id;
+            command = Some(Command { entered: self.clock.enter(now, more), size: more, cost });
+        } else if let Some(Flight { command: Some(lead), .. }) = self.flying.get_mut(self.lead) {
+            self.clock.grow(more);
+            lead.size += more;
+            lead.cost += cost;
+        }
+        self.flying.insert(id, Flight { serial, command });
         Decision::Dispatch(id)
     }
 }
@@ -440,7 +464,10 @@ impl Scheduler for VmcdTime {
         }
         self.queued.insert(request);
         let behind = self.reached;
-        let (lag, longest) = (self.turn_length, self.hold.get() * 2);
+        // Without turns nothing is kept together: a channel that wakes owes nobody
+        // a turn, and one that was behind by a turn would keep the others waiting.
+        let lag = if self.by_turns { self.turn_length } else { Nanos::ZERO };
+        let longest = self.hold.get() * 2;
         let has_turn = self.has_turn(vm);
         let mut links = std::mem::take(&mut self.links);
         let alone = self.change(vm, |channel| {
@@ -465,7 +492,7 @@ impl Scheduler for VmcdTime {
         self.run.end();
         let request = &completion.request;
         let Some(flight) = self.flying.remove(request.id) else { return };
-        let had = flight.command.map(|(entered, cost)| (self.clock.leave(now, entered), cost));
+        let had = flight.command.map(|c| (self.clock.leave(now, c.entered, c.size), c));
         let vm = request.vm.index();
         if self.channel(vm).is_none_or(|c| c.serial != flight.serial) {
             return; // Of a VM that has left.
@@ -473,10 +500,10 @@ impl Scheduler for VmcdTime {
         self.change(vm, |channel| {
             channel.in_flight -= 1;
             channel.last_service = now;
-            if let Some((had, cost)) = had {
+            if let Some((had, command)) = had {
                 channel.commands -= 1;
-                channel.expected = channel.expected.saturating_sub(cost);
-                channel.cost.learn(had);
+                channel.expected = channel.expected.saturating_sub(command.cost);
+                channel.cost.learn(had.scaled(1, command.size));
                 channel.charge(had);
             }
             channel.idle_since = (channel.is_idle() && request.sync).then_some(now);
@@ -487,15 +514,15 @@ impl Scheduler for VmcdTime {
         if self.queued.is_empty() {
             return Decision::Idle;
         }
+        if self.by_turns != device.profile.rotational() {
+            self.serve_by_turns(device.profile.rotational());
+        }
         if let Some((vm, id)) = self.continuation() {
             return self.dispatch(now, vm, id);
         }
         if let Some((vm, id)) = self.late(now) {
             self.late += 1;
             return self.dispatch(now, vm, id);
-        }
-        if self.by_turns != device.profile.rotational() {
-            self.serve_by_turns(device.profile.rotational());
         }
         let next = match self.by_turns {
             true => match self.select(now) {

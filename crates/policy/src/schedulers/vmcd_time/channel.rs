@@ -33,7 +33,9 @@ pub struct Channel {
     pub in_flight: u32,
     /// What the commands on the device are expected to use.
     pub expected: Nanos,
-    /// Mean device time of a command.
+    /// Mean device time of a command, for each unit of its size ([`clock::size`]).
+    ///
+    /// [`clock::size`]: super::clock::size
     pub cost: Mean,
     /// Mean time from a completion that left it without work to its next
     /// request; longer ones than twice the hold count as that.

@@ -295,6 +295,84 @@ fn an_ssd_gives_weights_their_shares_among_queues() {
     assert!((share - 0.25).abs() < 0.01, "{share}");
 }
 
+/// Closed loops on an SSD that serves commands in order, eight at once: each of
+/// `outstanding` reads of `sectors` takes a microsecond for each sector and
+/// eight more. A VM begins at its time, and asks for the next read when one is
+/// done. For each VM: the time served, and the longest wait for a dispatch
+/// from `from_us` on.
+fn solid(vms: &[(u64, u32, u64)], from_us: u64, until_us: u64) -> Vec<(u64, Nanos)> {
+    let mut rig = Rig::with_weights("vmcd-time", &vec![1; vms.len()]).solid();
+    let mut begun = vec![false; vms.len()];
+    let (mut flying, mut place) = (0, 0);
+    let mut seen = vec![(0, Nanos::ZERO); vms.len()];
+    while rig.now < Instant::from_nanos(until_us * 1_000) {
+        for (vm, &(begins_us, outstanding, sectors)) in vms.iter().enumerate() {
+            if !begun[vm] && rig.now >= Instant::from_nanos(begins_us * 1_000) {
+                begun[vm] = true;
+                for _ in 0..outstanding {
+                    place += 10_000;
+                    rig.read_long(vm as u16, place, sectors);
+                }
+            }
+        }
+        while flying < 8 && !rig.is_idle() {
+            flying += 1;
+            let request = rig.newest_in_flight();
+            let waited = rig.now - request.arrived;
+            let longest = &mut seen[request.vm.index()].1;
+            if rig.now >= Instant::from_nanos(from_us * 1_000) {
+                *longest = waited.max(*longest);
+            }
+        }
+        let done = rig.oldest_in_flight();
+        let (vm, sectors) = (done.vm.index(), done.extent.len().get());
+        rig.wait_us(sectors + 8);
+        rig.complete();
+        flying -= 1;
+        seen[vm].0 += sectors + 8;
+        place += 10_000;
+        rig.read_long(vm as u16, place, sectors);
+    }
+    seen
+}
+
+#[test]
+fn on_an_ssd_a_flood_that_wakes_keeps_nobody_waiting() {
+    // A quiet VM and a flood; another flood wakes after a second.
+    let seen = solid(&[(0, 1, 8), (0, 32, 8), (1_000_000, 64, 8)], 1_000_000, 1_500_000);
+    // The eight commands on the device, and one of each of the others.
+    assert!(seen[0].1 <= Nanos::from_micros(11 * 16), "{seen:?}");
+    // The first flood has its share of the rest: 32 of its own in turn with the other's.
+    assert!(seen[1].1 <= Nanos::from_micros(4 * 32 * 16), "{seen:?}");
+}
+
+#[test]
+fn on_an_ssd_shares_are_of_time_whatever_the_sizes() {
+    // 4 KiB and 64 KiB, as many outstanding: the larger stay no longer on the device.
+    let seen = solid(&[(0, 32, 8), (0, 32, 128)], 0, 2_000_000);
+    let share = seen[0].0 as f64 / (seen[0].0 + seen[1].0) as f64;
+    assert!((share - 0.5).abs() < 0.03, "{share}");
+}
+
+#[test]
+fn on_an_ssd_a_command_of_several_requests_is_charged_for_all() {
+    let mut rig = Rig::new("vmcd-time").solid();
+    reads(&mut rig, 0, (0..16).map(|i| 8 * i));
+    reads(&mut rig, 1, [0]);
+    // 16 reads as one command, and a single one beside it: 136 and 16 of 152 parts.
+    let order: Vec<u64> = (0..17).map(|_| rig.dispatch() / GIGA).collect();
+    assert_eq!(order.iter().sum::<u64>(), 1, "{order:?}");
+    rig.wait_us(1_520);
+    (0..17).for_each(|_| rig.complete());
+    let mut charged = Vec::new();
+    rig.policy.vm_metrics(&mut |name, _, ms| {
+        if name == "device_time_ms" {
+            charged.push((ms * 1e3).round());
+        }
+    });
+    assert_eq!(charged[..2], [1_360.0, 160.0]);
+}
+
 #[test]
 fn an_ssd_takes_the_continuation_of_a_command_first() {
     let mut rig = Rig::new("vmcd-time").solid();
