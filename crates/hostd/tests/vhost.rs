@@ -5,6 +5,8 @@
 mod common;
 #[path = "vhost/driver.rs"]
 mod driver;
+#[path = "vhost/hostile.rs"]
+mod hostile;
 #[path = "vhost/raw.rs"]
 mod raw;
 #[path = "vhost/restart.rs"]

@@ -40,8 +40,8 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12;
 pub const MEMORY_BYTES: u64 = 1 << 20;
 /// Where the VMM says that it has them.
 const USER: u64 = 0x7f00_0000_0000;
-const AVAILABLE: u64 = 0x8000;
-const USED: u64 = 0x9000;
+pub const AVAILABLE: u64 = 0x8000;
+pub const USED: u64 = 0x9000;
 /// Request h: header, 512 bytes of data, status, from this + 0x400 h.
 const REQUESTS: u64 = 0x1_0000;
 

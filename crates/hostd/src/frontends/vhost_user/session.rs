@@ -4,7 +4,7 @@
 
 use super::DiskHandle;
 use super::config;
-use super::doorbell::Doorbell;
+use super::doorbell::{Bell, Doorbell};
 use super::inflight::Inflight;
 use super::memory::{Memory, REGIONS_MAX};
 use super::port::{PortMessage, VringPort, Wiring};
@@ -110,14 +110,13 @@ impl Session {
             Some(inflight) => inflight.queue(index as u16, size).map_err(refuse)?,
             None => None,
         };
-        let clone = |bell: &Option<Doorbell>| bell.as_ref().map(Doorbell::try_clone).transpose();
         let (sender, closed) = mpsc::sync_channel(1);
         let wiring = Wiring {
             name: format!("{}: queue {index}", self.disk.name),
             disk: self.disk.disk,
             kick: kick.try_clone().map_err(refuse)?,
-            call: clone(&queue.call).map_err(refuse)?,
-            err: clone(&queue.err).map_err(refuse)?,
+            call: bell(&queue.call)?,
+            err: queue.err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?,
             write_through: self.write_through.clone(),
             closed: sender,
         };
@@ -213,6 +212,10 @@ fn serial(name: &str) -> Serial {
 
 fn doorbell(file: Option<File>) -> Result<Option<Doorbell>> {
     file.map(Doorbell::new).transpose().map_err(refuse)
+}
+
+fn bell(call: &Option<Doorbell>) -> Result<Option<Bell>> {
+    call.as_ref().map(Bell::new).transpose().map_err(refuse)
 }
 
 impl VhostUserBackendReqHandlerMut for Session {
@@ -318,9 +321,12 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let call = doorbell(file)?;
-        let clone = call.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?;
-        self.queue(u32::from(index))?.call = call;
-        self.tell(usize::from(index), PortMessage::Call(clone));
+        let queue = self.queue(u32::from(index))?;
+        queue.call = call;
+        if queue.running.is_some() {
+            let bell = bell(&queue.call)?;
+            self.tell(usize::from(index), PortMessage::Call(bell));
+        }
         Ok(())
     }
 
