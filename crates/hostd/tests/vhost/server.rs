@@ -35,7 +35,7 @@ impl Served {
         if !image.exists() {
             std::fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
         }
-        let options = OpenOptions { read_only: shape.read_only, direct: true };
+        let options = OpenOptions { read_only: shape.read_only, ..OpenOptions::writing() };
         let opened = open(&image, &options);
         let limits = Arc::new(Mutex::new(*opened.limits()));
         let disk = Disk::new(name, opened);
