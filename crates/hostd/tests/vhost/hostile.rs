@@ -69,3 +69,80 @@ fn a_call_that_a_killed_daemon_owes_is_made() {
     }
     server.stop();
 }
+
+/// A VMM whose guest reads and sets the write cache's switch.
+fn connect(server: &Server, guest: &Guest) -> Vmm {
+    let vmm = Vmm::connect(&server.socket);
+    vmm.negotiate(raw::FEATURES);
+    vmm.set_memory(guest).unwrap();
+    vmm
+}
+
+/// Write a sector: the status that the guest sees.
+fn write(guest: &mut Guest) -> u8 {
+    guest.write(0, 1, &[1; 512]);
+    guest.kick.write(1).unwrap();
+    assert_eq!(guest.wait_used(1).len(), 1);
+    guest.status(0)
+}
+
+/// On this image every durable write fails and others do not: it tells which
+/// ones are.
+#[test]
+fn a_write_cache_that_was_switched_off_stays_off() {
+    let shape = Shape { bytes: MIB, queues: 1, read_only: false };
+    let server = Server::through_page_cache(shape, "eio:op=flush,count=1");
+    let (durable, not) = (1, 0);
+    let mut guest = Guest::new(64);
+    let vmm = connect(&server, &guest);
+    let (record, file) = vmm.get_inflight(1, 64);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, 0).unwrap();
+    guest.request(0, 4, 0);
+    guest.kick.write(1).unwrap();
+    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 1), "the flush fails");
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    vmm.set_write_cache(0).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
+    drop(vmm);
+
+    // Another daemon, as far as the VMM can tell: it brings its record.
+    server.wait_idle();
+    let vmm = connect(&server, &guest);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, guest.used).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
+    vmm.set_write_cache(1).unwrap();
+    assert_eq!(write(&mut guest), not);
+    drop(vmm);
+    server.wait_idle();
+    let vmm = connect(&server, &guest);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, guest.used).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    drop(vmm);
+
+    // Without one, or with a new one, nobody knows what the guest wants.
+    for with_record in [false, true] {
+        server.wait_idle();
+        let vmm = connect(&server, &guest);
+        if with_record {
+            let (record, file) = vmm.get_inflight(1, 64);
+            vmm.set_inflight(&record, &file).unwrap();
+        }
+        vmm.start(&guest, 0, guest.used).unwrap();
+        assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable), "{with_record}");
+        // Until it says so.
+        vmm.set_write_cache(1).unwrap();
+        assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not), "{with_record}");
+    }
+
+    // A guest that begins has a write cache, as the configuration says.
+    server.wait_idle();
+    let mut guest = Guest::new(64);
+    let vmm = connect(&server, &guest);
+    vmm.start(&guest, 0, 0).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    drop(vmm);
+    server.stop();
+}

@@ -300,6 +300,20 @@ impl Vmm {
         self.set(SET_INFLIGHT_FD, shape, &[file.as_raw_fd()])
     }
 
+    /// The write cache's switch in the configuration space.
+    pub fn write_cache(&self) -> u8 {
+        let (config, _) = self.ask(GET_CONFIG, &Vmm::switch(0xff)).unwrap();
+        config[12]
+    }
+
+    pub fn set_write_cache(&self, value: u8) -> io::Result<()> {
+        self.set(SET_CONFIG, &Vmm::switch(value), &[])
+    }
+
+    fn switch(value: u8) -> Vec<u8> {
+        [[32u32, 1, 0].map(u32::to_le_bytes).concat(), vec![value]].concat()
+    }
+
     /// Stop a queue: where it would go on.
     pub fn stop(&self, queue: u32) -> io::Result<u32> {
         let body = [queue, 0].map(u32::to_le_bytes).concat();
