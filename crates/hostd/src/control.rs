@@ -20,7 +20,7 @@ pub use report::{
 };
 
 use crate::config::DiskConfig;
-use crate::daemon::Host;
+use crate::daemon::{Attached, Host};
 use crate::metrics;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -192,9 +192,13 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
             host.set_weight(&disk, weight).map(nothing).map_err(text)
         }
         Request::Attach(disk) => {
-            let attached = host.attach(&disk).map_err(text)?;
-            let (bytes, sockets) = (attached.capacity_bytes, attached.sockets);
-            Ok(json!({ "capacity_bytes": bytes, "sockets": sockets }))
+            let Attached { capacity_bytes, sockets, warnings } =
+                host.attach(&disk).map_err(text)?;
+            let mut answer = json!({ "capacity_bytes": capacity_bytes, "sockets": sockets });
+            if !warnings.is_empty() {
+                answer["warnings"] = json!(warnings);
+            }
+            Ok(answer)
         }
         Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
         Request::Resize { disk, size_bytes, shrink } => {

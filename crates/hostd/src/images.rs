@@ -10,6 +10,7 @@
 pub mod fault;
 mod fiemap;
 mod lock;
+mod lost;
 mod place;
 mod probe;
 mod rate;
@@ -25,6 +26,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an image can do and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +52,21 @@ pub struct Limits {
 pub struct OpenOptions {
     /// Refuse writes; opened read-only, a shared lock.
     pub read_only: bool,
-    /// O_DIRECT where the file system can.
+    /// O_DIRECT where the file system can; [`Image::warnings`] says where not.
     pub direct: bool,
+    /// Open an image although writes to it were acknowledged and lost.
+    pub accept_lost_writes: bool,
+}
+
+impl OpenOptions {
+    /// For reading alone, with O_DIRECT.
+    pub const fn reading() -> OpenOptions {
+        OpenOptions { read_only: true, direct: true, accept_lost_writes: false }
+    }
+    /// For reading and writing, with O_DIRECT.
+    pub const fn writing() -> OpenOptions {
+        OpenOptions { read_only: false, direct: true, accept_lost_writes: false }
+    }
 }
 
 /// Why an image cannot be opened.
@@ -118,6 +133,19 @@ pub enum ImageError {
         /// The command that helps.
         hint: String,
     },
+    /// What an earlier daemon acknowledged did not reach the device.
+    #[error(
+        "{path}: {lost}: writes that a guest was told are done are missing from the image; check \
+         it (fsck, a backup), then open it once with the option accept-lost-writes{after}"
+    )]
+    LostWrites {
+        /// The image, as given.
+        path: String,
+        /// What went wrong.
+        lost: String,
+        /// What else there is to know, in brackets, or nothing.
+        after: String,
+    },
     /// The kernel refused something else.
     #[error("{path}: {what}: {source}")]
     Io {
@@ -128,6 +156,22 @@ pub enum ImageError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// What the operator should know of an image, one sentence each; seldom any.
+/// They grow while it is served. Shared by whoever has the image and whoever asks.
+#[derive(Debug, Default)]
+pub struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    /// All so far, oldest first.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, text: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
 }
 
 /// An open, locked image. The lock lasts as long as the file is open anywhere,
@@ -141,7 +185,9 @@ pub struct Image {
     is_block: bool,
     is_direct: bool,
     in_memory: bool,
-    warnings: Vec<String>,
+    warnings: Arc<Warnings>,
+    /// The error of the sync that failed, once writes may be lost.
+    lost_writes: Option<i32>,
 }
 
 impl Image {
@@ -154,7 +200,9 @@ impl Image {
     /// # Errors
     /// Names the path and what to do about it. A size that is not a multiple
     /// of the block size is refused: to round down would hide the tail from
-    /// the guest, to round up would have to extend a file that is not ours.
+    /// the guest, to round up would have to extend a file that is not ours. One
+    /// that lacks writes which were acknowledged is refused unless
+    /// [`OpenOptions::accept_lost_writes`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
         let is_block = is_block(path)?;
         let file = open_file(path, options, is_block)?;
@@ -170,13 +218,13 @@ impl Image {
             set_nonblocking(&file).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
         }
         let mut warnings = Vec::new();
+        if !is_block {
+            // Also because written-back pages have a place that FIEMAP tells.
+            lost::check(&file, path, options.accept_lost_writes, &mut warnings)?;
+        }
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
         let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
         probe::warn_of_format(&file, path, &mut warnings);
-        if !is_block && let Err(e) = file.sync_data() {
-            // Written-back pages have a place that FIEMAP tells.
-            warnings.push(format!("{}: writing back what was cached: {e}", path.display()));
-        }
         let least_physical = if is_block { 512 } else { 4096 };
         let limits = Limits {
             capacity_bytes: 0,
@@ -188,8 +236,19 @@ impl Image {
             rotational: place.rotational,
         };
         let (path, is_direct) = (path.to_path_buf(), align.direct);
-        let mut image =
-            Image { file, path, limits, place, is_block, is_direct, in_memory, warnings };
+        let warnings = Arc::new(Warnings(Mutex::new(warnings)));
+        let lost_writes = None;
+        let mut image = Image {
+            file,
+            path,
+            limits,
+            place,
+            is_block,
+            is_direct,
+            in_memory,
+            warnings,
+            lost_writes,
+        };
         image.refresh()?;
         Ok(image)
     }
@@ -233,9 +292,37 @@ impl Image {
     pub fn reads_device(&self) -> bool {
         self.is_direct && !self.in_memory
     }
-    /// What the operator should know, one sentence each; seldom any.
-    pub fn warnings(&self) -> &[String] {
+    /// What the operator should know, also later.
+    pub fn warnings(&self) -> &Arc<Warnings> {
         &self.warnings
+    }
+
+    /// The error with which every flush and every durable write has to fail from
+    /// now on, until the image is opened again.
+    pub fn lost_writes(&self) -> Option<i32> {
+        self.lost_writes
+    }
+
+    /// A flush or a durable write has failed with this errno. The kernel may have
+    /// marked pages clean that were not written, and the next sync then says that
+    /// all is well: as nobody knows what is on the device, [`Image::lost_writes`]
+    /// has it from now on. Past the page cache an error is of the request alone.
+    pub fn sync_failed(&mut self, errno: i32) {
+        let refused = [libc::EINVAL, libc::EOPNOTSUPP, libc::EFAULT, libc::ENOMEM];
+        let again = [libc::EAGAIN, libc::EINTR];
+        let nothing_done = refused.contains(&errno) || again.contains(&errno);
+        if self.is_direct || self.lost_writes.is_some() || nothing_done {
+            return;
+        }
+        self.lost_writes = Some(errno);
+        let text = format!(
+            "{}: a flush failed ({}): writes may be lost, and every flush fails until the disk is \
+             detached and attached again; check its file system first",
+            self.path.display(),
+            io::Error::from_raw_os_error(errno)
+        );
+        crate::log::say(&text);
+        self.warnings.add(text);
     }
 
     /// Look at the size again; the new capacity in bytes.

@@ -166,6 +166,21 @@ fn a_client_without_room_is_told() {
 }
 
 #[test]
+fn what_is_to_be_known_of_an_image_is_told_when_it_is_attached_and_later() {
+    let daemon = Running::start(Config::default());
+    let disk = DiskConfig { buffered: true, ..daemon.disk("odd") };
+    std::fs::write(&disk.path, [&b"QFI\xfb"[..], &[0; 4092]].concat()).unwrap();
+    let other = DiskConfig { buffered: true, ..daemon.disk("plain") };
+    let answer = daemon.ask(&Request::Attach(disk)).unwrap();
+    assert!(answer["warnings"][0].as_str().unwrap().contains("qcow2"), "{answer}");
+    assert_eq!(daemon.ask(&Request::Attach(other)).unwrap().get("warnings"), None);
+    let status = daemon.ask(&Request::Status {}).unwrap();
+    let disks = status.pointer("/devices/0/disks").unwrap();
+    assert!(disks[0]["warnings"][0].as_str().unwrap().contains("qcow2"), "{disks}");
+    assert_eq!((disks[0]["direct"].as_bool(), disks[1].get("warnings")), (Some(false), None));
+}
+
+#[test]
 fn nothing_is_attached_after_the_end() {
     let mut daemon = Running::start(Config::default());
     let disk = daemon.disk("late");

@@ -16,9 +16,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
-const RO: OpenOptions = OpenOptions { read_only: true, direct: false };
-const DIRECT: OpenOptions = OpenOptions { read_only: false, direct: true };
+const RW: OpenOptions = OpenOptions { direct: false, ..OpenOptions::writing() };
+const RO: OpenOptions = OpenOptions { direct: false, ..OpenOptions::reading() };
+const DIRECT: OpenOptions = OpenOptions::writing();
 
 /// One test at a time: between fork and exec, a child that another test starts
 /// has this process's images open too, and so their locks.
@@ -93,7 +93,7 @@ fn limits_of_a_file() {
     assert_eq!((limits.logical_block_bytes, limits.memory_align_bytes), (512, 1));
     assert!(limits.physical_block_bytes >= 4096 && !limits.read_only);
     assert!(!image.is_block() && !image.is_direct());
-    assert_eq!((image.path(), image.warnings().len()), (&path, 0));
+    assert_eq!((image.path(), image.warnings().all().len()), (&path, 0));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn direct_io_works_as_it_says() {
     let image = Image::open(&path, &DIRECT).unwrap();
     let limits = *image.limits();
     if !image.is_direct() {
-        assert!(image.warnings()[0].contains("page cache"), "{:?}", image.warnings());
+        assert!(image.warnings().all()[0].contains("page cache"), "{:?}", image.warnings());
         eprintln!("no direct I/O here");
         return;
     }
@@ -129,7 +129,7 @@ fn formats_are_warned_of_and_served() {
     writer(&path).write_all(b"QFI\xfb").unwrap();
     for options in [RW, RO, DIRECT] {
         let image = Image::open(&path, &options).unwrap();
-        let text = image.warnings().concat();
+        let text = image.warnings().all().concat();
         assert!(text.contains("qemu-img convert -f qcow2 -O raw"), "{text}");
     }
 }
@@ -245,7 +245,7 @@ fn tmpfs_has_no_place() {
         let image = Image::open(&path, &options).unwrap();
         assert_eq!((image.device().0, image.device_capacity()), (0, None));
         assert!(image.map().is_none());
-        assert!(image.is_direct() || !options.direct || image.warnings().len() == 1);
+        assert!(image.is_direct() || !options.direct || image.warnings().all().len() == 1);
         assert_eq!(image.runs(0, 1 << 20, 9), [(1 << 20, true)]);
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const RW: OpenOptions = OpenOptions { read_only: false, direct: false };
-const RO: OpenOptions = OpenOptions { read_only: true, direct: false };
+const RW: OpenOptions = OpenOptions { direct: false, ..OpenOptions::writing() };
+const RO: OpenOptions = OpenOptions { direct: false, ..OpenOptions::reading() };
 
 /// One test at a time: between fork and exec, a child that another test starts
 /// has this process's images open too, and so their locks.

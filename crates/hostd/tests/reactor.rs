@@ -399,7 +399,7 @@ fn a_place_past_every_device_is_refused() {
     let rig = Rig::start(RigSetup::default());
     let attach = |name, lba| {
         let path = image(&dir, name, MIB);
-        let options = OpenOptions { read_only: false, direct: true };
+        let options = OpenOptions::writing();
         let image = Image::open(&path, &options).unwrap();
         let (weight, fault) = (NonZeroU32::MIN, None);
         let lba = Some(Lba::new(lba));

@@ -22,7 +22,8 @@ pub struct ServeArgs {
     /// A disk: an image (raw) or block device under a name, with `weight=N`,
     /// `ro`, `lba=SECTORS|BYTES` (where it lies on an emulated device),
     /// `buffered` (through the page cache), `cache=off` (past --cache),
-    /// `fault=SPEC` (for tests; last); repeat for several. A comma in the path
+    /// `accept-lost-writes` (serve an image that lacks writes which a guest was
+    /// told are done), `fault=SPEC` (for tests; last); repeat for several. A comma in the path
     /// is written twice
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,

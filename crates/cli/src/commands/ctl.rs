@@ -25,6 +25,8 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
             let sockets = answer["sockets"].as_array().into_iter().flatten();
             let lines: Vec<&str> = sockets.filter_map(Value::as_str).collect();
             output::print(&format!("{}\n{}\n", bytes(&answer), lines.join("\n")))?;
+            let warnings = answer["warnings"].as_array().into_iter().flatten();
+            warnings.filter_map(Value::as_str).for_each(|w| eprintln!("warning: {w}"));
         }
         CtlCommand::Resize { .. } => output::print(&format!("{}\n", bytes(&answer)))?,
         CtlCommand::Policy { .. }
@@ -266,6 +268,8 @@ fn disks(devices: &[DeviceReport]) -> Table {
         for disk in &device.disks {
             table.push(disk_row(device, disk));
             table.notes.extend(known(&disk.name, &disk.policy_metrics));
+            let warnings = disk.warnings.iter();
+            table.notes.extend(warnings.map(|w| format!("warning: {}: {w}", disk.name)));
         }
     }
     table

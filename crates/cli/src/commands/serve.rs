@@ -140,6 +140,7 @@ fn describe(config: &Config) -> String {
         for (set, word) in [
             (disk.read_only, "read-only"),
             (disk.buffered, "buffered"),
+            (disk.accept_lost_writes, "accepting lost writes"),
             (!disk.cache && config.cache_bytes.is_some(), "past the cache"),
         ] {
             text += &if set { format!(", {word}") } else { String::new() };

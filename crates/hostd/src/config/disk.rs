@@ -36,6 +36,9 @@ pub struct DiskConfig {
     /// Reads go through the device's cache, if it has one.
     #[serde(default = "yes")]
     pub cache: bool,
+    /// Serve an image that lacks writes which were acknowledged.
+    #[serde(default)]
+    pub accept_lost_writes: bool,
 }
 
 fn yes() -> bool {
@@ -58,11 +61,13 @@ impl DiskConfig {
             fault: None,
             buffered: false,
             cache: true,
+            accept_lost_writes: false,
         }
     }
 
-    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,fault=SPEC]`. A
-    /// comma in the path is written twice; `fault` takes all that follows it.
+    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
+    /// accept-lost-writes,fault=SPEC]`. A comma in the path is written twice;
+    /// `fault` takes all that follows it.
     ///
     /// # Errors
     /// What is wrong and what there is.
@@ -101,6 +106,9 @@ impl DiskConfig {
             "ro" | "read_only" | "read-only" => self.read_only = switch(key, value)?,
             "buffered" => self.buffered = switch(key, value)?,
             "cache" => self.cache = switch(key, value)?,
+            "accept-lost-writes" | "accept_lost_writes" => {
+                self.accept_lost_writes = switch(key, value)?;
+            }
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -110,7 +118,7 @@ impl DiskConfig {
             }
             "fault" => self.fault = Some(text("eio")?.to_string()),
             _ => {
-                let there = "weight, ro, lba, buffered, cache, fault";
+                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, fault";
                 return Err(format!("a disk has no option '{key}'; it has {there}"));
             }
         }

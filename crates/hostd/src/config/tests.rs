@@ -59,6 +59,7 @@ lba = "1GiB"
                         fault: None,
                         buffered: false,
                         cache: true,
+                        accept_lost_writes: false,
                     },
                     DiskConfig {
                         name: "db",
@@ -71,6 +72,7 @@ lba = "1GiB"
                         fault: None,
                         buffered: true,
                         cache: true,
+                        accept_lost_writes: false,
                     },
                 ],
                 policy: Some(
@@ -173,7 +175,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, fault
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"

@@ -150,6 +150,12 @@ pub struct DiskReport {
     pub capacity_bytes: u64,
     /// Writes are refused.
     pub read_only: bool,
+    /// I/O goes past the host's page cache (O_DIRECT).
+    #[serde(default)]
+    pub direct: bool,
+    /// What the operator should know of the image, one sentence each; seldom any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Vrings and connections that are open.
     pub ports: u32,
     /// Requests that have arrived and not completed.
@@ -297,6 +303,8 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         weight: status.weight,
         capacity_bytes: status.capacity_bytes,
         read_only: disk.limits().read_only,
+        direct: disk.is_direct,
+        warnings: disk.warnings.all(),
         ports: status.ports,
         outstanding: status.outstanding,
         held_ms: held_ms(&status.held),

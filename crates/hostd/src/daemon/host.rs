@@ -19,7 +19,8 @@ use super::{Given, Stopper, VhostAt};
 use crate::config::{Config, DISKS_MAX, DiskConfig};
 use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::fault::Fault;
-use crate::images::{Image, ImageError, Limits, OpenOptions};
+use crate::images::{Image, ImageError, Limits, OpenOptions, Warnings};
+use crate::log::say;
 use crate::port::DiskId;
 use crate::reactor::{CacheSetup, Disk, Message, Status};
 use seekway_policy::units::Lba;
@@ -54,10 +55,14 @@ pub struct ServedDisk {
     pub device: Arc<Device>,
     /// A block device.
     pub is_block: bool,
+    /// I/O goes past the page cache.
+    pub is_direct: bool,
     /// Connections that it has, those included that may still open a port.
     pub places: Arc<Places>,
     /// Who is told when its size changes.
     pub config_changed: Arc<ConfigListeners>,
+    /// What the operator should know of its image.
+    pub warnings: Arc<Warnings>,
     limits: Arc<Mutex<Limits>>,
     /// For growing it; gone once it is detached, since it holds the lock too.
     file: Mutex<Option<File>>,
@@ -110,6 +115,8 @@ pub struct Attached {
     pub capacity_bytes: u64,
     /// Its sockets, as clients name them.
     pub sockets: Vec<String>,
+    /// What the operator should know of its image.
+    pub warnings: Vec<String>,
 }
 
 /// What is served. See the module's text.
@@ -269,9 +276,15 @@ impl Host {
         }
         let fault = asked.fault.as_deref().map(Fault::parse).transpose();
         let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
-        let options = OpenOptions { read_only: asked.read_only, direct: !asked.buffered };
+        let options = OpenOptions {
+            read_only: asked.read_only,
+            direct: !asked.buffered,
+            accept_lost_writes: asked.accept_lost_writes,
+        };
         let image = open_image(asked, &options)?;
+        let warnings = image.warnings().clone();
         let (limits, is_block) = (*image.limits(), image.is_block());
+        let is_direct = image.is_direct();
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
         let sockets = self.disk_sockets(name)?;
         let device = self.device_of(&image)?;
@@ -294,18 +307,23 @@ impl Host {
             id: id.map_err(wrong)?,
             device,
             is_block,
+            is_direct,
             places: Places::new(CONNECTIONS_DISK_MAX),
             config_changed: Arc::default(),
+            warnings,
             limits: Arc::new(Mutex::new(limits)),
             file: Mutex::new(Some(file)),
         });
+
         self.write().disks.insert(name.clone(), disk.clone());
+        let warnings = disk.warnings.all();
+        warnings.iter().for_each(|warning| say(&format!("{name}: {warning}")));
         let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
         for (vhost, listener) in sockets {
             let disk = disk.clone();
             self.listen(if vhost { Kind::Vhost(disk) } else { Kind::NbdOf(disk) }, listener)?;
         }
-        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses })
+        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
     }
 
     /// The sockets of a disk: is it that of vhost-user?

@@ -52,7 +52,10 @@ pub(super) fn choose(
     if blocks == 0 || blocks > BLOCK_MAX || set_direct(file).is_err() {
         let why =
             if blocks > BLOCK_MAX { "wants blocks over 4096 bytes" } else { "is not possible" };
-        warnings.push(format!("direct I/O {why} on this file system: the page cache is used"));
+        warnings.push(format!(
+            "direct I/O (O_DIRECT) {why} on this file system: the host's page cache is used; the \
+             disk's option buffered says that this is meant"
+        ));
         return buffered;
     }
     let blocks = round_block(blocks).max(least);

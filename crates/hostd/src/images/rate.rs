@@ -99,7 +99,7 @@ mod tests {
         let path = dir.path().join("a.img");
         let file = File::create(&path).unwrap();
         file.set_len(256 * MIB).unwrap();
-        let open = || Image::open(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+        let open = || Image::open(&path, &OpenOptions::reading()).unwrap();
         assert_eq!(open().measure_bandwidth(), None, "an empty image");
         file.write_all_at(&vec![1; 3 * MIB as usize], 20 * MIB + 4096).unwrap();
         file.write_all_at(&vec![1; 6 * MIB as usize], 100 * MIB).unwrap();

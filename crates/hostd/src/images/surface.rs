@@ -5,7 +5,7 @@
 //! since nothing that a reader does can hurt who holds one.
 
 use super::place::Place;
-use super::{ImageError, OpenOptions, fiemap, io_error, is_block, open_file, probe};
+use super::{ImageError, OpenOptions, fiemap, io_error, is_block, lost, open_file, probe};
 use seekway_policy::stack::FileExtent;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
@@ -108,7 +108,7 @@ impl Surface {
     /// Says what is in the way and what to do about it.
     pub fn open(path: &Path) -> Result<Surface, SurfaceError> {
         let is_block = is_block(path)?;
-        let file = open_file(path, &OpenOptions { read_only: true, direct: true }, is_block)?;
+        let file = open_file(path, &OpenOptions::reading(), is_block)?;
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         let shown = || path.display().to_string();
         if !is_block && probe::is_in_memory(&file) {
@@ -127,7 +127,8 @@ impl Surface {
         let pieces = if is_block {
             Vec::from_iter((len > 0).then_some(Piece { at: 0, lba: place.start.get(), len }))
         } else {
-            let _ = file.sync_data(); // what is not written back has no place, and is left out
+            // What is not written back has no place, and is left out.
+            let _ = lost::sync(&file);
             let held_bytes = meta.blocks().saturating_mul(SECTOR_BYTES);
             match fiemap::written(&file, size_bytes) {
                 Ok(extents) => pieces_of(&extents, &place),

@@ -218,6 +218,11 @@ impl Core {
     fn submit_io(&mut self, index: u32) {
         let io = &mut self.ios[index];
         let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        if io.is_durable()
+            && let Some(errno) = disk.image.lost_writes()
+        {
+            return self.injected.push_back((index, -errno));
+        }
         let injected = disk.fault.as_mut().and_then(|fault| match io.kind {
             Kind::Read => fault.inject(Op::Read, io.offset, io.len),
             Kind::Write { .. } => fault.inject(Op::Write, io.offset, io.len),
@@ -245,6 +250,10 @@ impl Core {
             return self.submit_io(index);
         }
         if result < 0 {
+            if io.is_durable() {
+                let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+                disk.image.sync_failed(-result);
+            }
             return self.io_failed(index, Errno(-result));
         }
         if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
@@ -336,6 +345,16 @@ fn kind_of(op: Op, unmap: bool, durable: bool) -> Kind {
 }
 
 impl Io {
+    /// Is it done only when the data are on the device?
+    fn is_durable(&self) -> bool {
+        match self.kind {
+            Kind::Sync => true,
+            Kind::Write { durable } | Kind::Zeroes { durable } => durable,
+            // A sync follows.
+            Kind::Allocate { .. } | Kind::Read => false,
+        }
+    }
+
     /// The SQE of what is still to do, or of the first `short` bytes of it.
     pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
         let fd = file(self.disk.0);

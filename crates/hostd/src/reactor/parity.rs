@@ -349,7 +349,8 @@ impl Rig {
         for (n, load) in loads.iter().enumerate() {
             let path = dir.join(&load.disk[0].name);
             File::create(&path).and_then(|f| f.set_len(DISK_SECTORS * 512)).unwrap();
-            let image = Image::open(&path, &OpenOptions { read_only: false, direct: false });
+            // Buffered images keep a failed durable write in mind, which no model does.
+            let image = Image::open(&path, &OpenOptions::writing());
             let mut disk = Disk::new(&load.disk[0].name, image.unwrap());
             disk.weight = NonZeroU32::new(WEIGHTS[n]).unwrap();
             if case.faults && n == 1 {

@@ -170,7 +170,7 @@ fn a_read_with_many_holes_in_the_cache_goes_past_it_in_the_end() {
     let (path, data) = full_image(&dir, "a.img", 5, 4 * MIB);
     let rig = rig(8 * MIB);
     // In one piece, wherever the file system has put it.
-    let image = open_image(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+    let image = open_image(&path, &OpenOptions::reading()).unwrap();
     let disk = Disk { lba: Some(Lba::ZERO), ..Disk::new("a", image) };
     let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
     let client = rig.open(disk);

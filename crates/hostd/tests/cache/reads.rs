@@ -183,7 +183,7 @@ fn image_in_pieces(dir: &TempDir) -> (PathBuf, Vec<u8>, usize) {
         file.write_all_at(&piece, from as u64).unwrap();
         file.sync_all().unwrap();
     }
-    let image = open_image(&path, &OpenOptions { read_only: true, direct: true }).unwrap();
+    let image = open_image(&path, &OpenOptions::reading()).unwrap();
     let pieces = image.map().map_or(1, |map| map.region().len());
     (path, data, pieces)
 }
@@ -271,7 +271,8 @@ fn disks_past_the_cache_and_read_only_ones_are_served() {
     let (path, data) = full_image(&dir, "a.img", 5, MIB);
     for (read_only, cached) in [(true, true), (false, false)] {
         let rig = rig(MIB);
-        let image = open_image(&path, &OpenOptions { read_only, direct: true }).unwrap();
+        let image =
+            open_image(&path, &OpenOptions { read_only, ..OpenOptions::writing() }).unwrap();
         let disk = Disk { cached, ..Disk::new("a", image) };
         let disk = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
         assert_eq!(rig.status().disks[0].cache.is_some(), cached, "before its first read");
@@ -408,7 +409,7 @@ fn what_the_page_cache_reads_is_no_measure_of_the_device() {
     let (path, _) = full_image(&dir, "a.img", 12, 4 * MIB);
     for direct in [false, true] {
         let rig = rig(64 << 10);
-        let image = open_image(&path, &OpenOptions { read_only: true, direct }).unwrap();
+        let image = open_image(&path, &OpenOptions { direct, ..OpenOptions::reading() }).unwrap();
         if direct && !image.is_direct() {
             return eprintln!("skipped: no direct I/O here");
         }

@@ -161,7 +161,7 @@ impl Rig {
     }
 
     pub fn attach(&self, path: &Path, fault: Option<&str>) -> Result<DiskId, String> {
-        let options = OpenOptions { read_only: false, direct: true };
+        let options = OpenOptions::writing();
         let image = open_image(path, &options).map_err(|e| e.to_string())?;
         let fault = fault.map(|f| Fault::parse(f).unwrap());
         let disk = Disk { fault, ..Disk::new(path.file_name().unwrap().to_string_lossy(), image) };

@@ -102,7 +102,7 @@ impl Server {
         let path = self.dir.path().join(name);
         let len = if setup.len == 0 { 64 * MIB } else { setup.len };
         File::create(&path).unwrap().set_len(len).unwrap();
-        let options = OpenOptions { read_only: setup.read_only, direct: true };
+        let options = OpenOptions { read_only: setup.read_only, ..OpenOptions::writing() };
         let image = Image::open(&path, &options).unwrap();
         let limits = *image.limits();
         let fault = setup.fault.map(|f| Fault::parse(f).unwrap());

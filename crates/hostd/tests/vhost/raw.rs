@@ -40,8 +40,8 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12;
 pub const MEMORY_BYTES: u64 = 1 << 20;
 /// Where the VMM says that it has them.
 const USER: u64 = 0x7f00_0000_0000;
-const AVAILABLE: u64 = 0x8000;
-const USED: u64 = 0x9000;
+pub const AVAILABLE: u64 = 0x8000;
+pub const USED: u64 = 0x9000;
 /// Request h: header, 512 bytes of data, status, from this + 0x400 h.
 const REQUESTS: u64 = 0x1_0000;
 
@@ -298,6 +298,20 @@ impl Vmm {
 
     pub fn set_inflight(&self, shape: &[u8], file: &File) -> io::Result<()> {
         self.set(SET_INFLIGHT_FD, shape, &[file.as_raw_fd()])
+    }
+
+    /// The write cache's switch in the configuration space.
+    pub fn write_cache(&self) -> u8 {
+        let (config, _) = self.ask(GET_CONFIG, &Vmm::switch(0xff)).unwrap();
+        config[12]
+    }
+
+    pub fn set_write_cache(&self, value: u8) -> io::Result<()> {
+        self.set(SET_CONFIG, &Vmm::switch(value), &[])
+    }
+
+    fn switch(value: u8) -> Vec<u8> {
+        [[32u32, 1, 0].map(u32::to_le_bytes).concat(), vec![value]].concat()
     }
 
     /// Stop a queue: where it would go on.

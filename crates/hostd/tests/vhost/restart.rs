@@ -55,6 +55,29 @@ impl Daemon {
 }
 
 #[test]
+fn a_killed_daemon_leaves_the_write_cache_off() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let guest = Guest::new(SIZE);
+    let mut record = None;
+    for round in 0..2 {
+        let daemon = Daemon::start(directory.path());
+        let vmm = Vmm::connect(&directory.path().join("disk.vhost"));
+        vmm.negotiate(raw::FEATURES);
+        vmm.set_memory(&guest).unwrap();
+        let (shape, file) = record.get_or_insert_with(|| vmm.get_inflight(1, SIZE));
+        vmm.set_inflight(shape, file).unwrap();
+        // The index of the rings has come round: it does not tell that the guest ran.
+        vmm.start(&guest, 0, 0).unwrap();
+        if round == 0 {
+            assert_eq!(vmm.write_cache(), 1);
+            vmm.set_write_cache(0).unwrap();
+        }
+        assert_eq!(vmm.write_cache(), 0, "round {round}");
+        daemon.kill();
+    }
+}
+
+#[test]
 fn a_killed_daemon_leaves_nothing_undone() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut guest = Guest::new(SIZE);

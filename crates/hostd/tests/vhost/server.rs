@@ -2,6 +2,7 @@
 
 use crate::common::{Rig, RigSetup};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
+use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
 use std::os::unix::net::UnixListener;
@@ -29,16 +30,25 @@ pub struct Served {
 }
 
 impl Served {
-    /// Attach a disk of `bytes` (when the image is not there yet) and listen.
-    pub fn start(handle: &Handle, dir: &Path, name: &str, shape: Shape) -> Served {
+    /// Attach a disk of `bytes` (when the image is not there yet) and listen. One
+    /// with a fault goes through the page cache.
+    pub fn start(
+        handle: &Handle,
+        dir: &Path,
+        name: &str,
+        shape: Shape,
+        fault: Option<&str>,
+    ) -> Served {
         let (image, socket) = (dir.join(format!("{name}.img")), dir.join(format!("{name}.vhost")));
         if !image.exists() {
             std::fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
         }
-        let options = OpenOptions { read_only: shape.read_only, direct: true };
+        let (read_only, direct) = (shape.read_only, fault.is_none());
+        let options = OpenOptions { read_only, direct, ..OpenOptions::writing() };
         let opened = open(&image, &options);
         let limits = Arc::new(Mutex::new(*opened.limits()));
-        let disk = Disk::new(name, opened);
+        let fault = fault.map(|f| Fault::parse(f).unwrap());
+        let disk = Disk { fault, ..Disk::new(name, opened) };
         let disk = handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
         let config_changed = Arc::new(ConfigListeners::default());
         let served = DiskHandle {
@@ -157,6 +167,15 @@ impl Server {
         server
     }
 
+    /// Through the host's page cache, with this fault.
+    pub fn through_page_cache(shape: Shape, fault: &str) -> Server {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let rig = Rig::start(RigSetup::default());
+        let served = Served::start(&rig.handle, dir.path(), "disk", shape, Some(fault));
+        let path = dir.path().into();
+        Server { served: Some(served), rig: Some(rig), dir: path, _temporary: Some(dir) }
+    }
+
     /// Keep the image and the socket here.
     pub fn at(dir: &Path, shape: Shape) -> Server {
         Server::on(RigSetup::default(), dir, shape)
@@ -165,13 +184,13 @@ impl Server {
     /// On such a reactor.
     pub fn on(setup: RigSetup<'_>, dir: &Path, shape: Shape) -> Server {
         let rig = Rig::start(setup);
-        let served = Served::start(&rig.handle, dir, "disk", shape);
+        let served = Served::start(&rig.handle, dir, "disk", shape, None);
         Server { served: Some(served), rig: Some(rig), dir: dir.into(), _temporary: None }
     }
 
     /// One more disk on the same reactor.
     pub fn also(&self, name: &str, shape: Shape) -> Served {
-        Served::start(&self.rig().handle, &self.dir, name, shape)
+        Served::start(&self.rig().handle, &self.dir, name, shape, None)
     }
 
     pub fn rig(&self) -> &Rig {

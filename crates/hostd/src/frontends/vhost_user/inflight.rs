@@ -2,12 +2,17 @@
 //! VMM keeps it and hands it to the next daemon, which carries out what the last
 //! one left undone (vhost-user specification, "Inflight I/O tracking", split
 //! virtqueue). What is read from it is checked: the VMM may have written it.
+//!
+//! Behind the queues' records, where the protocol says nothing, is a line of our
+//! own with what else the next daemon has to know and no VMM tells it: whether
+//! the guest has switched the disk's write cache off. Records of other back ends,
+//! and of older versions, end without it.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use vm_memory::{FileOffset, MmapRegion};
 
 /// Bytes before the entries: features, version, number of entries, head of the
@@ -19,6 +24,11 @@ const ENTRY_BYTES: u64 = 16;
 const ALIGN_BYTES: u64 = 64;
 /// The version that is written here.
 const VERSION: u16 = 1;
+/// Bytes of our own behind the queues' records.
+const OWN_BYTES: u64 = ALIGN_BYTES;
+/// What the first four of them say of the write cache; anything else says nothing.
+const CACHE_ON: u32 = u32::from_le_bytes(*b"skw1");
+const CACHE_OFF: u32 = u32::from_le_bytes(*b"skw0");
 
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +71,13 @@ pub struct Inflight {
 }
 
 impl Inflight {
-    /// Bytes of the records of `queues` queues of `size` entries.
+    /// Bytes of the records of `queues` queues of `size` entries, with our own.
     pub fn bytes(queues: u16, size: u16) -> u64 {
+        Self::records_bytes(queues, size) + OWN_BYTES
+    }
+
+    /// The same without our own.
+    fn records_bytes(queues: u16, size: u16) -> u64 {
         u64::from(queues) * Self::stride(size)
     }
 
@@ -90,7 +105,7 @@ impl Inflight {
     }
 
     /// Map the records in `file` from `offset` on, of which `have` bytes are
-    /// said to be theirs.
+    /// said to be theirs. They may lack the bytes of our own.
     pub fn map(
         file: File,
         offset: u64,
@@ -98,19 +113,50 @@ impl Inflight {
         queues: u16,
         size: u16,
     ) -> Result<Inflight, InflightError> {
-        let need = Self::bytes(queues, size);
+        let need = Self::records_bytes(queues, size);
         let room = file.metadata()?.len().saturating_sub(offset);
-        if have.min(room) < need {
-            return Err(InflightError::Size { have: have.min(room), need, queues, size });
+        let have = have.min(room);
+        if have < need {
+            return Err(InflightError::Size { have, need, queues, size });
         }
         // SAFETY: no arguments.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
             return Err(InflightError::Unsealed);
         }
-        let map = MmapRegion::from_file(FileOffset::new(file, offset), need as usize)
+        let bytes = have.min(Self::bytes(queues, size)) as usize;
+        let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes)
             .map_err(io::Error::other)?;
         Ok(Inflight { map: Arc::new(map), queues, size })
+    }
+
+    /// Was the disk's write cache on when this was last noted? `None` when it
+    /// never was.
+    pub fn write_cache(&self) -> Option<bool> {
+        match self.own()?.load(Ordering::Acquire) {
+            CACHE_ON => Some(true),
+            CACHE_OFF => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Note whether the disk's write cache is on, for the next daemon; `None` when
+    /// that is not known.
+    pub fn note_write_cache(&self, on: Option<bool>) {
+        if let Some(own) = self.own() {
+            let word = on.map_or(0, |on| if on { CACHE_ON } else { CACHE_OFF });
+            own.store(word, Ordering::Release);
+        }
+    }
+
+    /// The first four of our own bytes, where there are some.
+    fn own(&self) -> Option<&AtomicU32> {
+        let offset = Self::records_bytes(self.queues, self.size) as usize;
+        if self.map.size() < offset + OWN_BYTES as usize {
+            return None;
+        }
+        // SAFETY: mapped, for the size was compared; aligned to a cache line.
+        Some(unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(offset).cast()) })
     }
 
     /// The record of one queue, for a ring of `size` entries; `None` when there
@@ -321,6 +367,28 @@ mod tests {
         unsealed.set_len(bytes).unwrap();
         let mapped = Inflight::map(unsealed, 0, bytes, 2, 64);
         assert!(matches!(mapped, Err(InflightError::Unsealed)));
+    }
+
+    #[test]
+    fn the_write_cache_is_noted_where_there_is_room() {
+        let (file, bytes) = (Inflight::create(2, 16).unwrap(), Inflight::bytes(2, 16));
+        let map = |have| Inflight::map(file.try_clone().unwrap(), 0, have, 2, 16).unwrap();
+        let first = map(bytes);
+        assert_eq!(first.write_cache(), None);
+        for on in [Some(false), Some(true), None, Some(false)] {
+            first.note_write_cache(on);
+            assert_eq!(map(bytes).write_cache(), on);
+        }
+        // The queues' records are as empty as before.
+        for queue in 0..2 {
+            assert_eq!(first.queue(queue, 16).unwrap().unwrap().recover(0), (vec![], 0));
+        }
+        // Garbage says nothing, and a record without the room says and notes nothing.
+        first.own().unwrap().store(1, Ordering::Relaxed);
+        assert_eq!(first.write_cache(), None);
+        let short = map(bytes - OWN_BYTES);
+        short.note_write_cache(Some(true));
+        assert_eq!((short.write_cache(), first.write_cache()), (None, None));
     }
 
     #[test]

@@ -126,46 +126,52 @@ pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>
     Ok(peek_fd(stream)?.map(UnixStream::from))
 }
 
-/// The descriptor that comes with the next message, which stays.
+/// The first descriptor that comes with the next message, which stays.
 fn peek_fd(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0u8; 1];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // Room for one descriptor, aligned as a control message must be; the kernel
-    // closes what does not fit.
+    // Aligned as a control message must be.
     let mut control = [0usize; 4];
-    let fd_bytes = mem::size_of::<libc::c_int>() as u32;
+    let fd_bytes = mem::size_of::<libc::c_int>();
     // SAFETY: all zeroes is a valid header.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.msg_iov = &mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
+    // Room for one descriptor: CMSG_SPACE, which pads, has room for two. The
+    // kernel opens none that does not fit.
     // SAFETY: arithmetic.
-    header.msg_controllen = unsafe { libc::CMSG_SPACE(fd_bytes) } as usize;
+    header.msg_controllen = unsafe { libc::CMSG_LEN(fd_bytes as u32) } as usize;
     let flags = libc::MSG_PEEK | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to what lives here.
     if unsafe { libc::recvmsg(stream.as_raw_fd(), &mut header, flags) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has filled the header and the control messages, of
-    // which a descriptor that came is ours.
+    // SAFETY: the kernel has filled the header and the control messages.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(&header);
         if message.is_null()
             || (*message).cmsg_level != libc::SOL_SOCKET
             || (*message).cmsg_type != libc::SCM_RIGHTS
-            || (*message).cmsg_len < libc::CMSG_LEN(fd_bytes) as usize
         {
             return Ok(None);
         }
-        let fd = libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned();
-        Ok(Some(OwnedFd::from_raw_fd(fd)))
+        let data = libc::CMSG_DATA(message);
+        let bytes = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+        // Descriptors that came are ours: take all, so that none stays open.
+        let fds = (0..bytes / fd_bytes).map(|i| {
+            OwnedFd::from_raw_fd(data.add(i * fd_bytes).cast::<libc::c_int>().read_unaligned())
+        });
+        Ok(fds.collect::<Vec<_>>().into_iter().next())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
     use std::thread;
     use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -191,6 +197,36 @@ mod tests {
         assert_eq!(header.to_vec(), CONFIG_CHANGE.map(u32::to_ne_bytes).concat());
         heard.set_nonblocking(true).unwrap();
         assert_eq!(heard.read(&mut header).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// Descriptors of this process that lead to the pipe with this number.
+    fn open_to(pipe: &File) -> usize {
+        let wanted = pipe.metadata().unwrap();
+        let is_it = |m: std::fs::Metadata| (m.dev(), m.ino()) == (wanted.dev(), wanted.ino());
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        // One that another test has closed meanwhile is none of ours.
+        fds.filter(|fd| std::fs::metadata(fd.path()).is_ok_and(is_it)).count()
+    }
+
+    #[test]
+    fn of_several_descriptors_none_is_left_open() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let pipe = File::from(OwnedFd::from(reader));
+        let before = open_to(&pipe);
+        let message = [SET_BACKEND_REQ_FD, 1, 0].map(u32::to_ne_bytes).concat();
+        for count in [1, 2, 3, 32] {
+            theirs.send_with_fds(&[&message[..]], &vec![pipe.as_raw_fd(); count]).unwrap();
+            for _ in 0..3 {
+                let peeked = peek_channel(&ours).unwrap();
+                assert_eq!(open_to(&pipe), before + 1, "{count} descriptors");
+                assert!(peeked.is_some());
+                drop(peeked);
+                assert_eq!(open_to(&pipe), before, "{count} descriptors");
+            }
+            let mut taken = [0; 12];
+            (&ours).read_exact(&mut taken).unwrap();
+        }
     }
 
     #[test]

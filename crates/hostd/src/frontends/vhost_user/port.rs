@@ -1,7 +1,7 @@
 //! A virtqueue as the reactor sees it: kicks come in, jobs go out, the guest is
 //! called.
 
-use super::doorbell::Doorbell;
+use super::doorbell::{Bell, Doorbell};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
@@ -27,7 +27,7 @@ pub enum PortMessage {
     /// The reply comes when nothing new will use the old one.
     Memory(Parts, Arc<GuestMemoryMmap>, SyncSender<()>),
     /// Call the guest here.
-    Call(Option<Doorbell>),
+    Call(Option<Bell>),
     /// Report a broken virtqueue here.
     Err(Option<Doorbell>),
 }
@@ -41,7 +41,7 @@ pub struct Wiring {
     /// The guest kicks here.
     pub kick: Doorbell,
     /// Call the guest here; `None` for a guest that polls.
-    pub call: Option<Doorbell>,
+    pub call: Option<Bell>,
     /// Report a broken virtqueue here.
     pub err: Option<Doorbell>,
     /// Writes must be durable before they are done: there is no cache that
@@ -112,8 +112,10 @@ impl VringPort {
     fn fail(&mut self, fault: Fault, core: &mut Core) {
         crate::log::say(&format!("{}: stopped, because of the guest: {fault}", self.wiring.name));
         self.stop(core);
-        if let Some(err) = &self.wiring.err {
-            err.ring();
+        if let Some(err) = &self.wiring.err
+            && let Err(e) = err.ring_once()
+        {
+            crate::log::say(&format!("{}: its VMM cannot be told: {e}", self.wiring.name));
         }
     }
 
@@ -128,9 +130,14 @@ impl VringPort {
 
     /// Show the guest what is done, and call it when it wants that.
     fn publish(&mut self) {
-        if self.vring.publish()
-            && let Some(call) = &self.wiring.call
-        {
+        if self.vring.publish() {
+            self.call();
+        }
+    }
+
+    /// Call the guest whether it wants that or not, which VIRTIO allows.
+    fn call(&mut self) {
+        if let Some(call) = &mut self.wiring.call {
             call.ring();
         }
     }
@@ -191,7 +198,10 @@ impl Port for VringPort {
         // A kick from before the queue was ours, or before a restart, comes
         // no second time.
         self.look(core);
-        self.publish();
+        self.vring.publish();
+        // A daemon that was killed may have published requests and not called the
+        // guest, which then waits for ever: nothing in the ring tells.
+        self.call();
     }
 
     fn event(&mut self, _tag: u32, result: i32, more: bool, core: &mut Core) {
@@ -226,11 +236,9 @@ impl Port for VringPort {
                 let _ = reply.send(());
             }
             PortMessage::Call(call) => {
-                // What was published while the guest listened elsewhere, or nowhere.
-                if let Some(call) = &call {
-                    call.ring();
-                }
                 self.wiring.call = call;
+                // What was published while the guest listened elsewhere, or nowhere.
+                self.call();
             }
             PortMessage::Err(err) => self.wiring.err = err,
         }

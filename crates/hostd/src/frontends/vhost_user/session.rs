@@ -4,7 +4,7 @@
 
 use super::DiskHandle;
 use super::config;
-use super::doorbell::Doorbell;
+use super::doorbell::{Bell, Doorbell};
 use super::inflight::Inflight;
 use super::memory::{Memory, REGIONS_MAX};
 use super::port::{PortMessage, VringPort, Wiring};
@@ -35,6 +35,32 @@ struct Queue {
     err: Option<Doorbell>,
     enabled: bool,
     running: Option<Running>,
+    /// It has run on this connection: where it goes on is known from here.
+    has_run: bool,
+}
+
+/// What is known of the disk's write cache, which the guest can switch off.
+#[derive(Clone, Copy)]
+enum WriteCache {
+    /// The guest begins on this connection and has not touched it: on, as the
+    /// configuration says.
+    Untouched,
+    /// As the guest has set it: on or off.
+    Set(bool),
+    /// The guest began on an earlier connection, and its VMM has brought no record
+    /// of what it set then: off, until the guest sets it again. A guest that has
+    /// switched it off sends no flushes, and would lose what is not durable.
+    Unknown,
+}
+
+impl WriteCache {
+    fn is_on(self) -> bool {
+        match self {
+            WriteCache::Untouched => true,
+            WriteCache::Set(on) => on,
+            WriteCache::Unknown => false,
+        }
+    }
 }
 
 /// A virtqueue that the reactor has.
@@ -50,7 +76,8 @@ pub struct Session {
     /// What was offered when the VMM connected.
     offered: u64,
     features: u64,
-    writeback: bool,
+    write_cache: WriteCache,
+    /// What the ports look at.
     write_through: Arc<AtomicBool>,
     memory: Memory,
     inflight: Option<Inflight>,
@@ -70,7 +97,7 @@ impl Session {
             disk,
             offered,
             features: 0,
-            writeback: true,
+            write_cache: WriteCache::Untouched,
             // Until the driver has said that it can flush.
             write_through: Arc::new(AtomicBool::new(true)),
             memory: Memory::default(),
@@ -106,18 +133,19 @@ impl Session {
             return Ok(());
         }
         let parts = self.memory.parts(addresses, size).map_err(refuse)?;
+        // Not before: a queue that goes on may come between.
+        self.note_write_cache();
         let record = match &self.inflight {
             Some(inflight) => inflight.queue(index as u16, size).map_err(refuse)?,
             None => None,
         };
-        let clone = |bell: &Option<Doorbell>| bell.as_ref().map(Doorbell::try_clone).transpose();
         let (sender, closed) = mpsc::sync_channel(1);
         let wiring = Wiring {
             name: format!("{}: queue {index}", self.disk.name),
             disk: self.disk.disk,
             kick: kick.try_clone().map_err(refuse)?,
-            call: clone(&queue.call).map_err(refuse)?,
-            err: clone(&queue.err).map_err(refuse)?,
+            call: bell(&queue.call)?,
+            err: queue.err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?,
             write_through: self.write_through.clone(),
             closed: sender,
         };
@@ -137,7 +165,8 @@ impl Session {
             .handle
             .ask(|reply| Message::OpenPort(port, reply))
             .ok_or_else(|| refuse("the disk is not served any more"))?;
-        self.queues[index].running = Some(Running { port, closed });
+        let queue = &mut self.queues[index];
+        (queue.running, queue.has_run) = (Some(Running { port, closed }), true);
         Ok(())
     }
 
@@ -191,9 +220,39 @@ impl Session {
         (0..self.queues.len()).try_for_each(|index| self.start_if_ready(index))
     }
 
+    /// The write cache is this from now on.
+    fn set_write_cache(&mut self, cache: WriteCache) {
+        self.write_cache = cache;
+        self.note_write_cache();
+        self.update_write_through();
+    }
+
+    /// Tell the daemon after this one what is known of the write cache.
+    fn note_write_cache(&self) {
+        let known = match self.write_cache {
+            WriteCache::Unknown => None,
+            known => Some(known.is_on()),
+        };
+        if let Some(inflight) = &self.inflight {
+            inflight.note_write_cache(known);
+        }
+    }
+
     fn update_write_through(&self) {
-        let through = config::writes_through(self.features, self.writeback);
+        let through = config::writes_through(self.features, self.write_cache.is_on());
         self.write_through.store(through, Ordering::Relaxed);
+    }
+
+    /// A queue that has not run on this connection goes on where it has run before.
+    fn goes_on(&mut self) {
+        if matches!(self.write_cache, WriteCache::Untouched) {
+            crate::log::say(&format!(
+                "{}: the guest ran before and its VMM does not say whether it has switched the \
+                 write cache off: each write is made durable until the guest sets it",
+                self.disk.name
+            ));
+            self.set_write_cache(WriteCache::Unknown);
+        }
     }
 }
 
@@ -213,6 +272,10 @@ fn serial(name: &str) -> Serial {
 
 fn doorbell(file: Option<File>) -> Result<Option<Doorbell>> {
     file.map(Doorbell::new).transpose().map_err(refuse)
+}
+
+fn bell(call: &Option<Doorbell>) -> Result<Option<Bell>> {
+    call.as_ref().map(Bell::new).transpose().map_err(refuse)
 }
 
 impl VhostUserBackendReqHandlerMut for Session {
@@ -293,6 +356,9 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let queue = self.stopped(index)?;
         queue.base = u16::try_from(base).map_err(refuse)?;
+        if queue.base != 0 && !queue.has_run {
+            self.goes_on();
+        }
         Ok(())
     }
 
@@ -318,9 +384,12 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let call = doorbell(file)?;
-        let clone = call.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?;
-        self.queue(u32::from(index))?.call = call;
-        self.tell(usize::from(index), PortMessage::Call(clone));
+        let queue = self.queue(u32::from(index))?;
+        queue.call = call;
+        if queue.running.is_some() {
+            let bell = bell(&queue.call)?;
+            self.tell(usize::from(index), PortMessage::Call(bell));
+        }
         Ok(())
     }
 
@@ -355,14 +424,13 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_config(&mut self, at: u32, len: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let limits = (self.disk.limits)();
-        Ok(config::read(&limits, self.disk.queues, self.writeback, at, len))
+        Ok(config::read(&limits, self.disk.queues, self.write_cache.is_on(), at, len))
     }
 
     fn set_config(&mut self, at: u32, bytes: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
         match (at, bytes) {
             (config::WRITEBACK_OFFSET, &[value]) if config::may_set_writeback(self.features) => {
-                self.writeback = value != 0;
-                self.update_write_through();
+                self.set_write_cache(WriteCache::Set(value != 0));
                 Ok(())
             }
             _ => Err(refuse("of the configuration only the write cache's switch can be written")),
@@ -379,7 +447,17 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let (queues, size) = self.inflight_shape(given)?;
         let (offset, bytes) = (given.mmap_offset, given.mmap_size);
-        self.inflight = Some(Inflight::map(file, offset, bytes, queues, size).map_err(refuse)?);
+        let inflight = Inflight::map(file, offset, bytes, queues, size).map_err(refuse)?;
+        let cache = match (self.write_cache, inflight.write_cache()) {
+            // What the guest has said on this connection is newer than any record.
+            (set @ WriteCache::Set(_), _) => set,
+            (_, Some(on)) => WriteCache::Set(on),
+            (unset, None) => unset,
+        };
+        self.inflight = Some(inflight);
+        if !matches!(cache, WriteCache::Untouched) {
+            self.set_write_cache(cache);
+        }
         Ok(())
     }
 

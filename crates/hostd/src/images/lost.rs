@@ -1,0 +1,117 @@
+//! Writes that were acknowledged and did not reach the device.
+//!
+//! The kernel writes the page cache back when it likes. Where that fails it
+//! marks the pages clean all the same, and tells it once: to whoever syncs the
+//! file next (`Documentation/core-api/errseq.rst`). An image is synced when it is
+//! opened, so that what an earlier daemon left in the page cache, perhaps one
+//! that was killed, is found out here. As the next time the kernel says nothing,
+//! the image itself is marked by an extended attribute, which stays until
+//! somebody accepts the loss.
+//!
+//! Block devices are not synced here: the first flush of their guest has the
+//! error.
+
+use super::ImageError;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// The mark of an image that lacks writes.
+const MARK: &CStr = c"user.seekway.lost_writes";
+
+/// Write back what the page cache has of an image. Fails when something of it
+/// was lost, now or before: unless `accept`, then the mark is taken away and a
+/// warning says so.
+pub(super) fn check(
+    file: &File,
+    path: &Path,
+    accept: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(), ImageError> {
+    let lost = match file.sync_data() {
+        Ok(()) if is_marked(file) => "an earlier write-back failed".to_owned(),
+        Ok(()) => return Ok(()),
+        Err(e) => format!("writing back what was cached: {e}"),
+    };
+    let path = path.display().to_string();
+    if !accept {
+        let after = match mark(file) {
+            Ok(()) => String::new(),
+            Err(e) => format!(
+                " (this file system keeps no note of it, {e}: the next attempt to open the \
+                 image will succeed)"
+            ),
+        };
+        return Err(ImageError::LostWrites { path, lost, after });
+    }
+    let unmarked = unmark(file);
+    let kept = unmarked.err().map_or(String::new(), |e| format!("; its mark stays: {e}"));
+    warnings.push(format!(
+        "{path}: {lost}: writes that a guest was told are done are missing, and that was \
+         accepted (accept-lost-writes){kept}"
+    ));
+    Ok(())
+}
+
+/// Sync a file, and mark it if that fails, for whoever opens it as an image.
+pub(super) fn sync(file: &File) -> io::Result<()> {
+    file.sync_data().inspect_err(|_| {
+        let _ = mark(file); // nothing else can keep it
+    })
+}
+
+fn is_marked(file: &File) -> bool {
+    // SAFETY: no room is given, so that the size is all that is asked for.
+    unsafe { libc::fgetxattr(file.as_raw_fd(), MARK.as_ptr(), std::ptr::null_mut(), 0) >= 0 }
+}
+
+fn mark(file: &File) -> io::Result<()> {
+    let value = b"1";
+    // SAFETY: the value's bytes live through the call.
+    let done = unsafe {
+        let at = value.as_ptr().cast();
+        libc::fsetxattr(file.as_raw_fd(), MARK.as_ptr(), at, value.len(), 0)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn unmark(file: &File) -> io::Result<()> {
+    // SAFETY: plain system call on a descriptor that is open.
+    if unsafe { libc::fremovexattr(file.as_raw_fd(), MARK.as_ptr()) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    let absent = [libc::ENODATA, libc::EOPNOTSUPP].contains(&error.raw_os_error().unwrap_or(0));
+    if absent { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_image_is_refused_until_it_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        let file = File::create(&path).unwrap();
+        let mut warnings = Vec::new();
+        check(&file, &path, false, &mut warnings).unwrap();
+        if let Err(e) = mark(&file) {
+            eprintln!("skipped: no extended attributes here: {e}");
+            return;
+        }
+        for _ in 0..2 {
+            let error = check(&file, &path, false, &mut warnings).unwrap_err().to_string();
+            assert!(error.contains("accept-lost-writes") && error.contains("a.img"), "{error}");
+        }
+        assert!(warnings.is_empty());
+        check(&file, &path, true, &mut warnings).unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        // That was once.
+        check(&file, &path, false, &mut warnings).unwrap();
+        check(&file, &path, true, &mut warnings).unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+    }
+}

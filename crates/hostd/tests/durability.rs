@@ -1,0 +1,213 @@
+//! What is lost after it was acknowledged is never called durable afterwards:
+//! flushes that fail, by faults that are injected and (as root) by a device
+//! that is full.
+
+mod common;
+#[path = "common/loops.rs"]
+mod loops;
+
+use common::{Ask, Rig, RigSetup, open_image, pattern};
+use loops::{Loop, output};
+use seekway_hostd::images::fault::Fault;
+use seekway_hostd::images::{Image, ImageError, OpenOptions, Warnings};
+use seekway_hostd::port::{DiskId, Errno};
+use seekway_hostd::reactor::{Disk, Message};
+use seekway_policy::request::Op;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+const EIO: Result<(), Errno> = Err(Errno(libc::EIO));
+const BUFFERED: OpenOptions = OpenOptions { direct: false, ..OpenOptions::writing() };
+
+fn attach(rig: &Rig, path: &Path, options: &OpenOptions, fault: &str) -> (DiskId, Arc<Warnings>) {
+    let image = open_image(path, options).unwrap();
+    let warnings = image.warnings().clone();
+    let fault = (!fault.is_empty()).then(|| Fault::parse(fault).unwrap());
+    let disk = Disk { fault, ..Disk::new("disk", image) };
+    (rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap(), warnings)
+}
+
+fn image(folder: &Path) -> PathBuf {
+    let path = folder.join("a.img");
+    File::create(&path).unwrap().set_len(MIB).unwrap();
+    path
+}
+
+/// What each of these comes to, one after another: a flush, a durable write,
+/// durable zeroes, a write, a read.
+fn results(rig: &Rig, disk: DiskId) -> [Result<(), Errno>; 5] {
+    let client = rig.open(disk);
+    let zeroes = Ask::new(Op::WriteZeroes, 8192, 4096, Vec::new());
+    let asks = [
+        Ask::flush(),
+        Ask { fua: true, ..Ask::write(4096, pattern(1, 4096)) },
+        Ask { fua: true, ..zeroes },
+        Ask::write(0, pattern(2, 4096)),
+        Ask::read(0, 4096),
+    ];
+    let results = asks.map(|ask| client.do_one(ask).result);
+    client.close();
+    results
+}
+
+#[test]
+fn a_flush_that_failed_through_the_page_cache_fails_until_the_image_is_opened_again() {
+    for (fault, first) in [
+        ("eio:op=flush,count=1", Ask::flush()),
+        ("eio:op=write,count=1", { Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) } }),
+    ] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = image(folder.path());
+        let rig = Rig::start(RigSetup::default());
+        let (disk, warnings) = attach(&rig, &path, &BUFFERED, fault);
+        assert_eq!(warnings.all(), [""; 0]);
+        assert_eq!(rig.open(disk).do_one(first).result, EIO);
+        // The fault is over, and what it may have lost is not.
+        for _ in 0..2 {
+            assert_eq!(results(&rig, disk), [EIO, EIO, EIO, Ok(()), Ok(())], "{fault}");
+        }
+        let told = warnings.all();
+        assert!(told.len() == 1 && told[0].contains("a flush failed"), "{told:?}");
+        rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+        let (disk, warnings) = attach(&rig, &path, &BUFFERED, "");
+        assert_eq!(results(&rig, disk), [Ok(()); 5], "{fault}");
+        assert_eq!(warnings.all(), [""; 0]);
+        rig.stop();
+    }
+}
+
+#[test]
+fn what_fails_before_it_is_written_loses_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = image(folder.path());
+    let rig = Rig::start(RigSetup::default());
+    // A write that need not be durable, through the page cache.
+    let (disk, warnings) = attach(&rig, &path, &BUFFERED, "eio:op=write,count=1");
+    assert_eq!(rig.open(disk).do_one(Ask::write(0, pattern(3, 4096))).result, EIO);
+    assert_eq!(results(&rig, disk), [Ok(()); 5]);
+    rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+    assert_eq!(warnings.all(), [""; 0]);
+    // A flush past the page cache.
+    let opened = open_image(&path, &OpenOptions::writing()).unwrap();
+    if opened.is_direct() {
+        drop(opened);
+        let fault = "eio:op=flush,count=1";
+        let (disk, warnings) = attach(&rig, &path, &OpenOptions::writing(), fault);
+        assert_eq!(rig.open(disk).do_one(Ask::flush()).result, EIO);
+        assert_eq!(results(&rig, disk), [Ok(()); 5]);
+        assert_eq!(warnings.all(), [""; 0]);
+    } else {
+        eprintln!("skipped: no direct I/O here");
+    }
+    rig.stop();
+}
+
+/// A mount, taken away when dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// `None`, with a message, for those who may not.
+    fn new(args: &[&str], at: PathBuf) -> Option<Mount> {
+        std::fs::create_dir_all(&at).unwrap();
+        let mounted = output("mount", &[args, &[at.to_str()?]].concat());
+        if mounted.is_none() {
+            eprintln!("skipped: {args:?} cannot be mounted");
+        }
+        mounted.map(|_| Mount(at))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: the kernel closes the files of a ring, and a loop device with them,
+        // a moment after the ring has gone.
+        let gone = output("umount", &["--lazy", self.0.to_str().unwrap()]).is_some();
+        assert!(gone || std::thread::panicking(), "{} stays", self.0.display());
+    }
+}
+
+/// Write a file until its file system is full.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    for len in [64 << 10, 4096, 1] {
+        while file.write(&vec![7; len]).is_ok() {}
+    }
+}
+
+/// A folder of 16 MiB of memory, and in it the file of a disk that is to have 64.
+fn small(folder: &Path) -> Option<(Mount, PathBuf)> {
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "size=16m", "none"], folder.join("small"))?;
+    let path = mount.0.join("disk");
+    File::create(&path).unwrap().set_len(64 * MIB).unwrap();
+    Some((mount, path))
+}
+
+#[test]
+fn a_device_that_is_full_fails_every_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mount, path)) = small(folder.path()) else { return };
+    let Some(device) = Loop::new(&path, 512) else { return };
+    fill(&mount.0.join("filler"));
+    let rig = Rig::start(RigSetup::default());
+    let (disk, _) = attach(&rig, Path::new(&device.0), &BUFFERED, "");
+    let client = rig.open(disk);
+    assert_eq!(client.do_one(Ask::write(0, pattern(4, MIB as usize))).result, Ok(()));
+    for round in 0..4 {
+        assert!(client.do_one(Ask::flush()).result.is_err(), "flush {round}");
+    }
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn an_image_whose_write_back_failed_unseen_is_refused_until_that_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mount, path)) = small(folder.path()) else { return };
+    let Some(device) = Loop::new(&path, 512) else { return };
+    let mkfs = ["-q", "-O", "^has_journal", "-E", "nodiscard", &device.0];
+    if output("mkfs.ext4", &mkfs).is_none() {
+        return eprintln!("skipped: no mkfs.ext4");
+    }
+    let Some(inner) = Mount::new(&[&device.0], folder.path().join("fs")) else { return };
+    // Blocks of the file system that the disk under it has no room for.
+    let path = inner.0.join("a.img");
+    let file = File::create(&path).unwrap();
+    // SAFETY: plain system call on a descriptor that is open.
+    let error =
+        unsafe { libc::posix_fallocate(std::os::fd::AsRawFd::as_raw_fd(&file), 0, 24 << 20) };
+    assert_eq!(error, 0);
+    file.sync_all().unwrap();
+    fill(&mount.0.join("filler"));
+    // A daemon writes, says that it did, and is killed.
+    file.write_all_at(&pattern(5, MIB as usize), 0).unwrap();
+    drop(file);
+    for round in 0..3 {
+        // The kernel says it in the first round only.
+        let error = Image::open(&path, &BUFFERED).map(|_| ()).unwrap_err();
+        assert!(matches!(error, ImageError::LostWrites { .. }), "{round}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("accept-lost-writes") && !text.contains("will succeed"), "{text}");
+    }
+    let accepted = OpenOptions { accept_lost_writes: true, ..BUFFERED };
+    let told = Image::open(&path, &accepted).unwrap().warnings().all();
+    assert!(told.len() == 1 && told[0].contains("accepted"), "{told:?}");
+    assert_eq!(Image::open(&path, &BUFFERED).unwrap().warnings().all(), [""; 0]);
+}
+
+#[test]
+fn a_file_system_without_direct_io_is_served_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("ramfs");
+    let Some(mount) = Mount::new(&["-t", "ramfs", "none"], at) else { return };
+    let path = image(&mount.0);
+    let opened = open_image(&path, &OpenOptions::writing()).unwrap();
+    let told = opened.warnings().all();
+    assert!(!opened.is_direct() && told.len() == 1 && told[0].contains("O_DIRECT"), "{told:?}");
+    drop(opened);
+    // Who asks for the page cache is not warned of it.
+    assert_eq!(open_image(&path, &BUFFERED).unwrap().warnings().all(), [""; 0]);
+}

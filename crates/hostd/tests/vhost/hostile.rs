@@ -1,0 +1,148 @@
+//! A VMM that turns what it shares with the daemon against it, and one whose
+//! last daemon was killed at a bad moment.
+
+use crate::common::PATIENCE;
+use crate::driver::Driver;
+use crate::raw::{self, AVAILABLE, Guest, USED, Vmm};
+use crate::server::{Server, Shape};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+use vmm_sys_util::eventfd::EventFd;
+
+const MIB: u64 = 1 << 20;
+const EVENT_IDX: u64 = 1 << 29;
+
+/// A call eventfd whose counter is full blocks whoever writes to it.
+#[test]
+fn a_full_call_eventfd_stops_nobody() {
+    let server = Server::start(MIB, 1);
+    let other = server.also("other", Shape { bytes: MIB, queues: 1, read_only: false });
+    let mut guest = Guest::new(64);
+    guest.call = EventFd::new(libc::EFD_CLOEXEC).unwrap();
+    let vmm = Vmm::serve(&server.socket, &guest);
+    raw::wait(&guest.call);
+    guest.call.write(u64::MAX - 1).unwrap();
+    let mut driver = Driver::connect(&other, 1, 128);
+    for sector in 0..20 {
+        guest.request(0, 0, sector);
+        guest.kick.write(1).unwrap();
+        let end = Instant::now() + PATIENCE;
+        while guest.used().is_empty() {
+            assert!(Instant::now() < end, "request {sector} is not used");
+            std::thread::yield_now();
+        }
+        assert_eq!(driver.read(0, 512 * sector, 512).0, 0);
+        // And the reactor listens to its control thread.
+        assert_eq!(server.rig().status().disks.len(), 2);
+    }
+    // It was called all the same, as far as the counter goes.
+    assert_eq!(guest.call.read().unwrap(), u64::MAX);
+    drop((driver, vmm));
+    drop(other);
+    server.stop();
+}
+
+/// The last daemon has published a request and was killed before it called the
+/// guest, which waits and kicks no more.
+#[test]
+fn a_call_that_a_killed_daemon_owes_is_made() {
+    let server = Server::start(MIB, 1);
+    for features in [raw::FEATURES, raw::FEATURES | EVENT_IDX] {
+        let mut guest = Guest::new(64);
+        guest.request(0, 0, 0);
+        // Used, published, and the guest asked for a call (used_event is 0).
+        guest.put(USED + 4, &[0, 0, 0, 0, 1, 2, 0, 0]);
+        guest.put(USED + 2, &1u16.to_le_bytes());
+        assert_eq!(guest.get16(AVAILABLE + 4 + 2 * 64), 0);
+        let vmm = Vmm::connect(&server.socket);
+        vmm.negotiate(features);
+        vmm.set_memory(&guest).unwrap();
+        // The call eventfd comes before the kick's, as Cloud Hypervisor has it.
+        vmm.start(&guest, 0, 1).unwrap();
+        raw::wait(&guest.call);
+        // And after it, as QEMU has it.
+        let call = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).unwrap();
+        vmm.vring_fd(raw::SET_VRING_CALL, 0, call.as_raw_fd()).unwrap();
+        raw::wait(&call);
+        drop(vmm);
+        server.wait_idle();
+    }
+    server.stop();
+}
+
+/// A VMM whose guest reads and sets the write cache's switch.
+fn connect(server: &Server, guest: &Guest) -> Vmm {
+    let vmm = Vmm::connect(&server.socket);
+    vmm.negotiate(raw::FEATURES);
+    vmm.set_memory(guest).unwrap();
+    vmm
+}
+
+/// Write a sector: the status that the guest sees.
+fn write(guest: &mut Guest) -> u8 {
+    guest.write(0, 1, &[1; 512]);
+    guest.kick.write(1).unwrap();
+    assert_eq!(guest.wait_used(1).len(), 1);
+    guest.status(0)
+}
+
+/// On this image every durable write fails and others do not: it tells which
+/// ones are.
+#[test]
+fn a_write_cache_that_was_switched_off_stays_off() {
+    let shape = Shape { bytes: MIB, queues: 1, read_only: false };
+    let server = Server::through_page_cache(shape, "eio:op=flush,count=1");
+    let (durable, not) = (1, 0);
+    let mut guest = Guest::new(64);
+    let vmm = connect(&server, &guest);
+    let (record, file) = vmm.get_inflight(1, 64);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, 0).unwrap();
+    guest.request(0, 4, 0);
+    guest.kick.write(1).unwrap();
+    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 1), "the flush fails");
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    vmm.set_write_cache(0).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
+    drop(vmm);
+
+    // Another daemon, as far as the VMM can tell: it brings its record.
+    server.wait_idle();
+    let vmm = connect(&server, &guest);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, guest.used).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
+    vmm.set_write_cache(1).unwrap();
+    assert_eq!(write(&mut guest), not);
+    drop(vmm);
+    server.wait_idle();
+    let vmm = connect(&server, &guest);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, guest.used).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    drop(vmm);
+
+    // Without one, or with a new one, nobody knows what the guest wants.
+    for with_record in [false, true] {
+        server.wait_idle();
+        let vmm = connect(&server, &guest);
+        if with_record {
+            let (record, file) = vmm.get_inflight(1, 64);
+            vmm.set_inflight(&record, &file).unwrap();
+        }
+        vmm.start(&guest, 0, guest.used).unwrap();
+        assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable), "{with_record}");
+        // Until it says so.
+        vmm.set_write_cache(1).unwrap();
+        assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not), "{with_record}");
+    }
+
+    // A guest that begins has a write cache, as the configuration says.
+    server.wait_idle();
+    let mut guest = Guest::new(64);
+    let vmm = connect(&server, &guest);
+    vmm.start(&guest, 0, 0).unwrap();
+    assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
+    drop(vmm);
+    server.stop();
+}
