@@ -63,6 +63,7 @@ pub mod readahead;
 pub mod request;
 pub mod scheduler;
 pub mod schedulers;
+pub mod stack;
 pub mod units;
 pub mod vcpu;
 pub mod vnavigator;
