@@ -9,11 +9,13 @@
 mod cache;
 mod client;
 mod http;
+mod limit;
 mod report;
 
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
 pub use http::serve_http;
+pub use limit::{LimitRequest, LimitTarget};
 pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FairnessReport, HostReport,
     Latency, OpReport, ResponsesReport, ServedReport,

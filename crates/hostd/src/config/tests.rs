@@ -288,6 +288,92 @@ fn disks_by_flag() {
 }
 
 #[test]
+fn limits_and_groups() {
+    let text = r#"
+[[group]]
+name = "tenant1"
+bandwidth = "300MiB"
+bandwidth_burst = "1GiB"
+burst_length = 10
+
+[[disk]]
+name = "db"
+path = "db.img"
+iops = 2000
+group = "tenant1"
+
+[[disk]]
+name = "log"
+path = "log.img"
+write_bytes_sec = 1048576
+"#;
+    let mut settings = file::parse(Path::new("serve.toml"), text);
+    let mut flags = Settings::default();
+    flags.group_flag("tenant2:iops=5");
+    flags.disk_flag("c=c.img,iops=2000,iops_burst=8000,burst_length=10s,group=tenant2,ro");
+    settings.extend(flags);
+    let config = settings.resolve().unwrap();
+    let groups: Vec<String> =
+        config.groups.iter().map(|g| format!("{}:{}", g.name, g.limits)).collect();
+    let tenant1 = "tenant1:bandwidth=300MiB,bandwidth_burst=1GiB,bandwidth_burst_length=10s";
+    assert_eq!(groups, [tenant1, "tenant2:iops=5"]);
+    let disks: Vec<String> = config.disks.iter().map(|d| d.limits.to_string()).collect();
+    let third = "iops=2000,iops_burst=8000,iops_burst_length=10s,group=tenant2";
+    assert_eq!(disks, ["iops=2000,group=tenant1", "write_bandwidth=1MiB", third]);
+    assert!(config.disks[2].read_only);
+    // In the control protocol limits are one text.
+    let json = serde_json::to_string(&config.disks[0]).unwrap();
+    assert!(json.contains(r#""limits":"iops=2000,group=tenant1""#), "{json}");
+    assert_eq!(serde_json::from_str::<DiskConfig>(&json).unwrap(), config.disks[0]);
+}
+
+#[test]
+fn wrong_limits_have_their_place() {
+    check(
+        r#"
+[[group]]
+name = "a"
+bandwith = "1MiB"
+[[group]]
+name = "a"
+group = "b"
+[[group]]
+name = "../a"
+iops = 1
+[[group]]
+iops = 1
+[[group]]
+name = "b"
+iops = 1
+[[group]]
+name = "b"
+iops = 1
+
+[[disk]]
+name = "db"
+path = "db.img"
+iops = 2000
+read_iops = 5
+iops_burst = 0
+[[disk]]
+name = "log"
+path = "log.img"
+group = "c"
+iops = [1]
+"#,
+        expect![""],
+    );
+    check("group = 1", expect![""]);
+    let mut flags = Settings::default();
+    flags.disk_flag("a=x,iops=1,read_iops=1");
+    flags.disk_flag("b=x,iops");
+    flags.disk_flag("c=x,group=nobody");
+    flags.group_flag("a:iops_burst=5");
+    flags.group_flag("b");
+    expect![""].assert_eq(&shown(flags));
+}
+
+#[test]
 fn flags_are_named_like_keys() {
     assert_eq!(flag("hard_limit"), "--hard-limit");
     assert_eq!(flag("tls.client_ca"), "--tls-client-ca");
