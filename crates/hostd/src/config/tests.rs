@@ -59,6 +59,7 @@ lba = "1GiB"
                         fault: None,
                         buffered: false,
                         cache: true,
+                        limits: none,
                     },
                     DiskConfig {
                         name: "db",
@@ -71,8 +72,10 @@ lba = "1GiB"
                         fault: None,
                         buffered: true,
                         cache: true,
+                        limits: none,
                     },
                 ],
+                groups: [],
                 policy: Some(
                     "cfq:quantum=4",
                 ),
@@ -145,12 +148,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -173,7 +176,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, fault
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
@@ -361,16 +364,38 @@ path = "log.img"
 group = "c"
 iops = [1]
 "#,
-        expect![""],
+        expect![[r#"
+            /etc/seekway/serve.toml:2: group a has no limit: write bandwidth or iops
+            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
+            /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
+            /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
+            /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
+            /etc/seekway/serve.toml:16: a group 'b' is there already (/etc/seekway/serve.toml:13); names differ
+            /etc/seekway/serve.toml:20: disk db: iops and read_iops contradict: limit reads and writes together, or each apart
+            /etc/seekway/serve.toml:25: iops_burst=0: expected a whole number from 1 to 1000000000000000; leave it out for no limit
+            /etc/seekway/serve.toml:26: disk log: no group 'c'; give it its limits, as in --group c:bandwidth=300MiB or [[group]] in the file
+            /etc/seekway/serve.toml:30: iops: expected a text or a number
+        "#]],
     );
-    check("group = 1", expect![""]);
+    check(
+        "group = 1",
+        expect![[r#"
+        /etc/seekway/serve.toml:1: write each group as [[group]]
+    "#]],
+    );
     let mut flags = Settings::default();
     flags.disk_flag("a=x,iops=1,read_iops=1");
     flags.disk_flag("b=x,iops");
     flags.disk_flag("c=x,group=nobody");
     flags.group_flag("a:iops_burst=5");
     flags.group_flag("b");
-    expect![""].assert_eq(&shown(flags));
+    expect![[r#"
+        --disk a=x,iops=1,read_iops=1: disk a: iops and read_iops contradict: limit reads and writes together, or each apart
+        --disk b=x,iops: iops=: expected a whole number from 1 to 1000000000000000
+        --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
+        --group a:iops_burst=5: iops_burst needs iops
+        --group b: group b has no limit: write b:bandwidth=300MiB or b:iops=5000
+    "#]].assert_eq(&shown(flags));
 }
 
 #[test]

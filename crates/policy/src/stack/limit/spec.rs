@@ -106,7 +106,7 @@ pub struct Burst {
 
 /// The limits of a disk or of a group. Free of contradictions: see
 /// [`LimitsDraft::finish`](super::LimitsDraft::finish). The default limits nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub(super) rates: [[Option<Rate>; 3]; 2],
     pub(super) io_size_bytes: Option<NonZeroU64>,
@@ -173,7 +173,7 @@ impl fmt::Display for GroupName {
 
 /// What a disk is limited by: limits of its own, a group's, or both. The
 /// default is neither.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct DiskLimits {
     /// The disk's own limits.
     pub limits: Limits,

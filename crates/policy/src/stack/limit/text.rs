@@ -361,7 +361,7 @@ struct Exact(u64);
 impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        match units.iter().find(|(_, shift)| self.0 != 0 && self.0 % (1 << shift) == 0) {
+        match units.iter().find(|(_, shift)| self.0 != 0 && self.0.is_multiple_of(1 << shift)) {
             Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
             None => self.0.fmt(f),
         }
@@ -415,6 +415,20 @@ impl fmt::Display for DiskLimits {
             (None, true) => Ok(()),
             (None, false) => f.write_str("none"),
         }
+    }
+}
+
+impl fmt::Debug for Limits {
+    /// The text in place of a table that is mostly empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for DiskLimits {
+    /// The text in place of a table that is mostly empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -108,6 +108,19 @@ fn values_that_cannot_be_are_refused() {
     assert!(Limits::parse("group=a").unwrap_err().to_string().contains("cannot be in a group"));
 }
 
+/// docs/serve.md has each key with the names that it has elsewhere.
+#[test]
+fn the_table_of_names_is_whole() {
+    let docs = include_str!("../../../../../../docs/serve.md");
+    for [ours, libvirt, qemu] in key_names() {
+        let row = match ours == libvirt {
+            true => format!("| `{ours}` | | |"),
+            false => format!("| `{ours}` | `{libvirt}` | `{qemu}` |"),
+        };
+        assert!(docs.contains(&row), "docs/serve.md: no row {row}");
+    }
+}
+
 #[test]
 fn names_are_apart() {
     let mut seen = std::collections::BTreeMap::new();
