@@ -70,7 +70,7 @@ pub enum Request {
         weight: NonZeroU32,
     },
     /// Serve one more disk.
-    Attach(DiskConfig),
+    Attach(Box<DiskConfig>),
     /// Stop serving a disk.
     Detach {
         /// Its name.
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(read(line), Ok(prefetch));
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
-        assert_eq!(read(attach), Ok(Request::Attach(disk)));
+        assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
         let resize = Request::Resize { disk: "web".into(), size_bytes: Some(512), shrink: false };
         assert_eq!(read(r#"{"command":"resize","disk":"web","size_bytes":512}"#), Ok(resize));
     }

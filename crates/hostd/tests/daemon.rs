@@ -81,7 +81,7 @@ fn the_prefetcher_changes_while_it_serves() {
     let daemon = Running::start(cached);
     let disks = [daemon.disk("web"), DiskConfig { cache: false, ..daemon.disk("db") }];
     for disk in disks {
-        daemon.ask(&Request::Attach(disk)).unwrap();
+        daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
     }
     let status = || daemon.ask(&Request::Status {}).unwrap();
     let text = |status: &serde_json::Value| {
@@ -123,7 +123,7 @@ fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
             if name == "full" {
                 std::fs::write(daemon.path("full.img"), vec![1; 8 << 20]).unwrap();
             }
-            daemon.ask(&Request::Attach(disk)).unwrap();
+            daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
         }
         let status = daemon.ask(&Request::Status {}).unwrap();
         status.pointer("/devices/0/cache/bandwidth_bytes_per_s").and_then(|b| b.as_u64())
