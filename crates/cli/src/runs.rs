@@ -137,6 +137,8 @@ impl Stage<'_> {
             config: self.config,
             layout,
             weights,
+            limits: Vec::new(),
+            groups: Vec::new(),
             journal: self.journal.then(|| plan.policy.clone()),
             host: plan.prefetch.as_ref().map(host).transpose()?,
         };

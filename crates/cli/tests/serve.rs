@@ -23,6 +23,7 @@ fn wrong_arguments_are_refused() {
     let disk = format!("a={good}");
     let other = format!("b={good}");
     let gone = format!("a={absent}");
+    let (both, member) = (format!("{disk},iops=1,read_iops=1"), format!("{disk},group=t1"));
     let small = folder.file("small.img", "x");
     let small = format!("a={small}");
     let long = folder.arg(&"x".repeat(200));
@@ -50,6 +51,12 @@ fn wrong_arguments_are_refused() {
         (&["--read-only"], "--blk-file"),
         (&["--blk-file", &good, "--disk", &disk], "cannot be used with"),
         (&["--config", "absent.toml"], "absent.toml"),
+        (
+            &["--listen", &listen, "--disk", &both],
+            "disk a: iops and read_iops contradict: limit reads and writes together",
+        ),
+        (&["--listen", &listen, "--disk", &member], "disk a: no group 't1'; give it its limits"),
+        (&["--listen", &listen, "--group", "t1:iops_burst=5"], "iops_burst needs iops"),
     ] {
         let ran = serve(args);
         assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
@@ -81,6 +88,12 @@ fn a_configuration_is_checked_and_described() {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
     assert!(!folder.path("run").exists(), "a check leaves nothing behind");
+    let limited = format!("db={},iops=5,group=t1", folder.arg("web.img"));
+    let group = ["--group", "t1:bandwidth=300MiB", "--disk", &limited];
+    let told = seekway(&[&["serve", "--check-config"], &group[..]].concat()).ok();
+    for part in ["limits iops=5,group=t1", "group t1: limits bandwidth=300MiB"] {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
     let bad = folder.file("bad.toml", &format!("{text}[[disk]]\nname = \"x\"\npth = \"y\"\n"));
     seekway(&["serve", "--config", &bad, "--check-config"]).refused(&["bad.toml:8", "path"]);
     let bad = folder.file("bad.toml", &text.replace("web.img", "gone.img"));

@@ -7,15 +7,20 @@
 
 mod disk;
 mod file;
+mod limits;
 
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
 pub use file::{FILE_BYTES_MAX, read};
+pub(crate) use limits::text as limits_text;
+pub use limits::{GROUPS_MAX, GroupConfig};
 
 use crate::images::fault::Fault;
 use crate::throttle::Throttle;
 use seekway_policy::params::{parse_bytes, parse_duration, parse_size};
+use seekway_policy::stack::limit::GroupName;
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_policy::{prefetchers, schedulers};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -98,6 +103,8 @@ pub struct Settings {
     pub settings: Vec<Setting>,
     /// Disks with where they were named.
     pub disks: Vec<(DiskConfig, Origin)>,
+    /// Groups of disks with where they were named.
+    pub groups: Vec<(GroupConfig, Origin)>,
     /// What could not be read at all.
     pub errors: Vec<ConfigError>,
 }
@@ -118,10 +125,20 @@ impl Settings {
         }
     }
 
+    /// A group by `--group`.
+    pub fn group_flag(&mut self, text: &str) {
+        let origin = Origin::Flag(format!("--group {text}"));
+        match GroupConfig::parse(text) {
+            Ok(group) => self.groups.push((group, origin)),
+            Err(message) => self.errors.push(ConfigError { origin, message }),
+        }
+    }
+
     /// Add `later`, whose settings win.
     pub fn extend(&mut self, later: Settings) {
         self.settings.extend(later.settings);
         self.disks.extend(later.disks);
+        self.groups.extend(later.groups);
         self.errors.extend(later.errors);
     }
 
@@ -149,9 +166,11 @@ impl Settings {
             let message = format!("{} disks; at most {DISKS_MAX}", self.disks.len());
             errors.push(ConfigError { origin: self.disks[DISKS_MAX].1.clone(), message });
         }
+        errors.extend(judge_groups(&self.groups));
         let mut disks: Vec<(DiskConfig, Origin)> = Vec::new();
         for (disk, origin) in self.disks {
-            if let Err(message) = judge_disk(&disk, &disks) {
+            let judged = judge_disk(&disk, &disks).and(judge_member(&disk, &self.groups));
+            if let Err(message) = judged {
                 errors.push(ConfigError { origin: origin.clone(), message });
             }
             disks.push((disk, origin));
@@ -170,6 +189,7 @@ impl Settings {
             return Err(ConfigErrors(errors));
         }
         config.disks = disks.into_iter().map(|(disk, _)| disk).collect();
+        config.groups = self.groups.into_iter().map(|(group, _)| group).collect();
         Ok(config)
     }
 }
@@ -182,6 +202,35 @@ fn judge_disk(disk: &DiskConfig, before: &[(DiskConfig, Origin)]) -> Result<(), 
         return Err(format!("a disk '{}' is there already ({first}); names differ", disk.name));
     }
     Ok(())
+}
+
+fn judge_groups(groups: &[(GroupConfig, Origin)]) -> Vec<ConfigError> {
+    let mut errors = Vec::new();
+    let mut seen: BTreeMap<&GroupName, &Origin> = BTreeMap::new();
+    for (GroupConfig { name, .. }, origin) in groups {
+        if let Some(first) = seen.get(name) {
+            let message = format!("a group '{name}' is there already ({first}); names differ");
+            errors.push(ConfigError { origin: origin.clone(), message });
+        }
+        seen.entry(name).or_insert(origin);
+    }
+    if let Some((_, origin)) = groups.get(GROUPS_MAX) {
+        let message = format!("{} groups; at most {GROUPS_MAX}", groups.len());
+        errors.push(ConfigError { origin: origin.clone(), message });
+    }
+    errors
+}
+
+/// The group of a disk is there.
+fn judge_member(disk: &DiskConfig, groups: &[(GroupConfig, Origin)]) -> Result<(), String> {
+    match &disk.limits.group {
+        Some(group) if !groups.iter().any(|(g, _)| g.name == *group) => Err(format!(
+            "disk {}: no group '{group}'; give it its limits, as in --group {group}:bandwidth=300MiB \
+             or [[group]] in the file",
+            disk.name
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What is wrong with one setting.
@@ -227,6 +276,8 @@ pub struct TlsConfig {
 pub struct Config {
     /// In the order given; names differ.
     pub disks: Vec<DiskConfig>,
+    /// Groups of disks that share limits, in the order given; names differ.
+    pub groups: Vec<GroupConfig>,
     /// The policy's specification; `None` for the device's own default.
     pub policy: Option<String>,
     /// The folder of the sockets.
@@ -265,6 +316,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             disks: Vec::new(),
+            groups: Vec::new(),
             policy: None,
             listen: None,
             control: None,
@@ -350,7 +402,7 @@ impl Config {
 
 /// What to say about a key that does not exist.
 fn unknown(key: &str) -> String {
-    format!("no setting '{key}'; there are disk, {}", KEYS.join(", "))
+    format!("no setting '{key}'; there are disk, group, {}", KEYS.join(", "))
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

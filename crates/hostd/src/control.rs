@@ -9,11 +9,13 @@
 mod cache;
 mod client;
 mod http;
+mod limit;
 mod report;
 
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
 pub use http::serve_http;
+pub use limit::{LimitRequest, LimitTarget};
 pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FairnessReport, HostReport,
     Latency, OpReport, ResponsesReport, ServedReport,
@@ -68,7 +70,7 @@ pub enum Request {
         weight: NonZeroU32,
     },
     /// Serve one more disk.
-    Attach(DiskConfig),
+    Attach(Box<DiskConfig>),
     /// Stop serving a disk.
     Detach {
         /// Its name.
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(read(line), Ok(prefetch));
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
-        assert_eq!(read(attach), Ok(Request::Attach(disk)));
+        assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
         let resize = Request::Resize { disk: "web".into(), size_bytes: Some(512), shrink: false };
         assert_eq!(read(r#"{"command":"resize","disk":"web","size_bytes":512}"#), Ok(resize));
     }

@@ -41,6 +41,7 @@ use ring::{Backend, Cqe, Ring, Source};
 use seekway_policy::dispatcher;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
+use seekway_policy::stack::limit::{GroupName, Limits};
 use seekway_policy::stack::{Config, Stack};
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::fs::File;
@@ -77,6 +78,8 @@ pub struct Setup {
     pub poll: Option<Duration>,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
+    /// Rate limits of groups of disks.
+    pub groups: Vec<(GroupName, Limits)>,
 }
 
 /// Start a reactor's thread. Fails for a policy that cannot be built and for
@@ -150,6 +153,9 @@ impl Reactor {
         let journal = setup.journal.map(|file| JournalWriter::start(file, &setup.name));
         if journal.is_some() {
             stack.start_journal(&setup.policy);
+        }
+        for (name, limits) in &setup.groups {
+            stack.set_group(Instant::ZERO, name, limits);
         }
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;

@@ -81,7 +81,7 @@ fn the_prefetcher_changes_while_it_serves() {
     let daemon = Running::start(cached);
     let disks = [daemon.disk("web"), DiskConfig { cache: false, ..daemon.disk("db") }];
     for disk in disks {
-        daemon.ask(&Request::Attach(disk)).unwrap();
+        daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
     }
     let status = || daemon.ask(&Request::Status {}).unwrap();
     let text = |status: &serde_json::Value| {
@@ -123,7 +123,7 @@ fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
             if name == "full" {
                 std::fs::write(daemon.path("full.img"), vec![1; 8 << 20]).unwrap();
             }
-            daemon.ask(&Request::Attach(disk)).unwrap();
+            daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
         }
         let status = daemon.ask(&Request::Status {}).unwrap();
         status.pointer("/devices/0/cache/bandwidth_bytes_per_s").and_then(|b| b.as_u64())
@@ -171,9 +171,9 @@ fn what_is_to_be_known_of_an_image_is_told_when_it_is_attached_and_later() {
     let disk = DiskConfig { buffered: true, ..daemon.disk("odd") };
     std::fs::write(&disk.path, [&b"QFI\xfb"[..], &[0; 4092]].concat()).unwrap();
     let other = DiskConfig { buffered: true, ..daemon.disk("plain") };
-    let answer = daemon.ask(&Request::Attach(disk)).unwrap();
+    let answer = daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
     assert!(answer["warnings"][0].as_str().unwrap().contains("qcow2"), "{answer}");
-    assert_eq!(daemon.ask(&Request::Attach(other)).unwrap().get("warnings"), None);
+    assert_eq!(daemon.ask(&Request::Attach(Box::new(other))).unwrap().get("warnings"), None);
     let status = daemon.ask(&Request::Status {}).unwrap();
     let disks = status.pointer("/devices/0/disks").unwrap();
     assert!(disks[0]["warnings"][0].as_str().unwrap().contains("qcow2"), "{disks}");

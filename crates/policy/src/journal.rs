@@ -21,6 +21,7 @@ use crate::prefetchers;
 use crate::request::{Extent, Op, ProcessTag, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::schedulers;
+use crate::stack::limit::{DiskLimits, GroupName, Limits};
 use crate::stack::{Action, CacheSpec, Config, DiskSpec, IoError, Map, Stack, Submit};
 use crate::units::{Instant, Lba, Sectors};
 use std::fmt::{self, Write};
@@ -96,6 +97,12 @@ impl Journal {
     }
     pub(crate) fn set_weight(&mut self, now: Instant, vm: VmId, weight: NonZeroU32) {
         self.line(now, format_args!("weight {} {weight}", vm.index()));
+    }
+    pub(crate) fn set_limits(&mut self, now: Instant, vm: VmId, limits: &DiskLimits) {
+        self.line(now, format_args!("limit {} {limits}", vm.index()));
+    }
+    pub(crate) fn set_group(&mut self, now: Instant, name: &GroupName, limits: &Limits) {
+        self.line(now, format_args!("group {name} {limits}"));
     }
     pub(crate) fn resize(&mut self, now: Instant, vm: VmId, size: Sectors, map: &Map) {
         self.line(now, format_args!("resize {} {size} {map}", vm.index()));
@@ -338,6 +345,10 @@ fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<(
             s.switch_prefetcher(now, what, (build.prefetcher)(what).ok()?).then_some(())?;
         }
         "bandwidth" => s.set_bandwidth(now, what.parse().ok()?),
+        "group" => {
+            let limits = Limits::parse(words.next()?).ok()?;
+            s.set_group(now, &GroupName::new(what).ok()?, &limits);
+        }
         "io" => {
             let io = RequestId::new(what.parse().ok()?);
             let failed = parse_failed(words.next()?)?;
@@ -355,6 +366,7 @@ fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<(
             s.is_attached(vm).then_some(())?;
             match verb {
                 "submit" => s.submit(now, parse_submit(vm, words)?).ok()?,
+                "limit" => s.set_limits(now, vm, &DiskLimits::parse(words.next()?).ok()?),
                 "weight" => s.set_weight(now, vm, words.next()?.parse().ok()?),
                 "resize" => {
                     let size = Sectors::new(words.next()?.parse().ok()?);

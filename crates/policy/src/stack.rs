@@ -39,6 +39,7 @@ mod cached;
 mod calls;
 mod disks;
 mod fetches;
+pub mod limit;
 mod load;
 mod map;
 mod order;
@@ -61,6 +62,7 @@ use crate::units::{Instant, Lba, Sectors};
 use cached::CacheStage;
 use calls::Calls;
 use disks::Disk;
+use limit::{Direction, Limiter};
 use std::collections::VecDeque;
 
 /// Pieces that one request is cut into. What is left goes with the last: places
@@ -78,6 +80,7 @@ pub struct Stack {
     config: Config,
     disks: Vec<Option<Disk>>,
     calls: Calls,
+    limiter: Limiter,
     cache: Option<CacheStage>,
     dispatcher: Dispatcher,
     /// What the engine shall do, oldest first.
@@ -106,6 +109,7 @@ impl Stack {
             config,
             disks: Vec::new(),
             calls: Calls::default(),
+            limiter: Limiter::new(),
             cache: cache.map(CacheStage::new),
             dispatcher: Dispatcher::new(scheduler, profile, config.dispatch),
             actions: VecDeque::new(),
@@ -136,6 +140,13 @@ impl Stack {
         disk.outstanding += 1;
         self.record(|j| j.submit(now, &request));
         let call = self.calls.insert(now, request, None);
+        let Submit { vm, op, extent, .. } = request;
+        if self.limiter.is_limited(vm)
+            && let Some(direction) = Direction::of(op)
+            && !self.limiter.submit(now, vm, direction, extent.len().bytes(), call)
+        {
+            return Ok(());
+        }
         self.enter(now, call);
         Ok(())
     }
@@ -282,6 +293,9 @@ impl Stack {
     pub fn poll(&mut self, now: Instant) -> Action {
         self.record(|j| j.now(now));
         loop {
+            while let Some(call) = self.limiter.next(now) {
+                self.enter(now, call);
+            }
             if let Some(action) = self.take() {
                 return action;
             }
@@ -296,7 +310,8 @@ impl Stack {
             };
             if !self.read_ahead(now) {
                 let prefetch = self.next_prefetch().filter(|&at| at > now);
-                let wait = Action::Wait(Wake { demand: wake, prefetch });
+                let demand = wake.into_iter().chain(self.limiter.next_wake()).min();
+                let wait = Action::Wait(Wake { demand, prefetch });
                 self.record(|j| j.action(&wait));
                 return wait;
             }

@@ -12,6 +12,7 @@ use seekway_policy::prefetchers;
 use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::stack::{
     Action, CacheSpec, Config, Copy, DiskSpec, FileExtent, IoError, Map, Refused, Stack, Submit,
     Target, frames_of,
@@ -174,7 +175,18 @@ impl Rig {
             6 if here => self.stack.remap(now, id, map(n, value)),
             7 if here => self.stack.set_weight(now, id, NonZeroU32::new(value % 9 + 1).unwrap()),
             8 if here => self.stack.resize(now, id, Sectors::new(DISK), map(n, value)),
-            9..=19 => self.complete(value)?,
+            9 if here => {
+                let limits =
+                    ["iops=1000", "bandwidth=4MiB,group=a", "read_iops=200", "group=a", "none"];
+                let limits = DiskLimits::parse(limits[value as usize % limits.len()]).unwrap();
+                self.stack.set_limits(now, id, &limits);
+            }
+            10 => {
+                let limits = ["iops=500,iops_burst=5000", "none"][value as usize % 2];
+                let name = GroupName::new("a").unwrap();
+                self.stack.set_group(now, &name, &Limits::parse(limits).unwrap());
+            }
+            11..=19 => self.complete(value)?,
             20.. if here && !self.leaving[usize::from(n)] => self.submit(n, value)?,
             _ => {}
         }
@@ -471,7 +483,7 @@ const HEADER: &str =
 fn line() -> impl Strategy<Value = (u64, String)> {
     let time = prop_oneof![40 => 0u64..10_000_000, 4 => 0..20_000_000_000u64, 1 => any::<u64>()];
     let lba = prop_oneof![4 => 0u64..100, 1 => any::<u64>()];
-    let what = (0..16, 0u32..3, lba.clone(), 0u64..40, lba, any::<u16>()).prop_map(
+    let what = (0..18, 0u32..3, lba.clone(), 0u64..40, lba, any::<u16>()).prop_map(
         |(verb, n, start, len, other, tag)| match verb {
             0 | 1 => format!("attach {n} weight={tag} size={other} cached=yes map={len}/{other}:0@{start},9@h{len}"),
             2 => format!("remap {n} 99/999:0@{start}"),
@@ -490,6 +502,8 @@ fn line() -> impl Strategy<Value = (u64, String)> {
             12 => format!("io {n} ok"),
             13 => format!("io {n} {n}:5,{len}:7"),
             14 => format!("weight {n} {tag}"),
+            16 => format!("limit {n} {}", ["iops=5", "none", "group=a", "x"][tag as usize % 4]),
+            17 => format!("group {n} iops={tag}"),
             _ => "wait - -".into(),
         },
     );

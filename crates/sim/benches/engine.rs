@@ -41,6 +41,8 @@ fn simulate(policy: &str, vms: u64) -> u64 {
         config: Config::default(),
         layout,
         weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
         host: None,
     };

@@ -13,6 +13,7 @@ use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::Scheduler;
+use seekway_policy::stack::limit::{DiskLimits, GroupName};
 use seekway_policy::stack::{self, Action, DiskSpec, IoError, Map, Member, Role, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{AppReport, Issue, Source, SourceError};
@@ -32,6 +33,10 @@ pub struct Setup {
     pub layout: Layout,
     /// Weights by VM; those missing are 1.
     pub weights: Vec<NonZeroU32>,
+    /// Rate limits by VM; those missing have none.
+    pub limits: Vec<DiskLimits>,
+    /// Rate limits of groups of VMs.
+    pub groups: Vec<(GroupName, stack::limit::Limits)>,
     /// The policy's specification, to keep a journal of the run.
     pub journal: Option<String>,
     /// A cache in the host.
@@ -162,7 +167,8 @@ struct Settled {
 
 impl<'a> Engine<'a> {
     fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
-        let Setup { scheduler, device, config, layout, weights, journal, host } = setup;
+        let Setup { scheduler, device, config, layout, weights, limits, groups, journal, host } =
+            setup;
         let config = stack::Config {
             dispatch: Config { depth: device.queue_depth(), ..config },
             outstanding_max: OUTSTANDING_MAX + 1,
@@ -193,6 +199,12 @@ impl<'a> Engine<'a> {
             let map = Map::linear(start, capacity);
             let spec = DiskSpec { weight, capacity, map, cached: true };
             stack.attach(Instant::ZERO, VmId::new(vm as u16), spec);
+        }
+        for (name, limits) in &groups {
+            stack.set_group(Instant::ZERO, name, limits);
+        }
+        for (vm, limits) in limits.iter().enumerate().filter(|(_, limits)| !limits.is_none()) {
+            stack.set_limits(Instant::ZERO, VmId::new(vm as u16), limits);
         }
         let count = sources.len();
         Engine {

@@ -21,6 +21,8 @@ fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimE
         config: Config::default(),
         layout,
         weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
         host: None,
     };
@@ -119,6 +121,8 @@ fn a_starved_vm_does_not_look_well_served() {
         config: Config::default(),
         layout,
         weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
         host: None,
     };

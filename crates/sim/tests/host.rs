@@ -122,6 +122,8 @@ fn limited(
         config: Config::default(),
         layout: layout.unwrap(),
         weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
         host,
     };

@@ -13,6 +13,8 @@ use std::path::PathBuf;
   seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/seekway
   seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq --listen /run/seekway
   seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch vio --listen /run/seekway
+  seekway serve --disk db=db.img,iops=2000,iops_burst=8000,burst_length=10s --listen /run/seekway
+  seekway serve --disk a=a.img,group=t --disk b=b.img,group=t --group t:iops=9000 --listen /run/seekway
   seekway serve --config /etc/seekway/serve.toml --check-config
   seekway serve --blk-file web.img --socket-path web.sock
 
@@ -24,10 +26,22 @@ pub struct ServeArgs {
     /// `buffered` (through the page cache), `cache=off` (past --cache),
     /// `accept-lost-writes` (serve an image that lacks writes which a guest was
     /// told are done), `fault=SPEC` (for tests; last); repeat for several. A comma in the path
-    /// is written twice
+    /// is written twice.
+    ///
+    /// Rate limits: `iops=N`, `bandwidth=SIZE` per second, each also with
+    /// `read_` or `write_` in front instead; `iops_burst=N`, `bandwidth_burst=SIZE`
+    /// (a higher rate after a quiet time) for `burst_length=TIME` [default: 1s];
+    /// `iops_size=SIZE` (a larger request counts as several I/Os); `group=NAME`
+    /// (see --group). The names of libvirt's <iotune> and of QEMU's throttle
+    /// groups work too: docs/serve.md
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
-    /// A file with the same settings; flags win, disks add
+    /// A group of disks, with rate limits that its disks have together:
+    /// `tenant1:bandwidth=300MiB,iops=5000`, as for --disk; a disk joins with
+    /// `group=tenant1`; repeat for several
+    #[arg(long = "group", value_name = "NAME:LIMIT=N[,…]")]
+    pub groups: Vec<String>,
+    /// A file with the same settings; flags win, disks and groups add
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
     /// Check the settings, say what would be served, and end

@@ -58,7 +58,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
             let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
             // The daemon's working directory is another one.
             disk.path = std::path::absolute(&disk.path).context("where are we?")?;
-            Request::Attach(disk)
+            Request::Attach(Box::new(disk))
         }
         CtlCommand::Detach { disk } => Request::Detach { disk: disk.clone() },
         CtlCommand::Resize { disk, size, shrink } => {

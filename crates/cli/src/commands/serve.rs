@@ -97,6 +97,7 @@ fn settings(args: &ServeArgs) -> Settings {
         }
     }
     args.disks.iter().for_each(|disk| flags.disk_flag(disk));
+    args.groups.iter().for_each(|group| flags.group_flag(group));
     if let Some(path) = &args.backend.blk_file {
         let read_only = args.backend.read_only;
         let disk = DiskConfig { read_only, ..DiskConfig::new(ONLY_NAME, path) };
@@ -148,6 +149,9 @@ fn describe(config: &Config) -> String {
         if let Some(lba) = disk.lba {
             let _ = write!(text, ", from sector {lba}");
         }
+        if !disk.limits.is_none() {
+            let _ = write!(text, ", limits {}", disk.limits);
+        }
         if let Some(fault) = &disk.fault {
             let _ = write!(text, ", with faults: {fault}");
         }
@@ -157,6 +161,9 @@ fn describe(config: &Config) -> String {
             let (vhost, nbd) = (socket("vhost"), socket("nbd"));
             let _ = writeln!(text, "  {}\n  {}", vhost.display(), nbd.display());
         }
+    }
+    for group in &config.groups {
+        let _ = writeln!(text, "group {}: limits {}", group.name, group.limits);
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let default = "pregather on a device that turns, else noop".to_string();

@@ -1,7 +1,9 @@
 //! A disk as it is asked for: `NAME=PATH,weight=N,ro,…`, or a table of the
 //! file, or an object of the control protocol.
 
+use super::limits;
 use seekway_policy::params::parse_size;
+use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -39,6 +41,9 @@ pub struct DiskConfig {
     /// Serve an image that lacks writes which were acknowledged.
     #[serde(default)]
     pub accept_lost_writes: bool,
+    /// Rate limits of its own, and the group whose limits hold as well.
+    #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "limits::text")]
+    pub limits: DiskLimits,
 }
 
 fn yes() -> bool {
@@ -62,12 +67,13 @@ impl DiskConfig {
             buffered: false,
             cache: true,
             accept_lost_writes: false,
+            limits: DiskLimits::default(),
         }
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,fault=SPEC]`. A comma in the path is written twice;
-    /// `fault` takes all that follows it.
+    /// accept-lost-writes,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
+    /// written twice; `fault` takes all that follows it.
     ///
     /// # Errors
     /// What is wrong and what there is.
@@ -76,7 +82,7 @@ impl DiskConfig {
             .split_once('=')
             .ok_or("expected NAME=PATH, and options after commas: web=/images/web.img,weight=4")?;
         let (path, options) = split_path(rest);
-        let mut disk = DiskConfig::new(name, path);
+        let mut disk = DiskDraft::new(name, path);
         let mut options = options;
         while let Some(now) = options {
             let (option, later) = match now.split_once(',') {
@@ -90,12 +96,12 @@ impl DiskConfig {
             disk.set(key, value)?;
             options = later;
         }
-        disk.check()?;
-        Ok(disk)
+        let (disk, checked) = disk.finish();
+        checked.map(|()| disk)
     }
 
-    /// Set one option; a flag has no value, or `true` or `false`.
-    pub(super) fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
+    /// Set one option that is no limit; a flag has no value, or `true` or `false`.
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
         let text = |example| value.ok_or_else(|| format!("{key} takes a value: {key}={example}"));
         match key {
             "weight" => {
@@ -119,7 +125,9 @@ impl DiskConfig {
             "fault" => self.fault = Some(text("eio")?.to_string()),
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, fault";
-                return Err(format!("a disk has no option '{key}'; it has {there}"));
+                return Err(format!(
+                    "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
+                ));
             }
         }
         Ok(())
@@ -135,6 +143,38 @@ impl DiskConfig {
             return Err(format!("disk {}: no path of an image", self.name));
         }
         Ok(())
+    }
+}
+
+/// A disk whose options are being read, one by one: whether limits can hold
+/// together is known only when all are there.
+pub(super) struct DiskDraft {
+    disk: DiskConfig,
+    limits: LimitsDraft,
+}
+
+impl DiskDraft {
+    pub(super) fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> DiskDraft {
+        DiskDraft { disk: DiskConfig::new(name, path), limits: LimitsDraft::default() }
+    }
+
+    /// Set one option; a flag has no value, or `true` or `false`.
+    pub(super) fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
+        match self.limits.set(key, value.unwrap_or("")) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.disk.set(key, value),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// The disk, and what is wrong with all of it together. Limits that are wrong
+    /// are left out.
+    pub(super) fn finish(self) -> (DiskConfig, Result<(), String>) {
+        let DiskDraft { mut disk, limits } = self;
+        let limits = limits.finish().map(|limits| disk.limits = limits);
+        let limits = limits.map_err(|e| format!("disk {}: {e}", disk.name));
+        let checked = disk.check().and(limits);
+        (disk, checked)
     }
 }
 

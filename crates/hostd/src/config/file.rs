@@ -3,7 +3,9 @@
 //! Paths in it are relative to its own folder, so that a file means the same
 //! wherever the daemon is started.
 
-use super::{ConfigError, DiskConfig, KEYS, Origin, Setting, Settings, unknown};
+use super::disk::DiskDraft;
+use super::{ConfigError, GroupConfig, KEYS, Origin, Setting, Settings, unknown};
+use seekway_policy::stack::limit::{GroupName, KEYS_SHOWN, LimitsDraft};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -43,8 +45,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Settings {
     if errors.is_empty() {
         reader.table(table.get_ref());
     }
-    // Keys come in alphabetical order: put disks back into the file's.
+    // Keys come in alphabetical order: put disks and groups back into the file's.
     reader.found.disks.sort_by(|a, b| a.1.cmp(&b.1));
+    reader.found.groups.sort_by(|a, b| a.1.cmp(&b.1));
     reader.found
 }
 
@@ -73,6 +76,8 @@ impl Reader<'_> {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("disk", DeValue::Array(disks)) => disks.iter().for_each(|disk| self.disk(disk)),
                 ("disk", _) => self.error(at, "write each disk as [[disk]]".into()),
+                ("group", DeValue::Array(groups)) => groups.iter().for_each(|g| self.group(g)),
+                ("group", _) => self.error(at, "write each group as [[group]]".into()),
                 ("tls", DeValue::Table(tls)) => {
                     for (key, value) in tls.iter() {
                         let name = format!("tls.{}", key.get_ref());
@@ -108,24 +113,54 @@ impl Reader<'_> {
             return self.error(at, "a disk needs name = \"…\" and path = \"…\"".into());
         };
         let path = if path.is_empty() { PathBuf::new() } else { self.beside(path) };
-        let mut disk = DiskConfig::new(name, path);
-        for (key, value) in
-            table.iter().filter(|(k, _)| !["name", "path"].contains(&k.get_ref().as_ref()))
-        {
-            let (key_at, name) = (key.span().start, key.get_ref());
-            let set = match scalar(value.get_ref()) {
-                Some(text) => disk.set(name, Some(&text)),
-                None => Err(format!("{name}: expected a text or a number")),
-            };
-            if let Err(message) = set {
-                self.error(key_at, message);
-            }
-        }
-        if let Err(message) = disk.check() {
+        let mut disk = DiskDraft::new(name, path);
+        self.options(table, &["name", "path"], |key, value| disk.set(key, Some(value)));
+        let (disk, checked) = disk.finish();
+        if let Err(message) = checked {
             self.error(at, message);
         }
         let origin = self.origin(at);
         self.found.disks.push((disk, origin));
+    }
+
+    fn group(&mut self, value: &Entry<'_>) {
+        let at = value.span().start;
+        let table = value.get_ref().as_table();
+        let name = table.and_then(|t| t.get("name")?.get_ref().as_str());
+        let (Some(table), Some(name)) = (table, name) else {
+            let needs = "write each group as [[group]] with name = \"…\" and its limits";
+            return self.error(at, needs.into());
+        };
+        let mut limits = LimitsDraft::default();
+        self.options(table, &["name"], |key, value| match limits.set(key, value) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("a group has no limit '{key}'; there are {KEYS_SHOWN}")),
+            Err(e) => Err(e.to_string()),
+        });
+        let group = GroupName::new(name).and_then(|name| GroupConfig::new(name, limits));
+        match group {
+            Ok(group) => self.found.groups.push((group, self.origin(at))),
+            Err(e) => self.error(at, e.to_string()),
+        }
+    }
+
+    /// Set each pair of a table but those with these keys.
+    fn options(
+        &mut self,
+        table: &DeTable<'_>,
+        but: &[&str],
+        mut set: impl FnMut(&str, &str) -> Result<(), String>,
+    ) {
+        for (key, value) in table.iter().filter(|(k, _)| !but.contains(&k.get_ref().as_ref())) {
+            let (key_at, name) = (key.span().start, key.get_ref());
+            let done = match scalar(value.get_ref()) {
+                Some(text) => set(name, &text),
+                None => Err(format!("{name}: expected a text or a number")),
+            };
+            if let Err(message) = done {
+                self.error(key_at, message);
+            }
+        }
     }
 
     fn beside(&self, path: &str) -> PathBuf {

@@ -60,6 +60,7 @@ lba = "1GiB"
                         buffered: false,
                         cache: true,
                         accept_lost_writes: false,
+                        limits: none,
                     },
                     DiskConfig {
                         name: "db",
@@ -73,8 +74,10 @@ lba = "1GiB"
                         buffered: true,
                         cache: true,
                         accept_lost_writes: false,
+                        limits: none,
                     },
                 ],
+                groups: [],
                 policy: Some(
                     "cfq:quantum=4",
                 ),
@@ -147,12 +150,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -175,7 +178,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
@@ -287,6 +290,114 @@ fn disks_by_flag() {
     }
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     assert!(check_name(&long).is_err() && check_name(&long[1..]).is_ok());
+}
+
+#[test]
+fn limits_and_groups() {
+    let text = r#"
+[[group]]
+name = "tenant1"
+bandwidth = "300MiB"
+bandwidth_burst = "1GiB"
+burst_length = 10
+
+[[disk]]
+name = "db"
+path = "db.img"
+iops = 2000
+group = "tenant1"
+
+[[disk]]
+name = "log"
+path = "log.img"
+write_bytes_sec = 1048576
+"#;
+    let mut settings = file::parse(Path::new("serve.toml"), text);
+    let mut flags = Settings::default();
+    flags.group_flag("tenant2:iops=5");
+    flags.disk_flag("c=c.img,iops=2000,iops_burst=8000,burst_length=10s,group=tenant2,ro");
+    settings.extend(flags);
+    let config = settings.resolve().unwrap();
+    let groups: Vec<String> =
+        config.groups.iter().map(|g| format!("{}:{}", g.name, g.limits)).collect();
+    let tenant1 = "tenant1:bandwidth=300MiB,bandwidth_burst=1GiB,bandwidth_burst_length=10s";
+    assert_eq!(groups, [tenant1, "tenant2:iops=5"]);
+    let disks: Vec<String> = config.disks.iter().map(|d| d.limits.to_string()).collect();
+    let third = "iops=2000,iops_burst=8000,iops_burst_length=10s,group=tenant2";
+    assert_eq!(disks, ["iops=2000,group=tenant1", "write_bandwidth=1MiB", third]);
+    assert!(config.disks[2].read_only);
+    // In the control protocol limits are one text.
+    let json = serde_json::to_string(&config.disks[0]).unwrap();
+    assert!(json.contains(r#""limits":"iops=2000,group=tenant1""#), "{json}");
+    assert_eq!(serde_json::from_str::<DiskConfig>(&json).unwrap(), config.disks[0]);
+}
+
+#[test]
+fn wrong_limits_have_their_place() {
+    check(
+        r#"
+[[group]]
+name = "a"
+bandwith = "1MiB"
+[[group]]
+name = "a"
+group = "b"
+[[group]]
+name = "../a"
+iops = 1
+[[group]]
+iops = 1
+[[group]]
+name = "b"
+iops = 1
+[[group]]
+name = "b"
+iops = 1
+
+[[disk]]
+name = "db"
+path = "db.img"
+iops = 2000
+read_iops = 5
+iops_burst = 0
+[[disk]]
+name = "log"
+path = "log.img"
+group = "c"
+iops = [1]
+"#,
+        expect![[r#"
+            /etc/seekway/serve.toml:2: group a has no limit: write bandwidth or iops
+            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
+            /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
+            /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
+            /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
+            /etc/seekway/serve.toml:16: a group 'b' is there already (/etc/seekway/serve.toml:13); names differ
+            /etc/seekway/serve.toml:20: disk db: iops and read_iops contradict: limit reads and writes together, or each apart
+            /etc/seekway/serve.toml:25: iops_burst=0: expected a whole number from 1 to 1000000000000000; leave it out for no limit
+            /etc/seekway/serve.toml:26: disk log: no group 'c'; give it its limits, as in --group c:bandwidth=300MiB or [[group]] in the file
+            /etc/seekway/serve.toml:30: iops: expected a text or a number
+        "#]],
+    );
+    check(
+        "group = 1",
+        expect![[r#"
+        /etc/seekway/serve.toml:1: write each group as [[group]]
+    "#]],
+    );
+    let mut flags = Settings::default();
+    flags.disk_flag("a=x,iops=1,read_iops=1");
+    flags.disk_flag("b=x,iops");
+    flags.disk_flag("c=x,group=nobody");
+    flags.group_flag("a:iops_burst=5");
+    flags.group_flag("b");
+    expect![[r#"
+        --disk a=x,iops=1,read_iops=1: disk a: iops and read_iops contradict: limit reads and writes together, or each apart
+        --disk b=x,iops: iops=: expected a whole number from 1 to 1000000000000000
+        --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
+        --group a:iops_burst=5: iops_burst needs iops
+        --group b: group b has no limit: write b:bandwidth=300MiB or b:iops=5000
+    "#]].assert_eq(&shown(flags));
 }
 
 #[test]

@@ -83,6 +83,7 @@ impl Device {
             profile,
             poll: config.poll,
             journal,
+            groups: config.groups.iter().map(|g| (g.name.clone(), g.limits.clone())).collect(),
         };
         let failed = |e| HostError::Reactor(name.clone(), e);
         let (handle, thread) = reactor::spawn(setup).map_err(failed)?;

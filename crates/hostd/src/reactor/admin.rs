@@ -10,6 +10,7 @@ use super::ring::FILES_MAX;
 use crate::port::{DiskId, Port, PortId};
 use seekway_policy::request::VmId;
 use seekway_policy::schedulers;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::stack::{DiskSpec, Map};
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -51,6 +52,11 @@ impl Reactor {
             Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
             Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
             Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
+            Message::SetLimits(id, limits, reply) => _ = reply.send(core.set_limits(id, &limits)),
+            Message::SetGroup(name, limits, reply) => {
+                core.set_group(&name, &limits);
+                let _ = reply.send(());
+            }
             Message::SetPolicy(spec, reply) => _ = reply.send(core.set_policy(spec)),
             Message::SetPrefetcher(spec, prefetcher, reply) => {
                 let _ = reply.send(core.set_prefetcher(&spec, prefetcher));
@@ -90,7 +96,16 @@ impl Reactor {
 
 impl Core {
     pub(super) fn attach_disk(&mut self, disk: Disk) -> Result<DiskId, String> {
-        let Disk { name, image, weight, lba, fault, cached, bandwidth_bytes_per_s } = disk;
+        let Disk {
+            name,
+            image,
+            weight,
+            limits: limits_per_s,
+            lba,
+            fault,
+            cached,
+            bandwidth_bytes_per_s,
+        } = disk;
         let free = |n: &usize| {
             let vm = VmId::new(*n as u16);
             self.disks.0.get(*n).is_none_or(Option::is_none) && self.stack.can_attach(vm)
@@ -116,6 +131,7 @@ impl Core {
             image,
             limits,
             weight,
+            limits_per_s,
             placed,
             unmapped,
             map_stale: false,
@@ -132,7 +148,11 @@ impl Core {
         };
         let capacity = Sectors::from_bytes(limits.capacity_bytes);
         let spec = DiskSpec { weight, capacity, map, cached };
-        self.stack.attach(self.now, VmId::new(number as u16), spec);
+        let vm = VmId::new(number as u16);
+        self.stack.attach(self.now, vm, spec);
+        if !state.limits_per_s.is_none() {
+            self.stack.set_limits(self.now, vm, &state.limits_per_s);
+        }
         if number >= self.disks.0.len() {
             self.disks.0.resize_with(number + 1, || None);
         }
@@ -272,6 +292,19 @@ impl Core {
         Ok(())
     }
 
+    /// A disk's rate limits from now on.
+    pub(super) fn set_limits(&mut self, id: DiskId, limits: &DiskLimits) -> Result<(), String> {
+        let none = format!("there is no disk number {}", id.0);
+        self.disks.get_mut(id).ok_or(none)?.limits_per_s = limits.clone();
+        self.stack.set_limits(self.now, VmId::new(id.0), limits);
+        Ok(())
+    }
+
+    /// Rate limits of a group from now on.
+    pub(super) fn set_group(&mut self, name: &GroupName, limits: &Limits) {
+        self.stack.set_group(self.now, name, limits);
+    }
+
     fn set_policy(&mut self, spec: String) -> Result<(), String> {
         let scheduler = schedulers::build(&spec).map_err(|e| e.to_string())?;
         self.stack.switch(self.now, &spec, scheduler);
@@ -334,6 +367,8 @@ impl Core {
         });
         let mut caches = self.disk_caches();
         for disk in &mut disks {
+            let vm = VmId::new(disk.id.0);
+            (disk.limited, disk.limited_time) = self.stack.limited(self.now, vm);
             let is_cached = self.stack.is_cached(VmId::new(disk.id.0));
             disk.cache = is_cached.then(|| caches.remove(&disk.id).unwrap_or_default());
         }

@@ -8,6 +8,7 @@ use crate::port::{DiskId, Job};
 use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
+use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
@@ -25,6 +26,8 @@ pub struct DiskState {
     pub limits: Limits,
     /// Its share.
     pub weight: NonZeroU32,
+    /// Its rate limits.
+    pub limits_per_s: DiskLimits,
     /// The map is one piece that we chose: nothing to ask the file system.
     pub placed: Option<Lba>,
     /// The file system has not placed any of it yet.
@@ -102,6 +105,9 @@ impl DiskState {
             capacity_bytes: self.limits.capacity_bytes,
             ports: self.ports,
             outstanding: self.outstanding,
+            limits: self.limits_per_s.clone(),
+            limited: 0,
+            limited_time: Nanos::ZERO,
             held: self.held.clone(),
             ops: self.ops.clone(),
             device_time: self.lately.device_time(),

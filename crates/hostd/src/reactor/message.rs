@@ -9,6 +9,7 @@ use seekway_policy::dispatcher::{HoldStats, Stats, Withheld};
 use seekway_policy::prefetcher::Prefetcher;
 use seekway_policy::request::ProcessTag;
 use seekway_policy::stack::Map;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
 use std::num::NonZeroU32;
@@ -34,6 +35,10 @@ pub enum Message {
     Resize(DiskId, SyncSender<Result<u64, String>>),
     /// The disk's share from now on.
     SetWeight(DiskId, NonZeroU32, SyncSender<Result<(), String>>),
+    /// The disk's rate limits from now on.
+    SetLimits(DiskId, DiskLimits, SyncSender<Result<(), String>>),
+    /// Rate limits of a group of the device's disks from now on.
+    SetGroup(GroupName, Limits, SyncSender<()>),
     /// Another policy, or the same with other parameters; nothing queued is lost.
     SetPolicy(String, SyncSender<Result<(), String>>),
     /// Another prefetcher, with its specification; what is cached stays.
@@ -54,6 +59,8 @@ pub struct Disk {
     pub image: Image,
     /// Its share, relative to the others'.
     pub weight: NonZeroU32,
+    /// Its rate limits.
+    pub limits: DiskLimits,
     /// Where it begins on an emulated device, or on one whose file system does
     /// not say; `None` for behind all others.
     pub lba: Option<Lba>,
@@ -72,6 +79,7 @@ impl Disk {
             name: name.into(),
             image,
             weight: NonZeroU32::MIN,
+            limits: DiskLimits::default(),
             lba: None,
             fault: None,
             cached: true,
@@ -198,6 +206,12 @@ pub struct DiskStatus {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
+    /// Its rate limits.
+    pub limits: DiskLimits,
+    /// Requests that wait for them now.
+    pub limited: usize,
+    /// Time in which some did.
+    pub limited_time: Nanos,
     /// Device time withheld while this disk was the one served last, by cause.
     pub held: Withheld,
     /// Indexed by [`OpKind`].
@@ -302,6 +316,9 @@ pub fn idle_disk() -> DiskStatus {
         capacity_bytes: 0,
         ports: 0,
         outstanding: 0,
+        limits: DiskLimits::default(),
+        limited: 0,
+        limited_time: Nanos::ZERO,
         held: Withheld::default(),
         ops: super::disks::no_ops(),
         device_time: Nanos::ZERO,

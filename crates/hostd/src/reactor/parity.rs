@@ -23,6 +23,7 @@ use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
 use seekway_policy::stack::Action;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement};
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
@@ -245,6 +246,7 @@ struct Case {
     device: &'static str,
     prefetcher: Option<&'static str>,
     faults: bool,
+    limits: bool,
     seed: u64,
 }
 
@@ -253,6 +255,17 @@ const WEIGHTS: [u32; 3] = [1, 2, 4];
 
 fn loads(case: &Case) -> Vec<Load> {
     (0..WEIGHTS.len() as u64).map(|vm| Load::new(vm, case.seed)).collect()
+}
+
+/// One VM with limits of its own, two in a group.
+fn limits(case: &Case) -> Vec<DiskLimits> {
+    let texts = ["iops=300,iops_burst=2000", "bandwidth=8MiB,group=tenant", "group=tenant"];
+    let limits = texts.iter().map(|text| DiskLimits::parse(text).unwrap());
+    limits.filter(|_| case.limits).collect()
+}
+
+fn group() -> (GroupName, GroupLimits) {
+    (GroupName::new("tenant").unwrap(), GroupLimits::parse("write_iops=150").unwrap())
 }
 
 /// No work costs anything in the simulator: its guests are answered as soon as can be.
@@ -284,6 +297,8 @@ fn simulated(case: &Case) -> (String, u64) {
         config: Config { hard_limit: HARD_LIMIT, ..Config::default() },
         layout,
         weights: WEIGHTS.iter().map(|&w| NonZeroU32::new(w).unwrap()).collect(),
+        limits: limits(case),
+        groups: Vec::from_iter(case.limits.then(group)),
         journal: Some(case.policy.into()),
         host,
     };
@@ -341,6 +356,7 @@ impl Rig {
             profile: DeviceProfile::unknown(Sectors::new(1), false),
             poll: None,
             journal: Some(File::create(dir.join("journal")).unwrap()),
+            groups: Vec::new(),
         };
         let ring = Box::new(Model(Arc::clone(&world)));
         let mut reactor = Reactor::new(setup, mailbox, handle, ring).unwrap();
@@ -361,6 +377,13 @@ impl Rig {
             let (reply, port) = sync_channel(1);
             reactor.open_port(Box::new(Silent(id)), &reply);
             ports.push(port.recv().unwrap());
+        }
+        if case.limits {
+            let (name, of_group) = group();
+            reactor.core.set_group(&name, &of_group);
+            for (n, of_disk) in limits(case).iter().enumerate() {
+                reactor.core.set_limits(DiskId(n as u16), of_disk).unwrap();
+            }
         }
         Rig {
             reactor,
@@ -534,10 +557,11 @@ fn the_reactor_and_the_simulator_write_the_same_journal() {
     let prefetchers = [None, Some("none"), Some("linux"), Some("flashy"), Some("vio")];
     for (n, entry) in schedulers::REGISTRY.iter().enumerate() {
         for (m, prefetcher) in prefetchers.into_iter().enumerate() {
-            for faults in [false, true] {
+            for variant in 0..4 {
+                let (faults, limits) = (variant % 2 == 1, variant >= 2);
                 let device = ["seagate-1tb-7200", "intel-320", "linear-15k4"][(n + m) % 3];
-                let seed = (n * 16 + m * 2 + usize::from(faults)) as u64;
-                compare(Case { policy: entry.name, device, prefetcher, faults, seed });
+                let seed = (n * 32 + m * 4 + variant) as u64;
+                compare(Case { policy: entry.name, device, prefetcher, faults, limits, seed });
             }
         }
     }

@@ -155,6 +155,7 @@ impl Rig {
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
             poll: setup.poll,
             journal: setup.journal,
+            groups: Vec::new(),
         })
         .unwrap();
         Rig { handle, thread: Some(thread) }

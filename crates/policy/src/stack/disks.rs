@@ -1,10 +1,11 @@
 //! Disks of VMs join, leave and change while the stack runs.
 
+use super::limit::{DiskLimits, GroupName, Limits};
 use super::load::Load;
 use super::{DiskSpec, Map, Stack};
 use crate::request::VmId;
 use crate::scheduler::{Scheduler, VmSpec};
-use crate::units::{Instant, Sectors};
+use crate::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
@@ -64,13 +65,14 @@ impl Stack {
         }
     }
 
-    /// A disk is about to leave: nothing is read ahead for it, and nothing of it stays in
-    /// the cache. What it has under way goes on, until [`Stack::is_busy`] is false.
+    /// A disk is about to leave: its limits are lifted, nothing is read ahead for it, and nothing
+    /// of it stays in the cache. What it has under way goes on, until [`Stack::is_busy`] is false.
     ///
     /// # Panics
     /// When it is not attached.
     pub fn leave(&mut self, now: Instant, vm: VmId) {
         self.record(|j| j.leave(now, vm));
+        self.limiter.set_disk(now, vm, &Limits::default(), None);
         if !std::mem::take(&mut self.disk(vm).cached) {
             return;
         }
@@ -107,6 +109,7 @@ impl Stack {
             self.leave(now, vm);
         }
         self.record(|j| j.detach(now, vm));
+        self.limiter.remove(now, vm, &mut Vec::new());
         self.dispatcher.detach(now, vm);
         self.disks[vm.index()] = None;
     }
@@ -124,6 +127,28 @@ impl Stack {
             self.join_cache(now, vm, weight, capacity);
         }
         self.dispatcher.respec(now, vm, spec);
+    }
+
+    /// Rate limits of a disk, its own and those of a group, from now on. What waits goes on
+    /// waiting, for the new ones.
+    ///
+    /// # Panics
+    /// When the disk is not attached.
+    pub fn set_limits(&mut self, now: Instant, vm: VmId, limits: &DiskLimits) {
+        assert!(self.is_attached(vm), "{vm:?} is not attached");
+        self.record(|j| j.set_limits(now, vm, limits));
+        self.limiter.set_disk(now, vm, &limits.limits, limits.group.as_ref());
+    }
+
+    /// Rate limits of a group of disks from now on.
+    pub fn set_group(&mut self, now: Instant, name: &GroupName, limits: &Limits) {
+        self.record(|j| j.set_group(now, name, limits));
+        self.limiter.set_group(now, name, limits);
+    }
+
+    /// Requests of a disk that wait for its limits, and for how long it has had some that did.
+    pub fn limited(&self, now: Instant, vm: VmId) -> (usize, Nanos) {
+        (self.limiter.waiting(vm), self.limiter.waited(now, vm))
     }
 
     /// The disk has another size, and lies there now. What was cached of it is forgotten:

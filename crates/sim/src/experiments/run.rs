@@ -93,6 +93,8 @@ fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String>
         config: Config { coalesce: scenario.coalesce, ..Config::default() },
         layout,
         weights: scenario.weights.clone(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
     })
 }

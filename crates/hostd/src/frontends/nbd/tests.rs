@@ -41,6 +41,7 @@ fn reactor() -> Handle {
             profile: DeviceProfile::unknown(Sectors::new(8), false),
             poll: None,
             journal: None,
+            groups: Vec::new(),
         };
         spawn(setup).expect("a reactor starts").0
     };

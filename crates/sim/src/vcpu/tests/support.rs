@@ -121,6 +121,8 @@ fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {
         config: Config::default(),
         layout,
         weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
         journal: None,
         host: None,
     };

@@ -1,0 +1,55 @@
+//! Rate limits as they are asked for: options of a disk, groups of disks, and
+//! their text in the control protocol. What they mean is in
+//! [`seekway_policy::stack::limit`].
+
+use seekway_policy::params::ParamError;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, LimitsDraft, parse_group};
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+/// Most groups that one daemon has.
+pub const GROUPS_MAX: usize = 1024;
+
+/// A group of disks that share limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupConfig {
+    /// The name by which disks join it.
+    pub name: GroupName,
+    /// What all its disks have together.
+    pub limits: Limits,
+}
+
+impl GroupConfig {
+    /// Parse `NAME:bandwidth=300MiB[,…]`.
+    ///
+    /// # Errors
+    /// What is wrong and what there is.
+    pub fn parse(text: &str) -> Result<GroupConfig, String> {
+        let (name, limits) = parse_group(text).map_err(|e| e.to_string())?;
+        Ok(GroupConfig { name, limits })
+    }
+
+    /// A group with limits that were read key by key.
+    pub(super) fn new(name: GroupName, limits: LimitsDraft) -> Result<GroupConfig, ParamError> {
+        let limits =
+            limits.finish_group().map_err(|e| ParamError::new(format!("group {name}: {e}")))?;
+        if limits.is_none() {
+            let text = format!("group {name} has no limit: write bandwidth or iops");
+            return Err(ParamError::new(text));
+        }
+        Ok(GroupConfig { name, limits })
+    }
+}
+
+/// A disk's limits as text in JSON: `"limits": "iops=2000,group=tenant1"`.
+pub(crate) mod text {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(limits: &DiskLimits, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(limits)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DiskLimits, D::Error> {
+        let text = String::deserialize(from)?;
+        DiskLimits::parse(&text).map_err(de::Error::custom)
+    }
+}

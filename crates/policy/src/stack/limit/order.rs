@@ -1,0 +1,214 @@
+//! In which order what waits goes on: alarms by time, and rings in which the
+//! disks of a group take turns. Both are plain tables by number, which grow
+//! with the highest number and allocate nothing after that.
+
+use crate::units::Instant;
+
+/// Times by number, the earliest first; the lower number first among equal
+/// times. A binary heap that knows where each number is.
+#[derive(Default, Debug)]
+pub(super) struct Alarms {
+    heap: Vec<(Instant, u32)>,
+    /// The place of each number in the heap.
+    places: Vec<Option<u32>>,
+}
+
+impl Alarms {
+    /// The earliest.
+    pub(super) fn first(&self) -> Option<(Instant, u32)> {
+        self.heap.first().copied()
+    }
+
+    /// Set, move or (with `None`) cancel the alarm of `number`.
+    pub(super) fn set(&mut self, number: u32, at: Option<Instant>) {
+        let index = number as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, None);
+        }
+        match (self.places[index], at) {
+            (None, None) => {}
+            (None, Some(at)) => {
+                self.heap.push((at, number));
+                self.up(self.heap.len() - 1);
+            }
+            (Some(place), Some(at)) => {
+                let place = place as usize;
+                if self.heap[place].0 != at {
+                    self.heap[place].0 = at;
+                    let place = self.up(place);
+                    self.down(place);
+                }
+            }
+            (Some(place), None) => {
+                let place = place as usize;
+                self.places[index] = None;
+                self.heap.swap_remove(place);
+                if place < self.heap.len() {
+                    let place = self.up(place);
+                    self.down(place);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, place: usize, entry: (Instant, u32)) {
+        self.heap[place] = entry;
+        self.places[entry.1 as usize] = Some(place as u32);
+    }
+
+    /// Move an entry towards the front as far as it belongs; its place then.
+    fn up(&mut self, mut place: usize) -> usize {
+        let entry = self.heap[place];
+        while place > 0 && entry < self.heap[(place - 1) / 2] {
+            let parent = (place - 1) / 2;
+            self.put(place, self.heap[parent]);
+            place = parent;
+        }
+        self.put(place, entry);
+        place
+    }
+
+    /// Move an entry towards the back as far as it belongs.
+    fn down(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        loop {
+            let mut child = 2 * place + 1;
+            if child + 1 < self.heap.len() && self.heap[child + 1] < self.heap[child] {
+                child += 1;
+            }
+            if child >= self.heap.len() || entry <= self.heap[child] {
+                break;
+            }
+            self.put(place, self.heap[child]);
+            place = child;
+        }
+        self.put(place, entry);
+    }
+}
+
+/// A ring of lanes, the one whose turn is next in front.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Ring {
+    front: Option<u32>,
+    back: Option<u32>,
+}
+
+/// Where a lane is in its ring.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    before: Option<u32>,
+    behind: Option<u32>,
+    /// When it joined, among all.
+    turn: u64,
+}
+
+/// The links of all rings; a lane is in one ring at most.
+#[derive(Default, Debug)]
+pub(super) struct Rings {
+    links: Vec<Option<Link>>,
+}
+
+impl Rings {
+    /// Is the lane in a ring?
+    pub(super) fn holds(&self, lane: u32) -> bool {
+        self.link(lane).is_some()
+    }
+
+    /// The lane whose turn it is, with when it joined.
+    pub(super) fn front(&self, ring: &Ring) -> Option<(u64, u32)> {
+        let lane = ring.front?;
+        Some((self.link(lane)?.turn, lane))
+    }
+
+    /// Let a lane join at the back; it is in no ring.
+    pub(super) fn push(&mut self, ring: &mut Ring, lane: u32, turn: u64) {
+        let index = lane as usize;
+        if index >= self.links.len() {
+            self.links.resize(index + 1, None);
+        }
+        debug_assert!(self.links[index].is_none(), "lane {lane} is in a ring");
+        self.links[index] = Some(Link { before: ring.back, behind: None, turn });
+        match ring.back {
+            Some(back) => self.edit(back, |link| link.behind = Some(lane)),
+            None => ring.front = Some(lane),
+        }
+        ring.back = Some(lane);
+    }
+
+    /// Take a lane out of its ring, if it is in one.
+    pub(super) fn remove(&mut self, ring: &mut Ring, lane: u32) {
+        let Some(Link { before, behind, .. }) = self.link(lane) else { return };
+        self.links[lane as usize] = None;
+        match before {
+            Some(before) => self.edit(before, |link| link.behind = behind),
+            None => ring.front = behind,
+        }
+        match behind {
+            Some(behind) => self.edit(behind, |link| link.before = before),
+            None => ring.back = before,
+        }
+    }
+
+    fn link(&self, lane: u32) -> Option<Link> {
+        self.links.get(lane as usize).copied().flatten()
+    }
+
+    fn edit(&mut self, lane: u32, change: impl FnOnce(&mut Link)) {
+        if let Some(link) = &mut self.links[lane as usize] {
+            change(link);
+        }
+    }
+}
+
+impl Ring {
+    /// Nobody is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.front.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeSet, VecDeque};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn alarms_are_a_sorted_set(steps in prop::collection::vec((0u32..20, prop::option::of(0u64..50)), 0..200)) {
+            let mut alarms = Alarms::default();
+            let mut sorted: BTreeSet<(Instant, u32)> = BTreeSet::new();
+            for (number, at) in steps {
+                let at = at.map(Instant::from_nanos);
+                alarms.set(number, at);
+                sorted.retain(|(_, n)| *n != number);
+                sorted.extend(at.map(|at| (at, number)));
+                prop_assert_eq!(alarms.first(), sorted.first().copied());
+            }
+        }
+
+        #[test]
+        fn rings_are_queues(steps in prop::collection::vec((0u32..6, 0usize..2), 0..200)) {
+            let (mut rings, mut ring) = (Rings::default(), [Ring::default(); 2]);
+            let mut queues = [VecDeque::new(), VecDeque::new()];
+            for (turn, (lane, at)) in steps.into_iter().enumerate() {
+                match queues.iter().position(|q: &VecDeque<(u64, u32)>| q.iter().any(|(_, l)| *l == lane)) {
+                    Some(at) => {
+                        rings.remove(&mut ring[at], lane);
+                        queues[at].retain(|(_, l)| *l != lane);
+                    }
+                    None => {
+                        rings.push(&mut ring[at], lane, turn as u64);
+                        queues[at].push_back((turn as u64, lane));
+                    }
+                }
+                for at in 0..2 {
+                    prop_assert_eq!(rings.front(&ring[at]), queues[at].front().copied());
+                    prop_assert_eq!(ring[at].is_empty(), queues[at].is_empty());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Limits as text, `iops=2000,iops_burst=8000,burst_length=10s,group=tenant1`,
+//! for the command line, the file, the control interface and `compare` alike.
+//!
+//! Each key may also be written as in libvirt's `<iotune>` and as in QEMU's
+//! throttle groups. What cannot hold together is refused with the names as
+//! they were written.
+
+use super::spec::{
+    BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, DiskLimits, GroupName, Limits,
+    RATE_MAX, Scope, Unit,
+};
+use crate::params::{ParamError, parse_bytes, parse_duration, parse_spec};
+use crate::units::Nanos;
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// The three numbers of one rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Rate,
+    Burst,
+    Length,
+}
+
+/// What a key sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Key {
+    Of(Unit, Scope, Part),
+    /// The length of all bursts that have none of their own.
+    BurstLength,
+    IoSize,
+    Group,
+}
+
+use Key::*;
+use Part::*;
+use Scope::*;
+use Unit::*;
+
+/// All keys with their names: ours, libvirt's in `<iotune>`, QEMU's in
+/// `throttling.*` and `throttle-group`. The first is that of help and output.
+const KEYS: [(Key, [&str; 3]); 21] = [
+    (Of(Iops, Total, Rate), ["iops", "total_iops_sec", "iops-total"]),
+    (Of(Iops, Total, Burst), ["iops_burst", "total_iops_sec_max", "iops-total-max"]),
+    (
+        Of(Iops, Total, Length),
+        ["iops_burst_length", "total_iops_sec_max_length", "iops-total-max-length"],
+    ),
+    (Of(Iops, Read, Rate), ["read_iops", "read_iops_sec", "iops-read"]),
+    (Of(Iops, Read, Burst), ["read_iops_burst", "read_iops_sec_max", "iops-read-max"]),
+    (
+        Of(Iops, Read, Length),
+        ["read_iops_burst_length", "read_iops_sec_max_length", "iops-read-max-length"],
+    ),
+    (Of(Iops, Write, Rate), ["write_iops", "write_iops_sec", "iops-write"]),
+    (Of(Iops, Write, Burst), ["write_iops_burst", "write_iops_sec_max", "iops-write-max"]),
+    (
+        Of(Iops, Write, Length),
+        ["write_iops_burst_length", "write_iops_sec_max_length", "iops-write-max-length"],
+    ),
+    (Of(Bytes, Total, Rate), ["bandwidth", "total_bytes_sec", "bps-total"]),
+    (Of(Bytes, Total, Burst), ["bandwidth_burst", "total_bytes_sec_max", "bps-total-max"]),
+    (
+        Of(Bytes, Total, Length),
+        ["bandwidth_burst_length", "total_bytes_sec_max_length", "bps-total-max-length"],
+    ),
+    (Of(Bytes, Read, Rate), ["read_bandwidth", "read_bytes_sec", "bps-read"]),
+    (Of(Bytes, Read, Burst), ["read_bandwidth_burst", "read_bytes_sec_max", "bps-read-max"]),
+    (
+        Of(Bytes, Read, Length),
+        ["read_bandwidth_burst_length", "read_bytes_sec_max_length", "bps-read-max-length"],
+    ),
+    (Of(Bytes, Write, Rate), ["write_bandwidth", "write_bytes_sec", "bps-write"]),
+    (Of(Bytes, Write, Burst), ["write_bandwidth_burst", "write_bytes_sec_max", "bps-write-max"]),
+    (
+        Of(Bytes, Write, Length),
+        ["write_bandwidth_burst_length", "write_bytes_sec_max_length", "bps-write-max-length"],
+    ),
+    (BurstLength, ["burst_length", "burst_length", "burst_length"]),
+    (IoSize, ["iops_size", "size_iops_sec", "iops-size"]),
+    (Group, ["group", "group_name", "group"]),
+];
+
+/// The names of all keys, for messages: those of reads and writes in short.
+pub const KEYS_SHOWN: &str = "iops, bandwidth, iops_burst, bandwidth_burst, \
+    iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), \
+    burst_length, iops_size, group";
+
+/// All names that [`LimitsDraft::set`] takes: ours, libvirt's and QEMU's of one
+/// key beside each other.
+pub fn key_names() -> impl Iterator<Item = [&'static str; 3]> {
+    KEYS.iter().map(|(_, names)| *names)
+}
+
+/// A value with the key as it was written.
+#[derive(Clone, Copy, Debug)]
+struct Given<T> {
+    name: &'static str,
+    value: T,
+}
+
+/// Limits that are being read, key by key, in any order.
+#[derive(Clone, Default, Debug)]
+pub struct LimitsDraft {
+    /// By unit, scope and part; lengths in nanoseconds.
+    numbers: [[[Option<Given<u64>>; 3]; 3]; 2],
+    burst_length: Option<Given<u64>>,
+    io_size: Option<Given<u64>>,
+    group: Option<(&'static str, GroupName)>,
+}
+
+impl LimitsDraft {
+    /// Set one key; `false` when it is not a key of limits.
+    ///
+    /// # Errors
+    /// What the value should be, or that it was given already.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, ParamError> {
+        let find = |names: &[&'static str; 3]| names.iter().find(|n| **n == key).copied();
+        let found = KEYS.iter().find_map(|(key, names)| Some((*key, find(names)?)));
+        let Some((key, name)) = found else { return Ok(false) };
+        let (place, value) = match key {
+            Of(unit, scope, part) => {
+                let value = match part {
+                    Length => length(name, value)?,
+                    Rate | Burst => rate(name, unit, value)?,
+                };
+                (&mut self.numbers[unit as usize][scope as usize][part as usize], value)
+            }
+            BurstLength => (&mut self.burst_length, length(name, value)?),
+            IoSize => (&mut self.io_size, rate(name, Bytes, value)?),
+            Group => {
+                if let Some((before, _)) = self.group {
+                    return Err(twice(before, name));
+                }
+                self.group = Some((name, GroupName::new(value)?));
+                return Ok(true);
+            }
+        };
+        match place {
+            Some(before) => Err(twice(before.name, name)),
+            None => {
+                *place = Some(Given { name, value });
+                Ok(true)
+            }
+        }
+    }
+
+    /// The limits, if they can hold together.
+    ///
+    /// # Errors
+    /// The two that contradict each other, or what one of them needs.
+    pub fn finish(self) -> Result<DiskLimits, ParamError> {
+        for unit in Unit::ALL {
+            self.judge_scopes(unit)?;
+        }
+        let mut limits = Limits::default();
+        for unit in Unit::ALL {
+            for scope in Scope::ALL {
+                limits.rates[unit as usize][scope as usize] = self.rate(unit, scope)?;
+            }
+        }
+        let rates = || limits.rates.iter().flatten().flatten();
+        if let (Some(length), true) = (self.burst_length, rates().all(|r| r.burst.is_none())) {
+            let (length, example) = (length.name, self.example_of_burst());
+            return Err(ParamError::new(format!("{length} needs a burst, such as {example}")));
+        }
+        if let Some(size) = self.io_size {
+            if limits.rates[Iops as usize].iter().all(Option::is_none) {
+                let needs = "needs a limit of IOPS: iops, read_iops or write_iops";
+                return Err(ParamError::new(format!("{} {needs}", size.name)));
+            }
+            limits.io_size_bytes = NonZeroU64::new(size.value);
+        }
+        Ok(DiskLimits { limits, group: self.group.map(|(_, group)| group) })
+    }
+
+    /// The limits of a group, which cannot be in a group itself.
+    ///
+    /// # Errors
+    /// As [`LimitsDraft::finish`].
+    pub fn finish_group(self) -> Result<Limits, ParamError> {
+        if let Some((name, _)) = &self.group {
+            return Err(ParamError::new(format!("{name}: a group cannot be in a group")));
+        }
+        Ok(self.finish()?.limits)
+    }
+
+    fn given(&self, unit: Unit, scope: Scope, part: Part) -> Option<Given<u64>> {
+        self.numbers[unit as usize][scope as usize][part as usize]
+    }
+
+    /// The total and a direction cannot both be limited in the same unit.
+    fn judge_scopes(&self, unit: Unit) -> Result<(), ParamError> {
+        for part in [Rate, Burst] {
+            let apart = [Read, Write].into_iter().find_map(|s| self.given(unit, s, part));
+            if let (Some(total), Some(apart)) = (self.given(unit, Total, part), apart) {
+                let (total, apart) = (total.name, apart.name);
+                return Err(ParamError::new(format!(
+                    "{total} and {apart} contradict: limit reads and writes together, or each apart"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn rate(&self, unit: Unit, scope: Scope) -> Result<Option<super::Rate>, ParamError> {
+        let [rate, burst, length] = [Rate, Burst, Length].map(|p| self.given(unit, scope, p));
+        let missing = |part| name_of(Of(unit, scope, part));
+        if let (Some(length), None) = (length, burst) {
+            let text = format!("{} needs {}", length.name, missing(Burst));
+            return Err(ParamError::new(text));
+        }
+        let Some(rate) = rate else {
+            return match burst {
+                Some(burst) => {
+                    let text = format!("{} needs {}", burst.name, missing(Rate));
+                    Err(ParamError::new(text))
+                }
+                None => Ok(None),
+            };
+        };
+        let Some(burst) = burst else {
+            return Ok(Some(super::Rate { per_s: rate.value, burst: None }));
+        };
+        if burst.value < rate.value {
+            return Err(ParamError::new(format!(
+                "{}={} is below {}={}: a burst is at least as fast",
+                burst.name, burst.value, rate.name, rate.value
+            )));
+        }
+        let length = length.or(self.burst_length);
+        let span = length.map_or(BURST_LENGTH_DEFAULT, |l| Nanos::new(l.value));
+        let whole = u128::from(burst.value) * u128::from(span.get());
+        if let (Some(length), true) = (length, whole > u128::from(RATE_MAX) * 1_000_000_000) {
+            return Err(ParamError::new(format!(
+                "{}={} is too long for {}={}: together they are at most {RATE_MAX}",
+                length.name, span, burst.name, burst.value
+            )));
+        }
+        let burst = super::Burst { per_s: burst.value, length: span };
+        Ok(Some(super::Rate { per_s: rate.value, burst: Some(burst) }))
+    }
+
+    /// The name of a burst that fits to what is limited.
+    fn example_of_burst(&self) -> &'static str {
+        let limited = KEYS.iter().find_map(|(key, _)| match key {
+            Of(unit, scope, Rate) => {
+                self.given(*unit, *scope, Rate).map(|_| Of(*unit, *scope, Burst))
+            }
+            _ => None,
+        });
+        name_of(limited.unwrap_or(Of(Iops, Total, Burst)))
+    }
+}
+
+/// Our own name of a key.
+fn name_of(key: Key) -> &'static str {
+    KEYS.iter().find(|(k, _)| *k == key).map_or("", |(_, names)| names[0])
+}
+
+fn twice(before: &str, now: &str) -> ParamError {
+    ParamError::new(match before == now {
+        true => format!("{now} is given twice"),
+        false => format!("{before} and {now} are the same limit: give one of them"),
+    })
+}
+
+/// A number of I/Os or bytes, 1 to [`RATE_MAX`].
+fn rate(name: &str, unit: Unit, text: &str) -> Result<u64, ParamError> {
+    let (value, expected) = match unit {
+        Iops => (text.parse().ok(), format!("a whole number from 1 to {RATE_MAX}")),
+        Bytes => (parse_bytes(text), "bytes with a unit, such as 100MiB, at most 900TiB".into()),
+    };
+    match value {
+        Some(0) => Err(ParamError::new(format!(
+            "{name}={text}: expected {expected}; leave it out for no limit"
+        ))),
+        Some(value) if value <= RATE_MAX => Ok(value),
+        _ => Err(ParamError::new(format!("{name}={text}: expected {expected}"))),
+    }
+}
+
+/// A time in nanoseconds; a bare number is seconds, as in libvirt and QEMU.
+fn length(name: &str, text: &str) -> Result<u64, ParamError> {
+    let bare = text.parse().ok().map(Nanos::from_secs);
+    let span = bare.or_else(|| parse_duration(text));
+    let span = span.filter(|s| (BURST_LENGTH_MIN..=BURST_LENGTH_MAX).contains(s));
+    span.map(Nanos::get).ok_or_else(|| {
+        ParamError::new(format!(
+            "{name}={text}: expected a time such as 10s or 500ms, from 1ms to 1000h"
+        ))
+    })
+}
+
+fn read(pairs: &[(&str, &str)]) -> Result<LimitsDraft, ParamError> {
+    let mut draft = LimitsDraft::default();
+    for (key, value) in pairs {
+        if !draft.set(key, value)? {
+            let key: String = key.escape_debug().take(100).collect();
+            return Err(ParamError::new(format!("no limit '{key}'; there are {KEYS_SHOWN}")));
+        }
+    }
+    Ok(draft)
+}
+
+/// `none`, which lifts all limits, or `key=value,key=value`.
+fn read_pairs(text: &str) -> Result<LimitsDraft, ParamError> {
+    if text.trim() == "none" {
+        return Ok(LimitsDraft::default());
+    }
+    // Before the pairs a name has to stand; it is not looked at.
+    let text = format!("limits:{text}");
+    let spec = parse_spec(&text)?;
+    if spec.given.is_empty() {
+        return Err(ParamError::new(format!(
+            "no limit is given; there are {KEYS_SHOWN}; write none to lift all"
+        )));
+    }
+    read(&spec.given)
+}
+
+impl DiskLimits {
+    /// Parse `iops=2000,group=tenant1`, or `none`.
+    ///
+    /// # Errors
+    /// What is wrong and what there is.
+    pub fn parse(text: &str) -> Result<DiskLimits, ParamError> {
+        read_pairs(text)?.finish()
+    }
+}
+
+impl Limits {
+    /// Parse `iops=2000,bandwidth=100MiB`, or `none`: limits without a group.
+    ///
+    /// # Errors
+    /// What is wrong and what there is.
+    pub fn parse(text: &str) -> Result<Limits, ParamError> {
+        read_pairs(text)?.finish_group()
+    }
+}
+
+/// Parse a group with its limits, `tenant1:bandwidth=300MiB,iops=5000`.
+///
+/// # Errors
+/// What is wrong and what there is.
+pub fn parse_group(text: &str) -> Result<(GroupName, Limits), ParamError> {
+    let spec = parse_spec(text)?;
+    let name = GroupName::new(spec.name)?;
+    let limits = read(&spec.given)?.finish_group()?;
+    if limits.is_none() {
+        return Err(ParamError::new(format!(
+            "group {name} has no limit: write {name}:bandwidth=300MiB or {name}:iops=5000"
+        )));
+    }
+    Ok((name, limits))
+}
+
+/// Bytes in the largest unit that is exact.
+struct Exact(u64);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        match units.iter().find(|(_, shift)| self.0 != 0 && self.0.is_multiple_of(1 << shift)) {
+            Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// The pairs of limits in our own names, each after `before`.
+fn write_pairs(f: &mut fmt::Formatter<'_>, limits: &Limits) -> Result<bool, fmt::Error> {
+    let mut some = false;
+    let mut pair = |f: &mut fmt::Formatter<'_>, key, value: &dyn fmt::Display| {
+        let comma = if std::mem::replace(&mut some, true) { "," } else { "" };
+        write!(f, "{comma}{}={value}", name_of(key))
+    };
+    for unit in Unit::ALL {
+        for scope in Scope::ALL {
+            let Some(rate) = limits.rate(unit, scope) else { continue };
+            let mut number = |f: &mut fmt::Formatter<'_>, part, value| match unit {
+                Iops => pair(f, Of(unit, scope, part), &value),
+                Bytes => pair(f, Of(unit, scope, part), &Exact(value)),
+            };
+            number(f, Rate, rate.per_s)?;
+            if let Some(burst) = rate.burst {
+                number(f, Burst, burst.per_s)?;
+                if burst.length != BURST_LENGTH_DEFAULT {
+                    pair(f, Of(unit, scope, Length), &burst.length)?;
+                }
+            }
+        }
+    }
+    if let Some(size) = limits.io_size_bytes {
+        pair(f, IoSize, &Exact(size.get()))?;
+    }
+    Ok(some)
+}
+
+impl fmt::Display for Limits {
+    /// The text that [`Limits::parse`] reads; `none` for no limits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !write_pairs(f, self)? {
+            f.write_str("none")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DiskLimits {
+    /// The text that [`DiskLimits::parse`] reads; `none` for no limits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.group, write_pairs(f, &self.limits)?) {
+            (Some(group), some) => write!(f, "{}group={group}", if some { "," } else { "" }),
+            (None, true) => Ok(()),
+            (None, false) => f.write_str("none"),
+        }
+    }
+}
+
+impl fmt::Debug for Limits {
+    /// The text in place of a table that is mostly empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for DiskLimits {
+    /// The text in place of a table that is mostly empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Limits as text: what is read, what is refused and how.
+
+use super::*;
+use proptest::prelude::*;
+
+fn check(text: &str, shown: &str) {
+    let parsed = DiskLimits::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    assert_eq!(parsed.to_string(), shown, "{text}");
+    assert_eq!(DiskLimits::parse(shown).as_ref(), Ok(&parsed), "{shown}");
+}
+
+#[test]
+fn limits_are_read_and_printed() {
+    check("iops=2000", "iops=2000");
+    check(
+        "iops=2000,iops_burst=8000,burst_length=10s,bandwidth=100MiB",
+        "iops=2000,iops_burst=8000,iops_burst_length=10s,bandwidth=100MiB",
+    );
+    check("bandwidth=104857600,group=tenant1", "bandwidth=100MiB,group=tenant1");
+    check(
+        "read_bandwidth=1000,write_iops=5,size_iops_sec=4096",
+        "write_iops=5,read_bandwidth=1000,iops_size=4KiB",
+    );
+    // A burst's own length is before the common one; a bare number is seconds.
+    check(
+        "read_iops=1,read_iops_burst=2,read_iops_burst_length=500ms,write_iops=1,write_iops_burst=2,burst_length=10",
+        "read_iops=1,read_iops_burst=2,read_iops_burst_length=500ms,write_iops=1,write_iops_burst=2,write_iops_burst_length=10s",
+    );
+    check("iops=5,iops_burst=5,burst_length=1s", "iops=5,iops_burst=5");
+    // As libvirt and QEMU write it.
+    check(
+        "total_iops_sec=2000,total_iops_sec_max=8000,total_iops_sec_max_length=10,group_name=a",
+        "iops=2000,iops_burst=8000,iops_burst_length=10s,group=a",
+    );
+    check(
+        "bps-read=1048576,bps-write=1,iops-total=3,iops-size=512",
+        "iops=3,read_bandwidth=1MiB,write_bandwidth=1,iops_size=512",
+    );
+    check("group=tenant1", "group=tenant1");
+    check("none", "none");
+    let (name, limits) = parse_group("tenant1:bandwidth=300MiB").unwrap();
+    assert_eq!((name.as_str(), limits.to_string()), ("tenant1", "bandwidth=300MiB".into()));
+}
+
+#[test]
+fn contradictions_name_both() {
+    for (text, part) in [
+        ("iops=1,read_iops=1", "iops and read_iops contradict: limit reads and writes together"),
+        ("write_bandwidth=1,bandwidth=1", "bandwidth and write_bandwidth contradict"),
+        ("total_iops_sec=1,iops-write=1", "total_iops_sec and iops-write contradict"),
+        ("iops=1,iops_burst=2,read_iops_burst=2", "iops_burst and read_iops_burst contradict"),
+        ("iops_burst=2", "iops_burst needs iops"),
+        ("iops=1,read_iops_burst=2", "read_iops_burst needs read_iops"),
+        ("bandwidth=1,iops_burst=2", "iops_burst needs iops"),
+        ("iops=3,iops_burst=2", "iops_burst=2 is below iops=3"),
+        ("iops=3,iops_burst_length=2s", "iops_burst_length needs iops_burst"),
+        ("iops=3,burst_length=2s", "burst_length needs a burst, such as iops_burst"),
+        ("read_bandwidth=3,burst_length=2s", "such as read_bandwidth_burst"),
+        ("group=a,burst_length=2s", "such as iops_burst"),
+        ("bandwidth=3,iops_size=4k", "iops_size needs a limit of IOPS"),
+        ("iops=1,iops-total=1", "iops and iops-total are the same limit"),
+        ("iops=1,iops=2", "iops is given twice"),
+        ("group=a,group_name=b", "group and group_name are the same limit"),
+        (
+            "iops=1,iops_burst=1000000000000,burst_length=1h",
+            "burst_length=3600s is too long for iops_burst=1000000000000",
+        ),
+    ] {
+        let error = DiskLimits::parse(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_are_refused() {
+    for (text, part) in [
+        ("iops=0", "iops=0: expected a whole number from 1 to 1000000000000000; leave it out"),
+        ("bandwidth=0", "leave it out for no limit"),
+        ("iops=-1", "expected a whole number"),
+        ("iops=1k", "expected a whole number"),
+        ("iops=1000000000000001", "expected a whole number"),
+        ("iops=99999999999999999999", "expected a whole number"),
+        ("bandwidth=fast", "bytes with a unit, such as 100MiB"),
+        ("bandwidth=1000TiB", "at most 900TiB"),
+        ("iops=1,iops_burst=2,burst_length=0", "expected a time such as 10s"),
+        ("iops=1,iops_burst=2,burst_length=10x", "expected a time such as 10s"),
+        ("iops=1,iops_burst=2,burst_length=1001h", "from 1ms to 1000h"),
+        ("iops=1,iops_size=0", "iops_size=0: expected bytes"),
+        ("group=../a", "cannot be a group's name"),
+        ("group=", "cannot be a group's name"),
+        ("iops", "is not key=value"),
+        ("", "no limit is given; there are iops, bandwidth"),
+        ("oips=1", "no limit 'oips'; there are iops, bandwidth"),
+    ] {
+        let error = DiskLimits::parse(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    for (text, part) in [
+        ("a:iops=1,group=b", "group: a group cannot be in a group"),
+        ("a", "group a has no limit: write a:bandwidth=300MiB"),
+        ("a b:iops=1", "cannot be a group's name"),
+        (":iops=1", "no name"),
+        ("a:oips=1", "no limit 'oips'"),
+    ] {
+        let error = parse_group(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    assert!(Limits::parse("group=a").unwrap_err().to_string().contains("cannot be in a group"));
+}
+
+/// docs/serve.md has each key with the names that it has elsewhere.
+#[test]
+fn the_table_of_names_is_whole() {
+    let docs = include_str!("../../../../../../docs/serve.md");
+    for [ours, libvirt, qemu] in key_names() {
+        let row = match ours == libvirt {
+            true => format!("| `{ours}` | | |"),
+            false => format!("| `{ours}` | `{libvirt}` | `{qemu}` |"),
+        };
+        assert!(docs.contains(&row), "docs/serve.md: no row {row}");
+    }
+}
+
+#[test]
+fn names_are_apart() {
+    let mut seen = std::collections::BTreeMap::new();
+    for (n, (_, names)) in KEYS.iter().enumerate() {
+        for name in names {
+            let before = *seen.entry(*name).or_insert(n);
+            assert_eq!(before, n, "{name} is two keys");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is accepted prints as something that is read as the same.
+    #[test]
+    fn what_is_printed_is_read(pairs in prop::collection::vec((0usize..21, 0usize..3, 0u64..3000), 0..8)) {
+        let texts: Vec<String> = pairs
+            .iter()
+            .map(|(key, name, value)| format!("{}={value}", KEYS[*key].1[*name]))
+            .collect();
+        if let Ok(limits) = DiskLimits::parse(&texts.join(",")) {
+            prop_assert_eq!(DiskLimits::parse(&limits.to_string()), Ok(limits));
+        }
+    }
+
+    /// No text panics.
+    #[test]
+    fn any_text_is_answered(text in "\\PC{0,80}") {
+        let _ = (DiskLimits::parse(&text), parse_group(&text), Limits::parse(&text));
+    }
+}
