@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const DISK_SECTORS: u64 = 1 << 16;
 const HARD_LIMIT: Nanos = Nanos::from_millis(400);
 /// Sectors of the second VM's disk that cannot be read or written.
-const BAD: (u64, u64) = (1_200, 4_000);
+const BAD: (u64, u64) = (0, 20_000);
 
 /// What the reactor has done, beside its journal.
 pub(super) enum Event {
