@@ -105,6 +105,20 @@ fn who_leaves_takes_what_waits_with_him() {
     assert!(!limiter.is_limited(vm(0)));
 }
 
+/// Whoever comes when the time of another has come, and nobody has looked yet,
+/// goes behind the other.
+#[test]
+fn nobody_overtakes_who_waits_in_the_group() {
+    let group = GroupName::new("a").unwrap();
+    let mut limiter = Limiter::new();
+    limiter.set_group(T0, &group, &Limits::parse("iops=1").unwrap());
+    (0..2).for_each(|n| limiter.set_disk(T0, vm(n), &Limits::default(), Some(&group)));
+    assert!(limiter.submit(T0, vm(0), READ, 512, 0) && !limiter.submit(T0, vm(0), READ, 512, 1));
+    assert!(!limiter.submit(at(1.0), vm(1), WRITE, 512, 2));
+    assert_eq!(all(&mut limiter, at(1.0)), [1]);
+    assert_eq!(all(&mut limiter, at(2.0)), [2]);
+}
+
 #[test]
 fn a_disk_that_joins_and_leaves_a_group_keeps_its_queue() {
     let (a, b) = (GroupName::new("a").unwrap(), GroupName::new("b").unwrap());

@@ -9,8 +9,9 @@
 //! Levels are billionths of an I/O or of a byte, so that a rate per second
 //! times nanoseconds is exact: nothing is rounded, and nothing adds up.
 
-use super::spec::{Direction, Limits, Rate, Scope, Unit};
+use super::spec::{Direction, Limits, Rate, Scope, Unit, ios};
 use crate::units::{Instant, Nanos};
+use std::num::NonZeroU64;
 
 const NANOS_PER_S: u128 = 1_000_000_000;
 /// What may pass at once after a quiet time, as time at the rate: a tenth of a
@@ -35,9 +36,11 @@ impl Leak {
         Leak { per_s, size, level: 0, leaked: now }
     }
     fn leak(&mut self, now: Instant) {
-        let leaked = u128::from(self.per_s) * u128::from(now.since(self.leaked).get());
-        self.level = self.level.saturating_sub(leaked);
-        self.leaked = self.leaked.max(now);
+        if now > self.leaked {
+            let leaked = u128::from(self.per_s) * u128::from((now - self.leaked).get());
+            self.level = self.level.saturating_sub(leaked);
+            self.leaked = now;
+        }
     }
     fn add(&mut self, units: u64) {
         self.level = self.level.saturating_add(u128::from(units) * NANOS_PER_S);
@@ -118,9 +121,11 @@ impl Bucket {
 /// The buckets of one disk or of one group.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Meter {
-    limits: Limits,
     /// For each rate that there is.
     buckets: Vec<Bucket>,
+    io_size_bytes: Option<NonZeroU64>,
+    /// What the buckets were made from. Apart, since no request looks at it.
+    limits: Box<Limits>,
 }
 
 impl Meter {
@@ -133,7 +138,7 @@ impl Meter {
     /// was, so that a change gives nobody a new burst; one that was in debt is
     /// in none, so that a new rate holds from now on.
     pub(super) fn set(&mut self, now: Instant, limits: &Limits) {
-        if self.limits == *limits {
+        if *self.limits == *limits {
             return;
         }
         let mut old = std::mem::take(&mut self.buckets);
@@ -148,7 +153,8 @@ impl Meter {
                 self.buckets.push(bucket);
             }
         }
-        self.limits = *limits;
+        self.io_size_bytes = limits.io_size_bytes;
+        *self.limits = *limits;
     }
 
     /// May a request in this direction pass now?
@@ -174,7 +180,7 @@ impl Meter {
         for bucket in self.buckets.iter_mut().filter(|b| b.scope.counts(direction)) {
             bucket.leak(now);
             let units = match bucket.unit {
-                Unit::Iops => self.limits.ios(bytes),
+                Unit::Iops => ios(self.io_size_bytes, bytes),
                 Unit::Bytes => bytes,
             };
             bucket.base.add(units);

@@ -129,10 +129,15 @@ impl Limits {
     /// How many I/Os a request of so many bytes counts as, at least one. A
     /// part of an I/O counts whole; QEMU counts it in part.
     pub fn ios(&self, bytes: u64) -> u64 {
-        match self.io_size_bytes {
-            Some(size) if bytes > size.get() => bytes.div_ceil(size.get()),
-            _ => 1,
-        }
+        ios(self.io_size_bytes, bytes)
+    }
+}
+
+/// See [`Limits::ios`].
+pub(super) fn ios(io_size_bytes: Option<NonZeroU64>, bytes: u64) -> u64 {
+    match io_size_bytes {
+        Some(size) if bytes > size.get() => bytes.div_ceil(size.get()),
+        _ => 1,
     }
 }
 
