@@ -65,8 +65,11 @@ impl Journal {
         }
         if let Some((cache, prefetcher)) = cache {
             let prefetcher = one_word(prefetcher);
-            let _ =
-                write!(text, " cache={} unit={} prefetch={prefetcher}", cache.bytes, cache.unit);
+            let _ = write!(
+                text,
+                " cache={} unit={} seed={} prefetch={prefetcher}",
+                cache.bytes, cache.unit, cache.seed
+            );
         }
         text.push('\n');
         Journal { text, now: Instant::ZERO }
@@ -309,6 +312,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             "cache" => {
                 value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v)
             }
+            "seed" => value.parse().ok().map(|v| cache.seed = v),
             "unit" => value.parse().ok().map(|v| cache.unit = Sectors::new(v)),
             _ => None,
         };

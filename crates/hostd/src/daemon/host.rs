@@ -268,10 +268,6 @@ impl Host {
         let name = &asked.name;
         let wrong = |text: String| HostError::Disk(name.clone(), text);
         asked.check().map_err(wrong)?;
-        if !asked.limits.is_none() {
-            let text = "this version reads rate limits and does not keep them yet: leave them out";
-            return Err(wrong(text.into()));
-        }
         if self.read().disks.contains_key(name) {
             return Err(wrong("is there already; detach it or choose another name".into()));
         }
@@ -360,6 +356,7 @@ impl Host {
             prefetcher,
             lock: self.config.cache_lock,
             bandwidth_bytes_per_s: self.config.bandwidth_bytes_per_s,
+            seed: None,
         });
         let device = Device::start(&self.config, policy.as_deref(), cache, image, &self.stopper)?;
         self.write().devices.push(device.clone());

@@ -34,6 +34,9 @@ pub struct CacheSetup {
     /// What the device reads a second, if that is known: nothing that is measured
     /// or seen counts then.
     pub bandwidth_bytes_per_s: Option<u64>,
+    /// For the cache's hashes; `None` for a number of this process's own, which no guest can
+    /// foresee.
+    pub seed: Option<u64>,
 }
 
 impl CacheSetup {
@@ -45,8 +48,7 @@ impl CacheSetup {
         if self.bytes < BLOCK_BYTES {
             return Err(format!("a cache of {} bytes; at least {BLOCK_BYTES}", self.bytes));
         }
-        // Keys of its own for each process: no guest can foresee it.
-        let seed = RandomState::new().build_hasher().finish();
+        let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let cache = Config { seed, ..Config::new(self.bytes) };
         CacheSpec::new(cache, &self.prefetcher).map_err(|e| e.to_string())
     }

@@ -351,6 +351,7 @@ impl Rig {
                 prefetcher: prefetcher.into(),
                 lock: false,
                 bandwidth_bytes_per_s: Some(bandwidth),
+                seed: Some(0),
             }),
             throttle: Some(Throttle::parse(&format!("{}:k=1", case.device)).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1), false),
