@@ -58,6 +58,21 @@ fn ours(options: &Options) -> Program {
 }
 
 fn vhost(options: &Options, load: Load) -> Contest {
+    if let Some(path) = &options.before {
+        let (path, policy) = (path.clone(), options.policy.clone());
+        return Contest {
+            part: "vhost",
+            protocol: Protocol::Vhost,
+            load,
+            contenders: vec![ours(options), Program::Before { path, policy }],
+            matches: vec![Match {
+                ours: 0,
+                peer: 1,
+                target: Target::RatioAtLeast(0.97, None),
+                p99_target: Target::None,
+            }],
+        };
+    }
     let peer = Program::StorageDaemon;
     let first = if options.peers_alone { peer.clone() } else { ours(options) };
     Contest {

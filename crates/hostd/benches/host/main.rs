@@ -34,6 +34,8 @@ usage: make bench-host [ARGS='OPTION…']
   --only PART      vhost, nbd, policies, cache, emulated or idle; may be repeated
   --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
+  --before FILE    our program as it was before a change in the place of the
+                   peer, in the part vhost
   --rounds N       rounds of each figure (5)
   --seconds S      counted seconds of each measurement (1)
   --size-mib N     size of each image (2048)
@@ -60,6 +62,8 @@ pub struct Options {
     policy: String,
     /// Our own program.
     seekway: PathBuf,
+    /// The same before a change.
+    before: Option<PathBuf>,
     stop: Arc<AtomicBool>,
 }
 
@@ -78,6 +82,7 @@ impl Options {
             disk_dir: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
             policy: "noop".to_owned(),
             seekway: std::env::var_os("SEEKWAY").map_or_else(default_program, PathBuf::from),
+            before: None,
             stop: Arc::default(),
         };
         let mut args = args.peekable();
@@ -102,6 +107,7 @@ impl Options {
                 "--size-mib" => options.image_bytes = (number(&value()?, 64.0..=1e6)? as u64) << 20,
                 "--dir" => options.disk_dir = value()?.into(),
                 "--policy" => options.policy = value()?,
+                "--before" => options.before = Some(value()?.into()),
                 "--spin" => options.wait = Wait::Spin,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown option {arg}\n{HELP}")),

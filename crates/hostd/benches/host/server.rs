@@ -19,6 +19,13 @@ pub enum Program {
         /// The policy's specification.
         policy: String,
     },
+    /// The same program as it was before a change.
+    Before {
+        /// Where it is.
+        path: PathBuf,
+        /// The policy's specification.
+        policy: String,
+    },
     /// QEMU's storage daemon.
     StorageDaemon,
     /// nbdkit with its file plugin.
@@ -30,6 +37,7 @@ impl Program {
     pub fn name(&self) -> &str {
         match self {
             Program::Seekway { policy } => policy,
+            Program::Before { .. } => "before",
             Program::StorageDaemon => "qemu-storage-daemon",
             Program::Nbdkit => "nbdkit",
         }
@@ -38,7 +46,7 @@ impl Program {
     /// The package of Debian that has it.
     fn package(&self) -> Option<&'static str> {
         match self {
-            Program::Seekway { .. } => None,
+            Program::Seekway { .. } | Program::Before { .. } => None,
             Program::StorageDaemon => Some("qemu-system-common"),
             Program::Nbdkit => Some("nbdkit"),
         }
@@ -89,8 +97,11 @@ impl Server {
         let disk = format!("x={}", image.display());
         let socket = dir.path().join(format!("x.{}", protocol.name()));
         let command = match program {
-            Program::Seekway { policy } => {
-                let mut command = Command::new(seekway);
+            Program::Seekway { policy } | Program::Before { policy, .. } => {
+                let mut command = Command::new(match program {
+                    Program::Before { path, .. } => path,
+                    _ => seekway,
+                });
                 command.args(["serve", "--disk", &disk, "--policy", policy, "--listen"]);
                 command.arg(dir.path());
                 command

@@ -2,8 +2,9 @@
 //! somebody asks how things stand.
 
 use super::Reactor;
+use super::cache::disk_caches;
 use super::core::Core;
-use super::disks::{DiskState, no_ops};
+use super::disks::{DiskState, Room, no_ops};
 use super::lately::Lately;
 use super::message::{Disk, DiskStatus, Message, Status};
 use super::ring::FILES_MAX;
@@ -12,7 +13,7 @@ use seekway_policy::request::VmId;
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::stack::{DiskSpec, Map};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_policy::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
@@ -22,10 +23,6 @@ use std::sync::mpsc::SyncSender;
 const REMAP_AFTER: Nanos = Nanos::from_secs(2);
 /// The longest pause between two times.
 const REMAP_AFTER_MAX: Nanos = Nanos::from_secs(300);
-/// Disks placed one after another begin at multiples of this (1 MiB).
-const PLACE_SECTORS: u64 = 2048;
-/// Sectors of a device: what bytes in 63 bits can name.
-const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
 impl Reactor {
     /// Handle what has been sent.
@@ -119,7 +116,7 @@ impl Core {
         let (map, placed, unmapped) = match mapped {
             Some(map) => (map, None, false),
             None => {
-                let start = self.place(&name, lba, limits.capacity_bytes)?;
+                let start = self.disks.place(&self.room(), &name, lba, limits.capacity_bytes)?;
                 let map = Map::linear(start, Sectors::new(limits.capacity_bytes / 512));
                 (map, ours.then_some(start), !ours)
             }
@@ -165,50 +162,10 @@ impl Core {
         Ok(id)
     }
 
-    /// Where a disk begins that the file system does not place.
-    fn place(&self, name: &str, lba: Option<Lba>, capacity_bytes: u64) -> Result<Lba, String> {
-        let ends =
-            self.disks.0.iter().flatten().filter_map(DiskState::placed_at).map(|(_, end)| end);
-        let behind = ends.max().unwrap_or(0).next_multiple_of(PLACE_SECTORS);
-        let start = lba.map_or(behind, Lba::get);
-        self.check_place(name, start, capacity_bytes, None)?;
-        Ok(Lba::new(start))
-    }
-
-    /// May a disk, `number` if it is there already, lie at this sector?
-    fn check_place(
-        &self,
-        name: &str,
-        start: u64,
-        capacity_bytes: u64,
-        number: Option<DiskId>,
-    ) -> Result<(), String> {
-        let len = capacity_bytes.div_ceil(512);
-        let device = self.stack.profile().capacity.get();
-        let end = start.saturating_add(len);
-        if end > SECTORS_MAX {
-            return Err(format!(
-                "{name}: {len} sectors from sector {start} end past every device, at most {SECTORS_MAX} sectors"
-            ));
-        }
-        if self.throttle.is_some() && end > device {
-            return Err(format!(
-                "{name}: {len} sectors from sector {start} do not fit on the emulated device, which has {device}"
-            ));
-        }
-        for (other, disk) in self.disks.0.iter().enumerate() {
-            let Some((disk, (from, to))) = disk.as_ref().and_then(|d| Some((d, d.placed_at()?)))
-            else {
-                continue;
-            };
-            if number != Some(DiskId(other as u16)) && start < to && from < end {
-                return Err(format!(
-                    "{name}: {len} sectors from sector {start} overlap disk {}, which has {from} to {to}",
-                    disk.name
-                ));
-            }
-        }
-        Ok(())
+    /// What of the device disks may be placed on.
+    fn room(&self) -> Room {
+        let emulated = self.throttle.is_some();
+        Room { capacity: self.stack.profile().capacity, emulated }
     }
 
     fn detach_disk(&mut self, id: DiskId, reply: SyncSender<Result<(), String>>) {
@@ -267,7 +224,8 @@ impl Core {
         let (name, placed) = (disk.name.clone(), disk.placed);
         if let Some(start) = placed {
             // What is refused here keeps its old limits.
-            self.check_place(&name, start.get(), capacity_bytes, Some(id))?;
+            let room = self.room();
+            self.disks.check_place(&room, &name, start.get(), capacity_bytes, Some(id))?;
         }
         let disk = self.disks.get_mut(id).expect("looked at above");
         disk.limits = *disk.image.limits();
@@ -365,7 +323,7 @@ impl Core {
                 disk.policy_metrics.push((name, value));
             }
         });
-        let mut caches = self.disk_caches();
+        let mut caches = disk_caches(&self.stack);
         for disk in &mut disks {
             let vm = VmId::new(disk.id.0);
             (disk.limited, disk.limited_time) = self.stack.limited(self.now, vm);
@@ -384,7 +342,7 @@ impl Core {
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),
             served: self.done_commands,
-            cache: self.cache_status(),
+            cache: self.memory.as_ref().map(|memory| memory.status(&self.stack)),
             disks,
         }
     }

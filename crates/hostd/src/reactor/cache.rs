@@ -120,6 +120,20 @@ impl CacheMemory {
         }
         self.bandwidth.read(now, request.extent.len().bytes(), from_device)
     }
+
+    /// How the cache stands.
+    pub(super) fn status(&self, stack: &Stack) -> CacheStatus {
+        let mut prefetcher_metrics = Vec::new();
+        stack.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
+        CacheStatus {
+            capacity_bytes: stack.cache_bytes(),
+            prefetcher: stack.prefetcher().to_string(),
+            bandwidth_bytes_per_s: self.bandwidth.bytes_per_s(),
+            fetching: stack.fetching(),
+            device_read_bytes: self.bandwidth.total_bytes(),
+            prefetcher_metrics,
+        }
+    }
 }
 
 impl Core {
@@ -148,42 +162,6 @@ impl Core {
             false => Err("it has no cache to read ahead into".into()),
         }
     }
-
-    /// How the cache stands.
-    pub(super) fn cache_status(&self) -> Option<CacheStatus> {
-        let memory = self.memory.as_ref()?;
-        let mut prefetcher_metrics = Vec::new();
-        self.stack.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
-        Some(CacheStatus {
-            capacity_bytes: self.stack.cache_bytes(),
-            prefetcher: self.stack.prefetcher().to_string(),
-            bandwidth_bytes_per_s: memory.bandwidth.bytes_per_s(),
-            fetching: self.stack.fetching(),
-            device_read_bytes: memory.bandwidth.total_bytes(),
-            prefetcher_metrics,
-        })
-    }
-
-    /// What the disks have of the cache.
-    pub(super) fn disk_caches(&self) -> BTreeMap<DiskId, DiskCache> {
-        let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
-        let id = |vm: VmId| DiskId(vm.index() as u16);
-        self.stack.cache_usage(&mut |vm, tag, usage| {
-            let disk = disks.entry(id(vm)).or_default();
-            disk.usage += usage;
-            disk.process(tag).usage = *usage;
-        });
-        self.stack.streams(&mut |stream| {
-            let process = disks.entry(id(stream.vm)).or_default().process(stream.tag);
-            process.streams += 1;
-            process.armed += u32::from(stream.armed);
-            process.scale_max = Some(process.scale_max.unwrap_or(stream.scale).max(stream.scale));
-        });
-        for (id, disk) in &mut disks {
-            disk.resident_bytes = self.stack.resident_bytes(VmId::new(id.0));
-        }
-        disks
-    }
 }
 
 /// The sectors of its disk that a job touches. A flush touches none, and names the first.
@@ -199,4 +177,25 @@ pub(super) fn bytes_of(job: &Job, part: Extent) -> (u64, u64) {
     let start = (part.start().get() * SECTOR_BYTES).max(job.offset);
     let end = (part.end().get() * SECTOR_BYTES).min(job.offset + job.len);
     (start - job.offset, end - start)
+}
+
+/// What the disks have of the cache.
+pub(super) fn disk_caches(stack: &Stack) -> BTreeMap<DiskId, DiskCache> {
+    let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
+    let id = |vm: VmId| DiskId(vm.index() as u16);
+    stack.cache_usage(&mut |vm, tag, usage| {
+        let disk = disks.entry(id(vm)).or_default();
+        disk.usage += usage;
+        disk.process(tag).usage = *usage;
+    });
+    stack.streams(&mut |stream| {
+        let process = disks.entry(id(stream.vm)).or_default().process(stream.tag);
+        process.streams += 1;
+        process.armed += u32::from(stream.armed);
+        process.scale_max = Some(process.scale_max.unwrap_or(stream.scale).max(stream.scale));
+    });
+    for (id, disk) in &mut disks {
+        disk.resident_bytes = stack.resident_bytes(VmId::new(id.0));
+    }
+    disks
 }

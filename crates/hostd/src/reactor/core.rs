@@ -3,7 +3,7 @@
 use super::Handle;
 use super::cache::{CacheMemory, extent_of};
 use super::commands::{Commands, Ios};
-use super::disks::DiskState;
+use super::disks::{Disks, disk_of};
 use super::jobs::{Jobs, buffers_len};
 use super::lately::Intervals;
 use super::message::Served;
@@ -60,25 +60,6 @@ pub struct Core {
     /// What has been done, for the parity test.
     #[cfg(test)]
     pub(super) log: Vec<super::parity::Event>,
-}
-
-/// The disks by number.
-#[derive(Default)]
-pub struct Disks(pub(super) Vec<Option<DiskState>>);
-
-impl Disks {
-    /// The disk, if there is one of that number.
-    pub fn get(&self, id: DiskId) -> Option<&DiskState> {
-        self.0.get(usize::from(id.0))?.as_ref()
-    }
-    /// The same, to change.
-    pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
-        self.0.get_mut(usize::from(id.0))?.as_mut()
-    }
-    /// Limits of a disk that is there.
-    pub fn limits(&self, id: DiskId) -> &Limits {
-        &self.get(id).expect("a port's disk stays until the port has ended").limits
-    }
 }
 
 impl Core {
@@ -376,11 +357,6 @@ impl Core {
     pub(super) fn stop_journal(&mut self) {
         self.stack.stop_journal();
     }
-}
-
-/// The disk of a job, which stays as long as the job.
-pub(super) fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
-    disks.get_mut(id).expect("a disk stays while it has jobs")
 }
 
 /// Is this a job that the disk can do?

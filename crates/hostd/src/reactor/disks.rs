@@ -9,12 +9,17 @@ use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::{Instant, Lba, Nanos};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
 
 /// Significant digits of the latency histograms: within one per cent.
 const DIGITS: u8 = 2;
+
+/// Disks placed one after another begin at multiples of this (1 MiB).
+const PLACE_SECTORS: u64 = 2048;
+/// Sectors of a device: what bytes in 63 bits can name.
+const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
 /// One disk.
 pub struct DiskState {
@@ -116,6 +121,90 @@ impl DiskState {
             cache: None,
         }
     }
+}
+
+/// What of a device disks may be placed on.
+pub struct Room {
+    /// Its size.
+    pub capacity: Sectors,
+    /// It is emulated: nothing may end behind it.
+    pub emulated: bool,
+}
+
+/// The disks by number.
+#[derive(Default)]
+pub struct Disks(pub Vec<Option<DiskState>>);
+
+impl Disks {
+    /// The disk, if there is one of that number.
+    pub fn get(&self, id: DiskId) -> Option<&DiskState> {
+        self.0.get(usize::from(id.0))?.as_ref()
+    }
+    /// The same, to change.
+    pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
+        self.0.get_mut(usize::from(id.0))?.as_mut()
+    }
+    /// Limits of a disk that is there.
+    pub fn limits(&self, id: DiskId) -> &Limits {
+        &self.get(id).expect("a port's disk stays until the port has ended").limits
+    }
+
+    /// Where a disk begins that the file system does not place.
+    pub fn place(
+        &self,
+        room: &Room,
+        name: &str,
+        lba: Option<Lba>,
+        capacity_bytes: u64,
+    ) -> Result<Lba, String> {
+        let ends = self.0.iter().flatten().filter_map(DiskState::placed_at).map(|(_, end)| end);
+        let behind = ends.max().unwrap_or(0).next_multiple_of(PLACE_SECTORS);
+        let start = lba.map_or(behind, Lba::get);
+        self.check_place(room, name, start, capacity_bytes, None)?;
+        Ok(Lba::new(start))
+    }
+
+    /// May a disk, `number` if it is there already, lie at this sector?
+    pub fn check_place(
+        &self,
+        room: &Room,
+        name: &str,
+        start: u64,
+        capacity_bytes: u64,
+        number: Option<DiskId>,
+    ) -> Result<(), String> {
+        let len = capacity_bytes.div_ceil(512);
+        let device = room.capacity.get();
+        let end = start.saturating_add(len);
+        if end > SECTORS_MAX {
+            return Err(format!(
+                "{name}: {len} sectors from sector {start} end past every device, at most {SECTORS_MAX} sectors"
+            ));
+        }
+        if room.emulated && end > device {
+            return Err(format!(
+                "{name}: {len} sectors from sector {start} do not fit on the emulated device, which has {device}"
+            ));
+        }
+        for (other, disk) in self.0.iter().enumerate() {
+            let Some((disk, (from, to))) = disk.as_ref().and_then(|d| Some((d, d.placed_at()?)))
+            else {
+                continue;
+            };
+            if number != Some(DiskId(other as u16)) && start < to && from < end {
+                return Err(format!(
+                    "{name}: {len} sectors from sector {start} overlap disk {}, which has {from} to {to}",
+                    disk.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The disk of a job, which stays as long as the job.
+pub fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
+    disks.get_mut(id).expect("a disk stays while it has jobs")
 }
 
 /// Nothing done yet.

@@ -1,0 +1,90 @@
+//! What a run is made of, how long it lasts, and why it may end without a result.
+
+use super::Host;
+use crate::layout::Layout;
+use seekway_device::DeviceModel;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::scheduler::Scheduler;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
+use seekway_policy::units::Instant;
+use seekway_workload::SourceError;
+use std::num::NonZeroU32;
+
+/// What a run needs besides its sources.
+pub struct Setup {
+    /// The policy.
+    pub scheduler: Box<dyn Scheduler>,
+    /// The device.
+    pub device: Box<dyn DeviceModel>,
+    /// Coalescing and the hard limit; the depth is the device's own.
+    pub config: Config,
+    /// Where the VMs lie.
+    pub layout: Layout,
+    /// Weights by VM; those missing are 1.
+    pub weights: Vec<NonZeroU32>,
+    /// Rate limits by VM; those missing have none.
+    pub limits: Vec<DiskLimits>,
+    /// Rate limits of groups of VMs.
+    pub groups: Vec<(GroupName, GroupLimits)>,
+    /// The policy's specification, to keep a journal of the run.
+    pub journal: Option<String>,
+    /// A cache in the host.
+    pub host: Option<Host>,
+}
+
+/// From when a run is measured, and when it stops before its sources end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// What is done up to this simulated time is not measured: requests, bytes,
+    /// times, seeks, applications' bytes, the host cache's counts. A run that ends
+    /// before is measured whole. The dispatcher's, the policy's and the device's
+    /// own figures are those of the whole run always.
+    pub settle: Option<Instant>,
+    /// At this simulated time.
+    pub until: Option<Instant>,
+    /// After this many completed requests.
+    pub requests: Option<u64>,
+}
+
+/// Requests outstanding beyond which a run is given up: the device cannot
+/// keep up with an open-loop trace, and every figure would only say so.
+pub const OUTSTANDING_MAX: usize = 500_000;
+
+/// Why a run ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A source failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A request lies outside its VM's disk.
+    #[error(
+        "VM {vm}: request {start}+{len} lies past the end of its disk ({capacity} sectors); \
+         is the capacity given too small?"
+    )]
+    OutOfRange {
+        /// The VM's name.
+        vm: String,
+        /// First sector.
+        start: u64,
+        /// Sectors.
+        len: u64,
+        /// Size of the VM's disk.
+        capacity: u64,
+    },
+    /// The device cannot keep up.
+    #[error(
+        "{OUTSTANDING_MAX} requests are outstanding at {at}: the device cannot keep up with this \
+         load; slow it down (--time-scale), replay it closed-loop (--outstanding), or choose a \
+         faster device"
+    )]
+    Overloaded {
+        /// The simulated time.
+        at: Instant,
+    },
+    /// A source keeps issuing without time passing.
+    #[error("a source issues without end at {at}; this is a bug in the source")]
+    RunAway {
+        /// The simulated time.
+        at: Instant,
+    },
+}
