@@ -15,7 +15,7 @@ fn permitted() -> Option<Bpf> {
     match Bpf::open(-1) {
         Ok(bpf) => Some(bpf),
         Err(reason @ (BpfError::Forbidden(_) | BpfError::NoTypes(_))) => {
-            eprintln!("skipped: {reason}");
+            seekway_testing::skip(reason);
             None
         }
         Err(e) => panic!("{e}"),
@@ -62,7 +62,7 @@ fn readers_of_three_kinds_are_named_within_windows() {
         fio.arg(format!("--ioengine={engine}")).arg(format!("--size={}", PAGES * PAGE as u64));
         fio.arg(format!("--filename={}", disk.path.display()));
         let Ok(fio) = fio.stdout(Stdio::null()).spawn() else {
-            eprintln!("skipped: no fio");
+            seekway_testing::skip("fio");
             return;
         };
         let fio = Killed(fio);
