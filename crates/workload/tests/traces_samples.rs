@@ -6,7 +6,7 @@ use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSour
 use seekway_workload::traces::{Format, Scan, TraceOptions, scan};
 use seekway_workload::{Issue, Source};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A sample's path.
 fn sample(name: &str) -> Option<PathBuf> {

@@ -1,8 +1,8 @@
 //! The numbers by which the tracer knows threads: those of the initial PID namespace. In another
 //! namespace, such as a container's, threads have other numbers.
 
-use super::tracefs::Instance;
 use super::trace::Recording;
+use super::tracefs::Instance;
 use super::write;
 use crate::error::{At, LiveError, Result};
 use std::collections::BTreeMap;
@@ -71,7 +71,8 @@ fn told(text: &str) -> Option<Vec<i32>> {
     let marker = text.lines().find(|line| line.ends_with(MARK))?;
     let sender = sender(marker)?;
     let kind = format!(": signal_generate: sig={SIGNAL} ");
-    let ours = text.lines().filter(|line| line.contains(&kind) && self::sender(line) == Some(sender));
+    let ours =
+        text.lines().filter(|line| line.contains(&kind) && self::sender(line) == Some(sender));
     ours.map(|line| {
         let (_, rest) = line.rsplit_once(" pid=")?;
         rest.split(' ').next()?.parse().ok()
