@@ -11,9 +11,11 @@ use seekway_live::turns::{Slices, Turns};
 use seekway_live::{Guest, GuestSpec, Kernel, LiveError, Result, vcpus};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const VCPUS: usize = 4;
+/// /proc/uptime has hundredths of a second.
+const UPTIME_NS: i64 = 20_000_000;
 /// The kernel has others run now and then, and goes on: no absence.
 const HICCUP_NS: i64 = 1_000_000;
 /// Who got the processor for less may not have come to do anything: no return.
@@ -72,7 +74,9 @@ fn compare(guest: &mut Guest, tids: &[i32], processors: usize) -> Result<()> {
     let (mean, jitter) = (Duration::from_millis(11), Duration::from_millis(1));
     let turns = Turns::hold(queues, Slices { mean, jitter, seed: 1 })?;
     recorder.start()?;
+    let started = Instant::now();
     let uptime = guest.check("cat /proc/uptime", PATIENCE)?;
+    let answered = nanos(started.elapsed());
     std::thread::sleep(HELD);
     let recording = recorder.stop()?;
     drop(turns);
@@ -86,7 +90,10 @@ fn compare(guest: &mut Guest, tids: &[i32], processors: usize) -> Result<()> {
         Truth { absences: absences(&recording, tids), main_loop: runs(&recording, main_loop) };
     let seen = seen(&way);
     let (begin, end) = (nanos(recording.from), nanos(recording.to));
-    let clock = Clock::fit(&truth, &seen, begin - (uptime * 1e9) as i64);
+    // The guest has read its clock after the start and before the answer.
+    let since_start = begin - (uptime * 1e9) as i64;
+    let offsets = (since_start - UPTIME_NS, since_start + answered + UPTIME_NS);
+    let clock = Clock::fit(&truth, &seen, offsets);
     // What was seen while vCPUs were held.
     let held = |it: &Absence| it.from > begin && it.until < end;
     let seen: Vec<Absence> = on_host(&seen, clock).into_iter().filter(held).collect();

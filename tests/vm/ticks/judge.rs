@@ -13,8 +13,6 @@ const TICK_NS: i64 = 4_000_000;
 const SAME_NS: i64 = 2_000_000;
 /// The main loop needs some time to make a tick, and a vCPU to take it.
 const MARGIN_NS: i64 = 500_000;
-/// The console tells the time no better than that.
-const CONSOLE_NS: i64 = 400_000_000;
 /// Fewer tell nothing.
 const DUE_MIN: usize = 50;
 
@@ -87,28 +85,28 @@ impl Clock {
         at + self.offset + (at - self.since) * self.slower_ppm / 1_000_000
     }
 
-    /// The clock with which returns fit best, given that the offset is `about` so much. How close
-    /// they are counts, too: absences are as good as periodic, and at an offset of a whole turn
-    /// most returns are near others.
-    pub fn fit(truth: &Truth, seen: &[Absence], about: i64) -> Clock {
+    /// The clock with which returns fit best, of those whose offset is in between. How close they
+    /// are counts, too: absences are as good as periodic, and at an offset of a whole turn most
+    /// returns are near others.
+    pub fn fit(truth: &Truth, seen: &[Absence], (least, most): (i64, i64)) -> Clock {
         let since = seen.first().map_or(0, |it| it.until);
         let some: Vec<&Absence> = seen.iter().step_by(seen.len() / 200 + 1).collect();
         let fit = |clock: &Clock| -> i64 {
             let apart = some.iter().filter_map(|it| clock.apart(truth, it));
             apart.map(|ns| SAME_NS - ns.abs()).sum()
         };
-        let near = |of: Clock, wide_ns: i64, wide_ppm: i64, steps: (i64, i64)| {
-            let offsets = (-wide_ns..=wide_ns).step_by((wide_ns / steps.0) as usize);
-            let clocks = offsets.flat_map(|ns| {
-                let ppms = (-wide_ppm..=wide_ppm).step_by((wide_ppm / steps.1) as usize);
-                let (offset, slower) = (of.offset + ns, of.slower_ppm);
-                ppms.map(move |ppm| Clock { offset, slower_ppm: slower + ppm, ..of })
+        // Around a clock: offsets and frequencies up to the first number away, in steps of the second.
+        let near = |of: Clock, ns: (i64, usize), ppm: (i64, usize)| {
+            let clocks = (-ns.0..=ns.0).step_by(ns.1).flat_map(|ns| {
+                let offset = of.offset + ns;
+                let slower = (-ppm.0..=ppm.0).step_by(ppm.1).map(move |ppm| of.slower_ppm + ppm);
+                slower.map(move |slower_ppm| Clock { offset, slower_ppm, ..of })
             });
             clocks.max_by_key(fit).unwrap_or(of)
         };
-        let coarse = Clock { since, offset: about, slower_ppm: 0 };
-        let best = near(coarse, CONSOLE_NS, 600, (1000, 6));
-        let best = near(best, 1_000_000, 100, (20, 10));
+        let coarse = Clock { since, offset: i64::midpoint(least, most), slower_ppm: 0 };
+        let best = near(coarse, ((most - least) / 2 + 1, 500_000), (600, 100));
+        let best = near(best, (1_000_000, 50_000), (100, 10));
         // The fastest of twenty is told when it was.
         let mut apart: Vec<i64> = seen.iter().filter_map(|it| best.apart(truth, it)).collect();
         apart.sort_unstable();
@@ -229,7 +227,7 @@ fn clocks_are_found_to_fit() {
         // A clock that is slow by 250 millionths.
         it.until -= it.until / 4000;
     }
-    let clock = Clock::fit(&truth, &seen, 123_456_789 - 60 * MS);
+    let clock = Clock::fit(&truth, &seen, (60 * MS, 500 * MS));
     assert!((clock.slower_ppm - 250).abs() <= 20, "{clock:?}");
     let apart = seen.iter().map(|it| clock.apart(&truth, it).expect("a return"));
     assert!(apart.map(i64::abs).max() < Some(MS / 5), "{clock:?}");
