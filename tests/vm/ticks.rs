@@ -35,6 +35,10 @@ n=0; until [ $(ls /proc/$!/task | wc -l) -gt 4 ]; do
 	n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/said; exit 1; }; sleep 0.1
 done";
 
+/// The load has ended.
+const REST: &str =
+    "killall sha256sum fio; while pidof sha256sum fio >/dev/null; do sleep 0.1; done";
+
 /// What it has seen, when it ends.
 const END: &str = "
 n=0; while kill -0 $(cat /tmp/probe) 2>/dev/null; do
@@ -48,7 +52,6 @@ const HELD: Duration = Duration::from_secs(10);
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let spec = GuestSpec { cpus: VCPUS as u32, ..GuestSpec::new("ticks") };
     let (mut guest, _dir) = apart::boot(kernel, agent, spec)?;
-    guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let tids = vcpus::threads(&guest)?;
     // vCPUs of two processors are away for a slice, those of one for three.
     for processors in [2, 1] {
@@ -66,8 +69,9 @@ fn compare(guest: &mut Guest, tids: &[i32], processors: usize) -> Result<()> {
         queues[place].push(tid);
     }
     // Programs come and go with changes of the kernel's code, and QEMU 7.2 may run a part of it
-    // as it was (Oops: int3) on vCPUs that stand still meanwhile: not in turns.
+    // as it was (Oops: int3) on vCPUs that stand still meanwhile: only while nothing else runs.
     guest.check(START, PATIENCE)?;
+    guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let main_loop = guest.pid().cast_signed();
     let mut recorder = Recorder::new(&[tids, &[main_loop]].concat())?;
     // Turns that are not alike: else the two clocks fit at any number of turns.
@@ -80,6 +84,7 @@ fn compare(guest: &mut Guest, tids: &[i32], processors: usize) -> Result<()> {
     std::thread::sleep(HELD);
     let recording = recorder.stop()?;
     drop(turns);
+    guest.check(REST, PATIENCE)?;
     let said = guest.check(END, PATIENCE)?;
     let wrong = || LiveError::Measured(format!("{uptime}{said}"));
     let uptime: f64 =
