@@ -56,10 +56,9 @@ demo: build ## three machines on one disk, simulated under every policy and real
 	@echo "$(abspath $(OUT))/demo.html"
 	@echo "$(abspath $(OUT))/demo-live.html"
 
-test: ## all tests of all crates, real guests and clients included
+test: ## all tests of all crates, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
-	$(CARGO) test --workspace --all-targets $(BPF) --no-fail-fast
-	$(CARGO) test --workspace --doc
+	@CARGO="$(CARGO)" scripts/test
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

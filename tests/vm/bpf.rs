@@ -32,7 +32,7 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let [psync, libaio, busy] = pids[..] else {
         return Err(LiveError::Measured(format!("three processes were to start, not {pids:?}")));
     };
-    let said = guest.check("seekway-guest migrate --probe --format json", PATIENCE)?;
+    let said = guest.check("seekway-guest migrate --probe=1s --format json", PATIENCE)?;
     let ways: Vec<Value> = said.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
     let way = |name: &str| ways.iter().find(|way| way["way"] == name).unwrap_or(&Value::Null);
     sees_who_waits(way("bpf"), &[psync, libaio], busy)?;
@@ -48,7 +48,7 @@ fn sees_who_waits(way: &Value, readers: &[i64], busy: i64) -> Result<()> {
     expect(way["missing"].is_null() && of(busy).is_none(), || format!("{way}"))?;
     for &pid in readers {
         let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {way}")))?;
-        // Of a tenth of a second. On a busy host emulated readers compute for most of it.
+        // Of a second. On a busy host emulated readers compute for most of it.
         let waits = reader["waited_us"].as_u64() > Some(1000);
         expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {way}"))?;
     }

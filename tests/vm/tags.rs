@@ -51,11 +51,15 @@ fn fio(at: u64, more: &str) -> String {
     )
 }
 
-/// The agent as cargo builds it for this test run.
+/// The agent as cargo builds it for this test run: with the features that tests of the whole
+/// workspace have, or cargo would build its dependencies a second time.
 pub fn agent() -> PathBuf {
-    let args = ["build", "--quiet", "--package", "seekway-guestd", "--features", "bpf"];
-    let built = Command::new(env!("CARGO")).args(args).status().expect("cargo runs");
-    assert!(built.success(), "seekway-guestd does not build");
+    let args = ["test", "--quiet", "--no-run", "--workspace", "--test", "agent"];
+    let mut build = Command::new(env!("CARGO"));
+    build.args(args).args(["--features", "seekway-guestd/bpf"]);
+    let built = build.output().expect("cargo runs");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "seekway-guestd does not build: {said}");
     program().with_file_name("seekway-guest")
 }
 

@@ -1,27 +1,25 @@
 //! `seekway-guest` sees by the ticks of its guest when vCPUs are away (`tick-bpf`): compared with
 //! what the host did, which holds the vCPUs and records when each ran.
 
+mod judge;
+
 use crate::apart::{self, FIND_DISK};
 use crate::world::{PATIENCE, expect};
+use judge::{Absence, Clock, Truth, judge, on_host};
 use seekway_live::schedule::{Recorder, Recording};
 use seekway_live::turns::{Slices, Turns};
 use seekway_live::{Guest, GuestSpec, Kernel, LiveError, Result, vcpus};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const VCPUS: usize = 4;
-/// Two ticks of these kernels: who is away for longer is seen.
-const SEEN_NS: i64 = 8_000_000;
-const TICK_NS: i64 = 4_000_000;
+/// /proc/uptime has hundredths of a second.
+const UPTIME_NS: i64 = 20_000_000;
 /// The kernel has others run now and then, and goes on: no absence.
 const HICCUP_NS: i64 = 1_000_000;
 /// Who got the processor for less may not have come to do anything: no return.
 const GLIMPSE_NS: i64 = 300_000;
-/// The console tells the time no better than that.
-const CONSOLE_NS: i64 = 400_000_000;
-/// A return is told after it was, by so much at most, to be that return's.
-const SAME_NS: i64 = 2_000_000;
 
 /// A compute task on each vCPU, and a reader.
 const LOAD: &str = "
@@ -37,6 +35,10 @@ n=0; until [ $(ls /proc/$!/task | wc -l) -gt 4 ]; do
 	n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/said; exit 1; }; sleep 0.1
 done";
 
+/// The load has ended.
+const REST: &str =
+    "killall sha256sum fio; while pidof sha256sum fio >/dev/null; do sleep 0.1; done";
+
 /// What it has seen, when it ends.
 const END: &str = "
 n=0; while kill -0 $(cat /tmp/probe) 2>/dev/null; do
@@ -46,21 +48,10 @@ done; cat /tmp/said";
 /// For so long vCPUs are held, a part of what the agent looks.
 const HELD: Duration = Duration::from_secs(10);
 
-/// A vCPU was away, from and until when, in nanoseconds of one clock.
-#[derive(Clone, Copy, Debug)]
-struct Absence {
-    vcpu: usize,
-    from: i64,
-    until: i64,
-    /// As the guest told first of it.
-    told: i64,
-}
-
 /// Boot a kernel, take its vCPUs away, and have the agent look.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let spec = GuestSpec { cpus: VCPUS as u32, ..GuestSpec::new("ticks") };
     let (mut guest, _dir) = apart::boot(kernel, agent, spec)?;
-    guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let tids = vcpus::threads(&guest)?;
     // vCPUs of two processors are away for a slice, those of one for three.
     for processors in [2, 1] {
@@ -78,55 +69,76 @@ fn compare(guest: &mut Guest, tids: &[i32], processors: usize) -> Result<()> {
         queues[place].push(tid);
     }
     // Programs come and go with changes of the kernel's code, and QEMU 7.2 may run a part of it
-    // as it was (Oops: int3) on vCPUs that stand still meanwhile: not in turns.
+    // as it was (Oops: int3) on vCPUs that stand still meanwhile: only while nothing else runs.
     guest.check(START, PATIENCE)?;
-    let mut recorder = Recorder::new(tids)?;
-    let (mean, jitter) = (Duration::from_millis(11), Duration::from_micros(300));
+    guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
+    let main_loop = guest.pid().cast_signed();
+    let mut recorder = Recorder::new(&[tids, &[main_loop]].concat())?;
+    // Turns that are not alike: else the two clocks fit at any number of turns.
+    let (mean, jitter) = (Duration::from_millis(11), Duration::from_millis(1));
     let turns = Turns::hold(queues, Slices { mean, jitter, seed: 1 })?;
     recorder.start()?;
+    let started = Instant::now();
     let uptime = guest.check("cat /proc/uptime", PATIENCE)?;
+    let answered = nanos(started.elapsed());
     std::thread::sleep(HELD);
     let recording = recorder.stop()?;
     drop(turns);
+    guest.check(REST, PATIENCE)?;
     let said = guest.check(END, PATIENCE)?;
     let wrong = || LiveError::Measured(format!("{uptime}{said}"));
     let uptime: f64 =
         uptime.split_whitespace().next().and_then(|s| s.parse().ok()).ok_or_else(wrong)?;
     let way: Value = said.lines().find_map(|l| serde_json::from_str(l).ok()).ok_or_else(wrong)?;
     expect(way["missing"].is_null(), || said.clone())?;
-    let truth = truth(&recording, tids);
+    let truth =
+        Truth { absences: absences(&recording, tids), main_loop: runs(&recording, main_loop) };
     let seen = seen(&way);
     let (begin, end) = (nanos(recording.from), nanos(recording.to));
-    let offset = offset(&truth, &seen, begin - (uptime * 1e9) as i64);
+    // The guest has read its clock after the start and before the answer.
+    let since_start = begin - (uptime * 1e9) as i64;
+    let offsets = (since_start - UPTIME_NS, since_start + answered + UPTIME_NS);
+    let clock = Clock::fit(&truth, &seen, offsets);
     // What was seen while vCPUs were held.
-    let held = |it: &Absence| it.from + offset > begin && it.until + offset < end;
-    let seen: Vec<Absence> = seen.into_iter().filter(held).collect();
-    judge(&truth, &seen, offset, processors)
+    let held = |it: &Absence| it.from > begin && it.until < end;
+    let seen: Vec<Absence> = on_host(&seen, clock).into_iter().filter(held).collect();
+    let verdict = judge(&truth, &seen, (begin, end));
+    eprintln!("          {VCPUS} vCPUs on {processors}: {}", verdict.text);
+    if !verdict.accepted? {
+        let missing = "a processor for QEMU's main loop: too few absences to judge";
+        seekway_testing::skip(format_args!("{missing}: {}", verdict.text));
+    }
+    Ok(())
 }
 
 fn nanos(time: Duration) -> i64 {
     time.as_nanos() as i64
 }
 
-/// What the host did. Runs with hiccups between them are one.
-fn truth(recording: &Recording, tids: &[i32]) -> Vec<Absence> {
-    let mut absences = Vec::new();
-    for (vcpu, &tid) in tids.iter().enumerate() {
-        let mut runs: Vec<(i64, i64)> = Vec::new();
-        for run in recording.runs.iter().filter(|run| run.tid == tid) {
-            let (from, to) = (nanos(run.from), nanos(run.to));
-            match runs.last_mut() {
+/// When a thread ran.
+fn runs(recording: &Recording, tid: i32) -> Vec<(i64, i64)> {
+    let runs = recording.runs.iter().filter(|run| run.tid == tid);
+    runs.map(|run| (nanos(run.from), nanos(run.to))).collect()
+}
+
+/// When each thread did not run. Runs with hiccups between them are one.
+fn absences(recording: &Recording, tids: &[i32]) -> Vec<Vec<Absence>> {
+    let of_thread = |(vcpu, &tid): (usize, &i32)| {
+        let mut all: Vec<(i64, i64)> = Vec::new();
+        for (from, to) in runs(recording, tid) {
+            match all.last_mut() {
                 Some(last) if from - last.1 <= HICCUP_NS => last.1 = to,
-                _ => runs.push((from, to)),
+                _ => all.push((from, to)),
             }
         }
-        runs.retain(|(from, to)| to - from >= GLIMPSE_NS);
-        absences.extend(runs.windows(2).map(|two| {
+        all.retain(|(from, to)| to - from >= GLIMPSE_NS);
+        let between = |two: &[(i64, i64)]| {
             let (from, until) = (two[0].1, two[1].0);
             Absence { vcpu, from, until, told: until }
-        }));
-    }
-    absences
+        };
+        all.windows(2).map(between).collect()
+    };
+    tids.iter().enumerate().map(of_thread).collect()
 }
 
 /// What the guest saw.
@@ -143,84 +155,4 @@ fn seen(way: &Value) -> Vec<Absence> {
         told: ns(&pair[0]["told_ns"]),
     };
     pairs.map(absence).collect()
-}
-
-/// The return in `truth` that this one is, at this offset of the clocks.
-fn same<'a>(truth: &'a [Absence], seen: &Absence, offset: i64) -> Option<&'a Absence> {
-    let at = seen.until + offset;
-    truth.iter().find(|it| it.vcpu == seen.vcpu && (it.until - at).abs() <= SAME_NS)
-}
-
-/// From the guest's clock to the host's: that at which most returns are the same.
-fn offset(truth: &[Absence], seen: &[Absence], about: i64) -> i64 {
-    let steps = (-CONSOLE_NS..CONSOLE_NS).step_by(200_000);
-    let apart = |offset: i64| -> Vec<i64> {
-        seen.iter()
-            .filter_map(|it| Some(it.until + offset - same(truth, it, offset)?.until))
-            .collect()
-    };
-    let spread = |offset: i64| {
-        let apart = apart(offset);
-        (apart.len(), -apart.iter().map(|ns| ns.abs()).sum::<i64>())
-    };
-    let best = about + steps.max_by_key(|step| spread(about + step)).unwrap_or(0);
-    // The fastest of twenty is told when it was.
-    let mut apart = apart(best);
-    apart.sort_unstable();
-    best - apart.get(apart.len() / 20).unwrap_or(&0)
-}
-
-/// What a share of all is not above, in order.
-fn quantiles(mut all: Vec<i64>) -> [f64; 3] {
-    all.sort_unstable();
-    [10, 50, 90]
-        .map(|percent| all.get(all.len() * percent / 100).map_or(0.0, |ns| *ns as f64 / 1e6))
-}
-
-fn judge(truth: &[Absence], seen: &[Absence], offset: i64, processors: usize) -> Result<()> {
-    let ends =
-        |all: &[Absence]| (all.iter().map(|it| it.from).min(), all.iter().map(|it| it.until).max());
-    let (Some(from), Some(until)) = ends(seen) else {
-        return Err(LiveError::Measured(format!("nothing of {} absences was seen", truth.len())));
-    };
-    let (from, until) = (from + offset, until + offset);
-    let long = |it: &&Absence| it.until - it.from >= SEEN_NS && it.from > from && it.until < until;
-    let due: Vec<&Absence> = truth.iter().filter(long).collect();
-    let pairs: Vec<(&Absence, &Absence)> =
-        seen.iter().filter_map(|it| Some((it, same(truth, it, offset)?))).collect();
-    let found = due
-        .iter()
-        .filter(|it| pairs.iter().any(|(_, t)| t.vcpu == it.vcpu && t.until == it.until))
-        .count();
-    let overlaps = |it: &&Absence| {
-        truth
-            .iter()
-            .any(|t| t.vcpu == it.vcpu && t.from < it.until + offset && it.from + offset < t.until)
-    };
-    let invented = seen.iter().filter(|it| !overlaps(it)).count();
-    let off = |of: fn(&Absence, &Absence) -> i64| {
-        quantiles(pairs.iter().map(|(seen, truth)| of(seen, truth)).collect())
-    };
-    let minutes = (until - from) as f64 / 60e9;
-    let lost = pairs.iter().map(|(s, t)| s.from + offset - t.from).collect();
-    let back = pairs.iter().map(|(s, t)| s.until + offset - t.until).collect();
-    let told = pairs.iter().map(|(s, t)| s.told + offset - t.from).collect();
-    let meanwhile = pairs.iter().filter(|(s, t)| s.told + offset < t.until).count();
-    let absent = off(|_, truth| truth.until - truth.from);
-    eprintln!(
-        "          {VCPUS} vCPUs on {processors}: away for {absent:?} ms (10, 50, 90 %): seen \
-         {found} of {}, {:.1} a minute that were none; loss off by {:?} ms, return by {:?} ms; \
-         told {:?} ms after the loss, {meanwhile} while it lasted",
-        due.len(),
-        invented as f64 / minutes,
-        quantiles(lost),
-        quantiles(back),
-        quantiles(told),
-    );
-    // Other tests hold vCPUs on the same processors meanwhile: then QEMU's main loop, which makes
-    // ticks, waits too, and a vCPU that comes back for a moment has nothing to look at. How much is
-    // seen on a quiet host is in docs/migrate.md; here it is that what is seen is so.
-    expect(found * 10 >= due.len(), || format!("{found} of {}", due.len()))?;
-    let late = pairs.iter().filter(|(s, t)| s.until + offset - t.until > TICK_NS).count();
-    expect(late * 2 <= pairs.len(), || format!("{late} of {} returns late", pairs.len()))
 }

@@ -1,23 +1,11 @@
 //! Models against the measured drives of /work/shared/traces/drives.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a test may read files and print
 
+mod common;
+
+use common::trace;
 use seekway_device::profile;
 use seekway_device::validate::{Pace, Validation, parse, validate};
-use std::path::PathBuf;
-
-fn trace(file: &str) -> Option<String> {
-    let shared = std::env::var_os("SEEKWAY_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let path = shared.join("traces/drives").join(file);
-    let text = std::fs::read_to_string(&path).ok();
-    if text.is_none() {
-        eprintln!("skipped: no trace at {} (set SEEKWAY_SHARED)", path.display());
-    }
-    text
-}
-
 fn run(what: &str, text: &str, pace: Pace) -> Validation {
     let mut device = profile::load(what).unwrap().build();
     let v = validate(&mut *device, &parse(text).unwrap(), pace).unwrap();

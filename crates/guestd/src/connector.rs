@@ -221,7 +221,7 @@ mod tests {
                 std::process::Command::new("true").status().unwrap();
                 assert!(!connector.news().unwrap().told.is_empty());
             }
-            Err(e) => eprintln!("skipped: no process events here ({e})"),
+            Err(e) => seekway_testing::skip(format_args!("process events: {e}")),
         }
     }
 

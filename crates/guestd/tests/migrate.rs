@@ -160,7 +160,7 @@ impl Scene {
         let all = mask(0);
         // SAFETY: geteuid takes nothing.
         if unsafe { libc::geteuid() } != 0 || all.len() < 2 {
-            eprintln!("skipped: this needs root and two CPUs");
+            seekway_testing::skip("root and a second CPU");
             return None;
         }
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -168,7 +168,7 @@ impl Scene {
         fs::write(&data, vec![1; FILE_BYTES]).unwrap();
         let mut how = File::options();
         if let Err(e) = how.read(true).custom_flags(libc::O_DIRECT).open(&data) {
-            eprintln!("skipped: {} takes no O_DIRECT ({e})", data.display());
+            seekway_testing::skip(format_args!("O_DIRECT for {}: {e}", data.display()));
             return None;
         }
         let (ending, first) = (Arc::new(AtomicBool::new(false)), Instant::now() + SLICE);

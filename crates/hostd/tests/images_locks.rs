@@ -75,7 +75,7 @@ impl Drop for Qemu {
 fn has_qemu() -> bool {
     let has = Command::new("qemu-io").arg("--version").output().is_ok();
     if !has {
-        eprintln!("skipped: no qemu-io");
+        seekway_testing::skip("qemu-io");
     }
     has
 }

@@ -35,7 +35,7 @@ fn image(dir: &TempDir, name: &str, len: u64) -> PathBuf {
 #[test]
 fn an_image_in_memory_is_read_and_written_in_short_and_long_pieces() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        eprintln!("skipped: no /dev/shm");
+        seekway_testing::skip("a writable /dev/shm");
         return;
     };
     let path = image(&dir, "a.img", 16 * MIB);
@@ -199,7 +199,7 @@ fn a_full_file_system_says_so_and_the_rest_goes_on() {
         )
     };
     if mounted != 0 {
-        eprintln!("skipped: mounting a tmpfs needs root");
+        seekway_testing::skip("the right to mount a tmpfs (root)");
         return;
     }
     let path = mount.join("a.img");

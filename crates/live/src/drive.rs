@@ -251,7 +251,7 @@ mod tests {
     fn a_window_ends_a_load_that_does_not() {
         let disk = disk(64 << 20);
         let text = "image=64MiB,app=fio:rw=randread,bs=4k,size=1MiB,io_size=1TiB,direct=true";
-        let window = Duration::from_millis(50);
+        let window = Duration::from_millis(500);
         let timed = DriveOptions { window: Some(window), ..options(disk.path()) };
         let driven = drive(load(text), &timed).unwrap();
         assert!(!driven.finished && driven.requests > 0 && driven.took >= window);

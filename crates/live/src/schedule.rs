@@ -2,51 +2,46 @@
 //! who woke whom, as the kernel's tracer (tracefs) records it in a place of its own
 //! beside other users of the tracer.
 
+mod threads;
 mod trace;
+mod tracefs;
 
 pub use trace::{Recording, Run, Wake};
 
 use crate::error::{At, LiveError, Result};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
+use threads::Threads;
+use tracefs::Instance;
 
-/// Where the kernel mounts it when it is first looked at, since 4.1.
-const TRACEFS: &str = "/sys/kernel/tracing";
 const EVENTS: [&str; 2] = ["events/sched/sched_switch", "events/sched/sched_waking"];
 /// For each processor. An event has 60 bytes or so, and there are some 10,000 a second.
 const BUFFER_KIB: u32 = 16 << 10;
-const NAME: &str = "seekway-";
 
 /// A recorder of the threads that it was made for. Dropping it takes it away.
 #[derive(Debug)]
 pub struct Recorder {
-    dir: PathBuf,
+    instance: Instance,
+    threads: Threads,
     /// When it was started last.
     from: Duration,
 }
 
 impl Recorder {
-    /// Record these threads, once [`start`](Recorder::start) is called.
+    /// Record these threads, once [`start`](Recorder::start) is called. Each gets a signal that
+    /// threads ignore (SIGURG); none may be stopped.
     ///
     /// # Errors
-    /// The kernel has no tracer, or this is not root.
+    /// The kernel has no tracer, or this is not root, or a thread has ended.
     pub fn new(tids: &[i32]) -> Result<Recorder> {
-        let instances = Path::new(TRACEFS).join("instances");
-        let entries = fs::read_dir(&instances).map_err(|e| no_tracer(&instances, &e))?;
-        for entry in entries {
-            remove_abandoned(&entry.at("list", &instances)?.path());
-        }
-        let dir = instances.join(format!("{NAME}{}", std::process::id()));
-        fs::create_dir(&dir).map_err(|e| no_tracer(&dir, &e))?;
-        let recorder = Recorder { dir, from: Duration::ZERO };
-        recorder.write("tracing_on", "0")?;
+        let instance = Instance::new().map_err(|e| no_tracer(&e))?;
+        let threads = Threads::find(&instance, tids)?;
+        let recorder = Recorder { instance, threads, from: Duration::ZERO };
         // CLOCK_MONOTONIC.
         recorder.write("trace_clock", "mono")?;
         recorder.write("buffer_size_kb", &BUFFER_KIB.to_string())?;
-        let tids: Vec<String> = tids.iter().map(i32::to_string).collect();
-        recorder.write("set_event_pid", &tids.join(" "))?;
+        recorder.write("set_event_pid", &recorder.threads.numbers().join(" "))?;
         for event in EVENTS {
             recorder.write(&format!("{event}/enable"), "1")?;
         }
@@ -72,18 +67,19 @@ impl Recorder {
         let to = now();
         let lost = self.lost()?;
         if lost > 0 {
-            let what = format!("{}: {lost} events lost: record for a shorter time", self.show());
+            let what = format!("{lost} events of the schedule lost: record for a shorter time");
             return Err(LiveError::Measured(what));
         }
-        let path = self.dir.join("trace");
+        let path = self.instance.path("trace");
         let text = fs::read(&path).at("read", &path)?;
         let text = String::from_utf8_lossy(&text);
-        trace::parse(&text, self.from, to).map_err(LiveError::Measured)
+        let recording = trace::parse(&text, self.from, to).map_err(LiveError::Measured)?;
+        Ok(self.threads.as_we_name_them(recording))
     }
 
     /// Events that found no place, of all processors.
     fn lost(&self) -> Result<u64> {
-        let folder = self.dir.join("per_cpu");
+        let folder = self.instance.path("per_cpu");
         let mut lost = 0;
         for entry in fs::read_dir(&folder).at("list", &folder)? {
             let path = entry.at("list", &folder)?.path().join("stats");
@@ -95,21 +91,13 @@ impl Recorder {
     }
 
     fn write(&self, file: &str, what: &str) -> Result<()> {
-        let path = self.dir.join(file);
-        fs::write(&path, what).at("write", &path)
-    }
-
-    fn show(&self) -> std::path::Display<'_> {
-        self.dir.display()
+        write(&self.instance, file, what)
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // What cannot be removed now is by the next recorder.
-        let _ = self.write("tracing_on", "0");
-        let _ = fs::remove_dir(&self.dir);
-    }
+fn write(instance: &Instance, file: &str, what: &str) -> Result<()> {
+    let path = instance.path(file);
+    fs::write(&path, what).at("write", &path)
 }
 
 /// CLOCK_MONOTONIC, as the tracer is told to use.
@@ -120,21 +108,10 @@ fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Remove what a recorder left whose process was killed.
-fn remove_abandoned(dir: &Path) {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let pid = name.strip_prefix(NAME).and_then(|pid| pid.parse::<u32>().ok());
-    if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-        // Somebody else may have removed it meanwhile.
-        let _ = fs::remove_dir(dir);
-    }
-}
-
-fn no_tracer(path: &Path, error: &io::Error) -> LiveError {
+fn no_tracer(error: &io::Error) -> LiveError {
     LiveError::Measured(format!(
-        "{}: {error}: the schedule is recorded by the kernel's tracer, which needs root and \
-         tracefs (`mount -t tracefs tracefs {TRACEFS}`)",
-        path.display()
+        "tracefs: {error}: the schedule is recorded by the kernel's tracer, which needs root and \
+         Linux 5.2 or a mounted tracefs (`mount -t tracefs tracefs /sys/kernel/tracing`)"
     ))
 }
 
@@ -148,7 +125,7 @@ mod tests {
         let tid = unsafe { libc::gettid() };
         let mut recorder = match Recorder::new(&[tid]) {
             Ok(recorder) => recorder,
-            Err(e) => return eprintln!("skipped: {e}"),
+            Err(e) => return seekway_testing::skip(e),
         };
         recorder.start().expect("the tracer starts");
         for _ in 0..3 {
@@ -158,8 +135,13 @@ mod tests {
         let runs = recording.runs.iter().filter(|r| r.tid == tid);
         assert!(runs.count() >= 2, "{recording:?}");
         assert!(recording.wakes.iter().filter(|w| w.woken == tid).count() >= 3);
-        let dir = recorder.dir.clone();
-        drop(recorder);
-        assert!(!dir.exists());
+        // A recorder in use is not removed by the next, and one that is done with removes itself.
+        let on = recorder.instance.path("tracing_on");
+        drop(Recorder::new(&[]).expect("a second recorder"));
+        assert!(on.exists());
+        let again = fs::read_dir(on.with_file_name("")).expect("the instance").count();
+        assert!(again > 0);
+        let Recorder { instance, .. } = recorder;
+        drop(instance);
     }
 }

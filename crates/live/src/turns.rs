@@ -182,15 +182,18 @@ mod tests {
         let pids: Vec<i32> = processes.iter().map(|p| p.pid().cast_signed()).collect();
         let ms = Duration::from_millis;
         let slices = Slices { mean: ms(4), jitter: ms(1), seed: 1 };
+        let begun = Instant::now();
         let turns = Turns::hold(vec![pids.clone()], slices).expect("they are our own");
         let before: Vec<u64> = pids.iter().map(|&pid| ran(pid)).collect();
         let deadline = Instant::now() + PATIENCE;
-        // What is seen one after the other may change in between, to no more than two.
-        while !pids.iter().zip(&before).all(|(&pid, before)| ran(pid) > before + 40_000_000) {
-            let running = pids.iter().filter(|&&pid| state(pid) != 't').count();
-            assert!(running <= 2, "{running} run at once");
-            assert!(Instant::now() < deadline, "not everybody has had his turn");
+        while !pids.iter().zip(&before).all(|(&pid, before)| ran(pid) > before + 100_000_000) {
+            assert!(Instant::now() < deadline, "a process has no turns");
         }
+        // Whatever else runs: one at a time cannot run for longer than time passes. A running
+        // process's time is brought up to date at ticks only, of at most 10 ms.
+        let total: u64 = pids.iter().zip(&before).map(|(&pid, before)| ran(pid) - before).sum();
+        let passed = begun.elapsed() + 3 * ms(10);
+        assert!(u128::from(total) <= passed.as_nanos(), "{total} ns on processors in {passed:?}");
         // One that dies is left out.
         processes[0].kill();
         let before: Vec<u64> = pids[1..].iter().map(|&pid| ran(pid)).collect();

@@ -1,23 +1,16 @@
 //! The real traces in `shared/traces` against figures counted independently
-//! (its README; `zcat | wc`). Skipped with a message where they are absent.
+//! (its README; `zcat | wc`). Skipped where they are absent.
 
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{Format, Scan, TraceOptions, scan};
 use seekway_workload::{Issue, Source};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// A sample's path, `None` (and a message) where there are no samples.
+/// A sample's path.
 fn sample(name: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("SEEKWAY_SHARED").map_or(beside, PathBuf::from);
-    let path = shared.join("traces").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is absent (set SEEKWAY_SHARED)", path.display());
-    None
+    seekway_testing::shared(&format!("traces/{name}"))
 }
 
 fn check(name: &str, format: Format, requests: u64, volumes: usize) -> Option<Scan> {

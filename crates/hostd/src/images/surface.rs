@@ -238,7 +238,7 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
         let surface = match Surface::open(&path) {
             Err(SurfaceError::NoDirect { .. } | SurfaceError::InMemory { .. }) => {
-                println!("skipped: no direct I/O where temporary files are");
+                seekway_testing::skip("direct I/O where temporary files are");
                 return;
             }
             opened => opened.unwrap(),

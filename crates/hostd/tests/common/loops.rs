@@ -29,7 +29,7 @@ impl Loop {
         let args = ["--find", "--show", "--sector-size", &sector, path.to_str()?];
         let device = output("losetup", &args);
         if device.is_none() {
-            eprintln!("skipped: no loop device to be had");
+            seekway_testing::skip("a free loop device and the right to use it");
         }
         Some(Loop(device?.trim().to_owned()))
     }

@@ -458,7 +458,7 @@ fn costs_of_a_change_of_a_mask() {
     const CHANGES: u32 = 10_000;
     let online = crate::procfs::online().unwrap();
     if online.len() < 2 {
-        return eprintln!("skipped: this needs two CPUs");
+        return seekway_testing::skip("a second CPU");
     }
     let dir = tempfile::tempdir_in("/run").unwrap();
     let state = StateFile::lock(&dir.path().join("state")).unwrap();

@@ -56,7 +56,7 @@ fn costs_of_bpf_programs() {
 fn costs_of_a_monitor_by_steal() {
     let steal = match Steal::open() {
         Ok(steal) => steal,
-        Err(e) => return println!("skipped: {e}"),
+        Err(e) => return seekway_testing::skip(e),
     };
     let until: Instant = clock::now() + Nanos::from_secs(10);
     thread::scope(|scope| {

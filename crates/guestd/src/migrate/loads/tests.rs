@@ -44,7 +44,8 @@ impl OnDisk {
             PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).exists()
         });
         let Some(it) = on_disk else {
-            eprintln!("skipped: {} is not on a disk that takes O_DIRECT", path.display());
+            let path = path.display();
+            seekway_testing::skip(format_args!("a disk that takes O_DIRECT below {path}"));
             return None;
         };
         let page = Page([7; PAGE]);
@@ -218,7 +219,7 @@ fn the_same_with_accounted_delays() {
             finds(&mut seer, "delays.tmp", OnDisk::read_until);
             finds(&mut seer, "delays-aio.tmp", OnDisk::read_asynchronously_until);
         }
-        Err(e) => eprintln!("skipped: taskstats: {e}"),
+        Err(e) => seekway_testing::skip(format_args!("taskstats: {e}")),
     }
 }
 

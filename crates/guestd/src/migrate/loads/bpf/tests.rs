@@ -15,7 +15,7 @@ fn permitted() -> Option<Bpf> {
     match Bpf::open(-1) {
         Ok(bpf) => Some(bpf),
         Err(reason @ (BpfError::Forbidden(_) | BpfError::NoTypes(_))) => {
-            eprintln!("skipped: {reason}");
+            seekway_testing::skip(reason);
             None
         }
         Err(e) => panic!("{e}"),
@@ -62,7 +62,7 @@ fn readers_of_three_kinds_are_named_within_windows() {
         fio.arg(format!("--ioengine={engine}")).arg(format!("--size={}", PAGES * PAGE as u64));
         fio.arg(format!("--filename={}", disk.path.display()));
         let Ok(fio) = fio.stdout(Stdio::null()).spawn() else {
-            eprintln!("skipped: no fio");
+            seekway_testing::skip("fio");
             return;
         };
         let fio = Killed(fio);
@@ -114,8 +114,11 @@ fn who_is_ready_and_does_not_run_does_not_wait() {
         let elapsed = clock::now().since(begin);
         drop(end);
         eprintln!("{:?} in {elapsed:?}", sums[&reader]);
-        // Together they are nearly all of it.
-        assert!(sums[&reader].waited < elapsed.scaled(2, 3), "waited for {:?}", sums[&reader]);
+        // A wait begins after its read was submitted and ends when that has ended, give or take
+        // what the kernel does in between, however slow the disk is.
+        let ThreadLoad { waited, io_time, ios, .. } = sums[&reader];
+        let most = io_time + Nanos::from_millis(1).scaled(ios.into(), 2);
+        assert!(waited <= most, "waited for {:?}", sums[&reader]);
         assert!(!sums.contains_key(&busy));
     });
 }

@@ -98,7 +98,7 @@ mod tests {
         for vcpus in [1, 2, 4, 17, VCPUS_MAX] {
             match Tick::with(Nanos::from_millis(4), vcpus) {
                 Ok(_) => {}
-                Err(BpfError::Forbidden(why)) => return eprintln!("skipped: {why}"),
+                Err(BpfError::Forbidden(why)) => return seekway_testing::skip(why),
                 Err(e) => panic!("{vcpus} vCPUs: {e}"),
             }
         }
