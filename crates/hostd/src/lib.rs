@@ -1,9 +1,9 @@
 //! The host daemon: the second engine. Guests' requests come in through ports
-//! (a vring of vhost-user-blk, a connection of NBD), meet in one dispatcher per
+//! (a vring of vhost-user-blk, a connection of NBD), meet in one stack per
 //! physical device, and go to their images by io_uring.
 //!
 //! One reactor thread per device owns everything on the data path: ports,
-//! dispatcher, policy, throttle, ring. Nothing there is locked or shared. The
+//! stack, throttle, ring. Nothing there is locked or shared. The
 //! control thread accepts connections and answers the control API; each
 //! vhost-user connection and each NBD handshake has a thread of its own while
 //! it talks, so that a peer that stalls in mid-message stalls nobody else.
@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!  vhost-user thread ─┐                ┌──────────── reactor (one per device) ────────────┐
-//!  NBD handshake ─────┼─ Message ────▶ │ Port ─▶ Core::submit ─▶ Dispatcher ─▶ io_uring   │
+//!  NBD handshake ─────┼─ Message ────▶ │ Port ─▶ Core::submit ──▶ Stack ──▶ io_uring      │
 //!  control thread ────┘                │   ◀──── Port::done ◀── Throttle ◀── completion   │
 //!                                      └──────────────────────────────────────────────────┘
 //! ```

@@ -101,7 +101,7 @@ fn what_fails_before_it_is_written_loses_nothing() {
         assert_eq!(results(&rig, disk), [Ok(()); 5]);
         assert_eq!(warnings.all(), [""; 0]);
     } else {
-        eprintln!("skipped: no direct I/O here");
+        seekway_testing::skip("direct I/O on the file system of temporary files");
     }
     rig.stop();
 }
@@ -115,7 +115,7 @@ impl Mount {
         std::fs::create_dir_all(&at).unwrap();
         let mounted = output("mount", &[args, &[at.to_str()?]].concat());
         if mounted.is_none() {
-            eprintln!("skipped: {args:?} cannot be mounted");
+            seekway_testing::skip(format!("the right to mount {args:?} (root)"));
         }
         mounted.map(|_| Mount(at))
     }
@@ -170,7 +170,7 @@ fn an_image_whose_write_back_failed_unseen_is_refused_until_that_is_accepted() {
     let Some(device) = Loop::new(&path, 512) else { return };
     let mkfs = ["-q", "-O", "^has_journal", "-E", "nodiscard", &device.0];
     if output("mkfs.ext4", &mkfs).is_none() {
-        return eprintln!("skipped: no mkfs.ext4");
+        return seekway_testing::skip("mkfs.ext4");
     }
     let Some(inner) = Mount::new(&[&device.0], folder.path().join("fs")) else { return };
     // Blocks of the file system that the disk under it has no room for.

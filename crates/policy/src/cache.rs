@@ -1,12 +1,12 @@
 //! The host's cache of what guests read, with the prefetcher that fills it
-//! ahead of them: what lies between guests' requests and the dispatcher. Both
-//! engines drive it; it keeps the books, the engine the data.
+//! ahead of them: what lies between guests' requests and the dispatcher. The
+//! [stack](crate::stack) drives it; it keeps the books, the engine the data.
 //!
-//! # The engine's part
+//! # The stack's part
 //!
 //! 1. [`HostCache::attach`] with a VM's disk, before its first request.
 //! 2. A guest's read goes to [`HostCache::read`] first, with a token of the
-//!    engine's. It comes back in pieces, in order of address:
+//!    stack's. It comes back in pieces, in order of address:
 //!    - [`Piece::Cached`]: copy it from its [frames](HostCache::frames), before
 //!      anything else is asked of the cache.
 //!    - [`Piece::Wait`]: a fetch under way brings it. When the fetch is a

@@ -1,4 +1,4 @@
-//! What both engines drive: one dispatcher for each physical device. It holds
+//! The last stage of the [stack](crate::stack), one for each physical device. It holds
 //! every invariant that no policy may break, coalesces adjacent dispatches
 //! into one command, orders barriers, and measures what is the same for all
 //! policies. The crate's documentation states the run loop.

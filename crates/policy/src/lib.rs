@@ -2,9 +2,10 @@
 //! machines without a clock, a file descriptor, a thread or a log line.
 //!
 //! A discrete-event simulator and a host daemon drive the same code through
-//! one [`Dispatcher`](dispatcher::Dispatcher) for each physical device.
+//! one [`Stack`](stack::Stack) for each physical device: limits, cache, placement,
+//! order, and the dispatcher around the policy. Its documentation says how.
 //!
-//! # The run loop
+//! # The dispatcher's loop
 //!
 //! 1. Build a scheduler from its specification
 //!    ([`schedulers::build`]`("cfq:slice_idle=4ms")`) and a dispatcher around it.

@@ -1,11 +1,11 @@
 //! The deterministic simulator: sources of requests on one side, a model of a
-//! device on the other, and between them the very dispatcher and policies that
+//! device on the other, and between them the very stack and policies that
 //! the host daemon runs.
 //!
 //! The same sources, policy, device and seed give the same result, to the last
 //! byte: no clock is read, no thread runs, and events at the same instant are
 //! handled in a fixed order (completions, then what the host cache answers, then
-//! arrivals by source, then the dispatcher, then prefetches).
+//! arrivals by source, then the stack).
 #![forbid(unsafe_code)]
 
 pub mod engine;
