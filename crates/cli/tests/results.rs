@@ -212,9 +212,9 @@ fn journals_replay_for_every_policy() {
     let path = format!("{dir}/cfq.1.journal");
     let text = std::fs::read_to_string(&path).expect("written");
     seekway_with(text.as_bytes(), &["replay", "-"]).ok();
-    let dispatch = text.lines().find(|l| l.contains(" dispatch ")).expect("something was served");
+    let dispatch = text.lines().find(|l| l.contains(" issue ")).expect("something was served");
     let slot: Vec<&str> = dispatch.split(' ').collect();
-    let other = dispatch.replacen(&format!(" dispatch {} ", slot[2]), " dispatch 999 ", 1);
+    let other = dispatch.replacen(&format!(" issue {} ", slot[2]), " issue 999 ", 1);
     let tampered = folder.file("tampered.journal", &text.replacen(dispatch, &other, 1));
     let ran = seekway(&["replay", &tampered]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);

@@ -154,7 +154,7 @@ pub(super) fn add_seeks(journal: &str, runs: &mut [PolicyFigures]) -> Result<()>
                 shares.push(zero as f64 / total.max(1) as f64);
                 (zero, total) = (0, 0);
             }
-            Some("dispatch") => {
+            Some("issue") => {
                 let extent = words.nth(2).and_then(|e| e.split_once('+'));
                 let parsed = extent.and_then(|(at, len)| {
                     Some((at.parse::<u64>().ok()?, len.parse::<u64>().ok()?))
@@ -229,14 +229,14 @@ mod tests {
 
     #[test]
     fn seeks_are_counted_between_changes_of_policy() {
-        let journal = "seekway-journal 1 policy=cfq depth=1\n\
-            0 dispatch 0 R 0+8\n\
+        let journal = "seekway-journal 2 policy=cfq depth=1\n\
+            0 issue 0 R 0+8\n\
             1 switch a\n\
-            2 arrive 0 R sync 8+8 tag=0\n\
-            2 dispatch 0 R 8+8\n\
-            3 dispatch 1 R 100+8\n\
+            2 submit 0 R sync 8+8 tag=0 token=0\n\
+            2 issue 0 R 8+8\n\
+            3 issue 1 R 100+8\n\
             4 switch b\n\
-            5 dispatch 1 R 0+8\n";
+            5 issue 1 R 0+8\n";
         let run = PolicyFigures {
             policy: "a".into(),
             seconds: 1.0,
