@@ -7,8 +7,9 @@
 //! 1. [`HostCache::attach`] with a VM's disk, before its first request.
 //! 2. A guest's read goes to [`HostCache::read`] first, with a token of the
 //!    stack's. It comes back in pieces, in order of address:
-//!    - [`Piece::Cached`]: copy it from its [frames](HostCache::frames), before
-//!      anything else is asked of the cache.
+//!    - [`Piece::Cached`]: note its [frames](HostCache::frames) before anything else
+//!      is asked of the cache, and copy from them before a later fetch is read into
+//!      frames.
 //!    - [`Piece::Wait`]: a fetch under way brings it. When the fetch is a
 //!      prefetch that still waits in the dispatcher's background class, take it
 //!      back from there, let it arrive as demand, and say

@@ -33,7 +33,7 @@ const MAGIC: &str = "seekway-journal 2";
 /// The last time that a replay takes: 146 years, so that sums stay far from overflow.
 const TIME_MAX: u64 = u64::MAX / 4;
 /// The largest cache that a replay takes, in bytes: its bookkeeping takes 3 % of that.
-const CACHE_BYTES_MAX: u64 = 1 << 36;
+const CACHE_BYTES_MAX: u64 = 1 << 38;
 
 /// Notes taken and not yet handed to the engine.
 pub(crate) struct Journal {
