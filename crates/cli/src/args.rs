@@ -101,9 +101,14 @@ pub struct LoadArgs {
     #[arg(long = "trace", value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// A generated VM: `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR`
-    /// (see `seekway workload list`)
+    /// (see `seekway workload list`), with rate limits as for `serve --disk`:
+    /// `iops=2000,bandwidth=100MiB,group=tenant1`
     #[arg(long = "vm", value_name = "SPEC")]
     pub vms: Vec<String>,
+    /// A group of VMs, with rate limits that they have together:
+    /// `tenant1:bandwidth=300MiB`; repeat for several
+    #[arg(long = "group", value_name = "NAME:LIMIT=N[,…]", requires = "vms")]
+    pub groups: Vec<String>,
     #[command(flatten)]
     pub reading: ReadingArgs,
     /// Slow the traces' clock by this factor (2: half the speed, 0.5: double)

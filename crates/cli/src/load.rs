@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::dispatcher::Config;
 use seekway_policy::params::{parse_duration, parse_size};
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
@@ -139,6 +140,10 @@ pub struct Load {
     pub placement: Placement,
     /// Weights in the VMs' order.
     pub weights: Vec<std::num::NonZeroU32>,
+    /// Rate limits in the VMs' order; empty where none has any.
+    pub limits: Vec<DiskLimits>,
+    /// Rate limits of groups of VMs.
+    pub groups: Vec<(GroupName, Limits)>,
     /// Are all requests issued by a clock (else by completions)?
     pub open_loop: bool,
 }
@@ -158,21 +163,30 @@ impl Load {
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
         let plans = args.vms.iter().map(plan).collect::<Result<Vec<_>>>()?;
+        let groups = groups(&args.groups, &plans)?;
         let open_loop = plans.is_empty() && args.outstanding.is_none();
         let placement = placement(&args.map)?;
         let weights = args.weights.clone();
-        let mut load = Load { traces, plans, disks: Vec::new(), placement, weights, open_loop };
+        let (disks, limits) = (Vec::new(), Vec::new());
+        let mut load = Load { traces, plans, disks, placement, weights, limits, groups, open_loop };
         let sources = load.sources(0)?;
         let mut disks = Vec::new();
+        let mut limits = Vec::new();
         for (n, source) in sources.iter().enumerate() {
             let vms = source.vms();
             let mut named = vms.to_vec();
             if let Some((trace, ..)) = load.traces.get(n) {
                 named.iter_mut().for_each(|d| d.name = trace.vm_name(&d.name, vms.len() == 1));
             }
+            let plan = n.checked_sub(load.traces.len()).and_then(|n| load.plans.get(n));
+            let own = plan.map_or(DiskLimits::default(), |p| p.limits.clone());
+            limits.resize(limits.len() + named.len(), own);
             disks.extend(named);
         }
         load.disks = unique(disks);
+        if limits.iter().any(|l| !l.is_none()) {
+            load.limits = limits;
+        }
         if load.weights.len() > load.disks.len() {
             let (given, vms) = (load.weights.len(), load.disks.len());
             bail!("--weights: {given} weights for {vms} VMs");
@@ -217,6 +231,28 @@ impl Load {
     pub fn stalls_at(&self) -> Option<usize> {
         self.open_loop.then_some(OPEN_LOOP_OUTSTANDING_MAX as usize)
     }
+}
+
+/// The groups of `--group`, which have to be those that VMs are in.
+fn groups(texts: &[String], plans: &[VmPlan]) -> Result<Vec<(GroupName, Limits)>> {
+    let mut groups: Vec<(GroupName, Limits)> = Vec::new();
+    for text in texts {
+        let group = parse_group(text).with_context(|| format!("--group {text}"))?;
+        if groups.iter().any(|(name, _)| *name == group.0) {
+            bail!("--group {text}: a group '{}' is there already; names differ", group.0);
+        }
+        groups.push(group);
+    }
+    for (plan, group) in plans.iter().filter_map(|p| Some((p, p.limits.group.as_ref()?))) {
+        if !groups.iter().any(|(name, _)| name == group) {
+            let vm = &plan.name;
+            bail!(
+                "--vm name={vm}: no group '{group}'; give it its limits, as in \
+                 --group {group}:bandwidth=300MiB"
+            );
+        }
+    }
+    Ok(groups)
 }
 
 fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {

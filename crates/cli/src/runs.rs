@@ -119,6 +119,7 @@ impl Stage<'_> {
         let capacity = device.profile().capacity;
         let layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
         let mut weights = self.load.weights.clone();
+        let mut limits = self.load.limits.clone();
         let mut layout = layout;
         if let Some(only) = plan.only {
             let first: usize = sources[..only].iter().map(|s| s.vms().len()).sum();
@@ -126,6 +127,8 @@ impl Stage<'_> {
             sources = vec![sources.swap_remove(only)];
             layout = layout.slice(first..first + count);
             weights.clear();
+            // What it asks for is no more than it may have.
+            limits = limits.get(first..first + count).unwrap_or_default().to_vec();
         }
         let host = |spec: &String| {
             let cache = cache::Config::new(self.cache_bytes);
@@ -137,8 +140,8 @@ impl Stage<'_> {
             config: self.config,
             layout,
             weights,
-            limits: Vec::new(),
-            groups: Vec::new(),
+            limits,
+            groups: self.load.groups.clone(),
             journal: self.journal.then(|| plan.policy.clone()),
             host: plan.prefetch.as_ref().map(host).transpose()?,
         };

@@ -59,6 +59,20 @@ fn compare_has_the_keys_that_scripts_read() {
 }
 
 #[test]
+fn compare_keeps_limits_of_vms_and_of_groups() {
+    let vm = |name: &str, limits: &str| format!("name={name},{limits},app=sysbench:mode=RR");
+    let (a, b, c) = (vm("a", "iops=20"), vm("b", "group=t"), vm("c", "group=t"));
+    let vms = ["compare", "--vm", &a, "--vm", &b, "--vm", &c, "--group", "t:iops=10"];
+    let more = ["--policies", "noop", "--until", "20s", "--format", "json"];
+    let made = json(&seekway(&[&vms[..], &more].concat()).ok());
+    let vms = made["runs"][0]["vms"].as_array().expect("a list");
+    let done: Vec<u64> = vms.iter().map(|v| v["requests"].as_u64().expect("a count")).collect();
+    // So many in 20 s, and a tenth of a second's at once.
+    let about = |n: u64, iops: u64| (iops * 19..=iops * 20 + iops / 10 + 1).contains(&n);
+    assert!(about(done[0], 20) && about(done[1] + done[2], 10), "{done:?}");
+}
+
+#[test]
 fn inspect_has_the_keys_that_scripts_read() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(300));

@@ -169,6 +169,48 @@ fn policies_and_weights_change_while_it_runs() {
 }
 
 #[test]
+fn limits_change_while_it_runs() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--group", "t1:bandwidth=300MiB"]);
+    let limits = || {
+        let status = served.status();
+        let disks = status["devices"][0]["disks"].as_array().expect("a list").clone();
+        let of = |disk: &serde_json::Value| disk["limits"].as_str().expect("text").to_string();
+        let group = status["groups"]["t1"].as_str().expect("text").to_string();
+        [of(&disks[0]), of(&disks[1]), group]
+    };
+    assert_eq!(limits(), ["none", "none", "bandwidth=300MiB"]);
+    served.ctl(&["limit", "web", "iops=2000,iops_burst=8000,group=t1"]).ok();
+    served.ctl(&["limit", "--group", "t1", "total_iops_sec=5"]).ok();
+    let burst = "iops=2000,iops_burst=8000,group=t1";
+    assert_eq!(limits(), [burst, "none", "iops=5"]);
+    let table = served.ctl(&["status"]).ok();
+    for part in ["Rate limits", burst, "group t1: iops=5"] {
+        assert!(table.contains(part), "no {part:?} in {table}");
+    }
+    for (args, part) in [
+        (&["web", "iops=1,group=t2"][..], "no group 't2'; there are t1"),
+        (&["--group", "t2", "iops=1"], "no group 't2'; there are t1"),
+        (&["wbe", "iops=1"], "no disk 'wbe'; there are db, web"),
+        (&["web", "iops=1,write_iops=1"], "iops and write_iops contradict"),
+        (&["--group", "t1", "iops=1,group=t1"], "cannot be in a group"),
+        (&["web", "iops=1", "--group", "t1"], "cannot be used with"),
+        (&["iops=1"], "<DISK>"),
+        (&["web", ""], "write none to lift all"),
+    ] {
+        served.ctl(&[&["limit"], args].concat()).refused(&[part]);
+    }
+    assert_eq!(limits(), [burst, "none", "iops=5"], "the old ones stay");
+    served.ctl(&["limit", "web", "none"]).ok();
+    served.ctl(&["limit", "--group", "t1", "none"]).ok();
+    assert_eq!(limits(), ["none", "none", "none"]);
+    let path = image(&folder, "log.img");
+    served.ctl(&["attach", &format!("log={path},group=t2")]).refused(&["no group 't2'"]);
+    served.ctl(&["attach", &format!("log={path},group=t1,iops=3")]).ok();
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
 fn disks_come_grow_and_go_while_it_runs() {
     let folder = Folder::new();
     let served = Served::start(&folder, &[]);

@@ -78,6 +78,23 @@ fn wrong_usage_is_status_2_with_a_message() {
         (&["compare", "--vm", "app=sysbench", "--weights", "1,2"], "2 weights for 1 VMs"),
         (&["compare", "--vm", "app=sysbench", "--weights", "0"], "--weights"),
         (&["compare", "--vm", "app=sysbench", "--outstanding", "0"], "at least 1"),
+        (
+            &["compare", "--vm", "bandwidth=1MiB,write_bandwidth=1MiB,app=sysbench"],
+            "bandwidth and write_bandwidth contradict",
+        ),
+        (&["compare", "--vm", "app=sysbench,group=t"], "no group 't'; give it its limits"),
+        (
+            &["compare", "--vm", "app=sysbench", "--group", "t:iops=5,total_iops_sec=5"],
+            "iops and total_iops_sec are the same limit",
+        ),
+        (
+            &["compare", "--vm", "app=sysbench", "--group", "t:iops=5,group=u"],
+            "cannot be in a group",
+        ),
+        (
+            &["workload", "run", "--vm", "iops=5,app=sysbench", "--on", "absent.img"],
+            "is not limited here",
+        ),
         (&["compare", "--trace", "absent.trace"], "absent.trace"),
         (&["compare", "--trace", "x", "--input-format", "blktrce"], "blktrace, vscsi, fio"),
         (&["compare", "--trace", "-", "--trace", "-"], "one trace only"),

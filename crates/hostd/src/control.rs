@@ -69,6 +69,8 @@ pub enum Request {
         /// From 1.
         weight: NonZeroU32,
     },
+    /// Other limits for a disk or for a group.
+    Limit(LimitRequest),
     /// Serve one more disk.
     Attach(Box<DiskConfig>),
     /// Stop serving a disk.
@@ -90,13 +92,14 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 9] = [
+pub const COMMANDS: [&str; 10] = [
     "status",
     "metrics",
     "responses",
     "policy",
     "prefetch",
     "weight",
+    "limit",
     "attach",
     "detach",
     "resize",
@@ -193,6 +196,13 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
         Request::Weight { disk, weight } => {
             host.set_weight(&disk, weight).map(nothing).map_err(text)
         }
+        Request::Limit(LimitRequest { target, limits }) => {
+            let set = match target {
+                LimitTarget::Disk(disk) => host.set_limits(&disk, &limits),
+                LimitTarget::Group(group) => host.set_group_limits(&group, &limits.limits),
+            };
+            set.map(nothing).map_err(text)
+        }
         Request::Attach(disk) => {
             let Attached { capacity_bytes, sockets, warnings } =
                 host.attach(&disk).map_err(text)?;
@@ -226,6 +236,10 @@ mod tests {
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
         assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
+        let limit = LimitRequest::disk("web", "iops=5").unwrap();
+        let line = r#"{"command":"limit","disk":"web","limits":"iops=5"}"#;
+        assert_eq!(read(line), Ok(Request::Limit(limit.clone())));
+        assert_eq!(serde_json::to_string(&Request::Limit(limit)).unwrap(), line);
         let resize = Request::Resize { disk: "web".into(), size_bytes: Some(512), shrink: false };
         assert_eq!(read(r#"{"command":"resize","disk":"web","size_bytes":512}"#), Ok(resize));
     }
@@ -241,6 +255,7 @@ mod tests {
             ("{\"command\":\"status\",\"verbose\":true}", "status: unknown field `verbose`"),
             ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
             ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
+            ("{\"command\":\"limit\",\"limits\":\"iops=1\"}", "limit: whose limits?"),
             ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: invalid"),
             ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
             ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),

@@ -178,6 +178,14 @@ impl Scrape {
             known(&disk.policy_metrics)
         })?;
         let one = |value: u64| vec![(Vec::new(), Value::Whole(value))];
+        let help = "Time in which requests of this disk waited for its rate limits or its group's";
+        self.by_disk(e, "seekway_disk_limited_seconds", help, |disk| {
+            vec![(Vec::new(), Value::Seconds(disk.limited_time))]
+        })?;
+        let help = "Requests that wait for rate limits";
+        self.by_disk(e, "seekway_disk_limited_requests", help, |d| {
+            vec![(Vec::new(), Value::Whole(d.limited as u64))]
+        })?;
         let help = "Requests that have arrived and not completed";
         self.by_disk(e, "seekway_outstanding_requests", help, |d| one(d.outstanding.into()))?;
         self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(d.capacity_bytes))?;

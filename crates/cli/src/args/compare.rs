@@ -13,6 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
   seekway compare --vm name=a,app=sysbench:mode=SR --vm name=b,app=sysbench:mode=RR --until 60s
+  seekway compare --vm name=a,iops=50,app=sysbench:mode=RR --vm name=b,app=sysbench:mode=SR --until 60s
   seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json
   seekway compare --trace vm.vscsi --device intel-320 --policies noop --prefetch none,vio --cache 2GiB")]
 pub struct CompareArgs {

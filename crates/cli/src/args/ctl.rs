@@ -13,6 +13,8 @@ use std::path::PathBuf;
   seekway ctl policy cfq:slice_idle=4ms
   seekway ctl prefetch vio:interval=continuous
   seekway ctl attach db=/images/db.img,weight=4
+  seekway ctl limit db iops=2000,bandwidth=100MiB,group=tenant1
+  seekway ctl limit --group tenant1 none
   seekway ctl resize db 20GiB
   seekway ctl --socket /run/other/control.sock metrics")]
 pub struct CtlArgs {
@@ -59,6 +61,20 @@ pub enum CtlCommand {
         /// Relative to the others', from 1
         #[arg(value_name = "N")]
         weight: std::num::NonZeroU32,
+    },
+    /// Other rate limits for a disk, or for a group: all that it has is replaced
+    #[command(allow_missing_positional = true)]
+    Limit {
+        /// The disk's name
+        #[arg(value_name = "DISK", required_unless_present = "group", conflicts_with = "group")]
+        disk: Option<String>,
+        /// `iops=2000,bandwidth=100MiB,…` as for `serve --disk`, for a disk with
+        /// `group=NAME` if it shall be in one; `none` lifts all
+        #[arg(value_name = "LIMITS", required = true)]
+        limits: String,
+        /// The group's name, in place of a disk's
+        #[arg(long, value_name = "NAME")]
+        group: Option<String>,
     },
     /// Serve one more disk
     Attach {

@@ -52,6 +52,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     let load = Load::new(&LoadArgs {
         traces: args.traces.clone(),
         vms: Vec::new(),
+        groups: Vec::new(),
         reading: args.reading.clone(),
         time_scale: args.time_scale,
         outstanding: args.outstanding,

@@ -5,7 +5,7 @@ use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow};
 use seekway_hostd::config::DiskConfig;
 use seekway_hostd::control::{
-    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, OpReport, Request,
+    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport, Request,
 };
 use seekway_policy::params::parse_size;
 use seekway_report::table::{Cell, Column, Table};
@@ -32,6 +32,7 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
         CtlCommand::Policy { .. }
         | CtlCommand::Prefetch { .. }
         | CtlCommand::Weight { .. }
+        | CtlCommand::Limit { .. }
         | CtlCommand::Detach { .. } => {}
     }
     Ok(Verdict::Done)
@@ -53,6 +54,14 @@ fn request(command: &CtlCommand) -> Result<Request> {
         }
         CtlCommand::Weight { disk, weight } => {
             Request::Weight { disk: disk.clone(), weight: *weight }
+        }
+        CtlCommand::Limit { disk, limits, group } => {
+            let request = match (disk, group) {
+                (Some(disk), _) => LimitRequest::disk(disk, limits),
+                (None, Some(group)) => LimitRequest::group(group, limits),
+                (None, None) => Err("give a disk or --group NAME".into()), // clap asks for one
+            };
+            Request::Limit(request.map_err(|e| anyhow!("limit {limits}: {e}"))?)
         }
         CtlCommand::Attach { disk } => {
             let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
@@ -79,6 +88,7 @@ fn status(format: Format, answer: Value) -> Result<()> {
     let report: HostReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
+    tables.extend(limits(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
@@ -116,6 +126,34 @@ fn fairness(devices: &[DeviceReport]) -> Option<Table> {
          VMCD (0 is fair) of the busy disks' bandwidths."
             .into(),
     );
+    Some(table)
+}
+
+/// Rate limits of disks and groups, where there are some or were.
+fn limits(report: &HostReport) -> Option<Table> {
+    let columns = vec![
+        Column::text("disk"),
+        Column::text("limits"),
+        Column::number("waiting", ""),
+        Column::number("waited", "s"),
+    ];
+    let mut table = Table::new("Rate limits", columns);
+    let disks = report.devices.iter().flat_map(|d| &d.disks);
+    for disk in disks.filter(|d| d.limits != "none" || d.limited_ms > 0.0) {
+        table.push([
+            Cell::Text(disk.name.clone()),
+            Cell::Text(disk.limits.clone()),
+            Cell::Count(disk.limited),
+            Cell::Number(disk.limited_ms / 1e3),
+        ]);
+    }
+    let groups = report.groups.iter().map(|(name, limits)| format!("group {name}: {limits}"));
+    table.notes.extend(groups);
+    if table.rows.is_empty() && table.notes.is_empty() {
+        return None;
+    }
+    let note = "waiting: requests that wait for limits now; waited: time in which some did.";
+    table.notes.push(note.into());
     Some(table)
 }
 

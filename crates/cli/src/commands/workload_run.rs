@@ -2,7 +2,7 @@
 
 use crate::args::WorkloadRunArgs;
 use crate::{Verdict, load, output};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use seekway_live::drive::{DriveOptions, Driven, drive};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators::parse_vm;
@@ -38,6 +38,9 @@ struct Response {
 /// Run the command.
 pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
     let plan = parse_vm(&args.vm).context("--vm")?;
+    if !plan.limits.is_none() {
+        bail!("--vm: {}: a real disk is not limited here; `seekway serve` does it", plan.limits);
+    }
     let source = plan.source(args.seed, 0).context("--vm")?;
     let time = |flag: &str, text: &str| {
         load::duration(flag, text).map(|span| Duration::from_nanos(span.get()))

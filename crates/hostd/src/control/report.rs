@@ -4,6 +4,7 @@ use super::cache::{self, CacheReport, DiskCacheReport};
 use crate::daemon::Host;
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status, fairness};
 use seekway_policy::dispatcher::Withheld;
+use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,9 @@ pub struct HostReport {
     pub uptime_s: f64,
     /// Where it can be reached: kind and address.
     pub sockets: Vec<(String, String)>,
+    /// Groups of disks: name and limits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
     /// One for each device.
     pub devices: Vec<DeviceReport>,
 }
@@ -160,6 +164,15 @@ pub struct DiskReport {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
+    /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
+    #[serde(default = "none")]
+    pub limits: String,
+    /// Requests of those outstanding that wait for its limits or its group's now.
+    #[serde(default)]
+    pub limited: u64,
+    /// Time in which some did.
+    #[serde(default)]
+    pub limited_ms: f64,
     /// Device time withheld while it was served last, in milliseconds, by cause.
     pub held_ms: BTreeMap<String, f64>,
     /// Device time of its reads and writes.
@@ -171,6 +184,10 @@ pub struct DiskReport {
     pub cache: Option<DiskCacheReport>,
     /// By operation: read, write, flush, discard.
     pub ops: BTreeMap<String, OpReport>,
+}
+
+fn none() -> String {
+    DiskLimits::default().to_string()
 }
 
 /// What has been done by one operation.
@@ -208,6 +225,7 @@ pub fn report(host: &Host) -> HostReport {
         process: std::process::id(),
         uptime_s: host.started.elapsed().as_secs_f64(),
         sockets: owned(host.addresses(None)),
+        groups: host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect(),
         devices: devices
             .iter()
             .map(|(device, status)| DeviceReport {
@@ -307,6 +325,9 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         warnings: disk.warnings.all(),
         ports: status.ports,
         outstanding: status.outstanding,
+        limits: status.limits.to_string(),
+        limited: status.limited as u64,
+        limited_ms: status.limited_time.as_millis_f64(),
         held_ms: held_ms(&status.held),
         device_time_ms: status.device_time.as_millis_f64(),
         policy_metrics: finite(&status.policy_metrics),

@@ -7,6 +7,7 @@ use crate::log::say;
 use crate::reactor::{self, CacheSetup, Handle, Message, Setup, Status};
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
 use seekway_policy::units::Sectors;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ impl Device {
         config: &Config,
         policy: Option<&str>,
         cache: Option<CacheSetup>,
+        groups: Vec<(GroupName, RateLimits)>,
         image: &Image,
         stopper: &Stopper,
     ) -> Result<Arc<Device>, HostError> {
@@ -83,7 +85,7 @@ impl Device {
             profile,
             poll: config.poll,
             journal,
-            groups: config.groups.iter().map(|g| (g.name.clone(), g.limits.clone())).collect(),
+            groups,
         };
         let failed = |e| HostError::Reactor(name.clone(), e);
         let (handle, thread) = reactor::spawn(setup).map_err(failed)?;
@@ -174,7 +176,7 @@ fn emulated_name(profile: &str) -> String {
 }
 
 /// What the kernel calls the device.
-fn kernel_name((major, minor): (u32, u32)) -> String {
+pub(super) fn kernel_name((major, minor): (u32, u32)) -> String {
     let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let name = link.ok().and_then(|l| Some(l.file_name()?.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| format!("{major}:{minor}"))

@@ -5,6 +5,7 @@
 //! and nobody waits for a reactor with the registry locked.
 
 mod error;
+mod limits;
 mod resize;
 mod settings;
 mod tls;
@@ -23,6 +24,7 @@ use crate::images::{Image, ImageError, Limits, OpenOptions, Warnings};
 use crate::log::say;
 use crate::port::DiskId;
 use crate::reactor::{CacheSetup, Disk, Message, Status};
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as RateLimits};
 use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,7 +49,7 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 
 /// A disk that is served.
 pub struct ServedDisk {
-    /// As it was asked for.
+    /// As it was asked for; [`ServedDisk::config_now`] has later changes of limits.
     pub config: DiskConfig,
     /// Its number in its reactor.
     pub id: DiskId,
@@ -63,6 +65,7 @@ pub struct ServedDisk {
     pub config_changed: Arc<ConfigListeners>,
     /// What the operator should know of its image.
     pub warnings: Arc<Warnings>,
+    rate_limits: Mutex<DiskLimits>,
     limits: Arc<Mutex<Limits>>,
     /// For growing it; gone once it is detached, since it holds the lock too.
     file: Mutex<Option<File>>,
@@ -72,6 +75,16 @@ impl ServedDisk {
     /// Its limits as they are now.
     pub fn limits(&self) -> Limits {
         *lock(&self.limits)
+    }
+
+    /// Its rate limits as they are now: `ctl limit` changes them.
+    pub fn rate_limits(&self) -> DiskLimits {
+        lock(&self.rate_limits).clone()
+    }
+
+    /// What would serve it the same way again, with its rate limits as they are now.
+    pub fn config_now(&self) -> DiskConfig {
+        DiskConfig { limits: self.rate_limits(), ..self.config.clone() }
     }
 
     /// What it is called in messages.
@@ -142,6 +155,8 @@ pub struct Host {
     policy: Mutex<Option<String>>,
     /// The same of the prefetcher; says nothing without a cache.
     prefetcher: Mutex<String>,
+    /// Groups with their limits as they are now, for devices to come as well.
+    groups: Mutex<BTreeMap<GroupName, RateLimits>>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Sockets that were handed over, until somebody wants them.
     inherited: Mutex<BTreeMap<String, Listener>>,
@@ -171,6 +186,7 @@ impl Host {
         let host = Arc::new(Host {
             policy: Mutex::new(config.policy.clone()),
             prefetcher: Mutex::new(config.prefetcher().to_string()),
+            groups: Mutex::new(config.groups.iter().map(|g| (g.name.clone(), g.limits)).collect()),
             config,
             epoll,
             stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
@@ -286,6 +302,9 @@ impl Host {
         let (limits, is_block) = (*image.limits(), image.is_block());
         let is_direct = image.is_direct();
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
+        if let Some(group) = &asked.limits.group {
+            self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
+        }
         let sockets = self.disk_sockets(name)?;
         let device = self.device_of(&image)?;
         // Others would wait behind what is measured, and make it too low.
@@ -312,6 +331,7 @@ impl Host {
             places: Places::new(CONNECTIONS_DISK_MAX),
             config_changed: Arc::default(),
             warnings,
+            rate_limits: Mutex::new(asked.limits.clone()),
             limits: Arc::new(Mutex::new(limits)),
             file: Mutex::new(Some(file)),
         });
@@ -341,10 +361,16 @@ impl Host {
         Ok(sockets)
     }
 
+    /// Major and minor number of the device that an image lies on; `None` when all
+    /// lie on the emulated one.
+    fn device_number(&self, image: &Image) -> Option<(u32, u32)> {
+        self.config.emulate.is_none().then(|| image.device())
+    }
+
     /// The device that an image lies on, with its reactor; started when it is
     /// the first.
     fn device_of(&self, image: &Image) -> Result<Arc<Device>, HostError> {
-        let number = self.config.emulate.is_none().then(|| image.device());
+        let number = self.device_number(image);
         let known = self.read().devices.iter().find(|d| d.number == number).cloned();
         if let Some(device) = known {
             return Ok(device);
@@ -358,7 +384,9 @@ impl Host {
             bandwidth_bytes_per_s: self.config.bandwidth_bytes_per_s,
             seed: None,
         });
-        let device = Device::start(&self.config, policy.as_deref(), cache, image, &self.stopper)?;
+        let groups = self.groups();
+        let policy = policy.as_deref();
+        let device = Device::start(&self.config, policy, cache, groups, image, &self.stopper)?;
         self.write().devices.push(device.clone());
         Ok(device)
     }

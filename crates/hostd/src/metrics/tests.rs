@@ -142,8 +142,8 @@ fn status() -> Status {
         ports: 2,
         outstanding: 3,
         limits: Default::default(),
-        limited: 0,
-        limited_time: Nanos::ZERO,
+        limited: 2,
+        limited_time: Nanos::from_millis(250),
         held: held.clone(),
         ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
         device_time: Nanos::from_millis(2500),
@@ -225,6 +225,8 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_weight", &web), 4.0);
     assert_eq!(get("seekway_ports", &web), 2.0);
     assert_eq!(get("seekway_outstanding_requests", &web), 3.0);
+    assert_eq!(get("seekway_disk_limited_requests", &web), 2.0);
+    assert_eq!(get("seekway_disk_limited_seconds_total", &web), 0.25);
     let cause = ("cause", "anticipation");
     assert_eq!(get("seekway_held_seconds_total", &[web[0], cause]), 1.5);
     let sda = ("device", "sda");

@@ -2,13 +2,15 @@
 //! `name=web,image=12g,max_request_kib=64,app=sysbench:mode=SR,app=sysbench:mode=RR`.
 //!
 //! First the VM's own keys, then one `app=GENERATOR` after the other, each
-//! followed by its parameters.
+//! followed by its parameters. Rate limits of the VM's disk (`iops=2000,group=t`) stand
+//! among its own keys, or behind an application that has no parameter of that name.
 
 use crate::generators::rng::split;
 use crate::generators::{Build, Generator, find};
 use crate::guest::{GuestParams, GuestVm, params};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_policy::params::{ParamError, Params};
+use seekway_policy::stack::limit::{DiskLimits, LimitsDraft};
 use seekway_policy::units::{Instant, Sectors};
 
 /// At most this many applications in one VM.
@@ -33,6 +35,8 @@ pub struct VmPlan {
     pub name: String,
     /// The guest's settings, see [`params::SPECS`].
     pub guest: GuestParams,
+    /// The rate limits of its disk, and the group whose limits hold as well.
+    pub limits: DiskLimits,
     /// What runs in it, at least one.
     pub apps: Vec<AppPlan>,
 }
@@ -44,12 +48,17 @@ type Given<'a> = (&'static Generator, Vec<(&'a str, &'a str)>);
 pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
     let mut name = None;
     let mut guest: Vec<(&str, &str)> = Vec::new();
+    let mut limits = LimitsDraft::default();
     let mut apps: Vec<Given<'_>> = Vec::new();
     for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(ParamError::new(format!("'{pair}' in '{text}' is not key=value")));
         };
         let (key, value) = (key.trim(), value.trim());
+        let is_apps = apps.last().is_some_and(|(g, _)| g.params.iter().any(|s| s.key == key));
+        if !is_apps && limits.set(key, value)? {
+            continue;
+        }
         if key == "app" {
             apps.push(start_app(value)?);
         } else if let Some((generator, given)) = apps.last_mut() {
@@ -78,6 +87,7 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
     let plan = VmPlan {
         name: name.unwrap_or("vm").to_string(),
         guest: GuestParams::from(&Params::with(params::SPECS, "a VM", &guest)?),
+        limits: limits.finish()?,
         apps: apps.into_iter().map(finish).collect::<Result<_, ParamError>>()?,
     };
     plan.apps_for(0)?; // what only making them finds out
@@ -253,6 +263,16 @@ mod tests {
         assert_eq!((plan.guest.request_pages, plan.guest.image_sectors), (16, 4 << 20));
         assert_eq!(plan.apps[0].params.size("size"), Sectors::new(131_072));
         assert_eq!(plan.source(3, 0).unwrap().vms()[0].name, "web");
+        assert!(plan.limits.is_none());
+    }
+
+    #[test]
+    fn limits_are_the_vms_unless_its_load_has_such_a_key() {
+        let limits = |text: &str| parse_vm(text).unwrap().limits.to_string();
+        assert_eq!(limits("iops=5,image=2g,group=t,app=sysbench"), "iops=5,group=t");
+        assert_eq!(limits("app=sysbench:mode=SR,bandwidth=1MiB"), "bandwidth=1MiB");
+        assert_eq!(limits("app=iometer:iops=7"), "none");
+        assert_eq!(limits("iops=5,app=iometer:iops=7"), "iops=5");
     }
 
     #[test]
@@ -265,6 +285,8 @@ mod tests {
             ("app=sysbench:mode=SR,ram=1g", "ram belongs to the VM"),
             ("app=sysbench:mode=SR,mode=RR", "mode is given twice for sysbench"),
             ("app=sysbench:mode", "is not key=value"),
+            ("iops=5,read_iops=5,app=sysbench", "iops and read_iops contradict"),
+            ("iops=0,app=sysbench", "iops=0: expected"),
             ("name=,app=sysbench", "expected 1 to 64 bytes"),
             ("app=sysbench:block=1g", "a block must fit in a file"),
         ] {

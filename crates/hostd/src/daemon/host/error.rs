@@ -31,6 +31,17 @@ pub enum HostError {
         /// Those that there are.
         there: String,
     },
+    /// No such group.
+    #[error(
+        "no group '{name}'; there are {there}; groups are made by --group or [[group]] when the \
+         daemon is started"
+    )]
+    NoGroup {
+        /// Asked for.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
     /// A socket.
     #[error(transparent)]
     Socket(#[from] SocketError),

@@ -1,0 +1,87 @@
+//! Rate limits of disks and groups while they are served.
+
+use super::{Host, HostError, listed, lock};
+use crate::daemon::devices::kernel_name;
+use crate::reactor::Message;
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
+
+impl Host {
+    /// Other limits for a disk, and another group or none, instead of all that it
+    /// has. What waits goes on under the new ones.
+    ///
+    /// # Errors
+    /// An unknown disk or group, or a group whose disks lie on another device:
+    /// nothing has changed then.
+    pub fn set_limits(&self, name: &str, limits: &DiskLimits) -> Result<(), HostError> {
+        let _turn = self.turn()?;
+        let disk = self.disk(name)?;
+        if let Some(group) = &limits.group {
+            let joined = self.may_join(name, disk.device.number, group);
+            joined.map_err(|e| HostError::Disk(name.into(), e))?;
+        }
+        let ask = |reply| Message::SetLimits(disk.id, limits.clone(), reply);
+        let answer = disk.device.handle().ask(ask);
+        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        answer.map_err(|e| HostError::Disk(name.into(), e))?;
+        *lock(&disk.rate_limits) = limits.clone();
+        Ok(())
+    }
+
+    /// Other limits for a group, instead of all that it has; no limits keep the
+    /// group, with its disks.
+    ///
+    /// # Errors
+    /// An unknown group, or a reactor that has ended.
+    pub fn set_group_limits(&self, name: &GroupName, limits: &Limits) -> Result<(), HostError> {
+        let _turn = self.turn()?;
+        let mut groups = lock(&self.groups);
+        if !groups.contains_key(name) {
+            let there = listed(groups.keys().map(GroupName::as_str));
+            return Err(HostError::NoGroup { name: name.to_string(), there });
+        }
+        groups.insert(name.clone(), *limits);
+        drop(groups); // nobody waits for a reactor with this locked
+        for device in self.devices() {
+            let ask = |reply| Message::SetGroup(name.clone(), *limits, reply);
+            let answer = device.handle().ask(ask);
+            answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// All groups with their limits as they are now, by name.
+    pub fn groups(&self) -> Vec<(GroupName, Limits)> {
+        lock(&self.groups).iter().map(|(name, limits)| (name.clone(), *limits)).collect()
+    }
+
+    /// May a disk on the device of this number be in a group? Each device keeps the
+    /// limits of its own disks: a group on two would get its limits twice.
+    pub(super) fn may_join(
+        &self,
+        disk: &str,
+        device: Option<(u32, u32)>,
+        group: &GroupName,
+    ) -> Result<(), String> {
+        let groups = lock(&self.groups);
+        if !groups.contains_key(group) {
+            let there = listed(groups.keys().map(GroupName::as_str));
+            let name = group.clone();
+            return Err(HostError::NoGroup { name: name.to_string(), there }.to_string());
+        }
+        drop(groups);
+        let is_elsewhere = |d: &super::ServedDisk| {
+            d.config.name != disk
+                && d.device.number != device
+                && d.rate_limits().group.as_ref() == Some(group)
+        };
+        let Some(other) = self.disks().into_iter().find(|d| is_elsewhere(d)) else {
+            return Ok(());
+        };
+        let here = device.map_or("another device".to_string(), kernel_name);
+        let (other, there) = (&other.config.name, &other.device.name);
+        Err(format!(
+            "group '{group}' has disk {other} on {there}, and this disk lies on {here}: limits of a \
+             group hold for disks of one device; make a group for each device"
+        ))
+    }
+}

@@ -1,0 +1,289 @@
+//! Rate limits as guests find them: over all connections of a disk together,
+//! after a reconnect, in groups, and while they change.
+//!
+//! Most tests limit to one byte a second: the first request passes, and the next
+//! would pass an hour later, so that what waits is known exactly. Where a rate is
+//! tested, it is as an upper bound over the test's own measured time, which a busy
+//! machine makes longer.
+
+#[path = "nbd/client.rs"]
+#[allow(dead_code)] // this file uses its part
+mod client;
+mod common;
+
+use client::{READ, request};
+use common::{Ask, Client, Rig, RigSetup};
+use seekway_hostd::config::{Config, DiskConfig, GroupConfig};
+use seekway_hostd::control::{self, LimitRequest, Request};
+use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
+use seekway_hostd::port::DiskId;
+use seekway_hostd::reactor::{DiskStatus, Message};
+use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
+use seekway_policy::units::Nanos;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// What a request of these tests reads, in bytes.
+const LEN: u64 = 4096;
+
+/// A reactor with disks on images in a folder.
+struct Bench {
+    folder: TempDir,
+    rig: Rig,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap(), rig: Rig::start(RigSetup::default()) }
+    }
+
+    fn disk(&self, name: &str, limits: &str) -> DiskId {
+        let path = self.folder.path().join(name);
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let id = self.rig.attach(&path, None).unwrap();
+        self.limit(id, limits);
+        id
+    }
+
+    fn limit(&self, disk: DiskId, limits: &str) {
+        let limits = DiskLimits::parse(limits).unwrap();
+        self.rig.handle.ask(|reply| Message::SetLimits(disk, limits, reply)).unwrap().unwrap();
+    }
+
+    fn group(&self, name: &str, limits: &str) {
+        let (name, limits) = (GroupName::new(name).unwrap(), Limits::parse(limits).unwrap());
+        self.rig.handle.ask(|reply| Message::SetGroup(name, limits, reply)).unwrap();
+    }
+
+    fn status(&self, disk: DiskId) -> DiskStatus {
+        self.rig.status().disks.into_iter().find(|d| d.id == disk).unwrap()
+    }
+
+    fn limited(&self, disk: DiskId) -> usize {
+        self.status(disk).limited
+    }
+}
+
+fn reads(count: u64) -> Vec<Ask> {
+    (0..count).map(|n| Ask::read(n * LEN, LEN)).collect()
+}
+
+fn take(client: &Client, count: u64) {
+    (0..count).for_each(|_| assert!(client.answer().result.is_ok()));
+}
+
+#[test]
+fn a_rate_holds_over_all_ports_of_a_disk() {
+    let bench = Bench::new();
+    let disk = bench.disk("a", "iops=100");
+    let ports = [bench.rig.open(disk), bench.rig.open(disk)];
+    let began = Instant::now();
+    ports.iter().for_each(|port| port.ask(reads(30)));
+    ports.iter().for_each(|port| take(port, 30));
+    let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
+    assert!(60.0 <= most, "60 requests passed where {most:.1} may");
+    bench.rig.stop();
+}
+
+#[test]
+fn a_reconnect_brings_no_new_burst() {
+    let bench = Bench::new();
+    let disk = bench.disk("a", "iops=100");
+    let began = Instant::now();
+    for _ in 0..10 {
+        let port = bench.rig.open(disk);
+        port.ask(reads(5));
+        take(&port, 5);
+        port.close();
+    }
+    let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
+    assert!(50.0 <= most, "50 requests passed where {most:.1} may");
+    bench.rig.stop();
+}
+
+#[test]
+fn limits_change_while_requests_wait_and_flushes_never_do() {
+    let bench = Bench::new();
+    let disk = bench.disk("a", "bandwidth=1");
+    let port = bench.rig.open(disk);
+    port.ask(reads(20));
+    take(&port, 1);
+    assert_eq!(bench.limited(disk), 19);
+    port.ask(vec![Ask::flush()]);
+    take(&port, 1);
+    // Another limit lets one pass, since what was owed under the old one is not.
+    bench.limit(disk, "total_bytes_sec=2");
+    take(&port, 1);
+    let status = bench.status(disk);
+    assert_eq!((status.limited, status.limits.to_string().as_str()), (18, "bandwidth=2"));
+    assert!(status.limited_time > Nanos::ZERO);
+    bench.limit(disk, "none");
+    take(&port, 18);
+    let status = bench.status(disk);
+    assert_eq!((status.limited, status.outstanding), (0, 0));
+    bench.rig.stop();
+}
+
+#[test]
+fn a_group_holds_over_its_disks_and_changes() {
+    let bench = Bench::new();
+    bench.group("t", "bandwidth=1");
+    let disks = ["a", "b"].map(|name| bench.disk(name, "group=t"));
+    let other = bench.disk("c", "none");
+    let ports = disks.map(|disk| bench.rig.open(disk));
+    ports[0].ask(reads(3));
+    take(&ports[0], 1);
+    ports[1].ask(reads(3));
+    let free = bench.rig.open(other);
+    free.ask(reads(3));
+    take(&free, 3);
+    assert_eq!(disks.map(|disk| bench.limited(disk)), [2, 3]);
+    // One disk leaves, the other stays.
+    bench.limit(disks[1], "none");
+    take(&ports[1], 3);
+    assert_eq!(disks.map(|disk| bench.limited(disk)), [2, 0]);
+    bench.group("t", "none");
+    take(&ports[0], 2);
+    bench.rig.stop();
+}
+
+#[test]
+fn a_disk_whose_requests_wait_for_hours_can_be_detached() {
+    let bench = Bench::new();
+    let disk = bench.disk("a", "bandwidth=1");
+    let port = bench.rig.open(disk);
+    port.ask(reads(20));
+    take(&port, 1);
+    assert_eq!(bench.limited(disk), 19);
+    bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply)).unwrap().unwrap();
+    assert!(bench.rig.status().disks.is_empty());
+    bench.rig.stop();
+}
+
+/// A daemon on a thread.
+struct Running {
+    folder: TempDir,
+    host: Arc<Host>,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(groups: &[&str]) -> Running {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = Some(folder.path().into());
+        let groups = groups.iter().map(|g| GroupConfig::parse(g).unwrap()).collect();
+        let config = Config { listen, groups, ..Config::default() };
+        let daemon = Daemon::start(config, Given::default()).unwrap();
+        let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
+        let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
+        Running { folder, host, stopper, thread }
+    }
+
+    /// A disk with these options, its image in `folder`.
+    fn disk(&self, folder: &Path, name: &str, options: &str) -> DiskConfig {
+        let path = folder.join(format!("{name}.img"));
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        DiskConfig::parse(&format!("{name}={}{options}", path.display())).unwrap()
+    }
+
+    fn ask(&self, request: &Request) -> Result<serde_json::Value, String> {
+        let mut client = control::Client::connect(&self.folder.path().join("control.sock"));
+        client.as_mut().unwrap().ask(request).map_err(|e| e.to_string())
+    }
+
+    fn limit(&self, disk: &str, limits: &str) -> Result<(), String> {
+        let request = LimitRequest::disk(disk, limits).unwrap();
+        self.ask(&Request::Limit(request)).map(drop)
+    }
+
+    /// What the status says of a disk.
+    fn status(&self, disk: &str) -> serde_json::Value {
+        let status = self.ask(&Request::Status {}).unwrap();
+        let devices = status["devices"].as_array().unwrap().iter();
+        let mut disks = devices.flat_map(|d| d["disks"].as_array().unwrap());
+        disks.find(|d| d["name"] == disk).unwrap().clone()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        let _ = self.thread.take().map(JoinHandle::join); // it has said why it failed
+    }
+}
+
+#[test]
+fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
+    let daemon = Running::start(&[]);
+    let disk = daemon.disk(daemon.folder.path(), "web", ",bandwidth=1");
+    daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
+    let socket = daemon.folder.path().join("web.nbd");
+    let read = |cookie| request(READ, cookie, 0, LEN as u32);
+    let mut first = client::Client::open(&socket);
+    first.send(&read(1));
+    assert_eq!(first.reply(), (0, 1));
+    drop(first.data(LEN as usize));
+    drop(first);
+    // Two after a reconnect: for neither is anything left.
+    let mut both = [client::Client::open(&socket), client::Client::open(&socket)];
+    for connection in &mut both {
+        connection.send(&read(2));
+    }
+    let until = Instant::now() + common::PATIENCE;
+    while daemon.status("web")["limited"] != 2 {
+        assert!(Instant::now() < until, "{}", daemon.status("web"));
+        std::thread::yield_now();
+    }
+    assert_eq!(daemon.status("web")["limits"], "bandwidth=1");
+    assert_eq!(daemon.status("web")["ops"]["read"]["requests"], 1);
+    daemon.limit("web", "iops=100000").unwrap();
+    for connection in &mut both {
+        assert_eq!(connection.reply(), (0, 2));
+    }
+    let status = daemon.status("web");
+    assert_eq!((&status["limits"], &status["limited"]), (&"iops=100000".into(), &0.into()));
+    assert!(status["limited_ms"].as_f64().unwrap() > 0.0);
+    let now = daemon.host.disk("web").unwrap().config_now();
+    assert_eq!(now.limits.to_string(), "iops=100000");
+    let metrics = daemon.ask(&Request::Metrics {}).unwrap()["text"].to_string();
+    assert!(metrics.contains("seekway_disk_limited_requests{"), "{metrics}");
+}
+
+#[test]
+fn a_group_is_there_and_lies_on_one_device() {
+    use std::os::unix::fs::MetadataExt;
+    let daemon = Running::start(&["t:iops=5"]);
+    let here = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let attach = |disk| daemon.ask(&Request::Attach(Box::new(disk))).map(drop);
+    attach(daemon.disk(here.path(), "a", ",group=t")).unwrap();
+    let error = attach(daemon.disk(here.path(), "b", ",group=u")).unwrap_err();
+    assert!(error.contains("no group 'u'; there are t"), "{error}");
+    attach(daemon.disk(here.path(), "b", "")).unwrap();
+    daemon.limit("b", "group=t").unwrap();
+    let Ok(there) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    };
+    let device = |folder: &TempDir| std::fs::metadata(folder.path()).unwrap().dev();
+    if device(&here) == device(&there) {
+        eprintln!("skipped: the build lies in /dev/shm");
+        return;
+    }
+    let devices = daemon.host.devices().len();
+    let error = attach(daemon.disk(there.path(), "c", ",group=t")).unwrap_err();
+    assert!(error.contains("disk c: group 't' has disk a on"), "{error}");
+    assert_eq!(daemon.host.devices().len(), devices, "no reactor is left of it");
+    attach(daemon.disk(there.path(), "c", "")).unwrap();
+    let error = daemon.limit("c", "group=t").unwrap_err();
+    assert!(error.contains("make a group for each device"), "{error}");
+    assert_eq!(daemon.status("c")["limits"], "none");
+    // The group is free for another device once it has no disk.
+    daemon.limit("a", "none").unwrap();
+    daemon.limit("b", "iops=5").unwrap();
+    daemon.limit("c", "group=t").unwrap();
+}
