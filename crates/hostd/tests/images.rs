@@ -206,7 +206,7 @@ fn compare_with_filefrag(path: &Path, map: &Map, partition: u64) -> Option<usize
             let piece = map.piece(Lba::new(at), Sectors::new(1));
             assert_eq!(piece.start().get(), partition + place + (at - from), "sector {at}\n{text}");
         }
-        assert!(!has_hole(&map, from, to - from + 1));
+        assert!(!has_hole(map, from, to - from + 1));
     }
     Some(extents.len())
 }

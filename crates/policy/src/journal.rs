@@ -210,13 +210,16 @@ pub struct Replayed {
     pub outputs: u64,
 }
 
+/// Builds something from its specification.
+type Builder<'a, T> = &'a dyn Fn(&str) -> Result<Box<T>, ParamError>;
+
 /// Builds policies and prefetchers from their specifications.
 #[derive(Clone, Copy)]
 pub struct Build<'a> {
     /// As [`schedulers::build`].
-    pub scheduler: &'a dyn Fn(&str) -> Result<Box<dyn Scheduler>, ParamError>,
+    pub scheduler: Builder<'a, dyn Scheduler>,
     /// As [`prefetchers::build`].
-    pub prefetcher: &'a dyn Fn(&str) -> Result<Box<dyn Prefetcher>, ParamError>,
+    pub prefetcher: Builder<'a, dyn Prefetcher>,
 }
 
 impl Default for Build<'_> {
