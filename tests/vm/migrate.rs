@@ -322,7 +322,7 @@ fn finish(stage: Stage, reader: &str) -> Result<()> {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 [_, "switch", ..] => within = !within,
-                [_, "arrive", .., tag] if within => {
+                [_, "submit", .., tag, _] if within => {
                     tags.insert(tag.to_string());
                     requests += 1;
                 }

@@ -187,10 +187,10 @@ fn seen(journal: &str) -> BTreeMap<(u64, u16), u64> {
     seen
 }
 
-/// `NANOSECONDS arrive VM OP SYNC START+LENGTH tag=TAG`, of a read or write.
+/// `NANOSECONDS submit VM OP SYNC START+LENGTH tag=TAG token=TOKEN`, of a read or write.
 fn arrival(line: &str) -> Option<(u64, u16)> {
     let words: Vec<&str> = line.split(' ').collect();
-    let [_, "arrive", _, "R" | "W", _, extent, tag] = words[..] else { return None };
+    let [_, "submit", _, "R" | "W", _, extent, tag, _] = words[..] else { return None };
     let start = extent.split('+').next()?;
     Some((start.parse().ok()?, tag.strip_prefix("tag=")?.parse().ok()?))
 }
@@ -242,7 +242,7 @@ fn check_cfq(journal: &str) -> Result<()> {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             [_, "switch", name, ..] => (policy, last) = (name, None),
-            [_, "dispatch", _, "R", extent] => {
+            [_, "issue", _, "R", extent] => {
                 let start = extent.split('+').next().and_then(|s| s.parse::<u64>().ok());
                 let range = start.map(|sector| sector * 512 / RANGE_BYTES);
                 if !range.is_some_and(|range| CFQ_RANGES.contains(&range)) {
