@@ -40,11 +40,16 @@ reader() { # NAME CPUS MORE
 		--rw=randread --bs=4k --thread --time_based --runtime=3600 "$@" \
 		>/tmp/$name.said 2>&1) &
 	echo $! >/tmp/$name
-	n=0; until [ $(ls /proc/$!/task | wc -l) -ge 2 ]; do
+	n=0; until thread $name >/dev/null; do
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/$name.said; return 1; }; sleep 0.1; done
 }
-# The thread that reads: the last.
-thread() { ls /proc/$(cat /tmp/$1)/task | sort -n | tail -n 1; }
+# The thread that has read from the disk. fio has another one that helps it.
+thread() {
+	for t in /proc/$(cat /tmp/$1)/task/*; do
+		[ ${t##*/} = $(cat /tmp/$1) ] || grep -q '^read_bytes: 0$' $t/io || { echo ${t##*/}; return; }
+	done
+	return 1
+}
 # Without BPF: programs that come change the kernel's code, and QEMU 7.2 may run a part of it as
 # it was on vCPUs that stand still meanwhile (bpf.rs and ticks.rs try BPF).
 migrate() {
