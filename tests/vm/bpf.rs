@@ -3,7 +3,7 @@
 
 use crate::apart::{self, FIND_DISK};
 use crate::world::{PATIENCE, expect};
-use seekway_live::{GuestSpec, Kernel, LiveError, Result};
+use seekway_live::{Accelerator, GuestSpec, Kernel, LiveError, Result};
 use serde_json::Value;
 use std::path::Path;
 
@@ -26,7 +26,9 @@ cat /tmp/psync /tmp/libaio /tmp/busy";
 
 /// Boot a kernel, and have the agent look.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
-    let (mut guest, _dir) = apart::boot(kernel, agent, GuestSpec::new("bpf"))?;
+    let accelerator = Accelerator::TcgOneThread;
+    let spec = GuestSpec { accelerator, ..GuestSpec::new("bpf") };
+    let (mut guest, _dir) = apart::boot(kernel, agent, spec)?;
     let pids = guest.check(&format!("{FIND_DISK}{LOAD}"), PATIENCE)?;
     let pids: Vec<i64> = pids.lines().filter_map(|line| line.trim().parse().ok()).collect();
     let [psync, libaio, busy] = pids[..] else {

@@ -29,7 +29,7 @@ fio --name=reader --filename=$disk --direct=1 --rw=randread --bs=4k --ioengine=p
 
 /// The agent looks, from now on.
 const START: &str = "
-seekway-guest migrate --probe=30s --preemption tick-bpf --loads none --format json >/tmp/said 2>&1 &
+seekway-guest migrate --probe=60s --preemption tick-bpf --loads none --format json >/tmp/said 2>&1 &
 echo $! >/tmp/probe
 n=0; until [ $(ls /proc/$!/task | wc -l) -gt 4 ]; do
 	n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/said; exit 1; }; sleep 0.1
@@ -39,14 +39,14 @@ done";
 const REST: &str =
     "killall sha256sum fio; while pidof sha256sum fio >/dev/null; do sleep 0.1; done";
 
-/// What it has seen, when it ends.
+/// What it has seen, now that it shall end.
 const END: &str = "
-n=0; while kill -0 $(cat /tmp/probe) 2>/dev/null; do
+kill -INT $(cat /tmp/probe); n=0; while kill -0 $(cat /tmp/probe) 2>/dev/null; do
 	n=$((n+1)); [ $n -lt 600 ] || exit 1; sleep 0.1
 done; cat /tmp/said";
 
-/// For so long vCPUs are held, a part of what the agent looks.
-const HELD: Duration = Duration::from_secs(10);
+/// For so long vCPUs are held, while the agent looks.
+const HELD: Duration = Duration::from_secs(5);
 
 /// Boot a kernel, take its vCPUs away, and have the agent look.
 pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {

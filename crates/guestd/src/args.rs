@@ -123,8 +123,8 @@ pub struct MigrateArgs {
     /// Start again, and put masks back first, should it be killed
     #[arg(long)]
     pub supervise: bool,
-    /// Say which ways of seeing this guest has, what each sees in so long a look, and why
-    /// not the others, and end
+    /// Say which ways of seeing this guest has, what each sees in so long a look (or until
+    /// Ctrl-C), and why not the others, and end
     #[arg(
         long,
         conflicts_with = "supervise",

@@ -25,9 +25,13 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Accelerator {
-    /// Emulation; works everywhere.
+    /// Emulation, each vCPU in a thread of its own; works everywhere.
     #[default]
     Tcg,
+    /// Emulation of all vCPUs in one thread. For guests that change their kernel's code while
+    /// they work, as BPF programs do when they come and go: with several threads, QEMU 7.2 may
+    /// go on running code as it was, and the guest dies (`Oops: int3`).
+    TcgOneThread,
     /// The processor's own virtualisation.
     Kvm,
 }

@@ -3,14 +3,17 @@
 use super::ask::print;
 use super::loads::{Loads, ThreadLoad};
 use super::preemption::thread::settle;
-use super::preemption::{Preemption, Seen};
+use super::preemption::{Preemption, Seen, Waker};
 use super::{clock, loads, preemption};
-use crate::agent::AgentError;
+use crate::agent::{AgentError, failed};
 use crate::args::{Format, MigrateArgs};
 use crate::procfs;
-use seekway_policy::units::{Instant, Nanos};
+use crate::signals::Signals;
+use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::{Sign, VcpuId};
 use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 use std::{fmt, io, thread};
 
@@ -63,23 +66,28 @@ struct Looked {
 }
 
 /// Say which ways this guest has, of those that the user names or of all, and what they see,
-/// each in so much time.
+/// each in so much time. Ctrl-C ends the looking, not the telling.
 ///
 /// # Errors
-/// It cannot be written.
+/// It cannot be written, or signals cannot be handled.
 pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
+    let signals = Signals::new().map_err(failed("handle signals"))?;
     let asked = |named: Option<&str>, way: &str| named.is_none_or(|name| name == way);
     let ways = preemption::names().into_iter().filter(|way| asked(args.preemption(), way));
     let preemption = ways.map(|way| {
         let opened = preemption::open(Some(way)).map_err(|e| e.to_string());
-        let seen = opened.and_then(|chosen| watch(&*chosen.way, time).map_err(|e| e.to_string()));
-        Probed::new("preemption", way, time, seen)
+        let begun = clock::now();
+        let seen = opened
+            .and_then(|chosen| watch(&*chosen.way, time, &signals).map_err(|e| e.to_string()));
+        Probed::new("preemption", way, clock::now().since(begun), seen)
     });
     let ways = loads::names().into_iter().filter(|way| asked(args.loads(), way));
     let loads = ways.map(|way| {
         let opened = loads::open(Some(way)).map_err(|e| e.to_string());
-        let seen = opened.and_then(|chosen| look(chosen.way, time).map_err(|e| e.to_string()));
-        Probed::new("loads", way, time, seen)
+        let begun = clock::now();
+        let seen =
+            opened.and_then(|chosen| look(chosen.way, time, &signals).map_err(|e| e.to_string()));
+        Probed::new("loads", way, clock::now().since(begun), seen)
     });
     for probed in preemption.chain(loads) {
         let line = match args.format {
@@ -91,10 +99,19 @@ pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn look(mut way: Box<dyn Loads>, time: Duration) -> io::Result<Looked> {
+/// For this time, or until a signal ends it.
+fn pause(time: Duration, signals: &Signals) -> io::Result<()> {
+    let end = clock::now() + Nanos::new(time.as_nanos() as u64);
+    while !signals.ending() && clock::now() < end {
+        signals.wait(Duration::from_nanos(end.since(clock::now()).get()), &[])?;
+    }
+    Ok(())
+}
+
+fn look(mut way: Box<dyn Loads>, time: Duration, signals: &Signals) -> io::Result<Looked> {
     let mut loads = Vec::new();
     way.window(clock::now(), &mut loads)?;
-    thread::sleep(time);
+    pause(time, signals)?;
     way.window(clock::now(), &mut loads)?;
     let waiting = |load: ThreadLoad| Waiting {
         tid: load.tid,
@@ -108,34 +125,50 @@ fn look(mut way: Box<dyn Loads>, time: Duration) -> io::Result<Looked> {
 }
 
 /// With a monitor on each vCPU. One that has to be told when to beat sees nothing by itself.
-fn watch(way: &dyn Preemption, time: Duration) -> io::Result<Looked> {
+fn watch(way: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<Looked> {
     if !way.exact() {
         return Ok(Looked::default());
     }
-    let until = clock::now() + Nanos::new(time.as_nanos() as u64);
     let online = procfs::online()?;
+    let ended = &AtomicBool::new(false);
+    let (sender, wakers) = mpsc::channel();
     let mut all = thread::scope(|scope| -> io::Result<Looked> {
-        let watch = |vcpu| scope.spawn(move || watch_one(way, vcpu, until));
+        let watch = |vcpu| {
+            let sender = sender.clone();
+            scope.spawn(move || watch_one(way, vcpu, &sender, ended))
+        };
         let threads: Vec<_> = online.iter().map(watch).collect();
+        drop(sender);
+        let paused = pause(time, signals);
+        ended.store(true, Ordering::Release);
+        wakers.iter().for_each(|waker: Waker| waker.wake());
         let mut all = Looked::default();
         for thread in threads {
             let one = thread.join().expect("nothing in it panics")?;
             all.edges.extend(one.edges);
             (all.wakeups, all.cpu) = (all.wakeups + one.wakeups, all.cpu + one.cpu);
         }
-        Ok(all)
+        paused.map(|()| all)
     })?;
     // A loss and a return at the same moment are in that order.
     all.edges.sort_by_key(|edge| (edge.vcpu, edge.at_ns, edge.told_ns));
     Ok(all)
 }
 
-fn watch_one(way: &dyn Preemption, vcpu: VcpuId, until: Instant) -> io::Result<Looked> {
+/// Until it has `ended` and the waker that it sends was used.
+fn watch_one(
+    way: &dyn Preemption,
+    vcpu: VcpuId,
+    wakers: &mpsc::Sender<Waker>,
+    ended: &AtomicBool,
+) -> io::Result<Looked> {
     settle(vcpu)?;
     let mut monitor = way.monitor(vcpu)?;
+    let waker = monitor.waker()?;
+    wakers.send(waker).map_err(|_| io::ErrorKind::BrokenPipe)?;
     let (mut seen, mut looked, before) = (Vec::new(), Looked::default(), cpu_time());
-    while clock::now() < until {
-        monitor.wait(Some(until), None, &mut seen)?;
+    while !ended.load(Ordering::Acquire) {
+        monitor.wait(None, None, &mut seen)?;
         let told_ns = clock::now().as_nanos();
         looked.wakeups += 1;
         looked.edges.extend(seen.drain(..).map(|Seen { at, vcpu, sign }| Edge {
@@ -158,7 +191,7 @@ impl Probed {
     fn new(
         what: &'static str,
         way: &'static str,
-        time: Duration,
+        time: Nanos,
         seen: Result<Looked, String>,
     ) -> Probed {
         let (missing, looked) = match seen {
@@ -166,7 +199,7 @@ impl Probed {
             Err(why) => (Some(why), Looked::default()),
         };
         let Looked { waiting, edges, wakeups, cpu } = looked;
-        let (looked_ms, cpu_us) = (time.as_millis() as u64, cpu.get() / 1000);
+        let (looked_ms, cpu_us) = (time.get() / 1_000_000, cpu.get() / 1000);
         Probed { what, way, missing, looked_ms, waiting, edges, wakeups, cpu_us }
     }
 
@@ -234,7 +267,7 @@ mod tests {
             edge(2, false, 12),
         ];
         let seen = Ok(Looked { edges, ..Looked::default() });
-        let probed = Probed::new("preemption", "x", Duration::from_millis(100), seen);
+        let probed = Probed::new("preemption", "x", Nanos::from_millis(100), seen);
         let text = "preemption: x: yes
   vCPU 0 was away 2 times in 100 ms, 15.0 ms each
   vCPU 2 was away 1 times in 100 ms, 2.0 ms each";

@@ -22,10 +22,14 @@ pub(super) fn qemu(image: &GuestImage, spec: &GuestSpec, dir: &Path) -> Command 
     let mut kernel =
         "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check".to_string();
     match spec.accelerator {
-        Accelerator::Tcg => {
+        Accelerator::Tcg | Accelerator::TcgOneThread => {
+            let threads = match spec.accelerator {
+                Accelerator::TcgOneThread => "single",
+                _ => "multi",
+            };
             // QEMU 7.2's cmpxchg16b breaks the flags now and then, and with them
             // the allocator of Linux 6.12: it does without where there is none.
-            arg(&["-accel", "tcg,thread=multi", "-cpu", "max,-cx16"]);
+            arg(&["-accel", &format!("tcg,thread={threads}"), "-cpu", "max,-cx16"]);
             // The clock of a busy host is no reason to look for another.
             kernel.push_str(" tsc=reliable");
         }
