@@ -117,8 +117,7 @@ impl Stage {
         let mut guest = Guest::start(&image, &spec.disk(daemon.socket("migrate")))?;
         guest.wait_ready()?;
         shipped.install(&mut guest)?;
-        let compute =
-            "for n in 0 1 2 3; do nice -n 19 taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & done";
+        let compute = "for n in 0 1 2 3; do nice -n 19 taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & done";
         let library = format!("cat >/tmp/lib <<'END'\n{LIBRARY}END\n{compute}");
         guest.check(&library, PATIENCE)?;
         let processors = vcpus::processors()?;

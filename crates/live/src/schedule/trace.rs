@@ -23,7 +23,7 @@ pub struct Run {
     pub tid: i32,
     /// The processor.
     pub cpu: usize,
-    /// From.
+    /// From. When it was woken, if the kernel does not tell when it began.
     pub from: Duration,
     /// To.
     pub to: Duration,
@@ -47,6 +47,7 @@ pub struct Wake {
 pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recording, String> {
     let mut recording = Recording { from, to, runs: Vec::new(), wakes: Vec::new() };
     let mut running: BTreeMap<usize, (i32, Duration)> = BTreeMap::new();
+    let mut woken_at: BTreeMap<i32, Duration> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let wrong = || format!("the kernel's tracer says '{line}'");
         let Event { at, cpu, by, what } = Event::parse(line).ok_or_else(wrong)?;
@@ -54,11 +55,17 @@ pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recordin
             What::Switch { prev, next, preempted } => {
                 // What ran first has run since the beginning.
                 let (tid, since) = running.insert(cpu, (next, at)).unwrap_or((prev, from));
-                if tid == prev && tid != 0 {
-                    recording.runs.push(Run { tid, cpu, from: since, to: at, preempted });
+                // A kernel (6.18) was seen to leave out that one processor's idle task goes.
+                let idle_went = || woken_at.get(&prev).copied().filter(|woken| *woken >= since);
+                let since = if tid == prev { Some(since) } else { idle_went() };
+                if let Some(from) = since.filter(|_| prev != 0) {
+                    recording.runs.push(Run { tid: prev, cpu, from, to: at, preempted });
                 }
             }
-            What::Waking { woken } => recording.wakes.push(Wake { at, by, woken }),
+            What::Waking { woken } => {
+                woken_at.insert(woken, at);
+                recording.wakes.push(Wake { at, by, woken });
+            }
         }
     }
     let last = running.into_iter().filter(|(_, (tid, _))| *tid != 0);
@@ -155,6 +162,20 @@ mod tests {
         assert_eq!(recording.runs, runs);
         let wake = |us, by| Wake { at: at(us), by, woken: 9 };
         assert_eq!(recording.wakes, [wake(300, 7), wake(400, 0)]);
+    }
+
+    #[test]
+    fn a_run_whose_beginning_is_left_out_begins_when_it_was_woken() {
+        let trace = "\
+          me-7       [001] d..2. 10.000100: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+          <idle>-0       [001] d.h3. 10.002100: sched_waking: comm=me pid=7 prio=120 target_cpu=001
+          me-7       [001] d..2. 10.002200: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+          me-8       [001] d..2. 10.002300: sched_switch: prev_comm=me prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+";
+        let recording = parse(trace, at(50), at(20_000)).expect("it is the kernel's");
+        let run = |from, to| Run { tid: 7, cpu: 1, from: at(from), to: at(to), preempted: false };
+        // Nobody knows since when thread 8 ran.
+        assert_eq!(recording.runs, [run(50, 100), run(2100, 2200)]);
     }
 
     #[test]

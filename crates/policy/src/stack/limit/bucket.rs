@@ -35,6 +35,7 @@ impl Leak {
     fn new(now: Instant, per_s: u64, size: u128) -> Leak {
         Leak { per_s, size, level: 0, leaked: now }
     }
+    #[inline]
     fn leak(&mut self, now: Instant) {
         if now > self.leaked {
             let leaked = u128::from(self.per_s) * u128::from((now - self.leaked).get());
@@ -42,8 +43,8 @@ impl Leak {
             self.leaked = now;
         }
     }
-    fn add(&mut self, units: u64) {
-        self.level = self.level.saturating_add(u128::from(units) * NANOS_PER_S);
+    fn add(&mut self, billionths: u128) {
+        self.level = self.level.saturating_add(billionths);
     }
     fn is_ready(&self) -> bool {
         self.level <= self.size
@@ -95,6 +96,7 @@ impl Bucket {
         Bucket { base: Leak::new(now, rate.per_s, size), peak, unit, scope }
     }
 
+    #[inline]
     fn leak(&mut self, now: Instant) {
         self.base.leak(now);
         if let Some(peak) = &mut self.peak {
@@ -158,6 +160,7 @@ impl Meter {
     }
 
     /// May a request in this direction pass now?
+    #[inline]
     pub(super) fn is_ready(&mut self, now: Instant, direction: Direction) -> bool {
         self.buckets.iter_mut().filter(|b| b.scope.counts(direction)).all(|bucket| {
             bucket.leak(now);
@@ -176,16 +179,19 @@ impl Meter {
     }
 
     /// Count a request that passes.
+    #[inline]
     pub(super) fn charge(&mut self, now: Instant, direction: Direction, bytes: u64) {
+        let ios = ios(self.io_size_bytes, bytes);
         for bucket in self.buckets.iter_mut().filter(|b| b.scope.counts(direction)) {
             bucket.leak(now);
             let units = match bucket.unit {
-                Unit::Iops => ios(self.io_size_bytes, bytes),
+                Unit::Iops => ios,
                 Unit::Bytes => bytes,
             };
-            bucket.base.add(units);
+            let billionths = u128::from(units) * NANOS_PER_S;
+            bucket.base.add(billionths);
             if let Some(peak) = &mut bucket.peak {
-                peak.add(units);
+                peak.add(billionths);
             }
         }
     }
