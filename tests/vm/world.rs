@@ -123,6 +123,22 @@ impl World {
         ops(self.daemon(), disk, op)
     }
 
+    /// Wait until the daemon has closed all connections of a disk.
+    pub fn until_closed(&self, disk: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let devices = self.daemon().status()?.devices;
+            let ports = devices.iter().flat_map(|d| &d.disks).find(|d| d.name == disk);
+            match ports.map(|d| d.ports) {
+                Some(0) => return Ok(()),
+                ports => expect(Instant::now() < deadline, || {
+                    format!("disk {disk} has {ports:?} connections left")
+                })?,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// 512-byte blocks that the host stores for an image.
     pub fn stored_blocks(&self, disk: &str) -> u64 {
         std::fs::metadata(self.image_of(disk)).expect("the image is there").blocks()
