@@ -67,6 +67,19 @@ pub struct Io {
     pub retries: u32,
 }
 
+/// What the members of one I/O ask for together.
+#[derive(Default)]
+struct Gathered {
+    /// Byte offset in the image.
+    offset: u64,
+    /// Bytes.
+    len: u64,
+    /// Zeroes may be written by deallocating.
+    unmap: bool,
+    /// A member has to be durable when it is done (FUA).
+    durable: bool,
+}
+
 /// An aligned buffer through which data goes whose memory is not, piece by piece.
 pub struct Bounce {
     at: *mut u8,
@@ -163,14 +176,29 @@ impl Core {
     fn start_io(&mut self, command: &Request, members: &[Member]) {
         let disk = DiskId(command.vm.index() as u16);
         let index = self.ios.insert(command, disk);
-        let (mut len, mut durable, mut offset, mut unmap) = (0, false, None, false);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
-        for member in members {
-            let (start, bytes) = match member.target {
+        let Gathered { offset, len, unmap, durable } = self.gather(members, &mut buffers);
+        let io = &mut self.ios[index];
+        io.members.extend_from_slice(members);
+        (io.buffers, io.offset, io.len) = (buffers, offset, len);
+        (io.kind, io.discard) = (kind_of(command.op, unmap, durable), command.op == Op::Discard);
+        self.commands.add_io(command.id);
+        match self.bounce_if_misaligned(index) {
+            true => self.submit_io(index),
+            false => self.injected.push_back((index, -libc::ENOMEM)),
+        }
+    }
+
+    /// Append the memory of members, neighbours in the image, to `buffers`.
+    fn gather(&mut self, members: &[Member], buffers: &mut Vec<libc::iovec>) -> Gathered {
+        let mut gathered = Gathered::default();
+        for (n, member) in members.iter().enumerate() {
+            let (offset, bytes) = match member.target {
                 Target::Guest { token } => {
                     let slot = &self.jobs[token as u32];
                     let job = &slot.job;
-                    (durable, unmap) = (durable || job.fua, job.unmap);
+                    gathered.durable |= job.fua;
+                    gathered.unmap = job.unmap;
                     let (start, bytes) = match job.op {
                         Op::Flush => (0, 0),
                         _ => bytes_of(job, member.part),
@@ -178,28 +206,22 @@ impl Core {
                     if job.op.is_data() && bytes == job.len {
                         buffers.extend_from_slice(&slot.buffers);
                     } else if job.op.is_data() {
-                        slice_buffers(&slot.buffers, start, bytes, &mut buffers);
+                        slice_buffers(&slot.buffers, start, bytes, buffers);
                     }
                     (job.offset + start, bytes)
                 }
                 Target::Cache(id) => {
                     let memory = self.memory.as_mut().expect("a cache has memory");
-                    memory.iovecs(&self.stack, id, member.part, &mut buffers);
+                    memory.iovecs(&self.stack, id, member.part, buffers);
                     (member.part.start().get() * SECTOR_BYTES, member.part.len().bytes())
                 }
             };
-            offset.get_or_insert(start);
-            len += bytes;
+            if n == 0 {
+                gathered.offset = offset;
+            }
+            gathered.len += bytes;
         }
-        let io = &mut self.ios[index];
-        io.members.extend_from_slice(members);
-        (io.buffers, io.offset, io.len) = (buffers, offset.unwrap_or(0), len);
-        (io.kind, io.discard) = (kind_of(command.op, unmap, durable), command.op == Op::Discard);
-        self.commands.add_io(command.id);
-        match self.bounce_if_misaligned(index) {
-            true => self.submit_io(index),
-            false => self.injected.push_back((index, -libc::ENOMEM)),
-        }
+        gathered
     }
 
     /// Direct I/O needs aligned memory, and of a list of buffers each a multiple

@@ -6,7 +6,7 @@ use super::fetches::UnderWay;
 use super::types::{Action, CacheSpec, Copy};
 use super::{CUT_BELOW, PIECES_MAX, Stack};
 use crate::cache::{
-    BLOCK_BYTES, BLOCK_SECTORS, Config, Fetch, FetchId, Frame, HostCache, Piece, Usage, Waiter,
+    BLOCK_SECTORS, Config, Fetch, FetchId, Frame, HostCache, Piece, Usage, Waiter,
     blocks_of,
 };
 use crate::dispatcher::OUTSTANDING_MAX;
@@ -282,10 +282,6 @@ impl Stack {
     /// Bytes of data that the cache keeps at most.
     pub fn cache_bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.books.capacity_bytes())
-    }
-    /// Frames of the cache, of [`BLOCK_BYTES`] each: an engine needs memory for them.
-    pub fn cache_frames(&self) -> u32 {
-        (self.cache_bytes() / BLOCK_BYTES) as u32
     }
     /// Reads into the cache under way.
     pub fn fetching(&self) -> usize {
