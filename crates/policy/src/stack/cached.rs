@@ -6,8 +6,7 @@ use super::fetches::UnderWay;
 use super::types::{Action, CacheSpec, Copy};
 use super::{CUT_BELOW, PIECES_MAX, Stack};
 use crate::cache::{
-    BLOCK_SECTORS, Config, Fetch, FetchId, Frame, HostCache, Piece, Usage, Waiter,
-    blocks_of,
+    BLOCK_SECTORS, Config, Fetch, FetchId, Frame, HostCache, Piece, Usage, Waiter, blocks_of,
 };
 use crate::dispatcher::OUTSTANDING_MAX;
 use crate::prefetcher::{Prefetcher, Stream};
