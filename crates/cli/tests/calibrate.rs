@@ -7,7 +7,7 @@ use common::{Folder, Ran, command, json, seekway, seekway_with};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const KEYS: [&str; 7] =
@@ -258,7 +258,7 @@ fn an_interrupt_ends_it_with_what_was_measured() {
     while read_bytes(&pid) < 4 << 20 && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    seekway_testing::signal(&child, libc::SIGTERM);
     let ended = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{said}");

@@ -131,11 +131,11 @@ impl Drop for Running {
 
 /// The signal of Ctrl-C, or SIGTERM where whoever runs the tests has it
 /// ignored, as a shell does for what it starts in the background.
-fn interrupt() -> &'static str {
+fn interrupt() -> i32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
     let mask = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
-    if mask & 0b10 == 0 { "-INT" } else { "-TERM" }
+    if mask & 0b10 == 0 { libc::SIGINT } else { libc::SIGTERM }
 }
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -173,8 +173,7 @@ fn ctrl_c_ends_at_once_and_leaves_nothing() {
         files.flat_map(|file| file.path().read_link()).any(|to| to.starts_with(&temporary))
     });
     assert!(child.try_wait().expect("alive").is_none(), "it was done before the signal");
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args([interrupt(), &pid]).status().expect("kill").success());
+    seekway_testing::signal(child, interrupt());
     // The work would take hours.
     wait_until("it ends", || child.try_wait().expect("a child").is_some());
     assert_eq!(folder.names(), ["a.trace", "tmp"], "no report, whole or half");

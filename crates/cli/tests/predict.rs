@@ -330,7 +330,7 @@ fn real_requests_through_a_daemon() {
 fn a_signal_puts_the_policy_of_before_back() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--policy", "deadline:fifo_batch=3"]);
-    for signal in ["INT", "TERM", "HUP"] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
         let mut command = common::command(&args);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
@@ -339,9 +339,7 @@ fn a_signal_puts_the_policy_of_before_back() {
             assert!(Instant::now() < until, "it never begins");
             std::thread::yield_now();
         }
-        let kill = ["-s", signal, &child.id().to_string()];
-        let sent = std::process::Command::new("kill").args(kill).status();
-        assert!(sent.expect("kill runs").success());
+        seekway_testing::signal(&child, signal);
         assert_eq!(child.wait().expect("ours").code(), Some(2));
         let mut said = String::new();
         child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
@@ -363,9 +361,7 @@ fn what_somebody_else_puts_in_charge_stays() {
         std::thread::yield_now();
     }
     seekway(&["ctl", "--socket", &served.control, "policy", "cfq"]).ok();
-    let id = child.id().to_string();
-    let sent = std::process::Command::new("kill").args(["-s", "TERM", &id]).status();
-    assert!(sent.expect("kill runs").success());
+    seekway_testing::signal(&child, libc::SIGTERM);
     assert_eq!(child.wait().expect("ours").code(), Some(2));
     let mut said = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");

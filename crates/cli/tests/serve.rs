@@ -274,7 +274,7 @@ fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
 fn a_daemon_that_was_killed_starts_again() {
     let folder = Folder::new();
     let mut served = Served::start(&folder, &[]);
-    served.signal("KILL");
+    served.signal(libc::SIGKILL);
     served.wait();
     assert!(folder.path("run/web.vhost").exists(), "nobody removed it");
     assert_eq!(Served::start(&folder, &[]).end(), Some(0));
@@ -300,7 +300,7 @@ fn nobody_reading_its_output_does_not_end_it() {
     let _ = peer.write_all(&[0xff; 64]);
     drop(peer);
     assert_eq!(served.disks(), ["a"]);
-    served.signal("HUP");
+    served.signal(libc::SIGHUP);
     assert_eq!(served.disks(), ["a"]);
     assert_eq!(served.end(), Some(0));
 }

@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Child;
 
 /// The environment variable with the absolute path of the file that lists skipped tests.
 pub const SKIPPED: &str = "SEEKWAY_SKIPPED";
@@ -41,6 +42,17 @@ fn line(exe: &Path, test: &str, missing: &str) -> String {
     let program = stem.rsplit_once('-').map_or(&*stem, |(program, _)| program);
     let words: Vec<&str> = missing.split_whitespace().collect();
     format!("{program} {test}: {}\n", words.join(" "))
+}
+
+/// Sends a signal, such as `libc::SIGTERM`, to a child that has not been waited for. A minimal
+/// Debian has no program `kill`.
+///
+/// # Panics
+/// The kernel refuses.
+pub fn signal(child: &Child, signal: i32) {
+    // SAFETY: kill takes no pointers, and the number is still the child's.
+    let sent = unsafe { libc::kill(child.id().cast_signed(), signal) };
+    assert_eq!(sent, 0, "kill: {}", io::Error::last_os_error());
 }
 
 /// The path of a file in the folder of traces that are kept beside the repository, or where the

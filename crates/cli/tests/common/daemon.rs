@@ -54,15 +54,13 @@ impl Served {
         disks.map(|d| d["name"].as_str().expect("a name").to_string()).collect()
     }
 
-    pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = std::process::Command::new("kill").args(["-s", name, &id]).status();
-        assert!(sent.expect("kill runs").success());
+    pub fn signal(&self, signal: i32) {
+        seekway_testing::signal(&self.child, signal);
     }
 
     /// End it in good order: its exit status.
     pub fn end(mut self) -> Option<i32> {
-        self.signal("TERM");
+        self.signal(libc::SIGTERM);
         self.wait()
     }
 
