@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -29,6 +30,12 @@ pub enum BpfError {
     /// Not allowed.
     #[error("loading BPF programs needs {0}")]
     Forbidden(String),
+    /// This process is in a container, say.
+    #[error(
+        "BPF programs know processes by their numbers in the initial PID namespace, and this \
+         process is in another"
+    )]
+    OtherNumbers,
     /// Whatever else the kernel or libbpf found.
     #[error("load BPF program '{name}': {error}{said}")]
     Refused {
@@ -76,6 +83,20 @@ fn listen(level: PrintLevel, message: String) {
     {
         said.push_str("; ");
         said.push_str(message.trim());
+    }
+}
+
+/// Checks that programs know processes by the numbers that this process knows them by. Else the
+/// agent would change the affinity of others.
+///
+/// # Errors
+/// [`BpfError::OtherNumbers`]: this process is not in the initial PID namespace, or has no /proc.
+pub fn check_numbers() -> Result<(), BpfError> {
+    /// `PROC_PID_INIT_INO` (include/linux/proc_ns.h).
+    const INITIAL: u64 = 0xefff_fffc;
+    match std::fs::metadata("/proc/self/ns/pid") {
+        Ok(namespace) if namespace.ino() == INITIAL => Ok(()),
+        _ => Err(BpfError::OtherNumbers),
     }
 }
 

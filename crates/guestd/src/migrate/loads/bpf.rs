@@ -82,6 +82,7 @@ impl Bpf {
     /// # Errors
     /// This kernel, or the rights of this process, do not allow it.
     pub fn open(except: i32) -> Result<Bpf, BpfError> {
+        bpf::check_numbers()?;
         let mut programs = bpf::load("waits", OBJECT, |_| Ok(()))?;
         programs.attach()?;
         let sets = programs.map::<Set>("sets")?;
