@@ -43,7 +43,7 @@ reader() { # NAME CPUS MORE
 	n=0; until thread $name >/dev/null; do
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/$name.said; return 1; }; sleep 0.1; done
 }
-# The thread that has read from the disk. fio has another one that helps it.
+# The thread that has read from the disk. fio also has a helper thread, which reads nothing.
 thread() {
 	for t in /proc/$(cat /tmp/$1)/task/*; do
 		[ ${t##*/} = $(cat /tmp/$1) ] || grep -q '^read_bytes: 0$' $t/io || { echo ${t##*/}; return; }
@@ -185,7 +185,7 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let turns = stage.take_turns()?;
     step("its owner's mask is respected", || own_mask(&mut stage, &reader))?;
     step("another mask is adopted", || adopted(&mut stage, &reader))?;
-    // The same calls under every kernel: one will do.
+    // Both kernels take the same system calls for this: one of them is enough.
     if kernel == Kernel::Current {
         step("who is killed is put back", || killed(&mut stage, &reader))?;
     }

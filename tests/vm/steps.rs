@@ -165,8 +165,8 @@ pub fn hostile_neighbour(w: &mut World) -> Result<()> {
             // What comes of it is the daemon's own tests' matter.
             let _ = vmm.stop(0);
             drop(vmm);
-            // Its requests may wait behind a's, and a disk takes 64 connections, those that
-            // are being closed included.
+            // Its requests may wait behind a's. A disk takes 64 connections, and connections
+            // that are being closed count.
             w.until_closed("e")?;
         }
         rounds += 1;

@@ -123,8 +123,8 @@ pub struct MigrateArgs {
     /// Start again, and put masks back first, should it be killed
     #[arg(long)]
     pub supervise: bool,
-    /// Say which ways of seeing this guest has, what each sees in so long a look (or until
-    /// Ctrl-C), and why not the others, and end
+    /// List the detectors that this guest has, what each sees in TIME (or until Ctrl-C),
+    /// and why others are missing; then exit
     #[arg(
         long,
         conflicts_with = "supervise",

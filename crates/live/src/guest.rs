@@ -28,9 +28,9 @@ pub enum Accelerator {
     /// Emulation, each vCPU in a thread of its own; works everywhere.
     #[default]
     Tcg,
-    /// Emulation of all vCPUs in one thread. For guests that change their kernel's code while
-    /// they work, as BPF programs do when they come and go: with several threads, QEMU 7.2 may
-    /// go on running code as it was, and the guest dies (`Oops: int3`).
+    /// Emulation of all vCPUs in one thread. For guests that load BPF programs while they work:
+    /// a program changes the kernel's code, and with several threads QEMU 7.2 may run the old
+    /// code, so that the guest dies (`Oops: int3`).
     TcgOneThread,
     /// The processor's own virtualisation.
     Kvm,

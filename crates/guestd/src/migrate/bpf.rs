@@ -30,7 +30,7 @@ pub enum BpfError {
     /// Not allowed.
     #[error("loading BPF programs needs {0}")]
     Forbidden(String),
-    /// This process is in a container, say.
+    /// This process runs in another PID namespace, for example in a container.
     #[error(
         "BPF programs know processes by their numbers in the initial PID namespace, and this \
          process is in another"
@@ -86,8 +86,8 @@ fn listen(level: PrintLevel, message: String) {
     }
 }
 
-/// Checks that programs know processes by the numbers that this process knows them by. Else the
-/// agent would change the affinity of others.
+/// Checks that BPF programs and this process use the same process numbers. Otherwise the agent
+/// would change the affinity of unrelated threads.
 ///
 /// # Errors
 /// [`BpfError::OtherNumbers`]: this process is not in the initial PID namespace, or has no /proc.

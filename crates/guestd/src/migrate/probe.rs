@@ -66,7 +66,7 @@ struct Looked {
 }
 
 /// Say which ways this guest has, of those that the user names or of all, and what they see,
-/// each in so much time. Ctrl-C ends the looking, not the telling.
+/// each in so much time. Ctrl-C ends the look early; what was seen is printed.
 ///
 /// # Errors
 /// It cannot be written, or signals cannot be handled.
@@ -99,7 +99,7 @@ pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// For this time, or until a signal ends it.
+/// Waits for this time, or until a signal asks for the end.
 fn pause(time: Duration, signals: &Signals) -> io::Result<()> {
     let end = clock::now() + Nanos::new(time.as_nanos() as u64);
     while !signals.ending() && clock::now() < end {
@@ -155,7 +155,7 @@ fn watch(way: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<
     Ok(all)
 }
 
-/// Until it has `ended` and the waker that it sends was used.
+/// Watches until `ended` is set. It sends a waker, with which the caller then wakes it.
 fn watch_one(
     way: &dyn Preemption,
     vcpu: VcpuId,

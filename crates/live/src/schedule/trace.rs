@@ -23,7 +23,7 @@ pub struct Run {
     pub tid: i32,
     /// The processor.
     pub cpu: usize,
-    /// From. When it was woken, if the kernel does not tell when it began.
+    /// The beginning. If the kernel does not report it: when the thread was woken.
     pub from: Duration,
     /// To.
     pub to: Duration,
@@ -55,9 +55,10 @@ pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recordin
             What::Switch { prev, next, preempted } => {
                 // What ran first has run since the beginning.
                 let (tid, since) = running.insert(cpu, (next, at)).unwrap_or((prev, from));
-                // A kernel (6.18) was seen to leave out that one processor's idle task goes.
-                let idle_went = || woken_at.get(&prev).copied().filter(|woken| *woken >= since);
-                let since = if tid == prev { Some(since) } else { idle_went() };
+                // Linux 6.18 was seen to leave out the switches from one processor's idle task.
+                let woken =
+                    woken_at.get(&prev).copied().filter(|woken| tid == 0 && *woken >= since);
+                let since = if tid == prev { Some(since) } else { woken };
                 if let Some(from) = since.filter(|_| prev != 0) {
                     recording.runs.push(Run { tid: prev, cpu, from, to: at, preempted });
                 }

@@ -73,7 +73,7 @@ fn readers_of_three_kinds_are_named_within_windows() {
         drop(fio);
         let job = sums.values().find(|s| s.pid == pid && s.tid != pid).unwrap();
         eprintln!("{engine}: {job:?}");
-        // How long it runs between its reads is the processor's matter.
+        // How long it runs between its reads depends on the processor.
         assert!(job.waited > Nanos::ZERO, "{engine}: {job:?}");
         assert!(job.io_time >= job.waited.scaled(1, 2), "{engine}: {job:?}");
     }
@@ -114,9 +114,8 @@ fn who_is_ready_and_does_not_run_does_not_wait() {
         let elapsed = clock::now().since(begin);
         drop(end);
         eprintln!("{:?} in {elapsed:?}", sums[&reader]);
-        // It is ready most of the time, which is neither the disk's nor a wait: a wait begins after
-        // its read was submitted and ends when that has ended. A quarter of the rest is left to
-        // what the kernel does in between.
+        // The reader is ready most of the time, and that time must not count as waiting. A wait
+        // lies between a read's submission and its end; a quarter of the other time is tolerance.
         let ThreadLoad { waited, io_time, .. } = sums[&reader];
         let most = io_time + elapsed.saturating_sub(io_time).scaled(1, 4);
         assert!(waited <= most, "in {elapsed:?} waited for {:?}", sums[&reader]);
