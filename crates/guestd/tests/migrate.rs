@@ -1,6 +1,7 @@
 //! `migrate` itself, on threads of the test's that read from a disk, while a real-time
-//! thread on each of two CPUs takes it for 11 of each 22 ms, in turns: to the agent, whose
-//! priority is lower, that is a host that takes vCPUs away.
+//! thread on each of two CPUs takes it for 11 of each 22 ms, in turns: to the agent's
+//! heartbeat, whose priority is lower, that is a host that takes vCPUs away. BPF is not asked:
+//! it knows these threads from a host.
 //!
 //! Needs root, two CPUs and a disk that takes O_DIRECT; skips with a message elsewhere.
 
@@ -193,7 +194,8 @@ impl Scene {
     /// `migrate` for this process only.
     fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["migrate", "--verbose", "--pid", &std::process::id().to_string()]);
+        command.args(["migrate", "--verbose", "--preemption", "heartbeat"]);
+        command.args(["--pid", &std::process::id().to_string()]);
         command.arg("--state").arg(self.path("state")).arg("--status").arg(self.path("status"));
         command.stdout(File::create(self.path("out")).unwrap());
         command.stderr(File::create(self.path("err")).unwrap());

@@ -53,12 +53,17 @@ pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recordin
         let Event { at, cpu, by, what } = Event::parse(line).ok_or_else(wrong)?;
         match what {
             What::Switch { prev, next, preempted } => {
-                // What ran first has run since the beginning.
-                let (tid, since) = running.insert(cpu, (next, at)).unwrap_or((prev, from));
-                // Linux 6.18 was seen to leave out the switches from one processor's idle task.
-                let woken =
-                    woken_at.get(&prev).copied().filter(|woken| tid == 0 && *woken >= since);
-                let since = if tid == prev { Some(since) } else { woken };
+                woken_at.remove(&next);
+                let woken = woken_at.remove(&prev);
+                let since = match running.insert(cpu, (next, at)) {
+                    Some((tid, since)) if tid == prev => Some(since),
+                    // Linux 6.18 was seen to leave out the switches from one processor's idle
+                    // task; those from other tasks to a recorded thread it reports. So this
+                    // thread has run since it was woken.
+                    Some((_, since)) => woken.filter(|woken| *woken >= since),
+                    // Without a wake-up it has run since the beginning.
+                    None => woken.or(Some(from)),
+                };
                 if let Some(from) = since.filter(|_| prev != 0) {
                     recording.runs.push(Run { tid: prev, cpu, from, to: at, preempted });
                 }
@@ -171,12 +176,17 @@ mod tests {
           me-7       [001] d..2. 10.000100: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
           <idle>-0       [001] d.h3. 10.002100: sched_waking: comm=me pid=7 prio=120 target_cpu=001
           me-7       [001] d..2. 10.002200: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
-          me-8       [001] d..2. 10.002300: sched_switch: prev_comm=me prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+          me-8       [001] d..2. 10.002300: sched_switch: prev_comm=me prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=other next_pid=9 next_prio=120
+          <idle>-0       [001] d.h3. 10.003100: sched_waking: comm=me pid=7 prio=120 target_cpu=001
+          me-7       [001] d..2. 10.003200: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120
+          <idle>-0       [001] d.h3. 10.004100: sched_waking: comm=me pid=7 prio=120 target_cpu=002
+          me-7       [002] d..2. 10.004200: sched_switch: prev_comm=me prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/2 next_pid=0 next_prio=120
 ";
         let recording = parse(trace, at(50), at(20_000)).expect("it is the kernel's");
-        let run = |from, to| Run { tid: 7, cpu: 1, from: at(from), to: at(to), preempted: false };
-        // Nobody knows since when thread 8 ran.
-        assert_eq!(recording.runs, [run(50, 100), run(2100, 2200)]);
+        let run = |cpu, from, to| Run { tid: 7, cpu, from: at(from), to: at(to), preempted: false };
+        // Nobody knows since when thread 8 ran. Thread 9 is not recorded: nor is when it ended.
+        let runs = [run(1, 50, 100), run(1, 2100, 2200), run(1, 3100, 3200), run(2, 4100, 4200)];
+        assert_eq!(recording.runs, runs);
     }
 
     #[test]
