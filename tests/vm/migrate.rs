@@ -140,9 +140,11 @@ impl Stage {
         self.guest.check(&format!(". /tmp/lib; {command}"), PATIENCE)
     }
 
-    /// What the agent says of a reader's thread; nothing while there is no agent.
-    fn seen(&mut self, tid: &str) -> Result<Seen> {
-        let said = self.guest.run("seekway-guest status --format json", PATIENCE)?;
+    /// What the agent says of a reader's thread after this command; nothing while there is
+    /// no agent.
+    fn seen_after(&mut self, command: &str, tid: &str) -> Result<Seen> {
+        let status = format!("{command} >/dev/null; seekway-guest status --format json");
+        let said = self.guest.run(&status, PATIENCE)?;
         let status: Value = serde_json::from_str(&said.text).unwrap_or_default();
         let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
         let task = tasks.iter().find(|task| task["tid"].as_i64() == tid.parse().ok());
@@ -156,9 +158,20 @@ impl Stage {
 
     /// Wait until the agent says this of a reader's thread.
     fn until(&mut self, tid: &str, what: &str, holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        self.until_repeating(":", tid, what, holds)
+    }
+
+    /// The same, with this command before each look.
+    fn until_repeating(
+        &mut self,
+        command: &str,
+        tid: &str,
+        what: &str,
+        holds: impl Fn(&Seen) -> bool,
+    ) -> Result<Seen> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let seen = self.seen(tid)?;
+            let seen = self.seen_after(command, tid)?;
             if holds(&seen) {
                 return Ok(seen);
             }
@@ -221,14 +234,16 @@ fn own_mask(stage: &mut Stage, reader: &str) -> Result<()> {
     stage.expect_mask(reader, OWN_MASK)
 }
 
-/// What its owner sets while it is moved is its mask from then on.
+/// What its owner sets while it is moved is its mask from then on. Linux cannot change a mask
+/// on condition that nobody else has changed it: an agent that has just looked, and whose vCPU
+/// is then taken away, overwrites what the owner sets meanwhile. So the owner repeats it.
 fn adopted(stage: &mut Stage, reader: &str) -> Result<()> {
     stage.run("migrate")?;
     for mask in [OTHER, OWN, OTHER] {
-        let before = stage.seen(reader)?.moves;
-        stage.run(&format!("taskset -cp {mask} {reader}"))?;
+        let before = stage.seen_after(":", reader)?.moves;
+        let taskset = format!("taskset -cp {mask} {reader}");
         let moved_on = |seen: &Seen| seen.allowed == mask && seen.moves > before + 3;
-        stage.until(reader, &format!("moved within {mask}"), moved_on)?;
+        stage.until_repeating(&taskset, reader, &format!("moved within {mask}"), moved_on)?;
     }
     stage.run("end_migrate")?;
     stage.expect_mask(reader, OTHER_MASK)?;
