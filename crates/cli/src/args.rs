@@ -32,7 +32,7 @@ use std::path::PathBuf;
 #[derive(Parser, Debug)]
 #[command(name = "seekway", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -97,35 +97,35 @@ pub enum Format {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// A trace, one VM each (repeat for several); `-` is the standard input
+    /// Replay a trace as one VM (repeatable); `-` reads standard input
     #[arg(long = "trace", value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// A generated VM: `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR`
-    /// (see `seekway workload list`), with rate limits as for `serve --disk`:
+    /// Generate the load of a VM (repeatable):
+    /// `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR` (see `seekway
+    /// workload list`), with rate limits as for `serve --disk`:
     /// `iops=2000,bandwidth=100MiB,group=tenant1`
     #[arg(long = "vm", value_name = "SPEC")]
     pub vms: Vec<String>,
-    /// A group of VMs, with rate limits that they have together:
-    /// `tenant1:bandwidth=300MiB`; repeat for several
+    /// Limit a group of VMs together, `tenant1:bandwidth=300MiB` (repeatable)
     #[arg(long = "group", value_name = "NAME:LIMIT=N[,…]", requires = "vms")]
     pub groups: Vec<String>,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Slow the traces' clock by this factor (2: half the speed, 0.5: double)
+    /// Stretch the traces' times by this factor (2: half the speed, 0.5: double)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub time_scale: f64,
-    /// Ignore the traces' clock: each VM keeps so many requests outstanding
+    /// Ignore the traces' clock; each VM keeps this many requests outstanding
     #[arg(long, value_name = "N", conflicts_with = "time_scale")]
     pub outstanding: Option<u32>,
     /// Where the VMs lie on the disk: `packed`, `packed:LBA`, `spread`,
     /// `identity` (each trace's own LBAs), or one LBA for each VM: `0,50000000`
     #[arg(long, value_name = "PLACE", default_value = "packed")]
     pub map: String,
-    /// Weights of the VMs in their order, `4,1,1`; those missing are 1
+    /// Weights of the VMs in their order, `4,1,1` [default: 1 each]
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     pub weights: Vec<std::num::NonZeroU32>,
-    /// Size of each trace's disk where it is smaller than the trace says: what
-    /// lies beyond wraps round (bytes with a unit, or sectors)
+    /// Size of each trace's disk (bytes with a unit, or sectors); addresses beyond it
+    /// wrap around [default: as large as the trace needs]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
 }
@@ -134,19 +134,20 @@ pub struct LoadArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Reading traces")]
 pub struct ReadingArgs {
-    /// The traces' format, where it is not to be detected from their content
+    /// Format of the traces [default: detected from their content]
     #[arg(long, value_name = "NAME")]
     pub input_format: Option<String>,
-    /// Skip records that cannot be read and count them, instead of stopping
+    /// Skip and count invalid records instead of stopping at the first
     #[arg(long)]
     pub lenient: bool,
-    /// A VM for each volume of a trace, the busiest ones at most
+    /// Make one VM of each volume of a trace, at most this many (the busiest)
+    /// [default without a number: 64]
     #[arg(long, value_name = "VMS", num_args = 0..=1, default_missing_value = "64")]
     pub split: Option<usize>,
-    /// Read no more than so many requests of each trace
+    /// Read at most this many requests of each trace
     #[arg(long, value_name = "N")]
     pub max_requests: Option<u64>,
-    /// Read no more than this span of each trace (`30s`, `5min`)
+    /// Read at most this time span of each trace (`30s`, `5min`)
     #[arg(long, value_name = "TIME")]
     pub max_time: Option<String>,
 }
@@ -155,14 +156,14 @@ pub struct ReadingArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Disk")]
 pub struct DiskArgs {
-    /// The disk: a profile (`seekway device list`), with changes as
+    /// Model of the disk: a profile (`seekway device list`), with changes as
     /// `NAME:key=value,…`, or a profile file
     #[arg(long, value_name = "PROFILE", default_value = "seagate-1tb-7200")]
     pub device: String,
-    /// Adjacent requests are coalesced up to this size; 0 never
+    /// Coalesce adjacent requests up to this size; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub coalesce: String,
-    /// A request that has waited longer is served whatever the policy says
+    /// Serve a request that has waited this long, whatever the policy decides
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub hard_limit: String,
 }
@@ -171,90 +172,90 @@ pub struct DiskArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutArgs {
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
-    /// Also write an HTML report, one file, readable without a network
+    /// Also write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Runs at the same time; the machine's cores unless given
+    /// Number of runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     pub jobs: Option<std::num::NonZeroUsize>,
 }
 
-/// The scheduling policies
+/// List and describe scheduling policies
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
-    /// What there is
+    /// List available entries
     List {
-        /// How the result is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// One policy with its parameters, as Markdown
+    /// Describe one policy and its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name of the entry
         name: String,
     },
 }
 
-/// What reads ahead into a host cache (`compare --prefetch`)
+/// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
 #[derive(Subcommand, Debug)]
 pub enum PrefetcherCommand {
-    /// What there is
+    /// List available entries
     List {
-        /// How the result is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// One prefetcher with its parameters, as Markdown
+    /// Describe one prefetcher and its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name of the entry
         name: String,
     },
 }
 
-/// Which of a guest's tasks run on which vCPU (`experiment run migrate-* --vcpu`)
+/// List and describe policies for virtual CPUs (`experiment run migrate-* --vcpu`)
 #[derive(Subcommand, Debug)]
 pub enum VcpuCommand {
-    /// What there is
+    /// List available entries
     List {
-        /// How the result is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// One policy for vCPUs with its parameters, as Markdown
+    /// Describe one vCPU policy and its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name of the entry
         name: String,
     },
 }
 
-/// The generated loads and the trace formats
+/// List and describe load generators and trace formats, or run a load on a real disk
 #[derive(Subcommand, Debug)]
 pub enum WorkloadCommand {
-    /// What there is
+    /// List available entries
     List {
-        /// How the result is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// A generator's parameters, or `vm` for those of the guest
+    /// Describe one generator and its parameters; `vm` describes those of the guest
     Show {
-        /// Its name
+        /// Name of the entry
         name: String,
     },
     Run(WorkloadRunArgs),
 }
 
-/// Replay a journal and check that the policy decides the same
+/// Replay a journal and check that the policy makes the same decisions
 ///
-/// Exit status 1 and the first difference when it does not.
+/// If they differ, prints the first difference and exits with status 1.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   seekway compare --trace t.csv --policies cfq --journal out/ && seekway replay out/cfq.1.journal")]
 pub struct ReplayArgs {
-    /// The journal; `-` is the standard input
+    /// Path of the journal; `-` reads standard input
     pub journal: PathBuf,
 }
 
@@ -263,13 +264,13 @@ pub struct ReplayArgs {
 #[command(after_help = "Example:
   seekway completions bash > /etc/bash_completion.d/seekway")]
 pub struct CompletionsArgs {
-    /// Which shell
+    /// Name of the shell
     pub shell: clap_complete::Shell,
 }
 
 /// Write the man pages into a folder
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// The folder
+    /// Path of the folder; created if missing
     pub dir: PathBuf,
 }

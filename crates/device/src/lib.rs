@@ -6,6 +6,7 @@
 //! - [`ssd`]: a solid-state drive with channels, dies, a write buffer and a
 //!   page-mapped translation layer;
 //! - [`raid0`]: several devices striped;
+//! - [`closed_loop`]: a fixed number of commands in flight, to measure a model;
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
 //! - [`fit`]: the linear device that fits a measured one;
@@ -15,6 +16,7 @@
 //! nanoseconds; floating point only builds tables and reports.
 #![forbid(unsafe_code)]
 
+pub mod closed_loop;
 pub mod disk;
 pub mod fit;
 mod in_flight;

@@ -2,8 +2,9 @@
 //! and random reads and writes, as published, on a drive as its profile has it.
 
 use crate::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use crate::closed_loop::ClosedLoop;
+use seekway_policy::request::{Extent, Op};
+use seekway_policy::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 
 /// What the maker says, and how it was measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,6 +40,8 @@ const RANDOM_SECTORS: u64 = 8;
 /// writes are timed at the pace that lasts.
 const WARM_UP: u64 = 10_000;
 const TIMED: u64 = 20_000;
+/// The clock stops with this command; as many as before are in flight until then.
+const LAST: u64 = WARM_UP + TIMED;
 const SEED: u64 = 0x5EED_0001;
 
 /// One test of a drive.
@@ -119,48 +122,22 @@ impl Test {
             Some(_) => random(&mut state) % places,
             None => index % places,
         };
-        let depth = self.depth.min(device.queue_depth());
-        // When the host issues on, earliest first: completions come in order.
-        let mut issue: std::collections::VecDeque<u64> = (0..depth).map(|_| 0).collect();
-        let (mut submitted, mut done) = (0_u64, 0_u64);
-        let (mut begin_ns, mut now_ns) = (0, 0);
-        while done < WARM_UP + TIMED {
-            let due = device.next_completion().map(|at| at.as_nanos());
-            match (issue.front().copied(), due) {
-                (Some(at), due) if due.is_none_or(|due| at <= due) => {
-                    issue.pop_front();
-                    let start = next_place(submitted) * self.sectors;
-                    device.submit(Instant::from_nanos(at), &self.command(start));
-                    submitted += 1;
-                }
-                (_, Some(due)) => {
-                    now_ns = due;
-                    while device.pop_completed(Instant::from_nanos(due)).is_some() {
-                        done += 1;
-                        begin_ns = if done == WARM_UP { due } else { begin_ns };
-                        issue.push_back(due + host_ns);
-                    }
-                }
-                (_, None) => break,
-            }
-        }
-        TIMED as f64 * 1e9 / (now_ns - begin_ns).max(1) as f64
-    }
-
-    fn command(&self, start: u64) -> Request {
-        // Tests begin within the drive and are not empty.
-        let Some(extent) = Extent::new(Lba::new(start), Sectors::new(self.sectors)) else {
-            unreachable!("{} sectors from {start} on are no extent", self.sectors)
+        let (mut done, mut begin_ns, mut end_ns) = (0, 0, 0);
+        let next = |submitted| {
+            let start = Lba::new(next_place(submitted) * self.sectors);
+            let extent = Extent::new(start, Sectors::new(self.sectors))?;
+            (submitted < LAST + u64::from(self.depth)).then_some((self.op, extent))
         };
-        Request {
-            id: RequestId::new(0),
-            vm: VmId::new(0),
-            tag: None,
-            op: self.op,
-            sync: true,
-            extent,
-            arrived: Instant::ZERO,
-        }
+        let think = Nanos::new(host_ns);
+        ClosedLoop { depth: self.depth, think }.run(device, next, |at| {
+            done += 1;
+            match done {
+                WARM_UP => begin_ns = at.as_nanos(),
+                LAST => end_ns = at.as_nanos(),
+                _ => {}
+            }
+        });
+        TIMED as f64 * 1e9 / (end_ns - begin_ns).max(1) as f64
     }
 }
 

@@ -15,7 +15,8 @@
 //! [`Pace::Measured`]).
 
 use crate::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
+use crate::closed_loop::serve;
+use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Sectors};
 use thiserror::Error;
 
@@ -176,7 +177,8 @@ pub fn replay(
             Pace::Closed => free_ns,
             Pace::Measured => measured_ns.max(free_ns),
         };
-        let done_ns = serve(device, now_ns, record);
+        let done = serve(device, Instant::from_nanos(now_ns), record.op, record.extent);
+        let done_ns = done.as_nanos();
         services.push(done_ns - now_ns);
         free_ns = match pace {
             Pace::Closed => done_ns + record.gap_ns,
@@ -185,27 +187,6 @@ pub fn replay(
         measured_ns += record.service_ns + record.gap_ns;
     }
     Ok(services)
-}
-
-/// Serves one record on an idle device; when it is done, in ns.
-pub(crate) fn serve(device: &mut dyn DeviceModel, now_ns: u64, record: &Record) -> u64 {
-    let now = Instant::from_nanos(now_ns);
-    let command = Request {
-        id: RequestId::new(0),
-        vm: VmId::new(0),
-        tag: None,
-        op: record.op,
-        sync: true,
-        extent: record.extent,
-        arrived: now,
-    };
-    device.submit(now, &command);
-    let mut done = now;
-    while let Some(next) = device.next_completion() {
-        done = next;
-        device.pop_completed(next);
-    }
-    done.as_nanos()
 }
 
 /// Compares two equally long, non-empty lists of response times in ns, in the same order.

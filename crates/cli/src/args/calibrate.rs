@@ -9,7 +9,7 @@ use std::path::PathBuf;
 ///
 /// Fits service = R/2 + S·(distance/D) to single requests, finds the time of a
 /// cache hit, and says how good the fit is. A disk, or a file on one, is read at
-/// random places past the page cache, one read at a time; nothing is ever
+/// random places with O_DIRECT, one read at a time; nothing is ever
 /// written to it. A trace needs no disk: it holds measured times, in `DiskSim`'s
 /// validation format, `R|W Hit|Miss lbn sectors service_us gap_us`.
 /// See docs/calibrate.md.
@@ -20,27 +20,27 @@ use std::path::PathBuf;
   seekway calibrate random.trace --reads-only --format json
   seekway compare --trace vm.vscsi --device ./sdb.toml")]
 pub struct CalibrateArgs {
-    /// A block device, a file on the disk to measure, or a measured trace; `-`
-    /// is a trace on the standard input
+    /// A block device, a file on the disk to measure, or a measured trace; `-` reads
+    /// a trace from standard input
     #[arg(value_name = "DEVICE|FILE|TRACE")]
     pub what: PathBuf,
-    /// Take it for this, where its first bytes do not tell
+    /// Kind of input, if its first bytes do not tell
     #[arg(long = "as", value_enum, default_value = "auto")]
     pub kind: Kind,
-    /// Write the profile into this file, for --device and `serve --emulate`
+    /// Write the profile to this file, for --device and `serve --emulate`
     #[arg(long, value_name = "FILE.toml")]
     pub profile: Option<PathBuf>,
-    /// The profile's name; the file's unless given
+    /// Name of the profile [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Revolutions per minute, where known: only told to policies
+    /// Revolutions per minute, if known; recorded in the profile for policies
     #[arg(long, value_name = "RPM", value_parser = clap::value_parser!(u32).range(60..=100_000))]
     pub rpm: Option<u32>,
     #[command(flatten)]
     pub measuring: MeasuringArgs,
     #[command(flatten)]
     pub fitting: FittingArgs,
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
     pub format: Format,
     /// Also write an HTML report with the line, the points and the histogram
@@ -51,7 +51,7 @@ pub struct CalibrateArgs {
 /// What is calibrated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Kind {
-    /// By what it is and how it begins.
+    /// Detected from its type and first bytes.
     Auto,
     /// A measured trace.
     Trace,
@@ -63,33 +63,33 @@ pub enum Kind {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Measuring a disk")]
 pub struct MeasuringArgs {
-    /// Random reads
+    /// Number of random reads
     #[arg(long, value_name = "N", default_value = "10000")]
     pub reads: NonZeroU32,
-    /// Size of a read (bytes with a unit, or sectors)
+    /// Size of each read (bytes with a unit, or sectors)
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub block: String,
-    /// Stop reading after this time, and fit what there is
+    /// Stop reading after this time and fit the reads so far
     #[arg(long, value_name = "TIME", default_value = "5min")]
     pub time_max: String,
-    /// Seed of the places
+    /// Seed of the random places
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// How the line is put through.
+/// How the line is fitted.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fitting")]
 pub struct FittingArgs {
-    /// Fit and compare reads only: where a write cache answers the writes
+    /// Fit and compare reads only (for disks whose write cache answers writes)
     #[arg(long)]
     pub reads_only: bool,
-    /// Least squares through the moving average over 1001 requests, as the
-    /// throttle paper has it, instead of through the requests themselves
+    /// Fit the moving average over 1001 requests, as the throttle paper does, instead
+    /// of the requests themselves
     #[arg(long)]
     pub averaged: bool,
-    /// Leave out requests at this distance or less from their predecessor's end
-    /// (sectors, or bytes with a unit)
+    /// Leave out requests within this distance of their predecessor's end (sectors, or
+    /// bytes with a unit)
     #[arg(long, value_name = "SIZE", default_value = "1000")]
     pub beyond: String,
 }

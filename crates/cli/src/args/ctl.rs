@@ -1,12 +1,13 @@
-//! `ctl`: what a daemon is asked and told.
+//! Arguments of `seekway ctl`.
 
 use super::Format;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Ask or tell a running `seekway serve`
+/// Query or change a running `seekway serve`
 ///
-/// The same as JSON, a line each way, over the socket: docs/serve.md.
+/// Programs can use the control socket directly; it takes one line of JSON for each
+/// command: docs/serve.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway ctl status
@@ -18,7 +19,7 @@ use std::path::PathBuf;
   seekway ctl resize db 20GiB
   seekway ctl --socket /run/other/control.sock metrics")]
 pub struct CtlArgs {
-    /// The control socket
+    /// Path of the daemon's control socket
     #[arg(long, value_name = "PATH", default_value = "/run/seekway/control.sock", global = true)]
     pub socket: PathBuf,
     /// What to do
@@ -26,81 +27,81 @@ pub struct CtlArgs {
     pub command: CtlCommand,
 }
 
-/// What can be asked of a daemon.
+/// The commands of a daemon.
 #[derive(Subcommand, Debug)]
 pub enum CtlCommand {
-    /// How devices and disks stand
+    /// Show the state of devices and disks
     Status {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Another policy, or other parameters: what is queued stays
+    /// Change the policy or its parameters; queued requests stay
     Policy {
         /// `NAME:key=value,…` (`seekway policy list`)
         #[arg(value_name = "SPEC")]
         policy: String,
-        /// For this device alone (see `status`)
+        /// Change only this device (see `status`)
         #[arg(long, value_name = "DEVICE")]
         device: Option<String>,
     },
-    /// Another prefetcher, or other parameters: what is cached stays
+    /// Change the prefetcher or its parameters; cached data stays
     Prefetch {
-        /// `NAME:key=value,…` (`seekway prefetcher list`); `none` reads nothing ahead
+        /// `NAME:key=value,…` (`seekway prefetcher list`); `none` turns prefetching off
         #[arg(value_name = "SPEC")]
         prefetcher: String,
-        /// For this device alone (see `status`)
+        /// Change only this device (see `status`)
         #[arg(long, value_name = "DEVICE")]
         device: Option<String>,
     },
-    /// Another share for a disk
+    /// Change a disk's share of its device
     Weight {
-        /// Its name
+        /// Name of the disk
         #[arg(value_name = "DISK")]
         disk: String,
-        /// Relative to the others', from 1
+        /// Weight relative to other disks, at least 1
         #[arg(value_name = "N")]
         weight: std::num::NonZeroU32,
     },
-    /// Other rate limits for a disk, or for a group: all that it has is replaced
+    /// Replace all rate limits of a disk or a group
     #[command(allow_missing_positional = true)]
     Limit {
-        /// The disk's name
+        /// Name of the disk
         #[arg(value_name = "DISK", required_unless_present = "group", conflicts_with = "group")]
         disk: Option<String>,
-        /// `iops=2000,bandwidth=100MiB,…` as for `serve --disk`, for a disk with
-        /// `group=NAME` if it shall be in one; `none` lifts all
+        /// `iops=2000,bandwidth=100MiB,group=NAME` as for `serve --disk`; `none` removes
+        /// all limits
         #[arg(value_name = "LIMITS", required = true)]
         limits: String,
-        /// The group's name, in place of a disk's
+        /// Change this group's limits instead of a disk's
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
     },
-    /// Serve one more disk
+    /// Start serving another disk
     Attach {
-        /// As for `serve --disk`
+        /// The disk and its options, as for `serve --disk`
         #[arg(value_name = "NAME=PATH[,…]")]
         disk: String,
     },
-    /// Stop serving a disk: its guests lose it
+    /// Stop serving a disk; guests that use it lose it
     Detach {
-        /// Its name
+        /// Name of the disk
         #[arg(value_name = "DISK")]
         disk: String,
     },
-    /// Tell guests of a disk's new size, and make it first if one is given
+    /// Announce a disk's new size to its guests; with SIZE, resize the image first
     Resize {
-        /// Its name
+        /// Name of the disk
         #[arg(value_name = "DISK")]
         disk: String,
-        /// Bytes with a unit (`20GiB`), or sectors; the image's size as it is
-        /// now unless given
+        /// New size: bytes with a unit (`20GiB`), or sectors [default: the image's
+        /// present size]
         #[arg(value_name = "SIZE")]
         size: Option<String>,
-        /// It may become smaller; what lies beyond is lost
+        /// Allow a smaller size; data beyond it is lost
         #[arg(long, requires = "size")]
         shrink: bool,
     },
-    /// The metrics, as Prometheus reads them
+    /// Print the metrics in Prometheus's text format
     Metrics,
 }

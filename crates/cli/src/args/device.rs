@@ -1,21 +1,21 @@
-//! `device`: the models of disks.
+//! Arguments of `seekway device`.
 
 use super::Format;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Models of disks
+/// List, describe and validate models of disks
 #[derive(Subcommand, Debug)]
 pub enum DeviceCommand {
-    /// The profiles there are
+    /// List available profiles
     List {
-        /// How the result is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// A profile as TOML, with the source of every figure
+    /// Print a profile as TOML, with the source of every figure
     Show {
-        /// Its name
+        /// Name of the profile
         name: String,
     },
     Validate(ValidateArgs),
@@ -29,20 +29,20 @@ pub enum DeviceCommand {
 /// sequential reads and writes of 128 KiB and random ones of 4 KiB.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway device validate cheetah-15k5 --trace ../shared/traces/drives/cheetah15k5/random.trace
+  seekway device validate cheetah-15k5 --trace random.trace
   seekway device validate intel-320")]
 pub struct ValidateArgs {
-    /// The profile
+    /// Name or file of the profile
     pub profile: String,
     /// A measured trace: `R|W Hit|Miss lbn sectors service_us interarrival_us`.
-    /// Without it a solid-state drive is held against the figures that its
-    /// maker published, and the exit status is 1 when one is off by more than 15 %
+    /// Without a trace, a solid-state drive is compared with its maker's published
+    /// figures; exit status 1 if one differs by more than 15 %
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Exit with 1 when the demerit figure is above this
+    /// Exit with status 1 if the demerit figure is above this
     #[arg(long, value_name = "MS", requires = "trace")]
     pub max_demerit: Option<f64>,
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }

@@ -1,18 +1,17 @@
-//! The host cache of `compare` and `experiment run`, and what fills it.
+//! Arguments for the host cache of `compare` and `experiment run`.
 
 use clap::Args;
 
-/// A host cache, and what fills it ahead of the guests.
+/// A host cache and its prefetcher.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Host cache")]
 pub struct PrefetchArgs {
-    /// Read ahead into a host cache: a prefetcher (`seekway prefetcher list`)
-    /// with its parameters as `NAME:key=value,…`. `compare` takes several, by
-    /// commas or repeated, or `all`, and runs every policy with each
+    /// Prefetch into a host cache (`seekway prefetcher list`), with parameters as
+    /// `NAME:key=value,…`. `compare` takes a list or `all` and runs every policy with
+    /// each prefetcher
     #[arg(long, value_name = "LIST")]
     pub prefetch: Vec<String>,
-    /// Size of the host cache [default with --prefetch: 1GiB]; without --prefetch
-    /// it keeps what guests have read (`none`)
+    /// Size of the host cache [default: 1GiB with --prefetch, else no cache]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<String>,
 }

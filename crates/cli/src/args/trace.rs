@@ -1,4 +1,4 @@
-//! `advise` and `inspect`: what traces tell.
+//! Arguments of `seekway advise` and `seekway inspect`.
 
 use super::{DiskArgs, Format, OutArgs, ReadingArgs};
 use clap::{Args, ValueEnum};
@@ -13,30 +13,30 @@ use std::path::PathBuf;
   seekway advise vm.vscsi db.csv --device cheetah-15k5
   blktrace -d /dev/sdb -w 60 -o - | seekway advise - --goal tail")]
 pub struct AdviseArgs {
-    /// Traces, one VM each; `-` is the standard input
+    /// Traces, one VM each; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// What counts
+    /// What to optimise
     #[arg(long, value_enum, default_value = "response")]
     pub goal: Goal,
     #[command(flatten)]
     pub reading: ReadingArgs,
     #[command(flatten)]
     pub disk: DiskArgs,
-    /// Slow the traces' clock by this factor
+    /// Stretch the traces' times by this factor (2: half the speed, 0.5: double)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub time_scale: f64,
-    /// Ignore the traces' clock: each VM keeps so many requests outstanding
+    /// Ignore the traces' clock; each VM keeps this many requests outstanding
     #[arg(long, value_name = "N", conflicts_with = "time_scale")]
     pub outstanding: Option<u32>,
-    /// Where the VMs lie on the disk (see `compare`)
+    /// Placement of the VMs on the disk (see `compare`)
     #[arg(long, value_name = "PLACE", default_value = "packed")]
     pub map: String,
     #[command(flatten)]
     pub out: OutArgs,
 }
 
-/// What `advise` judges by.
+/// The measure that `advise` optimises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Goal {
     /// Mean response time.
@@ -58,16 +58,16 @@ pub enum Goal {
   seekway inspect vm.vscsi --report model.html
   seekway inspect vm.vscsi --at 12.5s --at 60s --format json")]
 pub struct InspectArgs {
-    /// Traces, one VM each; `-` is the standard input
+    /// Traces, one VM each; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// Show the model as it is at this time of the trace (repeat for several)
+    /// Show the model at this time of the trace (repeatable)
     #[arg(long = "at", value_name = "TIME")]
     pub at: Vec<String>,
-    /// Zone size (sectors, or bytes with a unit)
+    /// Size of a zone (sectors, or bytes with a unit)
     #[arg(long, value_name = "SIZE", default_value = "2000")]
     pub zone: String,
-    /// Decay of a zone's density from window to window
+    /// Factor by which a zone's density decays from window to window
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     pub lambda: f64,
     /// Length of a window
@@ -75,7 +75,7 @@ pub struct InspectArgs {
     pub window: String,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     /// Also write an HTML report with a heat map for each VM

@@ -4,10 +4,10 @@ use super::Format;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Put a generated load to a real disk or file, by O_DIRECT
+/// Run a generated load on a real disk or file, with O_DIRECT
 ///
-/// The load, with its guest's page cache and think times, is the simulator's;
-/// the disk is real. It only reads unless --write is given.
+/// The load, with its model of the guest's page cache and think times, is the
+/// simulator's; the disk is real. Without --write it only reads.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway workload run --vm image=1g,app=fio:rw=randread,direct=true,size=512m --on disk.img --for 10s
@@ -16,26 +16,26 @@ pub struct WorkloadRunArgs {
     /// The VM: `image=1g,app=fio:rw=randread,direct=true` (see `seekway workload list`)
     #[arg(long, value_name = "SPEC")]
     pub vm: String,
-    /// Block device or file, at least as large as the VM's image
+    /// Block device or file to load, at least as large as the VM's image
     #[arg(long, value_name = "PATH")]
     pub on: PathBuf,
-    /// Time that is measured [default: until the load ends]
+    /// Time to measure [default: until the load ends]
     #[arg(long = "for", value_name = "TIME")]
     pub window: Option<String>,
-    /// Time before it that is not
+    /// Time to run before the measurement begins
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub settle: String,
-    /// Seed of the load
+    /// Seed of the generated load
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Requests that can be outstanding at once
+    /// Most requests outstanding at once
     #[arg(long, value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: u32,
-    /// Allow writes: they DESTROY what the disk holds
+    /// Allow writes; they DESTROY the data on the disk
     #[arg(long)]
     pub write: bool,
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }

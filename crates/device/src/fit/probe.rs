@@ -2,9 +2,9 @@
 
 use super::Sample;
 use crate::DeviceModel;
-use crate::validate::{Record, serve};
+use crate::closed_loop::serve;
 use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_policy::units::{Instant, Lba, Sectors};
 
 /// Places for random reads: numbers from 0 to below `count`, all alike likely,
 /// without an end. The same seed gives the same places (`SplitMix64`).
@@ -45,13 +45,12 @@ pub fn probe(device: &mut dyn DeviceModel, reads: usize, sectors: u64, seed: u64
     if blocks == 0 {
         return Vec::new();
     }
-    let (mut now_ns, mut from) = (0, None);
+    let (mut now, mut from) = (Instant::ZERO, None);
     let read = |block: u64| {
         let extent = Extent::new(Lba::new(block * sectors), Sectors::new(sectors))?;
-        let record = Record { op: Op::Read, extent, service_ns: 0, gap_ns: 0 };
-        let done_ns = serve(device, now_ns, &record);
-        let service_ns = done_ns - now_ns;
-        now_ns = done_ns;
+        let done = serve(device, now, Op::Read, extent);
+        let service_ns = done.since(now).get();
+        now = done;
         Some(Sample { op: Op::Read, extent, service_ns, from: from.replace(extent.end().get()) })
     };
     Places::new(seed, blocks).take(reads).filter_map(read).collect()

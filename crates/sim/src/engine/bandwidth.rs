@@ -2,8 +2,9 @@
 //! section 6): measured when the device is opened, before the run.
 
 use seekway_device::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_device::closed_loop::ClosedLoop;
+use seekway_policy::request::{Extent, Op};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 /// Length of a command: 1 MiB.
 const COMMAND: Sectors = Sectors::new(2048);
@@ -16,35 +17,15 @@ pub fn measure(mut device: Box<dyn DeviceModel>) -> u64 {
     let capacity = device.profile().capacity.get();
     let length = COMMAND.get().min(capacity);
     let commands = COMMANDS.min(capacity / length);
-    let (mut sent, mut now) = (0, Instant::ZERO);
-    let mut submit = |now, device: &mut dyn DeviceModel| {
-        let start = Lba::new(sent * length);
-        let Some(extent) = Extent::new(start, Sectors::new(length)) else { return };
-        if sent < commands {
-            let request = Request {
-                id: RequestId::new(sent as u32),
-                vm: VmId::new(0),
-                tag: None,
-                op: Op::Read,
-                sync: true,
-                extent,
-                arrived: now,
-            };
-            device.submit(now, &request);
-            sent += 1;
-        }
+    let mut end = Instant::ZERO;
+    let next = |sent| {
+        let extent = Extent::new(Lba::new(sent * length), Sectors::new(length))?;
+        (sent < commands).then_some((Op::Read, extent))
     };
-    for _ in 0..device.queue_depth() {
-        submit(now, &mut *device);
-    }
-    while let Some(due) = device.next_completion() {
-        now = due;
-        while device.pop_completed(now).is_some() {
-            submit(now, &mut *device);
-        }
-    }
+    let depth = device.queue_depth();
+    ClosedLoop { depth, think: Nanos::ZERO }.run(&mut *device, next, |at| end = at);
     let bytes = u128::from(commands * Sectors::new(length).bytes());
-    (bytes * 1_000_000_000 / u128::from(now.as_nanos().max(1))) as u64
+    (bytes * 1_000_000_000 / u128::from(end.as_nanos().max(1))) as u64
 }
 
 #[cfg(test)]

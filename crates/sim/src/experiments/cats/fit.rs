@@ -5,10 +5,11 @@ use super::super::judge::mean;
 use super::super::{Cell, Judged, Options, Results, Row, Verdict};
 use super::{CUT_SHORT, DISK, LINEAR};
 use seekway_device::DeviceModel;
+use seekway_device::closed_loop::serve;
 use seekway_device::fit::{self, Fit, Form, Sample};
 use seekway_device::profile;
 use seekway_device::validate;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 /// As many as the paper read.
@@ -140,18 +141,7 @@ impl Reader {
         let outside = || format!("no page at sector {start}");
         let extent = Extent::new(Lba::new(start), Sectors::new(READ_SECTORS));
         let extent = extent.filter(|e| e.end().get() <= self.device.profile().capacity.get());
-        let command = Request {
-            id: RequestId::new(0),
-            vm: VmId::new(0),
-            tag: None,
-            op: Op::Read,
-            sync: true,
-            extent: extent.ok_or_else(outside)?,
-            arrived: self.now,
-        };
-        self.device.submit(self.now, &command);
-        let done = self.device.next_completion().ok_or("a read that never ends")?;
-        self.device.pop_completed(done);
+        let done = serve(&mut *self.device, self.now, Op::Read, extent.ok_or_else(outside)?);
         let began = std::mem::replace(&mut self.now, done);
         Ok(done.since(began).as_millis_f64())
     }
