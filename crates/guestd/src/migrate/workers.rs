@@ -7,14 +7,13 @@
 
 use super::preemption::thread::settle;
 use crate::kernel;
+use seekway_policy::vcpu::agent::WORKERS_MAX;
 use seekway_policy::vcpu::{Action, VcpuId};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Workers of one vCPU: moves that may be blocked at a time.
-const WORKERS_MAX: usize = 4;
 /// Workers need little.
 const STACK_BYTES: usize = 128 << 10;
 
