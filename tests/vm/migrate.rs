@@ -250,20 +250,15 @@ fn adopted(stage: &mut Stage, reader: &str) -> Result<()> {
     stage.run(&format!("taskset -cp {OWN} {reader}")).map(drop)
 }
 
-/// By its supervisor, and after both were killed by `restore`.
+/// By the next start, and by `restore`.
 fn killed(stage: &mut Stage, reader: &str) -> Result<()> {
-    stage.run("migrate --supervise")?;
+    stage.run("migrate")?;
     let first = stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
-    let child = "$(pidof seekway-guest | tr ' ' '\\n' | grep -vx \"$(cat /tmp/agent)\")";
-    stage.run(&format!("child={child}; kill -9 $child; gone $child"))?;
+    stage.run("killall -9 seekway-guest; gone $(cat /tmp/agent)")?;
+    stage.run("migrate")?;
     let again = |seen: &Seen| seen.agent != first.agent && seen.moves >= MANY;
-    stage.until(reader, "moved by a successor", again)?;
+    stage.until(reader, "moved by the next agent", again)?;
     stage.run("killall -9 seekway-guest; restore")?;
-    stage.expect_mask(reader, OWN_MASK)?;
-    // SIGKILL to the agent alone: the supervisor has put all back before it ends.
-    stage.run("migrate --supervise")?;
-    stage.until(reader, "moved", |seen| seen.moves >= MANY)?;
-    stage.run(&format!("kill -9 {child}; end_migrate"))?;
     stage.expect_mask(reader, OWN_MASK)
 }
 

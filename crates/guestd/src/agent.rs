@@ -10,10 +10,13 @@ use crate::state::{State, StateError, StateFile, share_a_file, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::{Change, Selection, Tagger};
 use crate::{kernel, procfs, say};
-use seekway_policy::ioprio::Encoding;
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
+
+/// Why `tag` does not start on an old kernel.
+const NO_HINTS: &str = "this kernel takes no hints in I/O priorities, and tags are hints: run \
+                        Linux 6.5 or later, or Debian 12's 6.1.192-1 or later";
 
 /// Why the agent ended other than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -121,19 +124,21 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let file = StateFile::lock(&args.state.path())?;
     let left = put_back(&Linux, &file, voice)?.and_then(|outcome| outcome.left);
-    let encoding = kernel::probe().map_err(failed("ioprio_set(2)"))?;
+    if !kernel::takes_hints().map_err(failed("ioprio_set(2)"))? {
+        return Err(AgentError::Usage(NO_HINTS.into()));
+    }
     let connector = if args.no_connector { None } else { Connector::open().ok() };
     let left = left.iter().flat_map(State::records).copied().collect();
     let mut agent = Agent {
-        tagger: Tagger::new(encoding, Selection::new(&args.comms, &args.pids), connector.is_some()),
-        state: State { left, ..State::new(procfs::boot_id(), encoding) },
+        tagger: Tagger::new(Selection::new(&args.comms, &args.pids), connector.is_some()),
+        state: State { left, ..State::new(procfs::boot_id()) },
         file,
         connector,
         status: args.status.clone(),
         status_failed: false,
         voice,
     };
-    agent.introduce(encoding);
+    agent.introduce();
     let result = agent.run(args, &signals);
     if result.is_ok() && args.once && !signals.ending() {
         return Ok(());
@@ -158,27 +163,13 @@ struct Agent {
 
 impl Agent {
     /// What was found at the start.
-    fn introduce(&self, encoding: Encoding) {
+    fn introduce(&self) {
         let status = self.tagger.status();
         let connector = self.connector.is_some();
         self.voice.say(&Event::Started { encoding: status.encoding, tags: status.tags, connector });
-        let warn = |message: String| self.voice.say(&Event::Warning { message });
-        if encoding == Encoding::Levels {
-            warn(
-                "this kernel takes no hints in I/O priorities (Linux 6.5 and later do, and Debian's \
-                 6.1.192): seven best-effort levels stand for tags, and beyond seven processes \
-                 they are shared"
-                    .into(),
-            );
-            for disk in procfs::bfq_disks() {
-                warn(format!(
-                    "{disk} is scheduled by bfq, which takes levels for shares: choose \
-                     none in /sys/block/{disk}/queue/scheduler"
-                ));
-            }
-        }
         if !kernel::is_root() {
-            warn("not root: only processes of the same user can be tagged".into());
+            let message = "not root: only processes of the same user can be tagged".into();
+            self.voice.say(&Event::Warning { message });
         }
     }
 
@@ -273,37 +264,38 @@ mod tests {
     use super::*;
     use crate::state::Record;
     use crate::system::fake::Fake;
+    use seekway_policy::ioprio;
+    use seekway_policy::request::ProcessTag;
 
     #[test]
     fn what_cannot_be_put_back_stays_written_down() {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::lock(&dir.path().join("state")).unwrap();
         let voice = Voice { verbose: false, format: Format::Text };
-        for encoding in [Encoding::Hints, Encoding::Levels] {
-            let fake = Fake::default();
-            (10..13).for_each(|pid| fake.start(pid, 1, "x"));
-            let record = |pid| {
-                let start = fake.stat(pid).unwrap().start;
-                Record { pid, tid: pid, start, original: 0, set: 2 << 13 | 1 }
-            };
-            let state = State {
-                given: vec![2 << 13 | 1],
-                threads: vec![record(10), record(11)],
-                heirs: vec![record(12)],
-                ..State::new(procfs::boot_id(), encoding)
-            };
-            (10..13).for_each(|pid| fake.set(pid, 2 << 13 | 1));
-            (11..13).for_each(|pid| fake.forbid(pid));
-            file.save(&state).unwrap();
-            put_back(&fake, &file, voice).unwrap();
-            let left: State = file.load().unwrap().unwrap();
-            assert_eq!(left.records().copied().collect::<Vec<_>>(), [11, 12].map(record));
-            assert_eq!(fake.priority(10).unwrap(), 0);
-            // The next one can.
-            (11..13).for_each(|pid| fake.allow(pid));
-            put_back(&fake, &file, voice).unwrap();
-            assert_eq!([11, 12].map(|pid| fake.priority(pid).unwrap()), [0; 2]);
-            assert_eq!(file.load::<State>().unwrap(), None);
-        }
+        let fake = Fake::default();
+        (10..13).for_each(|pid| fake.start(pid, 1, "x"));
+        let tagged = ioprio::priority(ProcessTag::new(9).unwrap()).unwrap();
+        let record = |pid| {
+            let start = fake.stat(pid).unwrap().start;
+            Record { pid, tid: pid, start, original: 0, set: tagged }
+        };
+        // The third has inherited its tag, and is not written down.
+        let state = State {
+            given: vec![tagged],
+            threads: vec![record(10), record(11)],
+            ..State::new(procfs::boot_id())
+        };
+        (10..13).for_each(|pid| fake.set(pid, tagged));
+        (11..13).for_each(|pid| fake.forbid(pid));
+        file.save(&state).unwrap();
+        put_back(&fake, &file, voice).unwrap();
+        let left: State = file.load().unwrap().unwrap();
+        assert_eq!(left.records().copied().collect::<Vec<_>>(), [11, 12].map(record));
+        assert_eq!(fake.priority(10).unwrap(), 0);
+        // The next one can.
+        (11..13).for_each(|pid| fake.allow(pid));
+        put_back(&fake, &file, voice).unwrap();
+        assert_eq!([11, 12].map(|pid| fake.priority(pid).unwrap()), [0; 2]);
+        assert_eq!(file.load::<State>().unwrap(), None);
     }
 }

@@ -39,12 +39,11 @@ pub enum Format {
 ///
 /// The tag is the I/O priority of the process's threads (ioprio_set(2)): class
 /// best-effort, level 4, the tag as hint. Guests' virtio-blk driver sends it
-/// along with each request. Priorities that somebody has set are left alone, and all
-/// are put back at the end: by SIGINT, SIGTERM and SIGHUP, and after SIGKILL by
-/// --supervise, by the next start, or by `seekway-guest restore`.
+/// along with each request. Needs Linux 6.5 or later (or Debian's 6.1.192-1). Priorities
+/// that somebody has set are left alone. SIGINT, SIGTERM and SIGHUP end it and restore all
+/// priorities; after SIGKILL the next start does, or `seekway-guest restore`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway-guest tag --supervise
   seekway-guest tag --match mysqld --match fio --verbose
   seekway-guest tag --pid 1234 --interval 20ms --status /run/seekway-guest.json
   seekway-guest tag --once --verbose --format json")]
@@ -70,30 +69,23 @@ pub struct TagArgs {
     /// Do not ask the kernel for process events (they need CAP_NET_ADMIN)
     #[arg(long)]
     pub no_connector: bool,
-    /// Start again, and put priorities back first, should it be killed
-    #[arg(long, conflicts_with = "once")]
-    pub supervise: bool,
     /// Say each change on standard output
     #[arg(long, short)]
     pub verbose: bool,
     /// How changes are said
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
-    /// The supervisor, with which this ends
-    #[arg(long, hide = true, value_name = "PID")]
-    pub parent: Option<u32>,
 }
 
 /// Keep tasks that wait for I/O on vCPUs that run
 ///
 /// Finds out when the host takes a vCPU away, and moves tasks that wait for I/O to vCPUs
 /// that run, by sched_setaffinity(2), within where their owners let them run. Where
-/// nothing is shared it does nothing. All masks are put back at the end: by SIGINT, SIGTERM
-/// and SIGHUP, and after SIGKILL by --supervise, by the next start, or by `seekway-guest
-/// restore`.
+/// nothing is shared it does nothing. SIGINT, SIGTERM and SIGHUP end it and restore all
+/// masks; after SIGKILL the next start does, or `seekway-guest restore`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway-guest migrate --supervise
+  seekway-guest migrate
   seekway-guest migrate --match mysqld --match fio --verbose
   seekway-guest migrate --policy vmigrater:literal=true --preemption heartbeat
   seekway-guest migrate --probe
@@ -120,14 +112,10 @@ pub struct MigrateArgs {
     state: Option<PathBuf>,
     #[command(flatten)]
     status: StatusFileArgs,
-    /// Start again, and put masks back first, should it be killed
-    #[arg(long)]
-    pub supervise: bool,
     /// List the detectors that this guest has, what each sees in TIME (or until Ctrl-C),
     /// and why others are missing; then exit
     #[arg(
         long,
-        conflicts_with = "supervise",
         value_name = "TIME",
         num_args = 0..=1,
         require_equals = true,
@@ -140,9 +128,6 @@ pub struct MigrateArgs {
     /// How that is said
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
-    /// The supervisor, with which this ends
-    #[arg(long, hide = true, value_name = "PID")]
-    pub parent: Option<u32>,
 }
 
 impl MigrateArgs {

@@ -143,7 +143,7 @@ fn subscription(own: u32) -> Vec<u8> {
     body.extend(4u16.to_ne_bytes());
     body.extend(0u16.to_ne_bytes());
     body.extend(PROC_CN_MCAST_LISTEN.to_ne_bytes());
-    message(NLMSG_DONE, 0, own, &body)
+    message(NLMSG_DONE, own, &body)
 }
 
 /// The events in a datagram of the kernel's: one message or more.

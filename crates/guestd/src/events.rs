@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Event {
     /// Tags are given from now on.
     Started {
-        /// How the kernel takes them.
+        /// How tags are encoded: `hints`.
         encoding: &'static str,
         /// How many there are.
         tags: usize,
@@ -97,8 +97,9 @@ pub enum Event {
     PutBack {
         /// Tasks that had been moved.
         tasks: usize,
-        /// What they had started, and had a mask of theirs.
-        heirs: usize,
+        /// Processes and threads that they had started and that had inherited such a mask.
+        #[serde(rename = "heirs")]
+        inherited: usize,
         /// Tasks that could not be changed.
         failed: usize,
     },
@@ -107,7 +108,8 @@ pub enum Event {
         /// Threads that had been given a tag.
         threads: usize,
         /// Threads that had inherited one.
-        heirs: usize,
+        #[serde(rename = "heirs")]
+        inherited: usize,
         /// Threads whose priority somebody else has set since: left alone.
         changed: usize,
         /// Threads that could not be changed.
@@ -159,14 +161,14 @@ impl fmt::Display for Event {
                 write!(f, "new tasks by {how}")?;
                 passed_over.iter().try_for_each(|why| write!(f, "; not by {why}"))
             }
-            Event::PutBack { tasks, heirs, failed } => write!(
+            Event::PutBack { tasks, inherited, failed } => write!(
                 f,
-                "affinities put back: {tasks} tasks and {heirs} that had inherited; \
+                "affinities put back: {tasks} tasks and {inherited} that had inherited; \
                  {failed} failed"
             ),
-            Event::Restored { threads, heirs, changed, failed } => write!(
+            Event::Restored { threads, inherited, changed, failed } => write!(
                 f,
-                "priorities put back: {threads} threads and {heirs} that had inherited; \
+                "priorities put back: {threads} threads and {inherited} that had inherited; \
                  {changed} changed by others since, {failed} failed"
             ),
         }

@@ -3,10 +3,9 @@
 //! through stock virtio-blk (docs/guest.md); `migrate` keeps tasks that wait for I/O on
 //! virtual CPUs that run (docs/migrate.md).
 //!
-//! Results go to standard output, warnings and errors to standard error. Exit
-//! status 0 when it did what was asked, 1 when something failed that may pass (a
-//! full disk), 2 when it was told wrong, another agent is at work, or the file of
-//! the state is none.
+//! Results go to standard output, warnings and errors to standard error. Exit status: 0 for
+//! success, 1 for a failure that may pass (a full disk), 2 for one that does not: a usage
+//! error, a kernel that lacks something, another agent at work, or an invalid state file.
 
 mod agent;
 mod args;
@@ -22,21 +21,18 @@ mod restore;
 mod say;
 mod signals;
 mod state;
-mod supervise;
 mod system;
 mod tagger;
 
 use agent::{AgentError, Voice, failed};
-use args::{
-    Agent, Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs, TagArgs,
-};
+use args::{Agent, Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs};
 use clap::{CommandFactory, Parser};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Tag(args) => tag(&args),
+        Command::Tag(args) => agent::tag(&args),
         Command::Migrate(args) => migrate(&args),
         Command::Status(args) => migrate::status(&args),
         Command::Restore(args) => restore(&args),
@@ -52,33 +48,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn tag(args: &TagArgs) -> Result<(), AgentError> {
-    if args.supervise {
-        let voice = Voice { verbose: args.verbose, format: args.format };
-        let state = args.state.path();
-        return supervise::supervise(voice, || put_back(Agent::Tag, &state, voice).map(drop));
-    }
-    if has_lost(args.parent) { Ok(()) } else { agent::tag(args) }
-}
-
 fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
-    if let Some(time) = args.probe {
-        return migrate::probe(args, time.into());
+    match args.probe {
+        Some(time) => migrate::probe(args, time.into()),
+        None => migrate::migrate(args),
     }
-    if args.supervise {
-        let voice = Voice { verbose: args.verbose, format: args.format };
-        let state = args.state_path();
-        return supervise::supervise(voice, || put_back(Agent::Migrate, &state, voice).map(drop));
-    }
-    if has_lost(args.parent) { Ok(()) } else { migrate::migrate(args) }
 }
 
-/// A supervisor that has gone already restarts nothing: what it started is not to stay.
-fn has_lost(parent: Option<u32>) -> bool {
-    parent.is_some_and(|parent| !kernel::end_with_parent(parent))
-}
-
-/// What an agent has left; false if that is nothing.
+/// Puts back the changes that an agent left behind. Returns false if there are none.
 fn put_back(of: Agent, state: &Path, voice: Voice) -> Result<bool, AgentError> {
     let file = state::StateFile::lock(state)?;
     match of {
@@ -89,7 +66,7 @@ fn put_back(of: Agent, state: &Path, voice: Voice) -> Result<bool, AgentError> {
 
 fn restore(args: &RestoreArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: true, format: Format::Text };
-    // One that cannot be done is no reason to leave the other.
+    // A failure of the first does not keep the second from being restored.
     let done = args.states().into_iter().map(|(of, state)| put_back(of, &state, voice));
     let done: Vec<_> = done.collect();
     if done.iter().all(|done| matches!(done, Ok(false))) {

@@ -11,6 +11,7 @@
 //! with it: nobody waits for that lock, and who does not get it leaves what it saw to the next.
 
 mod agent;
+mod ask;
 mod book;
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -27,12 +28,11 @@ mod probe;
 mod records;
 mod restore;
 mod selection;
+mod shared;
 mod status;
 mod wakeups;
 pub mod ways;
 mod workers;
-
-mod ask;
 
 pub use agent::migrate;
 pub use ask::status;

@@ -1,4 +1,4 @@
-//! Netlink sockets (netlink(7)): the kernel's messages and the attributes in them.
+//! Netlink sockets (netlink(7)) and the kernel's messages.
 //!
 //! Layouts: include/uapi/linux/netlink.h.
 
@@ -8,15 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Of a message's header: length, type, flags, sequence, port.
 pub const HEADER_BYTES: usize = 16;
-/// The type of a message that says what became of a request.
-pub const NLMSG_ERROR: u16 = 2;
 /// The type of the last, or the only, message.
 pub const NLMSG_DONE: u16 = 3;
-/// The flag of a request.
-pub const NLM_F_REQUEST: u16 = 1;
-const ATTRIBUTE_HEADER_BYTES: usize = 4;
-/// Two bits of an attribute's type are flags.
-const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 /// A socket of one protocol.
 #[derive(Debug)]
@@ -112,51 +105,27 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A message with this type, these flags, this port of the sender's, and this body.
-pub fn message(kind: u16, flags: u16, port: u32, body: &[u8]) -> Vec<u8> {
+/// A message of this type from this port, without flags.
+pub fn message(kind: u16, port: u32, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend(((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
+    message.extend([kind, 0].map(u16::to_ne_bytes).concat());
     message.extend([0, port].map(u32::to_ne_bytes).concat());
     message.extend(body);
     message
 }
 
-/// The messages in a datagram, each whole with its header; what is cut is left out.
-pub fn messages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let len = |bytes: &[u8]| word(bytes, 0).map(|len| len as usize);
-    parts(bytes, HEADER_BYTES, len)
-}
-
-/// The attributes in a message's body: type and value.
-pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    let len = |bytes: &[u8]| half(bytes, 0).map(usize::from);
-    parts(bytes, ATTRIBUTE_HEADER_BYTES, len).map(|attribute| {
-        let kind = half(attribute, 2).unwrap_or_default() & ATTRIBUTE_TYPE;
-        (kind, &attribute[ATTRIBUTE_HEADER_BYTES..])
-    })
-}
-
-/// The value of the first attribute of this type.
-pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(k, _)| *k == kind).map(|(_, value)| value)
-}
-
-/// Parts that say how long they are, one after the other at multiples of four bytes.
-fn parts(
-    mut bytes: &[u8],
-    header_bytes: usize,
-    len: impl Fn(&[u8]) -> Option<usize>,
-) -> impl Iterator<Item = &[u8]> {
+/// The messages in a datagram, each whole with its header. They begin at multiples of four
+/// bytes. A message that is cut, and all after it, are left out.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let len = len(bytes)?;
-        if len < header_bytes || len > bytes.len() {
+        let len = word(bytes, 0)? as usize;
+        if len < HEADER_BYTES || len > bytes.len() {
             return None;
         }
-        let part = &bytes[..len];
+        let message = &bytes[..len];
         bytes = &bytes[len.next_multiple_of(4).min(bytes.len())..];
-        Some(part)
+        Some(message)
     })
 }
 
@@ -170,37 +139,25 @@ pub fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-/// The 64 bits there.
-pub fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn parts_follow_each_other_at_multiples_of_four() {
-        let (one, two) = (message(7, 1, 2, b"abc"), message(8, 1, 2, b""));
+    fn messages_begin_at_multiples_of_four() {
+        let (one, two) = (message(7, 2, b"abc"), message(8, 2, b""));
         let both = [&one[..], &[0], &two].concat();
         assert_eq!(messages(&both).collect::<Vec<_>>(), [&one[..], &two]);
         assert_eq!((half(&one, 4), word(&one, 12)), (Some(7), Some(2)));
-        let list = [5, 0, 1, 0, b'x', 0, 0, 0, 6, 0, 2, 0x80, b'y', b'z'];
-        if cfg!(target_endian = "little") {
-            let found: Vec<_> = attributes(&list).collect();
-            assert_eq!(found, [(1, &b"x"[..]), (2, b"yz")]);
-            assert_eq!(attribute(&list, 2), Some(&b"yz"[..]));
-        }
     }
 
     proptest! {
         #[test]
-        fn noise_is_no_panic_and_parts_are_not_longer_than_the_whole(
+        fn noise_is_no_panic_and_messages_are_not_longer_than_the_whole(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             prop_assert!(messages(&bytes).map(<[u8]>::len).sum::<usize>() <= bytes.len());
-            prop_assert!(attributes(&bytes).map(|(_, v)| v.len()).sum::<usize>() <= bytes.len());
         }
     }
 }

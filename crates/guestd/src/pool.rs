@@ -4,7 +4,6 @@
 //! while before it names another process, so that the host does not take the
 //! new one's requests for the old one's.
 
-use seekway_policy::ioprio::Encoding;
 use seekway_policy::request::ProcessTag;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,10 +19,11 @@ struct Use {
     resting: Option<Instant>,
 }
 
-/// All tags of an encoding.
+/// All tags.
 #[derive(Debug)]
 pub struct Pool {
-    encoding: Encoding,
+    /// The first tag and the last.
+    tags: (u16, u16),
     rest: Duration,
     uses: BTreeMap<u16, Use>,
     /// Tags are given out in turn: one given back is taken last.
@@ -31,15 +31,15 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Tags of `encoding`, each resting for `rest` between two processes.
-    pub fn new(encoding: Encoding, rest: Duration) -> Pool {
-        Pool { encoding, rest, uses: BTreeMap::new(), next: encoding.tags().0 }
+    /// Tags from the first to the last, each resting for `rest` between two processes.
+    pub fn new(tags: (u16, u16), rest: Duration) -> Pool {
+        Pool { tags, rest, uses: BTreeMap::new(), next: tags.0 }
     }
 
     /// A tag for one more process, and whether others carry it already: when
     /// all are in use, the one whose processes did I/O the longest ago.
     pub fn take(&mut self, now: Instant) -> (ProcessTag, bool) {
-        let (first, last) = self.encoding.tags();
+        let (first, last) = self.tags;
         let in_turn = (self.next..=last).chain(first..self.next);
         let free = in_turn.into_iter().find(|tag| self.is_free(*tag, now));
         let tag = free.unwrap_or_else(|| {
@@ -86,15 +86,14 @@ impl Pool {
         }
     }
 
-    /// Processes may have tags before they do I/O: hints are plenty, and half
-    /// of them are free.
+    /// Is more than half of the tags free? Then processes may have tags before they do I/O.
     pub fn has_plenty(&self) -> bool {
-        self.encoding == Encoding::Hints && self.uses.len() < self.size() / 2
+        self.uses.len() < self.size() / 2
     }
 
-    /// Tags that this encoding has.
+    /// The number of tags.
     pub fn size(&self) -> usize {
-        let (first, last) = self.encoding.tags();
+        let (first, last) = self.tags;
         usize::from(last - first) + 1
     }
 
@@ -119,7 +118,7 @@ mod tests {
     const REST: Duration = Duration::from_secs(2);
 
     fn pool() -> (Pool, Instant) {
-        (Pool::new(Encoding::Levels, REST), Instant::now())
+        (Pool::new((1, 7), REST), Instant::now())
     }
 
     #[test]
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inherited_tag_is_in_use_until_the_heir_ends() {
+    fn an_inherited_tag_is_in_use_until_the_child_ends() {
         let (mut pool, t0) = pool();
         let (tag, _) = pool.take(t0);
         pool.carry(tag, t0);
@@ -165,14 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn plenty_is_half_of_the_hints() {
-        let (mut pool, t0) = (Pool::new(Encoding::Hints, REST), Instant::now());
+    fn plenty_is_half_of_all() {
+        let (mut pool, t0) = (Pool::new((8, 1023), REST), Instant::now());
         assert_eq!(pool.size(), 1016);
         for _ in 0..508 {
             assert!(pool.has_plenty());
             pool.take(t0);
         }
         assert!(!pool.has_plenty());
-        assert!(!Pool::new(Encoding::Levels, REST).has_plenty());
     }
 }

@@ -145,17 +145,6 @@ pub fn disk_queues() -> Vec<(String, usize)> {
     found
 }
 
-/// Disks whose scheduler acts on priorities beyond their class.
-pub fn bfq_disks() -> Vec<String> {
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let named = entries.map(|e| e.file_name().to_string_lossy().into_owned());
-    let by_bfq = |name: &String| {
-        let chosen = read(&format!("/sys/block/{name}/queue/scheduler"));
-        chosen.is_ok_and(|text| String::from_utf8_lossy(&text).contains("[bfq]"))
-    };
-    named.filter(by_bfq).collect()
-}
-
 fn read(path: &str) -> io::Result<Vec<u8>> {
     // Room for all of most of them: fewer calls.
     let mut bytes = Vec::with_capacity(1024);

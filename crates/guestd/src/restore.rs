@@ -17,17 +17,14 @@ pub struct Outcome {
     pub event: Event,
     /// What is still to be put back, if anything.
     pub left: Option<State>,
-    /// The last look at all threads found heirs still.
+    /// The last look at all threads still found inherited tags.
     pub unfinished: bool,
 }
 
-/// Put back what `state` tells of, and take what has been inherited from it
-/// away.
+/// Restores the threads that `state` records, and those that have inherited a tag since.
 ///
-/// A thread is left alone when its priority is not the one that it was given.
-/// Heirs that are not written down are found by their priorities: where these
-/// are hints, nobody else sets them; where they are levels, only new threads
-/// and new children of processes that are written down, as what these carry.
+/// A thread is left alone when its priority is not the one that it was given. Threads that
+/// inherited a tag are found by their priority: nobody else sets such hints.
 ///
 /// # Errors
 /// Processes cannot be listed.
@@ -35,26 +32,24 @@ pub fn restore(system: &impl System, state: &State) -> io::Result<Outcome> {
     let mut tally = Tally::default();
     let threads = state.threads.iter().filter(|r| tally.put_back(system, r)).count();
     let threads = threads + state.left.iter().filter(|r| tally.put_back(system, r)).count();
-    let mut heirs = state.heirs.iter().filter(|r| tally.put_back(system, r)).count();
+    let mut inherited = 0;
     let mut unfinished = true;
     for _ in 0..ROUNDS_MAX {
-        let found = take_from_heirs(system, state, &mut tally)?;
-        heirs += found;
+        let found = take_inherited(system, state, &mut tally)?;
+        inherited += found;
         if found == 0 {
             unfinished = false;
             break;
         }
     }
     let Tally { changed, failed } = tally;
-    let event = Event::Restored { threads, heirs, changed, failed: failed.len() };
+    let event = Event::Restored { threads, inherited, changed, failed: failed.len() };
     let left = match (unfinished, failed.is_empty()) {
-        // Heirs are found by the whole.
+        // Inherited tags are found by all that were given.
         (true, _) => Some(state.clone()),
         (false, true) => None,
         (false, false) => {
-            let left = failed.into_values().collect();
-            let (threads, heirs, given) = Default::default();
-            Some(State { threads, heirs, given, left, ..state.clone() })
+            Some(State { left: failed.into_values().collect(), ..State::new(state.boot.clone()) })
         }
     };
     Ok(Outcome { event, left, unfinished })
@@ -99,74 +94,23 @@ fn lives(system: &impl System, tid: i32, start: u64) -> bool {
 }
 
 /// One look at all threads; how many were changed.
-fn take_from_heirs(system: &impl System, state: &State, tally: &mut Tally) -> io::Result<usize> {
+fn take_inherited(system: &impl System, state: &State, tally: &mut Tally) -> io::Result<usize> {
     let of_left = state.left.iter().map(|r| r.set);
     let given: BTreeSet<u16> = state.given.iter().copied().chain(of_left).collect();
-    let family = if state.hints { None } else { Some(Family::new(system, state)?) };
     let mut found = 0;
     for pid in system.processes()? {
-        let Some(carried) = family.as_ref().map_or(Some(&given), |f| f.carried(pid)) else {
-            continue;
-        };
         for tid in system.threads(pid) {
             // What could not be done before cannot be done now.
-            if tally.failed.contains_key(&tid)
-                || family.as_ref().is_some_and(|f| f.left_alone.contains(&tid))
-            {
+            if tally.failed.contains_key(&tid) {
                 continue;
             }
-            let set = system.priority(tid).ok().filter(|now| carried.contains(now));
+            let set = system.priority(tid).ok().filter(|now| given.contains(now));
             let start = system.stat(tid).map(|stat| stat.start);
             if let (Some(set), Some(start)) = (set, start) {
-                let heir = Record { pid, tid, start, original: CLASS_NONE, set };
-                found += usize::from(tally.change(system, &heir));
+                let record = Record { pid, tid, start, original: CLASS_NONE, set };
+                found += usize::from(tally.change(system, &record));
             }
         }
     }
     Ok(found)
-}
-
-/// Who may have a level from whom.
-struct Family {
-    /// The priorities that are written down of each process that still lives.
-    written: BTreeMap<i32, BTreeSet<u16>>,
-    /// Parents of the processes that the agent has never looked at. The others
-    /// are written down, or have not inherited.
-    parents: BTreeMap<i32, i32>,
-    left_alone: BTreeSet<i32>,
-}
-
-impl Family {
-    fn new(system: &impl System, state: &State) -> io::Result<Family> {
-        let mut written: BTreeMap<i32, BTreeSet<u16>> = BTreeMap::new();
-        for record in state.records() {
-            if lives(system, record.tid, record.start) {
-                written.entry(record.pid).or_default().insert(record.set);
-            }
-        }
-        let mut parents = BTreeMap::new();
-        for pid in system.processes()? {
-            // Of one tick, the later ones cannot be told from the youngest.
-            if let Some(stat) = system.stat(pid).filter(|stat| stat.start >= state.seen) {
-                parents.insert(pid, stat.parent);
-            }
-        }
-        let left_alone = state.left_alone.iter().filter(|k| lives(system, k.tid, k.start));
-        Ok(Family { written, parents, left_alone: left_alone.map(|k| k.tid).collect() })
-    }
-
-    /// What a process, or who started it, has been given.
-    fn carried(&self, mut pid: i32) -> Option<&BTreeSet<u16>> {
-        for _ in 0..=self.parents.len() {
-            if let Some(carried) = self.written.get(&pid) {
-                return Some(carried);
-            }
-            // What comes from one that is left alone has its priority.
-            if self.left_alone.contains(&pid) {
-                return None;
-            }
-            pid = *self.parents.get(&pid)?;
-        }
-        None
-    }
 }

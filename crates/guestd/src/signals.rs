@@ -1,7 +1,7 @@
-//! Signals that end the program, and waiting for them, for a child and for the
+//! Signals that end the program or ask it for its status, and waiting for them and for the
 //! kernel's messages at once.
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// SIGINT, SIGTERM and SIGHUP end; SIGUSR1 asks for something; SIGCHLD wakes.
+/// SIGINT, SIGTERM and SIGHUP end the program; SIGUSR1 asks for its status.
 #[derive(Debug)]
 pub struct Signals {
     ending: Arc<AtomicBool>,
@@ -32,8 +32,7 @@ impl Signals {
         }
         let asking = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGUSR1, asking.clone())?;
-        signal_hook::low_level::pipe::register(SIGUSR1, waker.try_clone()?)?;
-        signal_hook::low_level::pipe::register(SIGCHLD, waker)?;
+        signal_hook::low_level::pipe::register(SIGUSR1, waker)?;
         Ok(Signals { ending, asking, woken })
     }
 

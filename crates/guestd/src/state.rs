@@ -1,11 +1,11 @@
-//! What has been changed, in a file: whoever ends last puts it back, be it this
-//! agent, its supervisor, or the next start after a SIGKILL.
+//! The state file: which threads the agent has changed, so that this agent, its next start or
+//! `seekway-guest restore` can put them back.
 //!
 //! The file is whole at all times (written beside its place and renamed), and
 //! is written before the change that it tells of.
 
 use crate::kernel;
-use seekway_policy::ioprio::{self, CLASS_NONE, Encoding};
+use seekway_policy::ioprio::{self, CLASS_NONE};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -31,38 +31,18 @@ pub struct Record {
     pub set: u16,
 }
 
-/// A thread, told from an earlier one of the same number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Known {
-    /// The thread.
-    pub tid: i32,
-    /// When it started, in ticks after boot.
-    pub start: u64,
-}
-
 /// All that has to be put back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct State {
     /// Numbers of threads mean nothing after another boot.
     pub boot: String,
-    /// Priorities carry tags as hints, else as levels.
+    /// Priorities carry tags as hints. False in files of earlier versions on old kernels.
     pub hints: bool,
     /// Every priority that was given since the start: threads that have
     /// inherited one are found by it.
     pub given: Vec<u16>,
     /// The threads.
     pub threads: Vec<Record>,
-    /// Levels only: threads that have inherited one and have none of their own.
-    #[serde(default)]
-    pub heirs: Vec<Record>,
-    /// Levels only: threads whose priority is somebody else's.
-    #[serde(default)]
-    pub left_alone: Vec<Known>,
-    /// When the youngest process that the agent has looked at started, in
-    /// ticks after boot: one that is younger may be an heir that is not in
-    /// `heirs`.
-    #[serde(default)]
-    pub seen: u64,
     /// What an earlier agent had changed and could not put back.
     #[serde(default)]
     pub left: Vec<Record>,
@@ -71,22 +51,13 @@ pub struct State {
 impl State {
     /// All threads that are to be put back.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
-        self.threads.iter().chain(&self.heirs).chain(&self.left)
+        self.threads.iter().chain(&self.left)
     }
 
     /// Nothing changed yet.
-    pub fn new(boot: String, encoding: Encoding) -> State {
-        let hints = encoding == Encoding::Hints;
-        State {
-            boot,
-            hints,
-            given: Vec::new(),
-            threads: Vec::new(),
-            heirs: Vec::new(),
-            left_alone: Vec::new(),
-            seen: 0,
-            left: Vec::new(),
-        }
+    pub fn new(boot: String) -> State {
+        let (given, threads, left) = Default::default();
+        State { boot, hints: true, given, threads, left }
     }
 }
 
@@ -112,6 +83,11 @@ impl Stored for State {
         // The agent changes no others.
         if state.records().any(|r| ioprio::class(r.original) != CLASS_NONE) {
             return Err("a thread had a priority of its own".into());
+        }
+        if !state.hints {
+            let why = "an earlier version wrote it on a kernel without hints; that version's \
+                       `restore` puts its changes back";
+            return Err(why.into());
         }
         Ok(state)
     }
@@ -286,11 +262,7 @@ mod tests {
 
     fn some() -> State {
         let record = Record { pid: 5, tid: 6, start: 7, original: 0, set: 0x4044 };
-        State {
-            given: vec![0x4044],
-            threads: vec![record],
-            ..State::new("x".into(), Encoding::Hints)
-        }
+        State { given: vec![0x4044], threads: vec![record], ..State::new("x".into()) }
     }
 
     #[test]
@@ -322,7 +294,8 @@ mod tests {
         let path = dir.path().join("state");
         let file = StateFile::lock(&path).unwrap();
         let whole = serde_json::to_vec(&some()).unwrap();
-        for bytes in [&b""[..], b"{}", b"\xff", &whole[..whole.len() - 1]] {
+        let levels = serde_json::to_vec(&State { hints: false, ..some() }).unwrap();
+        for bytes in [&b""[..], b"{}", b"\xff", &whole[..whole.len() - 1], &levels] {
             fs::write(&path, bytes).unwrap();
             let error = file.load::<State>().unwrap_err().to_string();
             assert!(error.contains("is no state of seekway-guest"), "{error}");

@@ -4,10 +4,10 @@
 //! changed that is not written down: [`Tagger::scan`] looks and returns the
 //! changes that it wants, [`Tagger::apply`] makes them.
 //!
-//! A process is tagged when it does I/O (bytes of its threads in
-//! `/proc/PID/task/TID/io` grow, or it waits for a disk), or at once when it is chosen by name or number, or when
-//! it is new and the kernel tells of new processes in time. Children inherit by
-//! the kernel; one that does I/O gets a tag of its own.
+//! A process is tagged when it does I/O (bytes of its threads in `/proc/PID/task/TID/io`
+//! grow, or it waits for a disk), at once when it is chosen by name or number, or when it is
+//! new and the kernel announces new processes. Children inherit a tag from the kernel; a
+//! child that does I/O gets a tag of its own.
 
 mod status;
 #[cfg(test)]
@@ -17,9 +17,9 @@ mod threads;
 use crate::events::{Event, shown};
 use crate::pool::Pool;
 use crate::procfs::Stat;
-use crate::state::{Known, Record, State};
+use crate::state::{Record, State};
 use crate::system::System;
-use seekway_policy::ioprio::{self, Encoding};
+use seekway_policy::ioprio::{self, HINT_MAX, HINT_MIN};
 use seekway_policy::request::ProcessTag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -73,12 +73,10 @@ struct Carried {
 /// A thread of a process that has a tag of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
+    /// It carries the tag.
     Ours(Record),
-    /// It has a scheduling class with a priority of its own, and below it the
-    /// one that it inherited.
-    Heir(Record),
-    /// Somebody else's priority, or a scheduling class that has its own.
-    LeftAlone(Known),
+    /// Somebody else set its priority, or its scheduling class has its own.
+    LeftAlone,
 }
 
 /// A thread that is to be given a tag.
@@ -103,15 +101,14 @@ struct Process {
     /// The same of each of its threads.
     thread_io_bytes: BTreeMap<i32, u64>,
     carried: Option<Carried>,
-    /// The tag that it had inherited from a tagged process, and its priority.
-    inherited: Option<(ProcessTag, u16)>,
+    /// The tag that it had inherited from a tagged process.
+    inherited: Option<ProcessTag>,
     threads: BTreeMap<i32, Thread>,
 }
 
 /// All that is known.
 #[derive(Debug)]
 pub struct Tagger {
-    encoding: Encoding,
     selection: Selection,
     /// New processes are heard of in time to tag them before they do I/O.
     eager: bool,
@@ -128,12 +125,11 @@ pub struct Tagger {
 impl Tagger {
     /// Nobody is tagged yet. `eager`: new processes are told of by
     /// [`Tagger::look_at`] as soon as they are there.
-    pub fn new(encoding: Encoding, selection: Selection, eager: bool) -> Tagger {
+    pub fn new(selection: Selection, eager: bool) -> Tagger {
         Tagger {
-            encoding,
             selection,
             eager,
-            pool: Pool::new(encoding, REST),
+            pool: Pool::new((HINT_MIN, HINT_MAX), REST),
             processes: BTreeMap::new(),
             given: BTreeSet::new(),
             scans: 0,
@@ -152,7 +148,7 @@ impl Tagger {
         let here: BTreeSet<i32> = pids.iter().copied().collect();
         let known = self.processes.keys().copied();
         let gone: Vec<i32> = known.filter(|pid| !here.contains(pid)).collect();
-        gone.into_iter().for_each(|pid| self.bury(pid, now));
+        gone.into_iter().for_each(|pid| self.forget(pid, now));
         let mut changes = Vec::new();
         for pid in pids {
             self.look(system, pid, now, &mut changes);
@@ -180,38 +176,20 @@ impl Tagger {
         std::mem::take(&mut self.events)
     }
 
-    /// What `state` has to tell before `changes` are made; true when it did
-    /// not tell that yet.
+    /// Updates `state` to hold `changes` before they are made. Returns true if that changes it.
     pub fn write_down(&self, changes: &[Change], state: &mut State) -> bool {
-        let (mut threads, mut heirs, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
-        for (&pid, process) in &self.processes {
-            // The others' threads are found by what this one carries.
-            if let (Some((_, set)), None) = (process.inherited, process.threads.get(&pid)) {
-                heirs.push(Record { pid, tid: pid, start: process.start, original: 0, set });
-            }
-            for thread in process.threads.values() {
-                match thread {
-                    Thread::Ours(record) => threads.push(*record),
-                    Thread::Heir(record) => heirs.push(*record),
-                    Thread::LeftAlone(known) => left_alone.push(*known),
-                }
-            }
-        }
-        threads.extend(changes.iter().map(|c| c.record));
+        let known = self.processes.values().flat_map(|process| process.threads.values());
+        let ours = known.filter_map(|thread| match thread {
+            Thread::Ours(record) => Some(*record),
+            Thread::LeftAlone => None,
+        });
+        let mut threads: Vec<Record> = ours.chain(changes.iter().map(|c| c.record)).collect();
         threads.sort_unstable_by_key(|r| (r.pid, r.tid));
-        if state.hints {
-            // Heirs are known by their hints, which nobody else sets.
-            (heirs, left_alone) = (Vec::new(), Vec::new());
-        }
         let given: Vec<u16> = self.given.iter().copied().collect();
-        if (&given, &threads, &heirs, &left_alone)
-            == (&state.given, &state.threads, &state.heirs, &state.left_alone)
-        {
+        if (&given, &threads) == (&state.given, &state.threads) {
             return false;
         }
-        let seen = self.processes.values().map(|p| p.start).max().unwrap_or_default();
-        (state.given, state.threads, state.heirs) = (given, threads, heirs);
-        (state.left_alone, state.seen) = (left_alone, seen);
+        (state.given, state.threads) = (given, threads);
         true
     }
 
@@ -221,11 +199,11 @@ impl Tagger {
             return;
         }
         let Some(stat) = system.stat(pid) else {
-            self.bury(pid, now);
+            self.forget(pid, now);
             return;
         };
         if self.processes.get(&pid).is_some_and(|p| p.start != stat.start) {
-            self.bury(pid, now);
+            self.forget(pid, now);
         }
         if !self.processes.contains_key(&pid) {
             self.meet(system, pid, &stat, now);
@@ -287,11 +265,7 @@ impl Tagger {
             || self.selection.names(pid, &stat.comm)
             || parent.is_some_and(|p| p.chosen);
         let priority = if stat.kernel { 0 } else { system.priority(pid).unwrap_or(0) };
-        let inherited = ioprio::tag(priority.into()).filter(|tag| {
-            // A level may be somebody's choice; a hint of ours hardly is.
-            let of_parent = || parent.is_some_and(|p| p.carried.is_some_and(|c| c.tag == *tag));
-            self.given.contains(&priority) && (self.encoding == Encoding::Hints || of_parent())
-        });
+        let inherited = ioprio::tag(priority.into()).filter(|_| self.given.contains(&priority));
         if let Some(tag) = inherited {
             self.pool.carry(tag, now);
         }
@@ -304,7 +278,7 @@ impl Tagger {
             io_bytes: None,
             thread_io_bytes: BTreeMap::new(),
             carried: inherited.map(|tag| Carried { tag, own: false, shared: false }),
-            inherited: inherited.map(|tag| (tag, priority)),
+            inherited,
             threads: BTreeMap::new(),
         };
         self.processes.insert(pid, process);
@@ -328,14 +302,15 @@ impl Tagger {
         }
         if let Some(own) = process.carried.take_if(|c| c.own) {
             self.pool.drop_carrier(own.tag, now);
-            if let Some((tag, _)) = process.inherited {
+            if let Some(tag) = process.inherited {
                 self.pool.carry(tag, now);
                 process.carried = Some(Carried { tag, own: false, shared: false });
             }
         }
     }
 
-    fn bury(&mut self, pid: i32, now: Instant) {
+    /// The process has ended: its tag rests if nobody else carries it.
+    fn forget(&mut self, pid: i32, now: Instant) {
         let Some(process) = self.processes.remove(&pid) else { return };
         let Some(carried) = process.carried else { return };
         self.pool.drop_carrier(carried.tag, now);

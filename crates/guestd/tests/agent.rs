@@ -87,19 +87,6 @@ fn the_status_tells_wrong_usage_from_what_may_pass() {
     assert!(!s.is_tagged());
 }
 
-#[test]
-fn a_supervisor_outlives_what_passes() {
-    let s = Scene::new();
-    let mut tag = s.tag();
-    tag.arg("--supervise").arg("--state").arg(s.path("missing/state"));
-    let mut agent = Killed(tag.spawn().unwrap());
-    until("a failure", || s.text("err").contains("the agent died"));
-    fs::create_dir(s.path("missing")).unwrap();
-    until("a tag", || s.is_tagged());
-    agent.ended_in_order();
-    assert!(!s.is_tagged());
-}
-
 /// A pipe's writing end, with the pipe full, and its reading end.
 fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
     let (reader, mut writer) = io::pipe().unwrap();
@@ -156,4 +143,34 @@ fn once_leaves_tags_unless_it_is_ended_before() {
     restore.arg("restore").arg("--state").arg(s.path("state"));
     assert!(restore.stdout(File::create(s.path("out")).unwrap()).status().unwrap().success());
     assert!(!s.is_tagged());
+}
+
+#[test]
+fn restore_and_the_next_start_put_back_what_a_killed_agent_has_left() {
+    let s = Scene::new();
+    let killed = || {
+        let mut agent = Killed(s.tag_here().spawn().unwrap());
+        until("a tag", || s.is_tagged());
+        agent.signal(libc::SIGKILL);
+        agent.ended();
+        assert!(s.is_tagged() && s.path("state").exists());
+    };
+    killed();
+    let mut restore = Command::new(PROGRAM);
+    assert!(
+        restore
+            .args(["restore", "tag", "--state"])
+            .arg(s.path("state"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(!s.is_tagged() && !s.path("state").exists());
+    killed();
+    // The next agent has nothing to tag: it only restores.
+    let mut other = Command::new(PROGRAM);
+    other.args(["tag", "--no-connector", "--match", "nobody's name", "--state"]);
+    let mut agent = Killed(other.arg(s.path("state")).spawn().unwrap());
+    until("no tag", || !s.is_tagged());
+    agent.ended_in_order();
 }

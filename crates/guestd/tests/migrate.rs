@@ -334,32 +334,31 @@ fn what_a_moved_task_starts_is_free() {
 }
 
 #[test]
-fn the_supervisor_puts_back_what_a_killed_agent_has_left() {
+fn restore_frees_what_a_killed_agent_has_moved_and_what_that_has_started() {
     let Some(s) = Scene::new() else { return };
-    let mut supervisor = Killed(s.command().arg("--supervise").spawn().unwrap());
+    let mut agent = s.migrate();
     s.is_moved();
-    let agent = s.status_json()["pid"].as_i64().unwrap() as i32;
-    // SAFETY: kill takes no pointers; the agent is there.
-    let signal = |signal| assert_eq!(unsafe { libc::kill(agent, signal) }, 0);
     let mut child = None;
     until("a child that nobody follows is confined", || {
-        signal(libc::SIGSTOP);
+        agent.signal(libc::SIGSTOP);
         let (pid, born) = s.reader.fork();
         if born != s.all {
             child = Some(pid);
             return true;
         }
-        signal(libc::SIGCONT);
+        agent.signal(libc::SIGCONT);
         false
     });
-    signal(libc::SIGKILL);
-    let child = child.unwrap();
-    until("the child is free", || mask(child) == s.all);
-    until("it is said", || s.text("out").contains("affinities put back: 1 tasks and 1 that"));
-    assert!(s.text("err").contains("the agent died"), "{}", s.text("err"));
-    // And starts anew.
+    agent.signal(libc::SIGKILL);
+    agent.ended();
+    let restored = s.restore();
+    let said = String::from_utf8_lossy(&restored.stdout).into_owned();
+    assert!(said.contains("affinities put back: 1 tasks and 1 that"), "{said}");
+    assert_eq!((mask(child.unwrap()), mask(s.reader.tid)), (s.all.clone(), s.all.clone()));
+    // Another agent goes on where the first was killed.
+    let mut agent = s.migrate();
     s.is_moved();
-    supervisor.ended_in_order();
+    agent.ended_in_order();
     assert_eq!(mask(s.reader.tid), s.all);
 }
 

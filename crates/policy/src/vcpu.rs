@@ -19,6 +19,7 @@
 //!    observe from now on. Where nothing is shared or nobody does I/O, that is next to
 //!    nothing. They change only in the calls above: ask again after each.
 
+pub mod agent;
 mod detector;
 pub mod mask;
 mod monitor;

@@ -1,16 +1,14 @@
-//! `seekway-guest migrate`: what its threads share, and the first thread, which starts and
-//! ends the others and does what is not urgent.
+//! `seekway-guest migrate`: the first thread, which starts and ends the others and does what
+//! is not urgent.
 
-use super::book::Book;
-use super::brain::{Brain, View};
+use super::brain::View;
 use super::preemption::thread::{Rank, stay_in_memory};
-use super::preemption::{self, Preemption, Waker};
+use super::preemption::{self, Waker};
 use super::records::{Changed, Record, Records};
 use super::restore::put_back;
-use super::selection::Selection;
-use super::status::{About, Counts, Meter};
-use super::wakeups::Wakeups;
-use super::workers::{Pool, Said, dispatch};
+use super::shared::Shared;
+use super::status::{About, Meter};
+use super::workers::Pool;
 use super::{clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
 use crate::args::MigrateArgs;
@@ -21,13 +19,12 @@ use crate::state::{StateFile, share_a_file, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::Selection as Chosen;
 use crate::{kernel, procfs};
-use seekway_policy::vcpu::{self, VCPUS_MAX, VcpuId, VcpuSet};
+use seekway_policy::vcpu::{self, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Policies that an agent cannot carry out.
@@ -41,56 +38,6 @@ const SELDOM: Duration = Duration::from_secs(1);
 const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
 /// A monitor answers when its vCPU runs; else what is shown of vCPUs is as it was before.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
-
-/// What all threads share.
-pub struct Shared {
-    /// How vCPUs are seen to come and go.
-    pub preemption: Box<dyn Preemption>,
-    /// The policy.
-    pub brain: Brain<Linux>,
-    /// Tasks and their masks.
-    pub book: Arc<Book<Linux>>,
-    /// The workers of each vCPU.
-    pub pools: Vec<Arc<Pool>>,
-    /// Moves that no worker was free for.
-    pub dropped: AtomicU64,
-    /// Why the monitor of each vCPU woke.
-    pub wakeups: Vec<Wakeups>,
-    failed: Mutex<Option<String>>,
-    rank: Mutex<Option<Rank>>,
-}
-
-impl Shared {
-    /// Let the policy hear and say, and have done what it says. False if somebody else is at
-    /// it.
-    pub fn turn(self: &Arc<Shared>, here: VcpuId, awake: bool, said: &mut Said) -> bool {
-        let got = self.brain.turn(here, awake, &mut said.actions);
-        dispatch(self, here, said);
-        got
-    }
-
-    /// A thread cannot go on: then nothing can.
-    pub fn fail(&self, message: String) {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-    }
-
-    /// How urgent monitors are.
-    pub fn ranked(&self, rank: Rank) {
-        *self.rank.lock().unwrap_or_else(PoisonError::into_inner) = Some(rank);
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn counts(&self, online: usize) -> Counts {
-        let rank = *self.rank.lock().unwrap_or_else(PoisonError::into_inner);
-        let rank = rank.map(|rank| rank.to_string()).unwrap_or_default();
-        let moves = self.book.moves();
-        let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
-        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
-    }
-}
 
 /// Run until a signal comes; then put all masks back.
 ///
@@ -169,21 +116,13 @@ impl Agent {
         };
         kernel::allow_more_files();
         stay_in_memory();
-        let threads = || -> io::Result<(Shared, Waker)> {
+        let chosen = Chosen::new(&args.comms, &args.pids);
+        let share = || -> io::Result<(Shared, Waker)> {
             let stirred = Waker::new()?;
-            let book = Arc::new(Book::new(Linux, records, online, stirred.try_clone()?));
-            let chosen = Chosen::new(&args.comms, &args.pids);
-            let own = std::process::id().cast_signed();
-            let watching = (loads.way, Selection::new(Linux, chosen, own));
-            let preemption = preemption.way;
-            let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), online)?;
-            let numbers = (0..VCPUS_MAX as u16).map(VcpuId::new);
-            let pools = numbers.map(Pool::new).map(Arc::new).collect();
-            let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
-            let (dropped, failed, rank) = Default::default();
-            Ok((Shared { preemption, brain, book, pools, dropped, wakeups, failed, rank }, stirred))
+            let (ways, online) = ((loads.way, chosen), (online, stirred.try_clone()?));
+            Ok((Shared::new(policy, preemption.way, ways, records, online)?, stirred))
         };
-        let (shared, stirred) = threads().map_err(failed("eventfd(2)"))?;
+        let (shared, stirred) = share().map_err(failed("eventfd(2)"))?;
         Ok(Agent {
             shared: Arc::new(shared),
             stirred,
@@ -245,8 +184,7 @@ impl Agent {
         if !kernel::is_root() {
             warn("not root: only tasks of the same user can be moved (CAP_SYS_NICE)");
         }
-        let rank = *self.shared.rank.lock().unwrap_or_else(PoisonError::into_inner);
-        if rank.is_some_and(|rank| rank != Rank::Fifo) {
+        if self.shared.rank().is_some_and(|rank| rank != Rank::Fifo) {
             warn(
                 "monitors are not real-time (CAP_SYS_NICE, and a limit of real-time time in the \
                  control group): what the guest itself runs is taken for absences",
@@ -313,9 +251,8 @@ impl Agent {
             if self.monitors.contains_key(&vcpu) {
                 continue;
             }
-            let started = self.shared.pools[vcpu.index()]
-                .prepare(&self.shared)
-                .and_then(|()| monitors::Thread::start(&self.shared, vcpu));
+            let workers = self.shared.start_workers(vcpu);
+            let started = workers.and_then(|()| monitors::Thread::start(&self.shared, vcpu));
             let monitor = started.map_err(failed(format!("watch vCPU {}", vcpu.index())))?;
             self.monitors.insert(vcpu, monitor);
         }
@@ -352,7 +289,7 @@ impl Agent {
             monitor.end(&self.shared, vcpu);
         }
         // Those of a vCPU whose monitor could not be started too.
-        self.shared.pools.iter().for_each(|pool| pool.end());
+        self.shared.pools.iter().for_each(Pool::end);
         let message = match self.shared.book.put_all_back() {
             Ok((_, Some(_))) => return,
             Ok((_, None)) => {

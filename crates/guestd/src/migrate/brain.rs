@@ -1,27 +1,26 @@
-//! The policy, and the lock around it that nobody waits for.
+//! The policy behind a lock that no thread waits for. What it is told and when monitors wake is
+//! decided by [`seekway_policy::vcpu::agent`]; here is what makes that safe among threads.
 //!
-//! Whoever has something to tell puts it where it can be found ([`Brain::tell`],
-//! [`Brain::ended`], [`Brain::observe`]) and then tries the lock ([`Brain::turn`]). Who gets it
-//! takes all that was left there, by whomever, and asks the policy what to do; who does not
-//! can go to sleep, because the holder looks once more before it goes.
+//! A thread leaves its news in a list ([`Brain::tell`], [`Brain::ended`], [`Brain::observe`])
+//! and then tries the lock ([`Brain::turn`]). If it gets the lock, it takes all news that any
+//! thread has left, and asks the policy what to do. If not, it can go to sleep: the thread that
+//! holds the lock looks for news once more before it lets go.
 //!
-//! Only urgent threads that are pinned to a vCPU come here: one that the guest's own
-//! scheduler took off its vCPU would keep the lock for as long.
-//!
-//! Each wake-up costs (in an emulated guest 0.1 to 0.2 ms), so one thread, the keeper's, wakes
-//! for what is due: windows and decisions. It is the monitor of a vCPU that is expected to run
-//! until then. The others wake for their own beats, and when the keeper is long overdue.
+//! Only urgent threads that are pinned to a vCPU come here. A thread that the guest's scheduler
+//! took off its vCPU would keep the lock for as long.
 
+#[cfg(test)]
+mod parity;
 #[cfg(test)]
 mod tests;
 
 use super::book::Book;
-use super::clock;
 use super::loads::{Loads, ThreadLoad};
-use super::preemption::{Seen, Waker};
+use super::preemption::Waker;
 use super::selection::Selection;
 use crate::system::System;
 use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable, is_sooner};
 use seekway_policy::vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
@@ -30,195 +29,211 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Signs of one vCPU that wait to be heard. More come only if the lock's holder is away for
-/// long: then the older ones tell nothing that the newer do not.
+/// The most signs of one vCPU that wait for the policy. More come only if the thread that holds
+/// the lock is away for long: then the older signs tell nothing that the newer do not.
 const SIGNS_MAX: usize = 256;
-/// The keeper has lost its vCPU if it is as late as this: then the next one takes its place,
-/// and if that is not there, the next after as long again.
-const PATIENCE: Nanos = Nanos::from_millis(20);
-/// Who wakes for something else finds it late by as much, and so away.
-const OVERDUE: Nanos = Nanos::from_millis(2);
-/// Who wakes for something else as soon after the end of a window sees to that then.
-const TOGETHER: Nanos = Nanos::from_micros(300);
-/// And who is awake by this part of a window before its end does so at once.
+/// A thread that is awake within this part of a window before its end reads the loads at once.
+/// The simulator does not model that.
 const EARLY: u64 = 5;
 /// Loads rest when the policy has asked for none for so long.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
 /// "Never", in an atomic.
 const NEVER: u64 = u64::MAX;
+/// "No vCPU", in an atomic.
+const NONE: usize = usize::MAX;
 
-/// The policy and what is there for it.
+/// The policy, and the news that wait for it.
 pub struct Brain<S> {
-    thinking: Mutex<Thinking>,
-    /// Something was left for whoever has the lock.
+    core: Mutex<Core>,
+    /// Some list has news.
     left: AtomicBool,
-    /// What was seen of each vCPU.
+    /// Signs of each vCPU.
     signs: Vec<Mutex<Vec<Seen>>>,
     /// Actions that came to their end.
     ended: Mutex<Vec<(TaskId, Outcome)>>,
-    /// vCPUs have come or gone.
+    /// The vCPUs that are on line, if that has changed.
     online: Mutex<Option<VcpuSet>>,
-    /// Who waits for I/O.
     watching: Mutex<Watching<S>>,
-    /// What the engine has to observe.
-    due: Due,
-    /// A view is asked for.
+    published: Published,
+    /// What a wake-up of a monitor costs.
+    cost: Cost,
+    /// `status` asks for a view.
     asked: AtomicBool,
     view: Mutex<Option<View>>,
-    /// Wakes who asked.
+    /// Wakes the thread that asked.
     answered: Waker,
     book: Arc<Book<S>>,
     exact: bool,
+    clock: fn() -> Instant,
 }
 
-/// As `status` shows it.
+/// The policy's part of `status`.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct View {
     /// The vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What the policy alone knows.
     pub metrics: Vec<(&'static str, f64)>,
-    /// It asks for loads, this often.
+    /// The length of windows, if the policy asks for loads.
     pub windows: Option<Nanos>,
 }
 
-struct Thinking {
-    policy: Box<dyn VcpuPolicy>,
-    online: VcpuSet,
-    heard: Vec<Seen>,
-    loads: Vec<TaskLoad>,
+/// What the lock protects.
+struct Core {
+    agent: Agent,
+    news: News,
     /// To wake monitors with, by vCPU.
     wakers: Vec<Option<Waker>>,
 }
 
+/// Sees which tasks wait for I/O.
 struct Watching<S> {
     loads: Box<dyn Loads>,
     selection: Selection<S>,
     seen: Vec<ThreadLoad>,
     /// The end of the last window.
     last: Instant,
-    /// The end of the window that `tasks` tells of, if the policy has not been told yet.
+    /// The end of the window of `tasks`, if the policy has not been told yet.
     ready: Option<Instant>,
     tasks: Vec<TaskLoad>,
-    /// The policy asked for windows then.
+    /// When the policy last asked for windows.
     asked: Instant,
 }
 
-/// When threads are to wake, in nanoseconds, or [`NEVER`].
-struct Due {
+/// The timetable, for threads that do not have the lock: nanoseconds, or [`NEVER`].
+struct Published {
     beats: Vec<AtomicU64>,
-    wake: AtomicU64,
-    /// The end of the next window, and the time between two.
+    decision: AtomicU64,
     window: AtomicU64,
+    /// The length of windows.
     windows: AtomicU64,
-    /// What a wake-up of a monitor costs.
-    cost: Cost,
-    /// The vCPU whose monitor wakes for what is due.
-    keeper: AtomicUsize,
-    /// A keeper that did not come when it was to: it is none until it has woken.
-    lost: AtomicUsize,
-    /// One more than the highest vCPU.
+    lead: AtomicUsize,
+    absent: AtomicUsize,
     vcpus: AtomicUsize,
 }
 
+impl Published {
+    fn new() -> Published {
+        let never = || AtomicU64::new(NEVER);
+        Published {
+            beats: (0..VCPUS_MAX).map(|_| never()).collect(),
+            decision: never(),
+            window: never(),
+            windows: never(),
+            lead: AtomicUsize::new(0),
+            absent: AtomicUsize::new(NONE),
+            vcpus: AtomicUsize::new(1),
+        }
+    }
+
+    fn timetable(&self) -> Timetable {
+        let absent = Some(self.absent.load(SeqCst)).filter(|absent| *absent != NONE);
+        Timetable {
+            decision: time(self.decision.load(SeqCst)),
+            window: time(self.window.load(SeqCst)),
+            lead: VcpuId::new(self.lead.load(SeqCst) as u16),
+            absent: absent.map(|absent| VcpuId::new(absent as u16)),
+            vcpus: self.vcpus.load(SeqCst),
+        }
+    }
+
+    /// Applies `change`. Other threads may change the timetable at the same time: only the
+    /// fields that are different afterwards are stored.
+    fn update<T>(&self, change: impl FnOnce(&mut Timetable) -> T) -> T {
+        let before = self.timetable();
+        let mut after = before;
+        let result = change(&mut after);
+        if after.decision != before.decision {
+            self.decision.store(raw(after.decision), SeqCst);
+        }
+        if after.window != before.window {
+            self.window.store(raw(after.window), SeqCst);
+        }
+        if after.absent != before.absent {
+            self.absent.store(after.absent.map_or(NONE, VcpuId::index), SeqCst);
+        }
+        if after.lead != before.lead {
+            self.lead.store(after.lead.index(), SeqCst);
+        }
+        if after.vcpus != before.vcpus {
+            self.vcpus.store(after.vcpus, SeqCst);
+        }
+        result
+    }
+}
+
+fn raw(at: Option<Instant>) -> u64 {
+    at.map_or(NEVER, Instant::as_nanos)
+}
+
+fn time(raw: u64) -> Option<Instant> {
+    Some(raw).filter(|raw| *raw != NEVER).map(Instant::from_nanos)
+}
+
 impl<S: System> Brain<S> {
-    /// Before the first thread comes.
+    /// Before the first thread comes. `watching`: how waits for I/O are seen, and whose tasks
+    /// count. `clock` reads CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
     pub fn new(
-        mut policy: Box<dyn VcpuPolicy>,
+        policy: Box<dyn VcpuPolicy>,
         exact: bool,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         book: Arc<Book<S>>,
-        online: VcpuSet,
+        (online, clock): (VcpuSet, fn() -> Instant),
     ) -> io::Result<Brain<S>> {
-        let (now, answered) = (clock::now(), Waker::new()?);
-        policy.attach(now, &online);
-        let each = || (0..VCPUS_MAX).map(|_| ());
-        let never = || AtomicU64::new(NEVER);
-        let thinking = Thinking {
-            policy,
-            online,
-            heard: Vec::new(),
-            loads: Vec::new(),
-            wakers: each().map(|()| None).collect(),
-        };
+        let (now, answered) = (clock(), Waker::new()?);
+        let mut agent = Agent::new(policy);
+        agent.attach(now, online);
+        let wakers = (0..VCPUS_MAX).map(|_| None).collect();
         let (seen, tasks) = (Vec::new(), Vec::new());
         let watching =
             Watching { loads, selection, seen, last: now, ready: None, tasks, asked: now };
         let brain = Brain {
-            thinking: Mutex::new(thinking),
+            core: Mutex::new(Core { agent, news: News::default(), wakers }),
             left: AtomicBool::new(false),
-            signs: each().map(|()| Mutex::default()).collect(),
+            signs: (0..VCPUS_MAX).map(|_| Mutex::default()).collect(),
             ended: Mutex::default(),
             online: Mutex::default(),
             watching: Mutex::new(watching),
-            due: Due {
-                beats: each().map(|()| never()).collect(),
-                wake: never(),
-                window: never(),
-                windows: never(),
-                cost: Cost::default(),
-                keeper: AtomicUsize::new(0),
-                lost: AtomicUsize::new(usize::MAX),
-                vcpus: AtomicUsize::new(1),
-            },
+            published: Published::new(),
+            cost: Cost::default(),
             asked: AtomicBool::new(false),
             view: Mutex::default(),
             answered,
             book,
             exact,
+            clock,
         };
-        brain.publish(&mut waited_for(&brain.thinking), now, (VcpuId::new(0), true));
+        brain.plan(&mut waited_for(&brain.core), now, (VcpuId::new(0), true));
         Ok(brain)
     }
 
     /// Until when this vCPU's monitor is to sleep, and when it is to beat.
     pub fn due(&self, vcpu: VcpuId) -> (Option<Instant>, Option<Instant>) {
-        let load = |due: &AtomicU64| due.load(SeqCst);
-        let beat = if self.exact { NEVER } else { load(&self.due.beats[vcpu.index()]) };
-        let (wake, mut window) = (load(&self.due.wake), load(&self.due.window));
-        let vcpus = self.due.vcpus.load(SeqCst).max(vcpu.index() + 1);
-        let rank = (vcpus + vcpu.index() - self.due.keeper.load(SeqCst) % vcpus) % vcpus;
-        if rank == 0 {
-            let together = window..=window.saturating_add(TOGETHER.get());
-            let soon = [beat, wake].into_iter().filter(|at| together.contains(at)).min();
-            window = soon.unwrap_or(window);
-        }
-        let patience = PATIENCE.get().saturating_mul(rank as u64);
-        let until = wake.min(window).saturating_add(patience);
-        let at = |at: u64| Some(at).filter(|at| *at != NEVER).map(Instant::from_nanos);
-        (at(until), at(beat))
+        let beat = time(self.published.beats[vcpu.index()].load(SeqCst)).filter(|_| !self.exact);
+        (self.published.timetable().alarm(vcpu, beat), beat)
     }
 
-    /// A monitor has woken. If the keeper has not long after it was to, this one takes its place.
+    /// A monitor has woken. If the lead is overdue, this one leads from now on.
     pub fn woke(&self, vcpu: VcpuId, now: Instant) {
-        let lost = self.due.lost.load(SeqCst);
-        if lost == vcpu.index() {
-            self.due.lost.store(usize::MAX, SeqCst);
-        }
-        let keeper = self.due.keeper.load(SeqCst);
-        let due = self.due.wake.load(SeqCst).min(self.due.window.load(SeqCst));
-        if keeper != vcpu.index() && now.as_nanos() > due.saturating_add(OVERDUE.get()) {
-            self.due.lost.store(keeper, SeqCst);
-            self.due.keeper.store(vcpu.index(), SeqCst);
-        }
+        self.published.update(|timetable| timetable.woke(vcpu, now));
     }
 
-    /// A monitor had so much CPU time for its last wake-up and what it did then.
+    /// A monitor spent so much CPU time on its last wake-up.
     pub fn spent(&self, time: Nanos) {
-        self.due.cost.spent(time);
+        self.cost.spent(time);
     }
 
     /// What is due at `now`: the end of a window, and a decision.
     pub fn is_due(&self, now: Instant) -> (bool, bool) {
-        let due = |due: &AtomicU64| now.as_nanos() >= due.load(SeqCst);
-        (due(&self.due.window), due(&self.due.wake))
+        let timetable = self.published.timetable();
+        (timetable.window_is_due(now, Nanos::ZERO), timetable.decision_is_due(now))
     }
 
-    /// A monitor saw this. What cannot be left now stays in `seen`. If it is no `news`, it is
-    /// heard with what is.
+    /// A monitor saw this. Signs that cannot be left now stay in `seen`. Without `news` the
+    /// policy hears them when it hears others.
     pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>, news: bool) {
         if seen.is_empty() {
             return;
@@ -235,14 +250,14 @@ impl<S: System> Brain<S> {
         seen.drain(..over);
     }
 
-    /// An action came to its end. Waits, if it has to: for workers.
+    /// An action came to its end. Waits for the list: for workers.
     pub fn ended(&self, task: TaskId, outcome: Outcome) {
         waited_for(&self.ended).push((task, outcome));
         self.left.store(true, SeqCst);
     }
 
-    /// The same of several, for those who wait for nothing. Those that cannot be left now stay
-    /// in `ended`.
+    /// Several actions came to their end. Does not wait: those that cannot be left now stay in
+    /// `ended`.
     pub fn ended_all(&self, ended: &mut Vec<(TaskId, Outcome)>) {
         if ended.is_empty() {
             return;
@@ -254,19 +269,18 @@ impl<S: System> Brain<S> {
         }
     }
 
-    /// vCPUs have come or gone; a monitor has to be woken then.
+    /// vCPUs have come or gone. The caller wakes a monitor after that.
     pub fn set_online(&self, online: VcpuSet) {
         *waited_for(&self.online) = Some(online);
         self.left.store(true, SeqCst);
     }
 
-    /// This monitor can be woken by this. Before its thread comes here; waits.
+    /// With what to wake this vCPU's monitor. Before its thread comes here; waits.
     pub fn add_waker(&self, vcpu: VcpuId, waker: Option<Waker>) {
-        waited_for(&self.thinking).wakers[vcpu.index()] = waker;
+        waited_for(&self.core).wakers[vcpu.index()] = waker;
     }
 
-    /// Ask for a view, which is there after the next turn: then what is returned can be
-    /// read.
+    /// Asks for a view. It is there after the next turn: then the descriptor can be read.
     pub fn ask(&self) -> RawFd {
         self.answered.take();
         self.asked.store(true, SeqCst);
@@ -279,19 +293,19 @@ impl<S: System> Brain<S> {
         waited_for(&self.view).take()
     }
 
-    /// See who waited for I/O, if it is time for that. False if it is, and somebody else
-    /// is at it.
+    /// Reads loads if a window is due, or nearly. Returns false if it is, and another thread is
+    /// at it.
     ///
     /// # Errors
     /// Nothing can be seen any more.
     pub fn observe(&self) -> io::Result<bool> {
-        let now = clock::now();
-        let windows = self.due.windows.load(SeqCst);
-        if windows == NEVER {
+        let now = (self.clock)();
+        let length = self.published.windows.load(SeqCst);
+        if length == NEVER {
             return Ok(true);
         }
-        let is_due =
-            || (now + Nanos::new(windows / EARLY)).as_nanos() >= self.due.window.load(SeqCst);
+        let early = Nanos::new(length / EARLY);
+        let is_due = || self.published.timetable().window_is_due(now, early);
         if !is_due() {
             return Ok(true);
         }
@@ -300,7 +314,7 @@ impl<S: System> Brain<S> {
             return Ok(true);
         }
         if watching.ready.is_some() {
-            // The last one was not heard yet: the next tells of both.
+            // The policy has not heard of the last window: the next one covers both.
             drop(watching);
             self.left.store(true, SeqCst);
             return Ok(false);
@@ -310,23 +324,23 @@ impl<S: System> Brain<S> {
         loads.window(now, seen)?;
         seen.retain(|load| selection.has(load.pid, now));
         tasks.clear();
-        // If the book is somebody's just now, the policy does without this window.
+        // If another thread has the tasks just now, the policy does without this window.
         let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
-        let next = self.due.cost.windows(windows);
-        self.due.window.store(now.as_nanos().saturating_add(next), SeqCst);
-        // Who hears that something was left can take it.
+        let next = Nanos::new(self.cost.windows(length));
+        self.published.update(|timetable| timetable.next_window(now, Some(next)));
+        // The lock is free before the flag says that something was left.
         drop(watching);
         self.left.store(true, SeqCst);
         Ok(true)
     }
 
-    /// Loads rest while the policy has long asked for none. By a thread that may wait.
+    /// Lets loads rest while the policy has long asked for none. By a thread that may wait.
     ///
     /// # Errors
     /// Nothing can be seen any more.
     pub fn rest(&self, now: Instant) -> io::Result<()> {
-        let asked = self.due.windows.load(SeqCst) != NEVER;
+        let asked = self.published.windows.load(SeqCst) != NEVER;
         let mut watching = waited_for(&self.watching);
         if asked {
             watching.asked = now;
@@ -335,129 +349,97 @@ impl<S: System> Brain<S> {
         watching.loads.rest(rests)
     }
 
-    /// Let the policy hear what is there and say what to do, if there is anything. False if
-    /// there is, and somebody else is at it.
+    /// Gives the policy a turn if there are news or a decision is due. Returns false if so, and
+    /// another thread has the policy.
     ///
-    /// `awake`: the caller is the monitor of the vCPU `here`, and looks at [`Brain::due`] before
-    /// it sleeps.
+    /// `awake`: the caller is the monitor of the vCPU `here`, and calls [`Brain::due`] before it
+    /// sleeps.
     pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
-        let mut is_due = clock::now().as_nanos() >= self.due.wake.load(SeqCst);
+        let mut is_due = self.is_due((self.clock)()).1;
         while self.left.load(SeqCst) || is_due {
-            // Its holder looks at `left` once more.
-            let Ok(mut thinking) = self.thinking.try_lock() else { return false };
+            // The thread that has the lock looks at `left` once more.
+            let Ok(mut core) = self.core.try_lock() else { return false };
             self.left.store(false, SeqCst);
-            let now = clock::now();
-            self.hear(&mut thinking, now);
-            while let Some(action) = thinking.policy.next(now) {
-                actions.push(action);
-            }
-            self.publish(&mut thinking, now, (here, awake));
+            let now = (self.clock)();
+            self.collect(&mut core);
+            let Core { agent, news, .. } = &mut *core;
+            agent.turn(now, news, actions);
+            self.plan(&mut core, now, (here, awake));
+            self.show(&core, now);
             is_due = false;
         }
         true
     }
 
-    fn hear(&self, thinking: &mut Thinking, now: Instant) {
-        let Thinking { policy, online, heard, loads, .. } = thinking;
-        if let Some(changed) = self.online.try_lock().ok().and_then(|mut online| online.take()) {
-            *online = changed;
-            policy.attach(now, online);
+    /// Takes all news that were left, as far as their lists are free.
+    fn collect(&self, core: &mut Core) {
+        let Core { agent, news, .. } = core;
+        if let Ok(mut online) = self.online.try_lock() {
+            news.online = online.take();
         }
-        heard.clear();
-        for vcpu in online.iter() {
+        for vcpu in news.online.as_ref().unwrap_or(agent.online()).iter() {
             if let Ok(mut signs) = self.signs[vcpu.index()].try_lock() {
-                heard.append(&mut signs);
+                news.signs.append(&mut signs);
             }
         }
-        // Each vCPU's are in order already, and stay so.
-        heard.sort_by_key(|seen| seen.at);
-        heard.iter().for_each(|seen| policy.heard(seen.at, seen.vcpu, seen.sign));
         if let Ok(mut ended) = self.ended.try_lock() {
-            ended.drain(..).for_each(|(task, outcome)| policy.moved(now, task, outcome));
+            news.ended.append(&mut ended);
         }
-        if let Ok(mut watching) = self.watching.try_lock()
-            && let Some(at) = watching.ready.take()
-        {
-            std::mem::swap(loads, &mut watching.tasks);
-            drop(watching);
-            policy.window(at, loads);
+        if let Ok(mut watching) = self.watching.try_lock() {
+            news.window = watching.ready.take();
+            if news.window.is_some() {
+                std::mem::swap(&mut news.loads, &mut watching.tasks);
+            }
         }
+    }
+
+    /// Publishes what the policy wants from now on, and then wakes the monitors that sleep too
+    /// long for that.
+    fn plan(&self, core: &mut Core, now: Instant, here: (VcpuId, bool)) {
+        let mut beat = |vcpu: VcpuId, at: Option<Instant>| {
+            // A monitor reads this before it sleeps, so it sleeps until what stood here.
+            let before = self.published.beats[vcpu.index()].swap(raw(at), SeqCst);
+            !self.exact && is_sooner(at, time(before))
+        };
+        let sleeps =
+            self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
+        let windows = core.agent.windows().map_or(NEVER, Nanos::get);
+        self.published.windows.store(windows, SeqCst);
+        for waker in sleeps.iter().filter_map(|vcpu| core.wakers[vcpu.index()].as_ref()) {
+            waker.wake();
+        }
+    }
+
+    /// The view, if one is asked for.
+    fn show(&self, core: &Core, now: Instant) {
         if self.asked.swap(false, SeqCst)
             && let Ok(mut view) = self.view.try_lock()
         {
+            let policy = &core.agent.policy;
             let mut metrics = Vec::new();
             policy.metrics(&mut |name, value| metrics.push((name, value)));
-            let (vcpus, windows) = (policy.vcpus(now), policy.windows());
-            *view = Some(View { vcpus, metrics, windows });
+            *view = Some(View { vcpus: policy.vcpus(now), metrics, windows: policy.windows() });
             self.answered.wake();
         }
     }
-
-    /// What is to be observed from now on; who sleeps too long for that is woken.
-    fn publish(&self, thinking: &mut Thinking, now: Instant, (here, awake): (VcpuId, bool)) {
-        let Thinking { policy, online, wakers, .. } = thinking;
-        let raw = |at: Option<Instant>| at.map_or(NEVER, Instant::as_nanos);
-        let wake = raw(policy.next_wake());
-        let mut sooner = wake < self.due.wake.swap(wake, SeqCst);
-        let windows = policy.windows().map_or(NEVER, Nanos::get);
-        if windows != self.due.windows.swap(windows, SeqCst) {
-            self.due.window.store(now.as_nanos().saturating_add(windows), SeqCst);
-            sooner |= windows != NEVER;
-        }
-        let until = wake.min(self.due.window.load(SeqCst));
-        if until != NEVER {
-            let before = self.due.keeper.load(SeqCst);
-            let left = Instant::from_nanos(until).since(now);
-            let mut vcpus = policy.vcpus(now);
-            let lost = self.due.lost.load(SeqCst);
-            vcpus.retain(|view| view.active && view.vcpu.index() != lost);
-            let keeper = keeper(&vcpus, left, (before, here));
-            self.due.keeper.store(keeper, SeqCst);
-            sooner |= keeper != before;
-        }
-        let keeper = self.due.keeper.load(SeqCst);
-        self.due.vcpus.store(online.iter().last().map_or(1, |last| last.index() + 1), SeqCst);
-        for vcpu in online.iter() {
-            let beat = raw(policy.beat_at(vcpu));
-            let before = self.due.beats[vcpu.index()].swap(beat, SeqCst);
-            // A beat that is put off finds so when it comes, and one that comes a little
-            // later than is wanted is not worth a wake-up more.
-            let beats = beat.saturating_add(TOGETHER.get()) < before && !self.exact;
-            let sleeps = beats || (sooner && vcpu.index() == keeper);
-            if let (true, Some(waker)) = (sleeps && !(vcpu == here && awake), &wakers[vcpu.index()])
-            {
-                waker.wake();
-            }
-        }
-    }
 }
 
-/// Who is to wake for what is due when so much time is `left`: the keeper so far, if its vCPU
-/// is expected to run until then. Else who is awake. Else the one with most left; and if none
-/// is expected to last, who is awake: that one runs.
-fn keeper(vcpus: &[VcpuView], left: Nanos, (before, here): (usize, VcpuId)) -> usize {
-    let lasting = || vcpus.iter().filter(|view| view.remaining > Some(left));
-    let lasts = |number: &usize| lasting().any(|view| view.vcpu.index() == *number);
-    let most = lasting().max_by_key(|view| view.remaining).map(|view| view.vcpu.index());
-    [before, here.index()].into_iter().find(lasts).or(most).unwrap_or(here.index())
-}
-
-/// The least that a monitor's wake-up took lately, in nanoseconds of CPU time. Others are dearer
-/// for what was done then, or because the vCPU was away meanwhile.
+/// The least that a monitor's recent wake-ups took, in nanoseconds of CPU time. Other wake-ups
+/// cost more for what was done then, or because the vCPU was away meanwhile.
 #[derive(Default)]
 struct Cost(AtomicU64);
 
 impl Cost {
-    /// A wake-up took so much. The least is followed down at once and up by a sixteenth. Two
-    /// threads may do so at a time: one of the two is as good as the other.
+    /// A wake-up took so much. The least falls at once, and rises by a sixteenth at most. If two
+    /// threads do so at the same time, one of the two counts.
     fn spent(&self, time: Nanos) {
         let before = self.0.load(SeqCst);
         let risen = before + before / 16 + 1;
         self.0.store(if before == 0 { time.get() } else { time.get().min(risen) }, SeqCst);
     }
 
-    /// From window to window, where the policy asks for `asked`: wake-ups for windows shall
-    /// take no more than a hundredth of a vCPU, but for one in four that are asked for. In an
+    /// The length of windows where the policy asks for `asked`: so long that wake-ups for
+    /// windows take a hundredth of a vCPU at most, but no more than four times `asked`. In an
     /// emulated guest a wake-up takes 0.1 ms and more; else some microseconds.
     fn windows(&self, asked: u64) -> u64 {
         let affordable = self.0.load(SeqCst).saturating_mul(100);

@@ -10,7 +10,6 @@ mod bpf;
 use super::clock;
 use super::loads::Loads;
 use super::loads::proc::Proc;
-use super::loads::taskstats::{self, Taskstats};
 use super::loads::tests::{OnDisk, Stop};
 use super::preemption::heartbeat::Heartbeat;
 use super::preemption::stat::Steal;
@@ -177,13 +176,11 @@ fn with_readers(readers: usize, body: impl FnOnce()) {
 #[test]
 #[ignore = "prints figures"]
 fn costs_of_a_window() {
-    let with_taskstats = || Proc::with("taskstats", Taskstats::open().unwrap(), -1).unwrap();
     print_windows("nobody reads", "proc", &mut Proc::open(-1).unwrap());
     for readers in [1, 10, 100] {
         with_readers(readers, || {
             let what = format!("{readers} readers");
             print_windows(&what, "proc", &mut Proc::open(-1).unwrap());
-            print_windows(&what, "taskstats", &mut with_taskstats());
         });
     }
 }
@@ -213,40 +210,4 @@ fn costs_of_steal() {
     (0..1000).for_each(|_| drop(steal.since_boot().unwrap()));
     let each = cpu_time().saturating_sub(before).scaled(1, 1000);
     println!("/proc/stat: {} ns a look", each.get());
-}
-
-/// Both ways look at the same threads at the same time: they are to agree.
-#[test]
-#[ignore = "prints figures; kernel.task_delayacct=1"]
-fn taskstats_and_proc_side_by_side() {
-    for readers in [1, 4] {
-        with_readers(readers, || {
-            let mut exact = taskstats::open(-1).unwrap();
-            let mut sampled = Proc::open(-1).unwrap();
-            windows(&mut exact);
-            windows(&mut sampled);
-            let (mut pace, mut at) = (Heartbeat.monitor(VCPU).unwrap(), clock::now());
-            let (mut sums, mut loads) = ([(0u64, 0u32, 0u64); 2], Vec::new());
-            for _ in 0..400 {
-                at = at + Nanos::from_millis(5);
-                beat(&mut *pace, at);
-                let ways: [&mut dyn Loads; 2] = [&mut exact, &mut sampled];
-                for (seer, (waited, ios, time)) in ways.into_iter().zip(&mut sums) {
-                    seer.window(clock::now(), &mut loads).unwrap();
-                    for load in loads.iter().filter(|load| load.pid == std::process::id() as i32) {
-                        *waited += load.waited.get();
-                        *ios += load.ios;
-                        *time += load.io_time.get();
-                    }
-                }
-            }
-            for ((waited, ios, time), name) in sums.into_iter().zip(["taskstats", "proc"]) {
-                println!(
-                    "{readers} readers, {name}: waits {:.2} of the time, {ios} I/Os of {} us each",
-                    waited as f64 / 2e9 / readers as f64,
-                    time / 1000 / u64::from(ios.max(1))
-                );
-            }
-        });
-    }
 }

@@ -6,7 +6,6 @@ pub mod bpf;
 mod estimate;
 pub mod proc;
 mod search;
-pub mod taskstats;
 mod thread;
 mod walk;
 
@@ -36,7 +35,7 @@ pub struct ThreadLoad {
 
 /// A way of seeing who waits for I/O.
 pub trait Loads: Send {
-    /// `bpf`, `taskstats`, `proc`: as `status` names it.
+    /// `bpf` or `proc`: as `status` names it.
     fn name(&self) -> &'static str;
 
     /// `loads` become the threads that did I/O since the last call, in ascending order of
@@ -61,7 +60,6 @@ pub trait Loads: Send {
 const WAYS: &[Way<dyn Loads>] = &[
     #[cfg(feature = "bpf")]
     Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
-    Way { name: taskstats::NAME, open: || Ok(Box::new(taskstats::open(own())?)) },
     Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
 ];
 

@@ -1,11 +1,10 @@
 //! One sleeping thread for each vCPU that is on line, pinned to it: it sees, lets the
 //! policy hear, and hands on what that says. It waits for nothing but its vCPU.
 
-use super::agent::Shared;
 use super::clock;
 use super::preemption::thread::settle;
 use super::preemption::{Monitor, Seen, Waker};
-use super::workers::Said;
+use super::shared::{Orders, Shared};
 use crate::kernel;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Sign, VcpuId};
@@ -89,8 +88,8 @@ fn watch(
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
         rank => rank?,
     };
-    shared.ranked(rank);
-    let (mut seen, mut said) = (Vec::new(), Said::default());
+    shared.set_rank(rank);
+    let (mut seen, mut orders) = (Vec::new(), Orders::default());
     let mut pace = Pace::default();
     let wakeups = &shared.wakeups[vcpu.index()];
     let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
@@ -112,7 +111,7 @@ fn watch(
         let news = pace.saw(&seen);
         shared.brain.tell(vcpu, &mut seen, news);
         let observed = shared.brain.observe()?;
-        pace.met_others = !shared.turn(vcpu, true, &mut said) || !observed;
+        pace.met_others = !shared.turn(vcpu, true, &mut orders) || !observed;
         let spent = cpu_time();
         shared.brain.spent(Nanos::new(spent - std::mem::replace(&mut before, spent)));
     }

@@ -1,5 +1,7 @@
-//! How vCPUs are seen to be taken away and given back: behind one trait, the best
-//! that this guest has is chosen, and `status` names it.
+//! How vCPUs are seen to be taken away and given back: by one of three detectors behind one
+//! trait. With BPF it is `steal-bpf` if KVM tells steal time, else `tick-bpf`; without BPF it is
+//! `heartbeat`. `status` names the one that is used. ([`stat`] detects nothing: `status` shows it
+//! beside what the detector has seen.)
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -9,20 +11,10 @@ pub mod thread;
 
 use super::ways::{Chosen, NoWay, Way, choose};
 use seekway_policy::units::Instant;
-use seekway_policy::vcpu::{Sign, VcpuId};
+use seekway_policy::vcpu::VcpuId;
+pub use seekway_policy::vcpu::agent::Seen;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// A sign of a vCPU with the time (CLOCK_MONOTONIC) at which it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// When.
-    pub at: Instant,
-    /// Of which.
-    pub vcpu: VcpuId,
-    /// What.
-    pub sign: Sign,
-}
 
 /// A way of seeing preemption.
 pub trait Preemption: Send + Sync {

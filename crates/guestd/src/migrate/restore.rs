@@ -57,7 +57,7 @@ pub fn put_back(
         left = changed.records.clone();
     }
     let heirs = heirs.unwrap_or_default();
-    voice.say(&Event::PutBack { tasks, heirs, failed: left.len() });
+    voice.say(&Event::PutBack { tasks, inherited: heirs, failed: left.len() });
     if left.is_empty() {
         file.remove()?;
     } else {

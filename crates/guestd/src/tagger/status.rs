@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The whole. JSON keys stay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Status {
-    /// `hints` or `levels`.
+    /// `hints`: how tags are encoded in priorities.
     pub encoding: &'static str,
     /// Tags that there are.
     pub tags: usize,
@@ -38,14 +38,6 @@ pub struct ProcessStatus {
     pub io_bytes: u64,
 }
 
-/// An encoding's name.
-pub fn name(encoding: Encoding) -> &'static str {
-    match encoding {
-        Encoding::Hints => "hints",
-        Encoding::Levels => "levels",
-    }
-}
-
 impl Tagger {
     /// As it stands.
     pub fn status(&self) -> Status {
@@ -63,7 +55,7 @@ impl Tagger {
             })
         });
         Status {
-            encoding: name(self.encoding),
+            encoding: "hints",
             tags: self.pool.size(),
             carried: self.pool.carried(),
             processes: tagged.collect(),

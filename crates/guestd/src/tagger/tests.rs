@@ -13,10 +13,10 @@ struct Scene {
     now: Instant,
 }
 
-fn scene(encoding: Encoding, selection: Selection, eager: bool) -> Scene {
+fn scene(selection: Selection, eager: bool) -> Scene {
     let fake = Fake::default();
     fake.start(1, 0, "init");
-    let tagger = Tagger::new(encoding, selection, eager);
+    let tagger = Tagger::new(selection, eager);
     Scene { fake, tagger, now: Instant::now() }
 }
 
@@ -40,7 +40,7 @@ impl Scene {
     }
 
     fn state(&self) -> State {
-        let mut state = State::new("boot".into(), self.tagger.encoding);
+        let mut state = State::new("boot".into());
         self.tagger.write_down(&[], &mut state);
         state
     }
@@ -48,7 +48,7 @@ impl Scene {
 
 #[test]
 fn who_does_io_is_tagged_with_all_threads_and_nobody_else() {
-    let mut s = scene(Encoding::Hints, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     s.fake.start(10, 1, "reader");
     s.fake.thread(10, 11);
     s.fake.start(20, 1, "idle");
@@ -70,35 +70,33 @@ fn who_does_io_is_tagged_with_all_threads_and_nobody_else() {
 
 #[test]
 fn a_child_inherits_until_it_does_io_of_its_own() {
-    for encoding in [Encoding::Hints, Encoding::Levels] {
-        let mut s = scene(encoding, Selection::default(), false);
-        s.fake.start(10, 1, "sh");
-        s.turn();
-        s.fake.moved(10, 1);
-        s.turn();
-        let of_parent = s.tag(10);
-        s.fake.start(11, 10, "sh");
-        s.fake.start(12, 10, "sh");
-        s.turn();
-        assert_eq!((s.tag(11), s.tag(12)), (of_parent, of_parent));
-        s.fake.moved(11, 1);
-        s.turn();
-        assert!(s.tag(11).is_some() && s.tag(11) != of_parent && s.tag(12) == of_parent);
-        // The parent's tag is in use while its heir lives.
-        s.fake.end(10);
-        s.turn();
-        s.now += REST * 2;
-        s.turn();
-        assert_eq!(s.tagger.pool.carried(), 2, "{encoding:?}");
-        s.fake.end(12);
-        s.turn();
-        assert_eq!(s.tagger.pool.carried(), 1);
-    }
+    let mut s = scene(Selection::default(), false);
+    s.fake.start(10, 1, "sh");
+    s.turn();
+    s.fake.moved(10, 1);
+    s.turn();
+    let of_parent = s.tag(10);
+    s.fake.start(11, 10, "sh");
+    s.fake.start(12, 10, "sh");
+    s.turn();
+    assert_eq!((s.tag(11), s.tag(12)), (of_parent, of_parent));
+    s.fake.moved(11, 1);
+    s.turn();
+    assert!(s.tag(11).is_some() && s.tag(11) != of_parent && s.tag(12) == of_parent);
+    // The parent's tag is in use while a child that inherited it lives.
+    s.fake.end(10);
+    s.turn();
+    s.now += REST * 2;
+    s.turn();
+    assert_eq!(s.tagger.pool.carried(), 2);
+    s.fake.end(12);
+    s.turn();
+    assert_eq!(s.tagger.pool.carried(), 1);
 }
 
 #[test]
 fn what_children_have_moved_is_not_their_parents() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     s.fake.start(10, 1, "sh");
     s.fake.moved(10, 1);
     s.turn();
@@ -117,7 +115,7 @@ fn what_children_have_moved_is_not_their_parents() {
 
 #[test]
 fn who_cannot_take_a_tag_gives_it_back() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     (10..18).for_each(|pid| s.fake.start(pid, 1, "x"));
     (10..13).for_each(|pid| s.fake.real_time(pid));
     (13..15).for_each(|pid| s.fake.set(pid, 3 << 13));
@@ -138,7 +136,7 @@ fn who_cannot_take_a_tag_gives_it_back() {
 
 #[test]
 fn what_changes_between_a_look_and_the_change_is_left_alone() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     (10..13).for_each(|pid| s.fake.start(pid, 1, "x"));
     s.turn();
     (10..13).for_each(|pid| s.fake.moved(pid, 1));
@@ -159,7 +157,7 @@ fn what_changes_between_a_look_and_the_change_is_left_alone() {
 
 #[test]
 fn others_priorities_are_left_alone() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     for (pid, priority) in [(10, 3 << 13), (20, 2 << 13 | 1), (30, 0), (40, 0)] {
         s.fake.start(pid, 1, "x");
         s.fake.set(pid, priority);
@@ -186,21 +184,24 @@ fn others_priorities_are_left_alone() {
 
 #[test]
 fn new_processes_are_tagged_before_they_do_io_when_they_are_heard_of() {
-    let mut s = scene(Encoding::Hints, Selection::default(), true);
+    let mut s = scene(Selection::default(), true);
     s.turn();
     s.fake.start(10, 1, "sh");
     assert_eq!(s.hear(&[10, 9999]).len(), 1);
     assert_eq!(s.tag(10), Some(8));
-    let mut levels = scene(Encoding::Levels, Selection::default(), true);
-    levels.turn();
-    levels.fake.start(10, 1, "sh");
-    assert!(levels.hear(&[10]).is_empty(), "seven tags are for those that do I/O");
+    let mut few = scene(Selection::default(), true);
+    few.tagger.pool = Pool::new((8, 9), REST);
+    few.turn();
+    for pid in [10, 11] {
+        few.fake.start(pid, 1, "sh");
+    }
+    assert_eq!([10, 11].map(|pid| few.hear(&[pid]).len()), [1, 0], "half is for those that do I/O");
 }
 
 #[test]
 fn a_selection_is_followed_to_children_and_through_exec() {
     let selection = Selection { comms: vec!["fio".into()], pids: vec![20] };
-    let mut s = scene(Encoding::Hints, selection, false);
+    let mut s = scene(selection, false);
     s.fake.start(10, 1, "sh");
     s.fake.start(20, 1, "db");
     s.fake.start(21, 20, "db");
@@ -215,7 +216,7 @@ fn a_selection_is_followed_to_children_and_through_exec() {
 
 #[test]
 fn a_number_that_is_used_again_is_another_process() {
-    let mut s = scene(Encoding::Hints, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     s.fake.start(10, 1, "a");
     s.turn();
     s.fake.moved(10, 1);
@@ -229,8 +230,9 @@ fn a_number_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn beyond_seven_processes_levels_are_shared() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
+fn when_all_tags_are_in_use_they_are_shared() {
+    let mut s = scene(Selection::default(), false);
+    s.tagger.pool = Pool::new((8, 14), REST);
     s.turn();
     let mut said = Vec::new();
     for pid in 10..20 {
@@ -245,80 +247,38 @@ fn beyond_seven_processes_levels_are_shared() {
 
 #[test]
 fn all_is_put_back_also_what_was_inherited_since() {
-    for encoding in [Encoding::Hints, Encoding::Levels] {
-        let mut s = scene(encoding, Selection::default(), false);
-        s.fake.start(10, 1, "a");
-        s.fake.start(20, 1, "b");
-        s.fake.start(30, 1, "c");
-        s.fake.set(30, 2 << 13 | 1);
-        s.turn();
-        // PID 1 among them: all others come from it.
-        for pid in [1, 10, 20, 30] {
-            s.fake.moved(pid, 1);
-        }
-        s.turn();
-        let state = s.state();
-        // After the state was written: a child, a grandchild, a thread, and an ionice.
-        s.fake.start(11, 10, "a");
-        s.fake.start(12, 11, "a");
-        s.fake.thread(10, 13);
-        s.fake.set(20, 3 << 13);
-        // Another process has taken a number that the state knows.
-        s.fake.end(20);
-        s.fake.start(20, 1, "d");
-        s.fake.set(20, state.threads[2].set ^ 7);
-        let event = restore(&s.fake, &state).unwrap().event;
-        let expected = Event::Restored { threads: 2, heirs: 3, changed: 0, failed: 0 };
-        assert_eq!(event, expected, "{encoding:?}");
-        assert_eq!([10, 11, 12, 13].map(|tid| s.fake.priority(tid).unwrap()), [0; 4]);
-        assert_eq!(s.fake.priority(30).unwrap(), 2 << 13 | 1);
-        assert_eq!(s.fake.priority(20).unwrap(), state.threads[2].set ^ 7);
-    }
-}
-
-#[test]
-fn levels_that_somebody_chose_are_kept_below_tagged_processes() {
-    let mut s = scene(Encoding::Levels, Selection::default(), false);
-    s.fake.start(10, 1, "sh");
-    s.fake.start(20, 1, "backup");
-    s.fake.start(30, 10, "quiet");
+    let mut s = scene(Selection::default(), false);
+    s.fake.start(10, 1, "a");
+    s.fake.start(20, 1, "b");
+    s.fake.start(30, 1, "c");
+    s.fake.set(30, 2 << 13 | 1);
     s.turn();
-    for pid in [1, 10] {
+    // PID 1 among them: all others come from it.
+    for pid in [1, 10, 20, 30] {
         s.fake.moved(pid, 1);
     }
     s.turn();
-    let [of_init, of_shell] = [1, 10].map(|pid| s.fake.priority(pid).unwrap());
-    // One does I/O and is left alone; the others are only known.
-    s.fake.set(20, of_shell);
-    s.fake.set(30, of_shell);
-    s.fake.start(21, 20, "backup's");
-    s.fake.moved(20, 1);
-    assert!(matches!(s.turn()[..], [Event::Foreign { pid: 20, .. }]));
-    // An heir that the agent has seen, whose parent ends; another process takes
-    // the number of a second.
-    s.fake.start(40, 10, "heir");
-    s.fake.start(41, 10, "heir");
-    s.turn();
     let state = s.state();
-    s.fake.end(10);
-    s.fake.end(41);
-    s.fake.start(41, 1, "another");
-    s.fake.set(41, of_shell);
-    // New below the one that is left alone, and below PID 1.
-    s.fake.start(22, 20, "backup's");
-    s.fake.start(50, 1, "heir");
+    // After the state was written: a child, a grandchild, a thread, and an ionice.
+    s.fake.start(11, 10, "a");
+    s.fake.start(12, 11, "a");
+    s.fake.thread(10, 13);
+    s.fake.set(20, 3 << 13);
+    // Another process has taken a number that the state knows.
+    s.fake.end(20);
+    s.fake.start(20, 1, "d");
+    s.fake.set(20, state.threads[2].set ^ 7);
     let event = restore(&s.fake, &state).unwrap().event;
-    let expected = Event::Restored { threads: 1, heirs: 2, changed: 0, failed: 0 };
-    assert_eq!(event, expected, "{state:?}");
-    let kept = [20, 21, 22, 30, 41].map(|tid| s.fake.priority(tid).unwrap());
-    assert_eq!(kept, [of_shell; 5]);
-    assert_eq!([1, 40, 50].map(|tid| s.fake.priority(tid).unwrap()), [0; 3]);
-    assert_ne!(of_init, of_shell);
+    let expected = Event::Restored { threads: 2, inherited: 3, changed: 0, failed: 0 };
+    assert_eq!(event, expected);
+    assert_eq!([10, 11, 12, 13].map(|tid| s.fake.priority(tid).unwrap()), [0; 4]);
+    assert_eq!(s.fake.priority(30).unwrap(), 2 << 13 | 1);
+    assert_eq!(s.fake.priority(20).unwrap(), state.threads[2].set ^ 7);
 }
 
 #[test]
 fn what_is_refused_is_said_once() {
-    let mut s = scene(Encoding::Hints, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     s.fake.start(10, 1, "root's");
     s.turn();
     s.fake.forbid(10);
@@ -330,7 +290,7 @@ fn what_is_refused_is_said_once() {
 
 #[test]
 fn a_group_that_replaces_tags_is_said_once() {
-    let mut s = scene(Encoding::Hints, Selection::default(), false);
+    let mut s = scene(Selection::default(), false);
     for (pid, class) in [(10, "idle"), (20, "restrict-to-be"), (30, "idle")] {
         s.fake.start(pid, 1, "x");
         s.fake.group(pid, class);
@@ -345,7 +305,7 @@ fn a_group_that_replaces_tags_is_said_once() {
 
 #[test]
 fn processes_that_come_and_go_while_they_are_looked_at_do_no_harm() {
-    let mut s = scene(Encoding::Hints, Selection::default(), true);
+    let mut s = scene(Selection::default(), true);
     s.turn();
     let mut state = 7u32;
     for _ in 0..3000 {

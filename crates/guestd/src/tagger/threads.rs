@@ -6,10 +6,10 @@ use super::*;
 enum Found {
     /// It has what it shall have, or is left alone already.
     Settled,
-    /// It is to be given the tag; the priority that it has now.
-    Change(Known, u16),
-    /// It is not ours: from now on left alone, and perhaps said.
-    Leave(Thread, Option<Event>),
+    /// It is to be given the tag; its start time and the priority that it has now.
+    Change(u64, u16),
+    /// It is left alone from now on; the event that reports it, if any.
+    Leave(Option<Event>),
 }
 
 impl Tagger {
@@ -30,7 +30,7 @@ impl Tagger {
             let process = &self.processes[&pid];
             match self.look_at_thread(system, (pid, process), tid) {
                 Found::Settled => {}
-                Found::Change(Known { tid, start }, found) => {
+                Found::Change(start, found) => {
                     let set = self.own_priority(pid, now);
                     self.given.insert(set);
                     // What is not none has been inherited.
@@ -38,9 +38,9 @@ impl Tagger {
                     let record = Record { pid, tid, start, original, set };
                     changes.push(Change { record, found });
                 }
-                Found::Leave(as_what, event) => {
+                Found::Leave(event) => {
                     let process = self.processes.get_mut(&pid).expect("met");
-                    process.threads.insert(tid, as_what);
+                    process.threads.insert(tid, Thread::LeftAlone);
                     self.events.extend(event);
                 }
             }
@@ -56,7 +56,7 @@ impl Tagger {
             self.own(pid, now);
         }
         let carried = self.processes[&pid].carried.expect("just given");
-        self.encoding.priority(carried.tag).expect("a tag of this encoding")
+        ioprio::priority(carried.tag).expect("tags of the pool have a priority")
     }
 
     fn look_at_thread(
@@ -67,7 +67,7 @@ impl Tagger {
     ) -> Found {
         let known = process.threads.get(&tid);
         let ours = match known {
-            Some(Thread::LeftAlone(_) | Thread::Heir(_)) => return Found::Settled,
+            Some(Thread::LeftAlone) => return Found::Settled,
             Some(Thread::Ours(record)) => Some(record),
             None => None,
         };
@@ -77,35 +77,19 @@ impl Tagger {
         }
         let Some(stat) = system.stat(tid) else { return Found::Settled };
         let (comm, shown) = (process.comm.clone(), shown(priority));
-        let known = Known { tid, start: stat.start };
-        let others = Thread::LeftAlone(known);
         if ours.is_some_and(|record| record.start == stat.start) {
             let event = Event::Overwritten { pid, comm, tid, priority: shown };
-            return Found::Leave(others, Some(event));
+            return Found::Leave(Some(event));
         }
-        let untouched = is_untouched(priority);
-        let inherited = self.has_inherited(process, priority);
         if !system.schedules_normally(tid).unwrap_or(false) {
-            let heir = Record { pid, tid, start: stat.start, original: 0, set: priority };
-            return Found::Leave(if inherited { Thread::Heir(heir) } else { others }, None);
+            return Found::Leave(None);
         }
-        if !untouched && !inherited {
+        // It may have inherited the priority from a parent or another thread.
+        if !is_untouched(priority) && !self.given.contains(&priority) {
             let event = Event::Foreign { pid, comm, tid, priority: shown };
-            return Found::Leave(others, Some(event));
+            return Found::Leave(Some(event));
         }
-        Found::Change(known, priority)
-    }
-
-    /// From a parent, or from another thread of this process.
-    fn has_inherited(&self, process: &Process, priority: u16) -> bool {
-        let of_threads = || {
-            let mut threads = process.threads.values();
-            threads.any(|t| matches!(t, Thread::Ours(record) if record.set == priority))
-        };
-        self.given.contains(&priority)
-            && (self.encoding == Encoding::Hints
-                || process.inherited.is_some_and(|(_, set)| set == priority)
-                || of_threads())
+        Found::Change(stat.start, priority)
     }
 
     /// Make the changes, which are written down by now. What is not as it was

@@ -18,7 +18,7 @@ use io_uring::squeue;
 use seekway_device::{DeviceModel, profile};
 use seekway_policy::cache;
 use seekway_policy::dispatcher::{COALESCE_DEFAULT, Config};
-use seekway_policy::ioprio::Encoding;
+use seekway_policy::ioprio;
 use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
@@ -477,7 +477,7 @@ impl Rig {
             op: issue.op,
             offset: if flush { 0 } else { offset },
             len: if flush { 0 } else { len },
-            priority: issue.tag.map_or(0, |tag| Encoding::Hints.priority(tag).unwrap().into()),
+            priority: issue.tag.map_or(0, |tag| ioprio::priority(tag).unwrap().into()),
             fua: issue.sync && issue.op == Op::Write,
             unmap: false,
         };

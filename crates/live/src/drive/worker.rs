@@ -1,6 +1,6 @@
 //! The threads that do the I/O of a driven load, each one system call at a time.
 
-use seekway_policy::ioprio::Encoding;
+use seekway_policy::ioprio;
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_workload::Issue;
 use std::fs::File;
@@ -172,13 +172,12 @@ impl Buffer {
     }
 }
 
-/// For the calling thread. A kernel before 6.5 does not take it: such a load
-/// has more processes than there are levels.
+/// For the calling thread. A kernel before 6.5 does not take it.
 fn set_tag(tag: Option<ProcessTag>) -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
     let priority = match tag {
         None => 0,
-        Some(tag) => Encoding::Hints.priority(tag).ok_or(ErrorKind::InvalidInput)?,
+        Some(tag) => ioprio::priority(tag).ok_or(ErrorKind::InvalidInput)?,
     };
     // SAFETY: ioprio_set takes no pointers; 0 names the calling thread.
     let set =

@@ -1,100 +1,32 @@
-//! The agent of a guest: what its policy is told, and when.
+//! The agent of a guest. What it tells its policy, and when its monitors wake, is
+//! [`seekway_policy::vcpu::agent`], as in `seekway-guest`. Here is what that costs, and what
+//! happens while vCPUs are away.
 //!
-//! It is a set of threads of the highest priority, one on each vCPU, as `seekway-guest` has
-//! them (migrate/brain.rs, monitors.rs). Each sleeps until its beat is due; one, the keeper's,
-//! until what the policy wants is: it is that of a vCPU which is expected to run then. If it
-//! does not come, who wakes for a beat takes its place, or at last the next. All by what
-//! they knew when they fell asleep.
-//! Each wake-up costs, and so does each turn of the policy. While no vCPU of the guest
-//! runs, nothing is told and nothing is decided: that is made up for when one does.
+//! Monitors are threads of the highest priority, one on each vCPU. Each wake-up costs, and so
+//! does each turn of the policy. While no vCPU of the guest runs, the policy is told nothing and
+//! decides nothing: the agent makes up for that when one runs again.
 
 use super::events::Event;
-use super::state::{Beat, Monitor, Phase, Run, What, WindowLoad, Woken};
+use super::state::{Beat, GuestAgent, Phase, Run, What, WindowLoad, Woken};
 use super::{Detector, Machine};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{
-    Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
-};
-use std::collections::VecDeque;
+use seekway_policy::vcpu::agent::{Seen, is_sooner};
+use seekway_policy::vcpu::{Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuSet};
 
 /// No timer is finer: a policy that wants to be asked at once is asked after this.
 const TIMER: Nanos = Nanos::from_micros(1);
 
-/// The keeper has lost its vCPU if it is as late as this: then the next one takes its place,
-/// and if that is not there, the next after as long again. This and the next two: brain.rs.
-pub(super) const PATIENCE: Nanos = Nanos::from_millis(20);
-/// Who wakes for something else finds it late by as much, and so away.
-pub(super) const OVERDUE: Nanos = Nanos::from_millis(2);
-/// Who wakes for something else as soon after the end of a window sees to that then.
-const TOGETHER: Nanos = Nanos::from_micros(300);
-
-/// Actions at one instant beyond which a policy is taken to run away.
-const ACTIONS_MAX: usize = 100_000;
-
-/// An agent.
-pub(super) struct Agent {
-    pub policy: Box<dyn VcpuPolicy>,
-    /// When the policy wants to be asked.
-    wake: Option<Instant>,
-    /// From window to window of the tasks' loads.
-    window: Option<Nanos>,
-    /// When this one ends.
-    window_at: Option<Instant>,
-    /// What no vCPU was there to be told.
-    signs: VecDeque<(Instant, VcpuId, Sign)>,
-    /// What the policy is told in its next turn.
-    ended: Vec<(TaskId, Outcome)>,
-    /// The vCPU whose thread had the turn last.
-    seat: usize,
-    /// The vCPU whose monitor wakes for what is due.
-    keeper: usize,
-    /// A keeper that did not come when it was to: it is none until it has woken.
-    lost: Option<usize>,
-}
-
-impl Agent {
-    pub fn new(policy: Box<dyn VcpuPolicy>, seat: usize) -> Agent {
-        Agent {
-            policy,
-            wake: None,
-            window: None,
-            window_at: None,
-            signs: VecDeque::new(),
-            ended: Vec::new(),
-            seat,
-            keeper: seat,
-            lost: None,
-        }
-    }
-
-    /// When something is due next.
-    fn until(&self) -> Option<Instant> {
-        [self.wake, self.window_at].into_iter().flatten().min()
-    }
-}
-
 impl Machine {
-    /// On this vCPU a VM's policy is told something; do what it wants, and ask what it wants
-    /// to be told. `awake`: by the monitor, which looks what is due before it sleeps.
-    pub(super) fn take_turn(
-        &mut self,
-        here: usize,
-        awake: bool,
-        tell: impl FnOnce(&mut dyn VcpuPolicy),
-    ) {
+    /// A turn of the VM's agent by a thread on this vCPU. `awake`: by the monitor, which reads
+    /// the timetable before it sleeps.
+    pub(super) fn take_turn(&mut self, here: usize, awake: bool) {
         let vm = self.vcpus[here].vm;
         let Some(mut agent) = self.vms[vm].agent.take() else { return };
         agent.seat = here;
-        tell(&mut *agent.policy);
-        for (task, outcome) in std::mem::take(&mut agent.ended) {
-            agent.policy.moved(self.now, task, outcome);
-        }
         let mut actions = Vec::new();
-        while let Some(action) = agent.policy.next(self.now) {
-            actions.push(action);
-            assert!(actions.len() < ACTIONS_MAX, "a policy for vCPUs acts without end");
-        }
-        let sleeps = self.heed(&mut agent, here, awake);
+        agent.core.turn(self.now, &mut agent.news, &mut actions);
+        self.vms[vm].slice = agent.core.policy.slice(self.host.slice).max(TIMER);
+        let sleeps = self.plan(&mut agent, here, awake);
         self.vms[vm].agent = Some(agent);
         sleeps.into_iter().for_each(|v| self.wake_monitor(v));
         if awake {
@@ -103,89 +35,38 @@ impl Machine {
         self.act(here, actions);
     }
 
-    /// An action has come to its end; the policy hears so in its next turn.
+    /// An action has come to its end; the policy is told in its next turn.
     pub(super) fn tell_later(&mut self, vm: usize, task: TaskId, outcome: Outcome) {
         if let Some(agent) = &mut self.vms[vm].agent {
-            agent.ended.push((task, outcome));
+            agent.news.ended.push((task, outcome));
         }
     }
 
-    /// What a policy wants to be told from now on. The vCPUs whose monitors sleep for too
-    /// long for that.
-    fn heed(&mut self, agent: &mut Agent, here: usize, awake: bool) -> Vec<usize> {
-        let vm = self.vcpus[here].vm;
-        self.vms[vm].slice = agent.policy.slice(self.host.slice).max(TIMER);
-        let before = std::mem::replace(&mut agent.wake, agent.policy.next_wake());
-        let mut sooner = is_sooner(agent.wake, before);
-        let window = agent.policy.windows();
-        if window != agent.window {
-            agent.window = window;
-            agent.window_at = window.map(|length| self.now + length.max(TIMER));
-            sooner |= window.is_some();
-        }
-        let before = agent.keeper;
-        agent.keeper = self.keeper(agent, here);
-        sooner |= agent.keeper != before;
-        let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
-        let sleeps = |&v: &usize| {
-            let Monitor { state, .. } = self.vcpus[v].monitor;
-            let beats = match (self.detector, state) {
-                (Detector::Exact { .. }, _) | (_, Beat::Due(_) | Beat::Executed) => false,
-                (_, Beat::None) => agent.policy.beat_at(self.vcpus[v].id).is_some(),
-                // One that comes a little later than is wanted is not worth a wake-up.
-                (_, Beat::Armed { asked, .. }) => {
-                    let beat = agent.policy.beat_at(self.vcpus[v].id);
-                    is_sooner(beat.map(|at| at + TOGETHER), Some(asked))
-                }
-            };
-            (beats || sooner && v == agent.keeper) && !(v == here && awake)
+    /// Updates the timetable. Returns the vCPUs whose monitors sleep too long for it.
+    fn plan(&self, agent: &mut GuestAgent, here: usize, awake: bool) -> Vec<usize> {
+        let first = self.vms[self.vcpus[here].vm].first;
+        let mut beat = |vcpu: VcpuId, at: Option<Instant>| match (
+            self.detector,
+            self.vcpus[first + vcpu.index()].monitor.state,
+        ) {
+            (Detector::Exact { .. }, _) | (_, Beat::Due(_) | Beat::Executed) => false,
+            (_, Beat::None) => is_sooner(at, None),
+            (_, Beat::Armed { asked, .. }) => is_sooner(at, Some(asked)),
         };
-        (first..first + vcpus).filter(sleeps).collect()
+        let here = (self.vcpus[here].id, awake);
+        let sleeps = agent.core.plan(self.now, here, &mut agent.timetable, &mut beat);
+        sleeps.iter().map(|vcpu| first + vcpu.index()).collect()
     }
 
-    /// Who is to wake for what is due: the keeper so far, if its vCPU is expected to run until
-    /// then. Else who is awake. Else the one with most left; and if none is expected to last,
-    /// who is awake: that one runs.
-    fn keeper(&self, agent: &Agent, here: usize) -> usize {
-        let Some(until) = agent.until() else { return agent.keeper };
-        let (left, first) = (until.since(self.now), self.vms[self.vcpus[here].vm].first);
-        let number = |view: &VcpuView| first + view.vcpu.index();
-        let mut views = agent.policy.vcpus(self.now);
-        views.retain(|view| view.active && Some(number(view)) != agent.lost);
-        views.retain(|view| view.remaining > Some(left));
-        let lasts = |v: &usize| views.iter().any(|view| number(view) == *v);
-        let most = views.iter().max_by_key(|view| view.remaining).map(number);
-        [agent.keeper, here].into_iter().find(lasts).or(most).unwrap_or(here)
-    }
-
-    /// A monitor has woken. If the keeper has not long after it was to, this one takes its place.
-    fn has_woken(&mut self, v: usize) {
-        let now = self.now;
-        let Some(agent) = &mut self.vms[self.vcpus[v].vm].agent else { return };
-        agent.lost = agent.lost.filter(|lost| *lost != v);
-        if agent.keeper != v && agent.until().is_some_and(|until| now > until + OVERDUE) {
-            agent.lost = Some(agent.keeper);
-            agent.keeper = v;
-        }
-    }
-
-    /// A monitor goes to sleep, until its beat or what the policy wants done.
+    /// A monitor goes to sleep, until its beat or its alarm.
     fn fall_asleep(&mut self, v: usize) {
         let Some(agent) = &self.vms[self.vcpus[v].vm].agent else { return };
         let beat = match self.detector {
-            Detector::Heartbeat { .. } => agent.policy.beat_at(self.vcpus[v].id),
+            Detector::Heartbeat { .. } => agent.core.policy.beat_at(self.vcpus[v].id),
             Detector::Exact { .. } => None,
         };
-        let vcpus = self.vms[self.vcpus[v].vm].vcpus;
-        let rank = (vcpus + v - agent.keeper) % vcpus;
-        let window = agent.window_at.map(|window| {
-            let together = window..=window + TOGETHER;
-            let soon = [beat, agent.wake].into_iter().flatten().filter(|at| together.contains(at));
-            soon.min().filter(|_| rank == 0).unwrap_or(window)
-        });
-        let until = [agent.wake, window].into_iter().flatten().min();
-        let patience = PATIENCE.scaled(rank as u64, 1);
-        let at = until.map(|at| (at + patience).max(self.now + TIMER));
+        let at = agent.timetable.alarm(self.vcpus[v].id, beat);
+        let at = at.map(|at| at.max(self.now + TIMER));
         let alarm = &mut self.vcpus[v].monitor.alarm;
         if alarm.state == Woken::No && alarm.at != at {
             alarm.at = at;
@@ -196,6 +77,14 @@ impl Machine {
             });
         }
         self.arm_beat(v, beat);
+    }
+
+    /// The monitor of this vCPU has woken.
+    fn has_woken(&mut self, v: usize) {
+        let (now, id) = (self.now, self.vcpus[v].id);
+        if let Some(agent) = &mut self.vms[self.vcpus[v].vm].agent {
+            agent.timetable.woke(id, now);
+        }
     }
 
     /// A monitor is to look what is due: its time has come, or somebody says so.
@@ -233,13 +122,12 @@ impl Machine {
     fn do_due(&mut self, v: usize) {
         let vm = self.vcpus[v].vm;
         let Some(agent) = &self.vms[vm].agent else { return };
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= self.now);
-        let (window, asked) = (is_due(agent.window_at), is_due(agent.wake));
-        if window {
+        let asked = agent.timetable.decision_is_due(self.now);
+        if agent.timetable.window_is_due(self.now, Nanos::ZERO) {
             self.window(v);
         } else if asked {
             self.spend(v, self.costs.turn);
-            self.take_turn(v, true, |_| {});
+            self.take_turn(v, true);
         }
         if asked {
             self.ask_idles(vm);
@@ -292,7 +180,7 @@ impl Machine {
         self.vcpus[v].monitor.state = Beat::None;
         let (now, id) = (self.now, self.vcpus[v].id);
         self.has_woken(v);
-        self.take_turn(v, true, |policy| policy.heard(now, id, Sign::Beat { due }));
+        self.turn_with(v, Seen { at: now, vcpu: id, sign: Sign::Beat { due } });
         self.do_due(v);
     }
 
@@ -326,28 +214,38 @@ impl Machine {
 
     /// An edge that happened at `at` is known.
     pub(super) fn edge(&mut self, v: usize, at: Instant, sign: Sign) {
-        let (vm, id) = (self.vcpus[v].vm, self.vcpus[v].id);
+        let (vm, vcpu) = (self.vcpus[v].vm, self.vcpus[v].id);
+        let seen = Seen { at, vcpu, sign };
         if self.vms[vm].runs > 0 {
-            return self.tell(vm, at, id, sign);
+            return self.tell(vm, seen);
         }
         if let Some(agent) = &mut self.vms[vm].agent {
-            agent.signs.push_back((at, id, sign));
+            agent.untold.push(seen);
         }
     }
 
-    /// A policy is told of an edge by a vCPU that runs.
-    fn tell(&mut self, vm: usize, at: Instant, id: VcpuId, sign: Sign) {
+    /// A vCPU that runs tells the policy of an edge.
+    fn tell(&mut self, vm: usize, seen: Seen) {
         let Detector::Exact { edge, .. } = self.detector else { return };
         let seat = self.seat(vm);
         self.spend(seat, edge + self.costs.turn);
-        self.take_turn(seat, true, |policy| policy.heard(at, id, sign));
+        self.turn_with(seat, seen);
+    }
+
+    /// A turn by the monitor of this vCPU that tells of a sign.
+    fn turn_with(&mut self, v: usize, seen: Seen) {
+        if let Some(agent) = &mut self.vms[self.vcpus[v].vm].agent {
+            agent.news.signs.push(seen);
+        }
+        self.take_turn(v, true);
     }
 
     /// The agent uses a vCPU that runs; if there is one, which who never asks for windows
     /// has not.
     pub(super) fn spend(&mut self, v: usize, cost: Nanos) {
         let agent = &self.vms[self.vcpus[v].vm].agent;
-        if cost > Nanos::ZERO && agent.as_ref().is_some_and(|agent| agent.window.is_some()) {
+        if cost > Nanos::ZERO && agent.as_ref().is_some_and(|agent| agent.core.windows().is_some())
+        {
             self.execute(v, cost, What::Agent);
         }
     }
@@ -368,9 +266,10 @@ impl Machine {
         self.spend(v, self.costs.window + widened + self.costs.turn);
         let loads = self.loads(vm);
         if let Some(agent) = &mut self.vms[vm].agent {
-            agent.window_at = agent.window.map(|length| now + length.max(TIMER));
+            agent.timetable.next_window(now, agent.core.windows());
+            (agent.news.window, agent.news.loads) = (Some(now), loads);
         }
-        self.take_turn(v, true, |policy| policy.window(now, &loads));
+        self.take_turn(v, true);
     }
 
     /// What the tasks that did I/O did since they were asked before.
@@ -398,8 +297,8 @@ impl Machine {
     /// A vCPU of the VM runs: what could not be told is told.
     pub(super) fn catch_up(&mut self, vm: usize) {
         let Some(agent) = &mut self.vms[vm].agent else { return };
-        for (at, id, sign) in std::mem::take(&mut agent.signs) {
-            self.tell(vm, at, id, sign);
+        for seen in std::mem::take(&mut agent.untold) {
+            self.tell(vm, seen);
         }
     }
 
@@ -410,7 +309,7 @@ impl Machine {
             return false;
         }
         let Some(mut agent) = self.vms[vm].agent.take() else { return false };
-        let until = agent.policy.idles(now, id).filter(|&until| until > now);
+        let until = agent.core.policy.idles(now, id).filter(|&until| until > now);
         self.vms[vm].agent = Some(agent);
         let Some(until) = until else { return false };
         let vcpu = &mut self.vcpus[v];
@@ -443,16 +342,11 @@ impl Machine {
             let online = VcpuSet::first(self.vms[vm].vcpus);
             let now = self.now;
             if let Some(agent) = &mut self.vms[vm].agent {
-                agent.policy.attach(now, &online);
+                agent.core.attach(now, online);
             }
             let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
-            self.take_turn(first, true, |_| {});
+            self.take_turn(first, true);
             (first..first + vcpus).for_each(|v| self.fall_asleep(v));
         }
     }
-}
-
-/// Is `at` before what was asked for? `None`: never.
-fn is_sooner(at: Option<Instant>, before: Option<Instant>) -> bool {
-    at.is_some_and(|at| before.is_none_or(|before| at < before))
 }

@@ -1,14 +1,13 @@
 //! A machine at time zero.
 
-use super::agent::Agent;
 use super::check::parts;
 use super::events::Events;
 use super::fair::Age;
 use super::machine::Machine;
 use super::measure::Tally;
 use super::state::{
-    Alarm, Beat, Fared, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task, Vcpu, Vm,
-    Wants, WindowLoad,
+    Alarm, Beat, Fared, GuestAgent, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task,
+    Vcpu, Vm, Wants, WindowLoad,
 };
 use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -69,7 +68,7 @@ impl Machine {
 
     /// A VM's agent begins.
     pub(super) fn give_agent(&mut self, vm: usize, policy: Box<dyn VcpuPolicy>) {
-        self.vms[vm].agent = Some(Agent::new(policy, self.vms[vm].first));
+        self.vms[vm].agent = Some(GuestAgent::new(policy, self.vms[vm].first));
     }
 
     /// The vCPUs of a processor are spread over a slice, in random order: its VMs

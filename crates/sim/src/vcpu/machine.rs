@@ -46,8 +46,11 @@ impl Machine {
         Machine::with(spec, policy, &agent, seed, measured_from)
     }
 
-    /// The same with policies that are in no registry.
-    pub(super) fn with(
+    /// The same with policies that are in no registry: `policy` builds one for each agent.
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn with(
         spec: &MachineSpec,
         name: &str,
         policy: &dyn Fn() -> Result<Box<dyn VcpuPolicy>, String>,

@@ -7,15 +7,13 @@
 //! that is current on another vCPU has to be stopped there, by the stopper, which needs that
 //! vCPU to run; and so has one that was woken on a vCPU which has not queued it yet. The
 //! worker waits with it, and another one makes the next move (kernel/sched/core.c:
-//! `affine_move_task`). The agent's own words are in `seekway-guest`: workers.rs, book.rs.
+//! `affine_move_task`).
 
 use super::Machine;
 use super::state::{Run, State, What};
 use seekway_policy::units::Nanos;
+use seekway_policy::vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
 use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
-
-/// Workers of one vCPU: moves that may be blocked at a time.
-pub(super) const WORKERS_MAX: usize = 4;
 
 impl Machine {
     /// A policy, on the vCPU `here`, wants this done: by its workers. What they cannot take
@@ -105,13 +103,15 @@ impl Machine {
         };
         let there = self.vms[self.tasks[t].vm].first + to.index();
         self.arrive(t, there, was_away);
-        let is_all = within == VcpuSet::only(to);
-        if is_all || self.tasks[t].vcpu != there {
-            self.tasks[t].then = (!is_all).then_some((there, within));
-            return self.ended(worker, action, Outcome::Done);
+        match rest_of_move(to, &within, Some(self.vcpus[self.tasks[t].vcpu].id)) {
+            Rest::Widen => {
+                let again = What::Call { action, is_second: true, was_away };
+                return self.execute(worker, self.unless_free(self.costs.call), again);
+            }
+            Rest::WidenWhenSeen => self.tasks[t].then = Some((there, within)),
+            Rest::Nothing => self.tasks[t].then = None,
         }
-        let again = What::Call { action, is_second: true, was_away };
-        self.execute(worker, self.unless_free(self.costs.call), again);
+        self.ended(worker, action, Outcome::Done);
     }
 
     /// A worker has made its second change, after which its task may run on all of the set.
@@ -162,6 +162,6 @@ impl Machine {
         }
         self.tell_later(vm, action.task(), outcome);
         self.spend(v, self.costs.turn);
-        self.take_turn(v, false, |_| {});
+        self.take_turn(v, false);
     }
 }

@@ -29,7 +29,7 @@ impl Machine {
         let vcpus = &self.vcpus[vm.first..vm.first + vm.vcpus];
         let mut metrics = Vec::new();
         if let Some(agent) = &vm.agent {
-            agent.policy.metrics(&mut |name, value| metrics.push((name, value)));
+            agent.core.policy.metrics(&mut |name, value| metrics.push((name, value)));
         }
         VmCpu {
             name: vm.name.clone(),

@@ -1,13 +1,13 @@
 //! What a machine consists of, and its state. Processors, vCPUs and tasks are numbered
 //! over the whole machine; a VM's vCPUs are consecutive.
 
-use super::agent::Agent;
 use super::fair::Age;
 use super::measure::{LeastMoves, Tally};
 use super::{Load, VmSpec};
 use crate::metrics::{Times, times};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Action, VcpuId, VcpuSet};
+use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable};
+use seekway_policy::vcpu::{Action, VcpuId, VcpuPolicy, VcpuSet};
 use seekway_workload::generators::rng::Rng;
 use std::collections::VecDeque;
 
@@ -186,10 +186,30 @@ pub(super) enum What {
     Stop { action: Action, worker: usize, was_away: bool },
 }
 
+/// The agent of a VM.
+pub(super) struct GuestAgent {
+    pub core: Agent,
+    pub timetable: Timetable,
+    /// For the next turn.
+    pub news: News,
+    /// Edges that no vCPU was there to tell of.
+    pub untold: Vec<Seen>,
+    /// The vCPU whose thread had the last turn.
+    pub seat: usize,
+}
+
+impl GuestAgent {
+    /// `seat`: the VM's first vCPU.
+    pub fn new(policy: Box<dyn VcpuPolicy>, seat: usize) -> GuestAgent {
+        let (core, timetable) = (Agent::new(policy), Timetable::new(VcpuId::new(0)));
+        GuestAgent { core, timetable, news: News::default(), untold: Vec::new(), seat }
+    }
+}
+
 /// A VM.
 pub(super) struct Vm {
     pub name: String,
-    pub agent: Option<Agent>,
+    pub agent: Option<GuestAgent>,
     /// Its first vCPU.
     pub first: usize,
     pub vcpus: usize,

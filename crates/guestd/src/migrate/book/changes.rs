@@ -4,6 +4,7 @@ use super::{Book, Pages, Task};
 use crate::migrate::BootTime;
 use crate::migrate::records::Record;
 use crate::system::System;
+use seekway_policy::vcpu::agent::{Rest, rest_of_move};
 use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
@@ -64,27 +65,25 @@ impl<S: System> Book<S> {
         self.change(tid, None).is_ok_and(|changed| changed == Changed::Set)
     }
 
-    /// To one vCPU, and then let it run `within`. A task that sleeps is not moved by the
-    /// kernel: it is placed when it wakes, and only a mask of one vCPU says where. So it
-    /// keeps that until it was seen there.
+    /// Moves a task to one vCPU, and then lets it run `within`
+    /// ([`agent`](seekway_policy::vcpu::agent) says why so).
     fn shift(&self, tid: i32, to: VcpuId, within: &VcpuSet) -> io::Result<Changed> {
-        let only = VcpuSet::only(to);
-        let changed = self.change(tid, Some(&only))?;
-        if changed == Changed::Nothing || *within == only {
+        let changed = self.change(tid, Some(&VcpuSet::only(to)))?;
+        if changed == Changed::Nothing {
             return Ok(changed);
         }
-        let widened = if self.system.vcpu(tid) == Some(to) {
-            self.change(tid, Some(within)).map(drop)
-        } else {
-            let mut pages = self.pages();
-            let planned = self.plan(&mut pages, tid, Some(within));
-            if let (Ok(Ok(_)), Some(task)) = (&planned, pages.tasks.get_mut(&tid)) {
-                task.then = Some((to, *within));
+        // The task is there, or will be: a failure from here on does not matter.
+        match rest_of_move(to, within, self.system.vcpu(tid)) {
+            Rest::Nothing => {}
+            Rest::Widen => drop(self.change(tid, Some(within))),
+            Rest::WidenWhenSeen => {
+                let mut pages = self.pages();
+                let planned = self.plan(&mut pages, tid, Some(within));
+                if let (Ok(Ok(_)), Some(task)) = (planned, pages.tasks.get_mut(&tid)) {
+                    task.then = Some((to, *within));
+                }
             }
-            planned.map(drop)
-        };
-        // It is there, or will be.
-        let _ = widened;
+        }
         Ok(changed)
     }
 

@@ -1,16 +1,17 @@
-//! Who hears what when the lock is taken.
+//! What the policy hears when its lock is taken.
 
 use super::*;
+use crate::migrate::clock;
 use crate::migrate::records::{Changed, Records};
 use crate::state::StateFile;
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
+use seekway_policy::vcpu::agent::PATIENCE;
 use seekway_policy::vcpu::{Means, Sign};
 
 /// What a policy was told, and what it wants.
 #[derive(Default)]
 struct Told {
-    vcpus: Vec<VcpuView>,
     wake: Option<Instant>,
     heard: Vec<(u64, usize)>,
     windows: usize,
@@ -41,9 +42,6 @@ impl VcpuPolicy for Policy {
     fn windows(&self) -> Option<Nanos> {
         Some(Nanos::new(1))
     }
-    fn vcpus(&self, _now: Instant) -> Vec<VcpuView> {
-        self.0.lock().unwrap().vcpus.clone()
-    }
 }
 
 struct Nobody;
@@ -68,7 +66,7 @@ fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
         (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
     let told: Arc<Mutex<Told>> = Arc::default();
     let policy = Box::new(Policy(told.clone()));
-    (Brain::new(policy, false, watching, book, online).unwrap(), told)
+    (Brain::new(policy, false, watching, book, (online, clock::now)).unwrap(), told)
 }
 
 fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
@@ -85,7 +83,7 @@ fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
     let within = VcpuSet::first(2);
     told.lock().unwrap().wants = vec![Action::Move { task, to: one, within, by: Means::Push }];
     {
-        let _taken = brain.thinking.lock().unwrap();
+        let _taken = brain.core.lock().unwrap();
         brain.tell(one, &mut seen(10, 1), true);
         brain.tell(zero, &mut seen(20, 0), true);
         assert!(!brain.turn(zero, true, &mut actions));
@@ -151,69 +149,25 @@ fn a_window_is_seen_by_one_and_heard_by_whoever_has_the_lock() {
     assert_eq!(told.lock().unwrap().windows, 1);
 }
 
-fn view(vcpu: u16, active: bool, left_ms: Option<u64>) -> VcpuView {
-    let (vcpu, remaining) = (VcpuId::new(vcpu), left_ms.map(Nanos::from_millis));
-    VcpuView { vcpu, active, slice: None, remaining, slices: 0, away: Nanos::ZERO }
-}
-
 #[test]
-fn the_keeper_stays_while_its_vcpu_lasts_and_then_it_is_who_is_awake_or_has_most_left() {
-    let left = Nanos::from_millis(5);
-    let of = |left_ms: [Option<u64>; 3]| {
-        let views = [0u16, 1, 2].map(|n| view(n, true, left_ms[usize::from(n)]));
-        keeper(&views, left, (0, VcpuId::new(1)))
-    };
-    assert_eq!(of([Some(6), Some(7), Some(8)]), 0);
-    assert_eq!(of([Some(5), Some(7), Some(8)]), 1);
-    assert_eq!(of([Some(5), Some(2), Some(8)]), 2);
-    assert_eq!(of([Some(5), Some(2), None]), 1, "it runs for certain");
-    assert_eq!(keeper(&[], left, (0, VcpuId::new(1))), 1);
-}
-
-#[test]
-fn one_monitor_wakes_for_what_is_due_and_the_next_if_it_does_not_come() {
+fn a_lead_that_is_overdue_is_replaced_without_the_lock() {
     let (brain, told) = brain();
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let ms = Nanos::from_millis;
-    let now = clock::now();
-    let turn = |wake: Instant, here| {
-        let views = vec![view(0, true, Some(90_000)), view(1, true, Some(50_000))];
-        (told.lock().unwrap().wake, told.lock().unwrap().vcpus) = (Some(wake), views);
-        brain.left.store(true, SeqCst);
-        brain.due.window.store(NEVER, SeqCst);
-        brain.turn(here, true, &mut Vec::new());
-    };
-    let wake = now + ms(10_000);
-    turn(wake, one);
+    let wake = clock::now() + ms(10_000);
+    told.lock().unwrap().wake = Some(wake);
+    brain.left.store(true, SeqCst);
+    brain.turn(zero, true, &mut Vec::new());
+    brain.published.window.store(NEVER, SeqCst);
+    let _held = brain.core.lock().unwrap();
     assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake), Some(wake + PATIENCE)));
     brain.woke(one, wake + ms(1));
     assert_eq!(brain.due(zero).0, Some(wake), "not so late yet");
     brain.woke(one, wake + ms(3));
-    assert_eq!(brain.due(one).0, Some(wake));
-    turn(wake, zero);
-    assert_eq!(brain.due(one).0, Some(wake), "whatever is expected of who did not come");
-    brain.woke(zero, wake);
-    turn(now + ms(60_000), one);
-    assert_eq!(brain.due(zero).0, Some(now + ms(60_000)), "it came");
-}
-
-#[test]
-fn what_is_due_at_nearly_the_same_time_is_one_wake_up() {
-    let (brain, told) = brain();
-    let one = VcpuId::new(1);
-    let window = clock::now() + Nanos::from_millis(600_000);
-    let until = |beat: Nanos| {
-        told.lock().unwrap().beat = Some(window + beat);
-        brain.left.store(true, SeqCst);
-        brain.turn(one, true, &mut Vec::new());
-        brain.due.window.store(window.as_nanos(), SeqCst);
-        brain.due.keeper.store(1, SeqCst);
-        brain.due(one).0.unwrap()
-    };
-    assert_eq!(until(TOGETHER), window + TOGETHER);
-    assert_eq!(until(TOGETHER + Nanos::new(1)), window);
-    told.lock().unwrap().wake = Some(window + Nanos::new(7));
-    assert_eq!(until(TOGETHER), window + Nanos::new(7));
+    assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake + PATIENCE), Some(wake)));
+    assert_eq!(brain.published.timetable().absent, Some(zero));
+    brain.woke(zero, wake + ms(4));
+    assert_eq!(brain.published.timetable().absent, None);
 }
 
 #[test]
@@ -221,7 +175,7 @@ fn a_window_that_nobody_has_heard_is_left_for_the_next_turn() {
     let (brain, told) = brain();
     assert!(brain.observe().unwrap());
     brain.left.store(false, SeqCst);
-    brain.due.window.store(0, SeqCst);
+    brain.published.window.store(0, SeqCst);
     assert!(!brain.observe().unwrap());
     assert!(brain.turn(VcpuId::new(0), true, &mut Vec::new()));
     assert_eq!(told.lock().unwrap().windows, 1);

@@ -3,11 +3,11 @@
 //!
 //! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel
 //! counts for every thread how long it ran and how long it was ready, to the nanosecond, so
-//! the time in which it was blocked is known; not what for. Where delays are accounted
-//! (`kernel.task_delayacct`) the kernel counts that too. Elsewhere, and for libaio, whose
-//! threads wait without a mark, it is told from the last looks that found it blocked: the
-//! share of these in which it waited for I/O. Looks that found it ready say nothing: a look
-//! from its own vCPU always does, because a fast disk has answered by then.
+//! the time in which it was blocked is known; not what for. That is estimated from the last
+//! looks that found it blocked: the share of these in which it waited for I/O. Looks that
+//! found it ready say nothing: a look from its own vCPU always does, because a fast disk has
+//! answered by then. (The kernel's delay accounting would tell exactly, but it is off by
+//! default, and does not see threads that wait for asynchronous I/O.)
 
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::VcpuId;
@@ -38,9 +38,6 @@ pub struct Counters {
     pub turns: u64,
     /// Bytes from and to disks, at the time they were asked for.
     pub bytes: u64,
-    /// Waits for I/O that ended, and their time together. Zero for ever where they are
-    /// not accounted.
-    pub delays: (u64, Nanos),
 }
 
 /// What a thread did between two looks.
@@ -91,13 +88,6 @@ impl Estimate {
         let ran = now.ran.saturating_sub(last.ran).min(elapsed);
         let queued = now.queued.saturating_sub(last.queued);
         let blocked = elapsed.saturating_sub(ran).saturating_sub(queued);
-        let ended = now.delays.0.saturating_sub(last.delays.0);
-        if ended > 0 {
-            let delay = now.delays.1.saturating_sub(last.delays.1);
-            self.pending = Nanos::ZERO;
-            let ios = u32::try_from(ended).unwrap_or(u32::MAX);
-            return Some(Load { waited: delay.min(blocked), ran, ios, io_time: delay });
-        }
         if !moved && !waits {
             return None;
         }
@@ -129,9 +119,8 @@ mod tests {
 
     fn still(posture: Posture) -> Counters {
         let zero = Nanos::ZERO;
-        let (turns, bytes, delays) = (0, 0, (0, zero));
         let vcpu = VcpuId::new(0);
-        Counters { posture, vcpu, ran: zero, queued: zero, turns, bytes, delays }
+        Counters { posture, vcpu, ran: zero, queued: zero, turns: 0, bytes: 0 }
     }
 
     /// The load after some windows of which each adds the same.
@@ -145,7 +134,6 @@ mod tests {
                 queued: each.queued.scaled(n, 1),
                 turns: each.turns * n,
                 bytes: each.bytes * n,
-                delays: (each.delays.0 * n, each.delays.1.scaled(n, 1)),
                 ..each
             };
             load = estimate.look(now, WINDOW);
@@ -181,15 +169,6 @@ mod tests {
     }
 
     #[test]
-    fn accounted_delays_are_believed_whatever_a_look_finds() {
-        let delays = (20, MS.scaled(3, 1));
-        let each = Counters { ran: MS, bytes: 4096, delays, ..still(Posture::Ready) };
-        let load = after(3, &[Posture::Sleeps], each).unwrap();
-        let wanted = Load { waited: MS.scaled(3, 1), ran: MS, ios: 20, io_time: MS.scaled(3, 1) };
-        assert_eq!(load, wanted);
-    }
-
-    #[test]
     fn an_io_longer_than_a_window_has_its_whole_time_when_it_ends() {
         let mut estimate = Estimate::new(still(Posture::WaitsForIo));
         let asked = Counters { bytes: 4096, ..still(Posture::WaitsForIo) };
@@ -199,30 +178,19 @@ mod tests {
         }
         let load = estimate.look(Counters { turns: 1, ..asked }, WINDOW).unwrap();
         assert_eq!((load.ios, load.io_time), (1, WINDOW.scaled(3, 1)));
-        // The same, accounted: it ends with more delay than the window is long.
-        let ended = Counters { delays: (1, WINDOW.scaled(3, 1)), ..asked };
-        let load = estimate.look(ended, WINDOW).unwrap();
-        assert_eq!((load.waited, load.io_time), (WINDOW, WINDOW.scaled(3, 1)));
-        // And what was told once is not told again.
-        for delays in [(1, WINDOW), (2, WINDOW), (2, WINDOW)] {
-            estimate.look(Counters { turns: 2, delays, ..asked }, WINDOW);
-        }
-        let last = Counters { turns: 3, delays: (2, WINDOW), ..asked };
-        assert_eq!(estimate.look(last, WINDOW).unwrap().io_time, WINDOW.scaled(2, 1));
+        // Time that was reported once is not reported again.
+        let load = estimate.look(Counters { turns: 2, ..asked }, WINDOW).unwrap();
+        assert_eq!((load.ios, load.io_time), (1, WINDOW));
     }
 
     fn counters() -> impl Strategy<Value = Counters> {
         use Posture::*;
         let posture = prop_oneof![Just(Ready), Just(WaitsForIo), Just(Sleeps)];
         let any = any::<u64>;
-        (posture, any(), any(), any(), any(), any(), any()).prop_map(
-            |(posture, a, b, c, d, e, f)| {
-                let delays = (e, Nanos::new(f));
-                let (ran, queued) = (Nanos::new(a), Nanos::new(b));
-                let vcpu = VcpuId::new(0);
-                Counters { posture, vcpu, ran, queued, turns: c, bytes: d, delays }
-            },
-        )
+        (posture, any(), any(), any(), any()).prop_map(|(posture, ran, queued, turns, bytes)| {
+            let (ran, queued) = (Nanos::new(ran), Nanos::new(queued));
+            Counters { posture, vcpu: VcpuId::new(0), ran, queued, turns, bytes }
+        })
     }
 
     proptest! {

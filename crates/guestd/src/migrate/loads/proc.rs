@@ -1,7 +1,7 @@
-//! The way that every Linux has: the files of `/proc`, read at each window, of the threads
-//! that may be doing I/O.
+//! The detector that every Linux has: at each window it reads the files in `/proc` of the
+//! threads that may be doing I/O.
 
-use super::estimate::{Counters, Estimate};
+use super::estimate::Estimate;
 use super::search::Search;
 use super::thread::Thread;
 use super::{Loads, ThreadLoad};
@@ -12,44 +12,24 @@ use std::io;
 
 /// As `status` names it.
 pub const NAME: &str = "proc";
-/// Threads that are looked at in each window, at most. Each costs some 2 us and
-/// [`Thread::FILES`] descriptors, of the 1024 that a process may have open.
+/// The most threads that are read in a window. Each costs some 2 us and [`Thread::FILES`]
+/// descriptors, of the 1024 that a process may have open.
 const CANDIDATES_MAX: usize = 256 / Thread::FILES;
-/// One that did no I/O for so long is not looked at any more. Bursts are farther apart
-/// than windows, and who sleeps costs little.
+/// A thread that did no I/O for so long is dropped. Bursts are farther apart than windows,
+/// and to read a thread that sleeps costs little.
 const COLD: Nanos = Nanos::from_secs(2);
-/// One that did no I/O for so long makes room for another: a round of the search.
+/// A thread that did no I/O for so long (a round of the search) makes room for another.
 const COOL: Nanos = Nanos::from_millis(100);
-
-/// Of a window (5 ms) for looks at candidates: whoever looks does not beat meanwhile. Who is
-/// not looked at in one is the first in the next.
+/// The most time that a window spends on candidates: the monitor that reads them does not
+/// beat meanwhile. Candidates that are left over come first in the next window.
 const TIME_MAX: Nanos = Nanos::from_micros(500);
 
-/// What else is known of a thread than `/proc` says.
-pub trait Delays: Send {
-    /// Waits for I/O that ended, and their time together, over its life; `None` when it
-    /// has gone.
-    fn of(&mut self, tid: i32) -> Option<(u64, Nanos)>;
-}
-
-/// Nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct NoDelays;
-
-impl Delays for NoDelays {
-    fn of(&mut self, _tid: i32) -> Option<(u64, Nanos)> {
-        Some((0, Nanos::ZERO))
-    }
-}
-
-/// Looks at threads in `/proc`, and at their `delays`.
+/// Reads the files of threads that do I/O.
 #[derive(Debug)]
-pub struct Proc<D> {
-    name: &'static str,
-    delays: D,
+pub struct Proc {
     search: Search,
     candidates: BTreeMap<i32, Candidate>,
-    /// The one to be looked at first.
+    /// The thread that the next window reads first.
     next: i32,
 }
 
@@ -59,26 +39,16 @@ struct Candidate {
     thread: Thread,
     estimate: Estimate,
     looked: Instant,
-    /// It did I/O at that time.
+    /// The last window in which it did I/O.
     warm: Instant,
 }
 
-impl Proc<NoDelays> {
+impl Proc {
     /// For threads of all processes but `except`.
     ///
     /// # Errors
     /// This kernel does not count the I/O of threads, or their time.
-    pub fn open(except: i32) -> io::Result<Proc<NoDelays>> {
-        Proc::with(NAME, NoDelays, except)
-    }
-}
-
-impl<D: Delays> Proc<D> {
-    /// The same with delays from elsewhere, under another name.
-    ///
-    /// # Errors
-    /// This kernel does not count the I/O of threads, or their time.
-    pub fn with(name: &'static str, delays: D, except: i32) -> io::Result<Proc<D>> {
+    pub fn open(except: i32) -> io::Result<Proc> {
         let own = std::process::id() as i32;
         let seen = Thread::open(own, own)?.look(None);
         let seen = seen.ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))?;
@@ -87,11 +57,10 @@ impl<D: Delays> Proc<D> {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }
         let (search, candidates) = (Search::new(except), BTreeMap::new());
-        Ok(Proc { name, delays, search, candidates, next: 0 })
+        Ok(Proc { search, candidates, next: 0 })
     }
 
-    /// Of each candidate until `end`, of one at least; those that have gone or cold are
-    /// candidates no more.
+    /// Reads candidates until `end`, at least one. Drops those that have ended or are cold.
     fn look(&mut self, now: Instant, end: Instant, loads: &mut Vec<ThreadLoad>) {
         let (before, after) =
             (self.candidates.range(..self.next), self.candidates.range(self.next..));
@@ -108,13 +77,11 @@ impl<D: Delays> Proc<D> {
         loads.sort_unstable_by_key(|load| load.tid);
     }
 
-    /// False if it is a candidate no more.
+    /// Returns false if the candidate is to be dropped.
     fn look_at(&mut self, tid: i32, now: Instant, loads: &mut Vec<ThreadLoad>) -> bool {
         let Some(candidate) = self.candidates.get_mut(&tid) else { return false };
         let last = candidate.estimate.last();
-        let Some(counters) = look(&mut candidate.thread, tid, &mut self.delays, Some(last)) else {
-            return false;
-        };
+        let Some(counters) = candidate.thread.look(Some(last)) else { return false };
         let elapsed = now.since(candidate.looked);
         candidate.looked = now;
         if let Some(load) = candidate.estimate.look(counters, elapsed) {
@@ -137,7 +104,7 @@ impl<D: Delays> Proc<D> {
             return;
         }
         let Ok(mut thread) = Thread::open(pid, tid) else { return };
-        let Some(first) = look(&mut thread, tid, &mut self.delays, None) else { return };
+        let Some(first) = thread.look(None) else { return };
         let estimate = Estimate::new(first);
         self.candidates.insert(tid, Candidate { pid, thread, estimate, looked: now, warm: now });
     }
@@ -154,22 +121,9 @@ impl<D: Delays> Proc<D> {
     }
 }
 
-/// All that is known of a thread now. Delays end when it is put on a processor.
-fn look(
-    thread: &mut Thread,
-    tid: i32,
-    delays: &mut impl Delays,
-    last: Option<&Counters>,
-) -> Option<Counters> {
-    let now = thread.look(last)?;
-    let same = last.filter(|last| last.turns == now.turns);
-    let delays = same.map_or_else(|| delays.of(tid), |last| Some(last.delays))?;
-    Some(Counters { delays, ..now })
-}
-
-impl<D: Delays> Loads for Proc<D> {
+impl Loads for Proc {
     fn name(&self) -> &'static str {
-        self.name
+        NAME
     }
 
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
@@ -211,7 +165,7 @@ mod tests {
             for n in 0..CANDIDATES_MAX {
                 seer.admit(ms(n as u64 % 2), pid, tid_of.recv().unwrap());
             }
-            let has = |seer: &Proc<NoDelays>, at| {
+            let has = |seer: &Proc, at| {
                 seer.candidates.values().filter(|candidate| candidate.warm == at).count()
             };
             let half = CANDIDATES_MAX / 2;
@@ -228,7 +182,7 @@ mod tests {
             for _ in 0..CANDIDATES_MAX - 1 {
                 seer.look(ms(101), ms(0), &mut loads);
             }
-            let looked = |seer: &Proc<NoDelays>| {
+            let looked = |seer: &Proc| {
                 seer.candidates.values().filter(|candidate| candidate.looked == ms(101)).count()
             };
             assert_eq!(looked(&seer), CANDIDATES_MAX - 1);

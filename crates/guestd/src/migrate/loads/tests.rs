@@ -1,7 +1,7 @@
 //! On the kernel that runs the tests: real threads, a real file.
 
 use super::proc::Proc;
-use super::{Loads, ThreadLoad, open, own, taskstats};
+use super::{Loads, ThreadLoad, open, own};
 use crate::migrate::clock;
 use seekway_policy::units::Nanos;
 use std::collections::BTreeMap;
@@ -210,17 +210,6 @@ fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
 #[test]
 fn who_waits_in_a_call_for_asynchronous_io_is_found() {
     finds(&mut Proc::open(-1).unwrap(), "aio.tmp", OnDisk::read_asynchronously_until);
-}
-
-#[test]
-fn the_same_with_accounted_delays() {
-    match taskstats::open(-1) {
-        Ok(mut seer) => {
-            finds(&mut seer, "delays.tmp", OnDisk::read_until);
-            finds(&mut seer, "delays-aio.tmp", OnDisk::read_asynchronously_until);
-        }
-        Err(e) => seekway_testing::skip(format_args!("taskstats: {e}")),
-    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Thread {
         Ok(Thread { dir, stat, io, schedstat, syscall: None })
     }
 
-    /// What is known of it now, delays apart; `None` when it has gone, or is the kernel's.
+    /// What is known of it now; `None` when it has gone, or is the kernel's.
     /// `last` is what was known before: one that slept and has not run since still does,
     /// which costs a fifth.
     pub fn look(&mut self, last: Option<&Counters>) -> Option<Counters> {
@@ -68,8 +68,7 @@ impl Thread {
             _ => Posture::Sleeps,
         };
         let bytes = procfs::parse_io(read(&self.io, &mut buffer)?)?;
-        let delays = (0, Nanos::ZERO);
-        Some(Counters { posture, vcpu: found.vcpu, ran, queued, turns, bytes, delays })
+        Some(Counters { posture, vcpu: found.vcpu, ran, queued, turns, bytes })
     }
 
     /// Asynchronous I/O is waited for in calls of its own, and in state S.

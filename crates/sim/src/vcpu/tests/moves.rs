@@ -2,9 +2,9 @@
 
 use super::script::{Log, Script, Told};
 use super::support::*;
-use crate::vcpu::agent::{OVERDUE, PATIENCE};
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::agent::{OVERDUE, PATIENCE};
 use seekway_policy::vcpu::*;
 use std::sync::{Arc, Mutex};
 
@@ -169,8 +169,8 @@ fn without_a_shared_cache_who_is_woken_on_an_absent_vcpu_cannot_be_moved() {
     assert!(moves > 60 && blocked > moves / 3, "{blocked} of {moves}: half are away from it");
 }
 
-/// How late a timer of a millisecond is heard in a second, and the agent's CPU time: vCPU 0 keeps
-/// it and is taken away for slices of this length, vCPU 1 is not. With beats of both, the policy
+/// How late a timer of a millisecond is heard in a second, and the agent's CPU time: vCPU 0 leads
+/// and is taken away for slices of this length, vCPU 1 is not. With beats of both, the policy
 /// expects vCPU 0 to run on.
 fn lateness(slice: Nanos, beats: Option<Nanos>) -> (Vec<Nanos>, Nanos) {
     let mut spec = spec(2, vec![vm("a", 2, Vec::new()), vm("b", 1, Vec::new())]);
@@ -195,7 +195,7 @@ fn lateness(slice: Nanos, beats: Option<Nanos>) -> (Vec<Nanos>, Nanos) {
 }
 
 #[test]
-fn a_timer_waits_for_its_keeper_which_costs() {
+fn a_timer_waits_for_the_lead_which_costs() {
     let (late, agent) = lateness(ms(11), None);
     assert!(late.iter().all(|late| *late >= us(5)), "a thread wakes first");
     let away = late.iter().filter(|late| **late > ms(9)).count();
@@ -205,7 +205,7 @@ fn a_timer_waits_for_its_keeper_which_costs() {
 }
 
 #[test]
-fn who_finds_the_keeper_overdue_takes_its_place() {
+fn who_finds_the_lead_overdue_takes_its_place() {
     // Nobody but the next in turn, when it has lost its patience.
     let (late, _) = lateness(ms(60), None);
     let long: Vec<&Nanos> = late.iter().filter(|late| **late > us(20)).collect();

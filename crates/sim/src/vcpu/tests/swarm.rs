@@ -2,10 +2,10 @@
 
 use super::nomad::Nomad;
 use super::support::*;
-use crate::vcpu::moves::WORKERS_MAX;
 use crate::vcpu::state::{On, Run, State, What, Work};
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_policy::vcpu::agent::WORKERS_MAX;
 use seekway_policy::vcpu::{VcpuPolicy, build};
 use seekway_workload::Source;
 use seekway_workload::generators::rng::Rng;

@@ -1,0 +1,129 @@
+//! What the threads of `migrate` share: the detector, the brain, the tasks and the workers.
+
+use super::book::Book;
+use super::brain::Brain;
+use super::preemption::Preemption;
+use super::preemption::thread::Rank;
+use super::records::Records;
+use super::selection::Selection;
+use super::status::Counts;
+use super::wakeups::Wakeups;
+use super::workers::Pool;
+use super::{clock, loads::Loads, preemption::Waker};
+use crate::system::Linux;
+use crate::tagger::Selection as Chosen;
+use seekway_policy::units::Instant;
+use seekway_policy::vcpu::{Action, Outcome, TaskId, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What all threads share.
+pub struct Shared {
+    /// How vCPUs are seen to come and go.
+    pub preemption: Box<dyn Preemption>,
+    /// The policy.
+    pub brain: Brain<Linux>,
+    /// Tasks and their masks.
+    pub book: Arc<Book<Linux>>,
+    /// The workers of each vCPU, by its number.
+    pub pools: Vec<Pool>,
+    /// Moves that no worker was free for.
+    dropped: AtomicU64,
+    /// Why the monitor of each vCPU woke.
+    pub wakeups: Vec<Wakeups>,
+    failed: Mutex<Option<String>>,
+    rank: Mutex<Option<Rank>>,
+}
+
+/// One thread's lists for a turn of the policy, which it uses again.
+#[derive(Default)]
+pub struct Orders {
+    /// What the policy asks for.
+    actions: Vec<Action>,
+    /// Actions that no worker took and that the policy has not been told of.
+    dropped: Vec<(TaskId, Outcome)>,
+}
+
+impl Shared {
+    /// `watching`: how waits for I/O are seen, and whose tasks count.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new(
+        policy: Box<dyn VcpuPolicy>,
+        preemption: Box<dyn Preemption>,
+        watching: (Box<dyn Loads>, Chosen),
+        records: Records,
+        (online, stirred): (VcpuSet, Waker),
+    ) -> io::Result<Shared> {
+        let (loads, chosen) = watching;
+        let book = Arc::new(Book::new(Linux, records, online, stirred));
+        let own = std::process::id().cast_signed();
+        let watching = (loads, Selection::new(Linux, chosen, own));
+        let at = (online, clock::now as fn() -> Instant);
+        let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), at)?;
+        let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
+        let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
+        let (dropped, failed, rank) = Default::default();
+        Ok(Shared { preemption, brain, book, pools, dropped, wakeups, failed, rank })
+    }
+
+    /// Starts the workers of this vCPU: a thread with an action waits for no start.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub fn start_workers(self: &Arc<Shared>, vcpu: VcpuId) -> io::Result<()> {
+        self.pools[vcpu.index()].start(|| {
+            let (shared, mut orders) = (self.clone(), Orders::default());
+            Box::new(move |action| {
+                let outcome = shared.book.carry_out(&action);
+                shared.brain.ended(action.task(), outcome);
+                shared.turn(vcpu, false, &mut orders);
+            })
+        })
+    }
+
+    /// Gives the policy its turn, and has workers of the vCPU `here` carry out what it asks
+    /// for. An action that no worker takes is reported to the policy as dropped, now or in the
+    /// next turn. Returns false if another thread has the policy.
+    pub fn turn(&self, here: VcpuId, awake: bool, orders: &mut Orders) -> bool {
+        let got = self.brain.turn(here, awake, &mut orders.actions);
+        for action in orders.actions.drain(..) {
+            if !self.pools[here.index()].submit(action) {
+                self.dropped.fetch_add(1, Relaxed);
+                orders.dropped.push((action.task(), Outcome::Dropped));
+            }
+        }
+        self.brain.ended_all(&mut orders.dropped);
+        got
+    }
+
+    /// A thread cannot go on: then nothing can.
+    pub fn fail(&self, message: String) {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    }
+
+    /// Why a thread could not go on, once.
+    pub fn failure(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Monitors are scheduled so.
+    pub fn set_rank(&self, rank: Rank) {
+        *self.rank.lock().unwrap_or_else(PoisonError::into_inner) = Some(rank);
+    }
+
+    /// How monitors are scheduled; `None` before the first has started.
+    pub fn rank(&self) -> Option<Rank> {
+        *self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For `status`, with `online` vCPUs.
+    pub fn counts(&self, online: usize) -> Counts {
+        let rank = self.rank().map(|rank| rank.to_string()).unwrap_or_default();
+        let moves = self.book.moves();
+        let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
+        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
+    }
+}
