@@ -209,6 +209,7 @@ struct Replay {
 }
 
 impl Replay {
+    #[expect(clippy::arc_with_non_send_sync, reason = "shared by the agent's threads, not here")]
     fn new(policy: &str, exact: bool) -> Replay {
         NOW.set(0);
         let dir = tempfile::tempdir().unwrap();
