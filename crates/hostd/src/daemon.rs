@@ -13,23 +13,28 @@
 
 mod connections;
 mod devices;
+mod error;
 mod host;
+mod served;
+mod slots;
 mod sockets;
+mod start;
 mod systemd;
 
 pub use devices::Device;
-pub use host::{Attached, Host, HostError, ServedDisk, check_tls};
+pub use error::HostError;
+pub use host::{Attached, Host, check_tls};
+pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
+pub use start::{StartOptions, Stopper, VhostAt};
 pub use systemd::{activated, notify};
 
 use crate::config::Config;
 use crate::log::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -41,48 +46,11 @@ const WAKE: u64 = 0;
 /// listener stays ready, and without a pause this would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What comes with the program's start besides its configuration.
-#[derive(Debug, Default)]
-pub struct Given {
-    /// Listening sockets by name: `web.vhost`, `web.nbd`, `control`, `nbd`,
-    /// `metrics`. They are used instead of ones of our own.
-    pub sockets: BTreeMap<String, Listener>,
-    /// Serve the only disk by vhost-user here too.
-    pub vhost: Option<VhostAt>,
-}
-
-/// Where the only disk is served by vhost-user (QEMU's conventions for
-/// programs that are back ends: `--socket-path`, `--fd`).
-#[derive(Debug)]
-pub enum VhostAt {
-    /// A socket to be made.
-    Path(PathBuf),
-    /// One that listens already.
-    Listener(Listener),
-    /// A front end that is connected already: the daemon ends with it.
-    Connected(UnixStream),
-}
-
 /// A running daemon.
 pub struct Daemon {
     host: Arc<Host>,
     wake: UnixStream,
     stopper: Stopper,
-}
-
-/// Ends a daemon from another thread.
-#[derive(Debug)]
-pub struct Stopper(UnixStream);
-
-impl Stopper {
-    /// Let [`Daemon::run`] end in good order. Says nothing when it has ended.
-    pub fn stop(&self) {
-        let _ = (&self.0).write(&[1]); // full: it has been told
-    }
-
-    pub(crate) fn duplicate(&self) -> io::Result<Stopper> {
-        self.0.try_clone().map(Stopper)
-    }
 }
 
 impl Daemon {
@@ -91,7 +59,7 @@ impl Daemon {
     /// # Errors
     /// The first thing that failed, with its path. Sockets made until then are
     /// gone again.
-    pub fn start(config: Config, given: Given) -> Result<Daemon, HostError> {
+    pub fn start(config: Config, options: StartOptions) -> Result<Daemon, HostError> {
         let system = |what| move |e| HostError::System(what, e);
         let (wake, wakes) = UnixStream::pair().map_err(system("socketpair"))?;
         wake.set_nonblocking(true).map_err(system("socketpair"))?;
@@ -101,7 +69,7 @@ impl Daemon {
         let event = EpollEvent::new(EventSet::IN, WAKE);
         let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
         added.map_err(system("epoll"))?;
-        let host = Host::start(config, given, epoll, &stopper)?;
+        let host = Host::start(config, options, epoll, &stopper)?;
         Ok(Daemon { host, wake, stopper })
     }
 

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!  vhost-user thread ─┐                ┌──────────── reactor (one per device) ────────────┐
-//!  NBD handshake ─────┼─ Message ────▶ │ Port ─▶ Core::submit ──▶ Stack ──▶ io_uring      │
+//!  NBD handshake ─────┼─ Message ────▶ │ Port ─▶ PortContext ──▶ Stack ──▶ io_uring       │
 //!  control thread ────┘                │   ◀──── Port::done ◀── Throttle ◀── completion   │
 //!                                      └──────────────────────────────────────────────────┘
 //! ```

@@ -4,7 +4,7 @@
 mod cache;
 
 use crate::daemon::Host;
-use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status, fairness};
+use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -227,12 +227,12 @@ impl Scrape {
     /// Over the last whole interval; an index that is not defined has no sample.
     fn fairness(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         fn of(status: &Status, value: fn(Fairness) -> Option<f64>) -> Vec<(Labels, Value<'_>)> {
-            let value = value(fairness(&status.disks)).filter(|v| v.is_finite());
+            let value = value(status.fairness()).filter(|v| v.is_finite());
             value.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
         }
         let help = "Disks that had a request outstanding for half of the last whole 10 s";
         self.by_device(e, "seekway_fairness_busy_disks", help, |s| {
-            vec![(Vec::new(), Value::Whole(fairness(&s.disks).busy_disks as u64))]
+            vec![(Vec::new(), Value::Whole(s.fairness().busy_disks as u64))]
         })?;
         let help = "Jain's index of their device time by weight";
         self.by_device(e, "seekway_fairness_jain", help, |s| of(s, |f| f.jain))?;

@@ -1,25 +1,26 @@
-//! What a front end's data path is to the reactor: a [`Port`], one stream of
-//! one guest's requests (a vring, an NBD connection). The reactor calls the
-//! port; the port calls [`Core`] and never the other way round within a call,
-//! so no call re-enters.
+//! The contract between a front end's data path and the reactor. A [`Port`] is one stream of one
+//! guest's requests (a vring, an NBD connection). The reactor calls the port; within a call the
+//! port calls the reactor's [`PortContext`], which calls no port: so no call re-enters.
 //!
-//! 1. [`Port::open`] once: arm the SQEs that watch the peer ([`Core::push`]).
+//! 1. [`Port::open`] once: arm the SQEs that watch the peer ([`PortContext::push`]).
 //! 2. [`Port::event`] for every CQE of an SQE that the port pushed. Requests
-//!    that it finds go to [`Core::submit`].
+//!    that it finds go to [`PortContext::submit`].
 //! 3. [`Port::done`] for every job submitted, exactly once, in any order.
 //! 4. [`Port::flush`] after a batch of the two above, once: notify the guest,
 //!    send replies. Never called without one of them before.
 //! 5. [`Port::message`] for what the front end's thread sent to it.
-//! 6. A port ends by [`Core::close`] (itself) or by `Message::ClosePort` (its
+//! 6. A port ends by [`PortContext::close`] (itself) or by `Message::ClosePort` (its
 //!    front end). The reactor then calls [`Port::closing`], in which the port
-//!    stops taking requests and makes its SQEs end ([`Core::cancel`]); when no
+//!    stops taking requests and makes its SQEs end ([`PortContext::cancel`]); when no
 //!    job and no SQE of it is left, [`Port::closed`] is the last call.
 //!
 //! Memory that an SQE or a job points to belongs to the port until that CQE or
 //! `done`; this is why a port is not dropped before both have ended.
 
-use crate::reactor::Core;
+use crate::images::Limits;
+use io_uring::squeue;
 use seekway_policy::request::Op;
+use seekway_policy::units::Instant;
 use std::any::Any;
 
 /// A disk that is served: its number among those of its reactor, dense, and
@@ -67,37 +68,71 @@ pub struct Job {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
-/// One stream of requests of one guest. See the module's text for who calls
-/// what when.
+/// What a port may ask of its reactor, from within a call of the reactor's.
+pub trait PortContext {
+    /// The time of this turn of the loop, since the reactor's start.
+    fn now(&self) -> Instant;
+
+    /// Limits of a disk as they are now (a resize changes the capacity).
+    fn limits(&self, disk: DiskId) -> &Limits;
+
+    /// Hand in a job. `buffers` are where the data goes to or comes from, `len`
+    /// bytes together, none for other operations; they stay valid until
+    /// [`Port::done`].
+    ///
+    /// # Errors
+    /// No `done` comes for what is refused: `EINVAL` (range, alignment), `EPERM` (the disk is
+    /// read-only), `EBUSY` (too much outstanding: only ports without a bound of their own
+    /// see it).
+    fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno>;
+
+    /// Push an SQE of this port; its CQE comes back as [`Port::event`] with `tag` (24 bits).
+    ///
+    /// # Safety
+    /// What the entry points to stays valid until its (last) CQE.
+    unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
+
+    /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
+    fn cancel(&mut self, port: PortId, tag: u32);
+
+    /// Begin to close this port (step 6 of the module's text). Closing twice is closing once.
+    fn close(&mut self, port: PortId);
+
+    /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
+    /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
+    fn block_status(&self, disk: DiskId, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)>;
+}
+
+/// One stream of requests of one guest. The module's text says who calls what when.
 pub trait Port: Send {
     /// The disk that it serves.
     fn disk(&self) -> DiskId;
 
     /// The reactor has taken the port in under this number.
-    fn open(&mut self, id: PortId, core: &mut Core);
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext);
 
     /// A CQE of an SQE that this port pushed under `tag`. `more`: a multishot
     /// SQE that stays armed.
-    fn event(&mut self, tag: u32, result: i32, more: bool, core: &mut Core);
+    fn event(&mut self, tag: u32, result: i32, more: bool, context: &mut dyn PortContext);
 
     /// A job is done: all of its bytes, or the first error.
-    fn done(&mut self, token: u64, result: Result<(), Errno>, core: &mut Core);
+    fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext);
 
     /// A batch of events and completions is over: notify the peer.
-    fn flush(&mut self, core: &mut Core);
+    fn flush(&mut self, context: &mut dyn PortContext);
 
     /// Something from the front end's own thread.
-    fn message(&mut self, message: Box<dyn Any + Send>, core: &mut Core);
+    fn message(&mut self, message: Box<dyn Any + Send>, context: &mut dyn PortContext);
 
     /// Take no more requests, end what is armed.
-    fn closing(&mut self, core: &mut Core);
+    fn closing(&mut self, context: &mut dyn PortContext);
 
     /// Nothing of the port is left in the reactor.
     fn closed(self: Box<Self>);
 
     /// For adaptive polling: look for requests without an event. True when
     /// there were some.
-    fn poll(&mut self, _core: &mut Core) -> bool {
+    fn poll(&mut self, _context: &mut dyn PortContext) -> bool {
         false
     }
 }

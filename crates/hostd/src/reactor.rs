@@ -8,32 +8,44 @@
 //! 5. ports with news tell their guests;
 //! 6. submit everything in one call, and sleep until there is news or a hold ends.
 //!
-//! What happens to a request between its port and the image the stack decides
-//! ([`seekway_policy::stack`]); the reactor has its buffers, and carries out its I/O.
+//! The stack ([`seekway_policy::stack`]) decides what happens to a request between its port and
+//! the image; the reactor has the request's buffers, and carries out its I/O.
+//!
+//! Each file knows only those above it in this list (and [`crate::port`]):
+//!
+//! ```text
+//!  intervals  what disks got, fairness        message  what other threads send and are answered
+//!  jobs, ports, disks                         tables of what is there
+//!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
+//!  core       the state of a reactor, and what ports may ask of it
+//!  commands   from the stack's decisions to I/O and back
+//!  admin      messages carried out
+//! ```
 
 mod admin;
 mod cache;
 mod commands;
 mod core;
 mod disks;
+mod intervals;
+mod io;
 mod jobs;
 mod journal;
-mod lately;
 mod message;
 #[cfg(test)]
 mod parity;
 mod ports;
 mod ring;
 
-pub use self::core::Core;
 pub use cache::CacheSetup;
-pub use lately::{Fairness, INTERVAL, Use, fairness};
+pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
     Served, Status,
 };
 
-use crate::port::Port;
+use self::core::Core;
+use crate::port::{Port, PortContext};
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
@@ -111,7 +123,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
     Ok((handle, thread))
 }
 
-/// The reactor: what ports may call ([`Core`]), and the ports.
+/// The reactor: its state, and the ports.
 struct Reactor {
     core: Core,
     ports: Vec<Option<Box<dyn Port>>>,
@@ -218,12 +230,12 @@ impl Reactor {
                 Source::Cancel => {}
                 Source::Port(id, tag) => {
                     if !cqe.more {
-                        self.core.sqe_ended(id);
+                        self.core.ports.slot(id).sqes -= 1;
                     }
                     // A port stays until its last SQE has ended.
                     if let Some(port) = &mut self.ports[usize::from(id.index)] {
                         port.event(tag, cqe.result, cqe.more, &mut self.core);
-                        self.core.mark(id);
+                        self.core.ports.mark(id.index);
                     }
                 }
             }
@@ -240,14 +252,14 @@ impl Reactor {
             let Some((id, token, result)) = self.core.next_ready() else { break };
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.done(token, result, &mut self.core);
-                self.core.mark(id);
+                self.core.ports.mark(id.index);
             }
         }
     }
 
     /// Let ports with news tell their guests.
     fn flush(&mut self) {
-        while let Some(id) = self.core.next_marked() {
+        while let Some(id) = self.core.ports.next_marked() {
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.flush(&mut self.core);
             }
@@ -256,15 +268,15 @@ impl Reactor {
 
     /// Start closing ports that were asked to close, and remove those that have drained.
     fn end_ports(&mut self) {
-        while let Some(id) = self.core.next_closing() {
+        while let Some(id) = self.core.ports.next_closing() {
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.closing(&mut self.core);
                 port.flush(&mut self.core);
             }
         }
-        for id in self.core.drained_ports() {
+        for id in self.core.ports.drained() {
             if let Some(port) = self.ports[usize::from(id.index)].take() {
-                self.core.release_port(id);
+                self.core.ports.release(id);
                 port.closed();
             }
         }
@@ -298,7 +310,7 @@ impl Reactor {
                 if let Some(port) = port
                     && port.poll(&mut self.core)
                 {
-                    self.core.mark_index(index);
+                    self.core.ports.mark(index as u16);
                     news = true;
                 }
             }

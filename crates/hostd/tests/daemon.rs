@@ -3,7 +3,7 @@
 
 use seekway_hostd::config::{Config, DiskConfig};
 use seekway_hostd::control::{Client, ClientError, Request};
-use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
+use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +31,7 @@ impl Running {
     fn start(config: Config) -> Running {
         let folder = tempfile::tempdir().unwrap();
         let config = Config { listen: Some(folder.path().into()), ..config };
-        let daemon = Daemon::start(config, Given::default()).unwrap();
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
         let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
         let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
         Running { folder, host, stopper, thread }

@@ -15,7 +15,7 @@ use client::{READ, request};
 use common::{Ask, Client, Rig, RigSetup};
 use seekway_hostd::config::{Config, DiskConfig, GroupConfig};
 use seekway_hostd::control::{self, LimitRequest, Request};
-use seekway_hostd::daemon::{Daemon, Given, Host, Stopper};
+use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{DiskStatus, Message};
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
@@ -178,7 +178,7 @@ impl Running {
         let listen = Some(folder.path().into());
         let groups = groups.iter().map(|g| GroupConfig::parse(g).unwrap()).collect();
         let config = Config { listen, groups, ..Config::default() };
-        let daemon = Daemon::start(config, Given::default()).unwrap();
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
         let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
         let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
         Running { folder, host, stopper, thread }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Ask, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
-use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
-use seekway_hostd::reactor::{Core, Disk, Message, OpKind};
+use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use seekway_hostd::reactor::{Disk, Message, OpKind};
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
@@ -336,11 +336,11 @@ fn an_emulated_disk_is_never_faster_than_its_model() {
 struct Flusher(DiskId, Option<PortId>);
 
 impl Flusher {
-    fn flush_once(&self, core: &mut Core) {
+    fn flush_once(&self, context: &mut dyn PortContext) {
         let (disk, port) = (self.0, self.1.expect("open"));
         let (offset, len, priority, fua, unmap) = (0, 0, 0, false, false);
         let job = Job { disk, port, token: 0, op: Op::Flush, offset, len, priority, fua, unmap };
-        core.submit(&job, &[]).unwrap();
+        context.submit(&job, &[]).unwrap();
     }
 }
 
@@ -348,19 +348,19 @@ impl Port for Flusher {
     fn disk(&self) -> DiskId {
         self.0
     }
-    fn open(&mut self, id: PortId, core: &mut Core) {
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
         self.1 = Some(id);
-        (0..4).for_each(|_| self.flush_once(core));
+        (0..4).for_each(|_| self.flush_once(context));
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {}
-    fn done(&mut self, _: u64, _: Result<(), Errno>, core: &mut Core) {
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn done(&mut self, _: u64, _: Result<(), Errno>, context: &mut dyn PortContext) {
         if self.1.is_some() {
-            self.flush_once(core);
+            self.flush_once(context);
         }
     }
-    fn flush(&mut self, _: &mut Core) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut Core) {}
-    fn closing(&mut self, _: &mut Core) {
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
+    fn closing(&mut self, _: &mut dyn PortContext) {
         self.1 = None;
     }
     fn closed(self: Box<Self>) {}

@@ -11,7 +11,6 @@
 use crate::error::{At, LiveError, Result};
 use crate::process::run;
 use seekway_workload::generators::rng::Rng;
-use seekway_workload::guest::app::FileSpec;
 use seekway_workload::guest::layout::{Run, lay_out};
 use seekway_workload::guest::{PAGE_BYTES, PAGE_SECTORS};
 use std::fmt::Write;
@@ -62,10 +61,8 @@ pub fn make(path: &Path, bytes: u64, sets: &[FileSet], seed: u64) -> Result<()> 
 
 /// Where each file of each set lies.
 fn place(path: &Path, bytes: u64, sets: &[FileSet], seed: u64) -> Result<Vec<Vec<Vec<Run>>>> {
-    let files: Vec<Vec<FileSpec>> =
-        sets.iter().map(|s| vec![FileSpec::full(s.file_bytes); s.count as usize]).collect();
-    let apps: Vec<&[FileSpec]> = files.iter().map(Vec::as_slice).collect();
-    let layout = lay_out(bytes / 512, &apps, 1, &mut Rng::new(seed));
+    let files: Vec<Vec<u64>> = sets.iter().map(|s| vec![s.file_bytes; s.count as usize]).collect();
+    let layout = lay_out(bytes / 512, &files, 1, &mut Rng::new(seed));
     let layout = layout.map_err(|missing| {
         let what = format!("{}: its files need {missing} bytes more", path.display());
         LiveError::Measured(what)

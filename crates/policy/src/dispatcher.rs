@@ -159,7 +159,7 @@ impl Dispatcher {
         served
     }
 
-    /// What shall the engine do now? Poll until the answer is not a dispatch.
+    /// What the engine has to do now. Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
         if self.load.commands >= self.config.depth {
             if self.wants_full && self.queued > 0 {

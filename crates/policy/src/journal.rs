@@ -14,164 +14,23 @@
 //! ```
 
 use crate::cache;
-use crate::dispatcher;
 use crate::params::{ParamError, parse_duration};
 use crate::prefetcher::Prefetcher;
 use crate::prefetchers;
 use crate::request::{Extent, Op, ProcessTag, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::schedulers;
+use crate::stack::journal::{Journal, MAGIC};
 use crate::stack::limit::{DiskLimits, GroupName, Limits};
-use crate::stack::{Action, CacheSpec, Config, DiskSpec, IoError, Map, Stack, Submit};
-use crate::units::{Instant, Lba, Sectors};
-use std::fmt::{self, Write};
+use crate::stack::{CacheSpec, Config, DiskSpec, IoError, Map, Stack, Submit};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+use std::fmt;
 use std::num::NonZeroU32;
-
-/// The version in the first line.
-const MAGIC: &str = "seekway-journal 2";
 
 /// The last time that a replay takes: 146 years, so that sums stay far from overflow.
 const TIME_MAX: u64 = u64::MAX / 4;
 /// The largest cache that a replay takes, in bytes: its bookkeeping takes 3 % of that.
 const CACHE_BYTES_MAX: u64 = 1 << 38;
-
-/// Notes taken and not yet handed to the engine.
-pub(crate) struct Journal {
-    text: String,
-    /// When the last input came: what the stack does, it does then.
-    now: Instant,
-}
-
-impl Journal {
-    pub(crate) fn new(
-        policy: &str,
-        profile: &DeviceProfile,
-        config: &Config,
-        cache: Option<&(cache::Config, String)>,
-    ) -> Self {
-        let dispatcher::Config { depth, coalesce, hard_limit } = config.dispatch;
-        let (policy, outstanding) = (one_word(policy), config.outstanding_max);
-        let mut text = format!(
-            "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} \
-             outstanding={outstanding} capacity={}",
-            profile.capacity
-        );
-        if let Some(rotation) = profile.rotation {
-            let _ = write!(text, " rotation={rotation}");
-        }
-        if !profile.seek.is_empty() {
-            let knots: Vec<String> = profile.seek.iter().map(|(d, t)| format!("{d}:{t}")).collect();
-            let _ = write!(text, " seek={}", knots.join(","));
-        }
-        if let Some((cache, prefetcher)) = cache {
-            let prefetcher = one_word(prefetcher);
-            let _ = write!(
-                text,
-                " cache={} unit={} seed={} prefetch={prefetcher}",
-                cache.bytes, cache.unit, cache.seed
-            );
-        }
-        text.push('\n');
-        Journal { text, now: Instant::ZERO }
-    }
-
-    pub(crate) fn take(&mut self) -> String {
-        std::mem::take(&mut self.text)
-    }
-
-    fn line(&mut self, now: Instant, args: fmt::Arguments<'_>) {
-        self.now = now;
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.text, "{} {args}", now.as_nanos());
-    }
-
-    /// The time of what the stack does next.
-    pub(crate) fn now(&mut self, now: Instant) {
-        self.now = now;
-    }
-
-    pub(crate) fn attach(&mut self, now: Instant, vm: VmId, spec: &DiskSpec) {
-        let DiskSpec { weight, capacity, map, cached } = spec;
-        let cached = if *cached { "yes" } else { "no" };
-        let vm = vm.index();
-        let args =
-            format_args!("attach {vm} weight={weight} size={capacity} cached={cached} map={map}");
-        self.line(now, args);
-    }
-    pub(crate) fn set_weight(&mut self, now: Instant, vm: VmId, weight: NonZeroU32) {
-        self.line(now, format_args!("weight {} {weight}", vm.index()));
-    }
-    pub(crate) fn set_limits(&mut self, now: Instant, vm: VmId, limits: &DiskLimits) {
-        self.line(now, format_args!("limit {} {limits}", vm.index()));
-    }
-    pub(crate) fn set_group(&mut self, now: Instant, name: &GroupName, limits: &Limits) {
-        self.line(now, format_args!("group {name} {limits}"));
-    }
-    pub(crate) fn resize(&mut self, now: Instant, vm: VmId, size: Sectors, map: &Map) {
-        self.line(now, format_args!("resize {} {size} {map}", vm.index()));
-    }
-    pub(crate) fn remap(&mut self, now: Instant, vm: VmId, map: &Map) {
-        self.line(now, format_args!("remap {} {map}", vm.index()));
-    }
-    pub(crate) fn leave(&mut self, now: Instant, vm: VmId) {
-        self.line(now, format_args!("leave {}", vm.index()));
-    }
-    pub(crate) fn detach(&mut self, now: Instant, vm: VmId) {
-        self.line(now, format_args!("detach {}", vm.index()));
-    }
-    pub(crate) fn switch(&mut self, now: Instant, policy: &str) {
-        self.line(now, format_args!("switch {}", one_word(policy)));
-    }
-    pub(crate) fn switch_prefetcher(&mut self, now: Instant, prefetcher: &str) {
-        self.line(now, format_args!("prefetcher {}", one_word(prefetcher)));
-    }
-    pub(crate) fn bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
-        self.line(now, format_args!("bandwidth {bytes_per_s}"));
-    }
-    pub(crate) fn submit(&mut self, now: Instant, request: &Submit) {
-        let Submit { vm, tag, op, sync, extent, token } = *request;
-        let sync = if sync { "sync" } else { "async" };
-        let (vm, op, tag) = (vm.index(), op.letter(), tag.map_or(0, ProcessTag::get));
-        self.line(now, format_args!("submit {vm} {op} {sync} {extent} tag={tag} token={token}"));
-    }
-    pub(crate) fn io_done(&mut self, now: Instant, io: RequestId, failed: &[(RequestId, IoError)]) {
-        if failed.is_empty() {
-            return self.line(now, format_args!("io {} ok", io.slot()));
-        }
-        let failed: Vec<String> =
-            failed.iter().map(|(id, e)| format!("{}:{}", id.slot(), e.0)).collect();
-        self.line(now, format_args!("io {} {}", io.slot(), failed.join(",")));
-    }
-    /// What the stack does. What only tells of work that it has done itself is not noted.
-    pub(crate) fn action(&mut self, action: &Action) {
-        let now = self.now;
-        match action {
-            Action::Issue(c) => {
-                let (slot, op, extent) = (c.id.slot(), c.op.letter(), c.extent);
-                self.line(now, format_args!("issue {slot} {op} {extent}"));
-            }
-            Action::Copy(copy) => {
-                self.line(now, format_args!("copy {} {}", copy.token, copy.part));
-            }
-            Action::Done(done) => match done.result {
-                Ok(()) => self.line(now, format_args!("done {} ok", done.token)),
-                Err(IoError(code)) => self.line(now, format_args!("done {} {code}", done.token)),
-            },
-            Action::Wait(wake) => {
-                let at = |at: Option<Instant>| {
-                    at.map_or("-".to_string(), |at| at.as_nanos().to_string())
-                };
-                self.line(now, format_args!("wait {} {}", at(wake.demand), at(wake.prefetch)));
-            }
-            Action::LookedUp { .. } | Action::Prefetching => {}
-        }
-    }
-}
-
-/// A policy's specification, which may be written with blanks, without them.
-fn one_word(policy: &str) -> String {
-    policy.split_whitespace().collect()
-}
 
 /// Why a journal could not be replayed, or where the replay differed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -268,14 +127,13 @@ impl<'a> Replay<'a> {
         }
         self.now = now;
         if matches!(rest.split(' ').next(), Some("issue" | "copy" | "done" | "wait")) {
-            let mut journal = Journal { text: String::new(), now };
-            while journal.text.is_empty() {
-                journal.action(&stack.poll(now));
-            }
-            let replay = journal.take();
-            if replay.trim_end() != text {
-                let (journal, replay) = (text.into(), replay.trim_end().into());
-                return Err(ReplayError::Differs { line, journal, replay });
+            let replay = loop {
+                if let Some(line) = Journal::line_of(now, &stack.poll(now)) {
+                    break line;
+                }
+            };
+            if replay != text {
+                return Err(ReplayError::Differs { line, journal: text.into(), replay });
             }
             self.replayed.outputs += 1;
         } else {
@@ -332,7 +190,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
     Ok(Stack::new(scheduler, profile, config, cache))
 }
 
-fn parse_seek(text: &str) -> Option<Vec<(Sectors, crate::units::Nanos)>> {
+fn parse_seek(text: &str) -> Option<Vec<(Sectors, Nanos)>> {
     let knot = |k: &str| {
         let (distance, time) = k.split_once(':')?;
         Some((Sectors::new(distance.parse().ok()?), parse_duration(time)?))

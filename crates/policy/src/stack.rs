@@ -39,6 +39,7 @@ mod cached;
 mod calls;
 mod disks;
 mod fetches;
+pub(crate) mod journal;
 pub mod limit;
 mod load;
 mod map;
@@ -55,13 +56,13 @@ pub use types::{
 
 use crate::cache::Frame;
 use crate::dispatcher::{Arrival, Dispatcher, HoldStats, Output, Served, Stats};
-use crate::journal::Journal;
 use crate::request::{Completion, Extent, Op, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::units::{Instant, Lba, Sectors};
 use cached::CacheStage;
 use calls::Calls;
 use disks::Disk;
+use journal::Journal;
 use limit::{Direction, Limiter};
 use std::collections::VecDeque;
 
@@ -83,7 +84,7 @@ pub struct Stack {
     limiter: Limiter,
     cache: Option<CacheStage>,
     dispatcher: Dispatcher,
-    /// What the engine shall do, oldest first.
+    /// What the engine has to do, oldest first.
     actions: VecDeque<Action>,
     /// Frames of the copies among them.
     frames: Vec<Frame>,
@@ -92,7 +93,7 @@ pub struct Stack {
     /// Reused from call to call.
     completions: Vec<Completion>,
     background: Vec<RequestId>,
-    pub(crate) journal: Option<Journal>,
+    journal: Option<Journal>,
 }
 
 impl Stack {
@@ -398,16 +399,16 @@ impl Stack {
         self.dispatcher.vm_metrics(sink);
     }
 
-    /// Begin to note every input and output; `policy` is its specification.
+    /// Start the journal of every input and output; `policy` is the scheduler's specification.
     pub fn start_journal(&mut self, policy: &str) {
         let cache = self.cache.as_ref().map(CacheStage::config);
         self.journal = Some(Journal::new(policy, self.profile(), &self.config, cache.as_ref()));
     }
-    /// What has been noted since the last call, for the engine to write.
+    /// The journal's text since the last call, for the engine to write.
     pub fn take_journal(&mut self) -> String {
         self.journal.as_mut().map(Journal::take).unwrap_or_default()
     }
-    /// Note no more.
+    /// End the journal.
     pub fn stop_journal(&mut self) {
         self.journal = None;
     }

@@ -4,7 +4,7 @@ use crate::args::ServeArgs;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_hostd::config::{self, Config, DiskConfig, Settings, TlsConfig};
-use seekway_hostd::daemon::{self, Daemon, Given, Inherited, VhostAt};
+use seekway_hostd::daemon::{self, Daemon, Inherited, StartOptions, VhostAt};
 use seekway_policy::units::Nanos;
 use std::fmt::Write as _;
 use std::os::unix::fs::FileTypeExt;
@@ -53,7 +53,7 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
         bail!("nothing to serve: give --disk NAME=PATH (or --listen DIR, to attach disks later)");
     }
     daemon::prepare_process();
-    let daemon = Daemon::start(config, Given { sockets, vhost })?;
+    let daemon = Daemon::start(config, StartOptions { sockets, vhost })?;
     daemon.end_by_signals().context("cannot handle signals")?;
     // Whoever started us may not read it; guests do not mind.
     let _ = output::print(&served(&daemon));

@@ -6,7 +6,7 @@ use seekway_policy::cache::Usage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bytes of a sector, in which the books are kept.
+/// Bytes of a sector, the unit in which the cache counts.
 const SECTOR: u64 = seekway_policy::units::SECTOR_BYTES;
 
 /// The cache of a device.
@@ -98,6 +98,12 @@ pub struct UsageReport {
     pub cost: f64,
 }
 
+/// Metrics by name. JSON knows no infinities: those are left out.
+pub(super) fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
+}
+
 /// The report on a cache that these disks share.
 pub(super) fn cache_report<'a>(
     status: &CacheStatus,
@@ -114,7 +120,7 @@ pub(super) fn cache_report<'a>(
         background: stats.background,
         background_commands: stats.background_commands,
         withdrawn: stats.withdrawn,
-        prefetcher_metrics: super::report::finite(&status.prefetcher_metrics),
+        prefetcher_metrics: finite(&status.prefetcher_metrics),
     }
 }
 

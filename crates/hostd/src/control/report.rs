@@ -1,8 +1,8 @@
 //! How everything stands, as JSON. The keys stay.
 
-use super::cache::{self, CacheReport, DiskCacheReport};
+use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use crate::daemon::Host;
-use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status, fairness};
+use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Nanos};
@@ -262,7 +262,7 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
             .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
             .collect(),
     });
-    let fair = fairness(&status.disks);
+    let fair = status.fairness();
     DeviceReport {
         name: name.to_string(),
         time_s: status.now.as_secs_f64(),
@@ -297,12 +297,6 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         journal: None,
         disks: Vec::new(),
     }
-}
-
-/// JSON knows no infinities.
-pub(super) fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
-    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
-    finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
 }
 
 fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {

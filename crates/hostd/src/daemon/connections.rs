@@ -1,131 +1,20 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
-use super::host::{CLIENTS_MAX, Host, ServedDisk, lock};
+use super::host::{CLIENTS_MAX, Host};
+use super::served::{ServedDisk, Service};
+use super::slots::ConnectionSlot;
 use super::sockets::Stream;
 use crate::control;
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
 use crate::log::say;
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::Builder;
 
 /// Stack of a connection's thread; what is touched of it is what it costs.
 const STACK_BYTES: usize = 256 << 10;
-
-/// What comes in at a listener.
-pub(super) enum Kind {
-    /// vhost-user, for this disk.
-    Vhost(Arc<ServedDisk>),
-    /// NBD, for this disk.
-    NbdOf(Arc<ServedDisk>),
-    /// NBD, for all disks by name.
-    Nbd,
-    /// The control protocol.
-    Control,
-    /// HTTP, for metrics.
-    Metrics,
-}
-
-impl Kind {
-    /// Of which disk, if of one.
-    pub fn disk(&self) -> Option<&Arc<ServedDisk>> {
-        match self {
-            Kind::Vhost(disk) | Kind::NbdOf(disk) => Some(disk),
-            Kind::Nbd | Kind::Control | Kind::Metrics => None,
-        }
-    }
-
-    pub fn is_of(&self, disk: &Arc<ServedDisk>) -> bool {
-        self.disk().is_some_and(|of| Arc::ptr_eq(of, disk))
-    }
-
-    /// The word for it in status and messages.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Kind::Vhost(_) => "vhost",
-            Kind::NbdOf(_) | Kind::Nbd => "nbd",
-            Kind::Control => "control",
-            Kind::Metrics => "metrics",
-        }
-    }
-}
-
-/// Connections under way, up to a number.
-pub struct Places {
-    max: usize,
-    taken: Mutex<Taken>,
-    freed: Condvar,
-}
-
-#[derive(Default)]
-struct Taken {
-    last: u64,
-    /// Duplicates of the streams, to hang up.
-    streams: BTreeMap<u64, Option<Stream>>,
-    /// No more.
-    closed: bool,
-    /// That there was no place has been said.
-    said_full: bool,
-}
-
-/// A connection's place; free again when this is dropped.
-pub struct Place {
-    places: Arc<Places>,
-    number: u64,
-}
-
-impl Places {
-    /// Room for `max`.
-    pub fn new(max: usize) -> Arc<Places> {
-        Arc::new(Places { max, taken: Mutex::default(), freed: Condvar::new() })
-    }
-
-    /// Take a place for a connection; `None` when there is none. What is said
-    /// about that is said once until there is room again.
-    pub(super) fn take(self: &Arc<Places>, what: &str, stream: Option<Stream>) -> Option<Place> {
-        let mut taken = lock(&self.taken);
-        if taken.closed {
-            return None;
-        }
-        if taken.streams.len() >= self.max {
-            if !std::mem::replace(&mut taken.said_full, true) {
-                say(&format!("{what}: {} connections, no more are accepted", self.max));
-            }
-            return None;
-        }
-        taken.last += 1;
-        let number = taken.last;
-        taken.streams.insert(number, stream);
-        Some(Place { places: self.clone(), number })
-    }
-
-    /// Hang up on everybody, and give no more places.
-    pub fn close(&self) {
-        let mut taken = lock(&self.taken);
-        taken.closed = true;
-        taken.streams.values().flatten().for_each(Stream::hang_up);
-    }
-
-    /// Wait until no place is taken.
-    pub fn wait_empty(&self) {
-        let mut taken = lock(&self.taken);
-        while !taken.streams.is_empty() {
-            taken = self.freed.wait(taken).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = lock(&self.places.taken);
-        taken.streams.remove(&self.number);
-        taken.said_full = false;
-        self.places.freed.notify_all();
-    }
-}
 
 /// Accept a connection at the listener with this token, if there still is one.
 ///
@@ -138,28 +27,28 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
     let Some(stream) = served.listener.accept()? else {
         return Ok(());
     };
-    match (&served.kind, stream) {
-        (Kind::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
-        (Kind::Control, Stream::Unix(stream)) => {
-            if let Some(place) = host.clients.take("control", None) {
-                client(host, place, stream, control::serve);
+    match (&served.service, stream) {
+        (Service::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
+        (Service::Control, Stream::Unix(stream)) => {
+            if let Some(slot) = host.clients.take("control", None) {
+                client(host, slot, stream, control::serve);
             } else {
                 let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
                 control::refuse(&stream, &format!("{text}; end one of them"));
             }
         }
-        (Kind::Metrics, stream) => {
-            if let Some(place) = host.scrapers.take("metrics", None) {
+        (Service::Metrics, stream) => {
+            if let Some(slot) = host.scrapers.take("metrics", None) {
                 match stream {
-                    Stream::Tcp(stream) => client(host, place, stream, control::serve_http),
-                    Stream::Unix(stream) => client(host, place, stream, control::serve_http),
+                    Stream::Tcp(stream) => client(host, slot, stream, control::serve_http),
+                    Stream::Unix(stream) => client(host, slot, stream, control::serve_http),
                 }
             }
         }
-        (Kind::NbdOf(disk), stream) => nbd(host, Some(disk.clone()), stream),
-        (Kind::Nbd, stream) => nbd(host, None, stream),
-        (kind @ (Kind::Vhost(_) | Kind::Control), Stream::Tcp(_)) => {
-            say(&format!("{}: TCP will not do, a unix socket is needed", kind.name()));
+        (Service::NbdOf(disk), stream) => nbd(host, Some(disk.clone()), stream),
+        (Service::Nbd, stream) => nbd(host, None, stream),
+        (service @ (Service::Vhost(_) | Service::Control), Stream::Tcp(_)) => {
+            say(&format!("{}: TCP will not do, a unix socket is needed", service.name()));
         }
     }
     Ok(())
@@ -176,13 +65,13 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
 /// A client of the control socket or of metrics.
 fn client<S: Send + 'static>(
     host: &Arc<Host>,
-    place: Place,
+    slot: ConnectionSlot,
     stream: S,
     talk: impl FnOnce(&Host, S) -> io::Result<()> + Send + 'static,
 ) {
     let host = host.clone();
     spawn("client", move || {
-        let _place = place;
+        let _slot = slot;
         let _ = talk(&host, stream); // a client that went away is no news
     });
 }
@@ -195,9 +84,9 @@ pub(super) fn vhost(
     ended: impl FnOnce() + Send + 'static,
 ) {
     let stream = Stream::Unix(stream);
-    let Some(all) = host.places.take("the daemon", None) else { return };
+    let Some(all) = host.connections.take("the daemon", None) else { return };
     let Ok(own) = stream.duplicate() else { return };
-    let Some(place) = disk.places.take(&disk.what(), Some(own)) else { return };
+    let Some(slot) = disk.connections.take(&disk.what(), Some(own)) else { return };
     let Stream::Unix(stream) = stream else { return };
     let handle = DiskHandle {
         name: disk.config.name.clone(),
@@ -208,7 +97,7 @@ pub(super) fn vhost(
         queues: vhost_user::QUEUES_MAX,
     };
     spawn(&format!("vhost-{}", disk.config.name), move || {
-        let _places = (all, place);
+        let _slots = (all, slot);
         vhost_user::serve(stream, handle);
         ended();
     });
@@ -217,24 +106,24 @@ pub(super) fn vhost(
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     let all = match &only {
-        Some(_) => host.places.take("the daemon", None),
-        None => host.nbd_places.take("NBD", None),
+        Some(_) => host.connections.take("the daemon", None),
+        None => host.nbd_connections.take("NBD", None),
     };
     let Some(all) = all else { return };
     let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
     let of_only = match &only {
-        Some(disk) => match disk.places.take(&disk.what(), Some(other)) {
+        Some(disk) => match disk.connections.take(&disk.what(), Some(other)) {
             None => return,
-            place => place,
+            slot => slot,
         },
         None => None,
     };
-    let places = Arc::new((all, of_only));
+    let slots = Arc::new((all, of_only));
     if let Stream::Tcp(tcp) = &stream {
         super::sockets::keep_alive(tcp);
     }
     let (tls, required) = (host.tls().cloned(), host.config().tls.required);
-    let door = Arc::new(Door { host: host.clone(), only, stream: own, places });
+    let door = Arc::new(Door { host: host.clone(), only, stream: own, slots });
     spawn("nbd", move || {
         let served = match stream {
             Stream::Unix(stream) => nbd::serve(stream, door, tls, required),
@@ -257,7 +146,7 @@ struct Door {
     only: Option<Arc<ServedDisk>>,
     stream: Stream,
     /// Among all connections, and among the only disk's.
-    places: Arc<(Place, Option<Place>)>,
+    slots: Arc<(ConnectionSlot, Option<ConnectionSlot>)>,
 }
 
 impl Exports for Door {
@@ -272,18 +161,18 @@ impl Exports for Door {
         };
         // Whoever has the export can open a port by it: the disk's number must
         // not become another's before it is gone.
-        let place = match &self.only {
+        let slot = match &self.only {
             Some(_) => None,
-            None => Some(disk.places.take(&disk.what(), Some(self.stream.duplicate().ok()?))?),
+            None => Some(disk.connections.take(&disk.what(), Some(self.stream.duplicate().ok()?))?),
         };
-        let places = (place, self.places.clone());
+        let slots = (slot, self.slots.clone());
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),
             disk: disk.id,
             handle: disk.device.handle().clone(),
             limits: Arc::new(move || {
-                let _held = &places;
+                let _held = &slots;
                 limits()
             }),
         })

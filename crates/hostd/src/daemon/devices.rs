@@ -1,6 +1,7 @@
 //! Devices: which one an image lies on, what it is called, and its reactor.
 
-use super::{HostError, Stopper};
+use super::error::HostError;
+use super::start::Stopper;
 use crate::config::Config;
 use crate::images::Image;
 use crate::log::say;

@@ -4,30 +4,27 @@
 //! Changes take turns (`changes`); looking something up never waits for one,
 //! and nobody waits for a reactor with the registry locked.
 
-mod error;
 mod limits;
 mod resize;
 mod settings;
 mod tls;
 
-pub use error::HostError;
 pub use tls::check_tls;
 
-use super::connections::{Kind, Places};
 use super::devices::Device;
+use super::error::HostError;
+use super::served::{ServedDisk, ServedSocket, Service};
+use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
-use super::{Given, Stopper, VhostAt};
+use super::start::{StartOptions, Stopper, VhostAt};
 use crate::config::{Config, DISKS_MAX, DiskConfig};
-use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::fault::Fault;
-use crate::images::{Image, ImageError, Limits, OpenOptions, Warnings};
+use crate::images::{Image, ImageError, OpenOptions};
 use crate::log::say;
-use crate::port::DiskId;
 use crate::reactor::{CacheSetup, Disk, Message, Status};
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as RateLimits};
+use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
 use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -47,70 +44,12 @@ pub(super) const CLIENTS_MAX: usize = 64;
 const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
 const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 
-/// A disk that is served.
-pub struct ServedDisk {
-    /// As it was asked for; [`ServedDisk::config_now`] has later changes of limits.
-    pub config: DiskConfig,
-    /// Its number in its reactor.
-    pub id: DiskId,
-    /// Where it lies.
-    pub device: Arc<Device>,
-    /// A block device.
-    pub is_block: bool,
-    /// I/O goes past the page cache.
-    pub is_direct: bool,
-    /// Connections that it has, those included that may still open a port.
-    pub places: Arc<Places>,
-    /// Who is told when its size changes.
-    pub config_changed: Arc<ConfigListeners>,
-    /// What the operator should know of its image.
-    pub warnings: Arc<Warnings>,
-    rate_limits: Mutex<DiskLimits>,
-    limits: Arc<Mutex<Limits>>,
-    /// For growing it; gone once it is detached, since it holds the lock too.
-    file: Mutex<Option<File>>,
-}
-
-impl ServedDisk {
-    /// Its limits as they are now.
-    pub fn limits(&self) -> Limits {
-        *lock(&self.limits)
-    }
-
-    /// Its rate limits as they are now: `ctl limit` changes them.
-    pub fn rate_limits(&self) -> DiskLimits {
-        lock(&self.rate_limits).clone()
-    }
-
-    /// What would serve it the same way again, with its rate limits as they are now.
-    pub fn config_now(&self) -> DiskConfig {
-        DiskConfig { limits: self.rate_limits(), ..self.config.clone() }
-    }
-
-    /// What it is called in messages.
-    pub fn what(&self) -> String {
-        format!("disk {}", self.config.name)
-    }
-
-    /// What asks for its limits later.
-    pub fn limits_source(&self) -> Arc<dyn Fn() -> Limits + Send + Sync> {
-        let limits = self.limits.clone();
-        Arc::new(move || *lock(&limits))
-    }
-}
-
-/// A listening socket, and what comes in there.
-pub(super) struct Served {
-    pub kind: Kind,
-    pub listener: Listener,
-}
-
 #[derive(Default)]
 struct Registry {
     devices: Vec<Arc<Device>>,
     disks: BTreeMap<String, Arc<ServedDisk>>,
     /// By the token that epoll gives back; 0 is not one of them.
-    listeners: BTreeMap<u64, Arc<Served>>,
+    listeners: BTreeMap<u64, Arc<ServedSocket>>,
     last_token: u64,
 }
 
@@ -140,15 +79,15 @@ pub struct Host {
     /// When it was started.
     pub started: Instant,
     /// Connections at the sockets of disks.
-    pub(super) places: Arc<Places>,
+    pub(super) connections: Arc<ConnectionSlots>,
     /// Those at the NBD address of all disks. Apart: anybody may come there and
     /// say nothing, and VMMs must find room all the same.
-    pub(super) nbd_places: Arc<Places>,
+    pub(super) nbd_connections: Arc<ConnectionSlots>,
     /// Clients of the control socket.
-    pub(super) clients: Arc<Places>,
+    pub(super) clients: Arc<ConnectionSlots>,
     /// Clients of metrics. Apart: they come over the network, and whoever
     /// manages the daemon must find room whatever they do.
-    pub(super) scrapers: Arc<Places>,
+    pub(super) scrapers: Arc<ConnectionSlots>,
     registry: RwLock<Registry>,
     changes: Mutex<Changes>,
     /// For devices to come; the configuration's, until it is changed for all.
@@ -164,19 +103,14 @@ pub struct Host {
     connected: Mutex<Option<UnixStream>>,
 }
 
-/// A lock whose data is whole at every point where its holder could panic.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Host {
     pub(super) fn start(
         config: Config,
-        given: Given,
+        options: StartOptions,
         epoll: Epoll,
         stopper: &Stopper,
     ) -> Result<Arc<Host>, HostError> {
-        if given.vhost.is_some() && config.disks.len() != 1 {
+        if options.vhost.is_some() && config.disks.len() != 1 {
             return Err(HostError::NotOneDisk(config.disks.len()));
         }
         let tls = tls::server_config(&config)?;
@@ -191,17 +125,17 @@ impl Host {
             epoll,
             stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
             started: Instant::now(),
-            places: Places::new(CONNECTIONS_MAX),
-            nbd_places: Places::new(CONNECTIONS_MAX),
-            clients: Places::new(CLIENTS_MAX),
-            scrapers: Places::new(CLIENTS_MAX),
+            connections: ConnectionSlots::new(CONNECTIONS_MAX),
+            nbd_connections: ConnectionSlots::new(CONNECTIONS_MAX),
+            clients: ConnectionSlots::new(CLIENTS_MAX),
+            scrapers: ConnectionSlots::new(CLIENTS_MAX),
             registry: RwLock::default(),
             changes: Mutex::default(),
             tls,
-            inherited: Mutex::new(given.sockets),
+            inherited: Mutex::new(options.sockets),
             connected: Mutex::new(None),
         });
-        let served = host.open_all(given.vhost);
+        let served = host.open_all(options.vhost);
         if let Err(e) = served {
             let _ = host.end(); // the first error is the one to tell
             return Err(e);
@@ -214,9 +148,9 @@ impl Host {
         // notice it.
         if let Some(path) = self.config.control_path() {
             let listener = self.listener(&["control", "control.sock"], || Listener::unix(&path))?;
-            self.listen(Kind::Control, listener)?;
+            self.listen(Service::Control, listener)?;
         } else if let Some(listener) = self.take_inherited(&["control", "control.sock"]) {
-            self.listen(Kind::Control, listener)?;
+            self.listen(Service::Control, listener)?;
         }
         for disk in &self.config.disks {
             self.attach(disk)?;
@@ -224,15 +158,18 @@ impl Host {
         if let (Some(at), Some(disk)) = (vhost, self.disks().first()) {
             match at {
                 VhostAt::Path(path) => {
-                    self.listen(Kind::Vhost(disk.clone()), Listener::unix(&path)?)?;
+                    self.listen(Service::Vhost(disk.clone()), Listener::unix(&path)?)?;
                 }
-                VhostAt::Listener(listener) => self.listen(Kind::Vhost(disk.clone()), listener)?,
+                VhostAt::Listener(listener) => {
+                    self.listen(Service::Vhost(disk.clone()), listener)?
+                }
                 VhostAt::Connected(stream) => *lock(&self.connected) = Some(stream),
             }
         }
-        for (name, address, kind) in
-            [("nbd", self.config.nbd, Kind::Nbd), ("metrics", self.config.metrics, Kind::Metrics)]
-        {
+        for (name, address, kind) in [
+            ("nbd", self.config.nbd, Service::Nbd),
+            ("metrics", self.config.metrics, Service::Metrics),
+        ] {
             if let Some(listener) = self.take_inherited(&[name]) {
                 self.listen(kind, listener)?;
             } else if let Some(address) = address {
@@ -263,13 +200,13 @@ impl Host {
         self.take_inherited(names).map_or_else(make, Ok)
     }
 
-    fn listen(&self, kind: Kind, listener: Listener) -> Result<(), HostError> {
+    fn listen(&self, service: Service, listener: Listener) -> Result<(), HostError> {
         let mut registry = self.write();
         registry.last_token += 1;
         let token = registry.last_token;
         let event = EpollEvent::new(EventSet::IN, token);
         let fd = listener.as_raw_fd();
-        registry.listeners.insert(token, Arc::new(Served { kind, listener }));
+        registry.listeners.insert(token, Arc::new(ServedSocket { service, listener }));
         let added = self.epoll.ctl(ControlOperation::Add, fd, event);
         added.map_err(|e| HostError::System("epoll", e))
     }
@@ -328,7 +265,7 @@ impl Host {
             device,
             is_block,
             is_direct,
-            places: Places::new(CONNECTIONS_DISK_MAX),
+            connections: ConnectionSlots::new(CONNECTIONS_DISK_MAX),
             config_changed: Arc::default(),
             warnings,
             rate_limits: Mutex::new(asked.limits.clone()),
@@ -342,7 +279,7 @@ impl Host {
         let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
         for (vhost, listener) in sockets {
             let disk = disk.clone();
-            self.listen(if vhost { Kind::Vhost(disk) } else { Kind::NbdOf(disk) }, listener)?;
+            self.listen(if vhost { Service::Vhost(disk) } else { Service::NbdOf(disk) }, listener)?;
         }
         Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
     }
@@ -402,12 +339,12 @@ impl Host {
         {
             let mut registry = self.write();
             registry.disks.remove(name);
-            registry.listeners.retain(|_, served| !served.kind.is_of(&disk));
+            registry.listeners.retain(|_, served| !served.service.is_of(&disk));
         }
         // Its number may be another disk's afterwards: nobody may be left who
         // could open a port by it.
-        disk.places.close();
-        disk.places.wait_empty();
+        disk.connections.close();
+        disk.connections.wait_empty();
         lock(&disk.file).take(); // holds the lock of the image too
         let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
@@ -422,11 +359,11 @@ impl Host {
     /// Where a disk, or with `None` the whole daemon, can be reached.
     pub fn addresses(&self, disk: Option<&ServedDisk>) -> Vec<(&'static str, String)> {
         let registry = self.read();
-        let of = |served: &&Arc<Served>| match (served.kind.disk(), disk) {
+        let of = |served: &&Arc<ServedSocket>| match (served.service.disk(), disk) {
             (Some(of), Some(disk)) => of.config.name == disk.config.name,
             (of, disk) => of.is_none() && disk.is_none(),
         };
-        let address = |s: &Arc<Served>| (s.kind.name(), s.listener.address());
+        let address = |s: &Arc<ServedSocket>| (s.service.name(), s.listener.address());
         registry.listeners.values().filter(of).map(address).collect()
     }
 
@@ -462,7 +399,7 @@ impl Host {
         })
     }
 
-    pub(super) fn served(&self, token: u64) -> Option<Arc<Served>> {
+    pub(super) fn served(&self, token: u64) -> Option<Arc<ServedSocket>> {
         self.read().listeners.get(&token).cloned()
     }
 
@@ -479,7 +416,7 @@ impl Host {
         devices.iter().for_each(|device| device.end());
         devices.iter().for_each(|device| device.join());
         // Not before: clients get the replies to what was outstanding.
-        self.disks().iter().for_each(|disk| disk.places.close());
+        self.disks().iter().for_each(|disk| disk.connections.close());
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
     }

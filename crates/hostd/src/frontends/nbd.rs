@@ -13,6 +13,7 @@
 //!  request   headers of requests, pure      reply      headers of replies, pure
 //!  buffers   what is received and read to   port       the connection in the reactor
 //!  outbox    what waits to be sent          tls        certificates; proxy  the thread
+//!  socket    a client's socket, its errors
 //! ```
 //!
 //! What is absent: no allocation for each request, no reply before its request
@@ -26,12 +27,14 @@ mod port;
 mod proxy;
 mod reply;
 mod request;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod wire;
 
-pub use handshake::{ServeError, Socket, serve};
+pub use handshake::serve;
+pub use socket::{ServeError, Socket};
 pub use tls::{TlsError, tls_config};
 
 use crate::images::Limits;
@@ -48,8 +51,7 @@ pub struct Export {
     pub disk: DiskId,
     /// The reactor that serves it.
     pub handle: Handle,
-    /// Its limits at this moment: a disk may be resized, and the next client
-    /// shall see it.
+    /// Its limits at this moment: the next client sees a disk that was resized.
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::port::DiskId;
-use crate::reactor::{CacheStatus, DiskCache, ProcessCache, Served, Use};
+use crate::reactor::{CacheStatus, DiskCache, DiskUse, ProcessCache, Served};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
@@ -147,7 +147,7 @@ fn status() -> Status {
         held: held.clone(),
         ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
         device_time: Nanos::from_millis(2500),
-        lately: Use {
+        last_interval: DiskUse {
             device_time: Nanos::from_millis(4000),
             bytes: 40 << 20,
             busy: Nanos::from_secs(8),

@@ -1,14 +1,15 @@
-//! What comes from other threads: ports and disks come and go, settings change,
-//! somebody asks how things stand.
+//! Messages from other threads: ports and disks come and go, settings change,
+//! somebody asks for the status.
 
 use super::Reactor;
 use super::cache::disk_caches;
 use super::core::Core;
-use super::disks::{DiskState, Room, no_ops};
-use super::lately::Lately;
+use super::disks::{DiskState, Room};
+use super::intervals::UseMeter;
 use super::message::{Disk, DiskStatus, Message, Status};
 use super::ring::FILES_MAX;
 use crate::port::{DiskId, Port, PortId};
+use seekway_policy::prefetcher::Prefetcher;
 use seekway_policy::request::VmId;
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
@@ -37,14 +38,14 @@ impl Reactor {
         match message {
             Message::OpenPort(port, reply) => self.open_port(port, &reply),
             Message::ToPort(id, message) => {
-                if core.is_live(id)
+                if core.ports.is_live(id)
                     && let Some(port) = &mut self.ports[usize::from(id.index)]
                 {
                     port.message(message, core);
-                    core.mark(id);
+                    core.ports.mark(id.index);
                 }
             }
-            Message::ClosePort(id) => core.close(id),
+            Message::ClosePort(id) => core.ports.close(id),
             Message::AttachDisk(disk, reply) => _ = reply.send(core.attach_disk(*disk)),
             Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
             Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
@@ -63,9 +64,8 @@ impl Reactor {
             Message::Shutdown => {
                 self.shutdown = true;
                 core.leave_all();
-                for id in core.ports_of(None) {
-                    core.close(id);
-                }
+                let open: Vec<PortId> = core.ports.all().collect();
+                open.into_iter().for_each(|id| core.ports.close(id));
             }
         }
     }
@@ -78,15 +78,14 @@ impl Reactor {
         if !serves || self.shutdown {
             return;
         }
-        let Some(id) = self.core.allocate_port() else { return };
-        self.core.bind(id, disk);
+        let Some(id) = self.core.ports.allocate(disk) else { return };
         port.open(id, &mut self.core);
         let index = usize::from(id.index);
         if index >= self.ports.len() {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(port);
-        self.core.mark(id);
+        self.core.ports.mark(id.index);
         let _ = reply.send(id);
     }
 }
@@ -136,12 +135,11 @@ impl Core {
             remap_after: REMAP_AFTER,
             mapping: false,
             fault,
-            ports: 0,
             outstanding: 0,
             held: Default::default(),
             detaching: None,
-            ops: no_ops(),
-            lately: Lately::default(),
+            ops: Default::default(),
+            meter: UseMeter::default(),
         };
         let capacity = Sectors::from_bytes(limits.capacity_bytes);
         let spec = DiskSpec { weight, capacity, map, cached };
@@ -176,9 +174,8 @@ impl Core {
                 return;
             }
         }
-        for port in self.ports_of(Some(id)) {
-            self.close(port);
-        }
+        let open: Vec<PortId> = self.ports.of_disk(id).collect();
+        open.into_iter().for_each(|port| self.ports.close(port));
         self.stack.leave(self.now, VmId::new(id.0));
         self.detaches += 1;
     }
@@ -193,7 +190,7 @@ impl Core {
         }
     }
 
-    /// Disks that shall leave, and have nothing under way, do.
+    /// Let go of the disks that are being detached and have nothing under way.
     pub(super) fn finish_detaching(&mut self) {
         if self.detaches == 0 {
             return;
@@ -201,8 +198,9 @@ impl Core {
         for number in 0..self.disks.0.len() {
             let vm = VmId::new(number as u16);
             let ends = |d: &mut DiskState| {
-                let busy = d.ports > 0 || d.mapping || self.stack.is_busy(vm);
-                !busy && d.detaching.is_some()
+                let has_ports = || self.ports.of_disk(DiskId(number as u16)).next().is_some();
+                let is_busy = || d.mapping || self.stack.is_busy(vm) || has_ports();
+                d.detaching.is_some() && !is_busy()
             };
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
@@ -263,6 +261,18 @@ impl Core {
         self.stack.set_group(self.now, name, limits);
     }
 
+    /// Another prefetcher. What the old one has waiting is not made.
+    fn set_prefetcher(
+        &mut self,
+        spec: &str,
+        prefetcher: Box<dyn Prefetcher>,
+    ) -> Result<(), String> {
+        match self.stack.switch_prefetcher(self.now, spec, prefetcher) {
+            true => Ok(()),
+            false => Err("it has no cache to read ahead into".into()),
+        }
+    }
+
     fn set_policy(&mut self, spec: String) -> Result<(), String> {
         let scheduler = schedulers::build(&spec).map_err(|e| e.to_string())?;
         self.stack.switch(self.now, &spec, scheduler);
@@ -315,9 +325,12 @@ impl Core {
     fn status(&self) -> Status {
         let mut policy_metrics = Vec::new();
         self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
-        let disks = self.disks.0.iter().enumerate();
-        let disks = disks.filter_map(|(n, disk)| Some(disk.as_ref()?.status(DiskId(n as u16))));
-        let mut disks: Vec<DiskStatus> = disks.collect();
+        let ports = self.ports.count_by_disk(self.disks.0.len());
+        let status = |(n, disk): (usize, &Option<DiskState>)| {
+            Some(disk.as_ref()?.status(DiskId(n as u16), ports[n]))
+        };
+        let mut disks: Vec<DiskStatus> =
+            self.disks.0.iter().enumerate().filter_map(status).collect();
         self.stack.vm_metrics(&mut |name, vm, value| {
             if let Some(disk) = disks.iter_mut().find(|d| usize::from(d.id.0) == vm.index()) {
                 disk.policy_metrics.push((name, value));

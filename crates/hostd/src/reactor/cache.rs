@@ -8,17 +8,15 @@
 mod bandwidth;
 mod frames;
 
-use super::core::Core;
 use super::jobs::slice_buffers;
 use super::message::{CacheStatus, DiskCache};
-use crate::port::{DiskId, Job};
+use crate::port::DiskId;
 use bandwidth::Bandwidth;
 use frames::Frames;
-use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId};
-use seekway_policy::prefetcher::Prefetcher;
+use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, Frame};
 use seekway_policy::request::{Completion, Extent, Op, VmId};
-use seekway_policy::stack::{CacheSpec, Copy, Stack, frames_of};
-use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use seekway_policy::stack::{CacheSpec, Stack, frames_of};
+use seekway_policy::units::{Instant, SECTOR_BYTES};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -99,6 +97,23 @@ impl CacheMemory {
         self.buffers.clear();
     }
 
+    /// Copy to a guest's `buffers`, from their byte `start` on, `len` bytes that are cached in
+    /// `frames`; `offset` is the first one's place on the disk.
+    pub(super) fn copy(
+        &mut self,
+        frames: impl Iterator<Item = Frame>,
+        offset: u64,
+        buffers: &[libc::iovec],
+        start: u64,
+        len: u64,
+    ) {
+        self.buffers.clear();
+        slice_buffers(buffers, start, len, &mut self.buffers);
+        let skip = offset % (BLOCK_SECTORS * SECTOR_BYTES);
+        self.frames.copy_to(frames, skip as usize, &self.buffers);
+        self.buffers.clear();
+    }
+
     /// What the device reads a second, as it was measured.
     pub(super) fn measured(&mut self, now: Instant, stack: &mut Stack, bytes_per_s: u64) {
         if self.bandwidth.measured(bytes_per_s) {
@@ -134,49 +149,6 @@ impl CacheMemory {
             prefetcher_metrics,
         }
     }
-}
-
-impl Core {
-    /// Copy cached data to a guest.
-    pub(super) fn copy(&mut self, copy: &Copy) {
-        let Some(memory) = &mut self.memory else { return };
-        let slot = &self.jobs[copy.token as u32];
-        let (start, len) = bytes_of(&slot.job, copy.part);
-        memory.buffers.clear();
-        slice_buffers(&slot.buffers, start, len, &mut memory.buffers);
-        let first = slot.job.offset + start;
-        let skip = first % (BLOCK_SECTORS * SECTOR_BYTES);
-        let frames = self.stack.frames(copy).iter().copied();
-        memory.frames.copy_to(frames, skip as usize, &memory.buffers);
-        memory.buffers.clear();
-    }
-
-    /// Another prefetcher. What the old one has waiting is not made.
-    pub(super) fn set_prefetcher(
-        &mut self,
-        spec: &str,
-        prefetcher: Box<dyn Prefetcher>,
-    ) -> Result<(), String> {
-        match self.stack.switch_prefetcher(self.now, spec, prefetcher) {
-            true => Ok(()),
-            false => Err("it has no cache to read ahead into".into()),
-        }
-    }
-}
-
-/// The sectors of its disk that a job touches. A flush touches none, and names the first.
-pub(super) fn extent_of(job: &Job) -> Extent {
-    let start = job.offset / SECTOR_BYTES;
-    let end = job.offset.saturating_add(job.len.max(1)).div_ceil(SECTOR_BYTES);
-    let extent = Extent::new(Lba::new(start), Sectors::new(end - start));
-    extent.expect("jobs are checked when they come")
-}
-
-/// Where in a job this part of its disk is: begin and length in bytes.
-pub(super) fn bytes_of(job: &Job, part: Extent) -> (u64, u64) {
-    let start = (part.start().get() * SECTOR_BYTES).max(job.offset);
-    let end = (part.end().get() * SECTOR_BYTES).min(job.offset + job.len);
-    (start - job.offset, end - start)
 }
 
 /// What the disks have of the cache.

@@ -1,20 +1,16 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
-use super::lately::Lately;
+use super::intervals::UseMeter;
 use super::message::{DiskStatus, OpKind, OpStatus};
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::port::{DiskId, Job};
-use hdrhistogram::Histogram;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::mpsc::SyncSender;
-
-/// Significant digits of the latency histograms: within one per cent.
-const DIGITS: u8 = 2;
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
@@ -47,18 +43,16 @@ pub struct DiskState {
     pub mapping: bool,
     /// Failures to inject.
     pub fault: Option<Fault>,
-    /// Ports that are open.
-    pub ports: u32,
     /// Guests' jobs under way.
     pub outstanding: u32,
     /// Device time withheld while this disk was the one served last.
     pub held: Withheld,
-    /// Shall end; whom to tell.
+    /// It is being detached; who waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
     pub ops: [OpStatus; OpKind::COUNT],
-    /// What it got of the device.
-    pub lately: Lately,
+    /// What it gets of the device.
+    pub meter: UseMeter,
 }
 
 impl DiskState {
@@ -71,7 +65,7 @@ impl DiskState {
     /// A job has come.
     pub fn begin(&mut self, now: Instant) {
         if self.outstanding == 0 {
-            self.lately.begin_busy(now);
+            self.meter.begin_busy(now);
         }
         self.outstanding += 1;
     }
@@ -93,30 +87,30 @@ impl DiskState {
         // An auto-resizing histogram takes every value but zero.
         let _ = status.latency_ns.record(response.get().max(1));
         if ok && job.op.is_data() {
-            self.lately.add(Nanos::ZERO, job.len);
+            self.meter.add(Nanos::ZERO, job.len);
         }
         self.outstanding -= 1;
         if self.outstanding == 0 {
-            self.lately.end_busy(now);
+            self.meter.end_busy(now);
         }
     }
 
-    /// How it stands.
-    pub fn status(&self, id: DiskId) -> DiskStatus {
+    /// Its counters; `ports` of it are open. What the stack knows of it is not filled in.
+    pub fn status(&self, id: DiskId, ports: u32) -> DiskStatus {
         DiskStatus {
             id,
             name: self.name.clone(),
             weight: self.weight.get(),
             capacity_bytes: self.limits.capacity_bytes,
-            ports: self.ports,
+            ports,
             outstanding: self.outstanding,
             limits: self.limits_per_s.clone(),
             limited: 0,
             limited_time: Nanos::ZERO,
             held: self.held.clone(),
             ops: self.ops.clone(),
-            device_time: self.lately.device_time(),
-            lately: self.lately.last(),
+            device_time: self.meter.device_time(),
+            last_interval: self.meter.last(),
             policy_metrics: Vec::new(),
             cache: None,
         }
@@ -143,6 +137,10 @@ impl Disks {
     /// The same, to change.
     pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
         self.0.get_mut(usize::from(id.0))?.as_mut()
+    }
+    /// The disk of a job, which stays as long as the job.
+    pub fn of_job(&mut self, id: DiskId) -> &mut DiskState {
+        self.get_mut(id).expect("a disk stays while it has jobs")
     }
     /// Limits of a disk that is there.
     pub fn limits(&self, id: DiskId) -> &Limits {
@@ -200,19 +198,4 @@ impl Disks {
         }
         Ok(())
     }
-}
-
-/// The disk of a job, which stays as long as the job.
-pub fn disk_of(disks: &mut Disks, id: DiskId) -> &mut DiskState {
-    disks.get_mut(id).expect("a disk stays while it has jobs")
-}
-
-/// Nothing done yet.
-pub fn no_ops() -> [OpStatus; OpKind::COUNT] {
-    std::array::from_fn(|_| OpStatus {
-        requests: 0,
-        bytes: 0,
-        errors: 0,
-        latency_ns: Histogram::new(DIGITS).expect("two digits are in range"),
-    })
 }

@@ -2,7 +2,8 @@
 //! The stack names each by its number here.
 
 use crate::port::Job;
-use seekway_policy::units::Instant;
+use seekway_policy::request::Extent;
+use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::ops::Index;
 
 /// A job under way.
@@ -28,7 +29,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Take a job in: its number.
+    /// Keep a job until [`Jobs::remove`]: its number.
     pub fn insert(&mut self, job: &Job, buffers: &[libc::iovec], now: Instant) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(JobSlot { job: *job, buffers: Vec::new(), arrived: now, live: false });
@@ -55,6 +56,21 @@ impl Index<u32> for Jobs {
     fn index(&self, job: u32) -> &JobSlot {
         &self.slots[job as usize]
     }
+}
+
+/// The sectors of its disk that a job touches. A flush touches none, and names the first.
+pub fn extent_of(job: &Job) -> Extent {
+    let start = job.offset / SECTOR_BYTES;
+    let end = job.offset.saturating_add(job.len.max(1)).div_ceil(SECTOR_BYTES);
+    let extent = Extent::new(Lba::new(start), Sectors::new(end - start));
+    extent.expect("jobs are checked when they come")
+}
+
+/// Where in a job this part of its disk is: begin and length in bytes.
+pub fn bytes_of(job: &Job, part: Extent) -> (u64, u64) {
+    let start = (part.start().get() * SECTOR_BYTES).max(job.offset);
+    let end = (part.end().get() * SECTOR_BYTES).min(job.offset + job.len);
+    (start - job.offset, end - start)
 }
 
 /// Append to `out` the pieces of `buffers` that hold bytes `start..start+len`.

@@ -1,6 +1,6 @@
 //! How other threads reach a reactor, and what it answers.
 
-use super::lately::Use;
+use super::intervals::{DiskUse, Fairness, Share, fairness};
 use crate::images::{Image, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
@@ -16,6 +16,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use vmm_sys_util::eventfd::EventFd;
+
+/// Significant digits of the latency histograms: within one per cent.
+const DIGITS: u8 = 2;
 
 /// What other threads tell a reactor. A reply that nobody waits for is dropped.
 pub enum Message {
@@ -119,6 +122,14 @@ pub struct Status {
     pub disks: Vec<DiskStatus>,
 }
 
+impl Status {
+    /// How evenly the device was shared in the last whole interval.
+    pub fn fairness(&self) -> Fairness {
+        let share = |d: &DiskStatus| Share { weight: d.weight, used: d.last_interval };
+        fairness(self.disks.iter().map(share))
+    }
+}
+
 /// How a device's cache stands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheStatus {
@@ -219,7 +230,7 @@ pub struct DiskStatus {
     /// Device time of its reads and writes.
     pub device_time: Nanos,
     /// What it got in the last whole interval.
-    pub lately: Use,
+    pub last_interval: DiskUse,
     /// What the policy alone knows of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// What it has of the cache; `None` where there is none, or not for it.
@@ -269,6 +280,14 @@ pub struct OpStatus {
     pub latency_ns: Histogram<u64>,
 }
 
+impl Default for OpStatus {
+    /// Nothing done yet.
+    fn default() -> Self {
+        let latency_ns = Histogram::new(DIGITS).expect("two digits are in range");
+        OpStatus { requests: 0, bytes: 0, errors: 0, latency_ns }
+    }
+}
+
 /// The sending end: cheap to clone, without a descriptor of its own (the reactor
 /// clones it, also when there are no more). Messages to a reactor that has ended
 /// are dropped.
@@ -303,28 +322,6 @@ impl Handle {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));
         answer.recv().ok()
-    }
-}
-
-/// A disk of which nothing is known, for tests.
-#[cfg(test)]
-pub fn idle_disk() -> DiskStatus {
-    DiskStatus {
-        id: DiskId(0),
-        name: "idle".into(),
-        weight: 1,
-        capacity_bytes: 0,
-        ports: 0,
-        outstanding: 0,
-        limits: DiskLimits::default(),
-        limited: 0,
-        limited_time: Nanos::ZERO,
-        held: Withheld::default(),
-        ops: super::disks::no_ops(),
-        device_time: Nanos::ZERO,
-        lately: Use::default(),
-        policy_metrics: Vec::new(),
-        cache: None,
     }
 }
 

@@ -5,14 +5,14 @@
 //! The reactor's part is real but for the ring: ports, jobs, commands and their I/Os, the
 //! throttle around the device's model, faults and retries. Front ends are the load's own.
 
-use super::commands::{Io, Kind};
 use super::core::Core;
+use super::io::{Io, Kind};
 use super::message::{Disk, Handle};
 use super::ring::{Backend, Cqe, Source as Whose};
 use super::{CacheSetup, Reactor, Setup};
 use crate::images::fault::Fault;
 use crate::images::{Image, OpenOptions};
-use crate::port::{DiskId, Errno, Job, Port, PortId};
+use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use crate::throttle::Throttle;
 use io_uring::squeue;
 use seekway_device::{DeviceModel, profile};
@@ -206,12 +206,12 @@ impl Port for Silent {
     fn disk(&self) -> DiskId {
         self.0
     }
-    fn open(&mut self, _: PortId, _: &mut Core) {}
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {}
-    fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut Core) {}
-    fn flush(&mut self, _: &mut Core) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut Core) {}
-    fn closing(&mut self, _: &mut Core) {}
+    fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
+    fn closing(&mut self, _: &mut dyn PortContext) {}
     fn closed(self: Box<Self>) {}
 }
 

@@ -1,9 +1,9 @@
 //! The io_uring of a reactor: what an SQE's `user_data` says, submission that
 //! never fails for want of room, and waiting with a deadline.
 
-use super::commands::Io;
+use super::io::Io;
 use crate::port::PortId;
-use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use seekway_policy::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
@@ -222,11 +222,6 @@ impl Backend for Ring {
             assert!(passes.contains(&errno), "io_uring_enter: {e}");
         }
     }
-}
-
-/// The registered file of a disk.
-pub fn file(index: u16) -> Fixed {
-    Fixed(u32::from(index))
 }
 
 #[cfg(test)]

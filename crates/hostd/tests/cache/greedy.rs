@@ -5,8 +5,8 @@ use crate::common::{Ask, Rig, RigSetup, cache, open_image};
 use crate::guesses::{MIB, device_read, quiet, rig};
 use crate::reads::{at, dir, full_image};
 use seekway_hostd::images::OpenOptions;
-use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
-use seekway_hostd::reactor::{Core, Disk, Message};
+use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::request::Op;
 use seekway_policy::units::Lba;
 use std::any::Any;
@@ -21,14 +21,14 @@ struct Greedy {
 }
 
 impl Greedy {
-    fn read(&mut self, core: &mut Core) {
+    fn read(&mut self, context: &mut dyn PortContext) {
         let Some(port) = self.id else { return };
         let (disk, len) = (self.disk, self.memory.len() as u64);
         let (token, offset, priority, fua, unmap) = (0, 0, 0, false, false);
         let job = Job { disk, port, token, op: Op::Read, offset, len, priority, fua, unmap };
         let buffer =
             libc::iovec { iov_base: self.memory.as_mut_ptr().cast(), iov_len: self.memory.len() };
-        core.submit(&job, &[buffer]).unwrap();
+        context.submit(&job, &[buffer]).unwrap();
     }
 }
 
@@ -36,18 +36,18 @@ impl Port for Greedy {
     fn disk(&self) -> DiskId {
         self.disk
     }
-    fn open(&mut self, id: PortId, core: &mut Core) {
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
         self.id = Some(id);
-        self.read(core);
+        self.read(context);
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {}
-    fn done(&mut self, _: u64, result: Result<(), Errno>, core: &mut Core) {
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn done(&mut self, _: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {
         assert_eq!(result, Ok(()));
-        self.read(core);
+        self.read(context);
     }
-    fn flush(&mut self, _: &mut Core) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut Core) {}
-    fn closing(&mut self, _: &mut Core) {
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
+    fn closing(&mut self, _: &mut dyn PortContext) {
         self.id = None;
     }
     fn closed(self: Box<Self>) {}

@@ -3,8 +3,8 @@
 
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
-use seekway_hostd::port::{DiskId, Errno, Job, Port, PortId};
-use seekway_hostd::reactor::{CacheSetup, Core, Disk, Handle, Message, Setup, Status, spawn};
+use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use seekway_hostd::reactor::{CacheSetup, Disk, Handle, Message, Setup, Status, spawn};
 use seekway_hostd::throttle::Throttle;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::DeviceProfile;
@@ -63,18 +63,18 @@ impl Port for TestPort {
     fn disk(&self) -> DiskId {
         self.disk
     }
-    fn open(&mut self, id: PortId, _core: &mut Core) {
+    fn open(&mut self, id: PortId, _context: &mut dyn PortContext) {
         self.id = Some(id);
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut Core) {
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {
         unreachable!("no SQE was pushed");
     }
-    fn done(&mut self, token: u64, result: Result<(), Errno>, _core: &mut Core) {
+    fn done(&mut self, token: u64, result: Result<(), Errno>, _context: &mut dyn PortContext) {
         let buffer = self.asked[token as usize].take().expect("done once");
         let _ = self.answers.send(Answer { token, result, buffer });
     }
-    fn flush(&mut self, _core: &mut Core) {}
-    fn message(&mut self, message: Box<dyn Any + Send>, core: &mut Core) {
+    fn flush(&mut self, _context: &mut dyn PortContext) {}
+    fn message(&mut self, message: Box<dyn Any + Send>, context: &mut dyn PortContext) {
         let asks = message.downcast::<Vec<Ask>>().expect("a list of requests");
         for mut ask in *asks {
             let token = self.asked.len() as u64;
@@ -99,7 +99,7 @@ impl Port for TestPort {
                 .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
                 .collect();
             let iovecs = if ask.op.is_data() { &iovecs[..] } else { &[] };
-            match core.submit(&job, iovecs) {
+            match context.submit(&job, iovecs) {
                 Ok(()) => self.asked.push(Some(ask.buffer)),
                 Err(e) => {
                     self.asked.push(None);
@@ -108,7 +108,7 @@ impl Port for TestPort {
             }
         }
     }
-    fn closing(&mut self, _core: &mut Core) {}
+    fn closing(&mut self, _context: &mut dyn PortContext) {}
     fn closed(self: Box<Self>) {
         assert!(self.asked.iter().all(Option::is_none), "closed with requests under way");
     }

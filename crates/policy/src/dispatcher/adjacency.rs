@@ -1,5 +1,5 @@
 //! Which queued request starts at a given sector? Asked after every dispatch,
-//! to know whether the policy shall be asked for a continuation.
+//! to know whether the policy has to be asked for a continuation.
 
 use crate::queues::{ExpiryQueue, Links};
 use crate::request::RequestId;

@@ -47,7 +47,7 @@ pub struct Arrival {
     pub extent: Extent,
 }
 
-/// What an engine shall do.
+/// What an engine has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Send this command to the device. Its extent covers all of

@@ -8,7 +8,7 @@ use crate::request::Op;
 /// What a front end knows of how urgent a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Urgency {
-    /// The data shall be durable when the request is done (FUA).
+    /// The data must be durable when the request is done (FUA).
     pub fua: bool,
     /// The guest has switched the disk's write cache off.
     pub write_through: bool,

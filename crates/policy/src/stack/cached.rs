@@ -28,7 +28,7 @@ const _: () = assert!(
 
 /// The cache of a stack.
 pub(super) struct CacheStage {
-    pub books: HostCache,
+    pub contents: HostCache,
     config: Config,
     /// The prefetcher's specification.
     spec: String,
@@ -50,7 +50,7 @@ impl CacheStage {
     pub fn new(cache: CacheSpec) -> CacheStage {
         let CacheSpec { config, prefetcher, spec } = cache;
         CacheStage {
-            books: HostCache::with(config, prefetcher),
+            contents: HostCache::with(config, prefetcher),
             config,
             spec,
             under_way: Vec::new(),
@@ -69,7 +69,7 @@ impl CacheStage {
 
     /// Reads into the cache under way.
     pub fn fetching(&self) -> usize {
-        self.books.fetching()
+        self.contents.fetching()
     }
 
     /// All requests of a fetch are done.
@@ -89,7 +89,7 @@ impl CacheStage {
             let goes = start(piece).is_some_and(|start| start >= rest);
             if let (true, Piece::Fetch(id, _)) = (goes, *piece) {
                 // Not begun: nobody but this read waits for it.
-                self.books.fetched(now, id, false);
+                self.contents.fetched(now, id, false);
             }
             !goes
         });
@@ -100,7 +100,7 @@ impl CacheStage {
 
 impl Stack {
     /// A guest's read is looked up in the cache. False, and nothing has happened,
-    /// when it shall go past it.
+    /// when it goes past it.
     pub(super) fn read_cached(&mut self, now: Instant, index: u32) -> bool {
         let request = self.calls[index].request;
         let (vm, extent) = (request.vm, request.extent);
@@ -112,11 +112,11 @@ impl Stack {
         }
         let full = cache.waiting >= WAITING_MAX || self.dispatcher.outstanding() >= CUT_BELOW;
         // What is all there waits for nothing.
-        if (full || !disk.load.may_wait()) && !cache.books.holds(vm, extent) {
+        if (full || !disk.load.may_wait()) && !cache.contents.holds(vm, extent) {
             return false;
         }
         let mut pieces = std::mem::take(&mut cache.pieces);
-        cache.books.read(now, vm, request.tag, extent, index.into(), &mut pieces);
+        cache.contents.read(now, vm, request.tag, extent, index.into(), &mut pieces);
         cache.join_rest(now, extent, &mut pieces);
         let (mut waiting, mut commands) = (0, 0);
         for piece in &pieces {
@@ -165,7 +165,7 @@ impl Stack {
     fn copy_cached(&mut self, vm: VmId, token: u64, part: Extent) {
         let Some(cache) = &self.cache else { return };
         let first = self.frames.len() as u32;
-        self.frames.extend(cache.books.frames(vm, part));
+        self.frames.extend(cache.contents.frames(vm, part));
         let frames = (first, self.frames.len() as u32 - first);
         self.act(Action::Copy(Copy { token, part, frames }));
     }
@@ -175,7 +175,7 @@ impl Stack {
         self.clear_frames();
         let Some(cache) = &self.cache else { return };
         let first = self.frames.len() as u32;
-        let (wanted, _) = frames_of(cache.books.fetch(id), part);
+        let (wanted, _) = frames_of(cache.contents.fetch(id), part);
         self.frames.extend_from_slice(wanted);
         let frames = (first, wanted.len() as u32);
         self.act(Action::Copy(Copy { token, part, frames }));
@@ -187,7 +187,7 @@ impl Stack {
         let (vm, op, extent) = (request.vm, request.op, request.extent);
         let known = changes(op) && self.disk(vm).cached;
         if let Some(cache) = self.cache.as_mut().filter(|_| known) {
-            cache.books.write(now, vm, extent);
+            cache.contents.write(now, vm, extent);
         }
     }
 
@@ -196,7 +196,7 @@ impl Stack {
     /// of that number too.
     pub(super) fn write_ends(&mut self, vm: VmId, op: Op, extent: Extent) {
         if let Some(cache) = self.cache.as_mut().filter(|_| changes(op)) {
-            cache.books.written(vm, extent);
+            cache.contents.written(vm, extent);
         }
     }
 
@@ -213,7 +213,7 @@ impl Stack {
         loop {
             let room = self.dispatcher.background_room();
             let proposed = self.cache.as_mut().filter(|_| room > 0);
-            let Some(id) = proposed.and_then(|cache| cache.books.propose(now, room)) else {
+            let Some(id) = proposed.and_then(|cache| cache.contents.propose(now, room)) else {
                 return any;
             };
             self.act(Action::Prefetching);
@@ -225,15 +225,15 @@ impl Stack {
     /// A disk's share of the cache and its size, when it joins or when they have changed.
     pub(super) fn join_cache(&mut self, now: Instant, vm: VmId, weight: NonZeroU32, size: Sectors) {
         if let Some(cache) = &mut self.cache {
-            cache.books.attach(now, vm, weight, size);
+            cache.contents.attach(now, vm, weight, size);
         }
     }
 
     /// What is cached of a disk is forgotten: nobody knows what its image has now.
     pub(super) fn forget_cached(&mut self, now: Instant, vm: VmId, size: Sectors) {
         if let (Some(all), Some(cache)) = (Extent::new(Lba::ZERO, size), &mut self.cache) {
-            cache.books.write(now, vm, all);
-            cache.books.written(vm, all);
+            cache.contents.write(now, vm, all);
+            cache.contents.written(vm, all);
         }
     }
 
@@ -241,7 +241,7 @@ impl Stack {
     pub fn set_bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
         self.record(|j| j.bandwidth(now, bytes_per_s));
         if let Some(cache) = &mut self.cache {
-            cache.books.set_bandwidth(bytes_per_s);
+            cache.contents.set_bandwidth(bytes_per_s);
         }
     }
 
@@ -259,7 +259,7 @@ impl Stack {
         self.record(|j| j.switch_prefetcher(now, spec));
         self.drop_prefetches(now);
         if let Some(cache) = &mut self.cache {
-            cache.books.replace(now, prefetcher);
+            cache.contents.replace(now, prefetcher);
             cache.spec = spec.into();
         }
         true
@@ -267,7 +267,7 @@ impl Stack {
 
     /// When the prefetcher wants to look at its streams.
     pub fn next_prefetch(&self) -> Option<Instant> {
-        self.cache.as_ref().and_then(|cache| cache.books.next_wake())
+        self.cache.as_ref().and_then(|cache| cache.contents.next_wake())
     }
 
     /// Is there a cache?
@@ -280,7 +280,7 @@ impl Stack {
     }
     /// Bytes of data that the cache keeps at most.
     pub fn cache_bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, |cache| cache.books.capacity_bytes())
+        self.cache.as_ref().map_or(0, |cache| cache.contents.capacity_bytes())
     }
     /// Reads into the cache under way.
     pub fn fetching(&self) -> usize {
@@ -291,28 +291,28 @@ impl Stack {
     /// # Panics
     /// Without a cache.
     pub fn fetch(&self, id: FetchId) -> &Fetch {
-        self.cache.as_ref().expect("a fetch needs a cache").books.fetch(id)
+        self.cache.as_ref().expect("a fetch needs a cache").contents.fetch(id)
     }
     /// Bytes of a VM's disk that are cached, or on their way.
     pub fn resident_bytes(&self, vm: VmId) -> u64 {
-        self.cache.as_ref().map_or(0, |cache| cache.books.resident_bytes(vm))
+        self.cache.as_ref().map_or(0, |cache| cache.contents.resident_bytes(vm))
     }
     /// What each process of each VM has had of the cache, in a fixed order.
     pub fn cache_usage(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
         if let Some(cache) = &self.cache {
-            cache.books.usage(sink);
+            cache.contents.usage(sink);
         }
     }
     /// The prefetcher's streams.
     pub fn streams(&self, sink: &mut dyn FnMut(&Stream)) {
         if let Some(cache) = &self.cache {
-            cache.books.streams(sink);
+            cache.contents.streams(sink);
         }
     }
     /// The prefetcher's own metrics.
     pub fn prefetcher_metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         if let Some(cache) = &self.cache {
-            cache.books.prefetcher_metrics(sink);
+            cache.contents.prefetcher_metrics(sink);
         }
     }
 }

@@ -78,7 +78,7 @@ impl Stack {
         }
         self.end_prefetches(now, vm);
         if let Some(cache) = &mut self.cache {
-            cache.books.detach(now, vm);
+            cache.contents.detach(now, vm);
         }
     }
 

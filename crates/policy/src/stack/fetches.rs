@@ -29,7 +29,7 @@ impl Stack {
         if cache.under_way[at].call.is_some() {
             return;
         }
-        let fetch = cache.books.fetch(id);
+        let fetch = cache.contents.fetch(id);
         let (vm, tag, extent) = (fetch.vm, fetch.tag, fetch.extent);
         let sync = !background;
         let request = Submit { vm, tag, op: Op::Read, sync, extent, token: 0 };
@@ -68,7 +68,7 @@ impl Stack {
         if self.make_demand(now, id)
             && let Some(cache) = &mut self.cache
         {
-            cache.books.promoted(id);
+            cache.contents.promoted(id);
         }
     }
 
@@ -129,7 +129,7 @@ impl Stack {
         while let Some(cache) = &self.cache
             && let Some(&id) = cache.prefetches.get(next)
         {
-            let chosen = vm == cache.books.fetch(id).vm;
+            let chosen = vm == cache.contents.fetch(id).vm;
             let stays = !chosen || !self.drop_prefetch(now, id) && !self.make_demand(now, id);
             next += usize::from(stays);
         }
@@ -141,7 +141,7 @@ impl Stack {
         let Some(cache) = &mut self.cache else { return false };
         let UnderWay { requests, begun, .. } = &cache.under_way[id.0 as usize];
         let waits = !begun && requests.iter().all(|&r| self.dispatcher.waits_in_background(r));
-        if !waits || !cache.books.fetch(id).waiters.is_empty() {
+        if !waits || !cache.contents.fetch(id).waiters.is_empty() {
             return false;
         }
         for (call, _) in self.withdraw(id) {
@@ -149,7 +149,7 @@ impl Stack {
         }
         self.forget_fetch(id);
         if let Some(cache) = &mut self.cache {
-            cache.books.dropped(now, id);
+            cache.contents.dropped(now, id);
         }
         true
     }
@@ -178,13 +178,13 @@ impl Stack {
         let ok = self.forget_fetch(id);
         let cache = self.cache.as_mut().expect("it has a fetch");
         let mut waiters = std::mem::take(&mut cache.waiters);
-        waiters.extend_from_slice(&cache.books.fetch(id).waiters);
+        waiters.extend_from_slice(&cache.contents.fetch(id).waiters);
         for waiter in waiters.iter().filter(|_| ok) {
             let token = self.calls[waiter.token as u32].request.token;
             self.copy_fetched(id, token, waiter.extent);
         }
         if let Some(cache) = &mut self.cache {
-            cache.books.fetched(now, id, ok);
+            cache.contents.fetched(now, id, ok);
             cache.waiting -= waiters.len();
         }
         for waiter in waiters.drain(..) {

@@ -1,5 +1,6 @@
 //! What goes into the stack and what comes out of it.
 
+use super::map::Map;
 use crate::cache::FetchId;
 use crate::dispatcher;
 use crate::params::ParamError;
@@ -56,7 +57,7 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoError(pub i32);
 
-/// What an engine shall do next.
+/// What an engine has to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send this command to the device. Its id names it in [`super::Stack::io_done`]; its
@@ -195,7 +196,7 @@ pub struct DiskSpec {
     /// Size of the disk.
     pub capacity: Sectors,
     /// Where it lies on the device.
-    pub map: super::Map,
+    pub map: Map,
     /// Its reads go through the cache, if there is one.
     pub cached: bool,
 }

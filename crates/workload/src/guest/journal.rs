@@ -1,23 +1,15 @@
-//! An ext3-like journal (`fs/jbd/commit.c`): one running and one committing
-//! transaction. A commit writes, in ordered mode, the data whose blocks the
-//! transaction allocated; then descriptor and metadata blocks in sequence in
-//! the log; then, when these are done, the commit block. The metadata blocks
-//! become dirty in the inode area and are written in place by the flusher.
+//! An ext3-like journal (`fs/jbd/commit.c`): one running and one committing transaction, and the
+//! place of the next block in the log. [`super::commit`] writes what it says.
 
 use crate::guest::PAGE_SECTORS;
-use crate::guest::block::{Io, Purpose};
-use crate::guest::cache::{NONE, UPTODATE};
 use crate::guest::layout::Layout;
-use crate::guest::pages::Cleaner;
-use crate::guest::params::JournalMode;
-use crate::guest::vm::{GuestVm, INODES, JOURNAL};
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
+use seekway_policy::units::{Instant, Nanos};
 use std::collections::BTreeSet;
 
-/// Sectors of a block group of ext2 to ext4 (128 MiB), each with a bitmap block.
-const GROUP_SECTORS: u64 = 262_144;
+/// The number under which the journal waits for an I/O.
+pub(super) const JOURNAL: u32 = u32::MAX;
 
+/// How far a commit is: what is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
@@ -28,31 +20,49 @@ enum State {
     FlushAfter,
 }
 
+/// What a commit does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CommitStep {
+    /// Write so many blocks of the log.
+    Log(u32),
+    /// Flush the disk's cache, if the guest uses barriers.
+    Barrier,
+    /// The transaction is on the disk.
+    Finish,
+}
+
 /// The journal of one guest.
 #[derive(Debug)]
 pub(super) struct Journal {
     sector: u64,
     pages: u32,
-    inode_pages: u32,
+    /// The next block of the log.
     head: u32,
+    /// Metadata blocks of the running transaction.
     running: BTreeSet<u32>,
     running_id: u64,
+    /// When the running transaction got its first block.
     started: Option<Instant>,
+    /// Files whose new blocks the running transaction allocated.
     fresh_files: Vec<u32>,
     state: State,
+    /// Metadata blocks of the committing transaction.
     committing: Vec<u32>,
+    /// I/Os that the commit waits for.
     pending: u32,
     committed: u64,
+    /// The last transaction that somebody waits for.
     wanted: u64,
+    /// Transactions, and the threads that wait for them.
     waiters: Vec<(u64, u32)>,
 }
 
 impl Journal {
+    /// An empty journal where the layout has it.
     pub fn new(layout: &Layout) -> Self {
         Journal {
             sector: layout.journal_sector,
             pages: layout.journal_pages,
-            inode_pages: layout.inode_pages,
             head: 0,
             running: BTreeSet::new(),
             running_id: 1,
@@ -66,172 +76,96 @@ impl Journal {
             waiters: Vec::new(),
         }
     }
+
     /// No transaction runs or commits.
     pub fn is_idle(&self) -> bool {
         self.state == State::Idle && self.started.is_none()
+    }
+    /// The number of the running transaction.
+    pub fn running_id(&self) -> u64 {
+        self.running_id
     }
     /// Is the transaction on the disk?
     pub fn has_committed(&self, transaction: u64) -> bool {
         transaction <= self.committed
     }
-}
 
-impl GuestVm {
-    /// The inode of `file` changes.
-    pub(super) fn change_inode(&mut self, now: Instant, file: u32) {
-        let block = self.files[file as usize].inode_block;
-        self.change_metadata(now, block);
-        if self.params.journal != JournalMode::None {
-            self.files[file as usize].transaction = self.journal.running_id;
-        }
+    /// A metadata block changes in the running transaction.
+    pub fn change(&mut self, now: Instant, block: u32) {
+        self.running.insert(block);
+        self.started.get_or_insert(now);
     }
-
-    /// A block at `sector` is allocated for `file`.
-    pub(super) fn change_bitmap(&mut self, now: Instant, file: u32, sector: u64) {
-        let half = self.journal.inode_pages / 2;
-        self.change_metadata(now, half + (sector / GROUP_SECTORS) as u32 % half);
-        if self.params.journal == JournalMode::Ordered && !self.files[file as usize].fresh {
-            self.files[file as usize].fresh = true;
-            self.journal.fresh_files.push(file);
-        }
+    /// The running transaction's commit writes the data of `file` first (ordered mode).
+    pub fn add_fresh(&mut self, file: u32) {
+        self.fresh_files.push(file);
     }
-
-    fn change_metadata(&mut self, now: Instant, block: u32) {
-        if self.params.journal == JournalMode::None {
-            self.dirty_metadata(now, block);
-        } else {
-            self.journal.running.insert(block);
-            self.journal.started.get_or_insert(now);
-        }
-    }
-
     /// `thread` waits until `transaction` is on the disk.
-    pub(super) fn wait_for_commit(&mut self, transaction: u64, thread: u32) {
-        self.journal.wanted = self.journal.wanted.max(transaction);
-        self.journal.waiters.push((transaction, thread));
+    pub fn wait(&mut self, transaction: u64, thread: u32) {
+        self.wanted = self.wanted.max(transaction);
+        self.waiters.push((transaction, thread));
     }
 
-    /// When the running transaction is to be committed for its age.
-    pub(super) fn commit_due(&self) -> Option<Instant> {
-        let journal = &self.journal;
-        journal.started.filter(|_| journal.state == State::Idle).map(|at| at + self.params.commit)
+    /// When the running transaction, if there is one and none commits, is `age` old.
+    pub fn due(&self, age: Nanos) -> Option<Instant> {
+        self.started.filter(|_| self.state == State::Idle).map(|at| at + age)
+    }
+    /// Does somebody wait for the running transaction?
+    pub fn is_wanted(&self) -> bool {
+        self.wanted >= self.running_id
     }
 
-    /// Start a commit if one is due, wanted, or the last thing to do.
-    pub(super) fn maybe_commit(&mut self, now: Instant) {
-        let Some(due) = self.commit_due() else { return };
-        let wanted = self.journal.wanted >= self.journal.running_id;
-        let last = self.threads_left == 0 && self.params.sync_at_end;
-        if due > now && !wanted && !last {
-            return;
+    /// Begin to commit the running transaction: the files whose data go first.
+    pub fn begin(&mut self) -> Vec<u32> {
+        self.committing = std::mem::take(&mut self.running).into_iter().collect();
+        self.running_id += 1;
+        self.started = None;
+        self.state = State::Data;
+        std::mem::take(&mut self.fresh_files)
+    }
+    /// The commit waits for so many I/Os more.
+    pub fn add_pending(&mut self, ios: u32) {
+        self.pending += ios;
+    }
+    /// One of them is done.
+    pub fn io_done(&mut self) {
+        self.pending -= 1;
+    }
+    /// The commit's next step; `None` while it waits for I/Os, or when there is no commit.
+    pub fn next_step(&mut self) -> Option<CommitStep> {
+        if self.pending > 0 {
+            return None;
         }
-        self.journal.committing = std::mem::take(&mut self.journal.running).into_iter().collect();
-        self.journal.running_id += 1;
-        self.journal.started = None;
-        self.journal.state = State::Data;
-        for file in std::mem::take(&mut self.journal.fresh_files) {
-            self.files[file as usize].fresh = false;
-            let (requests, _) = self.sync_file(file, Cleaner::Commit, JOURNAL);
-            self.journal.pending += requests;
-        }
-        self.advance_commit(now);
+        let (next, step) = match self.state {
+            State::Idle => return None,
+            State::Data => (State::Log, CommitStep::Log(self.committing.len() as u32 + 1)),
+            State::Log => (State::FlushBefore, CommitStep::Barrier),
+            State::FlushBefore => (State::CommitBlock, CommitStep::Log(1)),
+            State::CommitBlock => (State::FlushAfter, CommitStep::Barrier),
+            State::FlushAfter => (State::Idle, CommitStep::Finish),
+        };
+        self.state = next;
+        Some(step)
     }
-
-    /// An I/O that the journal waits for is done.
-    pub(super) fn journal_io_done(&mut self, now: Instant) {
-        self.journal.pending -= 1;
-        self.advance_commit(now);
+    /// Take the next blocks of the log, at most `most` and as far as its end: the first one's
+    /// sector, and how many.
+    pub fn take_blocks(&mut self, most: u32) -> (u64, u32) {
+        let blocks = most.min(self.pages - self.head);
+        let sector = self.sector + u64::from(self.head) * PAGE_SECTORS;
+        self.head = (self.head + blocks) % self.pages;
+        (sector, blocks)
     }
-
-    /// Go to the commit's next step while there is nothing to wait for.
-    fn advance_commit(&mut self, now: Instant) {
-        while self.journal.pending == 0 {
-            self.journal.state = match self.journal.state {
-                State::Idle => return,
-                State::Data => {
-                    self.write_log(self.journal.committing.len() as u32 + 1);
-                    State::Log
-                }
-                State::Log => {
-                    self.barrier();
-                    State::FlushBefore
-                }
-                State::FlushBefore => {
-                    self.write_log(1);
-                    State::CommitBlock
-                }
-                State::CommitBlock => {
-                    self.barrier();
-                    State::FlushAfter
-                }
-                State::FlushAfter => {
-                    self.finish_commit(now);
-                    State::Idle
-                }
-            };
-        }
+    /// The commit is over: its metadata blocks.
+    pub fn finish(&mut self) -> Vec<u32> {
+        self.committed = self.running_id - 1;
+        std::mem::take(&mut self.committing)
     }
-
-    fn finish_commit(&mut self, now: Instant) {
-        self.journal.committed = self.journal.running_id - 1;
-        for block in std::mem::take(&mut self.journal.committing) {
-            self.dirty_metadata(now, block);
-        }
-        let (committed, ready) = (self.journal.committed, &mut self.ready);
-        self.journal.waiters.retain(|(transaction, thread)| {
-            let done = *transaction <= committed;
-            if done {
-                ready.push_back(*thread);
-            }
+    /// Append to `ready` the threads whose transactions are on the disk; they wait no more.
+    pub fn take_waiters(&mut self, ready: &mut impl Extend<u32>) {
+        let committed = self.committed;
+        self.waiters.retain(|&(transaction, thread)| {
+            let done = transaction <= committed;
+            ready.extend(done.then_some(thread));
             !done
         });
-    }
-
-    /// Write the next `blocks` blocks of the log.
-    fn write_log(&mut self, mut blocks: u32) {
-        while blocks > 0 {
-            let room = self.journal.pages - self.journal.head;
-            let n = blocks.min(room).min(self.params.request_pages);
-            let sector = self.journal.sector + u64::from(self.journal.head) * PAGE_SECTORS;
-            self.submit_for_journal(Op::Write, sector, n * PAGE_SECTORS as u32);
-            self.journal.head = (self.journal.head + n) % self.journal.pages;
-            blocks -= n;
-        }
-    }
-
-    fn barrier(&mut self) {
-        if self.params.barrier {
-            self.submit_for_journal(Op::Flush, 0, 1);
-        }
-    }
-
-    fn submit_for_journal(&mut self, op: Op, sector: u64, sectors: u32) {
-        self.journal.pending += 1;
-        self.block.submit(Io {
-            purpose: Purpose::Journal,
-            op,
-            sync: true,
-            tag: None,
-            sector,
-            sectors,
-            file: NONE,
-            page: 0,
-            pages: 0,
-            waiters: vec![JOURNAL],
-        });
-    }
-
-    /// A block of the inode area is newer in memory than on the disk.
-    fn dirty_metadata(&mut self, now: Instant, block: u32) {
-        let at = match self.files[INODES as usize].frames[block as usize] {
-            NONE => match self.allocate(INODES, block) {
-                Some(at) => at,
-                // No memory: the log has it; it will be written by a later change.
-                None => return,
-            },
-            at => at,
-        };
-        *self.cache.flags_mut(at) |= UPTODATE;
-        self.dirty_page(now, INODES, block, at);
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::generators::rng::Rng;
 use crate::guest::PAGE_SECTORS;
-use crate::guest::app::FileSpec;
 
 /// A run of a file's pages that is contiguous on the image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,13 +34,14 @@ const MIB_PAGES: u64 = 256;
 /// At most this many free pages between one file and the next.
 const FILE_GAP_PAGES: u64 = 32;
 
-/// Place the files of `apps` on an image of `capacity` sectors. `pieces` is the
+/// Place the files of `apps`, each given by its size in bytes, on an image of `capacity` sectors.
+/// `pieces` is the
 /// number of extents in which each file lies (1 = contiguous); with more, the
 /// pieces of an application's files are in random order. `Err` tells how many
 /// bytes are missing.
 pub fn lay_out(
     capacity: u64,
-    apps: &[&[FileSpec]],
+    apps: &[Vec<u64>],
     pieces: u32,
     rng: &mut Rng,
 ) -> Result<Layout, u64> {
@@ -77,9 +77,9 @@ pub fn pages_of(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE_SECTORS * 512)
 }
 
-fn area_pages(files: &[FileSpec], pieces: u32) -> u64 {
+fn area_pages(files: &[u64], pieces: u32) -> u64 {
     let gaps = u64::from(pieces.max(1)) * FILE_GAP_PAGES;
-    files.iter().map(|f| pages_of(f.bytes) + gaps).sum()
+    files.iter().map(|&bytes| pages_of(bytes) + gaps).sum()
 }
 
 /// Cut `free` pages into one random gap before each of `n` areas (and one after the last).
@@ -95,10 +95,10 @@ fn random_gaps(free: u64, n: usize, rng: &mut Rng) -> Vec<u64> {
     cuts
 }
 
-fn place_files(files: &[FileSpec], start_page: u64, pieces: u32, rng: &mut Rng) -> Vec<Vec<Run>> {
+fn place_files(files: &[u64], start_page: u64, pieces: u32, rng: &mut Rng) -> Vec<Vec<Run>> {
     let mut chunks: Vec<(usize, u32, u32)> = Vec::new();
-    for (number, file) in files.iter().enumerate() {
-        let total = pages_of(file.bytes);
+    for (number, &bytes) in files.iter().enumerate() {
+        let total = pages_of(bytes);
         let each = total.div_ceil(u64::from(pieces.max(1))).max(1);
         let mut at = 0;
         while at < total {
@@ -130,8 +130,7 @@ mod tests {
     #[test]
     fn areas_do_not_overlap_and_fit() {
         for seed in 0..50 {
-            let sets = vec![vec![FileSpec::full(1 << 20); 10]; 3];
-            let apps: Vec<&[FileSpec]> = sets.iter().map(Vec::as_slice).collect();
+            let apps = vec![vec![1 << 20; 10]; 3];
             let capacity = (256 << 20) / 512;
             let mut rng = Rng::new(seed);
             let layout = lay_out(capacity, &apps, 1 + seed as u32 % 3, &mut rng).unwrap();
@@ -145,7 +144,6 @@ mod tests {
             assert!(end <= capacity, "seed {seed}");
             assert_eq!(all.iter().map(|r| r.pages).sum::<u32>(), 30 * 256);
         }
-        let big = [FileSpec::full(1 << 40)];
-        assert!(lay_out(1 << 20, &[&big], 1, &mut Rng::new(0)).is_err());
+        assert!(lay_out(1 << 20, &[vec![1 << 40]], 1, &mut Rng::new(0)).is_err());
     }
 }

@@ -8,6 +8,16 @@
 //!                  └───────────┴────────── completed ◀─────┘
 //! ```
 //!
+//! Each file knows only those above it in this list:
+//!
+//! ```text
+//!  params, cache, block, layout, laid, app   parts without knowledge of the guest
+//!  file, thread, journal, flusher            state of the guest's kernel
+//!  vm                                        what a guest is made of
+//!  pages, writeback, commit, delete          what its kernel does
+//!  threads, source                           system calls; the event loop
+//! ```
+//!
 //! What is modelled, and where it departs from Linux:
 //! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`](seekway_policy::readahead)); a
 //!   reader of a page in flight waits for it; no page is read twice while cached;
@@ -32,13 +42,17 @@
 pub mod app;
 pub mod block;
 pub mod cache;
+mod commit;
 mod delete;
 pub mod file;
+mod flusher;
 mod journal;
 pub mod laid;
 pub mod layout;
 mod pages;
 pub mod params;
+mod source;
+mod thread;
 mod threads;
 mod vm;
 mod writeback;

@@ -107,7 +107,10 @@ impl GuestVm {
         self.cache.pin(at);
         self.files[file as usize].set_dirty(now, page);
         self.flusher.dirty += 1;
-        self.list_dirty(now, file);
+        if !std::mem::replace(&mut self.files[file as usize].listed, true) {
+            self.flusher.list(file);
+        }
+        self.flusher.schedule(now, self.params.flush_interval);
     }
 
     /// Write the first run of dirty pages of `file` in `from..to` that is
@@ -201,6 +204,14 @@ impl GuestVm {
             if *at != NONE && self.cache.discard(*at) {
                 *at = NONE;
             }
+        }
+    }
+
+    /// Let writers go on that the dirty limit held back, once there is room.
+    pub(super) fn wake_throttled(&mut self) {
+        let resume = self.params.dirty_pages - self.params.dirty_pages / 32;
+        if self.flusher.unwritten() <= resume {
+            self.ready.extend(self.throttled.drain(..));
         }
     }
 

@@ -5,70 +5,18 @@
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{MARKER, NONE, UPTODATE};
 use crate::guest::pages::Cleaner;
-use crate::guest::vm::{GuestVm, pages_touched};
+use crate::guest::thread::{Call, SyncStage, Thread, Work};
+use crate::guest::vm::GuestVm;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
 use seekway_policy::readahead::Window;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos};
-
-/// A read or write under way.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    handle: u32,
-    offset: u64,
-    len: u32,
-    /// The page that comes next.
-    page: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum SyncStage {
-    /// Write what is dirty and wait.
-    Data,
-    /// Once more for what was under write-back and dirty at once.
-    DataAgain,
-    Journal,
-    Done,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Work {
-    /// Between two system calls.
-    Next,
-    Read(Call),
-    Write(Call),
-    /// O_DIRECT: what is dirty in its range is written, so many times more, then
-    /// its own requests; bytes count when these are done.
-    DirectBegin(Call, Op, u8),
-    Direct(Call, Op),
-    DirectDone(Call, Op),
-    Fsync(u32, SyncStage),
-    /// Remove a file, by its number.
-    Delete(u32),
-}
 
 /// Can the thread go on at once?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Go,
     Sleep,
-}
-
-/// One thread of an application.
-#[derive(Debug)]
-pub(super) struct Thread {
-    app: u32,
-    local: u32,
-    work: Work,
-    /// I/Os that it waits for.
-    pub pending: u32,
-}
-
-impl Thread {
-    /// Thread number `local` of application `app`.
-    pub fn new(app: u32, local: u32) -> Self {
-        Thread { app, local, work: Work::Next, pending: 0 }
-    }
 }
 
 impl GuestVm {
@@ -421,7 +369,7 @@ impl GuestVm {
             SyncStage::Journal => {
                 let transaction = self.files[file as usize].transaction;
                 if !self.journal.has_committed(transaction) {
-                    self.wait_for_commit(transaction, thread);
+                    self.journal.wait(transaction, thread);
                     Step::Sleep
                 } else if self.params.barrier {
                     self.submit_barrier(handle, thread);
@@ -457,4 +405,10 @@ impl GuestVm {
             waiters: vec![thread],
         });
     }
+}
+
+/// The pages that `len` bytes from `offset` on touch: first, and one past the last.
+fn pages_touched(offset: u64, len: u32) -> (u32, u32) {
+    let end = (offset + u64::from(len)).div_ceil(PAGE_BYTES);
+    ((offset / PAGE_BYTES) as u32, end as u32)
 }

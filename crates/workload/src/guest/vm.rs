@@ -1,18 +1,19 @@
-//! The guest as a [`Source`]: what it is made of, and its event loop.
+//! What a guest is made of: its applications, open files, page cache, block layer, journal and
+//! flusher, its vCPUs and timers.
 
 use crate::generators::rng::{Rng, split};
-use crate::guest::app::{App, FileSpec};
-use crate::guest::block::{BlockLayer, Purpose};
+use crate::guest::app::App;
+use crate::guest::block::BlockLayer;
 use crate::guest::cache::{Cache, NONE};
 use crate::guest::file::File;
+use crate::guest::flusher::Flusher;
 use crate::guest::journal::Journal;
 use crate::guest::laid::LaidFiles;
 use crate::guest::layout::{Layout, Run, lay_out, pages_of};
 use crate::guest::params::GuestParams;
-use crate::guest::threads::Thread;
-use crate::guest::writeback::Flusher;
+use crate::guest::thread::Thread;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS};
-use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use crate::{SourceError, VmDisk};
 use seekway_policy::readahead::ReadAhead;
 use seekway_policy::request::ProcessTag;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
@@ -20,8 +21,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// The number under which the journal waits for an I/O.
-pub(super) const JOURNAL: u32 = u32::MAX;
 /// The inode area is the first file.
 pub(super) const INODES: u32 = 0;
 /// The first tag that a process gets (1–7 mean something else, see algorithms.md section 6).
@@ -63,7 +62,7 @@ struct Brought {
 
 /// One guest VM with its applications.
 pub struct GuestVm {
-    disk: [VmDisk; 1],
+    pub(super) disk: [VmDisk; 1],
     pub(super) params: GuestParams,
     pub(super) apps: Vec<Running>,
     pub(super) threads: Vec<Thread>,
@@ -78,11 +77,11 @@ pub struct GuestVm {
     pub(super) ready: VecDeque<u32>,
     pub(super) memory_waiters: Vec<u32>,
     pub(super) throttled: Vec<u32>,
-    timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    pub(super) timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     timer_number: u64,
     cpu_free: Vec<Instant>,
     /// Completions on their way through the virtualisation path.
-    arriving: VecDeque<(Instant, u32)>,
+    pub(super) arriving: VecDeque<(Instant, u32)>,
 }
 
 impl GuestVm {
@@ -96,16 +95,13 @@ impl GuestVm {
     ) -> Result<GuestVm, SourceError> {
         let brought: Vec<_> = apps.iter_mut().map(|a| a.laid_files()).collect();
         // The area of files brought along is laid out like one file.
-        let area = |b: &Option<Arc<LaidFiles>>| {
-            let bytes = u64::from(b.as_ref().map_or(0, |b| b.area_pages())) * PAGE_BYTES;
-            [FileSpec::full(bytes)]
+        let sizes = |(app, brought): (&Box<dyn App>, &Option<Arc<LaidFiles>>)| match brought {
+            Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
+            None => app.files().iter().map(|file| file.bytes).collect(),
         };
-        let areas: Vec<[FileSpec; 1]> = brought.iter().map(area).collect();
-        let files_or_area =
-            |n: usize| if brought[n].is_some() { &areas[n] } else { apps[n].files() };
-        let specs: Vec<&[FileSpec]> = (0..apps.len()).map(files_or_area).collect();
+        let sizes: Vec<Vec<u64>> = apps.iter().zip(&brought).map(sizes).collect();
         let mut rng = Rng::new(split(seed, 0));
-        let layout = lay_out(params.image_sectors, &specs, params.pieces, &mut rng);
+        let layout = lay_out(params.image_sectors, &sizes, params.pieces, &mut rng);
         let layout = layout.map_err(|missing| {
             SourceError(format!(
                 "VM {name}: its applications' files exceed the image by {missing} bytes: \
@@ -237,49 +233,6 @@ impl GuestVm {
         self.wake_at(at, thread);
     }
 
-    /// Let everything happen that can at `now`.
-    fn settle(&mut self, now: Instant) {
-        loop {
-            while let Some(thread) = self.ready.pop_front() {
-                self.run_thread(now, thread);
-            }
-            self.maybe_commit(now);
-            self.flush(now);
-            match self.timers.peek() {
-                Some(Reverse((at, _, _))) if *at <= now => {
-                    let Some(Reverse((_, _, thread))) = self.timers.pop() else { return };
-                    self.ready.push_back(thread);
-                }
-                _ if self.ready.is_empty() => return,
-                _ => {}
-            }
-        }
-    }
-
-    /// The guest sees the completion of I/O `number`.
-    fn arrived(&mut self, now: Instant, number: u32) {
-        self.block.complete(number);
-        let io = self.block.io(number);
-        match io.purpose {
-            Purpose::Fill => self.filled(io.file, io.page, io.pages),
-            Purpose::Clean { background } => self.cleaned(number, background),
-            Purpose::Direct | Purpose::Journal | Purpose::Barrier => {}
-        }
-        let waiters = self.block.take_waiters(number);
-        for waiter in &waiters {
-            if *waiter == JOURNAL {
-                self.journal_io_done(now);
-            } else {
-                let thread = &mut self.threads[*waiter as usize];
-                thread.pending -= 1;
-                if thread.pending == 0 {
-                    self.ready.push_back(*waiter);
-                }
-            }
-        }
-        self.block.release(number, waiters);
-    }
-
     /// Pages that the page cache holds, and the most that it may.
     pub fn cache_pages(&self) -> (u32, u32) {
         (self.cache.used(), self.cache.limit())
@@ -300,73 +253,4 @@ impl GuestVm {
 fn inode_file(layout: &Layout) -> File {
     let run = Run { page: 0, pages: layout.inode_pages, sector: layout.inode_sector };
     File::new(vec![run], layout.inode_pages, 0)
-}
-
-impl Source for GuestVm {
-    fn vms(&self) -> &[VmDisk] {
-        &self.disk
-    }
-
-    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
-        while let Some((at, number)) = self.arriving.front().copied() {
-            if at > now {
-                break;
-            }
-            self.arriving.pop_front();
-            self.arrived(now, number);
-        }
-        self.settle(now);
-        while let Some(number) = self.block.issue() {
-            let io = self.block.io(number);
-            out.push(Issue {
-                token: u64::from(number),
-                vm: 0,
-                tag: io.tag,
-                op: io.op,
-                sync: io.sync || self.params.host_direct,
-                start: Lba::new(io.sector),
-                len: Sectors::new(u64::from(io.sectors)),
-            });
-        }
-        Ok(())
-    }
-
-    fn completed(&mut self, now: Instant, token: u64) {
-        if self.params.latency == Nanos::ZERO {
-            self.arrived(now, token as u32);
-        } else {
-            self.arriving.push_back((now + self.params.latency, token as u32));
-        }
-    }
-
-    fn next_wake(&self) -> Option<Instant> {
-        let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
-        let arrival = self.arriving.front().map(|(at, _)| *at);
-        let candidates = [timer, arrival, self.commit_due(), self.flush_due()];
-        candidates.into_iter().flatten().min()
-    }
-
-    fn finished(&self) -> bool {
-        self.threads_left == 0
-            && self.ready.is_empty()
-            && self.arriving.is_empty()
-            && self.block.is_idle()
-            && (!self.params.sync_at_end || (self.flusher.dirty == 0 && self.journal.is_idle()))
-    }
-
-    fn apps(&self) -> Vec<AppReport> {
-        let report = |a: &Running| AppReport {
-            vm: 0,
-            name: a.name.clone(),
-            finished: a.finished,
-            bytes: a.bytes,
-        };
-        self.apps.iter().map(report).collect()
-    }
-}
-
-/// The pages that `len` bytes from `offset` on touch: first, and one past the last.
-pub(super) fn pages_touched(offset: u64, len: u32) -> (u32, u32) {
-    let end = (offset + u64::from(len)).div_ceil(PAGE_BYTES);
-    ((offset / PAGE_BYTES) as u32, end as u32)
 }

@@ -1,7 +1,9 @@
 //! Rate limits of disks and groups while they are served.
 
-use super::{Host, HostError, listed, lock};
+use super::{Host, listed};
 use crate::daemon::devices::kernel_name;
+use crate::daemon::error::HostError;
+use crate::daemon::slots::lock;
 use crate::reactor::Message;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 

@@ -1,6 +1,9 @@
 //! Disks get another size while they are served.
 
-use super::{Host, HostError, ServedDisk, lock};
+use super::Host;
+use crate::daemon::error::HostError;
+use crate::daemon::served::ServedDisk;
+use crate::daemon::slots::lock;
 use crate::reactor::Message;
 
 impl Host {

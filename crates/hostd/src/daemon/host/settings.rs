@@ -1,7 +1,9 @@
 //! What can be changed while it serves: policies, prefetchers, shares.
 
-use super::{Host, HostError, listed, lock};
+use super::{Host, listed};
 use crate::daemon::devices::Device;
+use crate::daemon::error::HostError;
+use crate::daemon::slots::lock;
 use crate::reactor::Message;
 use seekway_policy::{prefetchers, schedulers};
 use std::num::NonZeroU32;

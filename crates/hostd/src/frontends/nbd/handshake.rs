@@ -2,163 +2,17 @@
 //! time limit for all of it. Reads exactly what the protocol says comes next,
 //! so that nothing sent in the clear is taken for something sent under TLS.
 
-use super::options::{self, Negotiation, ProtocolError, Security, Session, Step};
+use super::options::{self, Negotiation, Security, Session, Step};
 use super::port::Connection;
+use super::socket::{NEGOTIATION_TIME, ServeError, Socket, Timed};
 use super::{Exports, proxy};
 use crate::reactor::{Handle, Message};
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Time for the whole negotiation, TLS included.
-const NEGOTIATION_TIME: Duration = Duration::from_secs(10);
-
-/// Why a session did not come about or broke.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The client broke the protocol.
-    #[error("NBD negotiation: {0}; the connection was closed")]
-    Protocol(#[from] ProtocolError),
-    /// The client took too long.
-    #[error("NBD negotiation: not done within {} s; the connection was closed", NEGOTIATION_TIME.as_secs())]
-    TimedOut,
-    /// The socket failed.
-    #[error("NBD connection: {0}")]
-    Io(#[source] io::Error),
-    /// TLS failed.
-    #[error("NBD connection: TLS: {0}; do client and server trust each other's certificates?")]
-    Tls(#[from] rustls::Error),
-    /// The disk's reactor has ended meanwhile.
-    #[error("NBD connection: the disk {0} is no longer served")]
-    Gone(String),
-}
-
-impl From<io::Error> for ServeError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ServeError::TimedOut,
-            // What rustls::Stream wraps.
-            _ if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-                match error.downcast::<rustls::Error>() {
-                    Ok(tls) => ServeError::Tls(tls),
-                    Err(other) => ServeError::Io(other),
-                }
-            }
-            _ => ServeError::Io(error),
-        }
-    }
-}
-
-/// A client's connection.
-pub enum Socket {
-    /// Over a unix socket.
-    Unix(UnixStream),
-    /// Over TCP.
-    Tcp(TcpStream),
-}
-
-impl From<UnixStream> for Socket {
-    fn from(stream: UnixStream) -> Self {
-        Socket::Unix(stream)
-    }
-}
-
-impl From<TcpStream> for Socket {
-    fn from(stream: TcpStream) -> Self {
-        Socket::Tcp(stream)
-    }
-}
-
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        match socket {
-            Socket::Unix(stream) => stream.into(),
-            Socket::Tcp(stream) => stream.into(),
-        }
-    }
-}
-
-impl Socket {
-    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Unix(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
-            Socket::Tcp(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
-        }
-    }
-
-    /// The descriptor, for poll.
-    pub fn raw_fd(&self) -> RawFd {
-        match self {
-            Socket::Unix(stream) => stream.as_raw_fd(),
-            Socket::Tcp(stream) => stream.as_raw_fd(),
-        }
-    }
-
-    /// Whether calls return instead of waiting.
-    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        match self {
-            Socket::Unix(stream) => stream.set_nonblocking(on),
-            Socket::Tcp(stream) => stream.set_nonblocking(on),
-        }
-    }
-}
-
-impl Read for &Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).read(buffer),
-            Socket::Tcp(stream) => (&*stream).read(buffer),
-        }
-    }
-}
-
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).write(bytes),
-            Socket::Tcp(stream) => (&*stream).write(bytes),
-        }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A socket whose reads and writes end at the deadline.
-struct Timed<'s> {
-    socket: &'s Socket,
-    deadline: Instant,
-}
-
-impl Timed<'_> {
-    fn remaining(&self) -> io::Result<Duration> {
-        match self.deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-            left => Ok(left),
-        }
-    }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_timeouts(Some(self.remaining()?), None)?;
-        (&mut &*self.socket).read(buffer)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_timeouts(None, Some(self.remaining()?))?;
-        (&mut &*self.socket).write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use std::time::Instant;
 
 /// How the negotiation over one channel ended.
 enum Ended {

@@ -16,8 +16,7 @@ use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_BLOCK_STATUS, CMD_READ, NbdError};
 use crate::images::Limits;
-use crate::port::{DiskId, Errno, Job, Port, PortId};
-use crate::reactor::Core;
+use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
 use receive::Scatter;
 use seekway_policy::request::Op;
@@ -148,18 +147,18 @@ impl Connection {
 
     /// Understand what has been received, as far as there is room, and arm the
     /// next receive.
-    fn take_requests(&mut self, core: &mut Core) {
-        while self.phase == Phase::Serving && self.advance(core) {}
+    fn take_requests(&mut self, context: &mut dyn PortContext) {
+        while self.phase == Phase::Serving && self.advance(context) {}
         if self.phase == Phase::Serving && !self.receiving && self.wants_bytes() {
-            self.receive(core);
+            self.receive(context);
         }
     }
 
     /// One step through the inbox. False when it has too little, or a request
     /// must wait for room.
-    fn advance(&mut self, core: &mut Core) -> bool {
+    fn advance(&mut self, context: &mut dyn PortContext) -> bool {
         match self.expect {
-            Expect::Header => self.begin_request(core),
+            Expect::Header => self.begin_request(context),
             Expect::Payload { slot, filled } => {
                 let state = &mut self.slots[slot];
                 let Data::Buffer(buffer) = &mut state.data else {
@@ -174,7 +173,7 @@ impl Connection {
                     return false;
                 }
                 self.expect = Expect::Header;
-                self.submit(slot, core);
+                self.submit(slot, context);
                 true
             }
             Expect::Swallow { slot, left_bytes } => {
@@ -190,18 +189,18 @@ impl Connection {
         }
     }
 
-    fn begin_request(&mut self, core: &mut Core) -> bool {
+    fn begin_request(&mut self, context: &mut dyn PortContext) -> bool {
         let Some(header) = self.inbox.header() else { return false };
         let Some(request) = Request::parse(header) else {
-            self.end(Phase::Broken, core);
+            self.end(Phase::Broken, context);
             return false;
         };
         if !self.slots.has_room() {
             return false;
         }
-        match judge(&request, core.limits(self.disk), self.structured, self.allocation) {
-            Verdict::Disconnect => self.end(Phase::Ending, core),
-            Verdict::HangUp => self.end(Phase::Broken, core),
+        match judge(&request, context.limits(self.disk), self.structured, self.allocation) {
+            Verdict::Disconnect => self.end(Phase::Ending, context),
+            Verdict::HangUp => self.end(Phase::Broken, context),
             Verdict::Refuse(refusal) => {
                 let slot = self.slots.insert(request, Reply::Failed(refusal));
                 let left_bytes = u64::from(request.payload_bytes());
@@ -209,11 +208,11 @@ impl Connection {
                 self.inbox.take_header();
             }
             Verdict::BlockStatus { one } => {
-                self.block_status(request, one, core);
+                self.block_status(request, one, context);
                 self.inbox.take_header();
             }
             Verdict::Carry(action) => {
-                if !self.begin_action(request, action, core) {
+                if !self.begin_action(request, action, context) {
                     return false;
                 }
                 self.inbox.take_header();
@@ -224,7 +223,12 @@ impl Connection {
     }
 
     /// False when there is no memory now: the request stays in the inbox.
-    fn begin_action(&mut self, request: Request, action: Action, core: &mut Core) -> bool {
+    fn begin_action(
+        &mut self,
+        request: Request,
+        action: Action,
+        context: &mut dyn PortContext,
+    ) -> bool {
         let data = match action.op.is_data() {
             false => Data::None,
             true => match self.pool.take(request.len_bytes) {
@@ -251,13 +255,13 @@ impl Connection {
         self.slots[slot].action = action;
         match action.op {
             Op::Write => self.expect = Expect::Payload { slot, filled: 0 },
-            _ => self.submit(slot, core),
+            _ => self.submit(slot, context),
         }
         true
     }
 
     /// Hand a request to the reactor, or reply that it will not have it.
-    fn submit(&mut self, slot: u32, core: &mut Core) {
+    fn submit(&mut self, slot: u32, context: &mut dyn PortContext) {
         let (request, action) = (self.slots[slot].request, self.slots[slot].action);
         let flush = action.op == Op::Flush;
         let job = Job {
@@ -275,9 +279,9 @@ impl Connection {
         let result = match &self.slots[slot].data {
             Data::Buffer(buffer) => {
                 let iov_base = buffer.start().cast();
-                core.submit(&job, &[libc::iovec { iov_base, iov_len }])
+                context.submit(&job, &[libc::iovec { iov_base, iov_len }])
             }
-            _ => core.submit(&job, &[]),
+            _ => context.submit(&job, &[]),
         };
         if let Err(Errno(errno)) = result {
             self.fail(slot, errno);
@@ -290,11 +294,11 @@ impl Connection {
         self.slots[slot].reply = Reply::Failed(Refusal::new(error, "the disk failed the request"));
     }
 
-    fn block_status(&mut self, request: Request, one: bool, core: &mut Core) {
+    fn block_status(&mut self, request: Request, one: bool, context: &mut dyn PortContext) {
         let (offset, len) = (request.offset_bytes, request.len_bytes);
         let max = if one { 2 } else { EXTENTS_MAX };
-        let runs = core.block_status(self.disk, offset, u64::from(len), max);
-        let align = core.limits(self.disk).align_bytes;
+        let runs = context.block_status(self.disk, offset, u64::from(len), max);
+        let align = context.limits(self.disk).align_bytes;
         let mut bytes = Vec::new();
         for (len, state) in reply::extents(&runs, len, align, one) {
             bytes.extend(len.to_be_bytes());
@@ -307,13 +311,13 @@ impl Connection {
     }
 
     /// Take no more requests, and close.
-    fn end(&mut self, phase: Phase, core: &mut Core) {
+    fn end(&mut self, phase: Phase, context: &mut dyn PortContext) {
         self.phase = self.phase.max(phase);
-        core.close(self.id);
+        context.close(self.id);
     }
 
     /// Gather what is ready into one message, and send it.
-    fn send(&mut self, core: &mut Core) {
+    fn send(&mut self, context: &mut dyn PortContext) {
         self.outbox.clear();
         let mut taken = 0;
         for &slot in &self.ready {
@@ -334,38 +338,38 @@ impl Connection {
             self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
         }
         self.leaving.extend(self.ready.drain(..taken));
-        self.push_message(core);
+        self.push_message(context);
     }
 
-    fn push_message(&mut self, core: &mut Core) {
+    fn push_message(&mut self, context: &mut dyn PortContext) {
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
         self.sending = true;
         // SAFETY: outbox and the leaving slots' data stay as they are while
         // `sending`, and the reactor keeps the port until the CQE has come.
-        unsafe { core.push(self.id, SEND, entry) };
+        unsafe { context.push(self.id, SEND, entry) };
     }
 
-    fn sent(&mut self, result: i32, core: &mut Core) {
+    fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
         self.sending = false;
         let left = match result {
             _ if self.phase == Phase::Broken => false,
             0.. => !self.outbox.advance(result as usize),
             _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
             _ => {
-                self.end(Phase::Broken, core);
+                self.end(Phase::Broken, context);
                 false
             }
         };
         if left {
-            return self.push_message(core);
+            return self.push_message(context);
         }
         let leaving = std::mem::take(&mut self.leaving);
         leaving.iter().for_each(|&slot| self.release(slot));
         self.leaving = leaving;
         self.leaving.clear();
         // Requests may have been waiting for room.
-        self.take_requests(core);
+        self.take_requests(context);
     }
 
     /// The slot and its buffer are free again.
@@ -375,7 +379,7 @@ impl Connection {
         }
     }
 
-    fn arm_timer(&mut self, timer: Timer, core: &mut Core) {
+    fn arm_timer(&mut self, timer: Timer, context: &mut dyn PortContext) {
         let time = match timer {
             Timer::Off => return,
             Timer::Idle => &IDLE,
@@ -383,25 +387,25 @@ impl Connection {
         };
         (self.timer, self.busy) = (timer, false);
         // SAFETY: the time is a constant.
-        unsafe { core.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
+        unsafe { context.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
     }
 
-    fn timer_ended(&mut self, core: &mut Core) {
+    fn timer_ended(&mut self, context: &mut dyn PortContext) {
         let ended = std::mem::replace(&mut self.timer, Timer::Off);
         match ended {
             Timer::Idle if !self.closing => {
                 if self.busy || !self.slots.is_empty() {
-                    return self.arm_timer(Timer::Idle, core);
+                    return self.arm_timer(Timer::Idle, context);
                 }
                 self.pool.clear();
                 self.outbox.shrink();
             }
             Timer::Linger if self.sending => {
                 self.phase = Phase::Broken;
-                core.cancel(self.id, SEND);
+                context.cancel(self.id, SEND);
             }
             // Cancelled because the port closes: replies still have their time.
-            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, core),
+            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, context),
             _ => {}
         }
     }
@@ -425,20 +429,20 @@ impl Port for Connection {
         self.disk
     }
 
-    fn open(&mut self, id: PortId, core: &mut Core) {
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
         self.id = id;
-        self.take_requests(core);
+        self.take_requests(context);
     }
 
-    fn event(&mut self, tag: u32, result: i32, _more: bool, core: &mut Core) {
+    fn event(&mut self, tag: u32, result: i32, _more: bool, context: &mut dyn PortContext) {
         match tag {
-            RECEIVE => self.received(result, core),
-            SEND => self.sent(result, core),
-            _ => self.timer_ended(core),
+            RECEIVE => self.received(result, context),
+            SEND => self.sent(result, context),
+            _ => self.timer_ended(context),
         }
     }
 
-    fn done(&mut self, token: u64, result: Result<(), Errno>, core: &mut Core) {
+    fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {
         let slot = token as u32;
         let action = self.slots[slot].action;
         match result {
@@ -446,44 +450,44 @@ impl Port for Connection {
             // A job of discard knows no durability; a flush behind it does.
             Ok(()) if action.op == Op::Discard && action.fua => {
                 self.slots[slot].action = Action { op: Op::Flush, fua: false, unmap: false };
-                return self.submit(slot, core);
+                return self.submit(slot, context);
             }
             Ok(()) => {}
         }
         self.ready.push(slot);
     }
 
-    fn flush(&mut self, core: &mut Core) {
+    fn flush(&mut self, context: &mut dyn PortContext) {
         if self.phase == Phase::Broken {
             let ready = std::mem::take(&mut self.ready);
             ready.into_iter().for_each(|slot| self.release(slot));
         } else if !self.sending && !self.ready.is_empty() {
-            self.send(core);
+            self.send(context);
         }
         match self.timer {
             Timer::Off if !self.closing && self.pool.held_bytes() > 0 => {
-                self.arm_timer(Timer::Idle, core);
+                self.arm_timer(Timer::Idle, context);
             }
-            Timer::Linger if !self.has_replies() => core.cancel(self.id, TIMER),
+            Timer::Linger if !self.has_replies() => context.cancel(self.id, TIMER),
             _ => {}
         }
     }
 
-    fn message(&mut self, _message: Box<dyn Any + Send>, _core: &mut Core) {}
+    fn message(&mut self, _message: Box<dyn Any + Send>, _context: &mut dyn PortContext) {}
 
-    fn closing(&mut self, core: &mut Core) {
+    fn closing(&mut self, context: &mut dyn PortContext) {
         self.closing = true;
         self.phase = self.phase.max(Phase::Ending);
         if self.receiving {
-            core.cancel(self.id, RECEIVE);
+            context.cancel(self.id, RECEIVE);
         }
         if self.sending && self.phase == Phase::Broken {
-            core.cancel(self.id, SEND);
+            context.cancel(self.id, SEND);
         }
         match self.timer {
             // Its end begins the lingering.
-            Timer::Idle | Timer::Linger => core.cancel(self.id, TIMER),
-            Timer::Off if self.has_replies() => self.arm_timer(Timer::Linger, core),
+            Timer::Idle | Timer::Linger => context.cancel(self.id, TIMER),
+            Timer::Off if self.has_replies() => self.arm_timer(Timer::Linger, context),
             Timer::Off => {}
         }
     }

@@ -3,7 +3,7 @@
 //! is read only when the last one has gone, so that a slow side stops the
 //! other one of the same direction and no more.
 
-use super::handshake::{ServeError, Socket};
+use super::socket::{ServeError, Socket};
 use rustls::ServerConnection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;

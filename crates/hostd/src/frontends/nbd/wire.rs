@@ -35,7 +35,7 @@ pub const OPT_GO: u32 = 7;
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
 /// Which metadata contexts there are.
 pub const OPT_LIST_META_CONTEXT: u32 = 9;
-/// Which metadata contexts block status shall report.
+/// Chooses the metadata contexts that block status reports.
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 
 /// Replies to options.
@@ -93,7 +93,7 @@ pub const CMD_DISC: u16 = 2;
 pub const CMD_FLUSH: u16 = 3;
 /// The contents are no longer needed.
 pub const CMD_TRIM: u16 = 4;
-/// The contents shall be zeroes.
+/// The range reads as zeroes afterwards.
 pub const CMD_WRITE_ZEROES: u16 = 6;
 /// Where data and holes are.
 pub const CMD_BLOCK_STATUS: u16 = 7;

@@ -5,8 +5,7 @@ use super::doorbell::{Bell, Doorbell};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
-use crate::port::{DiskId, Errno, Job, Port, PortId};
-use crate::reactor::Core;
+use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
 use libc::iovec;
 use seekway_policy::request::Op;
@@ -81,37 +80,37 @@ impl VringPort {
         VringPort { vring, wiring, id: None, state: State::Open }
     }
 
-    fn arm(&self, core: &mut Core) {
+    fn arm(&self, context: &mut dyn PortContext) {
         let Some(id) = self.id else { return };
         let fd = types::Fd(self.wiring.kick.as_raw_fd());
         // Multishot, and edge-triggered as io_uring has it: each write to the
         // eventfd is an event, and nobody has to read it.
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
         // SAFETY: points to nothing.
-        unsafe { core.push(id, KICK, entry) }
+        unsafe { context.push(id, KICK, entry) }
     }
 
     /// Take what is available. True when there was something.
-    fn look(&mut self, core: &mut Core) -> bool {
+    fn look(&mut self, context: &mut dyn PortContext) -> bool {
         let Some(id) = self.id else { return false };
         let disk = self.wiring.disk;
         let write_through = self.wiring.write_through.load(Ordering::Relaxed);
         let taken = self.vring.take(|head, request, pieces| {
-            submit(core, disk, id, head, request, write_through, pieces)
+            submit(context, disk, id, head, request, write_through, pieces)
         });
         match taken {
             Ok(any) => any,
             Err(broken) => {
-                self.fail(broken.into(), core);
+                self.fail(broken.into(), context);
                 true
             }
         }
     }
 
     /// Stop for good: the guest or its VMM has to set the queue up anew.
-    fn fail(&mut self, fault: Fault, core: &mut Core) {
+    fn fail(&mut self, fault: Fault, context: &mut dyn PortContext) {
         crate::log::say(&format!("{}: stopped, because of the guest: {fault}", self.wiring.name));
-        self.stop(core);
+        self.stop(context);
         if let Some(err) = &self.wiring.err
             && let Err(e) = err.ring_once()
         {
@@ -119,12 +118,12 @@ impl VringPort {
         }
     }
 
-    fn stop(&mut self, core: &mut Core) {
+    fn stop(&mut self, context: &mut dyn PortContext) {
         if self.state == State::Open
             && let Some(id) = self.id
         {
             self.state = State::Stopped;
-            core.cancel(id, KICK);
+            context.cancel(id, KICK);
         }
     }
 
@@ -145,7 +144,7 @@ impl VringPort {
 
 /// Hand a request on to the reactor.
 fn submit(
-    core: &mut Core,
+    context: &mut dyn PortContext,
     disk: DiskId,
     port: PortId,
     head: u16,
@@ -172,7 +171,7 @@ fn submit(
         fua: write_through && matches!(op, Op::Write | Op::WriteZeroes),
         unmap: matches!(request.ask, Ask::WriteZeroes { unmap: true, .. }),
     };
-    match core.submit(&job, pieces) {
+    match context.submit(&job, pieces) {
         Ok(()) => Taken::Submitted,
         Err(errno) => Taken::Refused(status(Err(errno))),
     }
@@ -192,41 +191,41 @@ impl Port for VringPort {
         self.wiring.disk
     }
 
-    fn open(&mut self, id: PortId, core: &mut Core) {
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
         self.id = Some(id);
-        self.arm(core);
+        self.arm(context);
         // A kick from before the queue was ours, or before a restart, comes
         // no second time.
-        self.look(core);
+        self.look(context);
         self.vring.publish();
         // A daemon that was killed may have published requests and not called the
         // guest, which then waits for ever: nothing in the ring tells.
         self.call();
     }
 
-    fn event(&mut self, _tag: u32, result: i32, more: bool, core: &mut Core) {
+    fn event(&mut self, _tag: u32, result: i32, more: bool, context: &mut dyn PortContext) {
         if self.state != State::Open {
             return;
         }
         if result < 0 {
-            return self.fail(Fault::Kick(io::Error::from_raw_os_error(-result)), core);
+            return self.fail(Fault::Kick(io::Error::from_raw_os_error(-result)), context);
         }
         if !more {
-            self.arm(core);
+            self.arm(context);
         }
-        self.look(core);
+        self.look(context);
     }
 
-    fn done(&mut self, token: u64, result: Result<(), Errno>, _core: &mut Core) {
+    fn done(&mut self, token: u64, result: Result<(), Errno>, _context: &mut dyn PortContext) {
         // The token was made of a head.
         self.vring.done(token as u16, status(result));
     }
 
-    fn flush(&mut self, _core: &mut Core) {
+    fn flush(&mut self, _context: &mut dyn PortContext) {
         self.publish();
     }
 
-    fn message(&mut self, message: Box<dyn Any + Send>, _core: &mut Core) {
+    fn message(&mut self, message: Box<dyn Any + Send>, _context: &mut dyn PortContext) {
         let Ok(message) = message.downcast::<PortMessage>() else { return };
         match *message {
             PortMessage::Memory(parts, memory, reply) => {
@@ -244,8 +243,8 @@ impl Port for VringPort {
         }
     }
 
-    fn closing(&mut self, core: &mut Core) {
-        self.stop(core);
+    fn closing(&mut self, context: &mut dyn PortContext) {
+        self.stop(context);
     }
 
     fn closed(mut self: Box<Self>) {
@@ -254,7 +253,7 @@ impl Port for VringPort {
         let _ = self.wiring.closed.send(self.vring.base());
     }
 
-    fn poll(&mut self, core: &mut Core) -> bool {
-        self.state == State::Open && self.vring.has_work() && self.look(core)
+    fn poll(&mut self, context: &mut dyn PortContext) -> bool {
+        self.state == State::Open && self.vring.has_work() && self.look(context)
     }
 }

@@ -93,7 +93,7 @@ pub enum Ask {
         /// How much, a positive multiple of 512.
         len: u64,
     },
-    /// The range shall read as zeroes.
+    /// The range reads as zeroes afterwards.
     WriteZeroes {
         /// Where in the image.
         offset: u64,

@@ -2,7 +2,7 @@
 
 use super::slots::Data;
 use super::{Connection, Expect, Phase, RECEIVE};
-use crate::reactor::Core;
+use crate::port::PortContext;
 use io_uring::opcode;
 
 /// A payload of which more than this is missing is received for itself; less,
@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Arm a receive for what comes next: into the payload, the inbox, or both.
-    pub(super) fn receive(&mut self, core: &mut Core) {
+    pub(super) fn receive(&mut self, context: &mut dyn PortContext) {
         let fd = self.fd();
         let poll_first = if self.drained { POLL_FIRST } else { 0 };
         let space = self.inbox.space();
@@ -72,20 +72,20 @@ impl Connection {
         self.receiving = true;
         // SAFETY: inbox, scatter and buffer are not moved, read or freed while
         // `receiving`, and the reactor keeps the port until the CQE has come.
-        unsafe { core.push(self.id, RECEIVE, entry) };
+        unsafe { context.push(self.id, RECEIVE, entry) };
     }
 
-    pub(super) fn received(&mut self, result: i32, core: &mut Core) {
+    pub(super) fn received(&mut self, result: i32, context: &mut dyn PortContext) {
         self.receiving = false;
         if matches!(-result, libc::EINTR | libc::EAGAIN) {
-            return self.take_requests(core);
+            return self.take_requests(context);
         }
         if result <= 0 {
             // The end, between requests or within one; a client that has only
             // closed its sending half still gets its replies.
             let phase = if result == 0 { Phase::Ending } else { Phase::Broken };
             // A cancelled receive is our own closing.
-            return self.end(if self.closing { self.phase } else { phase }, core);
+            return self.end(if self.closing { self.phase } else { phase }, context);
         }
         let mut len = result as usize;
         if let Expect::Payload { slot, filled } = self.expect {
@@ -99,6 +99,6 @@ impl Connection {
         if len > 0 {
             self.drained = !self.inbox.is_full();
         }
-        self.take_requests(core);
+        self.take_requests(context);
     }
 }

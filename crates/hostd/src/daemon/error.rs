@@ -1,6 +1,6 @@
 //! What can be wrong with what is to be served.
 
-use crate::daemon::sockets::SocketError;
+use super::sockets::SocketError;
 use crate::images::ImageError;
 use seekway_policy::params::ParamError;
 use std::io;

@@ -1,0 +1,109 @@
+//! A disk that is served, and the sockets at which disks and the daemon are.
+
+use super::devices::Device;
+use super::slots::{ConnectionSlots, lock};
+use super::sockets::Listener;
+use crate::config::DiskConfig;
+use crate::frontends::vhost_user::ConfigListeners;
+use crate::images::{Limits, Warnings};
+use crate::port::DiskId;
+use seekway_policy::stack::limit::DiskLimits;
+use std::fs::File;
+use std::sync::{Arc, Mutex};
+
+/// A disk that is served.
+pub struct ServedDisk {
+    /// As it was asked for; [`ServedDisk::config_now`] has later changes of limits.
+    pub config: DiskConfig,
+    /// Its number in its reactor.
+    pub id: DiskId,
+    /// Where it lies.
+    pub device: Arc<Device>,
+    /// A block device.
+    pub is_block: bool,
+    /// I/O goes past the page cache.
+    pub is_direct: bool,
+    /// Its connections, those included that may still open a port.
+    pub connections: Arc<ConnectionSlots>,
+    /// Who is told when its size changes.
+    pub config_changed: Arc<ConfigListeners>,
+    /// What the operator should know of its image.
+    pub warnings: Arc<Warnings>,
+    pub(super) rate_limits: Mutex<DiskLimits>,
+    pub(super) limits: Arc<Mutex<Limits>>,
+    /// For growing it; gone once it is detached, since it holds the lock too.
+    pub(super) file: Mutex<Option<File>>,
+}
+
+impl ServedDisk {
+    /// Its limits as they are now.
+    pub fn limits(&self) -> Limits {
+        *lock(&self.limits)
+    }
+
+    /// Its rate limits as they are now: `ctl limit` changes them.
+    pub fn rate_limits(&self) -> DiskLimits {
+        lock(&self.rate_limits).clone()
+    }
+
+    /// What would serve it the same way again, with its rate limits as they are now.
+    pub fn config_now(&self) -> DiskConfig {
+        DiskConfig { limits: self.rate_limits(), ..self.config.clone() }
+    }
+
+    /// Its name in log lines.
+    pub fn what(&self) -> String {
+        format!("disk {}", self.config.name)
+    }
+
+    /// A function that asks for its limits later.
+    pub fn limits_source(&self) -> Arc<dyn Fn() -> Limits + Send + Sync> {
+        let limits = self.limits.clone();
+        Arc::new(move || *lock(&limits))
+    }
+}
+
+/// What a listening socket serves.
+pub enum Service {
+    /// vhost-user, for this disk.
+    Vhost(Arc<ServedDisk>),
+    /// NBD, for this disk.
+    NbdOf(Arc<ServedDisk>),
+    /// NBD, for all disks by name.
+    Nbd,
+    /// The control protocol.
+    Control,
+    /// HTTP, for metrics.
+    Metrics,
+}
+
+impl Service {
+    /// The disk, if it is one disk's socket.
+    pub fn disk(&self) -> Option<&Arc<ServedDisk>> {
+        match self {
+            Service::Vhost(disk) | Service::NbdOf(disk) => Some(disk),
+            Service::Nbd | Service::Control | Service::Metrics => None,
+        }
+    }
+
+    /// Is it a socket of this disk?
+    pub fn is_of(&self, disk: &Arc<ServedDisk>) -> bool {
+        self.disk().is_some_and(|of| Arc::ptr_eq(of, disk))
+    }
+
+    /// The word for it in status and messages.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Service::Vhost(_) => "vhost",
+            Service::NbdOf(_) | Service::Nbd => "nbd",
+            Service::Control => "control",
+            Service::Metrics => "metrics",
+        }
+    }
+}
+
+/// A listening socket, and what it serves.
+pub struct ServedSocket {
+    pub service: Service,
+    pub listener: Listener,
+}

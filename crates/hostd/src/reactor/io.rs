@@ -1,0 +1,355 @@
+//! An I/O on an image: what it does, its memory (bounced where the guest's is misaligned), the
+//! SQE of what is still to do, and the tables of I/Os and commands under way.
+
+use super::jobs::{buffers_len, slice_buffers};
+use crate::images::Limits;
+use crate::port::DiskId;
+use io_uring::{opcode, squeue, types};
+use seekway_policy::request::{Op, Request, RequestId};
+use seekway_policy::stack::{IoError, Member};
+use std::alloc::{Layout, alloc, dealloc};
+
+/// Buffers that one SQE takes (`IOV_MAX`).
+pub const IOVECS_MAX: usize = 1024;
+/// What one bounce buffer holds: with at most so many for each command on the
+/// device, misaligned guests cannot exhaust the host's memory.
+const BOUNCE_BYTES_MAX: u64 = 256 << 10;
+/// Zeroes are written by so many bytes at a time where the file system cannot.
+const ZEROES_BYTES: usize = 1 << 16;
+
+/// What an I/O does to the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Read,
+    Write {
+        durable: bool,
+    },
+    Sync,
+    /// `fallocate` with this mode; `durable` calls for a sync behind it.
+    Allocate {
+        mode: i32,
+        durable: bool,
+    },
+    /// Zeroes by writing them.
+    Zeroes {
+        durable: bool,
+    },
+}
+
+/// One I/O on an image, for some members of a command.
+pub struct Io {
+    pub command: Request,
+    pub disk: DiskId,
+    pub kind: Kind,
+    /// The guest wants its data forgotten: it is no error when that cannot be.
+    pub discard: bool,
+    /// Byte offset in the image, and bytes, of what is still to do.
+    pub offset: u64,
+    pub len: u64,
+    /// The guest's memory of what is still to do.
+    pub buffers: Vec<libc::iovec>,
+    /// What it is for. Kept when the slot is free, for the next I/O.
+    pub members: Vec<Member>,
+    pub bounce: Option<Bounce>,
+    /// The image lies in memory (tmpfs).
+    pub in_memory: bool,
+    /// What the SQE names when that is not `buffers`.
+    single: [libc::iovec; 1],
+    pub retries: u32,
+}
+
+/// An aligned buffer through which data goes whose memory is not, piece by piece.
+pub struct Bounce {
+    at: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: a bounce buffer is owned, and the reactor's thread alone uses it.
+unsafe impl Send for Bounce {}
+
+impl Bounce {
+    /// A buffer for `len` bytes, or for a piece of them.
+    pub fn new(len: u64, align: usize) -> Option<Bounce> {
+        let size = len.clamp(1, BOUNCE_BYTES_MAX) as usize;
+        let layout = Layout::from_size_align(size, align.max(512)).ok()?;
+        // SAFETY: the layout is not empty.
+        let at = unsafe { alloc(layout) };
+        (!at.is_null()).then_some(Bounce { at, layout })
+    }
+
+    fn len(&self) -> u64 {
+        self.layout.size() as u64
+    }
+
+    /// Copy the first `len` bytes between the guest's memory and the buffer.
+    pub fn copy(&self, guest: &[libc::iovec], len: u64, to_guest: bool) {
+        let (mut at, mut left) = (self.at, len.min(self.len()) as usize);
+        for part in guest {
+            let (memory, take) = (part.iov_base.cast::<u8>(), part.iov_len.min(left));
+            // SAFETY: `left` keeps within the buffer, and the port keeps the
+            // guest's memory until the job is done.
+            unsafe {
+                match to_guest {
+                    true => std::ptr::copy_nonoverlapping(at, memory, take),
+                    false => std::ptr::copy_nonoverlapping(memory, at, take),
+                }
+                at = at.add(take);
+            }
+            left -= take;
+        }
+    }
+}
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.at, self.layout) };
+    }
+}
+
+/// A page of zeroes to write from.
+#[repr(align(4096))]
+pub struct Zeroes([u8; ZEROES_BYTES]);
+pub static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
+
+impl Io {
+    /// Is it done only when the data are on the device?
+    pub fn is_durable(&self) -> bool {
+        match self.kind {
+            Kind::Sync => true,
+            Kind::Write { durable } | Kind::Zeroes { durable } => durable,
+            // A sync follows.
+            Kind::Allocate { .. } | Kind::Read => false,
+        }
+    }
+
+    /// The SQE of what is still to do, or of the first `short` bytes of it.
+    pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
+        // The registered file of the disk.
+        let fd = types::Fixed(u32::from(self.disk.0));
+        let (offset, dsync) = (self.offset, |durable| if durable { libc::RWF_DSYNC } else { 0 });
+        match self.kind {
+            Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Kind::Allocate { mode, .. } => {
+                opcode::Fallocate::new(fd, self.len).offset(offset).mode(mode).build()
+            }
+            Kind::Zeroes { durable } => {
+                let len = (ZEROES_BYTES as u64).min(self.len) as u32;
+                let flags = dsync(durable);
+                opcode::Write::new(fd, ZEROES.0.as_ptr(), len)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Kind::Read => match self.target(short) {
+                [one] => {
+                    let (at, len) = (one.iov_base.cast(), one.iov_len as u32);
+                    opcode::Read::new(fd, at, len).offset(offset).build()
+                }
+                all => {
+                    let count = all.len().min(IOVECS_MAX) as u32;
+                    opcode::Readv::new(fd, all.as_ptr(), count).offset(offset).build()
+                }
+            },
+            Kind::Write { durable } => {
+                if let Some(bounce) = &self.bounce {
+                    bounce.copy(&self.buffers, self.len, false);
+                }
+                let flags = dsync(durable);
+                match self.target(short) {
+                    [one] => {
+                        let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len as u32);
+                        opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build()
+                    }
+                    all => {
+                        let (at, count) = (all.as_ptr(), all.len().min(IOVECS_MAX) as u32);
+                        opcode::Writev::new(fd, at, count).offset(offset).rw_flags(flags).build()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The memory that the next SQE names: the guest's, or the bounce buffer;
+    /// the first `short` bytes of its first piece when a fault makes it short.
+    pub fn target(&mut self, short: Option<u32>) -> &[libc::iovec] {
+        let first = match &self.bounce {
+            Some(bounce) => {
+                let iov_len = bounce.len().min(self.len) as usize;
+                libc::iovec { iov_base: bounce.at.cast(), iov_len }
+            }
+            None if short.is_none() => return &self.buffers,
+            None => self.buffers[0],
+        };
+        let iov_len = first.iov_len.min(short.map_or(usize::MAX, |s| s as usize));
+        self.single = [libc::iovec { iov_len, ..first }];
+        &self.single
+    }
+
+    /// The first `done` bytes are done.
+    pub fn advance(&mut self, done: u64) {
+        self.offset += done;
+        self.len -= done;
+        if !self.buffers.is_empty() {
+            let mut rest = Vec::with_capacity(self.buffers.len());
+            slice_buffers(&self.buffers, done, self.len, &mut rest);
+            debug_assert_eq!(buffers_len(&rest), self.len);
+            self.buffers = rest;
+        }
+    }
+}
+
+/// Can the kernel take this buffer of several as it is? Memory of alignment 1
+/// goes through the page cache, which takes everything.
+pub fn is_aligned(buffer: &libc::iovec, limits: &Limits) -> bool {
+    let memory = limits.memory_align_bytes as usize;
+    let block = if memory > 1 { limits.align_bytes as usize } else { 1 };
+    (buffer.iov_base as usize).is_multiple_of(memory)
+        && buffer.iov_len.is_multiple_of(block.max(memory))
+}
+
+/// `fallocate` modes: deallocate the range, which then reads as zeroes.
+pub const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+/// Zero the range and keep it allocated.
+pub const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// What an operation does to the image; `unmap` allows a write-zeroes to deallocate, `durable`
+/// is FUA.
+pub fn kind_of(op: Op, unmap: bool, durable: bool) -> Kind {
+    match op {
+        Op::Read => Kind::Read,
+        Op::Write => Kind::Write { durable },
+        Op::Flush => Kind::Sync,
+        Op::Discard => Kind::Allocate { mode: PUNCH, durable: false },
+        Op::WriteZeroes if unmap => Kind::Allocate { mode: PUNCH, durable },
+        Op::WriteZeroes => Kind::Allocate { mode: ZERO, durable },
+    }
+}
+
+/// Commands on the device, by slot of their id.
+#[derive(Default)]
+pub struct Commands(Vec<Command>);
+
+/// How far a command is.
+#[derive(Default)]
+struct Command {
+    /// Its I/Os under way.
+    ios_left: u32,
+    /// Its members that failed.
+    failed: Vec<(RequestId, IoError)>,
+}
+
+impl Commands {
+    /// A command begins, without I/Os.
+    pub fn begin(&mut self, command: RequestId) {
+        if command.slot() >= self.0.len() {
+            self.0.resize_with(command.slot() + 1, Command::default);
+        }
+        self.0[command.slot()].ios_left = 0;
+    }
+    /// The command has one I/O more under way.
+    pub fn add_io(&mut self, command: RequestId) {
+        self.0[command.slot()].ios_left += 1;
+    }
+    /// One of its I/Os is over. True when it was the command's last.
+    pub fn end_io(&mut self, command: RequestId) -> bool {
+        let command = &mut self.0[command.slot()];
+        command.ios_left -= 1;
+        command.ios_left == 0
+    }
+    /// A member of the command failed.
+    pub fn fail(&mut self, command: RequestId, member: RequestId, error: IoError) {
+        self.0[command.slot()].failed.push((member, error));
+    }
+    /// The members that failed; the command is done.
+    pub fn take_failed(&mut self, command: RequestId) -> Vec<(RequestId, IoError)> {
+        std::mem::take(&mut self.0[command.slot()].failed)
+    }
+}
+
+/// All I/Os under way.
+#[derive(Default)]
+pub struct Ios {
+    slots: Vec<Io>,
+    free: Vec<u32>,
+}
+
+// SAFETY: the buffers' addresses are used by the reactor's thread alone.
+unsafe impl Send for Ios {}
+
+impl Ios {
+    /// A free slot for an I/O of `command`: its index. The caller says what it does.
+    pub fn insert(&mut self, command: &Request, disk: DiskId) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Io {
+                command: *command,
+                disk,
+                kind: Kind::Sync,
+                discard: false,
+                offset: 0,
+                len: 0,
+                buffers: Vec::new(),
+                members: Vec::new(),
+                bounce: None,
+                in_memory: false,
+                single: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }],
+                retries: 0,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let io = &mut self.slots[index as usize];
+        (io.command, io.disk, io.retries, io.bounce) = (*command, disk, 0, None);
+        io.buffers.clear();
+        io.members.clear();
+        index
+    }
+
+    /// Free the slot of an I/O that is over.
+    pub fn remove(&mut self, index: u32) {
+        self[index].bounce = None;
+        self.free.push(index);
+    }
+}
+
+impl std::ops::Index<u32> for Ios {
+    type Output = Io;
+    fn index(&self, index: u32) -> &Io {
+        &self.slots[index as usize]
+    }
+}
+impl std::ops::IndexMut<u32> for Ios {
+    fn index_mut(&mut self, index: u32) -> &mut Io {
+        &mut self.slots[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_blocks_bounce_before_direct_io() {
+        // As NVMe says: memory may begin at any word.
+        let limits = |memory_align_bytes| Limits {
+            capacity_bytes: 1 << 20,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            align_bytes: 512,
+            memory_align_bytes,
+            read_only: false,
+            rotational: false,
+        };
+        let iovec = |at: usize, iov_len| libc::iovec { iov_base: at as *mut _, iov_len };
+        for (at, len, memory, expected) in [
+            (4, 512, 4, true),
+            (2, 512, 4, false),
+            (4096, 256, 4, false),
+            (4096, 512, 512, true),
+            (4100, 512, 512, false),
+            (3, 100, 1, true),
+        ] {
+            let aligned = is_aligned(&iovec(at, len), &limits(memory));
+            assert_eq!(aligned, expected, "{at}+{len}, memory {memory}");
+        }
+    }
+}
