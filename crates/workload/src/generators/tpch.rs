@@ -26,6 +26,7 @@ pub const GENERATOR: Generator = Generator {
     name: "tpch",
     summary: "TPC-H-like: q2 (index lookups) or q19 (scan with lookups)",
     params: PARAMS,
+    ends_by: &[],
     build: Build::App(|params, seed| Ok(Box::new(Tpch::new(params, seed)?))),
 };
 

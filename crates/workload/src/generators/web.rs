@@ -13,7 +13,7 @@
 //! 4 % (from memory, unverified), each with an upload; Wikipedia's 1 %.
 
 use crate::generators::dist::gamma;
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -81,6 +81,7 @@ pub const CLOUDSTONE_GENERATOR: Generator = Generator {
     name: "cloudstone",
     summary: "a social site: database lookups, pictures, updates with uploads",
     params: CLOUDSTONE_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Web::new("cloudstone", params, seed)?))),
 };
 /// An encyclopedia: database lookups, hardly an update.
@@ -88,6 +89,7 @@ pub const WIKI_GENERATOR: Generator = Generator {
     name: "wiki",
     summary: "an encyclopedia: database lookups by popularity, few files and updates",
     params: WIKI_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Web::new("wiki", params, seed)?))),
 };
 
@@ -167,7 +169,7 @@ impl Web {
             name,
             handles: (0..workers * HANDLES).map(handle).collect(),
             workers: (0..workers).map(worker).collect(),
-            limit: Limit::new(name, p)?,
+            limit: Limit::new(p),
             lookups: p.count("lookups"),
             with_file: p.count("with_file"),
             updates: p.count("updates"),

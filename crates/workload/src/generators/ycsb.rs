@@ -8,7 +8,7 @@
 //! block is read whole; beside the clients one compaction streams through store
 //! files and writes what it has read to another.
 
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -33,6 +33,7 @@ pub const GENERATOR: Generator = Generator {
     name: "ycsb",
     summary: "a key-value store: point reads by popularity, and a compaction that streams",
     params: PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Ycsb::new(params, seed)?))),
 };
 
@@ -114,7 +115,7 @@ impl Ycsb {
             zipf: Zipf::new(size / block * u64::from(stores), p.number("zipf")),
             compute: p.duration("compute"),
             seed,
-            limit: Limit::new(name, p)?,
+            limit: Limit::new(p),
         })
     }
 

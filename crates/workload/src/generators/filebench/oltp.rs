@@ -8,7 +8,7 @@
 //! one after the other (the helper threads do so for each file). A loop of its
 //! `hog` is taken for a nanosecond. Writes are O_SYNC, as `dsync` asks.
 
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -34,6 +34,7 @@ pub const GENERATOR: Generator = Generator {
     name: "oltp",
     summary: "Filebench's database: many readers, some writers and a log writer",
     params: PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Oltp::new(params, seed)?))),
 };
 
@@ -135,7 +136,7 @@ impl Oltp {
             threads: (0..=shadows + writers).map(thread).collect(),
             shadows,
             rng: Rng::new(seed),
-            limit: Limit::new("oltp", p)?,
+            limit: Limit::new(p),
             block,
             blocks: bytes / block,
             log_blocks: log_bytes / LOG_WRITE_BYTES,

@@ -2,7 +2,7 @@
 //! `fileserver.f`, `webserver.f`, `varmail.f` and `webproxy.f`.
 
 use crate::generators::filebench::fileset::{FileSet, Shape};
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -104,6 +104,7 @@ pub const FILE_GENERATOR: Generator = Generator {
     name: "fileserver",
     summary: "Filebench's file server: threads create, append to, read and remove files",
     params: FILE_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Server::new(&FILESERVER, params, seed)?))),
 };
 /// `webserver.f`; files 50 times as many, 0.8 GB.
@@ -111,6 +112,7 @@ pub const WEB_GENERATOR: Generator = Generator {
     name: "webserver",
     summary: "Filebench's web server: threads read ten files, then append to one log",
     params: WEB_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Server::new(&WEBSERVER, params, seed)?))),
 };
 /// `varmail.f`; files 32 times as many, 0.5 GB.
@@ -118,6 +120,7 @@ pub const MAIL_GENERATOR: Generator = Generator {
     name: "mailserver",
     summary: "Filebench's varmail: threads remove, create, append, fsync and read mails",
     params: MAIL_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Server::new(&MAILSERVER, params, seed)?))),
 };
 /// `webproxy.f`; files 6.4 times as many, 1 GB.
@@ -125,6 +128,7 @@ pub const PROXY_GENERATOR: Generator = Generator {
     name: "proxy",
     summary: "Filebench's web proxy: threads replace one file, then read five",
     params: PROXY_PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Server::new(&PROXY, params, seed)?))),
 };
 
@@ -200,7 +204,7 @@ impl Server {
             files,
             handles,
             threads: (0..count).map(thread).collect(),
-            limit: Limit::new(name, p)?,
+            limit: Limit::new(p),
             iosize,
             append,
             log_end: mean_bytes,

@@ -6,7 +6,7 @@
 //! read, at the same rate. What is late is made up for, there as here.
 
 use crate::generators::filebench::fileset::{FileSet, Shape};
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
@@ -33,6 +33,7 @@ pub const GENERATOR: Generator = Generator {
     name: "videoserver",
     summary: "Filebench's video server: paced streams, and a writer that replaces videos",
     params: PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(VideoServer::new(params, seed)?))),
 };
 
@@ -111,7 +112,7 @@ impl VideoServer {
             removing: None,
             pace: Pace::even(per_second),
             rng,
-            limit: Limit::new(name, p)?,
+            limit: Limit::new(p),
             read,
             write,
             interval: p.duration("interval"),
