@@ -1,6 +1,9 @@
 //! Synthetic loads. Most are applications inside a modelled guest
 //! ([`crate::guest`]); `uniform` is a bare source for measuring engines.
 //!
+//! The application generators are tables of steps for one interpreter, `flow.rs`;
+//! sysbench, fio, iometer, hadoop, surge, darwin and uniform are code.
+//!
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
@@ -9,6 +12,7 @@ pub mod dist;
 pub mod filebench;
 pub mod fio;
 pub mod fio_job;
+mod flow;
 pub mod fragmented;
 pub mod hadoop;
 pub mod iometer;

@@ -46,8 +46,8 @@ pub(super) const BYTES: ParamSpec =
 /// The parameters that end a server; it goes on until the run ends if all are zero.
 pub(super) const LIMITS: &[&str] = &["runtime", "operations", "bytes"];
 
-/// When a server stops.
-#[derive(Clone, Copy, Debug)]
+/// When a server stops. The default never does.
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Limit {
     runtime: Nanos,
     operations: u64,
