@@ -12,7 +12,7 @@ mod trace;
 mod workload_run;
 
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
-pub use compare::CompareArgs;
+pub use compare::{Alone, CompareArgs};
 pub use ctl::{CtlArgs, CtlCommand};
 pub use device::{DeviceCommand, ValidateArgs};
 pub use experiment::{ExperimentArgs, ExperimentCommand};

@@ -8,6 +8,7 @@ pub use host::{Host, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
 
 use seekway_policy::schedulers;
+use seekway_policy::units::Instant;
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, ms};
 use serde::Serialize;
@@ -20,6 +21,9 @@ pub struct Compared {
     pub device: String,
     /// One for each policy and seed.
     pub runs: Vec<Run>,
+    /// Why φ, Jain's index and the max-min share are null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_fairness: Option<String>,
 }
 
 /// One run.
@@ -89,6 +93,9 @@ pub struct Vm {
     pub device_time_share: f64,
     /// Requests that the end of the run found waiting.
     pub unfinished: u64,
+    /// When its load was over, in seconds, if that was before the run was: its rates are
+    /// over the time until then.
+    pub ended_s: Option<f64>,
     /// What it asked for, where that is known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
@@ -118,7 +125,17 @@ pub fn response(times: &Times, worst_ns: u64) -> Response {
     }
 }
 
-/// Fairness of one run against the VMs' demands in MiB/s.
+/// What each VM asks for, in MiB/s.
+pub enum Demands {
+    /// By VM.
+    Known(Vec<f64>),
+    /// There is nothing to tell VMs apart: each is taken to want all that there is.
+    Equal,
+    /// Not measured, for this reason.
+    Unknown(String),
+}
+
+/// Fairness of one run against the VMs' demands. All figures are `None` when those are unknown.
 pub struct Fairness {
     /// VMCD's index, smaller is fairer.
     pub phi: Option<f64>,
@@ -128,15 +145,18 @@ pub struct Fairness {
     pub max_min_share: Option<f64>,
 }
 
-/// The indices. Without demands the VMs are taken to want the same, and for the
-/// max-min share, all that there is.
-pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) -> Fairness {
+/// The indices of a run.
+pub fn fairness(result: &RunResult, demands: &Demands, weights: &[f64]) -> Fairness {
     let got: Vec<f64> = result.vms.iter().map(|v| v.mib_s()).collect();
     let weight = |n: usize| weights.get(n).copied().unwrap_or(1.0);
     let weights: Vec<f64> = (0..got.len()).map(weight).collect();
     let total: f64 = got.iter().sum();
     let equal = vec![total; got.len()];
-    let demands = demands.unwrap_or(&equal);
+    let demands = match demands {
+        Demands::Known(demands) => demands,
+        Demands::Equal => &equal,
+        Demands::Unknown(_) => return Fairness { phi: None, jain: None, max_min_share: None },
+    };
     let entitled = got.iter().zip(demands).zip(&weights);
     let shares: Vec<f64> =
         entitled.filter(|((_, d), _)| **d > 0.0).map(|((g, d), w)| g / (d * w)).collect();
@@ -148,8 +168,8 @@ pub fn fairness(result: &RunResult, demands: Option<&[f64]>, weights: &[f64]) ->
 }
 
 impl Run {
-    /// The run `outcome`, judged against `demands` in MiB/s by VM.
-    pub fn new(outcome: &crate::runs::Outcome, demands: Option<&[f64]>, weights: &[f64]) -> Run {
+    /// The run `outcome`, judged against `demands`.
+    pub fn new(outcome: &crate::runs::Outcome, demands: &Demands, weights: &[f64]) -> Run {
         let r = &outcome.result;
         let fair = fairness(r, demands, weights);
         // Causes that withheld nothing are listed, so that keys do not come and go.
@@ -165,7 +185,11 @@ impl Run {
             response_ms: response(&v.response, v.worst_ns()),
             device_time_share: v.device_time.as_secs_f64() / busy.max(f64::MIN_POSITIVE),
             unfinished: v.unfinished,
-            demand_mib_s: demands.and_then(|d| d.get(n).copied()),
+            ended_s: v.ended.map(Instant::as_secs_f64),
+            demand_mib_s: match demands {
+                Demands::Known(demands) => demands.get(n).copied(),
+                _ => None,
+            },
             policy_metrics: v.policy_metrics.iter().copied().collect(),
             cache: v.host.as_ref().map(VmCache::new),
         };

@@ -7,7 +7,7 @@ use seekway_device::profile::{self, Profile};
 use seekway_policy::dispatcher::Config;
 use seekway_policy::params::{parse_duration, parse_size};
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
@@ -27,6 +27,9 @@ pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
         anyhow!("{flag} {text}: expected a time with its unit, such as 500ms, 12.5s or 5min")
     })
 }
+
+/// How long a run lasts by default if a VM's load does not end by itself.
+pub const RUN_DEFAULT: Nanos = Nanos::from_secs(60);
 
 /// Most runs of each policy.
 const SEEDS_MAX: u64 = 10_000;
@@ -196,20 +199,44 @@ impl Load {
 
     /// New sources, at their beginning.
     pub fn sources(&self, seed: u64) -> Result<Vec<Box<dyn Source>>> {
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        for (trace, scanned, options) in &self.traces {
+        (0..self.source_count()).map(|n| self.source(n, seed)).collect()
+    }
+
+    /// A new source, by its number: traces come before generated VMs.
+    pub fn source(&self, number: usize, seed: u64) -> Result<Box<dyn Source>> {
+        if let Some((trace, scanned, options)) = self.traces.get(number) {
             let source = TraceSource::with_scan(trace.path(), Some(scanned), options);
-            sources.push(Box::new(source.map_err(|e| trace.error(e))?));
+            return Ok(Box::new(source.map_err(|e| trace.error(e))?));
         }
-        for (n, plan) in self.plans.iter().enumerate() {
-            sources.push(plan.source(seed, n as u16).map_err(|e| anyhow!("{e}"))?);
+        let number = number - self.traces.len();
+        self.plans[number].source(seed, number as u16).map_err(|e| anyhow!("{e}"))
+    }
+
+    /// True if two sources are the same trace, or VMs that differ in name only.
+    pub fn alike(&self, a: usize, b: usize) -> bool {
+        let plan = |n: usize| n.checked_sub(self.traces.len()).map(|n| &self.plans[n]);
+        match (plan(a), plan(b)) {
+            (Some(a), Some(b)) => a.is_like(b),
+            (None, None) => self.traces[a].0.path == self.traces[b].0.path,
+            _ => false,
         }
-        Ok(sources)
     }
 
     /// How many sources there are.
     pub fn source_count(&self) -> usize {
         self.traces.len() + self.plans.len()
+    }
+
+    /// The first VM whose load does not end by itself.
+    pub fn endless(&self) -> Option<&str> {
+        self.plans.iter().find(|plan| plan.is_endless()).map(|plan| plan.name.as_str())
+    }
+
+    /// When each run stops: at `given`, else at [`RUN_DEFAULT`] if a load does not end by
+    /// itself, else when the load ends.
+    pub fn until(&self, given: Option<Nanos>) -> Option<Instant> {
+        let span = given.or_else(|| self.endless().map(|_| RUN_DEFAULT));
+        span.map(|span| Instant::ZERO + span)
     }
 
     /// Requests of one run, where they are known beforehand.

@@ -23,7 +23,8 @@ pub struct Plan {
     pub prefetch: Option<String>,
     /// Seed of generated loads.
     pub seed: u64,
-    /// Only this source of the load, by number; all of them if none.
+    /// Only this source of the load, by number; all of them if none. Each source must
+    /// then be one VM.
     pub only: Option<usize>,
 }
 
@@ -115,21 +116,20 @@ impl Stage<'_> {
     fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
         let scheduler = schedulers::build(&plan.policy)?;
         let device = self.profile.build();
-        let mut sources = self.load.sources(plan.seed)?;
         let capacity = device.profile().capacity;
-        let layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
+        let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
         let mut weights = self.load.weights.clone();
         let mut limits = self.load.limits.clone();
-        let mut layout = layout;
-        if let Some(only) = plan.only {
-            let first: usize = sources[..only].iter().map(|s| s.vms().len()).sum();
-            let count = sources[only].vms().len();
-            sources = vec![sources.swap_remove(only)];
-            layout = layout.slice(first..first + count);
-            weights.clear();
-            // What it asks for is no more than it may have.
-            limits = limits.get(first..first + count).unwrap_or_default().to_vec();
-        }
+        let sources = match plan.only {
+            None => self.load.sources(plan.seed)?,
+            Some(vm) => {
+                layout = layout.slice(vm..vm + 1);
+                weights.clear();
+                // What it asks for is no more than it may have.
+                limits = limits.get(vm..vm + 1).unwrap_or_default().to_vec();
+                vec![self.load.source(vm, plan.seed)?]
+            }
+        };
         let host = |spec: &String| {
             let cache = cache::Config::new(self.cache_bytes);
             Host::new(cache, spec, HostCosts::default(), self.profile.build())

@@ -150,7 +150,74 @@ fn csv_has_a_line_for_each_run_and_vm() {
     assert_eq!(starts, ["noop,all", "noop,a", "noop,b", "cfq,all", "cfq,a", "cfq,b"]);
     let fields = lines[0].split(',').count();
     assert!(lines.iter().all(|l| l.split(',').count() == fields), "{csv}");
-    assert!(lines[0].ends_with(",phi,jain,max_min_share"), "{}", lines[0]);
+    assert!(lines[0].ends_with(",phi,jain,max_min_share,ended_s"), "{}", lines[0]);
+}
+
+/// Comparison of so many VMs, each by its description, under noop for a second.
+fn noop(vms: &[String], more: &[&str]) -> Value {
+    let mut args = vec!["compare", "--policies", "noop", "--device", "linear-15k4"];
+    vms.iter().for_each(|vm| args.extend(["--vm", vm]));
+    args.extend(["--until", "1s", "--format", "json"]);
+    args.extend(more);
+    json(&seekway(&args).ok())
+}
+
+#[test]
+fn equal_vms_share_a_run_alone_and_many_different_ones_have_none() {
+    let vm = |n: usize, size: usize| format!("name=v{n},image=16m,app=uniform:size={size}KiB");
+    // The image's places on the disk are all in its first eighth.
+    let equal: Vec<String> = (0..40).map(|n| vm(n, 4 + 4 * (n % 2))).collect();
+    let made = noop(&equal, &[]);
+    let run = &made["runs"][0];
+    assert!(run["phi"].is_f64() && run["jain"].is_f64() && run["max_min_share"].is_f64());
+    let demand = |n: usize| run["vms"][n]["demand_mib_s"].as_f64().expect("a demand");
+    assert!((2..40).all(|n| demand(n) == demand(n % 2)));
+    assert!(demand(1) > 1.5 * demand(0), "{} and {}", demand(0), demand(1));
+
+    let different: Vec<String> = (0..17).map(|n| vm(n, 4 + 4 * n)).collect();
+    let empty = |made: &Value, why: &str| {
+        let run = &made["runs"][0];
+        assert!(["phi", "jain", "max_min_share"].iter().all(|key| run[key].is_null()), "{run:#}");
+        assert!(run["vms"][0]["demand_mib_s"].is_null());
+        assert!(made["no_fairness"].as_str().is_some_and(|told| told.contains(why)), "{why}");
+    };
+    empty(&noop(&different, &[]), "17 different VMs");
+    empty(&noop(&equal, &["--alone", "never"]), "--alone never");
+    let made = noop(&different, &["--alone", "always"]);
+    assert!(made["runs"][0]["phi"].is_f64() && made.get("no_fairness").is_none());
+    assert!(noop(&different[1..], &[])["runs"][0]["phi"].is_f64(), "16 are not too many");
+}
+
+#[test]
+fn places_in_different_eighths_of_a_disk_are_not_equal() {
+    let vm = |n: usize| format!("name=v{n},image=1g,app=uniform:size=1MiB,sequential=true");
+    let vms = [vm(0), vm(1)];
+    let more = ["--device", "seagate-1tb-7200", "--map", "spread"];
+    let args = ["compare", "--policies", "noop", "--until", "2s", "--format", "json"];
+    let args = [&args[..], &more, &["--vm", &vms[0], "--vm", &vms[1]]].concat();
+    let made = json(&seekway(&args).ok());
+    let demand = |n: usize| made["runs"][0]["vms"][n]["demand_mib_s"].as_f64().expect("a demand");
+    assert!(demand(0) > 1.05 * demand(1), "{} outside, {} inside", demand(0), demand(1));
+}
+
+#[test]
+fn a_load_without_a_count_lasts_as_long_as_the_run_and_one_with_is_marked() {
+    let vms = ["name=a,app=uniform:requests=20".into(), "name=b,app=uniform".to_string()];
+    let run = &noop(&vms, &[])["runs"][0];
+    assert_eq!((&run["finished"], &run["simulated_s"]), (&false.into(), &1.0.into()));
+    let (a, b) = (&run["vms"][0], &run["vms"][1]);
+    assert_eq!((&a["requests"], &b["ended_s"]), (&20.into(), &Value::Null));
+    let ended = a["ended_s"].as_f64().expect("it ended early");
+    assert!((0.0..0.9).contains(&ended), "{ended}");
+    // Alone it is marked as well: the run was to last a second.
+    assert!(noop(&vms[..1], &[])["runs"][0]["vms"][0]["ended_s"].is_f64());
+
+    let end = ["--policies", "noop", "--device", "linear-15k4"];
+    let shown = seekway(&[&["compare", "--until", "1s", "--vm", &vms[0]][..], &end].concat()).ok();
+    assert!(shown.contains("ended (s)") && shown.contains("before the run was"), "{shown}");
+    let until_minute = seekway(&[&["compare", "--vm", &vms[1]][..], &end].concat());
+    assert!(until_minute.err.contains("does not end by itself"), "{}", until_minute.err);
+    assert!(!until_minute.ok().contains("ended (s)"));
 }
 
 /// JSON without what depends on the machine.

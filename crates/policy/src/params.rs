@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 /// A parameter as a registry entry declares it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ParamSpec {
     /// Its name.
     pub key: &'static str,
@@ -132,7 +132,7 @@ pub fn split_specs(text: &str) -> Vec<String> {
 }
 
 /// The parameters of one registry entry with their values.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Params {
     specs: &'static [ParamSpec],
     values: Vec<Value>,

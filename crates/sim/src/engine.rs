@@ -44,7 +44,7 @@ pub fn run(
 ) -> Result<(RunResult, String), SimError> {
     let mut engine = Engine::new(sources, setup);
     let finished = engine.run(limits, progress)?;
-    Ok(engine.result(finished))
+    Ok(engine.result(finished, limits.until))
 }
 
 /// A run under way.
@@ -441,11 +441,25 @@ impl<'a> Engine<'a> {
         Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
     }
 
-    fn result(mut self, finished: bool) -> (RunResult, String) {
+    /// Mark the VMs whose load ended before the run did. A run whose sources have all
+    /// ended lasts until `until`, or until its last request was done.
+    fn mark_ended(&mut self, finished: bool, until: Option<Instant>) {
+        let last = self.meter.vms.iter().map(|vm| vm.last).max().unwrap_or(self.now);
+        let run_end = if finished { until.unwrap_or(last) } else { self.now };
+        for (source, &base) in self.sources.iter().zip(&self.vm_base) {
+            if source.finished() {
+                let first = usize::from(base);
+                self.meter.mark_ended(first..first + source.vms().len(), run_end);
+            }
+        }
+    }
+
+    fn result(mut self, finished: bool, until: Option<Instant>) -> (RunResult, String) {
         let answered = self.host.iter().flat_map(HostSide::answered);
         let waiting = self.guests.iter().flatten().chain(answered);
         let waiting = waiting.map(|g| (usize::from(g.vm), g.arrived));
         self.meter.end(self.now, waiting);
+        self.mark_ended(finished, until);
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
         self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
         let vms = &mut self.meter.vms;

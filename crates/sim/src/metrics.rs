@@ -163,6 +163,8 @@ pub struct VmResult {
     pub unfinished: u64,
     /// How long the oldest of them had waited.
     pub oldest: Nanos,
+    /// When its last request was done, if its load ended before the run did.
+    pub ended: Option<Instant>,
     /// What its rates are over: up to its last completion when all it asked for
     /// was done, else the whole run.
     pub span: Nanos,
@@ -298,6 +300,7 @@ impl Meter {
             last: Instant::ZERO,
             unfinished: 0,
             oldest: Nanos::ZERO,
+            ended: None,
             span: Nanos::ZERO,
             response: times(2),
             bandwidth: Series::new(),
@@ -350,6 +353,16 @@ impl Meter {
         for vm in &mut self.vms {
             let end = if vm.unfinished > 0 { now } else { vm.last };
             vm.span = end.since(self.began);
+        }
+    }
+
+    /// Mark those of `vms` that ended early: their load is over, and their last request was
+    /// done before the last hundredth of the run. `run_end` is when the run was to end.
+    pub(crate) fn mark_ended(&mut self, vms: std::ops::Range<usize>, run_end: Instant) {
+        let hundredth = run_end.since(self.began).scaled(1, 100);
+        for vm in &mut self.vms[vms] {
+            let early = vm.unfinished == 0 && run_end.since(vm.last) > hundredth;
+            vm.ended = early.then_some(vm.last);
         }
     }
 

@@ -107,7 +107,6 @@ fn ycsb_reads_whole_blocks_and_compacts_in_sequence() {
 fn bad_sizes_are_told_and_defaults_fit_on_the_default_image() {
     for (text, part) in [
         ("darwin:size=4k", "make videos larger"),
-        ("darwin:runtime=0", "give runtime, operations or bytes"),
         ("cloudstone:database=4k", "must hold a block"),
         ("wiki:iosize=0", "iosize must not be 0"),
         ("ycsb:size=4k", "make store files larger"),

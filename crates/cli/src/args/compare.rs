@@ -1,14 +1,25 @@
 //! `compare`: one load, several policies.
 
 use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+/// When each VM runs once more, alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Alone {
+    /// Never: the columns stay empty
+    Never,
+    /// With at most 16 different VMs
+    Auto,
+    /// With any number of VMs
+    Always,
+}
 
 /// Put a load through several policies on one disk
 ///
-/// Every policy serves the same load on the same model. What each VM gets, and
-/// all together, is printed as a table, JSON or CSV; --report writes a page with
-/// figures that needs no network.
+/// Runs the same load on the same model of a disk under each policy, and prints what
+/// each VM and all VMs together get, as a table, JSON or CSV. --report writes a page
+/// with figures that needs no network.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
@@ -29,15 +40,21 @@ pub struct CompareArgs {
     /// First seed of generated loads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Run with so many seeds, from --seed on
+    /// Number of seeds to run with, from --seed on
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seeds: u64,
-    /// Stop each run at this simulated time
+    /// Run each VM once more, alone: what it gets then is its demand, which φ, Jain and
+    /// max-min need. Equal VMs share one such run. VMs are equal if they are described
+    /// alike but for their names and, on a rotating disk, lie in the same eighth of it
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub alone: Alone,
+    /// Stop each run at this simulated time [default: when the load ends, or after 60s if
+    /// a VM's load does not end by itself]
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     #[command(flatten)]
     pub out: OutArgs,
-    /// Write each run's decisions into this folder, for `seekway replay`
+    /// Write each run's journal to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
 }

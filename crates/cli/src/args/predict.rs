@@ -40,7 +40,8 @@ pub struct PredictArgs {
     /// Number of seeds to run with, starting at --seed
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Prediction")]
     pub seeds: u64,
-    /// Stop each run at this simulated time
+    /// Stop each run at this simulated time [default: when the load ends, or after 60s if
+    /// a VM's load does not end by itself]
     #[arg(long, value_name = "TIME", help_heading = "Prediction")]
     pub until: Option<String>,
     /// Coalesce adjacent requests up to this size; 0 turns it off

@@ -1,59 +1,63 @@
 //! `seekway compare`: one load, one disk, several policies.
 
+mod alone;
 mod prefetching;
 
 use crate::Verdict;
-use crate::args::{CompareArgs, DiskArgs, Format};
+use crate::args::{Alone, CompareArgs, DiskArgs, Format};
 use crate::caching::Caching;
-use crate::json::{Compared, Run};
+use crate::json::{Compared, Demands, Run};
 use crate::load::{self, Load};
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::{figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::{self, REGISTRY};
-use seekway_policy::units::Instant;
+use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::{Cell, Column, Table};
-use seekway_sim::metrics::per_second;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
-/// What is set beside each other.
+/// What is compared.
 pub struct Contest {
     /// The policies.
     pub policies: Vec<String>,
-    /// The prefetchers, each with every policy.
+    /// The prefetchers; each runs with every policy.
     pub caching: Caching,
+    /// When VMs are run alone as well.
+    pub alone: Alone,
 }
 
 impl Contest {
     /// Policies alone.
     pub fn new(policies: Vec<String>) -> Contest {
-        Contest { policies, caching: Caching::default() }
+        Contest { policies, caching: Caching::default(), alone: Alone::Auto }
     }
 }
 
 /// Requests and figures of one comparison.
 pub struct Comparison {
-    /// What scripts read.
+    /// The figures, as `--format json` prints them.
     pub compared: Compared,
     /// The runs themselves, in the same order.
     pub outcomes: Vec<Outcome>,
-    /// What the reader has to know before trusting a figure.
+    /// Warnings that a reader needs before trusting a figure.
     pub warnings: Vec<String>,
 }
 
 /// Run the command.
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
-    let contest =
-        Contest { policies: policies(&args.policies)?, caching: Caching::new(&args.prefetch)? };
+    let contest = Contest {
+        policies: policies(&args.policies)?,
+        caching: Caching::new(&args.prefetch)?,
+        alone: args.alone,
+    };
     let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-    let until = until.map(|span| Instant::ZERO + span);
     if let Some(dir) = &args.journal {
         std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
     }
@@ -93,13 +97,13 @@ pub fn policies(list: &str) -> Result<Vec<String>> {
     Ok(specs)
 }
 
-/// Make all runs of a comparison.
+/// Makes all runs of a comparison.
 pub fn compare(
     load: &Load,
     disk: &DiskArgs,
     contest: &Contest,
     seeds: &[u64],
-    until: Option<Instant>,
+    until: Option<Nanos>,
     journal: bool,
     jobs: usize,
 ) -> Result<Comparison> {
@@ -108,7 +112,7 @@ pub fn compare(
         load,
         profile: &profile,
         config,
-        until,
+        until: load.until(until),
         journal,
         cache_bytes: contest.caching.bytes,
     };
@@ -121,48 +125,25 @@ pub fn compare(
     }
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), "comparing");
     let outcomes = stage.run_all(&plans, jobs, &bar)?;
-    let demands = demands(&stage, &outcomes, seeds[0], jobs)?;
+    let demands = alone::demands(&stage, &outcomes, seeds[0], jobs, contest.alone)?;
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
-    let runs = outcomes.iter().map(|o| Run::new(o, demands.as_deref(), &weights)).collect();
-    let warnings = warnings(load, &outcomes, until.is_some());
-    let compared = Compared { device: disk.device.clone(), runs };
+    let runs = outcomes.iter().map(|o| Run::new(o, &demands, &weights)).collect();
+    let warnings = warnings(load, &outcomes, until);
+    let no_fairness = if let Demands::Unknown(why) = demands { Some(why) } else { None };
+    let compared = Compared { device: disk.device.clone(), runs, no_fairness };
     Ok(Comparison { compared, outcomes, warnings })
 }
 
-/// What each VM asks for in MiB/s: in the open loop its offered load, else
-/// what it gets with the disk to itself. `None` with a single VM, or where
-/// several VMs come from one closed-loop trace and cannot be run alone.
-fn demands(
-    stage: &Stage<'_>,
-    outcomes: &[Outcome],
-    seed: u64,
-    jobs: usize,
-) -> Result<Option<Vec<f64>>> {
-    let vms = stage.load.disks.len();
-    if vms < 2 {
-        return Ok(None);
-    }
-    if stage.load.open_loop {
-        let offered = |v: &seekway_sim::VmResult| {
-            let span = v.last_arrival.since(Instant::ZERO);
-            per_second(v.offered_bytes as f64 / f64::from(1 << 20), span)
-        };
-        return Ok(outcomes.first().map(|o| o.result.vms.iter().map(offered).collect()));
-    }
-    if stage.load.source_count() != vms {
-        return Ok(None);
-    }
-    let alone = |n| Plan { only: Some(n), ..Plan::new("noop", seed) };
-    let plans: Vec<Plan> = (0..vms).map(alone).collect();
-    let quiet = Stage { journal: false, ..*stage };
-    let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
-    Ok(Some(outcomes.iter().map(|o| o.result.vms[0].mib_s()).collect()))
-}
-
-/// What the reader has to know before trusting a figure.
-pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String> {
+/// Warnings that a reader needs before trusting a figure. `until` is what `--until` said.
+pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let (None, Some(vm)) = (until, load.endless()) {
+        warnings.push(format!(
+            "VM {vm}'s load does not end by itself: each run stops at {} (see --until)",
+            load::RUN_DEFAULT
+        ));
+    }
     let who = |o: &&Outcome| o.plan.label();
     let list = |chosen: Vec<String>| chosen.join(", ");
     if let Some(limit) = load.stalls_at() {
@@ -186,7 +167,7 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], limited: bool) -> Vec<String>
             list(forced)
         ));
     }
-    let unfinished = outcomes.iter().filter(|o| !o.result.finished && !limited);
+    let unfinished = outcomes.iter().filter(|o| !o.result.finished && load.until(until).is_none());
     let unfinished: Vec<String> = unfinished.map(|o| who(&o)).collect();
     if !unfinished.is_empty() {
         warnings.push(format!("the load did not come to its end under {}", list(unfinished)));
@@ -227,7 +208,7 @@ fn number(value: Option<f64>) -> Cell {
 /// All VMs together, each VM, time withheld by cause.
 pub fn tables(compared: &Compared) -> Vec<Table> {
     let mut tables = vec![totals(compared)];
-    if compared.runs.iter().any(|r| r.vms.len() > 1) {
+    if ended_early(compared) || compared.runs.iter().any(|r| r.vms.len() > 1) {
         tables.push(by_vm(compared));
     }
     tables.extend(withheld(compared));
@@ -282,12 +263,22 @@ fn totals(compared: &Compared) -> Table {
             .into(),
     );
     table
+        .notes
+        .extend(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")));
+    table
+}
+
+/// True if any VM's load was over before its run was.
+fn ended_early(compared: &Compared) -> bool {
+    compared.runs.iter().flat_map(|run| &run.vms).any(|vm| vm.ended_s.is_some())
 }
 
 fn by_vm(compared: &Compared) -> Table {
     let mut columns = vec![Column::text("VM"), Column::text("policy")];
     columns.extend(served_columns());
     columns.push(Column::number("disk time", ""));
+    let ended_early = ended_early(compared);
+    columns.extend(ended_early.then(|| Column::number("ended", "s")));
     let mut table = Table::new("Each VM", columns);
     let vms = compared.runs.first().map_or(0, |r| r.vms.len());
     for vm in 0..vms {
@@ -297,6 +288,7 @@ fn by_vm(compared: &Compared) -> Table {
             let mut row: Vec<Cell> = names.map(Cell::Text).into();
             row.extend(served(v.mib_s, v.iops, &v.response_ms));
             row.push(Cell::Share(v.device_time_share));
+            row.extend(ended_early.then(|| number(v.ended_s)));
             table.push(row);
         }
     }
@@ -306,6 +298,13 @@ fn by_vm(compared: &Compared) -> Table {
          that the disk worked."
             .into(),
     );
+    if ended_early {
+        table.notes.push(
+            "ended: the VM's load was over at this time, before the run was; its bandwidth and \
+             IOPS are over the time until then."
+                .into(),
+        );
+    }
     table
 }
 
@@ -359,6 +358,7 @@ fn flat(compared: &Compared) -> Table {
         "phi",
         "jain",
         "max_min_share",
+        "ended_s",
     ];
     let mut columns: Vec<Column> = text.into();
     columns.extend(numbers.map(|n| Column::number(n, "")));
@@ -376,14 +376,15 @@ fn flat(compared: &Compared) -> Table {
         row.extend(figures(run.requests, run.iops, run.mib_s, &run.response_ms));
         row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
         row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
-        row.extend([run.phi, run.jain, run.max_min_share].map(number));
+        row.extend([run.phi, run.jain, run.max_min_share, None].map(number));
         row.extend(run.host.as_ref().map(|h| prefetching::flat(run, &h.usage)).unwrap_or_default());
         row.resize(table.columns.len(), Cell::Absent);
         table.push(row);
         for vm in &run.vms {
             let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text(vm.name.clone())];
             row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
-            row.resize(without, Cell::Absent);
+            row.resize(without - 1, Cell::Absent);
+            row.push(number(vm.ended_s));
             let cache = vm.cache.as_ref();
             row.extend(cache.map(|c| prefetching::flat(run, &c.usage)).unwrap_or_default());
             row.resize(table.columns.len(), Cell::Absent);

@@ -15,7 +15,6 @@ use against::Against;
 use anyhow::{Context, Result, bail};
 use figures::{Figures, Side};
 use seekway_policy::schedulers;
-use seekway_policy::units::Instant;
 
 /// What was predicted, and what it is held against.
 pub struct Prediction {
@@ -170,8 +169,9 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> R
         hard_limit: args.hard_limit.clone(),
     };
     let (profile, config) = load::disk(&disk)?;
-    let until = until.map(|span| Instant::ZERO + span);
-    let stage = Stage { load, profile: &profile, config, until, journal: false, cache_bytes: 0 };
+    let (run_until, journal) = (load.until(until), false);
+    let stage =
+        Stage { load, profile: &profile, config, until: run_until, journal, cache_bytes: 0 };
     let mut plans = Vec::new();
     for policy in policies {
         plans.extend(seeds.iter().map(|&seed| Plan::new(policy, seed)));
@@ -179,7 +179,7 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> R
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
     let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;
     bar.finish_and_clear();
-    let warnings = super::compare::warnings(load, &outcomes, until.is_some());
+    let warnings = super::compare::warnings(load, &outcomes, until);
     Ok(Side {
         what: on.to_string(),
         runs: outcomes.iter().map(Figures::of_run).collect(),

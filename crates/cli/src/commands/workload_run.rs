@@ -41,6 +41,9 @@ pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
     if !plan.limits.is_none() {
         bail!("--vm: {}: a real disk is not limited here; `seekway serve` does it", plan.limits);
     }
+    if plan.is_endless() && args.window.is_none() {
+        bail!("--vm: the load does not end by itself: give --for TIME, as --for 60s");
+    }
     let source = plan.source(args.seed, 0).context("--vm")?;
     let time = |flag: &str, text: &str| {
         load::duration(flag, text).map(|span| Duration::from_nanos(span.get()))

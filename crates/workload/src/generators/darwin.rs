@@ -10,7 +10,7 @@
 //! A worker is a process. It sends to its clients in turn, so that the reads of
 //! one process are several streams, each in an open file of its own.
 
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, FileSpec, HandleSpec, Op};
@@ -34,6 +34,7 @@ pub const GENERATOR: Generator = Generator {
     name: "darwin",
     summary: "a streaming server: workers that send large videos to many clients",
     params: PARAMS,
+    ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(Darwin::new(params, seed)?))),
 };
 
@@ -100,7 +101,7 @@ impl Darwin {
             read,
             interval_ns,
             rng,
-            limit: Limit::new(name, p)?,
+            limit: Limit::new(p),
         })
     }
 

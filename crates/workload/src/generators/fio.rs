@@ -48,6 +48,7 @@ pub const GENERATOR: Generator = Generator {
     name: "fio",
     summary: "jobs as fio describes them",
     params: PARAMS,
+    ends_by: &[],
     build: Build::App(|params, seed| Ok(Box::new(Fio::from_params(params, seed)?))),
 };
 
@@ -64,6 +65,7 @@ pub const SYNC_GENERATOR: Generator = Generator {
     name: "sync",
     summary: "one process, one O_DIRECT request at a time",
     params: SYNC_PARAMS,
+    ends_by: &[],
     build: Build::App(|params, seed| {
         let p = Params::defaults(PARAMS);
         let config = Config {

@@ -29,6 +29,7 @@ pub const GENERATOR: Generator = Generator {
     name: "hadoop",
     summary: "a node of a MapReduce sort: streaming maps, spills, merging reducers",
     params: PARAMS,
+    ends_by: &[],
     build: Build::App(|params, _seed| Ok(Box::new(Hadoop::new(params)?))),
 };
 

@@ -32,7 +32,7 @@ static PARAMS: &[ParamSpec] = &[
     param("arrival", Kind::Choice(&["fixed", "exponential"]), "fixed", "intervals with iops"),
     param("late", Kind::Choice(&["queue", "drop"]), "queue", "with iops: what comes at full depth"),
     param("size", Kind::Size, "4GiB", "size of the file"),
-    param("requests", Kind::Count(0, u64::MAX), "10000", "how many in all (0: no limit)"),
+    param("requests", Kind::Count(0, u64::MAX), "0", "how many in all (0: until the run ends)"),
     param("runtime", Kind::Duration, "0", "ends after this time (0: never)"),
     param("direct", Kind::Flag, "true", "O_DIRECT"),
 ];
@@ -42,6 +42,7 @@ pub const GENERATOR: Generator = Generator {
     name: "iometer",
     summary: "an Iometer worker: block size, shares of reads and random accesses, depth or rate",
     params: PARAMS,
+    ends_by: &["requests", "runtime"],
     build: Build::App(|params, seed| Ok(Box::new(Iometer::new(params, seed)?))),
 };
 
@@ -88,11 +89,6 @@ impl Iometer {
             )));
         }
         let (requests, runtime) = (p.count("requests"), p.duration("runtime"));
-        if requests == 0 && runtime == Nanos::ZERO {
-            return Err(ParamError::new(
-                "iometer: would never end: give requests or runtime, as runtime=60s",
-            ));
-        }
         let (read_share, random_share) = (p.count("read"), p.count("random"));
         let pace = Pace::even(p.count("iops")).map(|pace| {
             pace.exponential(p.choice("arrival") == "exponential")

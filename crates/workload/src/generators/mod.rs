@@ -1,6 +1,9 @@
 //! Synthetic loads. Most are applications inside a modelled guest
 //! ([`crate::guest`]); `uniform` is a bare source for measuring engines.
 //!
+//! The application generators are tables of steps for one interpreter, `flow.rs`;
+//! sysbench, fio, iometer, hadoop, surge, darwin and uniform are code.
+//!
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
@@ -9,6 +12,7 @@ pub mod dist;
 pub mod filebench;
 pub mod fio;
 pub mod fio_job;
+mod flow;
 pub mod fragmented;
 pub mod hadoop;
 pub mod iometer;
@@ -25,7 +29,8 @@ pub mod ycsb;
 
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
-use seekway_policy::params::{ParamError, ParamSpec, Params};
+use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_policy::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
 pub use plan::{AppPlan, VmPlan, fleet, parse_vm};
@@ -53,8 +58,23 @@ pub struct Generator {
     pub summary: &'static str,
     /// Its parameters with defaults and help.
     pub params: &'static [ParamSpec],
+    /// Parameters that end the load, unless all of them are zero. Without any the load
+    /// ends when its work is done.
+    pub ends_by: &'static [&'static str],
     /// Makes one.
     pub build: Build,
+}
+
+impl Generator {
+    /// True if a load with these parameters goes on until the run ends.
+    pub fn is_endless(&self, params: &Params) -> bool {
+        let is_zero = |key: &&str| match self.params.iter().find(|s| s.key == *key) {
+            Some(ParamSpec { kind: Kind::Duration, .. }) => params.duration(key) == Nanos::ZERO,
+            Some(ParamSpec { kind: Kind::Size, .. }) => params.size(key) == Sectors::ZERO,
+            _ => params.count(key) == 0,
+        };
+        !self.ends_by.is_empty() && self.ends_by.iter().all(is_zero)
+    }
 }
 
 /// All generators.
@@ -95,7 +115,7 @@ pub fn find(name: &str) -> Result<&'static Generator, ParamError> {
 /// A parameter's declaration, in one line.
 pub(crate) const fn param(
     key: &'static str,
-    kind: seekway_policy::params::Kind,
+    kind: Kind,
     default: &'static str,
     help: &'static str,
 ) -> ParamSpec {

@@ -142,6 +142,23 @@ impl VmPlan {
         parse_vm(&format!("name={name},{}", apps.join(",")))
     }
 
+    /// True if both describe the same load in the same guest under the same limits.
+    /// Names do not matter.
+    pub fn is_like(&self, other: &VmPlan) -> bool {
+        let app = |(a, b): (&AppPlan, &AppPlan)| {
+            a.generator.name == b.generator.name && a.params == b.params
+        };
+        self.guest == other.guest
+            && self.limits == other.limits
+            && self.apps.len() == other.apps.len()
+            && self.apps.iter().zip(&other.apps).all(app)
+    }
+
+    /// True if one of its loads goes on until the run ends.
+    pub fn is_endless(&self) -> bool {
+        self.apps.iter().any(|app| app.generator.is_endless(&app.params))
+    }
+
     /// The applications, or `None` when the load is a bare source.
     fn apps_for(&self, seed: u64) -> Result<Option<Apps>, ParamError> {
         let mut apps: Apps = Vec::new();

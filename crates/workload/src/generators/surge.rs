@@ -59,6 +59,7 @@ pub const GENERATOR: Generator = Generator {
     name: "surge",
     summary: "processes reading popular files of a fragmented file system of a million",
     params: PARAMS,
+    ends_by: &[],
     build: Build::App(|params, seed| Ok(Box::new(Surge::new(params, seed)?))),
 };
 

@@ -37,6 +37,7 @@ pub const GENERATOR: Generator = Generator {
     name: "sysbench",
     summary: "sysbench fileio: threads reading or writing a set of files",
     params: PARAMS,
+    ends_by: &[],
     build: Build::App(|params, seed| Ok(Box::new(Sysbench::new(params, seed)?))),
 };
 

@@ -6,11 +6,11 @@
 //! Table sizes follow the specification's row counts and row widths: of the
 //! database, lineitem is 70 %, partsupp 11 %, part 3 %, supplier 1 %.
 
+use crate::generators::flow::{Flows, Order, Region, Step};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{FileSpec, HandleSpec};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
 
 static PARAMS: &[ParamSpec] = &[
     param("query", Kind::Choice(&["q2", "q19"]), "q19", "which query"),
@@ -26,7 +26,8 @@ pub const GENERATOR: Generator = Generator {
     name: "tpch",
     summary: "TPC-H-like: q2 (index lookups) or q19 (scan with lookups)",
     params: PARAMS,
-    build: Build::App(|params, seed| Ok(Box::new(Tpch::new(params, seed)?))),
+    ends_by: &[],
+    build: Build::App(|params, seed| Ok(Box::new(query(params, seed)?))),
 };
 
 const PAGE: u64 = 8192;
@@ -34,103 +35,47 @@ const PAGE: u64 = 8192;
 /// partsupp, its index, part, its index, supplier.
 const SHARES: [u64; 6] = [700, 110, 20, 30, 10, 10];
 const LINEITEM: usize = 0;
-/// What a lookup of q2 reads, and of q19.
-const Q2_STEPS: [usize; 5] = [4, 3, 2, 1, 5];
-const Q19_STEPS: [usize; 2] = [4, 3];
+/// The files of which a lookup of q2 reads a page each, and those of q19.
+const Q2_LOOKUP: [usize; 5] = [4, 3, 2, 1, 5];
+const Q19_LOOKUP: [usize; 2] = [4, 3];
 
-/// One query.
-#[derive(Clone, Debug)]
-pub struct Tpch {
-    query: &'static str,
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
-    workers: u32,
-    cpu_page: Nanos,
-    lookup_every: u64,
-    /// Lookups (q2) or pages of the scan (q19) that nobody has taken yet.
-    left: u64,
-    scanned: u64,
-    rng: Rng,
-    /// Per worker: steps left of its lookup, and whether it has computed.
-    lookups: Vec<Vec<usize>>,
-    computed: Vec<bool>,
-}
+/// The flag of a page of the scan that a lookup follows.
+const LOOKS_UP: u8 = 0;
 
-impl Tpch {
-    /// From the parameters of [`GENERATOR`].
-    pub fn new(p: &Params, seed: u64) -> Result<Self, ParamError> {
-        let size = p.size("size").bytes();
-        let bytes = |share: u64| (size / 1000 * share).next_multiple_of(PAGE);
-        if bytes(10) < 16 * PAGE {
-            return Err(ParamError::new("tpch: size must be 16MiB at least"));
-        }
-        let query = p.choice("query");
-        let files = SHARES.map(|s| FileSpec::full(bytes(s))).to_vec();
-        let workers = p.count("workers") as u32;
-        let handle = |n: u32| HandleSpec {
-            file: n % SHARES.len() as u32,
-            process: (n / SHARES.len() as u32) as u16,
-            ..HandleSpec::default()
-        };
-        Ok(Tpch {
-            query,
-            handles: (0..workers * SHARES.len() as u32).map(handle).collect(),
-            workers,
-            cpu_page: p.duration("cpu_page"),
-            lookup_every: p.count("lookup_every"),
-            left: if query == "q2" { p.count("lookups") } else { files[LINEITEM].bytes / PAGE },
-            files,
-            scanned: 0,
-            rng: Rng::new(seed),
-            lookups: vec![Vec::new(); workers as usize],
-            computed: vec![true; workers as usize],
-        })
+fn query(p: &Params, seed: u64) -> Result<Flows, ParamError> {
+    let size = p.size("size").bytes();
+    let bytes = |share: u64| (size / 1000 * share).next_multiple_of(PAGE);
+    if bytes(10) < 16 * PAGE {
+        return Err(ParamError::new("tpch: size must be 16MiB at least"));
     }
-
-    fn read(&self, worker: u32, file: usize, page: u64) -> Op {
-        let handle = worker * SHARES.len() as u32 + file as u32;
-        Op::Read { handle, offset: page * PAGE, len: PAGE as u32 }
+    let files = SHARES.map(|share| FileSpec::full(bytes(share))).to_vec();
+    let (count, workers) = (files.len() as u32, p.count("workers") as u32);
+    let handle = |n: u32| HandleSpec {
+        file: n % count,
+        process: (n / count) as u16,
+        ..HandleSpec::default()
+    };
+    let pages: Vec<u64> = files.iter().map(|file| file.bytes / PAGE).collect();
+    let region = |n: usize| {
+        let order = if n == LINEITEM { Order::Next(0) } else { Order::Random };
+        Region::new((n as u32, count), PAGE, pages[n], order)
+    };
+    let page = |file: usize| [Step::Read(file), Step::Compute(p.duration("cpu_page"))];
+    let (query, mut flow) = (p.choice("query"), vec![Step::Take]);
+    if query == "q2" {
+        flow.extend(Q2_LOOKUP.into_iter().flat_map(page));
+    } else {
+        flow.push(Step::Every(LOOKS_UP, LINEITEM, p.count("lookup_every")));
+        flow.extend(page(LINEITEM));
+        let lookup = Q19_LOOKUP.into_iter().flat_map(page);
+        flow.push(Step::Unless(LOOKS_UP, 2 * Q19_LOOKUP.len()));
+        flow.extend(lookup);
     }
-}
-
-impl App for Tpch {
-    fn name(&self) -> &str {
-        self.query
-    }
-    fn threads(&self) -> u32 {
-        self.workers
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
-    }
-
-    fn next(&mut self, _now: Instant, worker: u32) -> Op {
-        let computed = &mut self.computed[worker as usize];
-        if !std::mem::replace(computed, true) && self.cpu_page > Nanos::ZERO {
-            return Op::Compute(self.cpu_page);
-        }
-        if let Some(file) = self.lookups[worker as usize].pop() {
-            self.computed[worker as usize] = false;
-            let page = self.rng.below(self.files[file].bytes / PAGE);
-            return self.read(worker, file, page);
-        }
-        if self.left == 0 {
-            return Op::Done;
-        }
-        self.left -= 1;
-        if self.query == "q2" {
-            self.lookups[worker as usize].extend(Q2_STEPS.iter().rev());
-            return self.next(_now, worker);
-        }
-        self.computed[worker as usize] = false;
-        let page = self.scanned;
-        self.scanned += 1;
-        if self.scanned.is_multiple_of(self.lookup_every) {
-            self.lookups[worker as usize].extend(Q19_STEPS.iter().rev());
-        }
-        self.read(worker, LINEITEM, page)
-    }
+    let handles = (0..workers * count).map(handle).collect();
+    let threads = vec![0; workers as usize];
+    Ok(Flows {
+        regions: (0..files.len()).map(region).collect(),
+        left: if query == "q2" { p.count("lookups") } else { pages[LINEITEM] },
+        ..Flows::new(query, (files, handles), vec![flow], threads, vec![Rng::new(seed)])
+    })
 }

@@ -12,7 +12,7 @@ static PARAMS: &[ParamSpec] = &[
     param("outstanding", Kind::Count(1, 65_536), "32", "requests in flight"),
     param("size", Kind::Size, "4KiB", "size of a request"),
     param("read", Kind::Count(0, 100), "100", "% of reads"),
-    param("requests", Kind::Count(1, u64::MAX), "100000", "how many in all"),
+    param("requests", Kind::Count(0, u64::MAX), "0", "how many in all (0: until the run ends)"),
     param("sequential", Kind::Flag, "false", "one after the other instead of at random"),
 ];
 
@@ -21,6 +21,7 @@ pub const GENERATOR: Generator = Generator {
     name: "uniform",
     summary: "uniformly random requests in a closed loop, without a guest",
     params: PARAMS,
+    ends_by: &["requests"],
     build: Build::Bare(|disk, params, seed| Ok(Box::new(Uniform::new(disk, params, seed)?))),
 };
 
@@ -34,7 +35,8 @@ pub struct Uniform {
     read_share: u64,
     sequential: bool,
     next_block: u64,
-    left: u64,
+    /// Requests that it may still make; `None` without a limit.
+    left: Option<u64>,
     idle: Vec<u32>,
     outstanding: u32,
     done: u64,
@@ -60,7 +62,7 @@ impl Uniform {
             read_share: p.count("read"),
             sequential: p.flag("sequential"),
             next_block: 0,
-            left: p.count("requests"),
+            left: Some(p.count("requests")).filter(|n| *n > 0),
             idle: (0..outstanding).rev().collect(),
             outstanding,
             done: 0,
@@ -83,9 +85,9 @@ impl Source for Uniform {
         &self.disk
     }
     fn poll(&mut self, _now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
-        while self.left > 0 {
+        while self.left != Some(0) {
             let Some(slot) = self.idle.pop() else { break };
-            self.left -= 1;
+            self.left = self.left.map(|left| left - 1);
             let read = self.read_share == 100 || self.rng.percent(self.read_share);
             let start = self.block() * self.size;
             out.push(Issue {
@@ -111,7 +113,7 @@ impl Source for Uniform {
         None
     }
     fn finished(&self) -> bool {
-        self.left == 0 && self.idle.len() == self.outstanding as usize
+        self.left == Some(0) && self.idle.len() == self.outstanding as usize
     }
     fn apps(&self) -> Vec<AppReport> {
         let bytes = self.done * self.size * 512;

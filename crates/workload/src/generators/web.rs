@@ -13,12 +13,13 @@
 //! 4 % (from memory, unverified), each with an upload; Wikipedia's 1 %.
 
 use crate::generators::dist::gamma;
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
-use crate::generators::rng::{Rng, Zipf, split};
+use crate::generators::filebench::fileset::FileSet;
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::flow::{Flows, Order, Popular, Region, Step};
+use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{FileSpec, HandleSpec};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
 
 const fn percent(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
     param(key, Kind::Count(0, 100), default, help)
@@ -81,14 +82,16 @@ pub const CLOUDSTONE_GENERATOR: Generator = Generator {
     name: "cloudstone",
     summary: "a social site: database lookups, pictures, updates with uploads",
     params: CLOUDSTONE_PARAMS,
-    build: Build::App(|params, seed| Ok(Box::new(Web::new("cloudstone", params, seed)?))),
+    ends_by: LIMITS,
+    build: Build::App(|params, seed| Ok(Box::new(site("cloudstone", params, seed)?))),
 };
 /// An encyclopedia: database lookups, hardly an update.
 pub const WIKI_GENERATOR: Generator = Generator {
     name: "wiki",
     summary: "an encyclopedia: database lookups by popularity, few files and updates",
     params: WIKI_PARAMS,
-    build: Build::App(|params, seed| Ok(Box::new(Web::new("wiki", params, seed)?))),
+    ends_by: LIMITS,
+    build: Build::App(|params, seed| Ok(Box::new(site("wiki", params, seed)?))),
 };
 
 /// Bytes of a database block, and of a record in its log.
@@ -96,187 +99,74 @@ const BLOCK_BYTES: u64 = 16 << 10;
 const LOG_RECORD_BYTES: u64 = 4 << 10;
 /// Room of the log; it starts over when that is full.
 const LOG_BYTES: u64 = 64 << 20;
-/// The database and its log are the first two files.
-const DATABASE_FILE: u32 = 0;
-const LOG_FILE: u32 = 1;
+/// The database and its log are the first two files and regions.
+const DATABASE_FILE: usize = 0;
+const LOG_FILE: usize = 1;
 const FIRST_FILE: u32 = 2;
 /// Each worker's handles: the database, its log, and the file that it has open.
 const HANDLES: u32 = 3;
+/// What a request may do: update the database, replace a file, read one.
+const UPDATE: u8 = 0;
+const UPLOAD: u8 = 1;
+const READ_FILE: u8 = 2;
 
-/// What is left to do of a request, last first.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Lookup,
-    Open(u32),
-    Get { file: u32, done: u64 },
-    Put { file: u32, done: u64 },
-    Log,
-    Commit,
-    Change,
-    Compute,
+/// What a worker does for a request.
+fn request(p: &Params) -> Vec<Step> {
+    use Step::{Choose, Close, Compute, OpenChosen, Read, ReadWhole, Sync, Toss, Unless};
+    use Step::{Write, WriteWhole};
+    let mut flow = vec![
+        Choose,
+        Toss(UPDATE, p.count("updates")),
+        Unless(UPDATE, 1),
+        Toss(UPLOAD, p.count("uploads")),
+        Toss(READ_FILE, p.count("with_file")),
+    ];
+    flow.extend((0..p.count("lookups")).map(|_| Read(DATABASE_FILE)));
+    flow.extend([Unless(READ_FILE, 3), OpenChosen, ReadWhole, Close]);
+    flow.push(Compute(p.duration("compute")));
+    flow.extend([Unless(UPLOAD, 3), OpenChosen, WriteWhole, Close]);
+    flow.extend([Unless(UPDATE, 3), Write(LOG_FILE), Sync(LOG_FILE), Write(DATABASE_FILE)]);
+    flow
 }
 
-#[derive(Clone, Debug)]
-struct Worker {
-    rng: Rng,
-    steps: Vec<Step>,
-}
-
-/// The site.
-#[derive(Clone, Debug)]
-pub struct Web {
-    name: &'static str,
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
-    workers: Vec<Worker>,
-    limit: Limit,
-    lookups: u64,
-    with_file: u64,
-    updates: u64,
-    uploads: u64,
-    compute: Nanos,
-    iosize: u64,
-    blocks: Zipf,
-    popular: Zipf,
-    seed: u64,
-    log_end: u64,
-}
-
-impl Web {
-    fn new(name: &'static str, p: &Params, seed: u64) -> Result<Self, ParamError> {
-        let (database, mean) = (p.size("database").bytes(), p.size("size").bytes());
-        if database < BLOCK_BYTES || mean == 0 {
-            return Err(ParamError::new(format!(
-                "{name}: database must hold a block of {BLOCK_BYTES} bytes, and size must not be 0"
-            )));
-        }
-        let mut files = vec![FileSpec::full(database), FileSpec::full(LOG_BYTES)];
-        let mut rng = Rng::new(split(seed, 0));
-        // A few times the mean is the longest that the law gives in practice.
-        let file = |_| gamma(&mut rng, 1.5, mean as f64).clamp(1.0, 32.0 * mean as f64) as u64;
-        files.extend((0..p.count("files")).map(file).map(FileSpec::full));
-        let workers = p.count("workers") as u32;
-        let handle = |n: u32| HandleSpec {
-            file: [DATABASE_FILE, LOG_FILE, FIRST_FILE][(n % HANDLES) as usize],
-            process: (n / HANDLES) as u16,
-            ..HandleSpec::default()
-        };
-        let worker =
-            |n: u32| Worker { rng: Rng::new(split(seed, 1 + u64::from(n))), steps: Vec::new() };
-        Ok(Web {
+fn site(name: &'static str, p: &Params, seed: u64) -> Result<Flows, ParamError> {
+    let (database, mean) = (p.size("database").bytes(), p.size("size").bytes());
+    if database < BLOCK_BYTES || mean == 0 {
+        return Err(ParamError::new(format!(
+            "{name}: database must hold a block of {BLOCK_BYTES} bytes, and size must not be 0"
+        )));
+    }
+    let mut rng = Rng::new(split(seed, 0));
+    // A few times the mean is the longest that the law gives in practice.
+    let file = |_| gamma(&mut rng, 1.5, mean as f64).clamp(1.0, 32.0 * mean as f64) as u64;
+    let sizes: Vec<u64> = (0..p.count("files")).map(file).collect();
+    let mut files = vec![FileSpec::full(database), FileSpec::full(LOG_BYTES)];
+    files.extend(sizes.iter().copied().map(FileSpec::full));
+    let workers = p.count("workers") as u32;
+    let handle = |n: u32| HandleSpec {
+        file: n % HANDLES,
+        process: (n / HANDLES) as u16,
+        ..HandleSpec::default()
+    };
+    let (zipf, blocks) = (p.number("zipf"), database / BLOCK_BYTES);
+    let popular = Order::Popular(Popular::new(blocks, zipf, seed ^ 1));
+    let records = LOG_BYTES / LOG_RECORD_BYTES;
+    Ok(Flows {
+        limit: Limit::new(p),
+        set: FileSet::full(&sizes, FIRST_FILE),
+        handle: (FIRST_FILE, HANDLES),
+        call_bytes: call_bytes(name, p, "iosize")?,
+        popular: Some(Popular::new(p.count("files"), zipf, seed)),
+        regions: vec![
+            Region::new((DATABASE_FILE as u32, HANDLES), BLOCK_BYTES, blocks, popular),
+            Region::new((LOG_FILE as u32, HANDLES), LOG_RECORD_BYTES, records, Order::Next(0)),
+        ],
+        ..Flows::new(
             name,
-            handles: (0..workers * HANDLES).map(handle).collect(),
-            workers: (0..workers).map(worker).collect(),
-            limit: Limit::new(name, p)?,
-            lookups: p.count("lookups"),
-            with_file: p.count("with_file"),
-            updates: p.count("updates"),
-            uploads: p.count("uploads"),
-            compute: p.duration("compute"),
-            iosize: call_bytes(name, p, "iosize")?,
-            blocks: Zipf::new(database / BLOCK_BYTES, p.number("zipf")),
-            popular: Zipf::new(p.count("files"), p.number("zipf")),
-            files,
-            seed,
-            log_end: 0,
-        })
-    }
-
-    /// The steps of a new request, last first.
-    fn request(&mut self, worker: usize) {
-        let files = self.files.len() as u64 - u64::from(FIRST_FILE);
-        let seed = self.seed;
-        let Worker { rng, steps } = &mut self.workers[worker];
-        // Popular files lie anywhere.
-        let rank = self.popular.sample(rng);
-        let file = FIRST_FILE + (split(seed, rank) % files) as u32;
-        if rng.percent(self.updates) {
-            steps.extend([Step::Change, Step::Commit, Step::Log]);
-            if rng.percent(self.uploads) {
-                steps.extend([Step::Put { file, done: 0 }, Step::Open(file)]);
-            }
-        }
-        steps.push(Step::Compute);
-        if rng.percent(self.with_file) {
-            steps.extend([Step::Get { file, done: 0 }, Step::Open(file)]);
-        }
-        steps.extend((0..self.lookups).map(|_| Step::Lookup));
-    }
-
-    /// A database block by its popularity.
-    fn block(&mut self, worker: usize) -> u64 {
-        let count = self.files[DATABASE_FILE as usize].bytes / BLOCK_BYTES;
-        let rank = self.blocks.sample(&mut self.workers[worker].rng);
-        split(self.seed ^ 1, rank) % count * BLOCK_BYTES
-    }
-
-    /// The next call of what a file's bytes still want; `None` at its end.
-    fn part(&self, file: u32, done: u64) -> Option<u64> {
-        let left = self.files[file as usize].bytes - done;
-        (left > 0).then(|| left.min(self.iosize))
-    }
-
-    /// The call that this step makes; `None` when it makes none.
-    fn call(&mut self, worker: usize, step: Step) -> Option<Op> {
-        let first = worker as u32 * HANDLES;
-        let (database, log, handle) = (first, first + 1, first + 2);
-        match step {
-            Step::Lookup => {
-                let offset = self.block(worker);
-                Some(Op::Read { handle: database, offset, len: BLOCK_BYTES as u32 })
-            }
-            Step::Open(file) => Some(Op::Open { handle, file }),
-            Step::Get { file, done } => {
-                let len = self.part(file, done)?;
-                self.workers[worker].steps.push(Step::Get { file, done: done + len });
-                Some(Op::Read { handle, offset: done, len: len as u32 })
-            }
-            Step::Put { file, done } => {
-                let len = self.part(file, done)?;
-                self.workers[worker].steps.push(Step::Put { file, done: done + len });
-                Some(Op::Write { handle, offset: done, len: len as u32 })
-            }
-            Step::Log => {
-                let offset = self.log_end;
-                self.log_end = (offset + LOG_RECORD_BYTES) % LOG_BYTES;
-                Some(Op::Write { handle: log, offset, len: LOG_RECORD_BYTES as u32 })
-            }
-            Step::Commit => Some(Op::Fsync { handle: log }),
-            Step::Change => {
-                let offset = self.block(worker);
-                Some(Op::Write { handle: database, offset, len: BLOCK_BYTES as u32 })
-            }
-            Step::Compute => (self.compute > Nanos::ZERO).then_some(Op::Compute(self.compute)),
-        }
-    }
-}
-
-impl App for Web {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn threads(&self) -> u32 {
-        self.workers.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
-    }
-
-    fn next(&mut self, now: Instant, thread: u32) -> Op {
-        let worker = thread as usize;
-        while !self.limit.is_over(now) {
-            let Some(step) = self.workers[worker].steps.pop() else {
-                self.request(worker);
-                continue;
-            };
-            if let Some(op) = self.call(worker, step) {
-                self.limit.count(&op);
-                return op;
-            }
-        }
-        Op::Done
-    }
+            (files, (0..workers * HANDLES).map(handle).collect()),
+            vec![request(p)],
+            vec![0; workers as usize],
+            (0..workers).map(|n| Rng::new(split(seed, 1 + u64::from(n)))).collect(),
+        )
+    })
 }

@@ -68,7 +68,7 @@ pub enum JournalMode {
 }
 
 /// A guest's settings. Pages are 4 KiB.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct GuestParams {
     /// Sectors of the image.
     pub image_sectors: u64,

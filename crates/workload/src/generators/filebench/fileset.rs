@@ -7,7 +7,7 @@ use crate::guest::app::FileSpec;
 use std::collections::BTreeSet;
 
 /// Largest file, 4 TiB.
-const FILE_BYTES_MAX: u64 = 1 << 42;
+pub const FILE_BYTES_MAX: u64 = 1 << 42;
 
 /// How a set is made.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ struct Entry {
 }
 
 /// The files of one set.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct FileSet {
     entries: Vec<Entry>,
     room_bytes: u64,
@@ -77,6 +77,16 @@ impl FileSet {
         (set, specs)
     }
 
+    /// A set of files that all exist, of these sizes in bytes, numbered from `first_file` on.
+    pub fn full(sizes: &[u64], first_file: u32) -> FileSet {
+        let entry = |(file, &bytes): (u32, &u64)| Entry { file, whole: bytes, bytes, open: 0 };
+        FileSet {
+            entries: (first_file..).zip(sizes).map(entry).collect(),
+            existing: (0..sizes.len() as u32).collect(),
+            ..FileSet::default()
+        }
+    }
+
     fn pick(&mut self, existing: bool) -> Option<u32> {
         let from = if existing { &self.existing } else { &self.absent };
         let rotor = &mut self.rotors[usize::from(existing)];
@@ -85,19 +95,21 @@ impl FileSet {
         Some(entry)
     }
 
+    /// This file, opened.
+    pub fn open_entry(&mut self, entry: u32) -> u32 {
+        self.entries[entry as usize].open += 1;
+        entry
+    }
     /// The next existing file, opened.
     pub fn open(&mut self) -> Option<u32> {
-        let entry = self.pick(true)?;
-        self.entries[entry as usize].open += 1;
-        Some(entry)
+        self.pick(true).map(|entry| self.open_entry(entry))
     }
     /// The next absent file, created empty and opened.
     pub fn create(&mut self) -> Option<u32> {
         let entry = self.pick(false)?;
         self.absent.remove(&entry);
         self.existing.insert(entry);
-        self.entries[entry as usize].open += 1;
-        Some(entry)
+        Some(self.open_entry(entry))
     }
     /// The next existing file, taken from the set to be removed; `None` also
     /// when it happens to be open. [`FileSet::removed`] gives it back.

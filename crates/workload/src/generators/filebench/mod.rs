@@ -33,7 +33,7 @@ use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 
 pub(super) const RUNTIME: ParamSpec =
-    param("runtime", Kind::Duration, "60s", "ends after this time (0: not)");
+    param("runtime", Kind::Duration, "0", "ends after this time (0: when the run ends)");
 pub(super) const OPERATIONS: ParamSpec = param(
     "operations",
     Kind::Count(0, u64::MAX),
@@ -43,8 +43,11 @@ pub(super) const OPERATIONS: ParamSpec = param(
 pub(super) const BYTES: ParamSpec =
     param("bytes", Kind::Size, "0", "ends when so much has been read and written (0: not)");
 
-/// When a server stops.
-#[derive(Clone, Copy, Debug)]
+/// The parameters that end a server; it goes on until the run ends if all are zero.
+pub(super) const LIMITS: &[&str] = &["runtime", "operations", "bytes"];
+
+/// When a server stops. The default never does.
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Limit {
     runtime: Nanos,
     operations: u64,
@@ -55,21 +58,16 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(name: &str, p: &Params) -> Result<Limit, ParamError> {
-        let limit = Limit {
+    /// From the parameters in [`LIMITS`].
+    pub(super) fn new(p: &Params) -> Limit {
+        Limit {
             runtime: p.duration("runtime"),
             operations: p.count("operations"),
             bytes: p.size("bytes").bytes(),
             started: None,
             made: 0,
             moved: 0,
-        };
-        if limit.runtime == Nanos::ZERO && limit.operations == 0 && limit.bytes == 0 {
-            return Err(ParamError::new(format!(
-                "{name}: would never end: give runtime, operations or bytes, as runtime=60s"
-            )));
         }
-        Ok(limit)
     }
 
     /// Is it over? Asked before each call.

@@ -8,12 +8,13 @@
 //! one after the other (the helper threads do so for each file). A loop of its
 //! `hog` is taken for a nanosecond. Writes are O_SYNC, as `dsync` asks.
 
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::flow::{Flows, Gate, Order, Region, Step};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{FileSpec, HandleSpec};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Nanos;
 
 static PARAMS: &[ParamSpec] = &[
     param("files", Kind::Count(1, 1000), "10", "data files"),
@@ -34,13 +35,14 @@ pub const GENERATOR: Generator = Generator {
     name: "oltp",
     summary: "Filebench's database: many readers, some writers and a log writer",
     params: PARAMS,
-    build: Build::App(|params, seed| Ok(Box::new(Oltp::new(params, seed)?))),
+    ends_by: LIMITS,
+    build: Build::App(|params, seed| Ok(Box::new(database(params, seed)?))),
 };
 
 /// Bytes of a write to the log.
 const LOG_WRITE_BYTES: u64 = 256 << 10;
 /// Writes of a database writer in a row.
-const BATCH: u32 = 100;
+const BATCH: usize = 100;
 /// CPU time of a database writer after its writes (`hog` 10000).
 const WRITER_COMPUTE: Nanos = Nanos::from_micros(10);
 /// Reads that a database writer, and the log writer, wait for; and how many
@@ -50,209 +52,59 @@ const WRITER_AHEAD: u64 = 2000;
 const LOG_READS: u64 = 3200;
 const LOG_AHEAD: u64 = 1000;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// A shadow reads; a writer makes what is left of its writes.
-    Work,
-    Compute,
-    /// Tell the others, then wait at the semaphore: a shadow to post, a writer
-    /// until enough has been posted.
-    Post,
-    Wait,
-}
+/// Regions: data blocks for readers, data blocks for writers, the log.
+const READS: usize = 0;
+const WRITES: usize = 1;
+const LOG: usize = 2;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
-    Shadow,
-    Writer,
-    Log,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Thread {
-    role: Role,
-    phase: Phase,
-    /// Writes made of the present batch.
-    made: u32,
-    /// Writers: times that it has come to its semaphore.
-    rounds: u64,
-}
-
-/// The database.
-#[derive(Clone, Debug)]
-pub struct Oltp {
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
-    threads: Vec<Thread>,
-    shadows: u32,
-    rng: Rng,
-    limit: Limit,
-    block: u64,
-    blocks: u64,
-    log_blocks: u64,
-    compute: Nanos,
-    /// Reads posted so far.
-    posts: u64,
-    /// The data file that comes next, for readers and for writers.
-    next_file: [u32; 2],
-    over: bool,
-}
-
-impl Oltp {
-    /// From the parameters of [`GENERATOR`].
-    pub fn new(p: &Params, seed: u64) -> Result<Self, ParamError> {
-        let block = call_bytes("oltp", p, "iosize")?;
-        let (bytes, log_bytes) = (p.size("size").bytes(), p.size("log").bytes());
-        if bytes < block || log_bytes < LOG_WRITE_BYTES {
-            return Err(ParamError::new(format!(
-                "oltp: size must hold a block of {block} bytes, and log 256 KiB"
-            )));
-        }
-        let count = p.count("files") as u32;
-        let (shadows, writers) = (p.count("threads") as u32, p.count("writers") as u32);
-        let mut files = vec![FileSpec::full(bytes); count as usize];
-        files.push(FileSpec::full(log_bytes));
-        let direct = p.flag("direct");
-        let handle = |thread: u32, file| HandleSpec {
-            file,
-            direct,
-            sync: thread >= shadows,
-            process: thread as u16,
-        };
-        // Every thread opens every data file, and the log writer the log.
-        let data = (0..shadows + writers).flat_map(|t| (0..count).map(move |f| (t, f)));
-        let mut handles: Vec<HandleSpec> = data.map(|(t, f)| handle(t, f)).collect();
-        handles.push(handle(shadows + writers, count));
-        let role = |n| match n {
-            n if n < shadows => Role::Shadow,
-            n if n < shadows + writers => Role::Writer,
-            _ => Role::Log,
-        };
-        let thread = |n| Thread { role: role(n), phase: Phase::Work, made: 0, rounds: 0 };
-        Ok(Oltp {
-            files,
-            handles,
-            threads: (0..=shadows + writers).map(thread).collect(),
-            shadows,
-            rng: Rng::new(seed),
-            limit: Limit::new("oltp", p)?,
-            block,
-            blocks: bytes / block,
-            log_blocks: log_bytes / LOG_WRITE_BYTES,
-            compute: p.duration("compute"),
-            posts: 0,
-            next_file: [0; 2],
-            over: false,
-        })
+fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {
+    let block = call_bytes("oltp", p, "iosize")?;
+    let (bytes, log_bytes) = (p.size("size").bytes(), p.size("log").bytes());
+    if bytes < block || log_bytes < LOG_WRITE_BYTES {
+        return Err(ParamError::new(format!(
+            "oltp: size must hold a block of {block} bytes, and log 256 KiB"
+        )));
     }
-
-    /// May a shadow post one more read without passing a writer's high water mark?
-    fn may_post(&self) -> bool {
-        let room = |t: &Thread| match t.role {
-            Role::Shadow => true,
-            Role::Writer => self.posts < WRITER_AHEAD + WRITER_READS * t.rounds,
-            Role::Log => self.posts < LOG_AHEAD + LOG_READS * t.rounds,
-        };
-        self.threads[self.shadows as usize..].iter().all(room)
-    }
-
-    fn data_handle(&mut self, thread: u32, writes: bool) -> (u32, u64) {
-        let count = self.files.len() as u32 - 1;
-        let next = &mut self.next_file[usize::from(writes)];
-        let file = *next;
-        *next = (file + 1) % count;
-        (thread * count + file, self.rng.below(self.blocks) * self.block)
-    }
-
-    fn shadow(&mut self, thread: u32) -> Option<Op> {
-        let phase = self.threads[thread as usize].phase;
-        let (op, next) = match phase {
-            Phase::Work => {
-                let (handle, offset) = self.data_handle(thread, false);
-                (Some(Op::Read { handle, offset, len: self.block as u32 }), Phase::Compute)
-            }
-            Phase::Compute => {
-                let op = (self.compute > Nanos::ZERO).then_some(Op::Compute(self.compute));
-                (op, Phase::Post)
-            }
-            Phase::Post | Phase::Wait if !self.may_post() => (Some(Op::Park), Phase::Post),
-            Phase::Post | Phase::Wait => {
-                self.posts += 1;
-                let full = |t: &Thread| match t.role {
-                    Role::Shadow => false,
-                    Role::Writer => self.posts == WRITER_READS * t.rounds,
-                    Role::Log => self.posts == LOG_READS * t.rounds,
-                };
-                let wakes = self.threads[self.shadows as usize..].iter().any(full);
-                (wakes.then_some(Op::Wake), Phase::Work)
-            }
-        };
-        self.threads[thread as usize].phase = next;
-        op
-    }
-
-    fn writer(&mut self, thread: u32) -> Option<Op> {
-        let Thread { role, phase, made, rounds } = self.threads[thread as usize];
-        let (batch, reads) = if role == Role::Log { (1, LOG_READS) } else { (BATCH, WRITER_READS) };
-        let (op, next) = match phase {
-            Phase::Work if made == batch => {
-                self.threads[thread as usize].made = 0;
-                (None, Phase::Compute)
-            }
-            Phase::Work => {
-                self.threads[thread as usize].made += 1;
-                let (handle, offset, len) = if role == Role::Log {
-                    let offset = self.rng.below(self.log_blocks) * LOG_WRITE_BYTES;
-                    (self.handles.len() as u32 - 1, offset, LOG_WRITE_BYTES)
-                } else {
-                    let (handle, offset) = self.data_handle(thread, true);
-                    (handle, offset, self.block)
-                };
-                (Some(Op::Write { handle, offset, len: len as u32 }), Phase::Work)
-            }
-            Phase::Compute => {
-                (Some(Op::Compute(WRITER_COMPUTE)).filter(|_| role == Role::Writer), Phase::Post)
-            }
-            Phase::Post => {
-                // Shadows at the high water mark can go on.
-                self.threads[thread as usize].rounds += 1;
-                (Some(Op::Wake), Phase::Wait)
-            }
-            Phase::Wait if self.posts < reads * rounds => (Some(Op::Park), Phase::Wait),
-            Phase::Wait => (None, Phase::Work),
-        };
-        self.threads[thread as usize].phase = next;
-        op
-    }
-}
-
-impl App for Oltp {
-    fn name(&self) -> &str {
-        "oltp"
-    }
-    fn threads(&self) -> u32 {
-        self.threads.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
-    }
-
-    fn next(&mut self, now: Instant, thread: u32) -> Op {
-        // The first that is done wakes those who are parked.
-        self.over |= self.limit.is_over(now);
-        while !self.over {
-            let op = match self.threads[thread as usize].role {
-                Role::Shadow => self.shadow(thread),
-                Role::Writer | Role::Log => self.writer(thread),
-            };
-            if let Some(op) = op {
-                self.limit.count(&op);
-                return op;
-            }
-        }
-        Op::Done
-    }
+    let count = p.count("files") as u32;
+    let (shadows, writers) = (p.count("threads") as u32, p.count("writers") as u32);
+    let mut files = vec![FileSpec::full(bytes); count as usize];
+    files.push(FileSpec::full(log_bytes));
+    let direct = p.flag("direct");
+    let handle = |thread: u32, file| HandleSpec {
+        file,
+        direct,
+        sync: thread >= shadows,
+        process: thread as u16,
+    };
+    // Every thread opens every data file, and the log writer the log.
+    let data = (0..shadows + writers).flat_map(|t| (0..count).map(move |f| (t, f)));
+    let mut handles: Vec<HandleSpec> = data.map(|(t, f)| handle(t, f)).collect();
+    handles.push(handle(shadows + writers, count));
+    // Readers and writers take the data files in turn, each for themselves.
+    let data = Region::new((0, count), block, bytes / block, Order::Random);
+    let data = Region { files: count, ..data };
+    let log_handle = handles.len() as u32 - 1;
+    let log_blocks = log_bytes / LOG_WRITE_BYTES;
+    let log = Region::new((log_handle, 0), LOG_WRITE_BYTES, log_blocks, Order::Random);
+    let shadow = vec![Step::Read(READS), Step::Compute(p.duration("compute")), Step::Post];
+    // Shadows at the high water mark can go on when a writer has come to its gate.
+    let mut writer = vec![Step::Write(WRITES); BATCH];
+    writer.extend([Step::Compute(WRITER_COMPUTE), Step::Arrive, Step::Await]);
+    let log_writer = vec![Step::Write(LOG), Step::Arrive, Step::Await];
+    let role = |n| usize::from(n >= shadows) + usize::from(n >= shadows + writers);
+    let gate = |posts, ahead| Gate { posts, ahead, rounds: 0 };
+    let mut gates = vec![gate(WRITER_READS, WRITER_AHEAD); writers as usize];
+    gates.push(gate(LOG_READS, LOG_AHEAD));
+    Ok(Flows {
+        limit: Limit::new(p),
+        regions: vec![data, data, log],
+        gates,
+        ..Flows::new(
+            "oltp",
+            (files, handles),
+            vec![shadow, writer, log_writer],
+            (0..=shadows + writers).map(role).collect(),
+            vec![Rng::new(seed)],
+        )
+    })
 }

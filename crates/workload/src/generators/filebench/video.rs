@@ -5,14 +5,14 @@
 //! Filebench posts one event for each MiB that may be read; here one for each
 //! read, at the same rate. What is late is made up for, there as here.
 
-use crate::generators::filebench::fileset::{FileSet, Shape};
-use crate::generators::filebench::{BYTES, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::fileset::{FILE_BYTES_MAX, FileSet, Shape};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::flow::{Flows, Step};
 use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::HandleSpec;
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
 
 static PARAMS: &[ParamSpec] = &[
     param("active", Kind::Count(1, 10_000), "32", "videos being served"),
@@ -33,171 +33,49 @@ pub const GENERATOR: Generator = Generator {
     name: "videoserver",
     summary: "Filebench's video server: paced streams, and a writer that replaces videos",
     params: PARAMS,
-    build: Build::App(|params, seed| Ok(Box::new(VideoServer::new(params, seed)?))),
+    ends_by: LIMITS,
+    build: Build::App(|params, seed| Ok(Box::new(server(params, seed)?))),
 };
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Writer {
-    Remove,
-    Create,
-    Write { entry: u32, done: u64 },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Reader {
-    video_bytes: u64,
-    offset: u64,
-    /// It has slept until its read was due.
-    due: bool,
-}
-
-/// The server.
-#[derive(Clone, Debug)]
-pub struct VideoServer {
-    files: Vec<FileSpec>,
-    /// One of each reader, then the writer's.
-    handles: Vec<HandleSpec>,
-    passive: FileSet,
-    readers: Vec<Reader>,
-    writer: Writer,
-    removing: Option<u32>,
-    pace: Option<Pace>,
-    rng: Rng,
-    limit: Limit,
-    read: u64,
-    write: u64,
-    interval: Nanos,
-}
-
-impl VideoServer {
-    /// From the parameters of [`GENERATOR`].
-    pub fn new(p: &Params, seed: u64) -> Result<Self, ParamError> {
-        let name = "videoserver";
-        let read = call_bytes(name, p, "iosize")?;
-        let write = call_bytes(name, p, "write_iosize")?;
-        let mean_bytes = p.size("size").bytes();
-        if mean_bytes < read {
-            return Err(ParamError::new(format!(
-                "{name}: size={mean_bytes} bytes, but a read has {read}: make videos larger"
-            )));
-        }
-        let mut rng = Rng::new(split(seed, 0));
-        let shape = |key: &str, prealloc_percent| Shape {
-            count: p.count(key) as u32,
-            mean_bytes,
-            gamma: false,
-            prealloc_percent,
-            room_bytes: 0,
-        };
-        let (mut active, mut files) = FileSet::new(shape("active", 100), 0, &mut rng);
-        let (passive, more) = FileSet::new(shape("passive", 50), files.len() as u32, &mut rng);
-        files.extend(more);
-        let (mut handles, mut readers) = (Vec::new(), Vec::new());
-        for process in 0..p.count("threads") as u16 {
-            let Some(entry) = active.open() else { continue };
-            let file = active.file(entry);
-            handles.push(HandleSpec { file, process, ..HandleSpec::default() });
-            readers.push(Reader { video_bytes: active.bytes(entry), offset: 0, due: false });
-        }
-        handles.push(HandleSpec { process: readers.len() as u16, ..HandleSpec::default() });
-        // At least one read a second, for Pace counts whole ones.
-        let per_second = (p.count("rate") << 20).div_ceil(read);
-        Ok(VideoServer {
-            files,
-            handles,
-            passive,
-            readers,
-            writer: Writer::Remove,
-            removing: None,
-            pace: Pace::even(per_second),
-            rng,
-            limit: Limit::new(name, p)?,
-            read,
-            write,
-            interval: p.duration("interval"),
-        })
+fn server(p: &Params, seed: u64) -> Result<Flows, ParamError> {
+    let name = "videoserver";
+    let read = call_bytes(name, p, "iosize")?;
+    let mean_bytes = p.size("size").bytes();
+    if mean_bytes < read {
+        return Err(ParamError::new(format!(
+            "{name}: size={mean_bytes} bytes, but a read has {read}: make videos larger"
+        )));
     }
-
-    fn next_read(&mut self, now: Instant, thread: u32) -> Op {
-        let reader = &mut self.readers[thread as usize];
-        if let Some(pace) = self.pace.as_mut().filter(|_| !reader.due) {
-            let wait = pace.wait(now, &mut self.rng);
-            if wait > Nanos::ZERO {
-                reader.due = true;
-                return self.limit.sleep(now, wait);
-            }
-        }
-        reader.due = false;
-        if reader.offset >= reader.video_bytes {
-            reader.offset = 0;
-        }
-        let (handle, offset) = (thread, reader.offset);
-        let len = self.read.min(reader.video_bytes - offset);
-        reader.offset += len;
-        Op::Read { handle, offset, len: len as u32 }
-    }
-
-    fn next_write(&mut self, now: Instant) -> Op {
-        let handle = self.readers.len() as u32;
-        if let Some(entry) = self.removing.take() {
-            self.passive.removed(entry);
-        }
-        loop {
-            match self.writer {
-                Writer::Remove => {
-                    self.writer = Writer::Create;
-                    self.removing = self.passive.remove();
-                    if let Some(entry) = self.removing {
-                        return Op::Delete { file: self.passive.file(entry) };
-                    }
-                }
-                Writer::Create => {
-                    let Some(entry) = self.passive.create() else {
-                        self.writer = Writer::Remove;
-                        return self.limit.sleep(now, self.interval.max(Nanos::from_millis(1)));
-                    };
-                    self.writer = Writer::Write { entry, done: 0 };
-                    return Op::Open { handle, file: self.passive.file(entry) };
-                }
-                Writer::Write { entry, done } => {
-                    let len = self.write.min(self.passive.whole(entry) - done);
-                    if len == 0 {
-                        self.passive.close(entry);
-                        self.writer = Writer::Remove;
-                        return self.limit.sleep(now, self.interval);
-                    }
-                    self.passive.write(entry, done, len);
-                    self.writer = Writer::Write { entry, done: done + len };
-                    return Op::Write { handle, offset: done, len: len as u32 };
-                }
-            }
-        }
-    }
-}
-
-impl App for VideoServer {
-    fn name(&self) -> &str {
-        "videoserver"
-    }
-    fn threads(&self) -> u32 {
-        self.handles.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
-    }
-
-    fn next(&mut self, now: Instant, thread: u32) -> Op {
-        if self.limit.is_over(now) {
-            return Op::Done;
-        }
-        let op = match thread as usize == self.readers.len() {
-            true => self.next_write(now),
-            false => self.next_read(now, thread),
-        };
-        self.limit.count(&op);
-        op
-    }
+    let mut rng = Rng::new(split(seed, 0));
+    let shape = |key: &str, prealloc_percent| Shape {
+        count: p.count(key) as u32,
+        mean_bytes,
+        gamma: false,
+        prealloc_percent,
+        room_bytes: 0,
+    };
+    let (mut active, mut files) = FileSet::new(shape("active", 100), 0, &mut rng);
+    let (passive, more) = FileSet::new(shape("passive", 50), files.len() as u32, &mut rng);
+    files.extend(more);
+    let readers = p.count("threads") as u16;
+    let handle = |process| HandleSpec {
+        file: active.open().filter(|_| process < readers).map_or(0, |entry| active.file(entry)),
+        process,
+        ..HandleSpec::default()
+    };
+    let handles = (0..=readers).map(handle).collect();
+    let reader = vec![Step::Pace, Step::Rewind(0), Step::ReadOn];
+    let pause = Step::Sleep(p.duration("interval"));
+    let writer = vec![Step::Delete, Step::Create, Step::WriteWhole, Step::Close, pause];
+    let threads = (0..=readers).map(|n| usize::from(n == readers)).collect();
+    // At least one read a second, for Pace counts whole ones.
+    let per_second = (p.count("rate") << 20).div_ceil(read);
+    Ok(Flows {
+        limit: Limit::new(p),
+        set: passive,
+        call_bytes: call_bytes(name, p, "write_iosize")?,
+        stream: (mean_bytes.min(FILE_BYTES_MAX), read),
+        pace: Pace::even(per_second),
+        ..Flows::new(name, (files, handles), vec![reader, writer], threads, vec![rng])
+    })
 }

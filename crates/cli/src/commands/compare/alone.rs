@@ -1,0 +1,89 @@
+//! What each VM asks for, which the fairness figures are judged against. In an open
+//! loop that is known; otherwise it is what the VM gets when it runs alone.
+
+use crate::args::Alone;
+use crate::json::Demands;
+use crate::runs::{Outcome, Plan, Stage};
+use anyhow::Result;
+use seekway_policy::units::Instant;
+use seekway_sim::Layout;
+use seekway_sim::metrics::per_second;
+
+/// Most different VMs that `--alone auto` runs.
+const DIFFERENT_MAX: usize = 16;
+
+/// A rotating disk is divided into so many parts of equal size. VMs in one part count as
+/// equally placed: the outer edge of a disk is up to twice as fast as the inner one, and
+/// within an eighth the difference is below a tenth on the drives that are modelled.
+const PLACES: u64 = 8;
+
+/// What each VM asks for. `outcomes` are the runs of all VMs together, and `seed` is
+/// that of the runs alone.
+pub fn demands(
+    stage: &Stage<'_>,
+    outcomes: &[Outcome],
+    seed: u64,
+    jobs: usize,
+    when: Alone,
+) -> Result<Demands> {
+    let vms = stage.load.disks.len();
+    if vms < 2 {
+        return Ok(Demands::Equal);
+    }
+    if stage.load.open_loop {
+        let offered = |v: &seekway_sim::VmResult| {
+            let span = v.last_arrival.since(Instant::ZERO);
+            per_second(v.offered_bytes as f64 / f64::from(1 << 20), span)
+        };
+        let vms = outcomes.first().map(|o| o.result.vms.iter().map(offered).collect());
+        return Ok(vms.map_or(Demands::Equal, Demands::Known));
+    }
+    // Several VMs of one closed-loop trace cannot be run alone.
+    if stage.load.source_count() != vms {
+        return Ok(Demands::Equal);
+    }
+    let like = first_alike(stage)?;
+    let different: Vec<usize> = (0..vms).filter(|&vm| like[vm] == vm).collect();
+    let n = different.len();
+    match when {
+        Alone::Never => return Ok(Demands::Unknown("no VM was run alone (--alone never)".into())),
+        Alone::Auto if n > DIFFERENT_MAX => {
+            return Ok(Demands::Unknown(format!(
+                "{n} different VMs were not run alone, as there are more than {DIFFERENT_MAX}; \
+                 --alone always runs them"
+            )));
+        }
+        Alone::Auto | Alone::Always => {}
+    }
+    let alone = |&vm: &usize| Plan { only: Some(vm), ..Plan::new("noop", seed) };
+    let plans: Vec<Plan> = different.iter().map(alone).collect();
+    let quiet = Stage { journal: false, ..*stage };
+    let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
+    let mut mib_s = vec![0.0; vms];
+    for (&vm, outcome) in different.iter().zip(&outcomes) {
+        mib_s[vm] = outcome.result.vms[0].mib_s();
+    }
+    Ok(Demands::Known(like.iter().map(|&vm| mib_s[vm]).collect()))
+}
+
+/// For each VM the first that is equal to it: the same load, guest and limits, or the
+/// same trace, on the same part of the disk.
+fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
+    let load = stage.load;
+    let device = stage.profile.build().profile();
+    let layout = Layout::place(&load.disks, device.capacity, &load.placement)?;
+    let place = |vm: usize| {
+        let region = layout.region(vm);
+        let middle = region.start().get() + region.len().get() / 2;
+        if device.rotational() { middle * PLACES / device.capacity.get() } else { 0 }
+    };
+    let mut different: Vec<usize> = Vec::new();
+    let mut first = |vm| {
+        let known = different.iter().find(|&&d| place(d) == place(vm) && load.alike(d, vm));
+        known.copied().unwrap_or_else(|| {
+            different.push(vm);
+            vm
+        })
+    };
+    Ok((0..load.disks.len()).map(|vm| first(vm)).collect())
+}
