@@ -78,12 +78,12 @@ fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
         if device.rotational() { middle * PLACES / device.capacity.get() } else { 0 }
     };
     let mut different: Vec<usize> = Vec::new();
-    let mut first = |vm| {
+    let first = |vm| {
         let known = different.iter().find(|&&d| place(d) == place(vm) && load.alike(d, vm));
         known.copied().unwrap_or_else(|| {
             different.push(vm);
             vm
         })
     };
-    Ok((0..load.disks.len()).map(|vm| first(vm)).collect())
+    Ok((0..load.disks.len()).map(first).collect())
 }
