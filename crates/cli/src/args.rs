@@ -38,8 +38,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process. A program of the name that the
-    /// conventions for back ends give, as a link to this one, is `serve`.
+    /// The command line of this process. Under the name that the conventions
+    /// for back ends give (a link to this program), it is `serve`'s.
     pub fn of_process() -> Cli {
         let mut args: Vec<_> = std::env::args_os().collect();
         let name = args.first().map(std::path::Path::new).and_then(|p| p.file_name());
@@ -134,7 +134,7 @@ pub struct LoadArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Reading traces")]
 pub struct ReadingArgs {
-    /// The traces' format, where it is not to be detected from their content
+    /// Format of the traces [default: detected from their content]
     #[arg(long, value_name = "NAME")]
     pub input_format: Option<String>,
     /// Skip records that cannot be read and count them, instead of stopping
@@ -162,7 +162,7 @@ pub struct DiskArgs {
     /// Adjacent requests are coalesced up to this size; 0 never
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub coalesce: String,
-    /// A request that has waited longer is served whatever the policy says
+    /// Serve a request that has waited longer, whatever the policy says
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub hard_limit: String,
 }
@@ -177,7 +177,7 @@ pub struct OutArgs {
     /// Also write an HTML report, one file, readable without a network
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Runs at the same time; the machine's cores unless given
+    /// Runs at the same time [default: the computer's cores]
     #[arg(long, value_name = "N")]
     pub jobs: Option<std::num::NonZeroUsize>,
 }
@@ -185,7 +185,7 @@ pub struct OutArgs {
 /// The scheduling policies
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
-    /// What there is
+    /// List the policies
     List {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -193,15 +193,15 @@ pub enum PolicyCommand {
     },
     /// One policy with its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name, as `seekway policy list` shows it
         name: String,
     },
 }
 
-/// What reads ahead into a host cache (`compare --prefetch`)
+/// The prefetchers of the host cache (`compare --prefetch`)
 #[derive(Subcommand, Debug)]
 pub enum PrefetcherCommand {
-    /// What there is
+    /// List the prefetchers
     List {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -209,15 +209,15 @@ pub enum PrefetcherCommand {
     },
     /// One prefetcher with its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name, as `seekway prefetcher list` shows it
         name: String,
     },
 }
 
-/// Which of a guest's tasks run on which vCPU (`experiment run migrate-* --vcpu`)
+/// The policies that place a guest's tasks on its vCPUs (`experiment run migrate-* --vcpu`)
 #[derive(Subcommand, Debug)]
 pub enum VcpuCommand {
-    /// What there is
+    /// List the policies for vCPUs
     List {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -225,7 +225,7 @@ pub enum VcpuCommand {
     },
     /// One policy for vCPUs with its parameters, as Markdown
     Show {
-        /// Its name
+        /// Name, as `seekway vcpu list` shows it
         name: String,
     },
 }
@@ -233,7 +233,7 @@ pub enum VcpuCommand {
 /// The generated loads and the trace formats
 #[derive(Subcommand, Debug)]
 pub enum WorkloadCommand {
-    /// What there is
+    /// List the generators and trace formats
     List {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -241,7 +241,7 @@ pub enum WorkloadCommand {
     },
     /// A generator's parameters, or `vm` for those of the guest
     Show {
-        /// Its name
+        /// Name, as `seekway workload list` shows it
         name: String,
     },
     Run(WorkloadRunArgs),
@@ -263,13 +263,13 @@ pub struct ReplayArgs {
 #[command(after_help = "Example:
   seekway completions bash > /etc/bash_completion.d/seekway")]
 pub struct CompletionsArgs {
-    /// Which shell
+    /// Shell to complete for
     pub shell: clap_complete::Shell,
 }
 
 /// Write the man pages into a folder
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// The folder
+    /// Folder, made if it is missing
     pub dir: PathBuf,
 }
