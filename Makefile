@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build guest
+.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -27,6 +27,9 @@ help: ## this list
 
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
+
+lab: build ## what `experiment run --live` starts, target/release/seekway-lab
+	$(CARGO) build --release --package seekway-lab
 
 # The agent sees more through BPF; with it the build needs clang and libelf's archive.
 BPF = --features seekway-guestd/bpf
@@ -43,7 +46,7 @@ guest: ## the agent for guests, one static file, and its units for systemd: out/
 	@cp share/systemd/seekway-guest-*.service $(OUT)/
 	@echo "$(OUT)/seekway-guest: $$(stat -c %s $(OUT)/seekway-guest) bytes, static; beside it its units for systemd"
 
-demo: build ## three machines on one disk, simulated under every policy and real under two; tables and reports
+demo: build lab ## three machines on one disk, simulated under every policy and real under two; tables and reports
 	@mkdir -p $(OUT)
 	@$(SEEKWAY) $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true

@@ -7,6 +7,7 @@ use seekway_live::turns::{Slices, Turns};
 use seekway_live::{
     Daemon, Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped, vcpus,
 };
+use seekway_policy::journal::{Entry, entry};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -333,14 +334,13 @@ fn finish(stage: Stage, reader: &str) -> Result<()> {
     daemon.stop()?;
     let mut tags = BTreeSet::new();
     let (mut within, mut requests) = (false, 0);
-    for entry in std::fs::read_dir(dir.path().join("journal")).expect("a folder") {
-        let text = std::fs::read_to_string(entry.expect("listed").path()).expect("text");
-        for line in text.lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            match words[..] {
-                [_, "switch", ..] => within = !within,
-                [_, "submit", .., tag, _] if within => {
-                    tags.insert(tag.to_string());
+    for file in std::fs::read_dir(dir.path().join("journal")).expect("a folder") {
+        let text = std::fs::read_to_string(file.expect("listed").path()).expect("text");
+        for entry in text.lines().filter_map(entry) {
+            match entry {
+                Entry::Switch(_) => within = !within,
+                Entry::Submit(request) if within => {
+                    tags.insert(request.tag);
                     requests += 1;
                 }
                 _ => {}
@@ -348,6 +348,6 @@ fn finish(stage: Stage, reader: &str) -> Result<()> {
         }
     }
     eprintln!("          thread {reader}: {requests} requests with {tags:?}");
-    let one = tags.len() == 1 && !tags.contains("tag=0");
+    let one = tags.len() == 1 && !tags.contains(&None);
     expect(one && requests > 100, || format!("{requests} requests with {tags:?}"))
 }

@@ -4,6 +4,8 @@
 
 use crate::world::{PATIENCE, expect, program};
 use seekway_live::{Daemon, Guest, GuestImage, GuestSpec, Kernel, LiveError, Result, Shipped};
+use seekway_policy::journal::{Entry, entry};
+use seekway_policy::request::{Extent, Op, ProcessTag};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -181,18 +183,20 @@ impl Stage {
 /// How often each tag was seen in each range.
 fn seen(journal: &str) -> BTreeMap<(u64, u16), u64> {
     let mut seen = BTreeMap::new();
-    for (sector, tag) in journal.lines().filter_map(arrival) {
-        *seen.entry((sector * 512 / RANGE_BYTES, tag)).or_default() += 1;
+    for entry in journal.lines().filter_map(entry) {
+        if let Entry::Submit(request) = entry
+            && matches!(request.op, Op::Read | Op::Write)
+        {
+            let tag = request.tag.map_or(0, ProcessTag::get);
+            *seen.entry((range(request.extent), tag)).or_default() += 1;
+        }
     }
     seen
 }
 
-/// `NANOSECONDS submit VM OP SYNC START+LENGTH tag=TAG token=TOKEN`, of a read or write.
-fn arrival(line: &str) -> Option<(u64, u16)> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let [_, "submit", _, "R" | "W", _, extent, tag, _] = words[..] else { return None };
-    let start = extent.split('+').next()?;
-    Some((start.parse().ok()?, tag.strip_prefix("tag=")?.parse().ok()?))
+/// The range that a request begins in.
+fn range(extent: Extent) -> u64 {
+    extent.start().get() * 512 / RANGE_BYTES
 }
 
 /// In one boot. What does not depend on the kernel is tested on one; the released kernel
@@ -252,18 +256,12 @@ fn run_under_cfq(stage: &mut Stage) -> Result<()> {
 fn check_cfq(journal: &str) -> Result<()> {
     let [mut by_process, mut by_vm] = [0, 0];
     let (mut policy, mut last) = ("", None);
-    for line in journal.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            [_, "switch", name, ..] => (policy, last) = (name, None),
-            [_, "issue", _, "R", extent] => {
-                let start = extent.split('+').next().and_then(|s| s.parse::<u64>().ok());
-                let range = start.map(|sector| sector * 512 / RANGE_BYTES);
-                if !range.is_some_and(|range| CFQ_RANGES.contains(&range)) {
-                    continue;
-                }
-                let changed = u32::from(last.is_some() && last != range);
-                last = range;
+    for entry in journal.lines().filter_map(entry) {
+        match entry {
+            Entry::Switch(name) => (policy, last) = (name, None),
+            Entry::Issue(Op::Read, extent) if CFQ_RANGES.contains(&range(extent)) => {
+                let changed = u32::from(last.is_some_and(|last| last != range(extent)));
+                last = Some(range(extent));
                 by_process += if policy.contains("issuer=process") { changed } else { 0 };
                 by_vm += if policy.contains("issuer=vm") { changed } else { 0 };
             }

@@ -38,8 +38,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process. A program of the name that the
-    /// conventions for back ends give, as a link to this one, is `serve`.
+    /// The command line of this process. Under the name that the conventions
+    /// for back ends give (a link to this program), it is `serve`'s.
     pub fn of_process() -> Cli {
         let mut args: Vec<_> = std::env::args_os().collect();
         let name = args.first().map(std::path::Path::new).and_then(|p| p.file_name());

@@ -28,7 +28,7 @@ use crate::filesystem::{self, FileSet};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
 use seekway_hostd::control::HostReport;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -301,9 +301,4 @@ fn stop_applications(
         apps.push(AppFigures { mode, mib_s });
     }
     Ok(apps)
-}
-
-/// The program that is running, for [`Options::program`].
-pub fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().at("find", Path::new("the running program"))
 }

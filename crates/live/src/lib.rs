@@ -14,7 +14,6 @@
 //! has to live as long as they are needed).
 
 mod daemon;
-pub mod drive;
 mod error;
 pub mod experiment;
 pub mod filesystem;

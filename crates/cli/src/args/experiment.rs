@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Reproduce the papers' experiments
 #[derive(Subcommand, Debug)]
 pub enum ExperimentCommand {
-    /// What there is
+    /// List the experiments
     List {
         /// How the result is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -36,11 +36,11 @@ pub struct ExperimentArgs {
     /// First seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Put this policy through too, beside the paper's
+    /// Also run this policy
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<String>,
-    /// Put this policy for vCPUs (`seekway vcpu list`) through too, with its parameters
-    /// as `NAME:key=value,…`, in the experiments whose VMs have vCPUs (`migrate-*`)
+    /// Also run this policy for vCPUs (`seekway vcpu list`) in the experiments whose
+    /// VMs have vCPUs (`migrate-*`); parameters as `NAME:key=value,…`
     #[arg(long, value_name = "SPEC")]
     pub vcpu: Option<String>,
     #[command(flatten)]
@@ -48,9 +48,9 @@ pub struct ExperimentArgs {
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
-    /// On real QEMU guests, on a disk that `seekway serve` emulates, beside the
-    /// simulator: pregather-read, cats-direct, vmcd-fair-sizes or vio-procs; and
-    /// migrate-live, which runs in guests only
+    /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct,
+    /// vmcd-fair-sizes or vio-procs; migrate-live runs in guests only. Starts
+    /// `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`

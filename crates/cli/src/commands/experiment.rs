@@ -2,7 +2,7 @@
 
 mod machines;
 
-use super::live;
+use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
 use crate::caching::Caching;
 use crate::json::Machine;
@@ -37,23 +37,14 @@ pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     }
 }
 
-/// An experiment as `list` shows it.
-#[derive(Serialize)]
-pub(super) struct Listed {
-    pub name: &'static str,
-    pub summary: &'static str,
-    pub source: &'static str,
-    pub assumes: &'static str,
-}
-
 fn list(format: Format) -> Result<Verdict> {
-    let simulated = REGISTRY.iter().map(|e| Listed {
+    let simulated = REGISTRY.iter().map(|e| ListEntry {
         name: e.name,
         summary: e.summary,
         source: e.source,
         assumes: e.assumes,
     });
-    let listed: Vec<Listed> = simulated.chain([live::ONLY]).collect();
+    let listed: Vec<ListEntry> = simulated.chain([live::ONLY]).collect();
     let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
     let mut table = Table::new("", columns.into());
     for l in &listed {
@@ -124,10 +115,11 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 }
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
-    if args.names == [live::ONLY.name] {
-        return live::run_only(args);
+    let only_live = args.names == [live::ONLY.name];
+    if only_live && !args.live {
+        bail!("{}: runs on real guests only: add --live", live::ONLY.name);
     }
-    let chosen = chosen(&args.names)?;
+    let chosen = if only_live { Vec::new() } else { chosen(&args.names)? };
     let seeds = crate::load::seeds(args.seed, args.seeds)?;
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
@@ -140,10 +132,12 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         if under.is_some() {
             bail!("--prefetch, --cache: for the simulator only, not with --live");
         }
-        if args.vcpu.is_some() {
-            bail!("--vcpu: for the simulator only, not with --live");
+        if args.vcpu.is_some() && !only_live {
+            bail!("--vcpu: not with --live, except for {}", live::ONLY.name);
         }
-        return live::run(args, &chosen);
+        let simulated = chosen.iter().map(|e| e.name);
+        let names: Vec<&str> = simulated.chain(only_live.then_some(live::ONLY.name)).collect();
+        return live::start(args, &names);
     }
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
     let shrink = if args.quick { QUICK } else { 1 };

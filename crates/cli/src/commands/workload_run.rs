@@ -3,7 +3,7 @@
 use crate::args::WorkloadRunArgs;
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_live::drive::{DriveOptions, Driven, drive};
+use seekway_drive::{DriveOptions, Driven, drive};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators::parse_vm;
 use serde::Serialize;

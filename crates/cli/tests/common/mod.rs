@@ -30,7 +30,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn new(output: Output) -> Ran {
+    pub fn new(output: Output) -> Ran {
         Ran {
             code: output.status.code(),
             out: String::from_utf8(output.stdout).expect("text on standard output"),

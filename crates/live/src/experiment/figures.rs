@@ -4,6 +4,7 @@
 use super::Mode;
 use crate::error::{LiveError, Result};
 use seekway_hostd::control::{DeviceReport, HostReport, OpReport};
+use seekway_policy::journal::{Entry, entry};
 use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -142,31 +143,26 @@ pub(super) fn sysbench_rates(said: &str) -> Vec<f64> {
     said.lines().filter_map(rate).collect()
 }
 
-/// From the daemon's journal: the share of commands that begin where the last
-/// one ended, from each change of policy to the next.
+/// Sets each run's share of commands that begin where the last one ended, from
+/// the daemon's journal: a run lasts from one change of policy to the next.
+///
+/// # Errors
+/// The journal has another number of changes than there are runs.
 pub(super) fn add_seeks(journal: &str, runs: &mut [PolicyFigures]) -> Result<()> {
     let mut shares = Vec::new();
     let (mut zero, mut total, mut head) = (0u64, 0u64, None::<Lba>);
-    for line in journal.lines().chain(["0 switch end"]) {
-        let mut words = line.split(' ').skip(1);
-        match words.next() {
-            Some("switch") => {
+    for entry in journal.lines().filter_map(entry).chain([Entry::Switch("end")]) {
+        match entry {
+            Entry::Switch(_) => {
                 shares.push(zero as f64 / total.max(1) as f64);
                 (zero, total) = (0, 0);
             }
-            Some("issue") => {
-                let extent = words.nth(2).and_then(|e| e.split_once('+'));
-                let parsed = extent.and_then(|(at, len)| {
-                    Some((at.parse::<u64>().ok()?, len.parse::<u64>().ok()?))
-                });
-                let Some((at, len)) = parsed else {
-                    return Err(LiveError::Measured(format!("the journal says '{line}'")));
-                };
-                zero += u64::from(head == Some(Lba::new(at)));
+            Entry::Issue(_, extent) => {
+                zero += u64::from(head == Some(extent.start()));
                 total += 1;
-                head = Some(Lba::new(at + len));
+                head = Some(extent.end());
             }
-            _ => {}
+            Entry::Submit(_) => {}
         }
     }
     // The first stretch is the boot's, under the policy of the start.

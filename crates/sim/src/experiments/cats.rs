@@ -15,8 +15,7 @@ mod shadow;
 mod sweep;
 mod table;
 
-use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use super::{Experiment, Options, Scenario, under};
 
 /// The detailed disk. It reads 64 sectors ahead before another command cuts in:
 /// what the paper takes its drive to do. `CUT_SHORT` does not.
@@ -25,7 +24,6 @@ const DISK: &str = "cheetah-15k4:read_ahead_min=64";
 const CUT_SHORT: &str = "cheetah-15k4";
 /// The paper's model of it.
 const LINEAR: &str = "linear-15k4";
-const COALESCE: Sectors = Sectors::new(1024);
 /// CFQ as the paper's kernel had it.
 const CFQ: &str = "cfq:generation=2.6.30";
 /// CATS as in the paper; our default is `busdriver=auto`.
@@ -127,41 +125,21 @@ impl Load {
 
 /// A scenario of one guest with that load.
 fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Options) -> Scenario {
-    Scenario {
-        name: name.into(),
-        vms: vec![load.vm(options)],
-        device: device.into(),
-        coalesce: COALESCE,
-        place: Lba::ZERO,
-        settle: Nanos::ZERO,
-        until: None,
-        weights: Vec::new(),
-        host: HostSetup::default(),
-        machine: None,
-    }
+    Scenario::new(name, vec![load.vm(options)], device)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Further;
+    use super::super::testing::{judged, options, run};
     use super::*;
-    use crate::experiments::{Further, Results, cells, judge, run_cell};
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     /// Everything runs and is judged on a few requests: each row has a figure
     /// and a name of its own.
     #[test]
     fn every_row_has_a_figure() {
-        let options = Options { shrink: 100, drives: Vec::new(), cpu_clock: None };
         for experiment in EXPERIMENTS {
-            let mut results = Results::default();
-            for cell in cells(experiment, &options, Further::default()) {
-                let run = run_cell(&cell, 1, &mut |_, _| true).unwrap();
-                results.insert(&cell, vec![Arc::new(run)]);
-            }
-            let judged = judge(experiment, &options, Further::default(), &results);
-            let names: BTreeSet<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
-            assert_eq!(names.len(), judged.rows.len(), "{}: names differ", experiment.name);
+            let judged = judged(experiment, &options(100), Further::default(), run);
             for row in &judged.rows {
                 assert!(row.ours.is_finite(), "{}: {row:?}", experiment.name);
             }

@@ -2,7 +2,9 @@
 //! disk, a policy for vCPUs. It runs wherever the experiment's base runs, and is set
 //! beside it.
 
-use super::judge::{Row, bandwidth};
+use super::judge::Row;
+use super::metric::bandwidth;
+use super::results::over;
 use super::{Cell, Experiment, Judged, Options, Results};
 
 /// What is put through an experiment beside its own.
@@ -105,7 +107,7 @@ pub fn judge(
             results.of_cell(cell).iter().map(|r| bandwidth(r)).collect()
         };
         let (ours, beside) = (rates(&pair.further), rates(&pair.base));
-        let ratios: Vec<f64> = ours.iter().zip(&beside).map(|(o, b)| o / b).collect();
+        let ratios = over(&ours, &beside);
         let name = format!("{}, bandwidth", pair.name);
         judged.rows.push(Row::measured(name, &ratios, "×", "the paper does not know this policy"));
     }

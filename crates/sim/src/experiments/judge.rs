@@ -2,9 +2,6 @@
 //! ordering stands on every seed with at least half of its improvement, *in
 //! part* when the ordering stands in the mean, *refuted* otherwise.
 
-use super::BarSeries;
-use crate::metrics::RunResult;
-
 /// What became of the paper's claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -68,27 +65,24 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Bars of one colour from values by group and seed.
-pub(super) fn bars(name: &str, groups: &[Vec<f64>]) -> BarSeries {
-    let bar = |values: &Vec<f64>| {
-        let (least, largest) = range(values);
-        (!values.is_empty()).then(|| (mean(values), least, largest))
-    };
-    BarSeries { name: name.into(), bars: groups.iter().map(bar).collect(), paper: false }
-}
-
-/// Bars of figures that the paper gives.
-pub(super) fn paper_bars(name: &str, values: &[f64]) -> BarSeries {
-    let bars = values.iter().map(|&v| Some((v, v, v))).collect();
-    BarSeries { name: format!("{name}, paper"), bars, paper: true }
-}
-
-fn range(values: &[f64]) -> (f64, f64) {
+/// Least and largest; NaN for none.
+pub(super) fn range(values: &[f64]) -> (f64, f64) {
     let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
     (fold(f64::min), fold(f64::max))
 }
 
 impl Row {
+    fn new(
+        name: impl Into<String>,
+        paper: Option<f64>,
+        values: &[f64],
+        unit: &'static str,
+        (verdict, why): (Verdict, String),
+    ) -> Row {
+        let (ours, range) = (mean(values), range(values));
+        Row { name: name.into(), paper, ours, range, unit, verdict, accepted: true, why }
+    }
+
     /// A figure that no paper claims anything of.
     pub(super) fn measured(
         name: impl Into<String>,
@@ -96,16 +90,7 @@ impl Row {
         unit: &'static str,
         why: impl Into<String>,
     ) -> Row {
-        Row {
-            name: name.into(),
-            paper: None,
-            ours: mean(values),
-            range: range(values),
-            unit,
-            verdict: Verdict::Measured,
-            accepted: true,
-            why: why.into(),
-        }
+        Row::new(name, None, values, unit, (Verdict::Measured, why.into()))
     }
 
     /// A claim "by this factor more" (`paper` above 1) or "less" (below 1).
@@ -129,7 +114,7 @@ impl Row {
         let wanted = gain(paper) / 2.0;
         let ours = mean(values);
         let right = values.iter().filter(|&&v| gain(v) > 0.0).count();
-        let (verdict, why) = if right == values.len() && gain(ours) >= wanted {
+        let judged = if right == values.len() && gain(ours) >= wanted {
             (Verdict::Holds, "the ordering on every seed and at least half of the gain".to_string())
         } else if gain(ours) > 0.0 {
             let seeds = values.len();
@@ -141,8 +126,7 @@ impl Row {
         } else {
             (Verdict::Refuted, format!("the ordering on {right} of {} seeds", values.len()))
         };
-        let range = range(values);
-        Row { name, paper: Some(paper), ours, range, unit, verdict, accepted: true, why }
+        Row::new(name, Some(paper), values, unit, judged)
     }
 
     /// A figure of which the paper gives the value, held to `within` of it (a share).
@@ -153,24 +137,14 @@ impl Row {
         unit: &'static str,
         within: f64,
     ) -> Row {
-        let (ours, range) = (mean(values), range(values));
-        let off = (ours / paper - 1.0).abs();
-        let verdict = match off {
+        let off = mean(values) / paper - 1.0;
+        let verdict = match off.abs() {
             o if o <= within => Verdict::Holds,
             o if o <= 2.0 * within => Verdict::InPart,
             _ => Verdict::Refuted,
         };
-        let why = format!("{:+.0} % of the paper's figure", 100.0 * (ours / paper - 1.0));
-        Row {
-            name: name.into(),
-            paper: Some(paper),
-            ours,
-            range,
-            unit,
-            verdict,
-            accepted: true,
-            why,
-        }
+        let why = format!("{:+.0} % of the paper's figure", 100.0 * off);
+        Row::new(name, Some(paper), values, unit, (verdict, why))
     }
 
     /// A figure of which the paper says that it is never above this.
@@ -180,24 +154,14 @@ impl Row {
         values: &[f64],
         unit: &'static str,
     ) -> Row {
-        let (ours, range) = (mean(values), range(values));
         let within = values.iter().filter(|&&v| v <= paper).count();
         let verdict = match within {
             all if all == values.len() => Verdict::Holds,
-            _ if ours <= paper => Verdict::InPart,
+            _ if mean(values) <= paper => Verdict::InPart,
             _ => Verdict::Refuted,
         };
         let why = format!("within the paper's limit on {within} of {} seeds", values.len());
-        Row {
-            name: name.into(),
-            paper: Some(paper),
-            ours,
-            range,
-            unit,
-            verdict,
-            accepted: true,
-            why,
-        }
+        Row::new(name, Some(paper), values, unit, (verdict, why))
     }
 
     /// The row counts only when `condition` holds. A figure that no paper claims
@@ -210,34 +174,28 @@ impl Row {
         self
     }
 
+    /// Something is asked of the row: says what, and whether it is met.
+    pub(super) fn ask(self, enough: bool, what: &str) -> Row {
+        let verdict = if enough { "met" } else { "NOT MET" };
+        self.accept_if(enough).because(format!("{what} is asked: {verdict}"))
+    }
+
+    /// The verdict on an ordering that is `right` on so many seeds, of which the
+    /// paper gives no size.
+    pub(super) fn ordered(mut self, right: usize, seeds: usize) -> Row {
+        self.verdict = match right {
+            n if n == seeds => Verdict::Holds,
+            0 => Verdict::Refuted,
+            _ => Verdict::InPart,
+        };
+        self
+    }
+
     /// Say more.
     pub(super) fn because(mut self, why: impl AsRef<str>) -> Row {
         self.why = format!("{}; {}", self.why, why.as_ref());
         self
     }
-}
-
-/// Sum of the VMs' mean bandwidths, each over the VM's own time (MiB/s): what
-/// the Pregather paper calls total bandwidth.
-pub(super) fn bandwidth(r: &RunResult) -> f64 {
-    r.vms.iter().map(vm_bandwidth).sum()
-}
-
-/// Mean bandwidth of one VM until its last request is done (MiB/s).
-pub(super) fn vm_bandwidth(vm: &crate::metrics::VmResult) -> f64 {
-    vm.mib_s()
-}
-
-/// When application number `app` was done, in seconds: NaN if it never was.
-pub(super) fn app_time(r: &RunResult, app: usize) -> f64 {
-    let finished = r.apps.get(app).and_then(|a| a.finished);
-    finished.map_or(f64::NAN, |t| t.as_secs_f64())
-}
-
-/// A figure of the policy's own.
-pub(super) fn policy_metric(r: &RunResult, name: &str) -> f64 {
-    let found = r.policy_metrics.iter().find(|(n, _)| *n == name);
-    found.map_or(f64::NAN, |m| m.1)
 }
 
 #[cfg(test)]

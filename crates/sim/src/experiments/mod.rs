@@ -7,23 +7,26 @@
 //! [`Figure`] and drawn elsewhere.
 
 mod cats;
+mod figure;
 mod further;
 mod judge;
+mod metric;
 mod migrate;
 mod pregather;
+mod results;
 mod run;
 mod vio;
 mod vmcd;
 
+pub use figure::{BarSeries, Figure};
 pub use further::{Further, cells, judge};
 pub use judge::{Row, Verdict};
+pub use results::{Key, Results, Ways};
 pub use run::run_cell;
 
 use crate::engine::HostCosts;
-use crate::metrics::RunResult;
 use crate::vcpu::MachineSpec;
 use seekway_policy::units::{Lba, Nanos, Sectors};
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
@@ -63,6 +66,33 @@ pub struct HostSetup {
 
 /// Size of a host cache unless one is given: 1 GiB.
 pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Adjacent requests are coalesced up to this in the papers' experiments: 512 KiB.
+const COALESCE: Sectors = Sectors::new(1024);
+
+impl Scenario {
+    /// VMs on a disk from its first sector, to the end of their work, with
+    /// everything measured.
+    pub fn new(name: impl Into<String>, vms: Vec<String>, device: impl Into<String>) -> Scenario {
+        Scenario {
+            name: name.into(),
+            vms,
+            device: device.into(),
+            coalesce: COALESCE,
+            place: Lba::ZERO,
+            settle: Nanos::ZERO,
+            until: None,
+            weights: Vec::new(),
+            host: HostSetup::default(),
+            machine: None,
+        }
+    }
+
+    /// The same for `measured`, after `settle`, which is not measured.
+    fn measured(self, settle: Nanos, measured: Nanos) -> Scenario {
+        Scenario { settle, until: Some(settle + measured), ..self }
+    }
+}
 
 impl Default for HostSetup {
     fn default() -> Self {
@@ -110,16 +140,6 @@ fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
     policies.iter().map(|p| Cell::new(scenario.clone(), *p)).collect()
 }
 
-/// Mean of a figure over the seeds.
-fn mean_of(
-    results: &Results,
-    scenario: &str,
-    policy: &str,
-    figure: impl Fn(&RunResult) -> f64,
-) -> f64 {
-    judge::mean(&results.each(scenario, policy, figure))
-}
-
 /// How an experiment is to be run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -141,100 +161,6 @@ pub struct MeasuredDrive {
     pub text: Arc<str>,
 }
 
-/// All results of an experiment, one a seed.
-#[derive(Default)]
-pub struct Results {
-    runs: BTreeMap<Key, Vec<Arc<RunResult>>>,
-}
-
-/// Of which cell: names and specifications.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
-    scenario: String,
-    policy: String,
-    prefetch: Option<String>,
-    vcpu: Option<String>,
-}
-
-impl Key {
-    fn of(cell: &Cell) -> Key {
-        let Cell { scenario, policy, prefetch, vcpu, .. } = cell.clone();
-        Key { scenario: scenario.name.clone(), policy, prefetch, vcpu }
-    }
-}
-
-impl Results {
-    /// Add the runs of a cell, in the order of the seeds.
-    pub fn insert(&mut self, cell: &Cell, runs: Vec<Arc<RunResult>>) {
-        self.runs.insert(Key::of(cell), runs);
-    }
-
-    /// The runs of a cell without a host cache of its own. Panics when it was not
-    /// run: the experiment lists what it judges.
-    pub fn of(&self, scenario: &str, policy: &str) -> &[Arc<RunResult>] {
-        self.of_prefetch(scenario, policy, None)
-    }
-
-    /// The runs of a cell with this prefetcher; panics likewise.
-    pub fn of_prefetch(
-        &self,
-        scenario: &str,
-        policy: &str,
-        prefetch: Option<&str>,
-    ) -> &[Arc<RunResult>] {
-        self.find(Key {
-            scenario: scenario.to_string(),
-            policy: policy.to_string(),
-            prefetch: prefetch.map(str::to_string),
-            vcpu: None,
-        })
-    }
-
-    /// The runs of a cell on a machine, under this policy for vCPUs; panics likewise.
-    pub fn of_vcpu(&self, scenario: &str, policy: &str, vcpu: &str) -> &[Arc<RunResult>] {
-        self.find(Key {
-            scenario: scenario.to_string(),
-            policy: policy.to_string(),
-            prefetch: None,
-            vcpu: Some(vcpu.to_string()),
-        })
-    }
-
-    fn find(&self, key: Key) -> &[Arc<RunResult>] {
-        match self.runs.get(&key) {
-            Some(runs) => runs,
-            None => panic!("the experiment did not list {key:?}"),
-        }
-    }
-
-    /// The runs of a cell; panics likewise.
-    pub fn of_cell(&self, cell: &Cell) -> &[Arc<RunResult>] {
-        self.find(Key::of(cell))
-    }
-
-    /// A figure of each run of a cell.
-    pub fn each(
-        &self,
-        scenario: &str,
-        policy: &str,
-        figure: impl Fn(&RunResult) -> f64,
-    ) -> Vec<f64> {
-        self.of(scenario, policy).iter().map(|r| figure(r)).collect()
-    }
-
-    /// A figure of one cell over that of another, seed by seed.
-    pub fn ratio(
-        &self,
-        scenario: &str,
-        over: (&str, &str),
-        figure: impl Fn(&RunResult) -> f64,
-    ) -> Vec<f64> {
-        let ours = self.each(scenario, over.0, &figure);
-        let base = self.each(scenario, over.1, &figure);
-        ours.iter().zip(&base).map(|(o, b)| o / b).collect()
-    }
-}
-
 /// What an experiment found.
 #[derive(Default)]
 pub struct Judged {
@@ -244,49 +170,6 @@ pub struct Judged {
     pub notes: Vec<String>,
     /// What to draw.
     pub figures: Vec<Figure>,
-}
-
-/// A figure, to be drawn from the runs of the first seed where it names cells.
-pub enum Figure {
-    /// LBA over time per VM of one cell: (scenario, policy), caption.
-    Places((String, String), String),
-    /// Seek distances of several cells.
-    Seeks(Vec<(String, String)>, String),
-    /// Lines: title of x, of y, whether x is logarithmic, series, caption.
-    Lines {
-        /// Axis to the right, with its unit.
-        x: (String, String),
-        /// Is it logarithmic?
-        log_x: bool,
-        /// Axis upwards, with its unit.
-        y: (String, String),
-        /// Name and points.
-        series: Vec<(String, Vec<(f64, f64)>)>,
-        /// Below it.
-        caption: String,
-    },
-    /// Bars: groups, and for each series its name, values (with least and
-    /// largest over the seeds) and whether it is the paper's.
-    Bars {
-        /// What the bars measure, with its unit.
-        axis: (String, String),
-        /// Names beside the groups.
-        groups: Vec<String>,
-        /// The series.
-        series: Vec<BarSeries>,
-        /// Below it.
-        caption: String,
-    },
-}
-
-/// Bars of one colour.
-pub struct BarSeries {
-    /// In the legend.
-    pub name: String,
-    /// By group: mean, least, largest.
-    pub bars: Vec<Option<(f64, f64, f64)>>,
-    /// The paper's own figures?
-    pub paper: bool,
 }
 
 /// A named experiment.
@@ -335,7 +218,47 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+mod testing {
+    use super::*;
+    use crate::metrics::RunResult;
+
+    pub(super) fn options(shrink: u64) -> Options {
+        Options { shrink, drives: Vec::new(), cpu_clock: None }
+    }
+
+    pub(super) fn named(name: &str) -> &'static Experiment {
+        matching(name)[0]
+    }
+
+    pub(super) fn run(cell: &Cell) -> RunResult {
+        run_cell(cell, 1, &mut |_, _| true).expect("a run")
+    }
+
+    /// What an experiment judges when `run` gives what each cell has with both of
+    /// two seeds. Every row has a name of its own.
+    pub(super) fn judged(
+        experiment: &Experiment,
+        options: &Options,
+        further: Further<'_>,
+        run: impl Fn(&Cell) -> RunResult,
+    ) -> Judged {
+        let mut results = Results::default();
+        for cell in cells(experiment, options, further) {
+            let run = Arc::new(run(&cell));
+            results.insert(&cell, vec![run.clone(), run]);
+        }
+        let judged = judge(experiment, options, further, &results);
+        let mut names: Vec<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
+        names.sort_unstable();
+        let twice = names.windows(2).find(|w| w[0] == w[1]);
+        assert_eq!(twice, None, "{}: a name twice", experiment.name);
+        judged
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::testing::options;
     use super::*;
     use seekway_policy::{prefetchers, schedulers, vcpu};
 
@@ -350,7 +273,7 @@ mod tests {
     /// A further policy runs in every experiment in which anything does.
     #[test]
     fn a_further_policy_is_run_and_judged_everywhere() {
-        let options = Options { shrink: 1000, drives: Vec::new(), cpu_clock: None };
+        let options = options(1000);
         for experiment in REGISTRY.iter() {
             let nobodys = Further { policy: Some("nobody's"), vcpu: Some("nobody's") };
             let own = cells(experiment, &options, Further::default());
@@ -365,7 +288,7 @@ mod tests {
     /// No `--prefetch` gives a cache to a cell that is about having none.
     #[test]
     fn a_cell_without_a_cache_stays_without() {
-        let options = Options { shrink: 1000, drives: Vec::new(), cpu_clock: None };
+        let options = options(1000);
         let random = matching("vio-random")[0];
         let given = (random.cells)(&options).into_iter().map(|c| c.or_prefetch("vio", 1 << 20));
         assert!(given.filter(|cell| cell.prefetch.is_none()).count() > 0);
@@ -380,7 +303,7 @@ mod tests {
     /// policies exist, images fit.
     #[test]
     fn every_cell_builds() {
-        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None };
+        let options = options(1);
         for experiment in REGISTRY.iter() {
             // A load once, under whatever: making its VMs is what takes long.
             let mut loads: Vec<Scenario> = Vec::new();

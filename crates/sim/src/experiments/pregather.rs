@@ -9,13 +9,12 @@ mod read;
 mod variations;
 mod write;
 
-use super::{Experiment, HostSetup, Options, Scenario, mean_of, under};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use super::{Experiment, Options, Scenario, under};
+use seekway_policy::units::Lba;
 
 /// Where the paper's first image lies.
 const PLACE: Lba = Lba::new(1_283_200_000);
 const DISK: &str = "seagate-1tb-7200";
-const COALESCE: Sectors = Sectors::new(1024);
 /// The ablation that decides several rows: under a heavy load every request is
 /// past CFQ's deadlines of 125 and 250 ms, and EDF degrades to a FIFO.
 const PATIENT: &str = "pregather:sync_expire=1s,async_expire=2s";
@@ -113,16 +112,5 @@ fn read_vms(guest: &str, options: &Options) -> Vec<String> {
 
 /// A scenario on the paper's disk.
 fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
-    Scenario {
-        name: name.into(),
-        vms,
-        device: DISK.into(),
-        coalesce: COALESCE,
-        place: PLACE,
-        settle: Nanos::ZERO,
-        until: None,
-        weights: Vec::new(),
-        host: HostSetup::default(),
-        machine: None,
-    }
+    Scenario { place: PLACE, ..Scenario::new(name, vms, DISK) }
 }

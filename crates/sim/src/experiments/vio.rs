@@ -124,48 +124,20 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Further, Judged, Options, Results, cells, judge, run_cell};
+    use super::super::Further;
+    use super::super::testing::{judged, named, options, run};
     use super::*;
-    use crate::metrics::RunResult;
-    use std::sync::Arc;
-
-    fn experiment(name: &str) -> &'static Experiment {
-        EXPERIMENTS.iter().find(|e| e.name == name).expect("registered")
-    }
-
-    fn options(shrink: u64) -> Options {
-        Options { shrink, drives: Vec::new(), cpu_clock: None }
-    }
-
-    fn run(name: &str, shrink: u64) -> Judged {
-        let options = options(shrink);
-        let experiment = experiment(name);
-        let mut results = Results::default();
-        for cell in cells(experiment, &options, Further::default()) {
-            let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
-            results.insert(&cell, vec![Arc::new(run)]);
-        }
-        (experiment.judge)(&options, &results)
-    }
 
     /// The judges ask only for what is listed, whatever the runs gave.
     #[test]
     fn every_judge_finds_its_cells() {
         let options = options(1000);
-        let load = sequential::vms_cells(&options).remove(0);
-        let made: RunResult = run_cell(&load, 1, &mut |_, _| true).expect("a run");
+        let made = run(&sequential::vms_cells(&options)[0]);
         for experiment in EXPERIMENTS {
-            let mut results = Results::default();
             let extra = Further { policy: Some("fifo"), vcpu: None };
-            for cell in cells(experiment, &options, extra) {
-                results.insert(&cell, vec![Arc::new(made.clone()), Arc::new(made.clone())]);
-            }
-            let judged = judge(experiment, &options, extra, &results);
+            let judged = judged(experiment, &options, extra, |_| made.clone());
             assert!(judged.rows.iter().any(|r| r.name.contains(": fifo against")), "a policy more");
             assert!(!judged.rows.is_empty() && !judged.figures.is_empty(), "{}", experiment.name);
-            let mut names: Vec<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
-            names.sort_unstable();
-            assert!(names.windows(2).all(|w| w[0] != w[1]), "{}: a name twice", experiment.name);
             // The paper's figures are set beside its own rules only.
             let papers = judged.rows.iter().filter(|row| row.paper.is_some());
             for row in papers {
@@ -179,7 +151,7 @@ mod tests {
     /// guest's own read-ahead, and the guest's larger window is too.
     #[test]
     fn readers_gain_where_the_array_has_room() {
-        let judged = run("vio-vms", 2);
+        let judged = judged(named("vio-vms"), &options(2), Further::default(), run);
         let row = |name: &str| {
             let found = judged.rows.iter().find(|row| row.name == name);
             found.unwrap_or_else(|| panic!("no row {name}")).ours

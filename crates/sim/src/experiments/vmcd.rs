@@ -104,21 +104,11 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        Cell, Further, HostSetup, Judged, Options, Results, Scenario, cells, run_cell,
-    };
+    use super::super::testing::{judged, named, options, run};
+    use super::super::{Cell, Further, Scenario};
     use super::*;
-    use seekway_policy::units::{Lba, Nanos, Sectors};
+    use seekway_policy::units::Nanos;
     use std::sync::Arc;
-
-    fn options() -> Options {
-        // Runs of half a second.
-        Options { shrink: 1000, drives: Vec::new(), cpu_clock: None }
-    }
-
-    fn experiment(name: &str) -> &'static Experiment {
-        EXPERIMENTS.iter().find(|e| e.name == name).expect("registered")
-    }
 
     /// The judges ask only for what is listed, whatever the runs gave: every
     /// cell gets the same run, with as many VMs as it has.
@@ -127,28 +117,15 @@ mod tests {
         let vms = (1..=5).map(|n| {
             format!("name=vm{n},app=fio:rw=randread,bs=4KiB,direct=true,size=1GiB,iodepth={n}")
         });
-        let scenario = Scenario {
-            name: "any".into(),
-            vms: vms.collect(),
-            device: load::DISK.into(),
-            coalesce: Sectors::new(1024),
-            place: Lba::ZERO,
-            settle: Nanos::ZERO,
-            until: Some(Nanos::from_secs(3)),
-            weights: Vec::new(),
-            host: HostSetup::default(),
-            machine: None,
-        };
-        let cell = Cell::new(Arc::new(scenario), "cfq");
-        let made = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
+        let scenario = Scenario::new("any", vms.collect(), load::DISK);
+        let scenario = scenario.measured(Nanos::ZERO, Nanos::from_secs(3));
+        let made = run(&Cell::new(Arc::new(scenario), "cfq"));
         for experiment in EXPERIMENTS {
-            let mut results = Results::default();
-            for cell in cells(experiment, &options(), Further::default()) {
+            let judged = judged(experiment, &options(1000), Further::default(), |cell| {
                 let mut run = made.clone();
                 run.vms.truncate(cell.scenario.vms.len());
-                results.insert(&cell, vec![Arc::new(run.clone()), Arc::new(run)]);
-            }
-            let judged = (experiment.judge)(&options(), &results);
+                run
+            });
             assert!(!judged.rows.is_empty(), "{}", experiment.name);
             for row in &judged.rows {
                 assert!(row.ours.is_finite(), "{}: {}: {}", experiment.name, row.name, row.ours);
@@ -156,21 +133,11 @@ mod tests {
         }
     }
 
-    fn run(name: &str) -> Judged {
-        let experiment = experiment(name);
-        let mut results = Results::default();
-        for cell in cells(experiment, &options(), Further::default()) {
-            let run = run_cell(&cell, 1, &mut |_, _| true).expect("a run");
-            results.insert(&cell, vec![Arc::new(run)]);
-        }
-        (experiment.judge)(&options(), &results)
-    }
-
     /// Even half a second of a flood shows who has the device: the paper's form
     /// gives it to the flood, ours to all alike.
     #[test]
     fn a_flood_is_told_from_a_fair_share() {
-        let judged = run("vmcd-flood");
+        let judged = judged(named("vmcd-flood"), &options(1000), Further::default(), run);
         let find = |policy: &str| {
             let name = format!("random readers, random flood: device time under {policy}, ");
             judged.rows.iter().find(|row| row.name.starts_with(&name)).expect("a row").ours

@@ -1,42 +1,9 @@
 //! What the paper measures of a run, and what its tables 2 and 3 say.
 
-use crate::metrics::{RunResult, Times};
-
-/// Mean service time, from the later of dispatch and the completion before (ms).
-pub(super) fn service_ms(r: &RunResult) -> f64 {
-    r.service.mean() / 1e6
-}
-
-/// Mean service time from dispatch (ms): with two commands outstanding it
-/// counts the wait for the one before.
-pub(super) fn service_from_dispatch_ms(r: &RunResult) -> f64 {
-    r.service_from_dispatch.mean() / 1e6
-}
-
-/// Mean response time (ms).
-pub(super) fn response_ms(r: &RunResult) -> f64 {
-    r.response.mean() / 1e6
-}
-
-fn variance_ms2(times: &Times) -> f64 {
-    let stdev_ms = times.stdev() / 1e6;
-    stdev_ms * stdev_ms
-}
-
-/// Variance of the response times (ms²).
-pub(super) fn response_variance(r: &RunResult) -> f64 {
-    variance_ms2(&r.response)
-}
-
-/// Variance of the service times (ms²).
-pub(super) fn service_variance(r: &RunResult) -> f64 {
-    variance_ms2(&r.service)
-}
-
-/// Sectors moved in a ms of the whole run.
-pub(super) fn throughput(r: &RunResult) -> f64 {
-    r.bytes() as f64 / 512.0 / r.simulated.as_millis_f64()
-}
+use super::super::metric::{
+    response_ms, response_variance, service_ms, service_variance, throughput,
+};
+use crate::metrics::RunResult;
 
 /// Requests done in a ms of the whole run.
 fn rate(r: &RunResult) -> f64 {
@@ -47,25 +14,6 @@ fn rate(r: &RunResult) -> f64 {
 /// must have for this response at this rate (ms).
 pub(super) fn think_ms(r: &RunResult, processes: u32) -> f64 {
     f64::from(processes) / rate(r) - response_ms(r)
-}
-
-/// A percentile of the response times (ms).
-pub(super) fn percentile_ms(r: &RunResult, percent: f64) -> f64 {
-    r.response.value_at_percentile(percent) as f64 / 1e6
-}
-
-/// A figure of the device's own; NaN where it has none.
-pub(super) fn device_metric(r: &RunResult, name: &str) -> f64 {
-    let found = r.device_metrics.iter().find(|(n, _)| *n == name);
-    found.map_or(f64::NAN, |m| m.1)
-}
-
-/// Share of the commands that read which the drive's cache served, in percent;
-/// of a stream that it was reading as they came too.
-pub(super) fn hits_percent(r: &RunResult) -> f64 {
-    let stream = device_metric(r, "stream_hits");
-    let hits = device_metric(r, "cache_hits") + if stream.is_nan() { 0.0 } else { stream };
-    100.0 * hits / device_metric(r, "reads")
 }
 
 /// One of the figures of tables 2 and 3.

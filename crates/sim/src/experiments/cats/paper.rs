@@ -1,10 +1,12 @@
 //! cats-direct and cats-buffered: tables 2 and 3, the columns of the real drive.
 
+use super::super::figure::bars as bars_of;
 use super::super::judge::mean;
+use super::super::metric::{self, response_ms, response_variance, worst_response_s};
 use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
-use super::measures::{self, MEASURES, Measure, response_ms, response_variance};
+use super::measures::{MEASURES, Measure, think_ms};
 use super::{BUFFERED, CATS_0, CATS_7, CFQ, CUT_SHORT, DIRECT, DISK, LINEAR, Load};
-use super::{mean_of, scenario, under};
+use super::{scenario, under};
 use crate::metrics::RunResult;
 
 /// One workload on one disk.
@@ -134,7 +136,7 @@ fn figure(table: &Table, name: &str) -> [f64; 3] {
 
 /// Service, hits and holds of both sides.
 fn what_decides(setting: &Setting, results: &Results, ours: &str, base: &str) -> String {
-    let of = |policy: &str, f: fn(&RunResult) -> f64| mean_of(results, setting.name, policy, f);
+    let of = |policy: &str, f: fn(&RunResult) -> f64| results.mean(setting.name, policy, f);
     let shadow = mean(&results.ratio(setting.name, (NO_SHADOW, base), response_ms));
     let table_alone = if ours.starts_with("cats") {
         format!("; the table without the shadow cache {shadow:.2} ×")
@@ -144,12 +146,12 @@ fn what_decides(setting: &Setting, results: &Results, ours: &str, base: &str) ->
     format!(
         "service {:.2} ms against {:.2}, {:.0} % drive hits against {:.0} %, worst response {:.1} \
          s against {:.1} s{table_alone}",
-        of(ours, measures::service_ms),
-        of(base, measures::service_ms),
-        of(ours, measures::hits_percent),
-        of(base, measures::hits_percent),
-        of(ours, |r| r.response.max() as f64 / 1e9),
-        of(base, |r| r.response.max() as f64 / 1e9),
+        of(ours, metric::service_ms),
+        of(base, metric::service_ms),
+        of(ours, metric::hits_percent),
+        of(base, metric::hits_percent),
+        of(ours, worst_response_s),
+        of(base, worst_response_s),
     )
 }
 
@@ -174,7 +176,7 @@ fn figures_of_the_paper(table: &Table, setting: &Setting, results: &Results) -> 
 /// Service as a host measures it that has two commands at the drive.
 fn service_of_two(table: &Table, results: &Results) -> Vec<Row> {
     let row = |(policy, paper): (&str, f64)| {
-        let values = results.each(TWO, policy, measures::service_from_dispatch_ms);
+        let values = results.each(TWO, policy, metric::service_from_dispatch_ms);
         let name = format!("{TWO}: mean service from dispatch under {policy}");
         let row = Row::value(name, paper, &values, "ms", 0.25);
         row.because("counts the wait for the command before, as the paper's figures seem to")
@@ -188,17 +190,17 @@ fn distribution(setting: &Setting, results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for policy in setting.policies {
         let at =
-            |percent| results.each(setting.name, policy, |r| measures::percentile_ms(r, percent));
-        let of = |f: fn(&RunResult) -> f64| mean_of(results, setting.name, policy, f);
+            |percent| results.each(setting.name, policy, |r| metric::percentile_ms(r, percent));
+        let of = |f: fn(&RunResult) -> f64| results.mean(setting.name, policy, f);
         let why = format!(
             "half of the requests within {:.1} ms, all within {:.0} ms; mean response {:.2} ms, \
              mean service {:.2} ms, {:.2} sectors/ms, {:.0} % drive hits",
             mean(&at(50.0)),
             mean(&at(100.0)),
             of(response_ms),
-            of(measures::service_ms),
-            of(measures::throughput),
-            of(measures::hits_percent),
+            of(metric::service_ms),
+            of(metric::throughput),
+            of(metric::hits_percent),
         );
         let name = format!("{}: 99 % of responses within, {policy}", setting.name);
         rows.push(Row::measured(name, &at(99.0), "ms", why));
@@ -209,16 +211,16 @@ fn distribution(setting: &Setting, results: &Results) -> Vec<Row> {
 /// Do throughput, service and response fit together? In the paper they do not.
 fn consistency(setting: &Setting, results: &Results) -> Vec<Row> {
     let s = setting.name;
-    let product = |r: &RunResult| measures::throughput(r) * measures::service_from_dispatch_ms(r);
+    let product = |r: &RunResult| metric::throughput(r) * metric::service_from_dispatch_ms(r);
     let row = |policy| {
         let why = format!(
             "service from dispatch {:.2} ms, from the previous completion {:.2} ms; a request is \
              {:.1} sectors, a command {:.1}; the closed loop thinks for {:.1} ms a request",
-            mean_of(results, s, policy, measures::service_from_dispatch_ms),
-            mean_of(results, s, policy, measures::service_ms),
-            mean_of(results, s, policy, |r| r.bytes() as f64 / 512.0 / r.requests() as f64),
-            mean_of(results, s, policy, |r| r.bytes() as f64 / 512.0 / r.stats.commands as f64),
-            mean_of(results, s, policy, |r| measures::think_ms(r, setting.load.processes)),
+            results.mean(s, policy, metric::service_from_dispatch_ms),
+            results.mean(s, policy, metric::service_ms),
+            results.mean(s, policy, |r| r.bytes() as f64 / 512.0 / r.requests() as f64),
+            results.mean(s, policy, |r| r.bytes() as f64 / 512.0 / r.stats.commands as f64),
+            results.mean(s, policy, |r| think_ms(r, setting.load.processes)),
         );
         let name = format!("{s}: throughput × service from dispatch, {policy}");
         Row::measured(name, &results.each(s, policy, product), "sectors", why)
@@ -257,40 +259,26 @@ fn bars(table: &Table, results: &Results) -> Vec<Figure> {
     let (s, shown) = (table.settings[0].name, [CATS_7, "cats", "deadline", CFQ, "cfq"]);
     let three = figure(table, "mean response");
     let paper = [Some(three[0]), None, Some(three[1]), Some(three[2]), None];
-    let ours = |policy: &&str| {
-        let v = results.each(s, policy, response_ms);
-        let fold = |f: fn(f64, f64) -> f64| v.iter().copied().reduce(f);
-        Some((mean(&v), fold(f64::min)?, fold(f64::max)?))
+    let paper = BarSeries {
+        name: "paper, real drive".into(),
+        bars: paper.iter().map(|p| p.map(|v| (v, v, v))).collect(),
+        paper: true,
     };
-    let response = Figure::Bars {
-        axis: ("mean response".into(), "ms".into()),
-        groups: shown.map(String::from).into(),
-        series: vec![
-            BarSeries { name: "here".into(), bars: shown.iter().map(ours).collect(), paper: false },
-            BarSeries {
-                name: "paper, real drive".into(),
-                bars: paper.iter().map(|p| p.map(|v| (v, v, v))).collect(),
-                paper: true,
-            },
-        ],
-        caption: "Mean response of 50 processes.".into(),
-    };
+    let ours = bars_of("here", &shown.map(|policy| results.each(s, policy, response_ms)));
+    let caption = "Mean response of 50 processes.";
+    let response = Figure::bars(("mean response", "ms"), shown, vec![ours, paper], caption);
     let curve = |policy: &&str| {
         let run = results.of(s, policy).first();
         let points = |r: &RunResult| {
-            let at = |percent: f64| (measures::percentile_ms(r, percent).max(0.1), percent);
+            let at = |percent: f64| (metric::percentile_ms(r, percent).max(0.1), percent);
             (0..=100).map(|p| at(f64::from(p))).collect()
         };
         (policy.to_string(), run.map(|r| points(r)).unwrap_or_default())
     };
-    let distribution = Figure::Lines {
-        x: ("response".into(), "ms".into()),
-        log_x: true,
-        y: ("share of the requests".into(), "%".into()),
-        series: shown.iter().map(curve).collect(),
-        caption: "Distribution of the responses: CATS serves most at once and a few late.".into(),
-    };
-    vec![response, distribution]
+    let y = ("share of the requests", "%");
+    let caption = "Distribution of the responses: CATS serves most at once and a few late.";
+    let distribution = Figure::lines(("response", "ms"), y, shown.iter().map(curve), caption);
+    vec![response, distribution.logarithmic()]
 }
 
 pub(super) fn direct_cells(options: &Options) -> Vec<Cell> {

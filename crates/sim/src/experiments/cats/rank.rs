@@ -1,10 +1,11 @@
 //! vpt-rank: the throttle's linear model as a prediction of the detailed disk.
 
 use super::super::judge::mean;
+use super::super::metric::{hits_percent, response_ms, service_ms, throughput};
 use super::super::{Cell, Judged, MeasuredDrive, Options, Results, Row, Verdict};
-use super::measures::{hits_percent, response_ms, service_ms, throughput};
+
 use super::{BUFFERED, CATS_7, CFQ, CUT_SHORT, DIRECT, DISK, LINEAR, Load};
-use super::{fit, mean_of, scenario, under};
+use super::{fit, scenario, under};
 use crate::metrics::RunResult;
 use crate::rank::{kendall_tau, relative_error, same_order};
 use seekway_device::fit::Form;
@@ -225,7 +226,7 @@ impl Case<'_> {
         };
         let service = errors(service_ms);
         let hits = [self.model, REAL]
-            .map(|m| mean_of(self.results, &name(self.target, self.load, m), policy, hits_percent));
+            .map(|m| self.results.mean(&name(self.target, self.load, m), policy, hits_percent));
         let scenario = name(self.target, self.load, self.model);
         let mut row = Row::measured(
             format!("{scenario}, mean service under {policy}"),

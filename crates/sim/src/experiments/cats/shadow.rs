@@ -1,9 +1,9 @@
 //! cats-shadow: what the shadow cache predicts against what the drive's cache
 //! serves, where the two differ.
 
-use super::super::judge::{mean, policy_metric};
+use super::super::judge::mean;
+use super::super::metric::{self, policy_metric};
 use super::super::{Cell, Judged, Options, Results, Row, Verdict};
-use super::measures;
 use super::{CATS_7, DIRECT, DISK, Load};
 use super::{scenario, under};
 use crate::metrics::RunResult;
@@ -94,8 +94,8 @@ fn row(results: &Results, drive: &str, policy: &str, name: String) -> Row {
         share("actual_hits"),
         of(&|r| policy_metric(r, "actual_hits")),
         share("predicted_hits"),
-        of(&measures::hits_percent),
-        of(&measures::response_ms),
+        of(&metric::hits_percent),
+        of(&metric::response_ms),
     );
     row.accept_if(enough || drive != MAIN || policy != CATS_7)
 }

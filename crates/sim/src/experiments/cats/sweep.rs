@@ -1,11 +1,12 @@
 //! cats-sweep: what the busdriver delay, READDELAY and the drive's cache are
 //! worth, at 8 and at 50 processes, and which rule served what.
 
-use super::super::judge::{mean, policy_metric};
+use super::super::judge::mean;
+use super::super::metric::{self, policy_metric, response_ms, worst_response_s};
+use super::super::results::over;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::measures::{self, response_ms};
 use super::{CATS_0, CATS_7, CFQ, DIRECT, DISK, Load};
-use super::{mean_of, scenario, under};
+use super::{scenario, under};
 use crate::metrics::RunResult;
 
 const PROCESSES: [u32; 2] = [8, 50];
@@ -106,7 +107,7 @@ fn against_others(results: &Results, s: &str) -> Vec<Row> {
     for ours in [CATS_7, "cats", NO_SHADOW] {
         for base in BASES {
             let ratios = results.ratio(s, (ours, base), response_ms);
-            let of = |p: &str| mean_of(results, s, p, response_ms);
+            let of = |p: &str| results.mean(s, p, response_ms);
             let why =
                 format!("{:.2} ms against {:.2}; {}", of(ours), of(base), rules(results, s, ours));
             rows.push(Row::measured(
@@ -141,10 +142,10 @@ fn auto_over_grid(results: &Results, s: &str) -> Vec<Row> {
         let auto = results.each(s, &policy("auto", delay), response_ms);
         let better = |ms| results.each(s, &fixed(ms, delay), response_ms);
         let (zero, seven) = (better(0), better(7));
-        let least = zero.iter().zip(&seven).map(|(a, b)| a.min(*b));
-        let ratios: Vec<f64> = auto.iter().zip(least).map(|(a, b)| a / b).collect();
+        let least: Vec<f64> = zero.iter().zip(&seven).map(|(a, b)| a.min(*b)).collect();
+        let ratios = over(&auto, &least);
         let name = format!("{s}: auto over the better of 0 and 7 ms, READDELAY {label}");
-        let held = mean_of(results, s, &policy("auto", delay), |r| 100.0 * held(r));
+        let held = results.mean(s, &policy("auto", delay), |r| 100.0 * held(r));
         Row::measured(name, &ratios, "×", format!("{held:.1} % of the time held"))
     };
     READ_DELAYS.map(row).into()
@@ -162,8 +163,8 @@ fn rules(results: &Results, s: &str, policy: &str) -> String {
         share("by_cscan"),
         of(&|r| 100.0 * held(r)),
         of(&|r| 100.0 * r.holds.paid as f64 / r.holds.tried.max(1) as f64),
-        of(&|r| measures::percentile_ms(r, 99.0)),
-        of(&|r| r.response.max() as f64 / 1e9),
+        of(&|r| metric::percentile_ms(r, 99.0)),
+        of(&worst_response_s),
     )
 }
 
@@ -196,7 +197,7 @@ fn lost(results: &Results) -> String {
 }
 
 fn lines(results: &Results, s: &str) -> Figure {
-    let of = |policy: &str| mean_of(results, s, policy, response_ms);
+    let of = |policy: &str| results.mean(s, policy, response_ms);
     let over = |policy: &dyn Fn(u32) -> String| {
         BUSDRIVERS_MS.iter().map(|&ms| (f64::from(ms), of(&policy(ms)))).collect()
     };
@@ -208,11 +209,6 @@ fn lines(results: &Results, s: &str) -> Figure {
     for base in BASES {
         series.push((base.to_string(), over(&|_| base.to_string())));
     }
-    Figure::Lines {
-        x: ("busdriver delay".into(), "ms".into()),
-        log_x: false,
-        y: ("mean response".into(), "ms".into()),
-        series,
-        caption: format!("Mean response over the busdriver delay: {s}."),
-    }
+    let caption = format!("Mean response over the busdriver delay: {s}.");
+    Figure::lines(("busdriver delay", "ms"), ("mean response", "ms"), series, caption)
 }

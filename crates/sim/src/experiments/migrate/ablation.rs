@@ -2,11 +2,11 @@
 //! under vanilla, the paper's policy and ours; and of the policy each of its four parts is
 //! taken away from ours and added alone to the paper's.
 
-use super::super::judge::bars;
+use super::super::figure::bars_by;
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{CORES, Disk, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, cells};
-use super::measure::{agent, blocked, bound, mean_of, moves_over_least, share_of_bound, short};
+use super::measure::{agent, blocked, bound, moves_over_least, share_of_bound, short};
 use crate::vcpu::{Completes, Detector, MachineSpec};
 use seekway_policy::units::Nanos;
 
@@ -125,9 +125,8 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
 }
 
 fn row(results: &Results, scene: &Scene, policy: &str, shares: &[f64]) -> Row {
-    let of = |figure: fn(&crate::metrics::RunResult) -> f64| {
-        short(mean_of(results, scene, policy, figure))
-    };
+    let of =
+        |figure: fn(&crate::metrics::RunResult) -> f64| short(results.mean(scene, policy, figure));
     let why = format!(
         "of the bound, {} % of the time; moves over the clairvoyant's {}, of which {} % waited for \
          a vCPU that was away; the agents take {} % of the CPU time",
@@ -158,14 +157,11 @@ fn deciding(base: &Scene, policy: &str, share: impl Fn(&Setting) -> f64) -> Stri
 }
 
 fn figure(base: &Scene, policies: &[&str], share: impl Fn(&Scene, &str) -> Vec<f64>) -> Figure {
-    let series = |policy: &&str| {
-        let of = |setting: &Setting| share(&scene(base, setting), policy);
-        bars(policy, &SETTINGS.iter().map(of).collect::<Vec<_>>())
-    };
-    Figure::Bars {
-        axis: ("throughput, of what the bound allows".into(), "×".into()),
-        groups: SETTINGS.iter().map(|setting| setting.name.into()).collect(),
-        series: policies.iter().map(series).collect(),
-        caption: format!("{}: what decides, one thing changed at a time.", base.name),
-    }
+    let of = |setting: &Setting, policy: &str| share(&scene(base, setting), policy);
+    Figure::bars(
+        ("throughput, of what the bound allows", "×"),
+        SETTINGS.iter().map(|setting| setting.name),
+        bars_by(policies, SETTINGS, of),
+        format!("{}: what decides, one thing changed at a time.", base.name),
+    )
 }

@@ -1,11 +1,13 @@
 //! The applications of migrate-scale (figures 9 and 10 of the paper), on an SSD.
 
-use super::super::judge::{bars, mean, paper_bars};
+use super::super::figure::{bars_by, paper_bars};
+use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::load::{ALL, APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells};
+use super::load::{
+    ALL, APPLICATIONS, COUNTS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
+};
 use super::measure::{across, gain, rate, ratio, share_of_bound, short};
-use super::rows::{asked, figure, floor, means, papers, without_preemption};
-use super::scale::{COUNTS, scenes};
+use super::rows::{asked, figure, floor, means, papers, vms, without_preemption};
 use crate::vcpu::{Load, VmSpec};
 
 /// Figure 9: vmigrater over vanilla by number of VMs.
@@ -80,15 +82,10 @@ fn one_rows(results: &Results, count: usize, scenes: &[Scene], paper: f64) -> [R
 }
 
 fn one_figure(options: &Options, results: &Results) -> Figure {
-    let ours = |policy: &str| {
-        let of =
-            |&count: &usize| across(&one(count, options), |scene| gain(results, scene, policy));
-        bars(policy, &COUNTS.iter().map(of).collect::<Vec<_>>())
-    };
-    Figure::Bars {
-        axis: ("throughput over vanilla".into(), "×".into()),
-        groups: COUNTS.iter().map(|n| format!("{n} VMs")).collect(),
-        series: vec![ours(PAPER), ours(OURS), paper_bars("vmigrater", &PAPER_ONE)],
-        caption: "HDFS and LevelDB in one VM with the agent (figure 10 of the paper).".into(),
-    }
+    let of =
+        |&n: &usize, policy: &str| across(&one(n, options), |scene| gain(results, scene, policy));
+    let mut series = bars_by(&[PAPER, OURS], &COUNTS, of);
+    series.push(paper_bars("vmigrater", &PAPER_ONE));
+    let caption = "HDFS and LevelDB in one VM with the agent (figure 10 of the paper).";
+    Figure::bars(("throughput over vanilla", "×"), COUNTS.map(vms), series, caption)
 }

@@ -2,15 +2,16 @@
 //! moved, how long they still stand on a vCPU that is away, what that does to their
 //! response, and what it takes from the compute tasks.
 
-use super::super::judge::{bars, mean, paper_bars};
+use super::super::figure::{bars_by, paper_bars};
+use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::load::{APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells};
-use super::measure::{
-    across, agent, blocked, computed, each, gain, inactive_a_block, mean_of, moves,
-    moves_over_least, ratio, response, short, worked,
+use super::load::{
+    APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
 };
-use super::rows::ask;
-use super::scale::scenes;
+use super::measure::{
+    across, agent, blocked, computed, gain, inactive_a_block, moves, moves_over_least, ratio,
+    response, short, worked,
+};
 use crate::metrics::RunResult;
 
 const POLICIES: [&str; 5] = [VANILLA, VSLICER, XBALLOON, PAPER, OURS];
@@ -69,9 +70,9 @@ fn move_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
     let vms = scene.machine.vms.len() as f64;
     let over = |r: &RunResult| moves(r) * slice / (r.simulated.as_secs_f64() * vms);
     [PAPER, OURS].map(|policy| {
-        let values = each(results, scene, policy, over);
+        let values = results.each(scene, policy, over);
         let name = format!("{}: moves over the least, {policy}", scene.name);
-        let told = |figure: fn(&RunResult) -> f64| short(mean_of(results, scene, policy, figure));
+        let told = |figure: fn(&RunResult) -> f64| short(results.mean(scene, policy, figure));
         let why = format!(
             "the least is one a slice; {} of what a clairvoyant needs; {} % had to wait for a \
              vCPU that was away",
@@ -90,7 +91,7 @@ fn inactive_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
     [PAPER, OURS].map(|policy| {
         let values = ratio(results, (scene, VANILLA), (scene, policy), inactive_a_block);
         let name = format!("{}: inactivity for each block, vanilla over {policy}", scene.name);
-        let of = |policy| short(1e3 * mean_of(results, scene, policy, inactive_a_block));
+        let of = |policy| short(1e3 * results.mean(scene, policy, inactive_a_block));
         let told: Vec<String> =
             POLICIES.iter().map(|policy| format!("{policy} {}", of(policy))).collect();
         let why = format!("ms a block: {}", told.join(", "));
@@ -106,10 +107,10 @@ fn inactive_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
 fn compute_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
     let values = across(scenes, |s| ratio(results, (s, policy), (s, VANILLA), computed));
     let of = |figure: fn(&RunResult) -> f64| {
-        mean(&across(scenes, |scene| each(results, scene, policy, figure)))
+        mean(&across(scenes, |scene| results.each(scene, policy, figure)))
     };
     let base = |figure: fn(&RunResult) -> f64| {
-        mean(&across(scenes, |scene| each(results, scene, VANILLA, figure)))
+        mean(&across(scenes, |scene| results.each(scene, VANILLA, figure)))
     };
     let why = format!(
         "I/O tasks compute {} % of that more than under vanilla, the agents take {} % of the CPU \
@@ -122,7 +123,7 @@ fn compute_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
     if policy != OURS {
         return row;
     }
-    ask(row, mean(&values) >= COMPUTE, &format!("at least {COMPUTE}"))
+    row.ask(mean(&values) >= COMPUTE, &format!("at least {COMPUTE}"))
 }
 
 fn response_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
@@ -134,18 +135,12 @@ fn response_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
 }
 
 fn inactive_figure(results: &Results, scenes: &[Scene]) -> Figure {
-    let of = |s: &Scene| ratio(results, (s, VANILLA), (s, PAPER), inactive_a_block);
-    let ours = |s: &Scene| ratio(results, (s, VANILLA), (s, OURS), inactive_a_block);
-    Figure::Bars {
-        axis: ("inactivity for each block, vanilla's over this".into(), "×".into()),
-        groups: APPLICATIONS.map(|work| work.name.to_string()).into(),
-        series: vec![
-            bars(PAPER, &scenes.iter().map(of).collect::<Vec<_>>()),
-            bars(OURS, &scenes.iter().map(ours).collect::<Vec<_>>()),
-            paper_bars("vmigrater", &PAPER_INACTIVE),
-        ],
-        caption: "Four VMs: how much less I/O tasks stand on vCPUs that are away (table 2).".into(),
-    }
+    let of = |s: &Scene, p: &str| ratio(results, (s, VANILLA), (s, p), inactive_a_block);
+    let mut series = bars_by(&[PAPER, OURS], scenes, of);
+    series.push(paper_bars("vmigrater", &PAPER_INACTIVE));
+    let axis = ("inactivity for each block, vanilla's over this", "×");
+    let caption = "Four VMs: how much less I/O tasks stand on vCPUs that are away (table 2).";
+    Figure::bars(axis, APPLICATIONS.map(|work| work.name), series, caption)
 }
 
 fn figure(
@@ -154,13 +149,7 @@ fn figure(
     number: &str,
     of: impl Fn(&Scene, &str) -> Vec<f64>,
 ) -> Figure {
-    let series = |policy: &&str| {
-        bars(policy, &scenes.iter().map(|scene| of(scene, policy)).collect::<Vec<_>>())
-    };
-    Figure::Bars {
-        axis: (axis.into(), "×".into()),
-        groups: APPLICATIONS.map(|work| work.name.to_string()).into(),
-        series: POLICIES.iter().map(series).collect(),
-        caption: format!("Two VMs: {axis} (figure {number} of the paper)."),
-    }
+    let caption = format!("Two VMs: {axis} (figure {number} of the paper).");
+    let groups = APPLICATIONS.map(|work| work.name);
+    Figure::bars((axis, "×"), groups, bars_by(&POLICIES, scenes, of), caption)
 }

@@ -1,11 +1,11 @@
 //! migrate-fair (figure 15 of the paper): VMs with unequal shares of the processors and
 //! equal shares of the disk.
 
-use super::super::judge::{bars, mean};
+use super::super::figure::bars_by;
+use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{CORES, Disk, HDFS, OURS, PAPER, Scene, VANILLA, cells};
-use super::measure::{bound, each, evenness, mean_of, rate, short, vm_rate};
-use super::rows::ask;
+use super::measure::{bound, evenness, rate, short, vm_rate};
 use crate::metrics::RunResult;
 use crate::vcpu::Completes;
 use std::num::NonZeroU32;
@@ -52,31 +52,29 @@ pub(super) fn fair_judge(options: &Options, results: &Results) -> Judged {
     }
     for (scenes, heard) in scenes.chunks(SHARES.len()).zip(["the vCPU that asked", "any that runs"])
     {
-        let series = |policy: &&str| {
-            let of = |(_, scene): &(u32, Scene)| each(results, scene, policy, evenness);
-            bars(policy, &scenes.iter().map(of).collect::<Vec<_>>())
-        };
-        judged.figures.push(Figure::Bars {
-            axis: ("throughput of the VM that has less over the other's".into(), "×".into()),
-            groups: SHARES.map(|percent| format!("{percent}:{}", 100 - percent)).into(),
-            series: POLICIES.iter().map(series).collect(),
-            caption: format!(
-                "Unequal shares of the processors, equal ones of the disk, completions on {heard} \
-                 (figure 15)."
-            ),
-        });
+        let of = |(_, s): &(u32, Scene), policy: &str| results.each(s, policy, evenness);
+        let caption = format!(
+            "Unequal shares of the processors, equal ones of the disk, completions on {heard} \
+             (figure 15)."
+        );
+        judged.figures.push(Figure::bars(
+            ("throughput of the VM that has less over the other's", "×"),
+            SHARES.map(|percent| format!("{percent}:{}", 100 - percent)),
+            bars_by(&POLICIES, scenes, of),
+            caption,
+        ));
     }
     judged
 }
 
 fn row(results: &Results, scene: &Scene, percent: u32, policy: &str) -> Row {
-    let values = each(results, scene, policy, evenness);
-    let of = |figure: fn(&RunResult) -> f64| short(mean_of(results, scene, policy, figure));
+    let values = results.each(scene, policy, evenness);
+    let of = |figure: fn(&RunResult) -> f64| short(results.mean(scene, policy, figure));
     let why = format!(
         "{} and {} MiB/s, not shared {} together; some vCPU of a VM runs {} % of the time",
         of(|r| vm_rate(r, 0)),
         of(|r| vm_rate(r, 1)),
-        short(mean_of(results, &scene.unshared(), VANILLA, rate)),
+        short(results.mean(&scene.unshared(), VANILLA, rate)),
         of(bound)
     );
     let name = format!("{}: least over most, {policy}", scene.name);
@@ -84,7 +82,7 @@ fn row(results: &Results, scene: &Scene, percent: u32, policy: &str) -> Row {
         PAPER => Row::value(name, 1.0, &values, "×", 0.15).because(why).because(DECIDES),
         OURS if percent >= FROM => {
             let row = Row::measured(name, &values, "×", why);
-            ask(row, mean(&values) >= EVEN, &format!("at least {EVEN}"))
+            row.ask(mean(&values) >= EVEN, &format!("at least {EVEN}"))
         }
         _ => Row::measured(name, &values, "×", why),
     }

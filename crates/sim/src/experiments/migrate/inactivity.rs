@@ -1,10 +1,11 @@
 //! inactivity (figure 2 of the paper): what is lost when vCPUs share processors, without
 //! anybody's help. Two VMs of four vCPUs on four cores, a compute task on each vCPU.
 
-use super::super::judge::{bars, mean, paper_bars};
+use super::super::figure::{bars, paper_bars};
+use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Disk, SEQUENTIAL, Scene, VANILLA};
-use super::measure::{bound, each, evenness, normalized, rate, short, vm_rate};
+use super::measure::{bound, evenness, normalized, rate, short, vm_rate};
 use std::num::NonZeroU32;
 
 /// Cores of the host, and vCPUs of each VM (section 2.3).
@@ -47,7 +48,7 @@ pub(super) fn inactivity_cells(options: &Options) -> Vec<Cell> {
 /// MiB/s with and without sharing, and the bound.
 fn told(results: &Results, scene: &Scene) -> String {
     let of = |scene: &Scene, figure: fn(&crate::metrics::RunResult) -> f64| {
-        short(mean(&each(results, scene, VANILLA, figure)))
+        short(results.mean(scene, VANILLA, figure))
     };
     format!(
         "{} MiB/s, not shared {}; some vCPU of a VM runs {} % of the time",
@@ -78,10 +79,10 @@ pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Judged {
 /// By how much the VM with 80 per cent of the processors is ahead, and that it is not
 /// when nothing is shared.
 fn apart(results: &Results, scene: &Scene) -> [Row; 2] {
-    let ahead = |scene: &Scene| each(results, scene, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0));
+    let ahead = |scene: &Scene| results.each(scene, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0));
     let name = |what: &str| format!("{}, CPU shares 20:80: {what}", scene.disk.name());
     let shared = Row::factor(name("VM 2 over VM 1"), 5.8, &ahead(scene));
-    let alone = each(results, &scene.unshared(), VANILLA, evenness);
+    let alone = results.each(&scene.unshared(), VANILLA, evenness);
     [
         shared.because(told(results, scene)),
         Row::measured(
@@ -98,13 +99,11 @@ fn figure(options: &Options, results: &Results, disk: Disk) -> Figure {
     let scenes = [one(disk, options), two(disk, options)];
     let values: Vec<Vec<f64>> =
         scenes.iter().map(|scene| normalized(results, scene, VANILLA)).collect();
-    Figure::Bars {
-        axis: ("throughput over that without sharing".into(), "×".into()),
-        groups: ["one I/O task", "one in each VM"].map(String::from).into(),
-        series: vec![
-            bars("two VMs on the same cores", &values),
-            paper_bars("two VMs on the same cores", &[0.5, 1.0 - 0.721]),
-        ],
-        caption: format!("{}: what vCPU sharing costs (figure 2 of the paper).", disk.name()),
-    }
+    let name = "two VMs on the same cores";
+    Figure::bars(
+        ("throughput over that without sharing", "×"),
+        ["one I/O task", "one in each VM"],
+        vec![bars(name, &values), paper_bars(name, &[0.5, 1.0 - 0.721])],
+        format!("{}: what vCPU sharing costs (figure 2 of the paper).", disk.name()),
+    )
 }

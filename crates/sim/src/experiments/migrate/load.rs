@@ -3,17 +3,16 @@
 //!
 //! What is a guess says so: the paper names its applications and no more.
 
-use super::super::{Cell, HostSetup, Options, Scenario};
+use super::super::{Cell, Options, Scenario};
 use crate::vcpu::{
     Ablation, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec,
 };
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_policy::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// The paper's server: processors, and vCPUs of each VM.
 pub(super) const CORES: u16 = 12;
-const COALESCE: Sectors = Sectors::new(1024);
 /// Each VM's disk: larger than what a run reads.
 const DISK_GIB: u64 = 40;
 /// Policies learn the slices before anything is measured.
@@ -256,21 +255,20 @@ impl Scene {
 
     /// The scene under a policy for vCPUs.
     pub fn cell(&self, vcpu: &str) -> Cell {
-        let scenario = Scenario {
-            name: self.name.clone(),
-            vms: Vec::new(),
-            device: self.disk.device().into(),
-            coalesce: COALESCE,
-            place: Lba::ZERO,
-            settle: self.settle,
-            until: Some(self.settle + self.measured),
-            weights: Vec::new(),
-            host: HostSetup::default(),
-            machine: Some(self.machine.clone()),
-        };
+        let scenario = Scenario::new(&self.name, Vec::new(), self.disk.device());
+        let machine = Some(self.machine.clone());
+        let scenario = Scenario { machine, ..scenario.measured(self.settle, self.measured) };
         let cell = Cell::new(Arc::new(scenario), self.disk.policy());
         Cell { vcpu: Some(vcpu.into()), ..cell }
     }
+}
+
+/// VMs on the processors of one.
+pub(super) const COUNTS: [usize; 3] = [2, 4, 8];
+
+/// So many of the paper's VMs with each of these works.
+pub(super) fn scenes(works: &[Work], disk: Disk, count: usize, options: &Options) -> Vec<Scene> {
+    works.iter().map(|&work| Scene::of(work, disk, CORES, count, options)).collect()
 }
 
 /// What is run of a scene: it under some policies, and unshared.

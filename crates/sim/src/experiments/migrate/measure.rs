@@ -2,14 +2,15 @@
 //! share of what the recorded schedule of the vCPUs allows, moves, and what it all
 //! costs the compute tasks.
 
-use super::super::Results;
 use super::super::judge::mean;
 pub(super) use super::super::judge::short;
+pub(super) use super::super::results::across;
+use super::super::results::over;
+use super::super::{Key, Results, Ways};
 use super::load::{Scene, VANILLA};
 use crate::metrics::{RunResult, per_second};
 use crate::vcpu::{MachineResult, TaskResult, VmCpu};
 use seekway_policy::units::Nanos;
-use std::sync::Arc;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -107,40 +108,22 @@ pub(super) fn agent(r: &RunResult) -> f64 {
     100.0 * total(r, |vm| vm.agent.as_secs_f64()) / ran.as_secs_f64()
 }
 
-/// The runs of a scene under a policy for vCPUs.
-pub(super) fn runs<'a>(results: &'a Results, scene: &Scene, vcpu: &str) -> &'a [Arc<RunResult>] {
-    results.of_vcpu(&scene.name, scene.disk.policy(), vcpu)
+impl Ways for Scene {
+    type Way<'a> = &'a str;
+    fn key(&self, vcpu: &str) -> Key {
+        let (scenario, policy) = (self.name.clone(), self.disk.policy().into());
+        Key { scenario, policy, prefetch: None, vcpu: Some(vcpu.into()) }
+    }
 }
 
-/// A figure of each run.
-pub(super) fn each(
-    results: &Results,
-    scene: &Scene,
-    vcpu: &str,
-    figure: impl Fn(&RunResult) -> f64,
-) -> Vec<f64> {
-    runs(results, scene, vcpu).iter().map(|r| figure(r)).collect()
-}
-
-/// Its mean over the seeds.
-pub(super) fn mean_of(
-    results: &Results,
-    scene: &Scene,
-    vcpu: &str,
-    figure: impl Fn(&RunResult) -> f64,
-) -> f64 {
-    mean(&each(results, scene, vcpu, figure))
-}
-
-/// A figure of one way over that of another, seed by seed.
+/// A figure of one scene and policy over that of another, seed by seed.
 pub(super) fn ratio(
     results: &Results,
     ours: (&Scene, &str),
     base: (&Scene, &str),
     figure: impl Fn(&RunResult) -> f64,
 ) -> Vec<f64> {
-    let (ours, base) = (runs(results, ours.0, ours.1), runs(results, base.0, base.1));
-    ours.iter().zip(base).map(|(o, b)| figure(o) / figure(b)).collect()
+    over(&results.each(ours.0, ours.1, &figure), &results.each(base.0, base.1, &figure))
 }
 
 /// Throughput over that under vanilla, seed by seed.
@@ -162,8 +145,8 @@ pub(super) fn share_of_bound(
     vcpu: &str,
     unshared: &Scene,
 ) -> Vec<f64> {
-    let free = runs(results, unshared, VANILLA);
-    let pairs = runs(results, scene, vcpu).iter().zip(free);
+    let free = results.of(unshared, VANILLA);
+    let pairs = results.of(scene, vcpu).iter().zip(free);
     pairs.map(|(r, free)| rate(r) / allowed(r, free)).collect()
 }
 
@@ -172,11 +155,4 @@ pub(super) fn evenness(r: &RunResult) -> f64 {
     let rates: Vec<f64> = (0..machine(r).vms.len()).map(|vm| vm_rate(r, vm)).collect();
     let fold = |f: fn(f64, f64) -> f64| rates.iter().copied().reduce(f).unwrap_or(f64::NAN);
     fold(f64::min) / fold(f64::max)
-}
-
-/// Seed by seed, the mean over several scenes.
-pub(super) fn across<S>(scenes: &[S], of: impl Fn(&S) -> Vec<f64>) -> Vec<f64> {
-    let all: Vec<Vec<f64>> = scenes.iter().map(of).collect();
-    let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
-    (0..seeds).map(|seed| mean(&all.iter().map(|v| v[seed]).collect::<Vec<_>>())).collect()
 }

@@ -1,13 +1,11 @@
 //! The rows that a scene of migrate-scale gets: what the paper claims of it, what is
 //! asked of it (experiments.md, vMigrater, "Accept"), and the other policies beside.
 
-use super::super::judge::{bars, mean};
+use super::super::figure::bars_by;
+use super::super::judge::mean;
 use super::super::{Figure, Results, Row, Verdict};
-use super::load::{ALL, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON};
-use super::measure::{
-    across, agent, bound, gain, mean_of, normalized, rate, ratio, share_of_bound, short,
-};
-use super::scale::COUNTS;
+use super::load::{ALL, COUNTS, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON};
+use super::measure::{across, agent, bound, gain, normalized, rate, ratio, share_of_bound, short};
 
 /// Nothing may be slower than without a policy by more than this.
 const FLOOR: f64 = 0.98;
@@ -24,7 +22,7 @@ pub(super) fn alone(results: &Results, scene: &Scene) -> [Row; 2] {
         let values = gain(results, scene, policy);
         let why = format!(
             "nothing is shared; the agent takes {} % of the CPU time",
-            short(mean_of(results, scene, policy, agent))
+            short(results.mean(scene, policy, agent))
         );
         let row =
             Row::measured(format!("{}: {policy} over vanilla", scene.name), &values, "×", why);
@@ -35,15 +33,9 @@ pub(super) fn alone(results: &Results, scene: &Scene) -> [Row; 2] {
     })
 }
 
-/// A row of which something is asked, and whether it is met.
-pub(super) fn ask(row: Row, enough: bool, what: &str) -> Row {
-    let verdict = if enough { "met" } else { "NOT MET" };
-    row.accept_if(enough).because(format!("{what} is asked: {verdict}"))
-}
-
 /// Never slower than without.
 pub(super) fn floor(row: Row, gains: &[f64]) -> Row {
-    ask(row, mean(gains) >= FLOOR, &format!("at least {FLOOR} of vanilla"))
+    row.ask(mean(gains) >= FLOOR, &format!("at least {FLOOR} of vanilla"))
 }
 
 /// What ours is asked of a scene: its share of the bound, and never to be below vanilla.
@@ -59,13 +51,13 @@ pub(super) fn asked(
         ALL.iter().map(|policy| format!("{policy} {}", short(mean(&of(policy))))).collect();
     let why = format!(
         "shares of the bound, which is {} % of the time: {}",
-        short(mean_of(results, scene, VANILLA, bound)),
+        short(results.mean(scene, VANILLA, bound)),
         told.join(", ")
     );
     let values = of(OURS);
     let row = Row::measured(format!("{}: share of the bound", scene.name), &values, "×", why);
     let row = match share {
-        Some(share) => ask(row, mean(&values) >= share, &format!("at least {share}")),
+        Some(share) => row.ask(mean(&values) >= share, &format!("at least {share}")),
         None => row,
     };
     let gains = gain(results, scene, OURS);
@@ -83,7 +75,7 @@ pub(super) fn above(results: &Results, what: &str, scenes: &[Scene]) -> Row {
     let told: Vec<String> = each.iter().map(|(p, v)| format!("{p} {}", short(mean(v)))).collect();
     let name = format!("{what}: ours over the best of the others");
     let why = format!("{best}; ours over {}", told.join(", "));
-    ask(Row::measured(name, values, "×", why), mean(values) > 1.0, "above all of them")
+    Row::measured(name, values, "×", why).ask(mean(values) > 1.0, "above all of them")
 }
 
 /// Means over the works: the paper's form beside its figure, then ours and the others.
@@ -136,7 +128,7 @@ pub(super) fn slicer(results: &Results, what: &str, scenes: &[Scene]) -> Row {
     let values = across(scenes, |scene| gain(results, scene, VSLICER));
     let near = (mean(&values) - 1.0).abs() <= 0.1;
     let name = format!("{what}: {VSLICER} is near vanilla");
-    ask(Row::measured(name, &values, "×", "shorter slices alone"), near, "within 0.1 of 1")
+    Row::measured(name, &values, "×", "shorter slices alone").ask(near, "within 0.1 of 1")
 }
 
 pub(super) fn figure(
@@ -146,17 +138,15 @@ pub(super) fn figure(
     what: &str,
     number: &str,
 ) -> Figure {
-    let series = |policy: &str| {
-        let groups: Vec<Vec<f64>> = COUNTS
-            .iter()
-            .map(|&count| across(&of(count), |scene| normalized(results, scene, policy)))
-            .collect();
-        bars(policy, &groups)
+    let of = |&count: &usize, policy: &str| {
+        across(&of(count), |scene| normalized(results, scene, policy))
     };
-    Figure::Bars {
-        axis: ("throughput over that without sharing".into(), "×".into()),
-        groups: COUNTS.iter().map(|n| format!("{n} VMs")).collect(),
-        series: ALL.iter().map(|policy| series(policy)).collect(),
-        caption: format!("{what} on {}, each policy (figure {number} of the paper).", disk.name()),
-    }
+    let series = bars_by(&ALL, &COUNTS, of);
+    let caption = format!("{what} on {}, each policy (figure {number} of the paper).", disk.name());
+    Figure::bars(("throughput over that without sharing", "×"), COUNTS.map(vms), series, caption)
+}
+
+/// The name of a group of bars.
+pub(super) fn vms(count: usize) -> String {
+    format!("{count} VMs")
 }

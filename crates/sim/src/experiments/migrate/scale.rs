@@ -4,13 +4,12 @@
 use super::super::{Cell, Judged, Options, Results, Row};
 use super::apps;
 use super::load::{
-    ALL, CORES, Disk, MICRO, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, Work, XBALLOON, cells,
+    ALL, COUNTS, Disk, MICRO, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, Work, XBALLOON,
+    cells, scenes,
 };
 use super::rows::{above, alone, asked, figure, means, slicer, without_preemption};
 use crate::vcpu::{Completes, MachineSpec};
 
-/// VMs on the processors of one.
-pub(super) const COUNTS: [usize; 3] = [2, 4, 8];
 /// Of the recorded bound (experiments.md, vMigrater, "Accept").
 const SHARE: f64 = 0.90;
 /// The same with a tenth of the slices cut short, by the number of VMs.
@@ -25,10 +24,6 @@ fn micro(disk: Disk) -> &'static [Work] {
         Disk::Ssd => &MICRO,
         Disk::Hdd => &[SEQUENTIAL, RANDOM],
     }
-}
-
-pub(super) fn scenes(works: &[Work], disk: Disk, count: usize, options: &Options) -> Vec<Scene> {
-    works.iter().map(|&work| Scene::of(work, disk, CORES, count, options)).collect()
 }
 
 const CUT: &str = "a tenth of the slices cut short";

@@ -6,8 +6,8 @@ use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{
     Disk, HDFS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, io, machine, vm,
 };
-use super::measure::{agent, bound, gain, machine as ran, mean_of, rate, ratio, runs, short};
-use super::rows::{above, ask, floor};
+use super::measure::{agent, bound, gain, machine as ran, rate, ratio, short};
+use super::rows::{above, floor};
 use crate::metrics::RunResult;
 use crate::vcpu::{Load, Start, TaskSpec};
 use seekway_policy::units::{Instant, Nanos};
@@ -136,10 +136,10 @@ fn recovery(series: &[(f64, f64)], phase: [f64; 2]) -> f64 {
 
 fn recovery_rows(results: &Results, scene: &Scene, count: usize, phase: [f64; 2]) -> [Row; 2] {
     [PAPER, OURS].map(|policy| {
-        let by_seed: Vec<_> = runs(results, scene, policy).iter().map(|r| series(r)).collect();
+        let by_seed: Vec<_> = results.of(scene, policy).iter().map(|r| series(r)).collect();
         let times: Vec<f64> = by_seed.iter().map(|s| recovery(s, phase)).collect();
         let level = |policy: &str| {
-            let runs = runs(results, scene, policy).iter();
+            let runs = results.of(scene, policy).iter();
             short(mean(&runs.map(|r| level(&series(r), phase)).collect::<Vec<_>>()))
         };
         let name = format!("{count} clients more at {:.0} s: back after, {policy}", phase[0]);
@@ -152,7 +152,7 @@ fn recovery_rows(results: &Results, scene: &Scene, count: usize, phase: [f64; 2]
             PAPER => Row::limit(name, RECOVERY_S, &times, "s").because(why),
             _ => {
                 let row = Row::measured(name, &times, "s", why);
-                ask(row, mean(&times) <= RECOVERY_S, &format!("at most {RECOVERY_S} s"))
+                row.ask(mean(&times) <= RECOVERY_S, &format!("at most {RECOVERY_S} s"))
             }
         }
     })
@@ -161,7 +161,7 @@ fn recovery_rows(results: &Results, scene: &Scene, count: usize, phase: [f64; 2]
 fn constant_rows(results: &Results, scene: &Scene) -> Vec<Row> {
     let row = |policy: &str| {
         let values = gain(results, scene, policy);
-        let of = |figure: fn(&RunResult) -> f64| short(mean_of(results, scene, policy, figure));
+        let of = |figure: fn(&RunResult) -> f64| short(results.mean(scene, policy, figure));
         let why = format!(
             "some vCPU of a VM runs {} % of the time; the agents take {} % of the CPU time",
             of(bound),
@@ -176,16 +176,11 @@ fn constant_rows(results: &Results, scene: &Scene) -> Vec<Row> {
 
 fn over_time(results: &Results, scene: &Scene) -> Figure {
     let of = |policy: &str| {
-        let first = runs(results, scene, policy).first();
+        let first = results.of(scene, policy).first();
         (policy.to_string(), first.map(|r| series(r)).unwrap_or_default())
     };
-    Figure::Lines {
-        x: ("time".into(), "s".into()),
-        log_x: false,
-        y: ("read".into(), "MiB/s".into()),
-        series: [VANILLA, PAPER, OURS].map(of).into(),
-        caption: "Clients come at 4, 8 and 11 s (figure 14 of the paper).".into(),
-    }
+    let caption = "Clients come at 4, 8 and 11 s (figure 14 of the paper).";
+    Figure::lines(("time", "s"), ("read", "MiB/s"), [VANILLA, PAPER, OURS].map(of), caption)
 }
 
 fn over_clients(results: &Results, options: &Options) -> Figure {
@@ -197,13 +192,9 @@ fn over_clients(results: &Results, options: &Options) -> Figure {
         };
         (policy.to_string(), CLIENTS.map(point).into())
     };
-    Figure::Lines {
-        x: ("clients".into(), String::new()),
-        log_x: false,
-        y: ("throughput over that without sharing".into(), "×".into()),
-        series: POLICIES.map(of).into(),
-        caption: "Clients of a fifth of a processor each (figure 13 of the paper).".into(),
-    }
+    let y = ("throughput over that without sharing", "×");
+    let caption = "Clients of a fifth of a processor each (figure 13 of the paper).";
+    Figure::lines(("clients", ""), y, POLICIES.map(of), caption)
 }
 
 #[cfg(test)]

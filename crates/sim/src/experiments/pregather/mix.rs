@@ -1,8 +1,9 @@
 //! pregather-b and pregather-mix: one VM, figure 4 and table III.
 
-use super::super::judge::{app_time, mean};
+use super::super::judge::mean;
+use super::super::metric::{app_time, kib_per_command, service_ms, waits, zero_seeks_percent};
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::{PATIENT, mean_of, random, scenario, sequential, under};
+use super::{PATIENT, random, scenario, sequential, under};
 use crate::metrics::RunResult;
 use seekway_policy::units::Sectors;
 
@@ -46,9 +47,6 @@ pub(super) fn b_cells(options: &Options) -> Vec<Cell> {
 fn both(r: &RunResult) -> f64 {
     app_time(r, 0).max(app_time(r, 1))
 }
-fn zero(r: &RunResult) -> f64 {
-    100.0 * r.seeks_per_command.zero_share()
-}
 
 pub(super) fn b_judge(_options: &Options, results: &Results) -> Judged {
     let mut judged = Judged::default();
@@ -63,14 +61,14 @@ pub(super) fn b_judge(_options: &Options, results: &Results) -> Judged {
         Row::value(
             "literal form: seeks at zero, B = 2000",
             91.6,
-            &results.each(s, &best, zero),
+            &results.each(s, &best, zero_seeks_percent),
             "%",
             0.1,
         ),
         Row::value(
             "literal form: seeks at zero, B = 10^7",
             71.2,
-            &results.each(s, &whole, zero),
+            &results.each(s, &whole, zero_seeks_percent),
             "%",
             0.1,
         ),
@@ -116,44 +114,40 @@ pub(super) fn b_judge(_options: &Options, results: &Results) -> Judged {
 }
 
 fn one_zone(results: &Results, s: &str, best: &str, whole: &str) -> String {
-    let waits = |p: &str| mean_of(results, s, p, |r| r.holds.tried as f64);
-    let kib =
-        |p: &str| mean_of(results, s, p, |r| r.bytes() as f64 / 1024.0 / r.stats.commands as f64);
-    let cfq = mean_of(results, s, "cfq", both);
+    let cfq = results.mean(s, "cfq", both);
     format!(
         "{:.0} waits at B = 2000 and {:.0} at 10^7, {:.0} and {:.0} KiB a command; cfq takes \
          {cfq:.1} s",
-        waits(best),
-        waits(whole),
-        kib(best),
-        kib(whole)
+        results.mean(s, best, waits),
+        results.mean(s, whole, waits),
+        results.mean(s, best, kib_per_command),
+        results.mean(s, whole, kib_per_command)
     )
 }
 
 fn b_figures(results: &Results) -> Vec<Figure> {
     let s = SETTINGS[0].0;
     let curve = |form: &str, figure: &dyn Fn(&RunResult) -> f64| {
-        let point = |zone: u64| (zone as f64, mean_of(results, s, &with_zone(form, zone), figure));
+        let point = |zone: u64| (zone as f64, results.mean(s, &with_zone(form, zone), figure));
         SIZES.map(point).to_vec()
     };
     let series = |figure: &dyn Fn(&RunResult) -> f64| {
-        let cfq = mean_of(results, s, "cfq", figure);
+        let cfq = results.mean(s, "cfq", figure);
         vec![
             ("corrected form".to_string(), curve(OURS, figure)),
             ("literal form".to_string(), curve(LITERAL, figure)),
             ("cfq".to_string(), SIZES.map(|zone| (zone as f64, cfq)).to_vec()),
         ]
     };
-    let lines = |y: (&str, &str), series, caption: &str| Figure::Lines {
-        x: ("B".into(), "sectors".into()),
-        log_x: true,
-        y: (y.0.into(), y.1.into()),
-        series,
-        caption: caption.into(),
-    };
+    let lines =
+        |y, series, caption| Figure::lines(("B", "sectors"), y, series, caption).logarithmic();
     vec![
         lines(("time", "s"), series(&both), "Time of both readers (figure 4 of the paper)."),
-        lines(("seeks at zero", "%"), series(&zero), "Share of commands where the head stood."),
+        lines(
+            ("seeks at zero", "%"),
+            series(&zero_seeks_percent),
+            "Share of commands where the head stood.",
+        ),
     ]
 }
 
@@ -286,16 +280,13 @@ fn success(results: &Results, scenarios: &[String]) -> (Vec<f64>, f64) {
 
 /// What the two schedulers did differently.
 fn cause(results: &Results, s: &str) -> String {
-    let of = |p: &str, f: &dyn Fn(&RunResult) -> f64| mean_of(results, s, p, f);
-    let kib = |r: &RunResult| r.bytes() as f64 / 1024.0 / r.stats.commands as f64;
-    let service = |r: &RunResult| r.service.mean() / 1e6;
-    let waits = |r: &RunResult| r.holds.tried as f64;
+    let of = |p: &str, f: fn(&RunResult) -> f64| results.mean(s, p, f);
     format!(
         "{:.0} KiB and {:.2} ms a command against cfq's {:.0} KiB and {:.2} ms, {:.0} waits",
-        of("pregather", &kib),
-        of("pregather", &service),
-        of("cfq", &kib),
-        of("cfq", &service),
-        of("pregather", &waits)
+        of("pregather", kib_per_command),
+        of("pregather", service_ms),
+        of("cfq", kib_per_command),
+        of("cfq", service_ms),
+        of("pregather", waits)
     )
 }

@@ -1,8 +1,12 @@
 //! pregather-read and pregather-memory: figure 5, table IV and figure 9.
 
-use super::super::judge::{app_time, bandwidth, mean, policy_metric, vm_bandwidth};
-use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
-use super::{mean_of, read_vms, scenario, under};
+use super::super::figure::bars_by;
+use super::super::judge::mean;
+use super::super::metric::{
+    app_time, bandwidth, kib_per_command, policy_metric, worst_response_s, zero_seeks_percent,
+};
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::{read_vms, scenario, under};
 use crate::metrics::RunResult;
 
 const POLICIES: [&str; 5] =
@@ -89,7 +93,6 @@ fn rows(results: &Results, kib: u32) -> Vec<Row> {
 /// or guests' requests, nor how many random requests its run had.
 fn zero_rows(results: &Results, s: &str) -> Vec<Row> {
     let mut rows = Vec::new();
-    let per_command = |r: &RunResult| 100.0 * r.seeks_per_command.zero_share();
     let per_request = |r: &RunResult| 100.0 * r.seeks_per_request.zero_share();
     let of_streams = |r: &RunResult| {
         // VM3 has two random readers and VM2 one like them; hardly any of their
@@ -97,14 +100,13 @@ fn zero_rows(results: &Results, s: &str) -> Vec<Row> {
         let random = r.vms[2].requests * 3 / 2;
         100.0 * r.seeks_per_command.zero as f64 / r.stats.commands.saturating_sub(random) as f64
     };
-    let over = results.ratio(s, ("pregather", "cfq"), per_command);
+    let over = results.ratio(s, ("pregather", "cfq"), zero_seeks_percent);
     rows.push(Row::factor(format!("{s}: seeks at zero, pregather over cfq"), 77.0 / 46.0, &over));
     for (policy, paper) in [("pregather", 77.0), ("cfq", 46.0)] {
-        let random = mean_of(results, s, policy, |r| {
-            150.0 * r.vms[2].requests as f64 / r.stats.commands as f64
-        });
+        let random =
+            results.mean(s, policy, |r| 150.0 * r.vms[2].requests as f64 / r.stats.commands as f64);
         let label = |what: &str| format!("{s}: seeks at zero under {policy}, {what}");
-        let values = results.each(s, policy, per_command);
+        let values = results.each(s, policy, zero_seeks_percent);
         let row = Row::value(label("per command"), paper, &values, "%", 0.25);
         rows.push(row.because(format!(
             "{random:.0} % of the commands are the random readers' and cannot be at zero: the \
@@ -122,26 +124,22 @@ fn zero_rows(results: &Results, s: &str) -> Vec<Row> {
 /// Where a difference of bandwidth comes from: how much a command carries, and
 /// how often the head stays.
 fn ingredients(results: &Results, s: &str, base: &str) -> String {
-    let kib = |policy| {
-        mean_of(results, s, policy, |r| r.bytes() as f64 / 1024.0 / r.stats.commands as f64)
-    };
-    let zero = |policy| 100.0 * mean_of(results, s, policy, |r| r.seeks_per_command.zero_share());
-    let worst = |policy| mean_of(results, s, policy, |r| r.response.max() as f64 / 1e9);
+    let of = |policy, figure: fn(&RunResult) -> f64| results.mean(s, policy, figure);
     format!(
         "{:.0} KiB a command against {:.0}, {:.0} % of the commands where the head stands against \
          {:.0} %, worst response {:.1} s against {:.1} s",
-        kib("pregather"),
-        kib(base),
-        zero("pregather"),
-        zero(base),
-        worst("pregather"),
-        worst(base)
+        of("pregather", kib_per_command),
+        of(base, kib_per_command),
+        of("pregather", zero_seeks_percent),
+        of(base, zero_seeks_percent),
+        of("pregather", worst_response_s),
+        of(base, worst_response_s)
     )
 }
 
 fn notes(results: &Results) -> String {
     let s = name(128);
-    let rule = |name: &str| mean_of(results, &s, "pregather", |r| policy_metric(r, name));
+    let rule = |name: &str| results.mean(&s, "pregather", |r| policy_metric(r, name));
     let rules = ["merged", "expired", "next", "borrowed", "arrival"];
     let counts = rules.map(|r| rule(&format!("dispatch_{r}")));
     let total: f64 = counts.iter().sum();
@@ -150,7 +148,7 @@ fn notes(results: &Results) -> String {
         .zip(counts)
         .map(|(name, n)| format!("{name} {:.1} %", 100.0 * n / total))
         .collect();
-    let waits = |f: fn(&RunResult) -> u64| mean_of(results, &s, "pregather", |r| f(r) as f64);
+    let waits = |f: fn(&RunResult) -> u64| results.mean(&s, "pregather", |r| f(r) as f64);
     let (tried, paid) = (waits(|r| r.holds.tried), waits(|r| r.holds.paid));
     format!(
         "pregather at 128 KiB dispatches by rule: {}; {tried:.0} waits, {:.0} % of them paid.",
@@ -170,23 +168,13 @@ fn figures(results: &Results) -> Vec<Figure> {
         POLICIES.iter().map(|p| key(p)).collect(),
         "Seek distances from command to command (table IV of the paper).".into(),
     );
-    let bars = |policy: &&str| BarSeries {
-        name: policy.to_string(),
-        bars: (0..3)
-            .map(|vm| {
-                let v = results.each(&s, policy, |r| vm_bandwidth(&r.vms[vm]));
-                let fold = |f: fn(f64, f64) -> f64| v.iter().copied().reduce(f);
-                Some((mean(&v), fold(f64::min)?, fold(f64::max)?))
-            })
-            .collect(),
-        paper: false,
-    };
-    let bandwidths = Figure::Bars {
-        axis: ("mean bandwidth".into(), "MiB/s".into()),
-        groups: ["VM1: SR+SR", "VM2: SR+RR", "VM3: RR+RR"].map(String::from).into(),
-        series: POLICIES.iter().map(bars).collect(),
-        caption: "Bandwidth of each VM at 128 KiB (figure 5(b) of the paper).".into(),
-    };
+    let of = |&vm: &usize, policy: &str| results.each(&s, policy, |r| r.vms[vm].mib_s());
+    let bandwidths = Figure::bars(
+        ("mean bandwidth", "MiB/s"),
+        ["VM1: SR+SR", "VM2: SR+RR", "VM3: RR+RR"],
+        bars_by(&POLICIES, &[0, 1, 2], of),
+        "Bandwidth of each VM at 128 KiB (figure 5(b) of the paper).",
+    );
     vec![places, seeks, bandwidths]
 }
 

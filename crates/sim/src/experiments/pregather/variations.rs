@@ -1,8 +1,9 @@
 //! pregather-sensitivity and pregather-sync: what decides the result.
 
-use super::super::judge::{bandwidth, mean};
+use super::super::judge::mean;
+use super::super::metric::{bandwidth, waits, worst_response_s};
 use super::super::{Cell, Judged, Options, Results, Row, Verdict};
-use super::{DISK, mean_of, read_vms, scenario, under};
+use super::{DISK, read_vms, scenario, under};
 use seekway_policy::units::Sectors;
 
 /// The pair that every variation of load or disk is run under.
@@ -89,17 +90,17 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
     for (name, ..) in settings() {
         let ratios = results.ratio(&name, ("pregather", "cfq"), bandwidth);
         let literal = mean(&results.ratio(&name, ("pregather:literal=true", "cfq"), bandwidth));
-        let cfq = mean_of(results, &name, "cfq", bandwidth);
-        let waits = mean_of(results, &name, "pregather", |r| r.holds.tried as f64);
-        let why = format!("literal form {literal:.2} ×; cfq has {cfq:.1} MiB/s; {waits:.0} waits");
+        let cfq = results.mean(&name, "cfq", bandwidth);
+        let waited = results.mean(&name, "pregather", waits);
+        let why = format!("literal form {literal:.2} ×; cfq has {cfq:.1} MiB/s; {waited:.0} waits");
         judged.rows.push(Row::measured(format!("{name}: against cfq"), &ratios, "×", why));
     }
     for form in FORMS {
         let policy = format!("pregather:{form}");
         let ratios = results.ratio(BASE, (&policy, "pregather"), bandwidth);
-        let worst = mean_of(results, BASE, &policy, |r| r.response.max() as f64 / 1e9);
-        let waits = mean_of(results, BASE, &policy, |r| r.holds.tried as f64);
-        let why = format!("worst response {worst:.1} s, {waits:.0} waits");
+        let worst = results.mean(BASE, &policy, worst_response_s);
+        let waited = results.mean(BASE, &policy, waits);
+        let why = format!("worst response {worst:.1} s, {waited:.0} waits");
         judged.rows.push(Row::measured(format!("{form}: against the default"), &ratios, "×", why));
     }
     judged.notes.push(

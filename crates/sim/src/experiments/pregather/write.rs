@@ -1,8 +1,11 @@
 //! pregather-write and pregather-hadoop: figures 1(b), 6, 7 and 8.
 
-use super::super::judge::{app_time, bandwidth, mean, policy_metric};
+use super::super::judge::mean;
+use super::super::metric::{
+    app_time, bandwidth, kib_per_command, policy_metric, service_ms, zero_seeks_percent,
+};
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
-use super::{PATIENT, mean_of, random, read_vms, scenario, sequential, three_vms, under};
+use super::{PATIENT, random, read_vms, scenario, sequential, three_vms, under};
 use crate::metrics::{RunResult, VmResult};
 use std::collections::BTreeMap;
 
@@ -86,18 +89,17 @@ pub(super) fn write_judge(_options: &Options, results: &Results) -> Judged {
 
 /// Is it the disk that does more, or only another VM that comes first?
 fn makespan(results: &Results, base: &str) -> String {
-    let of = |p: &str, f: &dyn Fn(&RunResult) -> f64| mean_of(results, "writes", p, f);
+    let of = |p: &str, f: &dyn Fn(&RunResult) -> f64| results.mean("writes", p, f);
     let all = |r: &RunResult| r.simulated.as_secs_f64();
     let vm1 = |r: &RunResult| app_time(r, 0).max(app_time(r, 1));
-    let service = |r: &RunResult| r.service.mean() / 1e6;
     format!(
         "no figure in the paper; all work took {:.0} s against {:.0} s and a command {:.2} ms \
          against {:.2} ms, VM1's streams were done after {:.0} s against {:.0} s: the sum of the \
          VMs' means tells who was served first, not what the disk did",
         of("pregather", &all),
         of(base, &all),
-        of("pregather", &service),
-        of(base, &service),
+        of("pregather", &service_ms),
+        of(base, &service_ms),
         of("pregather", &vm1),
         of(base, &vm1)
     )
@@ -201,17 +203,13 @@ fn hadoop_rows(results: &Results, sort: &str, beside: &str) -> Vec<Row> {
             rows.push(row.because(traffic(results, beside, policy, "cfq")));
         }
     }
-    let zero = |r: &RunResult| 100.0 * r.seeks_per_command.zero_share();
-    let values = results.each(beside, "pregather", zero);
+    let values = results.each(beside, "pregather", zero_seeks_percent);
     rows.push(Row::value(format!("{beside}: seeks at zero"), 63.0, &values, "%", 0.25));
     rows
 }
 
 fn traffic(results: &Results, s: &str, policy: &str, base: &str) -> String {
-    let of = |p: &str, f: &dyn Fn(&RunResult) -> f64| mean_of(results, s, p, f);
-    let kib = |r: &RunResult| r.bytes() as f64 / 1024.0 / r.stats.commands as f64;
-    let zero = |r: &RunResult| 100.0 * r.seeks_per_command.zero_share();
-    let service = |r: &RunResult| r.service.mean() / 1e6;
+    let of = |p: &str, f: &dyn Fn(&RunResult) -> f64| results.mean(s, p, f);
     let expired =
         |r: &RunResult| 100.0 * policy_metric(r, "dispatch_expired") / r.stats.requests as f64;
     let response = |r: &RunResult| r.response.mean() / 1e9;
@@ -222,12 +220,12 @@ fn traffic(results: &Results, s: &str, policy: &str, base: &str) -> String {
          form {:.2} × in bandwidth",
         of(policy, &expired),
         of(policy, &response),
-        of(policy, &kib),
-        of(policy, &service),
-        of(base, &kib),
-        of(base, &service),
-        of(policy, &zero),
-        of(base, &zero),
+        of(policy, &kib_per_command),
+        of(policy, &service_ms),
+        of(base, &kib_per_command),
+        of(base, &service_ms),
+        of(policy, &zero_seeks_percent),
+        of(base, &zero_seeks_percent),
         mean(&literal)
     )
 }

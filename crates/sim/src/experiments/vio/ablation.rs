@@ -7,7 +7,7 @@ use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
 use super::apps::VIDEO_SERVER;
 use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO};
 use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential_of};
-use super::measure::{accuracy, array_percent, mean_of, short, speedup, throughput};
+use super::measure::{accuracy, array_percent, short, speedup, throughput};
 use super::rows::figure;
 use super::sequential::MILLIS;
 use crate::engine::HostCosts;
@@ -134,15 +134,15 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
     for load in &loads {
         let base = format!(
             "baseline {} MiB/s, {} % of the array",
-            short(mean_of(results, load, BASE, |r| throughput(r, load))),
-            short(mean_of(results, load, BASE, array_percent))
+            short(results.mean(load, BASE, |r| throughput(r, load))),
+            short(results.mean(load, BASE, array_percent))
         );
         let row = |&column: &Column| {
             let values = speedup(results, load, column);
             let why = format!(
                 "{}; {base}; accuracy {} %",
                 column.form(),
-                short(mean_of(results, load, column, accuracy))
+                short(results.mean(load, column, accuracy))
             );
             Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why)
         };

@@ -3,7 +3,7 @@
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{BUFFERED, Load, OURS_ON, PAPER_ON, VIO_ON, Vm, cells};
-use super::measure::{accuracy, across, bars, cost, each, mean_of, short, speedup};
+use super::measure::{accuracy, across, bars, cost, short, speedup};
 use super::rows::{Paper, figure, means, rows};
 
 /// VMs: of the paper's cases the least, the most and one between.
@@ -127,7 +127,7 @@ fn accuracy_follows(options: &Options, results: &Results) -> Row {
         let app = |app: &App| mean(&app.loads(options).iter().map(figure).collect::<Vec<_>>());
         APPS.iter().map(app).collect()
     };
-    let accuracies = of(&|load| mean_of(results, load, PAPER_ON, accuracy));
+    let accuracies = of(&|load| results.mean(load, PAPER_ON, accuracy));
     let speedups = of(&|load| mean(&speedup(results, load, PAPER_ON)));
     let each: Vec<String> = APPS
         .iter()
@@ -159,15 +159,12 @@ fn share_figure(
     number: u32,
 ) -> Figure {
     let of = |count: usize| {
-        let app = |app: &App| each(results, &app.load(count, options), PAPER_ON, share);
+        let app = |app: &App| results.each(&app.load(count, options), PAPER_ON, share);
         bars(&format!("{count} VMs"), &APPS.iter().map(app).collect::<Vec<_>>())
     };
-    Figure::Bars {
-        axis: (format!("{what} of {}", PAPER_ON.name), "%".into()),
-        groups: APPS.iter().map(|app| app.name.to_string()).collect(),
-        series: COUNTS.map(of).into(),
-        caption: format!("{what} of {} (figure {number}).", PAPER_ON.name),
-    }
+    let what = format!("{what} of {}", PAPER_ON.name);
+    let caption = format!("{what} (figure {number}).");
+    Figure::bars((&what, "%"), APPS.iter().map(|app| app.name), COUNTS.map(of).into(), caption)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! vio-ratio, vio-schedulers, vio-mix, vio-queues: the paper's figures 9 to 12.
 
 use super::super::judge::mean;
+use super::super::results::over;
 use super::super::{Cell, Judged, Options, Results, Row};
 use super::apps::{DARWIN, FILE_SERVER, WEB_PROXY, WEB_SERVER};
 use super::load::{ALL, ARRAY, BUFFERED, Column, Load, OURS_ON, PAPER_ON, VIO_ON, Vm};
 use super::load::{cells, sequential};
-use super::measure::{each, short, speedup, throughput, worst};
+use super::measure::{short, speedup, throughput, worst};
 use super::rows::{Paper, sweep};
 
 const MILLIS: u64 = 1_000;
@@ -70,25 +71,22 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Judged {
     let mut judged = sweep(results, &loads, &BUFFERED, Paper::default(), caption);
     // The paper: the gain is best with CFQ, the throughput best with noop.
     let gain = |column: Column| -> Vec<f64> {
-        let (noop, cfq) =
-            (speedup(results, &loads[0], column), speedup(results, &loads[1], column));
-        cfq.iter().zip(noop).map(|(c, n)| c / n).collect()
+        over(&speedup(results, &loads[1], column), &speedup(results, &loads[0], column))
     };
     let more = |name: &str, values: Vec<f64>, why: &str| {
         let right = values.iter().filter(|&&v| v > 1.0).count();
         let why = format!("{why}; so on {right} of {} seeds; {}", values.len(), PAPER_ON.form());
-        ordering(Row::measured(name, &values, "×", why), right, values.len())
+        Row::measured(name, &values, "×", why).ordered(right, values.len())
     };
     judged.rows.push(more(
         "speed-up of vio as in the paper under cfq over that under noop",
         gain(PAPER_ON),
         "the paper: best on CFQ (in guest and host), for it fetches while the issuer waits",
     ));
-    let of = |at: usize| each(results, &loads[at], PAPER_ON, |r| throughput(r, &loads[at]));
-    let noop_over_cfq = of(0).iter().zip(of(1)).map(|(n, c)| n / c).collect();
+    let of = |at: usize| results.each(&loads[at], PAPER_ON, |r| throughput(r, &loads[at]));
     judged.rows.push(more(
         "throughput with vio as in the paper under noop over that under cfq",
-        noop_over_cfq,
+        over(&of(0), &of(1)),
         "the paper: NOOP has the best performance",
     ));
     judged.notes.push(
@@ -97,17 +95,6 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Judged {
             .into(),
     );
     judged
-}
-
-/// The verdict on an order of which the paper gives no size.
-fn ordering(mut row: Row, right: usize, seeds: usize) -> Row {
-    use super::super::Verdict;
-    row.verdict = match right {
-        n if n == seeds => Verdict::Holds,
-        0 => Verdict::Refuted,
-        _ => Verdict::InPart,
-    };
-    row
 }
 
 /// vio-mix: of eight VMs so many stream; the others are servers in turn, where
@@ -135,9 +122,8 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Judged {
     for load in &loads {
         judged.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, load, column)));
     }
-    let (none, all) =
-        (speedup(results, &loads[0], PAPER_ON), speedup(results, &loads[4], PAPER_ON));
-    let values: Vec<f64> = all.iter().zip(&none).map(|(a, n)| a / n).collect();
+    let of = |at: usize| speedup(results, &loads[at], PAPER_ON);
+    let values = over(&of(4), &of(0));
     let right = values.iter().filter(|&&v| v > 1.0).count();
     let why = format!(
         "the paper: more with more streams; so on {right} of {} seeds; {}",
@@ -145,7 +131,7 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Judged {
         PAPER_ON.form()
     );
     let name = "speed-up of vio as in the paper with 8 of 8 streaming over that with none";
-    judged.rows.push(ordering(Row::measured(name, &values, "×", why), right, values.len()));
+    judged.rows.push(Row::measured(name, &values, "×", why).ordered(right, values.len()));
     judged
 }
 

@@ -2,9 +2,10 @@
 //! 3), with what polls and events cost on the host.
 
 use super::super::judge::mean;
-use super::super::{Cell, Figure, HostSetup, Judged, Options, Results, Row, Verdict};
+use super::super::results::{across, over};
+use super::super::{Cell, Figure, HostSetup, Judged, Options, Results, Row};
 use super::load::{BASE, Column, Guest, Load, OURS_ON, PAPER_ON, VIO_ON, Vm, cells};
-use super::measure::{accuracy, array_percent, cost, each, mean_of, short, speedup, throughput};
+use super::measure::{accuracy, array_percent, cost, short, speedup, throughput};
 use super::rows::{FLOOR, as_good};
 use crate::engine::HostCosts;
 
@@ -57,7 +58,7 @@ pub(super) fn interval_cells(options: &Options) -> Vec<Cell> {
 /// Mean time of a read of 1 MiB, ms: each VM has one under way at any time.
 fn latency_ms(results: &Results, load: &Load, column: Column) -> Vec<f64> {
     let vms = load.vms.len() as f64;
-    each(results, load, column, |r| 1000.0 * vms / throughput(r, load))
+    results.each(load, column, |r| 1000.0 * vms / throughput(r, load))
 }
 
 pub(super) fn interval_judge(options: &Options, results: &Results) -> Judged {
@@ -79,7 +80,7 @@ pub(super) fn interval_judge(options: &Options, results: &Results) -> Judged {
 
 fn interval_row(results: &Results, load: &Load, every: &str, column: Column) -> Row {
     let values = latency_ms(results, load, column);
-    let of = |figure: fn(&crate::metrics::RunResult) -> f64| mean_of(results, load, column, figure);
+    let of = |figure: fn(&crate::metrics::RunResult) -> f64| results.mean(load, column, figure);
     let host = |r: &crate::metrics::RunResult| {
         let busy = r.host.as_ref().map_or(0.0, |host| host.busy.as_secs_f64());
         100.0 * busy / r.simulated.as_secs_f64()
@@ -117,30 +118,20 @@ fn best_row(results: &Results, load: &Load) -> Row {
         PAPER_ON.form()
     );
     let name = format!("{}: time at 0.5 s over the best other's", load.name);
-    let mut row = Row::measured(name, &values, "×", why);
-    row.paper = Some(1.0);
-    row.verdict = match right {
-        n if n == values.len() => Verdict::Holds,
-        0 => Verdict::Refuted,
-        _ => Verdict::InPart,
-    };
-    row
+    let row = Row::measured(name, &values, "×", why).ordered(right, values.len());
+    Row { paper: Some(1.0), ..row }
 }
 
 fn continuous_row(results: &Results, load: &Load) -> Row {
     let (ours, half) = (latency_ms(results, load, OURS_ON), latency_ms(results, load, VIO_ON));
-    let ratios: Vec<f64> = half.iter().zip(&ours).map(|(h, o)| h / o).collect();
     let name = format!("{}: time at 0.5 s over that with continuous", load.name);
-    as_good(name, &ratios).because(format!("{} ms with continuous", short(mean(&ours))))
+    as_good(name, &over(&half, &ours)).because(format!("{} ms with continuous", short(mean(&ours))))
 }
 
 /// The paper: an interval of a second and more costs accuracy.
 fn accuracy_row(results: &Results, loads: &[Load]) -> Row {
-    let of = |column: Column| {
-        super::measure::across(loads, |load| each(results, load, column, accuracy))
-    };
-    let (two, half) = (of(INTERVALS[4].1), of(PAPER_ON));
-    let values: Vec<f64> = two.iter().zip(&half).map(|(t, h)| t / h).collect();
+    let of = |column: Column| across(loads, |load| results.each(load, column, accuracy));
+    let values = over(&of(INTERVALS[4].1), &of(PAPER_ON));
     let right = values.iter().filter(|&&v| v < 1.0).count();
     let each: Vec<String> = INTERVALS
         .iter()
@@ -151,13 +142,8 @@ fn accuracy_row(results: &Results, loads: &[Load]) -> Row {
         values.len(),
         each.join(", ")
     );
-    let mut row = Row::measured("accuracy at 2 s over that at 0.5 s", &values, "×", why);
-    row.verdict = match right {
-        n if n == values.len() => Verdict::Holds,
-        0 => Verdict::Refuted,
-        _ => Verdict::InPart,
-    };
-    row
+    let name = "accuracy at 2 s over that at 0.5 s";
+    Row::measured(name, &values, "×", why).ordered(right, values.len())
 }
 
 fn lines(results: &Results, loads: &[Load]) -> Figure {
@@ -165,11 +151,7 @@ fn lines(results: &Results, loads: &[Load]) -> Figure {
         let at = |(seconds, column)| (seconds, mean(&latency_ms(results, load, column)));
         (load.name.clone(), INTERVALS.map(at).into())
     };
-    Figure::Lines {
-        x: ("polling interval".into(), "s".into()),
-        log_x: false,
-        y: ("mean time of a read of 1 MiB".into(), "ms".into()),
-        series: loads.iter().map(of).collect(),
-        caption: "Latency by polling interval (figure 3 of the paper).".into(),
-    }
+    let y = ("mean time of a read of 1 MiB", "ms");
+    let caption = "Latency by polling interval (figure 3 of the paper).";
+    Figure::lines(("polling interval", "s"), y, loads.iter().map(of), caption)
 }

@@ -3,12 +3,11 @@
 
 use super::super::{Cell, HostSetup, Options, Scenario};
 use crate::engine::HostCosts;
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_policy::units::Nanos;
 use std::sync::Arc;
 
 /// The paper's array, as far as it names it.
 pub(super) const ARRAY: &str = "raid0-8x-x25m-g2";
-const COALESCE: Sectors = Sectors::new(1024);
 /// Two of the paper's intervals pass before anything is measured: the interval
 /// form cannot prefetch in the first, and finds its pace in the second.
 const SETTLE_MS: u64 = 1_000;
@@ -195,18 +194,10 @@ impl Load {
     /// The load in one of the ways.
     pub fn cell(&self, column: Column) -> Cell {
         let vm = |(n, vm): (usize, &Vm)| vm.spec(n + 1, column.guest);
-        let scenario = Scenario {
-            name: self.scenario(column.guest),
-            vms: self.vms.iter().enumerate().map(vm).collect(),
-            device: self.device.clone(),
-            coalesce: COALESCE,
-            place: Lba::ZERO,
-            settle: self.settle,
-            until: Some(self.settle + self.measured),
-            weights: Vec::new(),
-            host: self.host,
-            machine: None,
-        };
+        let vms = self.vms.iter().enumerate().map(vm).collect();
+        let scenario = Scenario::new(self.scenario(column.guest), vms, &self.device);
+        let scenario =
+            Scenario { host: self.host, ..scenario.measured(self.settle, self.measured) };
         let prefetch = column.prefetch.map(String::from);
         let cell = Cell::new(Arc::new(scenario), self.policy);
         Cell { bare: prefetch.is_none(), prefetch, ..cell }

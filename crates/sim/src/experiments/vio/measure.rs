@@ -2,14 +2,15 @@
 //! its ratio to the baseline's, the share of the array that is in use,
 //! accuracy, cost and S.
 
-use super::super::Results;
+pub(super) use super::super::figure::bars;
 use super::super::judge::mean;
-pub(super) use super::super::judge::{bars, short};
+pub(super) use super::super::judge::short;
+pub(super) use super::super::results::across;
+use super::super::{Key, Results, Ways};
 use super::load::{BASE, Column, Load};
 use crate::metrics::{RunResult, per_second};
 use seekway_policy::cache::Usage;
 use seekway_workload::AppReport;
-use std::sync::Arc;
 
 const MIB: f64 = (1 << 20) as f64;
 const SECTOR_BYTES: f64 = 512.0;
@@ -36,52 +37,28 @@ fn worst_of(ours: &RunResult, base: &RunResult, load: &Load) -> Option<(String, 
     ratios.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn runs<'a>(results: &'a Results, load: &Load, column: Column) -> &'a [Arc<RunResult>] {
-    results.of_prefetch(&load.scenario(column.guest), load.policy, column.prefetch)
-}
-
-/// A figure of each run of a load in one of its ways.
-pub(super) fn each(
-    results: &Results,
-    load: &Load,
-    column: Column,
-    figure: impl Fn(&RunResult) -> f64,
-) -> Vec<f64> {
-    runs(results, load, column).iter().map(|r| figure(r)).collect()
+impl Ways for Load {
+    type Way<'a> = Column;
+    fn key(&self, column: Column) -> Key {
+        let (scenario, policy) = (self.scenario(column.guest), self.policy.into());
+        Key { scenario, policy, prefetch: column.prefetch.map(String::from), vcpu: None }
+    }
 }
 
 /// Throughput in one way over that in another, seed by seed.
 pub(super) fn ratio(results: &Results, load: &Load, ours: Column, base: Column) -> Vec<f64> {
-    let (ours, base) = (runs(results, load, ours), runs(results, load, base));
-    ours.iter().zip(base).map(|(o, b)| throughput(o, load) / throughput(b, load)).collect()
+    results.ratio(load, (ours, base), |r| throughput(r, load))
 }
 
 /// The worst served application beside the baseline, seed by seed.
 pub(super) fn worst(results: &Results, load: &Load, column: Column) -> Vec<(String, f64)> {
-    let (ours, base) = (runs(results, load, column), runs(results, load, BASE));
+    let (ours, base) = (results.of(load, column), results.of(load, BASE));
     ours.iter().zip(base).filter_map(|(o, b)| worst_of(o, b, load)).collect()
 }
 
 /// Throughput over the baseline's, seed by seed.
 pub(super) fn speedup(results: &Results, load: &Load, column: Column) -> Vec<f64> {
     ratio(results, load, column, BASE)
-}
-
-/// Mean over the seeds of a figure.
-pub(super) fn mean_of(
-    results: &Results,
-    load: &Load,
-    column: Column,
-    figure: impl Fn(&RunResult) -> f64,
-) -> f64 {
-    mean(&each(results, load, column, figure))
-}
-
-/// Seed by seed, the mean over several loads.
-pub(super) fn across(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
-    let all: Vec<Vec<f64>> = loads.iter().map(of).collect();
-    let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
-    (0..seeds).map(|seed| mean(&all.iter().map(|v| v[seed]).collect::<Vec<_>>())).collect()
 }
 
 fn usage(r: &RunResult) -> Usage {
@@ -120,20 +97,20 @@ pub(super) fn scale(r: &RunResult) -> f64 {
 
 /// Is it the device that the readers wait for, and not their own CPUs?
 pub(super) fn is_latency_bound(results: &Results, load: &Load) -> bool {
-    let mib_s = mean_of(results, load, BASE, |r| throughput(r, load));
+    let mib_s = results.mean(load, BASE, |r| throughput(r, load));
     let names = |r: &RunResult| {
         let mut vms: Vec<u16> = judged(r, load).map(|app| app.vm).collect();
         vms.dedup();
         vms.len() as f64
     };
-    let vms = mean_of(results, load, BASE, names);
+    let vms = results.mean(load, BASE, names);
     let cpu_share = mib_s * MIB * CPU_S_PER_BYTE / (vms * f64::from(load.vcpus));
     cpu_share < 0.5
 }
 
 /// Has the array bandwidth to spare under the baseline? Below 60 % of its best.
 pub(super) fn has_room(results: &Results, load: &Load) -> bool {
-    mean_of(results, load, BASE, array_percent) < 60.0
+    results.mean(load, BASE, array_percent) < 60.0
 }
 
 /// Largest less smallest, over the mean.

@@ -6,7 +6,7 @@ use super::super::judge::mean;
 use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
 use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, PAPER_ON, VIO_ON};
 use super::load::{cells, large_vm, random, sequential, small_vm};
-use super::measure::{accuracy, cost, mean_of, short, speedup, throughput};
+use super::measure::{accuracy, cost, short, speedup, throughput};
 use super::rows::{Paper, figure, means, rows};
 use super::sequential::{COUNTS, MILLIS, above_flashy};
 use crate::engine::HostCosts;
@@ -128,17 +128,11 @@ fn random_row(results: &Results, load: &Load, column: Column) -> Row {
     let why = format!(
         "{}; {} MiB/s against {}; accuracy {} %, cost {} %",
         column.form(),
-        short(mean_of(results, load, column, |r| throughput(r, load))),
-        short(mean_of(results, load, BASE, |r| throughput(r, load))),
-        short(mean_of(results, load, column, accuracy)),
-        short(mean_of(results, load, column, cost)),
+        short(results.mean(load, column, |r| throughput(r, load))),
+        short(results.mean(load, BASE, |r| throughput(r, load))),
+        short(results.mean(load, column, accuracy)),
+        short(results.mean(load, column, cost)),
     );
     let row = Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why);
-    match (asked, enough) {
-        (false, _) => row,
-        (true, true) => row.because(format!("at least {RANDOM_FLOOR} is asked: met")),
-        (true, false) => {
-            row.accept_if(false).because(format!("at least {RANDOM_FLOOR} is asked: NOT MET"))
-        }
-    }
+    if asked { row.ask(enough, &format!("at least {RANDOM_FLOOR}")) } else { row }
 }

@@ -2,7 +2,7 @@
 //! it (experiments.md, VIO, "Accept"), and the other ways beside.
 
 use super::super::judge::mean;
-use super::super::{BarSeries, Figure, Judged, Results, Row};
+use super::super::{Figure, Judged, Results, Row};
 use super::load::{BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO, VIO_ON};
 use super::measure::*;
 
@@ -48,8 +48,8 @@ fn beside(results: &Results, load: &Load, columns: &[Column]) -> String {
     let others: Vec<String> = others.map(one).collect();
     format!(
         "without {} MiB/s, {} % of the array: {}",
-        short(mean_of(results, load, BASE, |r| throughput(r, load))),
-        short(mean_of(results, load, BASE, array_percent)),
+        short(results.mean(load, BASE, |r| throughput(r, load))),
+        short(results.mean(load, BASE, array_percent)),
         others.join(", ")
     )
 }
@@ -110,9 +110,9 @@ pub(super) fn as_good(name: String, ratios: &[f64]) -> Row {
 
 /// Accuracy of the paper's form; cost and S, and the other forms beside.
 fn accuracy_row(results: &Results, load: &Load) -> Row {
-    let values = each(results, load, PAPER_ON, accuracy);
+    let values = results.each(load, PAPER_ON, accuracy);
     let of = |column: Column| {
-        let figure = |f: fn(&crate::metrics::RunResult) -> f64| mean_of(results, load, column, f);
+        let figure = |f: fn(&crate::metrics::RunResult) -> f64| results.mean(load, column, f);
         format!(
             "{}: accuracy {} %, cost {} %, S {}, {} % of the array",
             column.name,
@@ -155,13 +155,9 @@ pub(super) fn figure(
             loads.iter().map(|load| speedup(results, load, column)).collect();
         bars(column.name, &values)
     };
-    let series: Vec<BarSeries> = columns.iter().filter(|&&c| c != BASE).map(of).collect();
-    Figure::Bars {
-        axis: ("throughput against the guest's own read-ahead".into(), "×".into()),
-        groups,
-        series,
-        caption: caption.into(),
-    }
+    let series = columns.iter().filter(|&&c| c != BASE).map(of).collect();
+    let axis = ("throughput against the guest's own read-ahead", "×");
+    Figure::bars(axis, groups, series, caption)
 }
 
 /// All rows and the figure of a sweep whose loads the paper gives no figures of,

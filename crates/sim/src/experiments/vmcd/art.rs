@@ -1,8 +1,10 @@
 //! vmcd-art: mean response of VMs with different demands, figure 11.
 
+use super::super::figure::bars;
+use super::super::metric::response_ms;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{bars, mean_of, our_rows, short};
+use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
 
 /// How much shorter the mean response is in the paper.
@@ -53,14 +55,9 @@ pub(super) fn art_cells(options: &Options) -> Vec<Cell> {
     all
 }
 
-/// Mean response of all requests, ms.
-fn response(r: &RunResult) -> f64 {
-    r.response.mean() / 1e6
-}
-
 /// Mean response of each VM, ms, mean over the seeds.
 fn by_vm(results: &Results, load: &Load, policy: &str) -> String {
-    let of = |vm: usize| short(mean_of(results, load, policy, |r| r.vms[vm].response.mean() / 1e6));
+    let of = |vm: usize| short(results.mean(load, policy, |r| r.vms[vm].response.mean() / 1e6));
     (0..load.vms.len()).map(of).collect::<Vec<_>>().join("/")
 }
 
@@ -68,7 +65,7 @@ pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
     let mut judged = Judged::default();
     for load in loads(options) {
         for (base, shorter) in SHORTER {
-            let ratios = results.ratio(&load.name, ("vmcd", base), response);
+            let ratios = results.ratio(&load, ("vmcd", base), response_ms);
             let name = format!("{}: mean response against {base}", load.name);
             let row = Row::factor(name, 1.0 - shorter, &ratios);
             judged.rows.push(row.because(cause(results, &load, "vmcd", base)));
@@ -84,7 +81,7 @@ pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
 /// closed loop the mean response is what is outstanding over that (Little).
 fn cause(results: &Results, load: &Load, policy: &str, base: &str) -> String {
     let one = |p: &str| {
-        let rate = mean_of(results, load, p, RunResult::iops);
+        let rate = results.mean(load, p, RunResult::iops);
         format!("{p} {} ms at {rate:.0} requests/s", by_vm(results, load, p))
     };
     format!("{}; {}", one(policy), one(base))
@@ -93,7 +90,7 @@ fn cause(results: &Results, load: &Load, policy: &str, base: &str) -> String {
 /// The ablation: requests a turn, and vmcd-time.
 fn forms(results: &Results, load: &Load) -> Vec<Row> {
     let of = |policy: &str| {
-        let ratios = results.ratio(&load.name, (policy, "cfq"), response);
+        let ratios = results.ratio(load, (policy, "cfq"), response_ms);
         let name = format!("{}: mean response of {policy} against cfq", load.name);
         Row::measured(name, &ratios, "×", cause(results, load, policy, "cfq"))
     };
@@ -102,16 +99,12 @@ fn forms(results: &Results, load: &Load) -> Vec<Row> {
 
 fn figure(results: &Results, load: &Load) -> Figure {
     let of = |policy: &&str| {
-        let each =
-            |vm: usize| results.each(&load.name, policy, |r| r.vms[vm].response.mean() / 1e6);
+        let each = |vm: usize| results.each(load, policy, |r| r.vms[vm].response.mean() / 1e6);
         let mut groups: Vec<Vec<f64>> = (0..load.vms.len()).map(each).collect();
-        groups.push(results.each(&load.name, policy, response));
+        groups.push(results.each(load, policy, response_ms));
         bars(policy, &groups)
     };
-    Figure::Bars {
-        axis: ("mean response".into(), "ms".into()),
-        groups: ["VM1", "VM2", "VM3", "all"].map(String::from).into(),
-        series: POLICIES.iter().map(of).collect(),
-        caption: format!("{}: mean response (figure 11 of the paper).", load.name),
-    }
+    let series = POLICIES.iter().map(of).collect();
+    let caption = format!("{}: mean response (figure 11 of the paper).", load.name);
+    Figure::bars(("mean response", "ms"), ["VM1", "VM2", "VM3", "all"], series, caption)
 }

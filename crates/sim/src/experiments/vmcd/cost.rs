@@ -5,10 +5,11 @@
 //! the policy alone, round and round, without engine, device or guests. Times
 //! the requests a second of the simulated run it is a share of a CPU.
 
+use super::super::figure::bars;
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, cells};
-use super::measure::{bars, mean_of, our_rows, short};
+use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
@@ -60,14 +61,12 @@ pub(super) fn cpu_judge(options: &Options, results: &Results) -> Judged {
          2013."
             .into(),
     );
-    judged.figures.push(Figure::Bars {
-        axis: ("share of a CPU".into(), "%".into()),
-        groups: VMS.map(|vms| format!("{vms} VMs")).into(),
-        series: shares.iter().map(|(policy, groups)| bars(policy, groups)).collect(),
-        caption: "CPU time of the policy at the requests a second that it serves (figure 16 of \
-                  the paper)."
-            .into(),
-    });
+    judged.figures.push(Figure::bars(
+        ("share of a CPU", "%"),
+        VMS.map(|vms| format!("{vms} VMs")),
+        shares.iter().map(|(policy, groups)| bars(policy, groups)).collect(),
+        "CPU time of the policy at the requests a second that it serves (figure 16 of the paper).",
+    ));
     judged
 }
 
@@ -88,7 +87,7 @@ fn share_of_cpu(
     requests: u64,
     clock: fn() -> Nanos,
 ) -> Cost {
-    let iops = mean_of(results, load, policy, RunResult::iops);
+    let iops = results.mean(load, policy, RunResult::iops);
     let once = |_| {
         let mut this = Loop::new(policy, load.vms.len() as u16);
         let before = clock();

@@ -124,7 +124,7 @@ pub(super) fn judge_ssd(options: &Options, results: &Results) -> Judged {
             false => "the SSD serves all that is asked under every policy: nothing to share out",
         };
         judged.rows.push(phi_claim(results, &load, "cfq", SSD_BETTER).because(cause));
-        let more = results.ratio(&load.name, ("vmcd", "cfq"), total);
+        let more = results.ratio(&load, ("vmcd", "cfq"), total);
         let name = format!("{}: bandwidth against cfq", load.name);
         judged.rows.push(Row::factor(name, SSD_MORE, &more).because(
             "cfq does not idle on a device that does not rotate, and so wastes nothing that \

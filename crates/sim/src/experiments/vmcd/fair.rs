@@ -1,10 +1,10 @@
 //! vmcd-fair-same and vmcd-fair-sizes: figures 5, 7 and 8.
 
-use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
+use super::super::figure::bars_by;
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, DISK, Load, POLICIES, Vm, cells};
 use super::measure::{
-    bars, enough, mean_of, our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total,
-    vm_bars,
+    enough, our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total, vm_bars,
 };
 
 /// φ that is better by so much, against each baseline, on identical loads.
@@ -101,7 +101,7 @@ fn same_ablation_rows(options: &Options, results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for (load, policies) in same_ablations(options) {
         for policy in policies {
-            let bandwidth = short(mean_of(results, &load, policy, total));
+            let bandwidth = short(results.mean(&load, policy, total));
             let why = format!("{}; {bandwidth} MiB/s in all", shares(results, &load, policy));
             let values = phi_of_equals(results, &load, policy);
             rows.push(Row::measured(
@@ -120,17 +120,15 @@ fn same_figure(
     options: &Options,
     results: &Results,
 ) -> Figure {
-    let of = |policy: &&str| {
-        let groups =
-            COUNTS.map(|vms| phi(results, &same_load(name, access, seconds, vms, options), policy));
-        bars(policy, &groups)
+    let of = |&vms: &usize, policy: &str| {
+        phi(results, &same_load(name, access, seconds, vms, options), policy)
     };
-    Figure::Bars {
-        axis: ("φ".into(), "MiB/s".into()),
-        groups: COUNTS.map(|vms| format!("{vms} VMs")).into(),
-        series: POLICIES.iter().map(of).collect::<Vec<BarSeries>>(),
-        caption: format!("{name}: φ, smaller is fairer (figure 5 of the paper)."),
-    }
+    Figure::bars(
+        ("φ", "MiB/s"),
+        COUNTS.map(|vms| format!("{vms} VMs")),
+        bars_by(&POLICIES, &COUNTS, of),
+        format!("{name}: φ, smaller is fairer (figure 5 of the paper)."),
+    )
 }
 
 /// Sequential readers of different sizes: name, VMs, simulated seconds.

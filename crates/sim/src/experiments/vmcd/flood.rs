@@ -1,8 +1,9 @@
 //! vmcd-flood (ours): two quiet VMs and one that keeps 64 requests outstanding.
 
+use super::super::figure::bars_by;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
-use super::measure::{bars, our_rows, phi_row, shares, time_shares};
+use super::measure::{our_rows, phi_row, shares, time_shares};
 
 /// A third of the device time each, to within so many points of a per cent.
 const WITHIN: f64 = 3.0;
@@ -56,16 +57,10 @@ fn share_row(results: &Results, load: &Load, policy: &str) -> Row {
 }
 
 fn figure(results: &Results, load: &Load) -> Figure {
-    let of = |policy: &&str| {
-        let time = time_shares(results, load, policy);
-        let vm = |vm: usize| time.iter().map(|seed| seed[vm]).collect();
-        let groups: Vec<Vec<f64>> = (0..load.vms.len()).map(vm).collect();
-        bars(policy, &groups)
+    let of = |&vm: &usize, policy: &str| {
+        time_shares(results, load, policy).iter().map(|seed| seed[vm]).collect()
     };
-    Figure::Bars {
-        axis: ("share of device time".into(), "%".into()),
-        groups: ["quiet 1", "quiet 2", "flood"].map(String::from).into(),
-        series: POLICIES.iter().map(of).collect(),
-        caption: format!("{}: who has the device.", load.name),
-    }
+    let series = bars_by(&POLICIES, &[0, 1, 2], of);
+    let caption = format!("{}: who has the device.", load.name);
+    Figure::bars(("share of device time", "%"), ["quiet 1", "quiet 2", "flood"], series, caption)
 }

@@ -1,8 +1,8 @@
 //! What the VMCD experiments run: loads of several VMs, each with what it
 //! demands, under the policies that the paper compares.
 
-use super::super::{Cell, HostSetup, Options, Scenario};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use super::super::{Cell, Options, Scenario};
+use seekway_policy::units::Nanos;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ pub(super) const DISK: &str = "seagate-1tb-7200";
 pub(super) const POLICIES: [&str; 5] = ["vmcd", "vmcd-time", "cfq", "deadline", "anticipatory"];
 /// A VM by itself: the order of a sorted queue, and nothing is waited for.
 const ALONE: &str = "deadline";
-const COALESCE: Sectors = Sectors::new(1024);
 
 /// What a VM asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -64,19 +63,9 @@ impl Load {
     }
 
     fn scenario(&self, name: String, vms: Vec<String>) -> Arc<Scenario> {
-        let vm_count = vms.len();
-        Arc::new(Scenario {
-            name,
-            vms,
-            device: self.device.clone(),
-            coalesce: COALESCE,
-            place: Lba::ZERO,
-            settle: Nanos::ZERO,
-            until: Some(self.until),
-            weights: if vm_count > 1 { self.weights.clone() } else { Vec::new() },
-            host: HostSetup::default(),
-            machine: None,
-        })
+        let weights = if vms.len() > 1 { self.weights.clone() } else { Vec::new() };
+        let scenario = Scenario::new(name, vms, &self.device).measured(Nanos::ZERO, self.until);
+        Arc::new(Scenario { weights, ..scenario })
     }
 
     /// Name of the scenario in which that VM is alone.

@@ -1,9 +1,9 @@
 //! What the VMCD experiments measure: φ and the other indices of fairness,
 //! shares of device time, and the rows that every load gets.
 
+use super::super::figure::{bars_by, paper_bars};
 use super::super::judge::mean;
-pub(super) use super::super::judge::{bars, paper_bars};
-use super::super::{BarSeries, Figure, Results, Row};
+use super::super::{Figure, Key, Results, Row, Ways};
 use super::load::{Demand, Load, POLICIES};
 use crate::metrics::{RunResult, VmResult};
 use seekway_policy::fairness;
@@ -28,15 +28,22 @@ pub(super) fn total(r: &RunResult) -> f64 {
     r.mib_s()
 }
 
+impl Ways for Load {
+    type Way<'a> = &'a str;
+    fn key(&self, policy: &str) -> Key {
+        self.name.key(policy)
+    }
+}
+
 /// What each VM got, by seed.
 fn all_got(results: &Results, load: &Load, policy: &str) -> Vec<Vec<f64>> {
     let of = |r: &RunResult| r.vms.iter().map(|vm| got(r, vm)).collect();
-    results.of(&load.name, policy).iter().map(|r| of(r)).collect()
+    results.of(load, policy).iter().map(|r| of(r)).collect()
 }
 
 /// What each VM demands, by seed: its rate, or what it has alone with that seed.
 fn demands(results: &Results, load: &Load) -> Vec<Vec<f64>> {
-    let seeds = results.of(&load.name, "cfq").len();
+    let seeds = results.of(load, "cfq").len();
     let of = |seed: usize| {
         let each = load.vms.iter().map(|vm| match vm.demand {
             Demand::Rate(rate) => rate,
@@ -94,7 +101,7 @@ pub(super) fn max_min(results: &Results, load: &Load, policy: &str) -> Vec<f64> 
 
 /// φ of one policy over that of another, by seed, neither counted below the floor.
 pub(super) fn phi_ratio(results: &Results, load: &Load, over: (&str, &str)) -> Vec<f64> {
-    let floors = results.each(&load.name, over.1, |r| floor(r, load));
+    let floors = results.each(load, over.1, |r| floor(r, load));
     let (ours, base) = (phi(results, load, over.0), phi(results, load, over.1));
     let ratio = |((o, b), f): ((&f64, &f64), &f64)| o.max(*f) / b.max(*f);
     ours.iter().zip(&base).zip(&floors).map(ratio).collect()
@@ -111,7 +118,7 @@ pub(super) fn time_shares(results: &Results, load: &Load, policy: &str) -> Vec<V
         let share = |vm: &VmResult| 100.0 * vm.device_time.get() as f64 / all.max(1) as f64;
         r.vms.iter().map(share).collect()
     };
-    results.of(&load.name, policy).iter().map(|r| of(r)).collect()
+    results.of(load, policy).iter().map(|r| of(r)).collect()
 }
 
 /// Mean over the seeds of each VM's figure, as `4.64/9.29/9.25`.
@@ -176,7 +183,7 @@ fn misplaced(results: &Results, load: &Load, base: &str) -> String {
         return String::new();
     }
     let share = |policy: &str| {
-        let all = mean(&results.each(&load.name, policy, total));
+        let all = mean(&results.each(load, policy, total));
         short(100.0 * mean(&phi(results, load, policy)) / all)
     };
     format!("{} % of the bandwidth against {} %; ", share("vmcd"), share(base))
@@ -204,7 +211,7 @@ fn cfq_starves(results: &Results, load: &Load) -> bool {
 /// What is asked of vmcd-time on every load: CFQ's bandwidth, vmcd's fairness.
 /// What CFQ gains by starving a VM is not asked for.
 pub(super) fn our_rows(results: &Results, load: &Load) -> Vec<Row> {
-    let bandwidths = results.ratio(&load.name, ("vmcd-time", "cfq"), total);
+    let bandwidths = results.ratio(load, ("vmcd-time", "cfq"), total);
     let starves = cfq_starves(results, load);
     let enough = mean(&bandwidths) >= 1.0 - TOLERANCE || starves;
     let why = format!(
@@ -214,7 +221,7 @@ pub(super) fn our_rows(results: &Results, load: &Load) -> Vec<Row> {
         } else {
             "at least 1 is asked, to within a per cent"
         },
-        mean(&results.ratio(&load.name, ("vmcd", "cfq"), total)),
+        mean(&results.ratio(load, ("vmcd", "cfq"), total)),
         shares(results, load, "vmcd-time"),
         shares(results, load, "cfq")
     );
@@ -231,7 +238,7 @@ pub(super) fn our_rows(results: &Results, load: &Load) -> Vec<Row> {
 fn our_phi(results: &Results, load: &Load) -> Row {
     let equal = equal_demands(load);
     let of = |policy: &str| {
-        let totals = results.each(&load.name, policy, total);
+        let totals = results.each(load, policy, total);
         let over = |(phi, total): (f64, f64)| if equal { 100.0 * phi / total } else { phi };
         phi(results, load, policy).into_iter().zip(totals).map(over).collect::<Vec<f64>>()
     };
@@ -248,16 +255,6 @@ fn our_phi(results: &Results, load: &Load) -> Row {
     Row::measured(name, &ours, unit, why).accept_if(no_worse)
 }
 
-/// Mean of a figure over the seeds.
-pub(super) fn mean_of(
-    results: &Results,
-    load: &Load,
-    policy: &str,
-    figure: impl Fn(&RunResult) -> f64,
-) -> f64 {
-    mean(&results.each(&load.name, policy, figure))
-}
-
 /// Bandwidth of each VM by policy, beside the paper's.
 pub(super) fn vm_bars(
     results: &Results,
@@ -266,20 +263,11 @@ pub(super) fn vm_bars(
     paper: &[(&str, &[f64])],
     caption: &str,
 ) -> Figure {
-    let of = |policy: &&str| {
-        let got = all_got(results, load, policy);
-        let vm = |vm: usize| got.iter().map(|seed| seed[vm]).collect();
-        let groups: Vec<Vec<f64>> = (0..load.vms.len()).map(vm).collect();
-        bars(policy, &groups)
-    };
-    let mut series: Vec<BarSeries> = POLICIES.iter().map(of).collect();
+    let each = |&vm: &usize, policy: &str| results.each(load, policy, |r| got(r, &r.vms[vm]));
+    let mut series = bars_by(&POLICIES, &Vec::from_iter(0..load.vms.len()), each);
     series.extend(paper.iter().map(|(name, values)| paper_bars(name, values)));
-    Figure::Bars {
-        axis: ("bandwidth".into(), "MiB/s".into()),
-        groups: groups.iter().map(|g| g.to_string()).collect(),
-        series,
-        caption: format!("{}: {caption}", load.name),
-    }
+    let groups = groups.iter().copied();
+    Figure::bars(("bandwidth", "MiB/s"), groups, series, format!("{}: {caption}", load.name))
 }
 
 #[cfg(test)]

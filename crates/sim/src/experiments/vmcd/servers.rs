@@ -2,7 +2,7 @@
 
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
-use super::measure::{mean_of, our_rows, phi_claim, phi_row, short, total, vm_bars};
+use super::measure::{our_rows, phi_claim, phi_row, short, total, vm_bars};
 use crate::metrics::RunResult;
 
 /// A server as Iometer's access specification of that name, at its mean size.
@@ -96,7 +96,7 @@ pub(super) fn real_judge(options: &Options, results: &Results) -> Judged {
     for load in mixed(options) {
         judged.rows.push(phi_row(results, &load));
         for (base, paper) in [("cfq", 24.68), ("deadline", 24.31), ("anticipatory", 25.17)] {
-            let ratios = results.ratio(&load.name, ("vmcd", base), total);
+            let ratios = results.ratio(&load, ("vmcd", base), total);
             let name = format!("{}: bandwidth against {base}", load.name);
             judged.rows.push(Row::factor(name, 28.5 / paper, &ratios));
         }
@@ -109,12 +109,12 @@ pub(super) fn real_judge(options: &Options, results: &Results) -> Judged {
 }
 
 fn iops_claim(results: &Results, load: &Load, base: &str, more: f64) -> Row {
-    let ratios = results.ratio(&load.name, ("vmcd", base), RunResult::iops);
+    let ratios = results.ratio(load, ("vmcd", base), RunResult::iops);
     let row = Row::factor(format!("{}: IOPS against {base}", load.name), more, &ratios);
     row.because(format!(
         "{} against {}",
-        short(mean_of(results, load, "vmcd", RunResult::iops)),
-        short(mean_of(results, load, base, RunResult::iops))
+        short(results.mean(load, "vmcd", RunResult::iops)),
+        short(results.mean(load, base, RunResult::iops))
     ))
     .because(
         "four requests a turn are all that is sorted by place, then the head goes to another \
@@ -126,15 +126,11 @@ fn iops_figure(server: &Server, options: &Options, results: &Results) -> Figure 
     let of = |policy: &&str| {
         let at = |depth: u32| {
             let load = server.load(depth, options);
-            (f64::from(depth), mean_of(results, &load, policy, RunResult::iops))
+            (f64::from(depth), results.mean(&load, policy, RunResult::iops))
         };
         (policy.to_string(), DEPTHS.map(at).into())
     };
-    Figure::Lines {
-        x: ("requests outstanding in each VM".into(), String::new()),
-        log_x: true,
-        y: ("requests a second of all VMs".into(), String::new()),
-        series: POLICIES.iter().map(of).collect(),
-        caption: format!("Three VMs with a {} (figure 12 of the paper).", server.name),
-    }
+    let [x, y] = ["requests outstanding in each VM", "requests a second of all VMs"];
+    let caption = format!("Three VMs with a {} (figure 12 of the paper).", server.name);
+    Figure::lines((x, ""), (y, ""), POLICIES.iter().map(of), caption).logarithmic()
 }

@@ -1,9 +1,9 @@
 //! vmcd-stable: bandwidth over time, figure 6.
 
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row, Verdict};
+use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{mean_of, our_rows, short, total};
+use super::measure::{our_rows, short, total};
 use crate::metrics::{RunResult, Series};
 
 /// The paper: about 15.5 against 12 to 14 MiB/s, 440 against 360 to 420 requests a second.
@@ -72,9 +72,9 @@ pub(super) fn stable_judge(options: &Options, results: &Results) -> Judged {
     let mut judged = Judged::default();
     for (load, paper) in loads(options) {
         for base in BASES {
-            let ratios = results.ratio(&load.name, ("vmcd", base), total);
+            let ratios = results.ratio(&load, ("vmcd", base), total);
             let name = format!("{}: bandwidth against {base}", load.name);
-            let [ours, theirs] = ["vmcd", base].map(|p| mean_of(results, &load, p, total));
+            let [ours, theirs] = ["vmcd", base].map(|p| results.mean(&load, p, total));
             let why = format!("{} against {} MiB/s", short(ours), short(theirs));
             judged.rows.push(Row::factor(name, paper, &ratios).because(why));
         }
@@ -88,42 +88,33 @@ pub(super) fn stable_judge(options: &Options, results: &Results) -> Judged {
 
 /// The claim that vmcd swings least, which the paper gives no figure for.
 fn smallest(results: &Results, load: &Load, whose: &str, of: fn(&RunResult) -> f64) -> Row {
-    let values = results.each(&load.name, "vmcd", of);
-    let others = BASES.map(|base| results.each(&load.name, base, of));
+    let values = results.each(load, "vmcd", of);
+    let others = BASES.map(|base| results.each(load, base, of));
     let least = |seed: usize| others.iter().map(|o| o[seed]).fold(f64::INFINITY, f64::min);
     let right = (0..values.len()).filter(|&seed| values[seed] < least(seed)).count();
     let each: Vec<String> = POLICIES
         .iter()
-        .map(|policy| format!("{policy} {}", short(mean_of(results, load, policy, of))))
+        .map(|policy| format!("{policy} {}", short(results.mean(load, policy, of))))
         .collect();
     let why = format!("smallest on {right} of {} seeds: {} %", values.len(), each.join(", "));
     let name = format!("{}: swing of {whose} from second to second", load.name);
-    let mut row = Row::measured(name, &values, "%", why);
     // The paper's others swing between 12 and 14: 7.7 % each way.
-    row.paper = Some(100.0 / 13.0);
-    row.verdict = match right {
-        n if n == values.len() => Verdict::Holds,
-        0 => Verdict::Refuted,
-        _ => Verdict::InPart,
-    };
-    row
+    let paper = Some(100.0 / 13.0);
+    let row = Row::measured(name, &values, "%", why).ordered(right, values.len());
+    Row { paper, ..row }
 }
 
 /// MiB/s of all VMs over time, of the first seed.
 fn lines(results: &Results, load: &Load) -> Figure {
     let points = |policy: &&str| {
-        let run = &results.of(&load.name, policy)[0];
+        let run = &results.of(load, policy)[0];
         let sums = spans(&run.vms.iter().map(|vm| &vm.bandwidth).collect::<Vec<_>>());
         let at = |(n, bytes): (usize, &f64)| (n as f64 + 0.5, bytes / f64::from(1 << 20));
         (policy.to_string(), sums.iter().enumerate().map(at).collect())
     };
-    Figure::Lines {
-        x: ("time".into(), "s".into()),
-        log_x: false,
-        y: ("bandwidth of all VMs".into(), "MiB/s".into()),
-        series: POLICIES.iter().map(points).collect(),
-        caption: format!("{}: bandwidth over time (figure 6 of the paper).", load.name),
-    }
+    let y = ("bandwidth of all VMs", "MiB/s");
+    let caption = format!("{}: bandwidth over time (figure 6 of the paper).", load.name);
+    Figure::lines(("time", "s"), y, POLICIES.iter().map(points), caption)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! vmcd-bandwidth, vmcd-stable and vmcd-art: table 4, figures 6 and 11.
 
+use super::super::figure::{bars_by, paper_bars};
+use super::super::metric::zero_seeks_percent;
 use super::super::{Cell, Figure, Judged, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{bars, mean_of, our_rows, paper_bars, short, total};
-use crate::metrics::RunResult;
+use super::measure::{our_rows, short, total};
 
 /// Table 4, by policy, for 1 to 4 VMs.
 type Table4 = [(&'static str, [f64; 4]); 4];
@@ -86,13 +87,13 @@ fn table4_rows(pattern: &Pattern, vms: usize, options: &Options, results: &Resul
         row.map_or(f64::NAN, |(_, figures)| figures[vms - 1])
     };
     let claim = |base: &str| {
-        let ratios = results.ratio(&load.name, ("vmcd", base), total);
+        let ratios = results.ratio(&load, ("vmcd", base), total);
         let name = format!("{}: bandwidth against {base}", load.name);
         let row = Row::factor(name, paper("vmcd") / paper(base), &ratios);
         row.because(format!(
             "{} against {} MiB/s, the paper {} against {}",
-            short(mean_of(results, &load, "vmcd", total)),
-            short(mean_of(results, &load, base, total)),
+            short(results.mean(&load, "vmcd", total)),
+            short(results.mean(&load, base, total)),
             short(paper("vmcd")),
             short(paper(base))
         ))
@@ -107,37 +108,27 @@ fn table4_rows(pattern: &Pattern, vms: usize, options: &Options, results: &Resul
 /// What the number of requests a turn does to the bandwidth of three VMs.
 fn table4_forms(pattern: &Pattern, options: &Options, results: &Results) -> Row {
     let load = table4_load(pattern, 3, options);
-    let ratios = results.ratio(&load.name, (FORMS[1], "cfq"), total);
+    let ratios = results.ratio(&load, (FORMS[1], "cfq"), total);
     let why = format!(
         "{} MiB/s with 1 request a turn, {} with 4 (the paper), {} with 64; cfq {}; head stands at \
          {:.0}, {:.0} and {:.0} % of the commands, under cfq at {:.0} %",
-        short(mean_of(results, &load, FORMS[0], total)),
-        short(mean_of(results, &load, "vmcd", total)),
-        short(mean_of(results, &load, FORMS[1], total)),
-        short(mean_of(results, &load, "cfq", total)),
-        mean_of(results, &load, FORMS[0], zero_share),
-        mean_of(results, &load, "vmcd", zero_share),
-        mean_of(results, &load, FORMS[1], zero_share),
-        mean_of(results, &load, "cfq", zero_share),
+        short(results.mean(&load, FORMS[0], total)),
+        short(results.mean(&load, "vmcd", total)),
+        short(results.mean(&load, FORMS[1], total)),
+        short(results.mean(&load, "cfq", total)),
+        results.mean(&load, FORMS[0], zero_seeks_percent),
+        results.mean(&load, "vmcd", zero_seeks_percent),
+        results.mean(&load, FORMS[1], zero_seeks_percent),
+        results.mean(&load, "cfq", zero_seeks_percent),
     );
     Row::measured(format!("{}: 64 requests a turn against cfq", load.name), &ratios, "×", why)
 }
 
-fn zero_share(r: &RunResult) -> f64 {
-    100.0 * r.seeks_per_command.zero_share()
-}
-
 fn table4_figure(pattern: &Pattern, options: &Options, results: &Results) -> Figure {
-    let of = |policy: &str| {
-        let each = |vms| results.each(&table4_load(pattern, vms, options).name, policy, total);
-        bars(policy, &(1..=4).map(each).collect::<Vec<_>>())
-    };
-    let mut series: Vec<_> = POLICIES.iter().map(|p| of(p)).collect();
+    let loads = [1, 2, 3, 4].map(|vms| table4_load(pattern, vms, options));
+    let mut series = bars_by(&POLICIES, &loads, |load, policy| results.each(load, policy, total));
     series.extend(pattern.4.iter().map(|(name, figures)| paper_bars(name, figures)));
-    Figure::Bars {
-        axis: ("bandwidth of all VMs".into(), "MiB/s".into()),
-        groups: (1..=4).map(|vms| format!("{vms} VMs")).collect(),
-        series,
-        caption: format!("{}: aggregate (table 4 of the paper).", pattern.0),
-    }
+    let groups = loads.iter().map(|load| format!("{} VMs", load.vms.len()));
+    let caption = format!("{}: aggregate (table 4 of the paper).", pattern.0);
+    Figure::bars(("bandwidth of all VMs", "MiB/s"), groups, series, caption)
 }

@@ -1,25 +1,23 @@
-//! A load of `seekway-workload` on a real disk: what the simulator would put to
-//! its model is read from (and, if allowed, written to) a device or a file, by
-//! O_DIRECT, at the times that the load asks for.
+//! Runs a load of `seekway-workload` on a real disk: a device or a file is read
+//! (and written, if allowed) with O_DIRECT, at the times that the load asks for.
 //!
 //! The load itself (its guest with page cache and read-ahead, its think times)
-//! is the simulator's; the disk and everything below are real. Inside a guest
-//! of the daemon it is how the simulator's rows are run live.
+//! is the simulator's; the disk and everything below it are real. Live
+//! experiments run it inside the daemon's guests.
 //!
-//! One thread drives the load and a pool of threads does the I/O, one blocking
-//! system call each, so that requests carry the I/O priority of the thread that
-//! makes them: the process tag of algorithms.md, section 6.
+//! One thread drives the load. A pool of threads does the I/O, one blocking
+//! system call each, so that a request carries the I/O priority of its thread,
+//! which is the process tag (`seekway_policy::ioprio`).
 
 mod worker;
 
-use crate::error::{At, LiveError, Result};
 use hdrhistogram::Histogram;
 use seekway_policy::request::Op;
 use seekway_policy::units::Instant as LoadTime;
 use seekway_workload::{Issue, Source};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -34,6 +32,27 @@ pub const THREADS_MAX: u32 = 4096;
 const TIMES_NS: (u64, u64) = (1_000, 3_600_000_000_000);
 /// Longest sleep without a look at the clock's end of the run.
 const NAP: Duration = Duration::from_millis(100);
+
+/// Why a load could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError {
+    /// The device or file cannot be used, or a request failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// The verb.
+        what: &'static str,
+        /// The device or file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The load does not fit the disk, the options or the limits.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The result of what this crate does.
+pub type Result<T> = std::result::Result<T, DriveError>;
 
 /// How to drive.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,12 +96,12 @@ pub struct Driven {
 pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> {
     let [disk] = source.vms() else {
         let what = format!("{} VMs on one disk: give one", source.vms().len());
-        return Err(LiveError::Measured(what));
+        return Err(DriveError::Refused(what));
     };
     let file = open(options)?;
-    let size_bytes = (&file).seek(SeekFrom::End(0)).at("measure", &options.on)?;
+    let size_bytes = at((&file).seek(SeekFrom::End(0)), "measure", &options.on)?;
     if size_bytes < disk.capacity.bytes() {
-        return Err(LiveError::Measured(format!(
+        return Err(DriveError::Refused(format!(
             "{} has {size_bytes} bytes, the load's disk {}: give the VM a smaller image=",
             options.on.display(),
             disk.capacity.bytes()
@@ -90,7 +109,7 @@ pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> 
     }
     let threads = options.threads.clamp(1, THREADS_MAX);
     let (pool, done) = Pool::start(file, threads).map_err(|e| {
-        LiveError::Measured(format!("cannot start {threads} threads ({e}): fewer --threads may do"))
+        DriveError::Refused(format!("cannot start {threads} threads ({e}): fewer --threads may do"))
     })?;
     let response = Histogram::new_with_bounds(TIMES_NS.0, TIMES_NS.1, 3);
     let run = Run {
@@ -113,10 +132,15 @@ pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> 
     run.finish()
 }
 
+/// Adds the verb and the disk to an I/O error.
+fn at<T>(result: io::Result<T>, what: &'static str, path: &Path) -> Result<T> {
+    result.map_err(|source| DriveError::Io { what, path: path.to_path_buf(), source })
+}
+
 fn open(options: &DriveOptions) -> Result<File> {
     let mut how = File::options();
     how.read(true).write(options.write).custom_flags(libc::O_DIRECT);
-    how.open(&options.on).at("open with O_DIRECT", &options.on)
+    at(how.open(&options.on), "open with O_DIRECT", &options.on)
 }
 
 /// A request on its way.
@@ -146,7 +170,7 @@ impl Run<'_> {
             if end.is_some_and(|end| now >= end) {
                 break;
             }
-            let failed = |e| LiveError::Measured(format!("{e}"));
+            let failed = |e| DriveError::Refused(format!("{e}"));
             self.source.poll(self.load_time(now), &mut issues).map_err(failed)?;
             for issue in issues.drain(..) {
                 self.issue(&issue, now)?;
@@ -171,7 +195,7 @@ impl Run<'_> {
     fn issue(&mut self, issue: &Issue, now: Instant) -> Result<()> {
         let bytes = if issue.op.is_data() { issue.len.bytes() } else { 0 };
         if issue.op != Op::Read && !self.options.write {
-            return Err(LiveError::Measured(format!(
+            return Err(DriveError::Refused(format!(
                 "the load writes (sector {}), and writing was not allowed: it destroys what {} holds",
                 issue.start,
                 self.options.on.display()
@@ -179,7 +203,7 @@ impl Run<'_> {
         }
         if bytes > REQUEST_BYTES_MAX {
             let what = format!("a request of {bytes} bytes: at most {REQUEST_BYTES_MAX}");
-            return Err(LiveError::Measured(what));
+            return Err(DriveError::Refused(what));
         }
         self.flying.insert(issue.token, Flying { op: issue.op, bytes, since: now });
         self.pool.submit(issue);
@@ -203,7 +227,7 @@ impl Run<'_> {
     }
 
     fn done(&mut self, done: Done) -> Result<()> {
-        done.result.at("read or write", Path::new(&self.options.on))?;
+        at(done.result, "read or write", &self.options.on)?;
         let flying = self.flying.remove(&done.token).expect("done once, after it was issued");
         self.source.completed(self.load_time(done.at), done.token);
         if flying.bytes > 0 && flying.since >= self.started + self.options.settle {

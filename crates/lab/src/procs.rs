@@ -1,23 +1,21 @@
-//! `seekway experiment run vio-procs --live`: sequential processes in one real
-//! guest under the daemon's prefetchers, beside the simulator.
+//! vio-procs: sequential processes in one real guest under the daemon's
+//! prefetchers.
 
-use super::COALESCE;
-use crate::args::ExperimentArgs;
-use crate::{Verdict, output, progress};
-use anyhow::{Context, Result, anyhow, bail};
-use seekway_live::Accelerator;
+use crate::args::LabArgs;
+use crate::show::{Page, bars, both, finish, series};
+use crate::simulate::simulate;
+use anyhow::{Context, Result};
+use seekway_cli::{Verdict, programs, progress};
 use seekway_live::experiment::{
     PROCS_SETTLE as SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs,
 };
-use seekway_policy::units::{Lba, Nanos};
-use seekway_report::html::{Block, Report, Section};
-use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
-use seekway_report::table::{Cell as TableCell, Column, Table};
+use seekway_report::html::{Block, Section};
+use seekway_report::plot::Axis;
+use seekway_report::table::{Cell, Column, Table};
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{Cell, HostSetup, Scenario, run_cell};
+use seekway_sim::experiments::{HostSetup, Scenario};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The experiment.
@@ -29,7 +27,6 @@ const CACHE_BYTES: u64 = 512 << 20;
 const COUNTS: [u32; 3] = [1, 3, 6];
 const WINDOW: Duration = Duration::from_secs(8);
 const QUICK: Duration = Duration::from_secs(1);
-const AGENT: &str = "seekway-guest";
 
 /// A way of reading ahead: the host's prefetcher, whether the guest's processes
 /// have tags, and the guest's own window in KiB.
@@ -63,9 +60,8 @@ struct Pair<'a> {
     sim: RunResult,
 }
 
-/// Run the command.
-pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
-    let program = std::env::current_exe().context("the path of this program")?;
+/// Runs the experiment.
+pub fn run(args: &LabArgs) -> Result<Verdict> {
     let counts = if args.quick { &COUNTS[1..2] } else { &COUNTS[..] };
     let run = |&processes: &u32| {
         WAYS.map(|(prefetch, tagged, read_ahead_kb)| ProcsRun {
@@ -76,14 +72,14 @@ pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
         })
     };
     let options = ProcsOptions {
-        agent: agent(&program)?,
-        program,
+        agent: agent()?,
+        program: args.daemon()?,
         runs: counts.iter().flat_map(run).collect(),
         // Times are absolute: a real completion that comes late is counted.
         device: format!("{DEVICE}:k=1"),
         cache_bytes: CACHE_BYTES,
         window: if args.quick { QUICK } else { WINDOW },
-        accelerator: if args.kvm { Accelerator::Kvm } else { Accelerator::Tcg },
+        accelerator: args.accelerator(),
     };
     let bar = progress::steps(NAME);
     let made = run_procs(&options, &mut |step| bar.set_message(step.to_string()));
@@ -91,69 +87,34 @@ pub fn run(args: &ExperimentArgs) -> Result<Verdict> {
     bar.set_message("the simulator");
     let pairs: Vec<Pair<'_>> = made
         .iter()
-        .map(|live| Ok(Pair { live, sim: simulate(&live.run, options.window, args.seed)? }))
+        .map(|live| Ok(Pair { live, sim: simulated(&live.run, options.window, args.seed)? }))
         .collect::<Result<_>>()?;
     bar.finish_and_clear();
     let mut rows: Vec<Ran> = pairs.iter().map(Ran::new).collect();
     judge(&mut rows);
     let table = table(&rows, options.window);
-    if let Some(path) = &args.out.report {
-        let report = page(&rows, &table, args.quick);
-        output::write_file(path, |out| report.write_html(out))?;
-        eprintln!("report: {}", path.display());
-    }
-    output::print_as(args.out.format, &[table], &rows)?;
+    let page = page(&rows, &table);
+    finish(args, page, &[table], &rows)?;
     let missed = rows.iter().any(|r| r.verdict == "missed");
     Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
 }
 
-/// The agent, beside this program or in the path.
-pub(super) fn agent(program: &std::path::Path) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs = std::env::split_paths(&path);
-    let beside = program.with_file_name(AGENT);
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    let found = dirs.find_map(|dir| Some(dir.join(AGENT)).filter(|p| p.is_file()));
-    let Some(found) = found else {
-        bail!(
-            "--live: no {AGENT} beside {} and none in PATH: build it with \
-             `cargo build --release --package seekway-guestd`",
-            program.display()
-        );
-    };
-    Ok(found)
+/// The agent for guests, beside this program or in PATH.
+pub fn agent() -> Result<PathBuf> {
+    programs::find("seekway-guest", "seekway-guestd").context("--live")
 }
 
 /// The same guest, load and drive in the simulator.
-fn simulate(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
+fn simulated(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
     let ProcsRun { processes, prefetch, tagged, read_ahead_kb } = run;
     let vm = format!(
         "name=vm0,image=64GiB,ram=768MiB,reserved=200MiB,vcpus=2,tags={tagged},\
          read_ahead_kb={read_ahead_kb},\
          app=fio:rw=read,bs=64KiB,size=4GiB,io_size=1TiB,numjobs={processes}"
     );
-    let settle = nanos(SETTLE)?;
-    let scenario = Scenario {
-        name: NAME.into(),
-        vms: vec![vm],
-        device: DEVICE.into(),
-        coalesce: COALESCE,
-        place: Lba::new(0),
-        settle,
-        until: Some(settle + nanos(window).context("the window")?),
-        weights: Vec::new(),
-        host: HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() },
-        machine: None,
-    };
-    let cell = Cell::new(Arc::new(scenario), "noop");
-    let cell = Cell { prefetch: Some(prefetch.clone()), ..cell };
-    run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))
-}
-
-fn nanos(span: Duration) -> Result<Nanos> {
-    Ok(Nanos::new(u64::try_from(span.as_nanos())?))
+    let host = HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() };
+    let scenario = Scenario { host, ..Scenario::new(NAME, vec![vm], DEVICE) };
+    simulate(scenario, (SETTLE, window), "noop", Some(prefetch), seed)
 }
 
 /// As JSON. The keys stay.
@@ -277,12 +238,12 @@ fn over(rows: &[Ran], at: usize, figures: fn(&Ran) -> &Figures) -> f64 {
 
 fn table(rows: &[Ran], window: Duration) -> Table {
     let mut columns = vec![Column::number("processes", ""), Column::text("prefetcher")];
-    for (name, unit) in
-        [("bandwidth", "MiB/s"), ("over none", "×"), ("accuracy", "%"), ("cost", "%")]
-    {
-        columns.push(Column::number(format!("{name}, real"), unit));
-        columns.push(Column::number("simulator", unit));
-    }
+    columns.extend(both(&[
+        ("bandwidth", "MiB/s"),
+        ("over none", "×"),
+        ("accuracy", "%"),
+        ("cost", "%"),
+    ]));
     for (name, unit) in [("tags", ""), ("guest CPU", "%"), ("host CPU", "%"), ("late", "")] {
         columns.push(Column::number(name, unit));
     }
@@ -299,16 +260,16 @@ fn table(rows: &[Ran], window: Duration) -> Table {
             100.0 * r.live.cost,
             100.0 * r.simulated.cost,
         ];
-        let row = [TableCell::Count(r.processes.into()), TableCell::Text(r.way())];
+        let row = [Cell::Count(r.processes.into()), Cell::Text(r.way())];
         let end = [
-            TableCell::Count(r.tags as u64),
-            TableCell::Number(100.0 * r.guest_busy),
-            TableCell::Number(100.0 * r.host_busy),
-            TableCell::Count(r.late_commands),
-            TableCell::Text(r.verdict.into()),
-            TableCell::Text(r.why.clone()),
+            Cell::Count(r.tags as u64),
+            Cell::Number(100.0 * r.guest_busy),
+            Cell::Number(100.0 * r.host_busy),
+            Cell::Count(r.late_commands),
+            Cell::Text(r.verdict.into()),
+            Cell::Text(r.why.clone()),
         ];
-        table.push(row.into_iter().chain(figures.map(TableCell::Number)).chain(end));
+        table.push(row.into_iter().chain(figures.map(Cell::Number)).chain(end));
     }
     table.notes.push(format!(
         "fio reads 64 KiB at a time through the page cache of a guest with two processors for \
@@ -326,39 +287,28 @@ fn table(rows: &[Ran], window: Duration) -> Table {
     table
 }
 
-fn page(rows: &[Ran], table: &Table, quick: bool) -> Report {
-    let counts: Vec<u32> = rows.iter().map(|r| r.processes).collect();
-    let mut groups = counts.clone();
-    groups.dedup();
-    let bar = |value| Some(Bar { value, range: None });
-    let series = |way: usize| {
-        let of_way: Vec<&Ran> = rows.iter().skip(way).step_by(WAYS.len()).collect();
-        let of = |name: &str, figures: fn(&Ran) -> &Figures, reference| BarSeries {
-            name: format!("{}, {name}", of_way[0].way()),
-            bars: of_way.iter().map(|r| bar(figures(r).mib_s)).collect(),
-            reference,
+fn page(rows: &[Ran], table: &Table) -> Page {
+    let mut counts: Vec<u32> = rows.iter().map(|r| r.processes).collect();
+    counts.dedup();
+    let of_way = |way: usize| {
+        let of = |place: &str, figures: fn(&Ran) -> &Figures, reference| {
+            let values = rows.iter().skip(way).step_by(WAYS.len()).map(|r| figures(r).mib_s);
+            series(format!("{}, {place}", rows[way].way()), values, reference)
         };
         [of("real", |r| &r.live, false), of("simulator", |r| &r.simulated, true)]
     };
-    let bars = Bars {
-        title: String::new(),
-        axis: Axis::linear("bandwidth", "MiB/s"),
-        groups: groups.iter().map(u32::to_string).collect(),
-        series: (0..WAYS.len()).flat_map(series).collect(),
-    };
-    let caption = "What all processes read, by their number.".into();
+    let groups = counts.iter().map(u32::to_string).collect();
+    let series = (0..WAYS.len()).flat_map(of_way).collect();
+    let caption = "What all processes read, by their number.";
+    let figure = bars(Axis::linear("bandwidth", "MiB/s"), groups, series, caption);
     let section = Section {
         heading: "A real guest and the simulator".into(),
         intro: "Sequential processes in one guest, by who reads ahead of them.".into(),
-        blocks: vec![Block::Figure { svg: bars.render(), caption }, Block::Table(table.clone())],
+        blocks: vec![figure, Block::Table(table.clone())],
     };
-    Report {
+    Page {
         title: format!("Seekway: {NAME} on a real guest"),
-        subtitle: if quick { "A quick run: not a result.".into() } else { String::new() },
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
+        subtitle: String::new(),
         sections: vec![section],
     }
 }

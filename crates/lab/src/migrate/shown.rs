@@ -1,10 +1,10 @@
 //! Tables and the page.
 
-use super::ONLY;
+use super::NAME;
 use super::judge::{Ran, Spread};
-use crate::output;
+use crate::show::Page;
 use seekway_live::experiment::{MigrateFigures, MigrateOptions, Stripe};
-use seekway_report::html::{Block, Report, Section};
+use seekway_report::html::{Block, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Row, Stripes};
 use seekway_report::table::{Cell, Column, Table, Tone};
 
@@ -40,7 +40,7 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
         columns.push(Column::number(name, unit));
     }
     columns.extend([Column::text("verdict"), Column::text("why")]);
-    let mut table = Table::new(format!("{} in real guests", ONLY.name), columns);
+    let mut table = Table::new(format!("{} in real guests", NAME), columns);
     for ran in rows {
         let percent = |spread: Spread| 100.0 * spread.median;
         let figures = [
@@ -124,12 +124,7 @@ pub(super) fn hosts(rows: &[Ran]) -> Table {
     table
 }
 
-pub(super) fn page(
-    rows: &[Ran],
-    figures: &[MigrateFigures],
-    tables: &[Table],
-    quick: bool,
-) -> Report {
+pub(super) fn page(rows: &[Ran], figures: &[MigrateFigures], tables: &[Table]) -> Page {
     let mut blocks = vec![bars(rows)];
     blocks.extend(tables.iter().cloned().map(Block::Table));
     let mut sections = vec![Section {
@@ -155,15 +150,7 @@ pub(super) fn page(
             })
             .collect(),
     });
-    Report {
-        title: format!("Seekway: {}", ONLY.name),
-        subtitle: if quick { "A quick run: not a result.".into() } else { String::new() },
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
+    Page { title: format!("Seekway: {NAME}"), subtitle: String::new(), sections }
 }
 
 fn bars(rows: &[Ran]) -> Block {

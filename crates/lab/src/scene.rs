@@ -1,20 +1,20 @@
-//! `seekway experiment run cats-direct|vmcd-fair-sizes --live`: a scenario of
-//! the simulator on real guests, beside the simulator itself.
+//! cats-direct and vmcd-fair-sizes: a scenario of the simulator on real guests,
+//! each of which runs its load with `seekway workload run`.
 
-use super::COALESCE;
-use crate::args::ExperimentArgs;
-use crate::{Verdict, output, progress};
+use crate::args::LabArgs;
+use crate::show::{Page, bars, both, finish, series};
+use crate::simulate::simulate;
 use anyhow::{Context, Result, anyhow};
-use seekway_live::Accelerator;
+use seekway_cli::{Verdict, progress};
 use seekway_live::experiment::{
     LoadFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
 };
 use seekway_policy::fairness;
-use seekway_policy::units::{Nanos, Sectors};
-use seekway_report::html::{Block, Report, Section};
-use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
-use seekway_report::table::{Cell as TableCell, Column, Table};
-use seekway_sim::experiments::{Cell, Options, REGISTRY, Scenario, run_cell};
+use seekway_policy::units::Sectors;
+use seekway_report::html::{Block, Section};
+use seekway_report::plot::Axis;
+use seekway_report::table::{Cell, Column, Table};
+use seekway_sim::experiments::{Options, REGISTRY, Scenario};
 use seekway_sim::rank::{Better, ranks, same_order};
 use seekway_sim::{RunResult, VmResult};
 use seekway_workload::generators::parse_vm;
@@ -60,33 +60,28 @@ struct Pair<'a> {
     sim: RunResult,
 }
 
-/// Run the command.
-pub fn run(args: &ExperimentArgs, live: &LiveScene) -> Result<Verdict> {
+/// Runs the experiment.
+pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
     let scenario = scenario(live)?;
     let scene = scene(args, live, &scenario)?;
     let window = if args.quick { QUICK } else { WINDOW };
     let options = SceneOptions {
-        program: std::env::current_exe().context("the path of this program")?,
+        program: args.daemon()?,
         window,
-        accelerator: if args.kvm { Accelerator::Kvm } else { Accelerator::Tcg },
+        accelerator: args.accelerator(),
         seed: args.seed,
     };
     let bar = progress::steps(live.experiment);
     let made = run_scene(&scene, &options, &mut |step| bar.set_message(step.to_string()));
     let made = made.context("--live")?;
     bar.set_message("the simulator");
-    let pairs = simulate(&scenario, &made, window, args.seed)?;
+    let pairs = simulated(&scenario, &made, window, args.seed)?;
     bar.finish_and_clear();
     let demands: Vec<f64> =
         made.iter().filter(|f| f.run.only.is_some()).map(|f| f.loads[0].mib_s).collect();
     let json: Vec<Ran> = pairs.iter().map(|p| Ran::new(p, &demands)).collect();
-    let tables = vec![totals(live, &json, &scenario, window), each_vm(&pairs)];
-    if let Some(path) = &args.out.report {
-        let report = page(live, &pairs, &tables, args.quick);
-        output::write_file(path, |out| report.write_html(out))?;
-        eprintln!("report: {}", path.display());
-    }
-    output::print_as(args.out.format, &tables, &json)?;
+    let tables = [totals(live, &json, &scenario, window), each_vm(&pairs)];
+    finish(args, page(live, &pairs, &tables), &tables, &json)?;
     Ok(Verdict::Done)
 }
 
@@ -99,17 +94,15 @@ fn scenario(live: &LiveScene) -> Result<Arc<Scenario>> {
     found.ok_or_else(|| anyhow!("{} has no scenario {}", live.experiment, live.scenario))
 }
 
-fn scene(args: &ExperimentArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
+fn scene(args: &LabArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
     let mut vms = Vec::new();
     for text in &scenario.vms {
         let plan = parse_vm(text)?;
         let image_bytes = Sectors::new(plan.guest.image_sectors).bytes();
         vms.push(SceneVm { name: plan.name, image_bytes, load: text.clone() });
     }
-    let mut policies: Vec<String> = live.policies.iter().map(|p| p.to_string()).collect();
-    policies.extend(args.policy.clone().filter(|p| !policies.contains(p)));
     let run = |policy| SceneRun { policy, only: None };
-    let mut runs: Vec<SceneRun> = policies.into_iter().map(run).collect();
+    let mut runs: Vec<SceneRun> = args.policies(live.policies).into_iter().map(run).collect();
     if live.alone {
         runs.extend((0..vms.len()).map(|n| SceneRun { policy: "noop".into(), only: Some(n) }));
     }
@@ -119,21 +112,18 @@ fn scene(args: &ExperimentArgs, live: &LiveScene, scenario: &Scenario) -> Result
     Ok(Scene { vms, device, place: scenario.place.get(), runs })
 }
 
-/// The same loads in the simulator, over a run as long as the window.
-fn simulate<'a>(
-    scenario: &Arc<Scenario>,
+/// Each policy with the same loads in the simulator, over a run as long as the window.
+fn simulated<'a>(
+    scenario: &Scenario,
     made: &'a [SceneFigures],
     window: Duration,
     seed: u64,
 ) -> Result<Vec<Pair<'a>>> {
-    let span = Nanos::new(u64::try_from(window.as_nanos()).context("the window")?);
-    let scenario = Scenario { until: Some(span), coalesce: COALESCE, ..(**scenario).clone() };
-    let scenario = Arc::new(scenario);
     let together = made.iter().filter(|f| f.run.only.is_none());
     let pair = |live: &'a SceneFigures| {
-        let cell = Cell::new(scenario.clone(), &live.run.policy);
-        let sim = run_cell(&cell, seed, &mut |_, _| true).map_err(|e| anyhow!("{e}"))?;
-        Ok(Pair { policy: &live.run.policy, live, sim })
+        let policy = &live.run.policy;
+        let sim = simulate(scenario.clone(), (Duration::ZERO, window), policy, None, seed)?;
+        Ok(Pair { policy, live, sim })
     };
     together.map(pair).collect()
 }
@@ -221,23 +211,20 @@ impl Ran {
 
 fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) -> Table {
     let mut columns = vec![Column::text("policy")];
-    for (name, unit) in [
+    columns.extend(both(&[
         ("bandwidth", "MiB/s"),
         ("response", "ms"),
         ("deviation", "ms"),
         ("service", "ms"),
         ("φ", ""),
         ("Jain", ""),
-    ] {
-        columns.push(Column::number(format!("{name}, real"), unit));
-        columns.push(Column::number("simulator", unit));
-    }
+    ]));
     columns.extend([Column::number("late", ""), Column::number("host CPU", "%")]);
     let guests = if scenario.vms.len() == 1 { "a real guest" } else { "real guests" };
     let mut table = Table::new(format!("{} on {guests}", live.experiment), columns);
-    let number = |value: Option<f64>| value.map_or(TableCell::Absent, TableCell::Number);
+    let number = |value: Option<f64>| value.map_or(Cell::Absent, Cell::Number);
     for r in ran {
-        let mut row = vec![TableCell::Text(r.policy.clone())];
+        let mut row = vec![Cell::Text(r.policy.clone())];
         let figures: [fn(&Figures) -> Option<f64>; 6] = [
             |f| Some(f.mib_s),
             |f| Some(f.response_ms),
@@ -249,7 +236,7 @@ fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) 
         for figure in figures {
             row.extend([number(figure(&r.live)), number(figure(&r.simulated))]);
         }
-        row.extend([TableCell::Count(r.late_commands), TableCell::Number(100.0 * r.host_busy)]);
+        row.extend([Cell::Count(r.late_commands), Cell::Number(100.0 * r.host_busy)]);
         table.push(row);
     }
     table.notes.push(format!(
@@ -313,37 +300,30 @@ fn each_vm(pairs: &[Pair<'_>]) -> Table {
                 live.response_ms.p99,
                 sim.response.value_at_quantile(0.99) as f64 / 1e6,
             ];
-            let names = [live.vm.clone(), pair.policy.to_string()].map(TableCell::Text);
-            table.push(names.into_iter().chain(figures.map(TableCell::Number)));
+            let names = [live.vm.clone(), pair.policy.to_string()].map(Cell::Text);
+            table.push(names.into_iter().chain(figures.map(Cell::Number)));
         }
     }
     table
 }
 
-fn page(live: &LiveScene, pairs: &[Pair<'_>], tables: &[Table], quick: bool) -> Report {
-    let mut blocks: Vec<Block> = tables.iter().cloned().map(Block::Table).collect();
-    blocks.insert(1, bars(pairs));
+fn page(live: &LiveScene, pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
     let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
     let section = Section {
         heading: "Real guests and the simulator".into(),
         intro: experiment.map(|e| e.summary.to_string()).unwrap_or_default(),
-        blocks,
+        blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
     };
-    Report {
+    Page {
         title: format!("Seekway: {} on real guests", live.experiment),
-        subtitle: if quick { "A quick run: not a result.".into() } else { String::new() },
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
+        subtitle: String::new(),
         sections: vec![section],
     }
 }
 
 /// Bandwidth of each VM where there are several, else response.
-fn bars(pairs: &[Pair<'_>]) -> Block {
+fn each_bar(pairs: &[Pair<'_>]) -> Block {
     let several = pairs.first().is_some_and(|p| p.live.loads.len() > 1);
-    let bar = |value| Some(Bar { value, range: None });
     let (axis, groups, caption) = if several {
         let names = pairs[0].live.loads.iter().map(|l| l.vm.clone()).collect();
         (Axis::linear("bandwidth", "MiB/s"), names, "Bandwidth of each VM.")
@@ -351,29 +331,18 @@ fn bars(pairs: &[Pair<'_>]) -> Block {
         let names = vec!["mean".to_string(), "deviation".into()];
         (Axis::linear("response", "ms"), names, "Response times of the guest's requests.")
     };
-    let series = |pair: &Pair<'_>| {
-        let live = pair.live.loads.iter();
-        let (real, sim): (Vec<f64>, Vec<f64>) = if several {
-            (live.map(|l| l.mib_s).collect(), pair.sim.vms.iter().map(VmResult::mib_s).collect())
+    let of_pair = |Pair { policy, live, sim }: &Pair<'_>| {
+        let (real, simulated): (Vec<f64>, Vec<f64>) = if several {
+            let real = live.loads.iter().map(|l| l.mib_s).collect();
+            (real, sim.vms.iter().map(VmResult::mib_s).collect())
         } else {
-            let (mean, stdev) = pooled(&pair.live.loads);
-            let times = &pair.sim.response;
-            (vec![mean, stdev], vec![times.mean() / 1e6, times.stdev() / 1e6])
+            let (mean, stdev) = pooled(&live.loads);
+            (vec![mean, stdev], vec![sim.response.mean() / 1e6, sim.response.stdev() / 1e6])
         };
-        let of = |name: &str, values: Vec<f64>, reference| BarSeries {
-            name: format!("{}, {name}", pair.policy),
-            bars: values.into_iter().map(bar).collect(),
-            reference,
-        };
-        [of("real guests", real, false), of("simulator", sim, true)]
+        let real = series(format!("{policy}, real guests"), real, false);
+        [real, series(format!("{policy}, simulator"), simulated, true)]
     };
-    let bars = Bars {
-        title: String::new(),
-        axis,
-        groups,
-        series: pairs.iter().flat_map(series).collect(),
-    };
-    Block::Figure { svg: bars.render(), caption: caption.into() }
+    bars(axis, groups, pairs.iter().flat_map(of_pair).collect(), caption)
 }
 
 #[cfg(test)]

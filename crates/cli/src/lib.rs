@@ -1,0 +1,51 @@
+//! The command line around simulator, daemon and reports: all of the program
+//! `seekway`, and what `seekway-lab` shares with it (formats, output, progress).
+//!
+//! Results go to standard output, everything else to standard error. Exit
+//! status 0 when it did what was asked, 1 when an experiment's row or a
+//! validation was not accepted, 2 for wrong usage, input or output.
+#![forbid(unsafe_code)]
+
+mod args;
+mod caching;
+mod commands;
+mod figures;
+mod json;
+mod load;
+pub mod output;
+pub mod programs;
+pub mod progress;
+mod runs;
+
+pub use args::Format;
+
+use std::process::ExitCode;
+
+/// What a command came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Did what was asked.
+    Done,
+    /// Ran, and what it judged was not accepted.
+    NotAccepted,
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    exit("seekway", commands::run(args::Cli::of_process().command))
+}
+
+/// The exit status of `program` for what its command came to. Prints an error
+/// to standard error.
+pub fn exit(program: &str, result: anyhow::Result<Verdict>) -> ExitCode {
+    match result {
+        Ok(Verdict::Done) => ExitCode::SUCCESS,
+        Ok(Verdict::NotAccepted) => ExitCode::from(1),
+        // Whoever reads our output has seen enough: `seekway … | head`.
+        Err(e) if output::is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{program}: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}

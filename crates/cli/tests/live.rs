@@ -1,0 +1,83 @@
+//! `seekway experiment run NAME --live` starts `seekway-lab`: found beside the
+//! program or in PATH, with its arguments, output and exit status.
+
+mod common;
+
+use common::{Folder, Ran, root};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const RUN: [&str; 4] = ["experiment", "run", "pregather-read", "--live"];
+
+/// The program in a folder of its own, where no `seekway-lab` is.
+fn alone(folder: &Folder) -> Command {
+    let place = folder.path("seekway");
+    std::fs::copy(env!("CARGO_BIN_EXE_seekway"), &place).expect("a copy");
+    let mut command = Command::new(place);
+    command.env("PATH", folder.path("nowhere")).stdin(Stdio::null());
+    command
+}
+
+/// A `seekway-lab` that prints its arguments.
+fn fake_lab(at: &Path) {
+    std::fs::create_dir_all(at.parent().expect("a folder")).expect("made");
+    let script = "#!/bin/sh\necho started >&2\nprintf '%s\\n' \"$@\"\nexit 7\n";
+    std::fs::write(at, script).expect("written");
+    std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+}
+
+#[test]
+fn the_lab_gets_the_arguments_and_gives_output_and_status() {
+    let folder = Folder::new();
+    for place in ["nowhere/seekway-lab", "seekway-lab"] {
+        let mut command = alone(&folder);
+        fake_lab(&folder.path(place));
+        command.args(RUN).args(["--quick", "--kvm", "--policy", "-x", "--seed", "3"]);
+        // A policy is checked before the lab starts.
+        let ran = Ran::new(command.output().expect("it starts"));
+        ran.refused(&["--policy"]);
+        let mut command = alone(&folder);
+        command.args(RUN).args(["--quick", "--kvm", "--policy", "sstf", "--seed", "3"]);
+        command.args(["--format", "json", "--report", "a b.html"]);
+        let ran = Ran::new(command.output().expect("it starts"));
+        let daemon = folder.arg("seekway");
+        let expected = ["pregather-read", "--daemon", &*daemon, "--seed=3", "--format=json"];
+        let expected = [&expected[..], &["--policy=sstf", "--quick", "--kvm"]].concat();
+        let expected = [&expected[..], &["--report", "a b.html"]].concat();
+        assert_eq!(ran.out.lines().collect::<Vec<_>>(), expected, "{place}");
+        assert_eq!((ran.code, &*ran.err), (Some(7), "started\n"), "{place}");
+    }
+}
+
+#[test]
+fn without_the_lab_the_error_says_how_to_build_it() {
+    let folder = Folder::new();
+    let ran = Ran::new(alone(&folder).args(RUN).output().expect("it starts"));
+    ran.refused(&["no seekway-lab beside", "cargo build --release --package seekway-lab"]);
+}
+
+#[test]
+fn what_cannot_run_live_is_refused_before() {
+    let folder = Folder::new();
+    fake_lab(&folder.path("seekway-lab"));
+    for (args, part) in [
+        (&["experiment", "run", "vio-*", "--live"][..], "one experiment at a time"),
+        (&["experiment", "run", "migrate-live"], "add --live"),
+        (&["experiment", "run", "migrate-live", "--live", "--prefetch", "vio"], "not with --live"),
+        (&["experiment", "run", "migrate-live", "--live", "--vcpu", "vsmt"], "no vCPU policy"),
+    ] {
+        Ran::new(alone(&folder).args(args).output().expect("it starts")).refused(&[part]);
+    }
+}
+
+/// Real guests (downloads, ptrace, tracefs) are for tests and for the lab: the
+/// program that serves disks as root does not link them.
+#[test]
+fn the_program_does_not_depend_on_real_guests() {
+    let manifest =
+        std::fs::read_to_string(root().join("crates/cli/Cargo.toml")).expect("it is there");
+    let (program, tests) = manifest.split_once("[dev-dependencies]").expect("it has tests");
+    assert!(tests.contains("seekway-live") && !program.contains("seekway-live"));
+    assert!(!program.contains("seekway-lab"));
+}

@@ -1,0 +1,69 @@
+//! The command line.
+
+use anyhow::Result;
+use clap::Parser;
+use seekway_cli::{Format, programs};
+use seekway_live::Accelerator;
+use std::path::PathBuf;
+
+/// Run an experiment on real QEMU guests, beside the simulator
+///
+/// `seekway experiment run NAME --live` starts this program.
+#[derive(Parser, Debug)]
+#[command(
+    name = "seekway-lab",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Example:
+  seekway-lab pregather-read --report live.html
+
+Exit status 1 when a row is not accepted, 2 for wrong usage, input or output."
+)]
+pub struct LabArgs {
+    /// pregather-read, cats-direct, vmcd-fair-sizes, vio-procs or migrate-live
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Also run this policy (`seekway policy list`)
+    #[arg(long, value_name = "SPEC")]
+    pub policy: Option<String>,
+    /// The policy for vCPUs (`seekway vcpu list`) that migrate-live's agent runs
+    #[arg(long, value_name = "SPEC")]
+    pub vcpu: Option<String>,
+    /// Seed of the loads and of where files lie
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Measure for a short time: shows whether it runs, gives no result
+    #[arg(long)]
+    pub quick: bool,
+    /// Run the guests by KVM instead of emulating them
+    #[arg(long)]
+    pub kvm: bool,
+    /// The `seekway` program whose `serve` is run [default: beside this program, else in PATH]
+    #[arg(long, value_name = "FILE")]
+    pub daemon: Option<PathBuf>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Also write an HTML report, one file, readable without a network
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+impl LabArgs {
+    /// The program whose `serve` is run.
+    pub fn daemon(&self) -> Result<PathBuf> {
+        self.daemon.clone().map_or_else(|| programs::find("seekway", "seekway"), Ok)
+    }
+
+    /// What runs the guests.
+    pub fn accelerator(&self) -> Accelerator {
+        if self.kvm { Accelerator::Kvm } else { Accelerator::Tcg }
+    }
+
+    /// `policies`, and the user's own where it is not one of them.
+    pub fn policies(&self, policies: &[&str]) -> Vec<String> {
+        let own = self.policy.as_deref().filter(|own| !policies.contains(own));
+        policies.iter().copied().chain(own).map(String::from).collect()
+    }
+}

@@ -1,0 +1,51 @@
+//! The `seekway-lab` program: runs experiments on real QEMU guests, beside the
+//! simulator with the same guests and loads. `seekway experiment run NAME --live`
+//! starts it.
+//!
+//! Output and exit status are those of `seekway` (`seekway_cli`).
+#![forbid(unsafe_code)]
+
+mod args;
+mod migrate;
+mod pregather;
+mod procs;
+mod scene;
+mod show;
+mod simulate;
+
+use anyhow::{Context, Result, bail};
+use args::LabArgs;
+use clap::Parser;
+use seekway_cli::Verdict;
+use seekway_policy::{schedulers, vcpu};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    seekway_cli::exit("seekway-lab", run(&LabArgs::parse()))
+}
+
+fn run(args: &LabArgs) -> Result<Verdict> {
+    if let Some(policy) = &args.policy {
+        schedulers::build(policy).context("--policy")?;
+    }
+    if let Some(spec) = &args.vcpu {
+        vcpu::build(spec).context("--vcpu")?;
+    }
+    if args.vcpu.is_some() && args.name != migrate::NAME {
+        bail!("--vcpu: for {} only", migrate::NAME);
+    }
+    if let Some(scene) = scene::SCENES.iter().find(|s| s.experiment == args.name) {
+        return scene::run(args, scene);
+    }
+    match &*args.name {
+        pregather::NAME => pregather::run(args),
+        procs::NAME => procs::run(args),
+        migrate::NAME => migrate::run(args),
+        other => {
+            let scenes = scene::SCENES.iter().map(|s| s.experiment);
+            let known = [pregather::NAME].into_iter().chain(scenes);
+            let known: Vec<&str> = known.chain([procs::NAME, migrate::NAME]).collect();
+            bail!("{other} does not run on real guests; these do: {}", known.join(", "));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The figures of a run that several experiments judge.
+
+use crate::metrics::{RunResult, Times};
+
+/// Sum of the VMs' mean bandwidths, each over the VM's own time (MiB/s): what
+/// the Pregather paper calls total bandwidth.
+pub(super) fn bandwidth(r: &RunResult) -> f64 {
+    r.vms.iter().map(crate::metrics::VmResult::mib_s).sum()
+}
+
+/// When application number `app` was done, in seconds: NaN if it never was.
+pub(super) fn app_time(r: &RunResult, app: usize) -> f64 {
+    let finished = r.apps.get(app).and_then(|a| a.finished);
+    finished.map_or(f64::NAN, |t| t.as_secs_f64())
+}
+
+/// A figure of the policy's own; NaN where it has none.
+pub(super) fn policy_metric(r: &RunResult, name: &str) -> f64 {
+    let found = r.policy_metrics.iter().find(|(n, _)| *n == name);
+    found.map_or(f64::NAN, |m| m.1)
+}
+
+/// A figure of the device's own; NaN where it has none.
+pub(super) fn device_metric(r: &RunResult, name: &str) -> f64 {
+    let found = r.device_metrics.iter().find(|(n, _)| *n == name);
+    found.map_or(f64::NAN, |m| m.1)
+}
+
+/// Mean service time, from the later of dispatch and the completion before (ms).
+pub(super) fn service_ms(r: &RunResult) -> f64 {
+    r.service.mean() / 1e6
+}
+
+/// Mean service time from dispatch (ms): with two commands outstanding it
+/// counts the wait for the one before.
+pub(super) fn service_from_dispatch_ms(r: &RunResult) -> f64 {
+    r.service_from_dispatch.mean() / 1e6
+}
+
+/// Mean response time (ms).
+pub(super) fn response_ms(r: &RunResult) -> f64 {
+    r.response.mean() / 1e6
+}
+
+/// The longest response time (s).
+pub(super) fn worst_response_s(r: &RunResult) -> f64 {
+    r.response.max() as f64 / 1e9
+}
+
+/// A percentile of the response times (ms).
+pub(super) fn percentile_ms(r: &RunResult, percent: f64) -> f64 {
+    r.response.value_at_percentile(percent) as f64 / 1e6
+}
+
+fn variance_ms2(times: &Times) -> f64 {
+    let stdev_ms = times.stdev() / 1e6;
+    stdev_ms * stdev_ms
+}
+
+/// Variance of the response times (ms²).
+pub(super) fn response_variance(r: &RunResult) -> f64 {
+    variance_ms2(&r.response)
+}
+
+/// Variance of the service times (ms²).
+pub(super) fn service_variance(r: &RunResult) -> f64 {
+    variance_ms2(&r.service)
+}
+
+/// What a command carries (KiB).
+pub(super) fn kib_per_command(r: &RunResult) -> f64 {
+    r.bytes() as f64 / 1024.0 / r.stats.commands as f64
+}
+
+/// Share of the commands that begin where the head stands, in percent.
+pub(super) fn zero_seeks_percent(r: &RunResult) -> f64 {
+    100.0 * r.seeks_per_command.zero_share()
+}
+
+/// Waits for a request that the policy began.
+pub(super) fn waits(r: &RunResult) -> f64 {
+    r.holds.tried as f64
+}
+
+/// Sectors moved in a ms of the whole run.
+pub(super) fn throughput(r: &RunResult) -> f64 {
+    r.bytes() as f64 / 512.0 / r.simulated.as_millis_f64()
+}
+
+/// Share of the commands that read which the drive's cache served, in percent;
+/// of a stream that it was reading as they came too.
+pub(super) fn hits_percent(r: &RunResult) -> f64 {
+    let stream = device_metric(r, "stream_hits");
+    let hits = device_metric(r, "cache_hits") + if stream.is_nan() { 0.0 } else { stream };
+    100.0 * hits / device_metric(r, "reads")
+}
