@@ -21,11 +21,10 @@ impl InFlight {
         }
     }
 
-    /// A command that came at `now_ns` and will be done at `done_ns`. More than
-    /// the queue takes is a programmer error and panics.
-    pub(crate) fn enter(&mut self, now_ns: u64, done_ns: u64, id: RequestId) {
-        let waiting = self.heap.iter().filter(|Reverse((done, ..))| *done > now_ns).count();
-        assert!(waiting < self.queue_depth as usize, "more commands than the queue takes");
+    /// A command that will be done at `done_ns`. More than the queue takes, and
+    /// have not been popped, is a programmer error and panics.
+    pub(crate) fn enter(&mut self, done_ns: u64, id: RequestId) {
+        assert!(self.heap.len() < self.queue_depth as usize, "more commands than the queue takes");
         self.heap.push(Reverse((done_ns, self.submitted, id.slot())));
         self.submitted += 1;
     }

@@ -41,7 +41,7 @@ pub trait DeviceModel: Send {
     fn profile(&self) -> DeviceProfile;
 
     /// How many commands the device takes at once, at least 1. The engine never
-    /// submits more.
+    /// submits more; a command counts until it is popped.
     fn queue_depth(&self) -> u32;
 
     /// A command reaches the device. `now` never runs backwards. An extent past

@@ -84,7 +84,7 @@ impl DeviceModel for Raid0 {
                 done_ns = done_ns.max(self.members[member].accept(now_ns, command.op, from, to));
             }
         }
-        self.in_flight.enter(now_ns, done_ns, command.id);
+        self.in_flight.enter(done_ns, command.id);
     }
 
     fn next_completion(&self) -> Option<Instant> {

@@ -405,7 +405,7 @@ impl DeviceModel for Ssd {
         );
         let now_ns = now.as_nanos();
         let done_ns = self.accept(now_ns, command.op, start, end);
-        self.in_flight.enter(now_ns, done_ns, command.id);
+        self.in_flight.enter(done_ns, command.id);
     }
 
     fn next_completion(&self) -> Option<Instant> {

@@ -1,16 +1,17 @@
 //! What a decision of cats costs: with a new plan, by the number of reads
-//! pending, and while a plan stands.
+//! pending, and while a plan stands; and what a read costs in all, while another
+//! arrives for each that completes.
 //!
 //! Targets: with a new plan 40 µs at 128 pending and 160 µs at 256; 1 µs for
-//! each decision while a plan stands.
+//! each decision while a plan stands, and for each read with 400 pending.
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 const CAPACITY: u64 = 1 << 31;
 
@@ -39,13 +40,61 @@ fn pending(pending: u32, decided: u32) -> (Box<dyn Scheduler>, Lba) {
 }
 
 fn decide(policy: &mut Box<dyn Scheduler>, head: Lba) -> RequestId {
+    decide_at(policy, Instant::ZERO, head)
+}
+
+fn decide_at(policy: &mut Box<dyn Scheduler>, now: Instant, head: Lba) -> RequestId {
     let profile =
         DeviceProfile { capacity: Sectors::new(CAPACITY), rotation: None, seek: Vec::new() };
     let view =
         DeviceView { in_flight: 1, commands: 1, depth: 2, ..DeviceView::idle(head, &profile) };
-    match policy.decide(Instant::ZERO, &view) {
+    match policy.decide(now, &view) {
         Decision::Dispatch(id) => id,
         other => panic!("expected a dispatch: {other:?}"),
+    }
+}
+
+/// Random reads, one for each that completes: each takes `service`.
+struct Closed {
+    policy: Box<dyn Scheduler>,
+    reads: Vec<Request>,
+    random: u64,
+    now: Instant,
+    head: Lba,
+    service: Nanos,
+}
+
+impl Closed {
+    fn new(pending: u32, service: Nanos) -> Closed {
+        let policy = schedulers::build("cats").expect("a registered name");
+        let (now, head, reads) = (Instant::ZERO, Lba::ZERO, Vec::new());
+        let mut this = Closed { policy, reads, random: 1, now, head, service };
+        for slot in 0..pending {
+            let read = this.read(RequestId::new(slot));
+            this.reads.push(read);
+            this.policy.arrived(this.now, read);
+        }
+        this
+    }
+
+    fn read(&mut self, id: RequestId) -> Request {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let lba = Lba::new((self.random >> 33) % (CAPACITY / 8) * 8);
+        let extent = Extent::new(lba, Sectors::new(8)).expect("in range");
+        let (vm, arrived) = (VmId::new(0), self.now);
+        Request { id, vm, tag: None, op: Op::Read, sync: true, extent, arrived }
+    }
+
+    fn step(&mut self) {
+        let id = decide_at(&mut self.policy, self.now, self.head);
+        let (read, dispatched) = (self.reads[id.slot()], self.now);
+        self.head = read.extent.end();
+        self.now = self.now + self.service;
+        let completion = Completion::alone(read, dispatched, self.service);
+        self.policy.completed(self.now, &completion);
+        let read = self.read(id);
+        self.reads[id.slot()] = read;
+        self.policy.arrived(self.now, read);
     }
 }
 
@@ -72,6 +121,14 @@ fn cats(c: &mut Criterion) {
                 heads.iter().map(|&head| decide(policy, head).slot()).sum::<usize>()
             };
             b.iter_batched_ref(|| pending(n, 1), run, BatchSize::LargeInput);
+        });
+    }
+    group.finish();
+    let mut group = c.benchmark_group("cats_closed");
+    for (n, service_us) in [(64, 100), (400, 100), (400, 1_000)] {
+        group.bench_function(BenchmarkId::new(n.to_string(), format!("{service_us}us")), |b| {
+            let mut this = Closed::new(n, Nanos::from_micros(service_us));
+            b.iter(|| this.step());
         });
     }
     group.finish();

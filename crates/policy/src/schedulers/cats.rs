@@ -12,8 +12,9 @@
 //!    until the oldest is younger again.
 //! 4. After a completion a wait ([`hold`]) for a nearer read, unless the next
 //!    one is where the head is.
-//! 5. The next read of the plan ([`table`]), which stands until a read arrives
-//!    or the head moves otherwise.
+//! 5. The next read of the [`plan`], which stands until a read arrives or the head
+//!    moves otherwise; longer, while more reads are pending than it takes. When a
+//!    new one does not pay yet, reads go in C-SCAN order.
 //!
 //! A predicted hit moves neither the head that all this reasons with nor the
 //! plan.
@@ -35,12 +36,14 @@
 //! - Only an idle device is held, and only for reads: writes alone go at once.
 
 mod hold;
+mod plan;
 mod shadow;
 mod table;
 
 use self::hold::Busdriver;
+use self::plan::Plan;
 use self::shadow::{LOOK_MAX, Shadow};
-use self::table::{REQUESTS_MAX, Side, Table};
+use self::table::REQUESTS_MAX;
 use super::Entry;
 use super::merge::Run;
 use crate::dispatcher::HOLD_MAX;
@@ -182,7 +185,6 @@ struct Current {
 #[derive(Default)]
 struct Counts {
     dispatches: [u64; Rule::ALL.len()],
-    plans: u64,
     reads: u64,
     predicted: u64,
     actual: u64,
@@ -191,7 +193,6 @@ struct Counts {
 
 struct Cats {
     hit: Nanos,
-    plan_max: usize,
     pool: Pool,
     reads: Direction,
     writes: Direction,
@@ -209,15 +210,7 @@ struct Cats {
     /// By the first request of each command in flight.
     in_flight: Slots<Sent>,
 
-    table: Table,
-    /// The reads of a plan above and below the head, each nearest first.
-    sides: [Vec<RequestId>; 2],
-    /// The reads in order; some may have gone otherwise.
-    plan: Vec<RequestId>,
-    /// How many of them have been looked at.
-    planned: usize,
-    /// The head has moved, or a read has arrived, since the plan was made.
-    stale: bool,
+    plan: Plan,
     /// Hits since a command that was none.
     hits_in_a_row: u32,
     /// A read that was no hit has gone since the last write.
@@ -235,7 +228,6 @@ impl Cats {
         let (segment, ahead) = (params.size("segment_sectors"), params.size("prefetch_sectors"));
         Ok(Cats {
             hit: params.duration("hit"),
-            plan_max: params.count("plan_max") as usize,
             pool: Pool::new(),
             reads: Direction::new(params.duration("read_delay")),
             writes: Direction::new(params.duration("write_delay")),
@@ -247,11 +239,7 @@ impl Cats {
             run: Run::default(),
             current: None,
             in_flight: Slots::new(),
-            table: Table::default(),
-            sides: [Vec::new(), Vec::new()],
-            plan: Vec::new(),
-            planned: 0,
-            stale: true,
+            plan: Plan::new(params.count("plan_max") as usize),
             hits_in_a_row: 0,
             read_went: false,
             counts: Counts::default(),
@@ -295,7 +283,11 @@ impl Cats {
         if !late_write && let Some(until) = self.hold(now, device) {
             return Err(until);
         }
-        Ok((Rule::Table, self.plan_next()))
+        if let Some(id) = self.plan.next(self.head, &self.reads.places, &self.pool) {
+            return Ok((Rule::Table, id));
+        }
+        let id = self.reads.cscan(self.head).expect("a read is queued");
+        Ok((Rule::Cscan, id))
     }
 
     /// Until when to wait for a nearer read than those that are queued.
@@ -340,56 +332,11 @@ impl Cats {
         found.or_else(|| reads.cscan(self.head))
     }
 
-    /// The plan's next read, of a new plan if the old one is no longer good.
-    fn plan_next(&mut self) -> RequestId {
-        if !self.stale {
-            while let Some(&id) = self.plan.get(self.planned) {
-                // Hits and detached machines' reads are gone, and perhaps their slots
-                // are taken again; by writes, since a read makes the plan stale.
-                if self.pool.get(id).is_some_and(|request| request.op == Op::Read) {
-                    return id;
-                }
-                self.planned += 1;
-            }
-        }
-        self.make_plan();
-        self.plan[0]
-    }
-
-    /// A plan of the reads that are nearest to the head.
-    fn make_plan(&mut self) {
-        let reads = &self.reads.places;
-        let mut above = reads.ascending(self.head).peekable();
-        let mut below = reads.descending(self.head).peekable();
-        self.table.clear();
-        self.sides.iter_mut().for_each(Vec::clear);
-        for _ in 0..self.plan_max {
-            let distance = |&(lba, _): &(Lba, RequestId)| lba.distance(self.head).get();
-            let (side, next) = match (above.peek().map(distance), below.peek().map(distance)) {
-                (Some(up), Some(down)) if down < up => (Side::Below, below.next()),
-                (None, Some(_)) => (Side::Below, below.next()),
-                _ => (Side::Above, above.next()),
-            };
-            let Some(next) = next else { break };
-            self.table.push(side, distance(&next));
-            self.sides[side as usize].push(next.1);
-        }
-        let Cats { table, sides: [above, below], plan, .. } = self;
-        plan.clear();
-        let (mut above, mut below) = (above.iter(), below.iter());
-        table.solve(|side| {
-            let next = if side == Side::Above { above.next() } else { below.next() };
-            plan.extend(next);
-        });
-        self.planned = 0;
-        self.stale = false;
-        self.counts.plans += 1;
-    }
-
     /// Hand a request out.
     fn dispatch(&mut self, rule: Rule, id: RequestId) {
         let request = self.pool.take(id);
         self.unlink(&request);
+        self.plan.sent();
         self.counts.dispatches[rule as usize] += 1;
         let extent = request.extent;
         let (reads, pool) = (&self.reads.places, &self.pool);
@@ -425,7 +372,7 @@ impl Cats {
         match rule {
             Rule::Hit => return,
             Rule::Table => {}
-            Rule::Cscan | Rule::Write => self.stale = true,
+            Rule::Cscan | Rule::Write => self.plan.break_off(),
         }
         self.read_went = rule != Rule::Write;
         self.head = extent.end();
@@ -492,7 +439,7 @@ impl Scheduler for Cats {
         if request.op == Op::Read {
             self.shadow.arrived(&request);
             self.busdriver.arrived(now, &request);
-            self.stale = true;
+            self.plan.arrived(&self.reads.places);
         }
     }
 
@@ -518,7 +465,8 @@ impl Scheduler for Cats {
         if self.sent_end != Some(device.head) {
             self.sent_end = Some(device.head);
             self.end_command();
-            (self.head, self.stale) = (device.head, true);
+            self.head = device.head;
+            self.plan.break_off();
         }
         match self.choose(now, device) {
             Ok((rule, id)) => {
@@ -536,7 +484,7 @@ impl Scheduler for Cats {
         }
         sink("waits", self.busdriver.waits as f64);
         sink("wait_trials", self.busdriver.trials as f64);
-        sink("plans", counts.plans as f64);
+        sink("plans", self.plan.made as f64);
         sink("read_commands", counts.reads as f64);
         sink("predicted_hits", counts.predicted as f64);
         sink("actual_hits", counts.actual as f64);

@@ -34,7 +34,9 @@
 //! The time that a request took from its creation to this queue (T_c) is not
 //! known here and taken as zero.
 
+mod channels;
 mod credits;
+mod deadlines;
 mod lottery;
 mod mean;
 mod pending;
@@ -51,8 +53,8 @@ use crate::queues::{ExpiryQueue, Links, Pool};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
-use credits::{Claim, allot};
-use lottery::{Generator, Tickets};
+use channels::{Channels, LastPeriod};
+use lottery::Generator;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -75,43 +77,6 @@ pub(super) const ENTRY: Entry = Entry {
     build: |params| Ok(Box::new(Vmcd::new(params))),
 };
 
-/// One VM.
-struct Channel {
-    weight: u64,
-    pending: Pending,
-    /// L'_i.
-    credits: u64,
-    /// Credits allotted and consumed: since the last replenishment, and in the
-    /// period before (L_c, L_b).
-    allotted: u64,
-    dispatched: u64,
-    allotted_before: u64,
-    dispatched_before: u64,
-}
-
-impl Channel {
-    fn new(weight: u64) -> Self {
-        let (allotted, dispatched, allotted_before, dispatched_before) = (0, 0, 0, 0);
-        let (pending, credits) = (Pending::default(), 0);
-        Channel {
-            weight,
-            pending,
-            credits,
-            allotted,
-            dispatched,
-            allotted_before,
-            dispatched_before,
-        }
-    }
-    fn tickets(&self) -> u64 {
-        if self.pending.is_empty() { 0 } else { self.credits }
-    }
-    /// Has it work and no credits?
-    fn wants_credits(&self) -> bool {
-        self.credits == 0 && !self.pending.is_empty()
-    }
-}
-
 /// What is left of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Round {
@@ -121,13 +86,6 @@ enum Round {
     Batch { winner: usize, left: u64 },
     /// The pass has looked at the channels below this.
     Pass { next: usize },
-}
-
-/// What the last period that is over says for condition (2).
-struct LastPeriod {
-    /// L_t: the least that any channel with credits was allotted.
-    least_allotted: u64,
-    most_dispatched: u64,
 }
 
 /// Replenishments by their cause.
@@ -142,25 +100,18 @@ struct Vmcd {
     expire: [Nanos; 2],
     batch: u64,
     queued: Pool,
-    /// By VM.
-    channels: Vec<Option<Channel>>,
+    channels: Channels,
     links: Links,
     /// Reads and writes of all channels by age.
     ages: [ExpiryQueue; 2],
     age_links: Links,
-    tickets: Tickets,
     generator: Generator,
     round: Round,
     /// When the running period ends; `None` before the first.
     period_ends: Option<Instant>,
     last_period: Option<LastPeriod>,
-    /// Σ L'_i, also of channels without work.
-    unused: u64,
-    /// Channels with work and no credits.
-    wanting: usize,
     /// Arrivals since the last replenishment.
     arrivals: u64,
-    claims: Vec<Claim>,
     /// Mean time that the device takes for a request.
     service: Mean,
     /// Mean time of a round, T_s, and when the running one began.
@@ -175,23 +126,20 @@ struct Vmcd {
 
 impl Vmcd {
     fn new(params: &Params) -> Self {
+        let expire = ["read_expire", "write_expire"].map(|key| params.duration(key));
         Vmcd {
-            expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
+            expire,
             batch: params.count("batch"),
             queued: Pool::new(),
-            channels: Vec::new(),
+            channels: Channels::new(expire),
             links: Links::new(),
             ages: Default::default(),
             age_links: Links::new(),
-            tickets: Tickets::default(),
             generator: Generator::new(params.count("seed")),
             round: Round::Over,
             period_ends: None,
             last_period: None,
-            unused: 0,
-            wanting: 0,
             arrivals: 0,
-            claims: Vec::new(),
             service: Mean::default(),
             round_time: Mean::default(),
             round_began: None,
@@ -218,12 +166,13 @@ impl Vmcd {
     /// Replenish, if one of the conditions holds. Some request is queued.
     fn replenish_if_due(&mut self, now: Instant) {
         let spare = || {
-            self.wanting > 0
+            self.channels.wanting() > 0
                 && self.last_period.as_ref().is_some_and(|last| {
-                    self.unused > last.least_allotted && self.arrivals > last.most_dispatched
+                    self.channels.unused() > last.least_allotted
+                        && self.arrivals > last.most_dispatched
                 })
         };
-        if self.tickets.total() == 0 {
+        if self.channels.tickets().total() == 0 {
             self.causes.exhausted += 1;
         } else if self.period_ends.is_some_and(|end| end <= now) {
             self.causes.period += 1;
@@ -236,45 +185,15 @@ impl Vmcd {
     }
 
     fn replenish(&mut self, now: Instant) {
-        let mut claims = std::mem::take(&mut self.claims);
-        claims.clear();
-        let (mut least, mut most, mut work) = (None::<u64>, 0, 0u64);
-        // Another channel goes first each time, so that ties favour nobody for long.
-        let replenishments = self.causes.period + self.causes.spare + self.causes.exhausted;
-        let n = self.channels.len();
-        let first = (replenishments % n.max(1) as u64) as usize;
-        for vm in (first..n).chain(0..first) {
-            let Some(channel) = &mut self.channels[vm] else { continue };
-            if channel.allotted > 0 {
-                least = Some(least.map_or(channel.allotted, |l| l.min(channel.allotted)));
-            }
-            most = most.max(channel.dispatched);
-            (channel.allotted_before, channel.dispatched_before) =
-                (channel.allotted, channel.dispatched);
-            (channel.allotted, channel.dispatched, channel.credits) = (0, 0, 0);
-            let len = channel.pending.len() as u64;
-            if len > 0 {
-                work += len;
-                claims.push(Claim { vm: vm as u16, demand: len * channel.weight, credits: 0 });
-            }
-        }
-        self.last_period =
-            least.map(|least| LastPeriod { least_allotted: least, most_dispatched: most });
         let round = self.round_time.get().unwrap_or(Nanos::ZERO);
         let period = self.longest_left(now).max(round).max(Nanos::new(1));
-        allot(&mut claims, self.amount(period, work));
-        self.unused = 0;
-        for claim in &claims {
-            self.unused += claim.credits;
-            if let Some(channel) = &mut self.channels[usize::from(claim.vm)] {
-                (channel.credits, channel.allotted) = (claim.credits, claim.credits);
-            }
-        }
-        let tickets = |c: &Option<Channel>| c.as_ref().map_or(0, Channel::tickets);
-        self.tickets.fill(self.channels.iter().map(tickets));
-        self.claims = claims;
+        // Another channel goes first each time, so that ties favour nobody for long.
+        let replenishments = self.causes.period + self.causes.spare + self.causes.exhausted;
+        let first = (replenishments % self.channels.len().max(1) as u64) as usize;
+        let queued = self.queued.len() as u64;
+        self.last_period = self.channels.replenish(self.amount(period, queued), queued, first);
         self.period_ends = Some(now + period);
-        (self.wanting, self.arrivals) = (0, 0);
+        self.arrivals = 0;
     }
 
     /// C: what the device serves in a period, at most what is queued.
@@ -292,29 +211,23 @@ impl Vmcd {
             self.round_time.learn(now.since(began));
         }
         self.rounds += 1;
-        let number = self.generator.below(self.tickets.total());
-        let winner = self.tickets.holder(number).expect("a channel with work has a credit");
-        let channel = self.channels[winner].as_ref().expect("a ticket is held by a channel");
+        let tickets = self.channels.tickets();
+        let number = self.generator.below(tickets.total());
+        let winner = tickets.holder(number).expect("a channel with work has a credit");
+        let channel = self.channels.get(winner).expect("a ticket is held by a channel");
         let left = self.batch.min(channel.credits).min(channel.pending.len() as u64);
         self.round = Round::Batch { winner, left };
     }
 
     /// The next channel from `from` on whose most urgent request is about to
     /// be late (T_f < T_s) and has a credit: that channel and the request.
-    fn next_late(&self, now: Instant, from: usize) -> Option<(usize, RequestId)> {
+    fn next_late(&mut self, now: Instant, from: usize) -> Option<(usize, RequestId)> {
         let round = self.round_time.get().unwrap_or(Nanos::ZERO);
         // Some request is late at all?
         if self.earliest_deadline()? >= now + round {
             return None;
         }
-        let channels = self.channels.iter().enumerate().skip(from);
-        channels.filter_map(|(vm, c)| Some((vm, c.as_ref()?))).find_map(|(vm, channel)| {
-            if channel.credits == 0 {
-                return None;
-            }
-            let (deadline, id) = channel.pending.most_urgent(&self.queued, self.expire)?;
-            (deadline < now + round).then_some((vm, id))
-        })
+        self.channels.late(&self.queued, now + round, from)
     }
 
     fn earliest_deadline(&self) -> Option<Instant> {
@@ -329,13 +242,10 @@ impl Vmcd {
     fn dispatch(&mut self, vm: usize, id: RequestId) -> Decision {
         let request = self.queued.take(id);
         self.ages[kind(&request)].remove(&mut self.age_links, id);
-        let channel = self.channels[vm].as_mut().expect("a queued request has a channel");
-        channel.pending.take(&mut self.links, &request);
-        channel.credits -= 1;
-        channel.dispatched += 1;
-        self.unused -= 1;
-        self.wanting += channel.wants_credits() as usize;
-        self.tickets.set(vm, channel.tickets());
+        self.channels.change(vm, |channel| {
+            channel.pending.take(&mut self.links, &request);
+            channel.spend();
+        });
         if self.queued.is_empty() {
             // What comes next finds a new round, and this one has no honest length.
             (self.round, self.round_began) = (Round::Over, None);
@@ -347,10 +257,7 @@ impl Vmcd {
 impl Scheduler for Vmcd {
     fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         self.now = now;
-        if self.channels.len() <= vm.index() {
-            self.channels.resize_with(vm.index() + 1, || None);
-        }
-        self.channels[vm.index()] = Some(Channel::new(u64::from(spec.weight.get())));
+        self.channels.attach(vm, u64::from(spec.weight.get()));
     }
 
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
@@ -359,11 +266,7 @@ impl Scheduler for Vmcd {
         for request in &leaving {
             self.ages[kind(request)].remove(&mut self.age_links, request.id);
         }
-        if let Some(channel) = self.channels.get_mut(vm.index()).and_then(Option::take) {
-            self.unused -= channel.credits;
-            self.wanting -= channel.wants_credits() as usize;
-            self.tickets.set(vm.index(), 0);
-        }
+        self.channels.detach(vm);
         match self.round {
             _ if self.queued.is_empty() => (self.round, self.round_began) = (Round::Over, None),
             Round::Batch { winner, .. } if winner == vm.index() => {
@@ -378,12 +281,9 @@ impl Scheduler for Vmcd {
         self.now = now;
         let request = self.queued.take(id);
         self.ages[kind(&request)].remove(&mut self.age_links, id);
-        let vm = request.vm.index();
-        let channel = self.channels[vm].as_mut().expect("a queued request has a channel");
-        self.wanting -= channel.wants_credits() as usize;
-        channel.pending.withdraw(&mut self.links, &request);
-        self.wanting += channel.wants_credits() as usize;
-        self.tickets.set(vm, channel.tickets());
+        self.channels.change(request.vm.index(), |channel| {
+            channel.pending.withdraw(&mut self.links, &request);
+        });
         if self.queued.is_empty() {
             (self.round, self.round_began) = (Round::Over, None);
         }
@@ -394,15 +294,9 @@ impl Scheduler for Vmcd {
         self.arrivals += 1;
         self.queued.insert(request);
         self.ages[kind(&request)].push(&mut self.age_links, request.id);
-        let vm = request.vm;
-        let channel = self.channels.get_mut(vm.index()).and_then(Option::as_mut);
-        let channel = channel.expect("a request of a VM that is not attached");
-        let idle = channel.pending.is_empty();
-        channel.pending.insert(&mut self.links, &request);
-        if idle {
-            self.wanting += channel.wants_credits() as usize;
-            self.tickets.set(vm.index(), channel.tickets());
-        }
+        self.channels.change(request.vm.index(), |channel| {
+            channel.pending.insert(&mut self.links, &request);
+        });
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
@@ -419,7 +313,7 @@ impl Scheduler for Vmcd {
             match self.round {
                 Round::Over => self.draw(now),
                 Round::Batch { winner, left } => {
-                    let channel = self.channels[winner].as_ref();
+                    let channel = self.channels.get(winner);
                     let next = channel.filter(|_| left > 0).and_then(|c| c.pending.next());
                     let Some(id) = next else {
                         self.round = Round::Pass { next: 0 };
@@ -450,9 +344,7 @@ impl Scheduler for Vmcd {
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        for (vm, channel) in self.channels.iter().enumerate() {
-            let Some(channel) = channel else { continue };
-            let vm = VmId::new(vm as u16);
+        for (vm, channel) in self.channels.iter() {
             sink("queued", vm, channel.pending.len() as f64);
             sink("credits_allotted", vm, channel.allotted_before as f64);
             sink("dispatched", vm, channel.dispatched_before as f64);

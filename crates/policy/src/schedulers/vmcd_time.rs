@@ -44,7 +44,7 @@ use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
-use channel::{Channel, Standing, Virtual, weighed};
+use channel::{Channel, Place, Standing, Virtual, weighed};
 use clock::{Clock, Reading};
 use std::collections::BTreeSet;
 
@@ -117,7 +117,7 @@ struct VmcdTime {
     /// By VM.
     channels: Vec<Option<Channel>>,
     /// The channels with work by standing, except the one whose turn it is.
-    waiting: BTreeSet<(Standing, usize)>,
+    waiting: BTreeSet<Place>,
     /// The device serves one channel at a time.
     by_turns: bool,
     turn: Option<Turn>,
@@ -143,6 +143,11 @@ fn standing(channel: &Channel, by_turns: bool) -> Standing {
         true => channel.standing_by_turns(),
         false => channel.standing_by_commands(),
     }
+}
+
+fn place(channel: &Channel, by_turns: bool, vm: usize) -> Place {
+    let (reached, chosen) = standing(channel, by_turns);
+    (reached, chosen, vm as u16)
 }
 
 impl VmcdTime {
@@ -184,13 +189,13 @@ impl VmcdTime {
     fn change<R>(&mut self, vm: usize, change: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let (has_turn, by_turns) = (self.has_turn(vm), self.by_turns);
         let channel = self.channels.get_mut(vm)?.as_mut()?;
-        let place = |c: &Channel| {
+        let waits = |c: &Channel| {
             let waits = !has_turn && !c.pending.is_empty();
-            waits.then(|| (standing(c, by_turns), vm))
+            waits.then(|| place(c, by_turns, vm))
         };
-        let before = place(channel);
+        let before = waits(channel);
         let result = change(channel);
-        let after = place(channel);
+        let after = waits(channel);
         if before != after {
             if let Some(place) = before {
                 self.waiting.remove(&place);
@@ -207,7 +212,7 @@ impl VmcdTime {
         let channels = self.channels.iter().enumerate();
         let work = channels.filter_map(|(vm, c)| Some((c.as_ref()?, vm)));
         let work = work.filter(|(channel, _)| !channel.pending.is_empty());
-        self.waiting = work.map(|(channel, vm)| (standing(channel, by_turns), vm)).collect();
+        self.waiting = work.map(|(channel, vm)| place(channel, by_turns, vm)).collect();
     }
 
     /// The running turn ends, and its channel waits if it has work.
@@ -217,7 +222,7 @@ impl VmcdTime {
         if let Some(channel) = self.channels[turn.vm].as_mut() {
             channel.grant(turn.length);
             if !channel.pending.is_empty() {
-                self.waiting.insert((standing(channel, by_turns), turn.vm));
+                self.waiting.insert(place(channel, by_turns, turn.vm));
             }
         }
     }
@@ -230,7 +235,7 @@ impl VmcdTime {
         let Some(turn) = &mut self.turn else { return };
         let Some(channel) = self.channels[turn.vm].as_mut() else { return };
         channel.grant(turn.length);
-        let place = (channel.standing_by_turns(), turn.vm);
+        let place = place(channel, true, turn.vm);
         if self.waiting.first().is_none_or(|first| place < *first) {
             (turn.length, turn.looked) = (length, false);
             channel.turns += 1;
@@ -259,18 +264,17 @@ impl VmcdTime {
     /// The channel that is next. Its turn begins, when the device has turns.
     fn next_channel(&mut self) -> Option<usize> {
         loop {
-            let &place = self.waiting.first()?;
-            let ((reached, _), vm) = place;
+            // Its turn is shortened by the number of all that wait, itself included.
             let length = self.turn_length();
-            let by_turns = self.by_turns;
-            self.waiting.remove(&place);
+            let (reached, _, vm) = self.waiting.pop_first()?;
+            let (vm, by_turns) = (usize::from(vm), self.by_turns);
             let channel = self.channels[vm].as_mut()?;
             self.turns += 1;
             channel.chosen = self.turns;
             if by_turns && channel.used >= channel.granted + weighed(length, channel.weight) {
                 // It has had its turn already, by late requests and long commands.
                 channel.grant(length);
-                self.waiting.insert((standing(channel, by_turns), vm));
+                self.waiting.insert(place(channel, by_turns, vm));
                 continue;
             }
             self.reached = self.reached.max(reached);
@@ -278,7 +282,7 @@ impl VmcdTime {
                 channel.turns += 1;
                 self.turn = Some(Turn { vm, length, held: false, looked: false });
             } else {
-                self.waiting.insert((standing(channel, by_turns), vm));
+                self.waiting.insert(place(channel, by_turns, vm));
             }
             return Some(vm);
         }
@@ -353,6 +357,10 @@ impl VmcdTime {
 
     /// The oldest request of the channel that has been late longest.
     fn late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
+        // The bound is never less than the parameter, and takes longer to find out.
+        if self.unserved_since.is_none_or(|since| now < since + self.bound) {
+            return None;
+        }
         let bound = self.bound();
         if self.unserved_since.is_none_or(|since| now < since + bound) {
             return None;
@@ -439,7 +447,7 @@ impl Scheduler for VmcdTime {
         if self.has_turn(vm.index()) {
             self.turn = None;
         } else if let Some(channel) = self.channel(vm.index()) {
-            let place = (standing(channel, self.by_turns), vm.index());
+            let place = place(channel, self.by_turns, vm.index());
             self.waiting.remove(&place);
         }
         if let Some(channel) = self.channels.get_mut(vm.index()) {

@@ -254,6 +254,35 @@ fn auto_does_not_wait_where_a_successor_saves_nothing_or_comes_late() {
     }
 }
 
+#[test]
+fn a_plan_stands_while_more_reads_are_pending_than_it_takes() {
+    let mut rig = rig("cats:busdriver=0,segments=0,plan_max=8", 100_000);
+    rig.reads(0, (1..=12).map(|n| 100_000 + 1_000 * n));
+    assert_eq!(rig.serve_n(2), [101_000, 102_000]);
+    // The head passes one of them; the other has to wait.
+    rig.reads(0, [103_500, 102_000]);
+    assert_eq!(rig.serve_n(5), [103_000, 103_500, 104_000, 105_000, 106_000]);
+    assert_eq!(rig.metric("plans"), 1.0);
+    // Now a plan takes all.
+    rig.read(0, 105_500);
+    assert_eq!(rig.serve_n(2), [105_500, 107_000]);
+    assert_eq!(rig.metric("plans"), 2.0);
+}
+
+#[test]
+fn tables_are_few_where_another_rule_breaks_them_off() {
+    let mut rig = rig("cats:busdriver=0,segments=0,plan_max=8,write_delay=1ms", 0);
+    let mut places = (0u64..).map(|n| n * 7_919 % 1_000 * 1_000);
+    rig.writes(1, places.by_ref().take(40));
+    rig.reads(0, places.by_ref().take(60));
+    rig.wait_ms(1);
+    // A write and a read in turn, forty times; enough reads are left.
+    rig.serve_n(80);
+    assert_eq!(rig.metric("by_write"), 40.0);
+    assert!(rig.metric("plans") <= 80.0 / 4.0, "{}", rig.metric("plans"));
+    assert!(rig.metric("by_cscan") > 0.0);
+}
+
 /// The most that one decision looked at, with so many reads pending in a
 /// small place, all of which the shadow knows.
 fn most_looked(pending: u32, range: u64) -> (usize, usize) {
@@ -279,7 +308,7 @@ fn most_looked(pending: u32, range: u64) -> (usize, usize) {
         let view = DeviceView::idle(head, &profile);
         let Decision::Dispatch(id) = cats.decide(now, &view) else { panic!("no dispatch") };
         most = most.max(cats.shadow.looked - before);
-        longest = longest.max(cats.plan.len());
+        longest = longest.max(cats.plan.order.len());
         let sent = requests[id.slot()];
         head = sent.extent.end();
         let service = Nanos::from_micros(100);

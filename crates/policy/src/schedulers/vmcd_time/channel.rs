@@ -1,5 +1,6 @@
 //! What `vmcd-time` keeps of one VM.
 
+use super::clock;
 use crate::schedulers::vmcd::{Mean, Pending};
 use crate::units::{Instant, Nanos};
 
@@ -8,11 +9,14 @@ pub type Virtual = u128;
 
 /// Device time as it counts for a channel of that weight.
 pub fn weighed(time: Nanos, weight: u64) -> Virtual {
-    (u128::from(time.get()) << 24) / u128::from(weight)
+    clock::fraction(time, weight)
 }
 
 /// The lowest is next.
 pub type Standing = (Virtual, u64);
+
+/// Its standing and its VM: an order without equals.
+pub type Place = (Virtual, u64, u16);
 
 /// One VM.
 pub struct Channel {
@@ -84,7 +88,8 @@ impl Channel {
     /// whole lengths as it has overrun; one that ended early what it used.
     pub fn grant(&mut self, length: Nanos) {
         let length = weighed(length, self.weight).max(1);
-        let turns = self.used.saturating_sub(self.granted) / length;
+        let over = self.used.saturating_sub(self.granted);
+        let turns = if over < length { 0 } else { over / length };
         self.granted = if turns == 0 { self.used } else { self.granted + turns * length };
     }
 

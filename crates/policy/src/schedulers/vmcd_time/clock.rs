@@ -33,6 +33,16 @@ pub fn size(len: Sectors, by_turns: bool) -> u64 {
     if by_turns { 1 } else { len.get().saturating_add(8).min(SIZE_MAX) }
 }
 
+/// `time / parts` with [`FRACTION`] binary digits behind the point.
+pub fn fraction(time: Nanos, parts: u64) -> u128 {
+    match time.get().checked_mul(1 << FRACTION) {
+        // Divisions are slow, those of 128 bits slower; often the only part has all.
+        Some(digits) if parts == 1 => u128::from(digits),
+        Some(digits) => u128::from(digits / parts),
+        None => (u128::from(time.get()) << FRACTION) / u128::from(parts),
+    }
+}
+
 /// What the clock shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Reading(u128);
@@ -71,9 +81,8 @@ impl Clock {
     }
 
     fn advance(&mut self, now: Instant) {
-        let passed = u128::from(now.since(self.read).get());
-        if let Some(share) = (passed << FRACTION).checked_div(u128::from(self.sizes)) {
-            self.reading.0 += share;
+        if self.sizes > 0 {
+            self.reading.0 += fraction(now.since(self.read), self.sizes);
         }
         self.read = now;
     }

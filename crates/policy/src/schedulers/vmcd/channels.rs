@@ -1,0 +1,456 @@
+//! The channels and their credits: who has how many, and who may send.
+//!
+//! Busy channels run out of credits all the time, so that a replenishment comes
+//! with almost every round. It must not cost a look at every channel: where the
+//! credits follow from a channel's own queue ([`Rule`]), and did last time, only
+//! the channels that something has happened to since are looked at.
+
+use super::Pending;
+use super::credits::{Claim, allot};
+use super::deadlines::Deadlines;
+use super::lottery::Tickets;
+use crate::queues::Pool;
+use crate::request::{RequestId, VmId};
+use crate::units::{Instant, Nanos};
+
+/// One VM.
+pub struct Channel {
+    weight: u64,
+    pub pending: Pending,
+    /// L'_i.
+    pub credits: u64,
+    /// Credits allotted and consumed since the last replenishment.
+    allotted: u64,
+    dispatched: u64,
+    /// The same in the period before (L_c, L_b).
+    pub allotted_before: u64,
+    pub dispatched_before: u64,
+    /// Something has happened to it since the last replenishment.
+    is_touched: bool,
+    /// It stands in [`Channels::active`].
+    is_active: bool,
+    /// It stands in [`Channels::moved`].
+    is_moved: bool,
+}
+
+impl Channel {
+    fn new(weight: u64) -> Self {
+        Channel {
+            weight,
+            pending: Pending::default(),
+            credits: 0,
+            allotted: 0,
+            dispatched: 0,
+            allotted_before: 0,
+            dispatched_before: 0,
+            is_touched: false,
+            is_active: false,
+            is_moved: false,
+        }
+    }
+    fn tickets(&self) -> u64 {
+        if self.pending.is_empty() { 0 } else { self.credits }
+    }
+    /// Has it work and no credits?
+    fn wants_credits(&self) -> bool {
+        self.credits == 0 && !self.pending.is_empty()
+    }
+    /// Sends one request for a credit.
+    pub fn spend(&mut self) {
+        self.credits -= 1;
+        self.dispatched += 1;
+    }
+    /// A period is over, and another begins with that many credits.
+    fn replenish(&mut self, credits: u64) {
+        (self.allotted_before, self.dispatched_before) = (self.allotted, self.dispatched);
+        (self.credits, self.allotted, self.dispatched) = (credits, credits, 0);
+        self.is_touched = false;
+    }
+}
+
+/// How many credits each channel with work was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// Its share of them.
+    Share,
+    /// One: there are no more credits than channels with work.
+    One,
+    /// As many as it has requests, and some channel has only one.
+    Length,
+}
+
+/// What the last period that is over says for condition (2).
+pub struct LastPeriod {
+    /// L_t: the least that any channel with credits was allotted.
+    pub least_allotted: u64,
+    pub most_dispatched: u64,
+}
+
+/// The channels of all VMs.
+pub struct Channels {
+    /// Original deadlines of reads and writes.
+    expire: [Nanos; 2],
+    /// By VM.
+    channels: Vec<Option<Channel>>,
+    /// By what rule credits were given last.
+    rule: Rule,
+    /// The channels of which the next replenishment may change anything if the
+    /// rule stays, and is to be [`Rule::One`] or [`Rule::Length`].
+    active: Vec<u16>,
+    /// Channels with requests, and with exactly one.
+    working: u64,
+    singles: u64,
+    /// All have the same weight.
+    are_alike: bool,
+    tickets: Tickets,
+    /// Of the channels that have credits, but for those in `moved`: as long as
+    /// nothing is late nobody asks.
+    deadlines: Deadlines,
+    /// The channels whose deadline may have changed.
+    moved: Vec<u16>,
+    /// Σ L'_i, also of channels without work.
+    unused: u64,
+    /// Channels with work and no credits.
+    wanting: usize,
+    claims: Vec<Claim>,
+}
+
+impl Channels {
+    pub fn new(expire: [Nanos; 2]) -> Self {
+        Channels {
+            expire,
+            channels: Vec::new(),
+            rule: Rule::Share,
+            active: Vec::new(),
+            working: 0,
+            singles: 0,
+            are_alike: true,
+            tickets: Tickets::default(),
+            deadlines: Deadlines::default(),
+            moved: Vec::new(),
+            unused: 0,
+            wanting: 0,
+            claims: Vec::new(),
+        }
+    }
+
+    /// One more than the highest number of a VM.
+    pub fn len(&self) -> usize {
+        self.channels.len()
+    }
+    pub fn get(&self, vm: usize) -> Option<&Channel> {
+        self.channels.get(vm)?.as_ref()
+    }
+    pub fn iter(&self) -> impl Iterator<Item = (VmId, &Channel)> {
+        let numbered = self.channels.iter().enumerate();
+        numbered.filter_map(|(vm, channel)| Some((VmId::new(vm as u16), channel.as_ref()?)))
+    }
+    pub fn tickets(&self) -> &Tickets {
+        &self.tickets
+    }
+    pub fn unused(&self) -> u64 {
+        self.unused
+    }
+    pub fn wanting(&self) -> usize {
+        self.wanting
+    }
+
+    pub fn attach(&mut self, vm: VmId, weight: u64) {
+        if self.channels.len() <= vm.index() {
+            self.channels.resize_with(vm.index() + 1, || None);
+        }
+        self.channels[vm.index()] = Some(Channel::new(weight));
+        self.look_at_all();
+    }
+
+    /// The VM's requests leave with it.
+    pub fn detach(&mut self, vm: VmId) {
+        let Some(channel) = self.channels.get_mut(vm.index()).and_then(Option::take) else {
+            return;
+        };
+        self.unused -= channel.credits;
+        self.wanting -= usize::from(channel.wants_credits());
+        self.working -= u64::from(!channel.pending.is_empty());
+        self.singles -= u64::from(channel.pending.len() == 1);
+        self.tickets.set(vm.index(), 0);
+        self.deadlines.set(vm.index(), None);
+        self.moved.retain(|&moved| usize::from(moved) != vm.index());
+        self.active.retain(|&active| usize::from(active) != vm.index());
+        self.look_at_all();
+    }
+
+    /// The VMs or their weights have changed: the next replenishment is of all channels.
+    fn look_at_all(&mut self) {
+        self.rule = Rule::Share;
+        let mut weights = self.channels.iter().flatten().map(|channel| channel.weight);
+        let first = weights.next();
+        self.are_alike = weights.all(|weight| Some(weight) == first);
+    }
+
+    /// Changes a channel, which must be there, and all that follows from it.
+    #[inline]
+    pub fn change(&mut self, vm: usize, change: impl FnOnce(&mut Channel)) {
+        let channel = self.channels.get_mut(vm).and_then(Option::as_mut);
+        let channel = channel.expect("a request of a VM that is not attached");
+        let (len, credits) = (channel.pending.len(), channel.credits);
+        change(channel);
+        let (len_now, credits_now) = (channel.pending.len(), channel.credits);
+        self.unused -= credits - credits_now;
+        // Long queues with credits to spare, the most of all, count as before.
+        if len.min(len_now) < 2 || credits_now == 0 {
+            self.wanting += usize::from(channel.wants_credits());
+            self.wanting -= usize::from(credits == 0 && len > 0);
+            self.working += u64::from(len_now > 0);
+            self.working -= u64::from(len > 0);
+            self.singles += u64::from(len_now == 1);
+            self.singles -= u64::from(len == 1);
+        }
+        if credits != credits_now || len.min(len_now) == 0 {
+            self.tickets.set(vm, channel.tickets());
+        }
+        if channel.is_touched && channel.is_moved {
+            return;
+        }
+        channel.is_touched = true;
+        if !std::mem::replace(&mut channel.is_active, true) {
+            self.active.push(vm as u16);
+        }
+        if !std::mem::replace(&mut channel.is_moved, true) {
+            self.moved.push(vm as u16);
+        }
+    }
+
+    /// The next channel from `from` on whose most urgent request has its deadline
+    /// before `limit` and that has a credit: that channel and the request.
+    pub fn late(&mut self, pool: &Pool, limit: Instant, from: usize) -> Option<(usize, RequestId)> {
+        for vm in self.moved.drain(..).map(usize::from) {
+            let Some(channel) = self.channels[vm].as_mut() else { continue };
+            channel.is_moved = false;
+            let urgent = channel.pending.most_urgent(pool, self.expire);
+            let urgent = urgent.filter(|_| channel.credits > 0);
+            self.deadlines.set(vm, urgent.map(|(deadline, _)| deadline));
+        }
+        let vm = self.deadlines.first_before(limit, from)?;
+        let (_, id) = self.get(vm)?.pending.most_urgent(pool, self.expire)?;
+        Some((vm, id))
+    }
+
+    /// A new period begins: earlier credits lapse, and `total` new ones are given
+    /// to the channels that have work; `queued` requests in all. On equal claims
+    /// `first` goes before those after it. What is to be said of the last period;
+    /// `None` when no channel had credits.
+    pub fn replenish(&mut self, total: u64, queued: u64, first: usize) -> Option<LastPeriod> {
+        let rule = match total {
+            // Of equal weights and a credit for each request the shares are the lengths.
+            _ if total == queued && self.are_alike && self.singles > 0 => Rule::Length,
+            _ if total <= self.working => Rule::One,
+            _ => Rule::Share,
+        };
+        let last = if rule == self.rule && rule != Rule::Share {
+            Some(self.replenish_active(rule))
+        } else {
+            self.replenish_all(total, first)
+        };
+        self.rule = rule;
+        self.wanting = 0;
+        last
+    }
+
+    /// Gives credits by the rule by which all have them already but for what has
+    /// happened since.
+    fn replenish_active(&mut self, rule: Rule) -> LastPeriod {
+        // Under either rule there is a channel that got one.
+        let mut last = LastPeriod { least_allotted: 1, most_dispatched: 0 };
+        let Channels { active, channels, tickets, moved, .. } = self;
+        active.retain(|&vm| {
+            let vm = usize::from(vm);
+            let Some(channel) = channels[vm].as_mut() else { return false };
+            last.most_dispatched = last.most_dispatched.max(channel.dispatched);
+            // What was touched stands otherwise next time, when nothing has been dispatched.
+            channel.is_active = channel.is_touched;
+            let len = channel.pending.len() as u64;
+            channel.replenish(if rule == Rule::One { len.min(1) } else { len });
+            tickets.set(vm, channel.tickets());
+            if !std::mem::replace(&mut channel.is_moved, true) {
+                moved.push(vm as u16);
+            }
+            channel.is_active
+        });
+        self.unused = tickets.total();
+        last
+    }
+
+    fn replenish_all(&mut self, total: u64, first: usize) -> Option<LastPeriod> {
+        let (mut least, mut most_dispatched) = (None::<u64>, 0);
+        let mut claims = std::mem::take(&mut self.claims);
+        claims.clear();
+        for vm in (first..self.channels.len()).chain(0..first) {
+            let Some(channel) = &mut self.channels[vm] else { continue };
+            if channel.allotted > 0 {
+                least = Some(least.map_or(channel.allotted, |l| l.min(channel.allotted)));
+            }
+            most_dispatched = most_dispatched.max(channel.dispatched);
+            channel.replenish(0);
+            let len = channel.pending.len() as u64;
+            if len > 0 {
+                claims.push(Claim { vm: vm as u16, demand: len * channel.weight, credits: 0 });
+            }
+        }
+        allot(&mut claims, total);
+        for claim in &claims {
+            if let Some(channel) = &mut self.channels[usize::from(claim.vm)] {
+                (channel.credits, channel.allotted) = (claim.credits, claim.credits);
+            }
+        }
+        self.claims = claims;
+        let tickets = |c: &Option<Channel>| c.as_ref().map_or(0, Channel::tickets);
+        self.tickets.fill(self.channels.iter().map(tickets));
+        self.unused = self.tickets.total();
+        self.active.clear();
+        self.moved.clear();
+        for (vm, channel) in self.channels.iter_mut().enumerate() {
+            let Some(channel) = channel else { continue };
+            self.moved.push(vm as u16);
+            channel.is_moved = true;
+            channel.is_active =
+                (channel.allotted_before, channel.dispatched_before) != (channel.allotted, 0);
+            self.active.extend(channel.is_active.then_some(vm as u16));
+        }
+        least.map(|least_allotted| LastPeriod { least_allotted, most_dispatched })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::Links;
+    use crate::request::{Extent, Op, Request};
+    use crate::schedulers::vmcd::lottery::Generator;
+    use crate::units::{Lba, Sectors};
+
+    const VMS: u64 = 9;
+
+    /// Channels with the requests that they have queued.
+    struct Scene {
+        channels: Channels,
+        pool: Pool,
+        links: Links,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let expire = [Nanos::new(100), Nanos::new(250)];
+            Scene { channels: Channels::new(expire), pool: Pool::new(), links: Links::new() }
+        }
+        fn insert(&mut self, request: Request) {
+            self.pool.insert(request);
+            self.channels.change(request.vm.index(), |channel| {
+                channel.pending.insert(&mut self.links, &request);
+            });
+        }
+        /// It is sent for a credit, or withdrawn.
+        fn take(&mut self, id: RequestId, sent: bool) {
+            let request = self.pool.take(id);
+            self.channels.change(request.vm.index(), |channel| {
+                channel.pending.take(&mut self.links, &request);
+                if sent {
+                    channel.spend();
+                }
+            });
+        }
+        fn detach(&mut self, vm: VmId) {
+            self.pool.take_vm(vm);
+            self.channels.detach(vm);
+        }
+        /// All that decisions and metrics depend on.
+        fn seen(&mut self, limit: Instant) -> impl PartialEq + std::fmt::Debug + use<> {
+            let channels = &mut self.channels;
+            let late = (0..=VMS).map(|from| channels.late(&self.pool, limit, from as usize));
+            let late: Vec<_> = late.collect();
+            let all = |(vm, c): (VmId, &Channel)| {
+                (vm, c.credits, c.tickets(), c.allotted_before, c.dispatched_before)
+            };
+            let total = channels.tickets.total();
+            (
+                channels.iter().map(all).collect::<Vec<_>>(),
+                late,
+                (0..total).map(|number| channels.tickets.holder(number)).collect::<Vec<_>>(),
+                (channels.unused, channels.wanting, total),
+            )
+        }
+    }
+
+    #[test]
+    fn looking_at_some_channels_is_as_good_as_looking_at_all() {
+        for seed in 1..=6 {
+            let mut random = Generator::new(seed);
+            // The second is made to look at all of them each time.
+            let mut twins = [Scene::new(), Scene::new()];
+            let (mut queued, mut short) = (Vec::<Request>::new(), 0);
+            for step in 0..6_000u64 {
+                let vm = VmId::new(random.below(VMS) as u16);
+                let choice = random.below(100);
+                let is_there = twins[0].channels.get(vm.index()).is_some();
+                let pick = random.below(queued.len().max(1) as u64) as usize;
+                match choice {
+                    _ if !is_there => {
+                        let weight = 1 + random.below(if seed % 2 == 0 { 1 } else { 3 });
+                        twins.iter_mut().for_each(|s| s.channels.attach(vm, weight));
+                    }
+                    0 if step % 7 == 0 => {
+                        twins.iter_mut().for_each(|s| s.detach(vm));
+                        queued.retain(|request| request.vm != vm);
+                    }
+                    1..=34 if queued.len() < 30 => {
+                        let slot = (0..).find(|&n| queued.iter().all(|r| r.id.slot() != n));
+                        let op = if choice.is_multiple_of(3) { Op::Write } else { Op::Read };
+                        let extent = Extent::new(Lba::new(random.below(99)), Sectors::new(8));
+                        let request = Request {
+                            id: RequestId::new(slot.unwrap() as u32),
+                            vm,
+                            tag: None,
+                            op,
+                            sync: true,
+                            extent: extent.unwrap(),
+                            arrived: Instant::from_nanos(step),
+                        };
+                        queued.push(request);
+                        twins.iter_mut().for_each(|s| s.insert(request));
+                    }
+                    35..=74 if !queued.is_empty() => {
+                        let credits =
+                            twins[0].channels.get(queued[pick].vm.index()).unwrap().credits;
+                        if credits > 0 || choice % 10 == 5 {
+                            let id = queued.swap_remove(pick).id;
+                            twins.iter_mut().for_each(|s| s.take(id, credits > 0));
+                        }
+                    }
+                    75.. if !queued.is_empty() => {
+                        let (all, working) = (queued.len() as u64, twins[0].channels.working);
+                        // Mostly as many as are queued; for a while one each, or between.
+                        let total = match step / 500 % 3 {
+                            0 => all,
+                            1 => working.min(1 + random.below(working)),
+                            _ => all.min(working + random.below(4)),
+                        };
+                        twins[1].channels.look_at_all();
+                        let rule = twins[0].channels.rule;
+                        let [some, every] = twins.each_mut().map(|s| {
+                            let last = s.channels.replenish(total, all, (step % VMS) as usize);
+                            last.map(|last| (last.least_allotted, last.most_dispatched))
+                        });
+                        assert_eq!(some, every, "seed {seed}, step {step}");
+                        short += u32::from(rule != Rule::Share && rule == twins[0].channels.rule);
+                    }
+                    _ => {}
+                }
+                let limit = Instant::from_nanos(step + random.below(60));
+                if step % 3 == 0 {
+                    let [some, every] = twins.each_mut().map(|s| s.seen(limit));
+                    assert!(some == every, "seed {seed}, step {step}: {some:?} {every:?}");
+                }
+            }
+            assert!(short > 100, "seed {seed}: {short} replenishments looked at some channels");
+        }
+    }
+}
