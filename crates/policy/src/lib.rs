@@ -63,6 +63,7 @@ pub mod prefetcher;
 pub mod prefetchers;
 pub mod queues;
 pub mod readahead;
+pub mod registry;
 pub mod request;
 pub mod scheduler;
 pub mod schedulers;

@@ -31,7 +31,7 @@ mod vslicer;
 mod xballoon;
 
 pub use mask::{Affinity, VCPUS_MAX, VcpuSet};
-pub use registry::{Entry, REGISTRY, build, find};
+pub use registry::{Entry, REGISTRY, build};
 
 use crate::units::{Instant, Nanos};
 

@@ -6,7 +6,7 @@ use device::{Run, run};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
 use seekway_workload::Issue;
-use seekway_workload::generators::{fleet, names, parse_vm};
+use seekway_workload::generators::{REGISTRY, fleet, parse_vm};
 
 const MIB: u64 = 2048;
 const LATENCY: Nanos = Nanos::from_micros(500);
@@ -147,7 +147,7 @@ fn every_generator_ends_and_is_repeatable() {
         "app=iometer:read=60,random=50,depth=4,requests=2000,size=64m,direct=false,runtime=1s",
         "tags=true,barrier=true,journal=none,pieces=4,app=sysbench:mode=RW,size=16m,requests=300",
     ];
-    for name in names() {
+    for name in REGISTRY.names() {
         assert!(texts.iter().any(|t| t.contains(&format!("app={name}:"))), "no text has {name}");
     }
     for text in texts {

@@ -5,7 +5,8 @@ use crate::{Verdict, output};
 use anyhow::{Context, Result};
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::prefetchers;
-use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::registry::{Registry, RegistryEntry};
+use seekway_policy::schedulers;
 use seekway_policy::vcpu;
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators;
@@ -56,18 +57,10 @@ fn takes(kind: Kind) -> String {
 /// `seekway policy`.
 pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
     match command {
-        PolicyCommand::List { format } => {
-            let entry = |e: &'static schedulers::Entry| Listed {
-                kind: "policy",
-                name: e.name,
-                summary: e.summary,
-                params: params(e.params),
-            };
-            list(REGISTRY.iter().map(entry).collect(), *format)
-        }
+        PolicyCommand::List { format } => list(&listed(schedulers::REGISTRY), *format),
         PolicyCommand::Show { name } => {
-            let entry = schedulers::find(name)?;
-            show(entry.name, entry.summary, entry.source, entry.params)
+            let entry = schedulers::REGISTRY.find(name)?;
+            show(entry, entry.source)
         }
     }
 }
@@ -75,18 +68,10 @@ pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
 /// `seekway prefetcher`.
 pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     match command {
-        PrefetcherCommand::List { format } => {
-            let entry = |e: &'static prefetchers::Entry| Listed {
-                kind: "prefetcher",
-                name: e.name,
-                summary: e.summary,
-                params: params(e.params),
-            };
-            list(prefetchers::REGISTRY.iter().map(entry).collect(), *format)
-        }
+        PrefetcherCommand::List { format } => list(&listed(prefetchers::REGISTRY), *format),
         PrefetcherCommand::Show { name } => {
-            let entry = prefetchers::find(name)?;
-            show(entry.name, entry.summary, entry.source, entry.params)
+            let entry = prefetchers::REGISTRY.find(name)?;
+            show(entry, entry.source)
         }
     }
 }
@@ -94,26 +79,29 @@ pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
 /// `seekway vcpu`.
 pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
     match command {
-        VcpuCommand::List { format } => {
-            let entry = |e: &'static vcpu::Entry| Listed {
-                kind: "vCPU policy",
-                name: e.name,
-                summary: e.summary,
-                params: params(e.params),
-            };
-            list(vcpu::REGISTRY.iter().map(entry).collect(), *format)
-        }
+        VcpuCommand::List { format } => list(&listed(vcpu::REGISTRY), *format),
         VcpuCommand::Show { name } => {
-            let entry = vcpu::find(name)?;
-            show(entry.name, entry.summary, entry.source, entry.params)
+            let entry = vcpu::REGISTRY.find(name)?;
+            show(entry, entry.source)
         }
     }
 }
 
+fn listed(registry: Registry<impl RegistryEntry>) -> Vec<Listed> {
+    let entry = |e: &dyn RegistryEntry| Listed {
+        kind: registry.kind(),
+        name: e.name(),
+        summary: e.summary(),
+        params: params(e.params()),
+    };
+    registry.into_iter().map(|e| entry(e)).collect()
+}
+
 /// The page of an entry of a registry.
-fn show(name: &str, summary: &str, source: &str, params: &'static [ParamSpec]) -> Result<Verdict> {
-    let mut page = format!("# {name}\n\n{}.\n\nSource: {source}.\n\n", capital(summary));
-    page += &param_page(params);
+fn show(entry: &dyn RegistryEntry, source: &str) -> Result<Verdict> {
+    let (name, summary) = (entry.name(), capital(entry.summary()));
+    let mut page = format!("# {name}\n\n{summary}.\n\nSource: {source}.\n\n");
+    page += &param_page(entry.params());
     output::print(&page)?;
     Ok(Verdict::Done)
 }
@@ -122,26 +110,16 @@ fn show(name: &str, summary: &str, source: &str, params: &'static [ParamSpec]) -
 pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     match command {
         WorkloadCommand::List { format } => {
-            let generator = |g: &'static generators::Generator| Listed {
-                kind: "generator",
-                name: g.name,
-                summary: g.summary,
-                params: params(g.params),
-            };
-            let mut listed: Vec<Listed> = generators::REGISTRY.iter().map(generator).collect();
-            listed.extend(TraceFormat::all().map(|f| Listed {
-                kind: "trace format",
-                name: f.name(),
-                summary: f.about(),
-                params: Vec::new(),
-            }));
-            list(listed, *format)
+            let mut all = listed(generators::REGISTRY);
+            all.extend(listed(TraceFormat::registry()));
+            list(&all, *format)
         }
         WorkloadCommand::Show { name } => {
             let (summary, specs) = if name == "vm" {
                 ("a guest: its image, memory and Linux page cache", guest::params::SPECS)
             } else {
-                let generator = generators::find(name).context("(or `vm` for the guest)")?;
+                let generator =
+                    generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
                 (generator.summary, generator.params)
             };
             let page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
@@ -152,10 +130,10 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     }
 }
 
-fn list(listed: Vec<Listed>, format: Format) -> Result<Verdict> {
+fn list(listed: &[Listed], format: Format) -> Result<Verdict> {
     let columns = ["name", "kind", "what it is"].map(Column::text);
     let mut table = Table::new("", columns.into());
-    for l in &listed {
+    for l in listed {
         table.push([l.name, l.kind, l.summary].map(|t| Cell::Text(t.into())));
     }
     output::print_as(format, &[table], &listed)?;

@@ -152,7 +152,6 @@ impl Core {
         let (job, response) = (slot.job, self.now.since(slot.arrived));
         self.jobs.remove(token);
         self.disks.of_job(job.disk).count(self.now, &job, done.result.is_ok(), response);
-        self.ports.slot(job.port).jobs -= 1;
         let result = done.result.map_err(|IoError(errno)| Errno(errno));
         self.ready.push_back((job.port, job.token, result));
     }

@@ -134,9 +134,11 @@ impl Core {
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
-    /// The next job to be handed to its port.
+    /// The next job to be handed to its port, which may end once it has it.
     pub(super) fn next_ready(&mut self) -> Option<(PortId, u64, Result<(), Errno>)> {
-        self.ready.pop_front()
+        let ready = self.ready.pop_front()?;
+        self.ports.slot(ready.0).jobs -= 1;
+        Some(ready)
     }
     #[cfg(test)]
     pub(super) fn has_injected(&self) -> bool {

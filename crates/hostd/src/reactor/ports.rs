@@ -14,7 +14,7 @@ pub struct PortSlot {
     disk: Option<DiskId>,
     /// SQEs under way.
     pub sqes: u32,
-    /// Jobs under way.
+    /// Jobs that the port has not been told of that they are done.
     pub jobs: u32,
     /// Is in `marked`.
     marked: bool,
@@ -108,8 +108,7 @@ impl Ports {
         self.closing.pop()
     }
 
-    /// Ports that are closing and have nothing under way. A job that is done and not yet
-    /// delivered is none.
+    /// Ports that are closing and have nothing under way, nor done and not yet delivered.
     pub fn drained(&self) -> Vec<PortId> {
         if self.closing_count == 0 {
             return Vec::new();

@@ -18,6 +18,7 @@ struct Greedy {
     disk: DiskId,
     id: Option<PortId>,
     memory: Vec<u8>,
+    outstanding: u32,
 }
 
 impl Greedy {
@@ -29,6 +30,7 @@ impl Greedy {
         let buffer =
             libc::iovec { iov_base: self.memory.as_mut_ptr().cast(), iov_len: self.memory.len() };
         context.submit(&job, &[buffer]).unwrap();
+        self.outstanding += 1;
     }
 }
 
@@ -43,6 +45,7 @@ impl Port for Greedy {
     fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn done(&mut self, _: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {
         assert_eq!(result, Ok(()));
+        self.outstanding -= 1;
         self.read(context);
     }
     fn flush(&mut self, _: &mut dyn PortContext) {}
@@ -50,7 +53,9 @@ impl Port for Greedy {
     fn closing(&mut self, _: &mut dyn PortContext) {
         self.id = None;
     }
-    fn closed(self: Box<Self>) {}
+    fn closed(self: Box<Self>) {
+        assert_eq!(self.outstanding, 0, "closed before it was told that a job is done");
+    }
 }
 
 #[test]
@@ -60,7 +65,7 @@ fn a_guest_whose_reads_are_all_hits_leaves_the_others_their_turn() {
     let rig = rig(MIB);
     let disk = rig.attach(&path, None).unwrap();
     let client = rig.open(disk);
-    let greedy = Box::new(Greedy { disk, id: None, memory: vec![0; 4096] });
+    let greedy = Box::new(Greedy { disk, id: None, memory: vec![0; 4096], outstanding: 0 });
     let port = rig.handle.ask(|r| Message::OpenPort(greedy, r)).unwrap();
     for n in 0..100 {
         let answer = client.do_one(Ask::read(n * 8192, 4096));

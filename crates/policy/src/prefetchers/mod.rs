@@ -8,37 +8,21 @@ mod linux;
 mod none;
 mod vio;
 
-use crate::params::{ParamError, ParamSpec, Params, parse_spec};
+use crate::params::ParamError;
 use crate::prefetcher::Prefetcher;
+use crate::registry::{PolicyEntry, Registry};
 
 /// A prefetcher as the registry knows it.
-pub struct Entry {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// One line: what it does.
-    pub summary: &'static str,
-    /// Where it comes from: paper and section, or kernel file and version.
-    pub source: &'static str,
-    /// Its parameters with their defaults.
-    pub params: &'static [ParamSpec],
-    /// A new instance. Fails only for combinations that no single value shows.
-    pub build: fn(&Params) -> Result<Box<dyn Prefetcher>, ParamError>,
-}
+pub type Entry = PolicyEntry<dyn Prefetcher>;
 
-/// All prefetchers, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[none::ENTRY, linux::ENTRY, flashy::ENTRY, vio::ENTRY];
-
-/// The entry of that name.
-pub fn find(name: &str) -> Result<&'static Entry, ParamError> {
-    REGISTRY.iter().find(|e| e.name == name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
-        ParamError::new(format!("no prefetcher '{name}'; there are {}", names.join(", ")))
-    })
-}
+/// All prefetchers.
+pub static REGISTRY: Registry<Entry> =
+    Registry::new("prefetcher", &[none::ENTRY, linux::ENTRY, flashy::ENTRY, vio::ENTRY]);
 
 /// Build a prefetcher from `name:key=value,key=value`.
+///
+/// # Errors
+/// An unknown name or parameter, or values that cannot be.
 pub fn build(text: &str) -> Result<Box<dyn Prefetcher>, ParamError> {
-    let spec = parse_spec(text)?;
-    let entry = find(spec.name)?;
-    (entry.build)(&Params::with(entry.params, spec.name, &spec.given)?)
+    REGISTRY.build(text)
 }

@@ -18,7 +18,8 @@ mod testing;
 mod vmcd;
 mod vmcd_time;
 
-use crate::params::{ParamError, ParamSpec, Params, parse_spec};
+use crate::params::{ParamError, ParamSpec, Params};
+use crate::registry::{Registry, RegistryEntry};
 use crate::scheduler::Scheduler;
 
 /// A policy as the registry knows it.
@@ -37,28 +38,35 @@ pub struct Entry {
     pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
 }
 
-/// All policies, in the order in which tables list them.
-pub static REGISTRY: &[Entry] = &[
-    noop::ENTRY,
-    deadline::ENTRY,
-    cscan::ENTRY,
-    look::ENTRY,
-    sstf::ENTRY,
-    anticipatory::ENTRY,
-    cfq::ENTRY,
-    pregather::ENTRY,
-    cats::ENTRY,
-    vmcd::ENTRY,
-    vmcd_time::ENTRY,
-];
-
-/// The entry of that name.
-pub fn find(name: &str) -> Result<&'static Entry, ParamError> {
-    REGISTRY.iter().find(|e| e.name == name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
-        ParamError::new(format!("no policy '{name}'; there are {}", names.join(", ")))
-    })
+impl RegistryEntry for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+    fn params(&self) -> &'static [ParamSpec] {
+        self.params
+    }
 }
+
+/// All policies.
+pub static REGISTRY: Registry<Entry> = Registry::new(
+    "policy",
+    &[
+        noop::ENTRY,
+        deadline::ENTRY,
+        cscan::ENTRY,
+        look::ENTRY,
+        sstf::ENTRY,
+        anticipatory::ENTRY,
+        cfq::ENTRY,
+        pregather::ENTRY,
+        cats::ENTRY,
+        vmcd::ENTRY,
+        vmcd_time::ENTRY,
+    ],
+);
 
 /// Every cause for which some policy withholds work, sorted by name.
 pub fn hold_causes() -> Vec<&'static str> {
@@ -69,8 +77,10 @@ pub fn hold_causes() -> Vec<&'static str> {
 }
 
 /// Build a policy from `name:key=value,key=value`.
+///
+/// # Errors
+/// An unknown name or parameter, or values that cannot be.
 pub fn build(text: &str) -> Result<Box<dyn Scheduler>, ParamError> {
-    let spec = parse_spec(text)?;
-    let entry = find(spec.name)?;
-    (entry.build)(&Params::with(entry.params, spec.name, &spec.given)?)
+    let (entry, params) = REGISTRY.parse(text)?;
+    (entry.build)(&params)
 }

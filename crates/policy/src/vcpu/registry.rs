@@ -3,37 +3,22 @@
 //! conformance tests follow from it.
 
 use super::{VcpuPolicy, vanilla, vmigrater, vsched, vslicer, xballoon};
-use crate::params::{ParamError, ParamSpec, Params, parse_spec};
+use crate::params::ParamError;
+use crate::registry::{PolicyEntry, Registry};
 
 /// A policy as the registry knows it.
-pub struct Entry {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// One line: what it does.
-    pub summary: &'static str,
-    /// Where it comes from: paper and section.
-    pub source: &'static str,
-    /// Its parameters with their defaults.
-    pub params: &'static [ParamSpec],
-    /// A new instance. Fails only for combinations that no single value shows.
-    pub build: fn(&Params) -> Result<Box<dyn VcpuPolicy>, ParamError>,
-}
+pub type Entry = PolicyEntry<dyn VcpuPolicy>;
 
-/// All policies, in the order in which tables list them.
-pub static REGISTRY: &[Entry] =
-    &[vanilla::ENTRY, vslicer::ENTRY, xballoon::ENTRY, vsched::ENTRY, vmigrater::ENTRY];
-
-/// The entry of that name.
-pub fn find(name: &str) -> Result<&'static Entry, ParamError> {
-    REGISTRY.iter().find(|e| e.name == name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
-        ParamError::new(format!("no vCPU policy '{name}'; there are {}", names.join(", ")))
-    })
-}
+/// All policies.
+pub static REGISTRY: Registry<Entry> = Registry::new(
+    "vCPU policy",
+    &[vanilla::ENTRY, vslicer::ENTRY, xballoon::ENTRY, vsched::ENTRY, vmigrater::ENTRY],
+);
 
 /// Build a policy from `name:key=value,key=value`.
+///
+/// # Errors
+/// An unknown name or parameter, or values that cannot be.
 pub fn build(text: &str) -> Result<Box<dyn VcpuPolicy>, ParamError> {
-    let spec = parse_spec(text)?;
-    let entry = find(spec.name)?;
-    (entry.build)(&Params::with(entry.params, spec.name, &spec.given)?)
+    REGISTRY.build(text)
 }

@@ -3,7 +3,7 @@
 //! say how fio itself works (engine, reports, directories) are passed over;
 //! any other key is an error that names it.
 
-use crate::generators::{AppPlan, find};
+use crate::generators::{AppPlan, REGISTRY};
 use seekway_policy::params::{ParamError, Params};
 
 /// Keys without a bearing on the requests.
@@ -61,7 +61,7 @@ pub fn parse_fio_job(text: &str) -> Result<Vec<AppPlan>, ParamError> {
         section.retain(|(k, _)| *k != key);
         section.push((key, value));
     }
-    let generator = find("fio")?;
+    let generator = REGISTRY.find("fio")?;
     let finish = |given: &Vec<(String, String)>| {
         let given: Vec<_> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let params = Params::with(generator.params, "fio", &given)?;

@@ -30,6 +30,7 @@ pub mod ycsb;
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
@@ -77,40 +78,42 @@ impl Generator {
     }
 }
 
+impl RegistryEntry for Generator {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+    fn params(&self) -> &'static [ParamSpec] {
+        self.params
+    }
+}
+
 /// All generators.
-pub static REGISTRY: &[Generator] = &[
-    sysbench::GENERATOR,
-    fio::GENERATOR,
-    fio::SYNC_GENERATOR,
-    iometer::GENERATOR,
-    surge::GENERATOR,
-    filebench::servers::FILE_GENERATOR,
-    filebench::servers::WEB_GENERATOR,
-    filebench::oltp::GENERATOR,
-    filebench::servers::MAIL_GENERATOR,
-    filebench::servers::PROXY_GENERATOR,
-    filebench::video::GENERATOR,
-    darwin::GENERATOR,
-    web::CLOUDSTONE_GENERATOR,
-    web::WIKI_GENERATOR,
-    ycsb::GENERATOR,
-    hadoop::GENERATOR,
-    tpch::GENERATOR,
-    uniform::GENERATOR,
-];
-
-/// The names of all generators, in the registry's order.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    REGISTRY.iter().map(|g| g.name)
-}
-
-/// The generator called `name`.
-pub fn find(name: &str) -> Result<&'static Generator, ParamError> {
-    REGISTRY.iter().find(|g| g.name == name).ok_or_else(|| {
-        let known: Vec<&str> = names().collect();
-        ParamError::new(format!("no generator '{name}'; there are {}", known.join(", ")))
-    })
-}
+pub static REGISTRY: Registry<Generator> = Registry::new(
+    "generator",
+    &[
+        sysbench::GENERATOR,
+        fio::GENERATOR,
+        fio::SYNC_GENERATOR,
+        iometer::GENERATOR,
+        surge::GENERATOR,
+        filebench::servers::FILE_GENERATOR,
+        filebench::servers::WEB_GENERATOR,
+        filebench::oltp::GENERATOR,
+        filebench::servers::MAIL_GENERATOR,
+        filebench::servers::PROXY_GENERATOR,
+        filebench::video::GENERATOR,
+        darwin::GENERATOR,
+        web::CLOUDSTONE_GENERATOR,
+        web::WIKI_GENERATOR,
+        ycsb::GENERATOR,
+        hadoop::GENERATOR,
+        tpch::GENERATOR,
+        uniform::GENERATOR,
+    ],
+);
 
 /// A parameter's declaration, in one line.
 pub(crate) const fn param(

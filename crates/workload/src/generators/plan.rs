@@ -6,7 +6,7 @@
 //! among its own keys, or behind an application that has no parameter of that name.
 
 use crate::generators::rng::split;
-use crate::generators::{Build, Generator, find};
+use crate::generators::{Build, Generator, REGISTRY};
 use crate::guest::{GuestParams, GuestVm, params};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_policy::params::{ParamError, Params};
@@ -97,7 +97,7 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
 /// `NAME` or `NAME:key=value`, the first part of an application.
 fn start_app(value: &str) -> Result<Given<'_>, ParamError> {
     let (name, first) = value.split_once(':').unwrap_or((value, ""));
-    let generator = find(name.trim())?;
+    let generator = REGISTRY.find(name.trim())?;
     let mut given = Vec::new();
     if !first.trim().is_empty() {
         let Some((key, value)) = first.split_once('=') else {

@@ -3,6 +3,7 @@
 use super::raw::Volumes;
 use super::text::ParseLine;
 use super::{LINE_BYTES_MAX, TraceError, blktrace, columns, csv, fio, vscsi};
+use seekway_policy::registry::{Registry, RegistryEntry};
 use std::fmt;
 
 /// A trace format. [`Format::all`] lists them; all else derives from one table.
@@ -44,46 +45,68 @@ const fn binary(format: Format, name: &'static str, about: &'static str) -> Entr
     Entry { format, name, about, parser: None }
 }
 
+impl RegistryEntry for Entry {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        self.about
+    }
+}
+
 /// In the order of the enum.
-static REGISTRY: [Entry; 12] = [
-    binary(
-        Format::Blktrace,
-        "blktrace",
-        "Linux blktrace, binary: a file, one per CPU, or `blktrace -o -`",
-    ),
-    binary(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2"),
-    text(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3", || {
-        Box::<fio::Fio>::default()
-    }),
-    text(Format::Blkreplay, "blkreplay", "blkreplay .load: start ; sector ; sectors ; op", || {
-        Box::<columns::Blkreplay>::default()
-    }),
-    text(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes", || Box::new(csv::Msr)),
-    text(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted", || {
-        Box::new(csv::Systor)
-    }),
-    text(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors", || {
-        Box::new(csv::Tencent)
-    }),
-    text(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes", || {
-        Box::new(csv::Alibaba)
-    }),
-    text(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds", || Box::new(csv::Spc)),
-    text(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5", || {
-        Box::new(columns::Fiu)
-    }),
-    text(Format::Mqsim, "mqsim", "MQSim ASCII: ns device lba sectors type", || {
-        Box::new(columns::Mqsim)
-    }),
-    text(
-        Format::Disksim,
-        "disksim",
-        "DiskSim validation: op Hit|Miss lbn sectors service gap",
-        || Box::<columns::Disksim>::default(),
-    ),
-];
+static REGISTRY: Registry<Entry> = Registry::new(
+    "trace format",
+    &[
+        binary(
+            Format::Blktrace,
+            "blktrace",
+            "Linux blktrace, binary: a file, one per CPU, or `blktrace -o -`",
+        ),
+        binary(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2"),
+        text(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3", || {
+            Box::<fio::Fio>::default()
+        }),
+        text(
+            Format::Blkreplay,
+            "blkreplay",
+            "blkreplay .load: start ; sector ; sectors ; op",
+            || Box::<columns::Blkreplay>::default(),
+        ),
+        text(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes", || Box::new(csv::Msr)),
+        text(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted", || {
+            Box::new(csv::Systor)
+        }),
+        text(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors", || {
+            Box::new(csv::Tencent)
+        }),
+        text(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes", || {
+            Box::new(csv::Alibaba)
+        }),
+        text(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds", || {
+            Box::new(csv::Spc)
+        }),
+        text(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5", || {
+            Box::new(columns::Fiu)
+        }),
+        text(Format::Mqsim, "mqsim", "MQSim ASCII: ns device lba sectors type", || {
+            Box::new(columns::Mqsim)
+        }),
+        text(
+            Format::Disksim,
+            "disksim",
+            "DiskSim validation: op Hit|Miss lbn sectors service gap",
+            || Box::<columns::Disksim>::default(),
+        ),
+    ],
+);
 
 impl Format {
+    /// The registry of formats.
+    pub fn registry() -> Registry<impl RegistryEntry> {
+        REGISTRY
+    }
+
     /// Every format, in the order of help texts.
     pub fn all() -> impl Iterator<Item = Format> {
         REGISTRY.iter().map(|entry| entry.format)
@@ -105,12 +128,12 @@ impl Format {
 
     /// The format called `name`.
     pub fn from_name(name: &str) -> Option<Format> {
-        REGISTRY.iter().find(|entry| entry.name == name).map(|entry| entry.format)
+        REGISTRY.find(name).ok().map(|entry| entry.format)
     }
 
     /// All names, separated by commas.
     pub fn names() -> String {
-        REGISTRY.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+        REGISTRY.names().collect::<Vec<_>>().join(", ")
     }
 
     /// A parser for a text format.
