@@ -159,3 +159,29 @@ impl Journal {
 fn one_word(policy: &str) -> String {
     policy.split_whitespace().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Entry, entry};
+    use crate::request::Extent;
+    use crate::stack::Op;
+    use crate::units::Lba;
+
+    #[test]
+    fn entries_are_told_from_other_lines() {
+        let extent = Extent::new(Lba::new(128), Sectors::new(8)).expect("not empty");
+        let (vm, tag) = (VmId::new(1), ProcessTag::new(5));
+        let submit = Submit { vm, tag, op: Op::Write, sync: false, extent, token: 7 };
+        let mut journal = Journal { text: String::new(), now: Instant::ZERO };
+        journal.submit(Instant::ZERO, &submit);
+        journal.switch(Instant::ZERO, "cfq: issuer=vm");
+        let text = journal.take();
+        let entries: Vec<_> = text.lines().map(entry).collect();
+        assert_eq!(entries, [Some(Entry::Submit(submit)), Some(Entry::Switch("cfq:issuer=vm"))]);
+        assert_eq!(entry("9 issue 3 R 128+8"), Some(Entry::Issue(Op::Read, extent)));
+        for other in ["", "9", "9 io 0 ok", "9 issue 3 R 128", MAGIC, "9 submit x R sync 1+1"] {
+            assert_eq!(entry(other), None, "{other}");
+        }
+    }
+}
