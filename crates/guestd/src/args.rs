@@ -26,7 +26,7 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// How changes are said.
+/// Format of output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -48,7 +48,7 @@ pub enum Format {
   seekway-guest tag --pid 1234 --interval 20ms --status /run/seekway-guest.json
   seekway-guest tag --once --verbose --format json")]
 pub struct TagArgs {
-    /// From one look at all processes to the next: 5ms to 60s
+    /// Time between two scans of all processes, 5ms to 60s
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     pub interval: Interval,
     /// Only processes of this name, and what they start (repeat for several)
@@ -57,11 +57,10 @@ pub struct TagArgs {
     /// Only this process, and what it starts (repeat for several)
     #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
-    /// Tag who does I/O within one interval, leave it so, and end; `restore`
-    /// puts it back
+    /// Tag the processes that do I/O within one interval, and exit; `restore` removes the tags
     #[arg(long)]
     pub once: bool,
-    /// Keep a JSON file of who has which tag
+    /// Write a JSON file that shows each process with its tag
     #[arg(long, value_name = "FILE")]
     pub status: Option<PathBuf>,
     #[command(flatten)]
@@ -69,10 +68,10 @@ pub struct TagArgs {
     /// Do not ask the kernel for process events (they need CAP_NET_ADMIN)
     #[arg(long)]
     pub no_connector: bool,
-    /// Say each change on standard output
+    /// Print each change
     #[arg(long, short)]
     pub verbose: bool,
-    /// How changes are said
+    /// Format of what is printed
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
@@ -94,10 +93,10 @@ pub struct MigrateArgs {
     /// The policy and its parameters: NAME or NAME:KEY=VALUE,KEY=VALUE
     #[arg(long, value_name = "SPEC", default_value = "vmigrater")]
     pub policy: String,
-    /// How vCPUs are seen to be taken away; auto is the best that this guest has
+    /// Detector of preemption: steal-bpf, tick-bpf, heartbeat, or auto for the best here
     #[arg(long, value_name = "WAY", default_value = "auto")]
     preemption: String,
-    /// How it is seen who waits for I/O; auto is the best that this guest has
+    /// Detector of waits for I/O: bpf, proc, or auto for the best here
     #[arg(long, value_name = "WAY", default_value = "auto")]
     loads: String,
     /// Only processes of this name, and what they start (repeat for several)
@@ -106,7 +105,7 @@ pub struct MigrateArgs {
     /// Only this process, and what it starts (repeat for several)
     #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
-    /// Where changes are written down before they are made [default:
+    /// State file: each change is written there before it is made [default:
     /// /run/seekway-guest-migrate.state, for others than root in $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -122,10 +121,10 @@ pub struct MigrateArgs {
         default_missing_value = "100ms"
     )]
     pub probe: Option<Interval>,
-    /// Say what happens on standard output
+    /// Print what happens
     #[arg(long, short)]
     pub verbose: bool,
-    /// How that is said
+    /// Format of what is printed
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
@@ -158,7 +157,7 @@ fn named(way: &str) -> Option<&str> {
 
 /// Show what `seekway-guest migrate` is doing: vCPUs, tasks, its own cost
 ///
-/// Exit status 1 if there is none at work.
+/// Exits with status 1 if no agent is running.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway-guest status
@@ -166,7 +165,7 @@ fn named(way: &str) -> Option<&str> {
 pub struct StatusArgs {
     #[command(flatten)]
     file: StatusFileArgs,
-    /// How it is shown
+    /// Format of the output
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
@@ -181,7 +180,7 @@ impl StatusArgs {
 /// Where `migrate` writes what `status` shows.
 #[derive(Args, Debug)]
 struct StatusFileArgs {
-    /// What `status` shows, written when it asks [default:
+    /// Status file, written when `status` asks [default:
     /// /run/seekway-guest-migrate.json, for others than root in $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
@@ -203,16 +202,16 @@ fn migrate_state(file: Option<&Path>) -> PathBuf {
     file.map_or_else(|| in_run("seekway-guest-migrate.state"), PathBuf::from)
 }
 
-/// Put back what an agent that was killed, or `tag --once`, has left
+/// Restore what a killed agent or `tag --once` has changed
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway-guest restore
   seekway-guest restore migrate")]
 pub struct RestoreArgs {
-    /// Of which command only
+    /// Restore the changes of this command only
     #[arg(value_enum)]
     of: Option<Agent>,
-    /// Where it has written down its changes: tag's, unless another is named
+    /// State file of that command (tag's, if none is named)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
@@ -242,7 +241,7 @@ impl RestoreArgs {
 /// Where changes are written down.
 #[derive(Args, Debug)]
 pub struct StateArgs {
-    /// Where changes are written down before they are made [default:
+    /// State file: each change is written there before it is made [default:
     /// /run/seekway-guest.state, for others than root in $XDG_RUNTIME_DIR]
     #[arg(long = "state", value_name = "FILE")]
     file: Option<PathBuf>,

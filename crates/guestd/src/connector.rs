@@ -33,7 +33,7 @@ pub struct Connector {
 
 /// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum ProcessEvent {
     /// A process or a thread was started.
     Forked(Fork),
     /// A process runs another program.
@@ -58,7 +58,7 @@ pub struct Fork {
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct News {
     /// In order.
-    pub told: Vec<Told>,
+    pub told: Vec<ProcessEvent>,
     /// More happened than the socket could hold.
     pub lost: bool,
 }
@@ -67,8 +67,8 @@ impl News {
     /// Processes that are new or run a new program, in ascending order.
     pub fn processes(&self) -> Vec<i32> {
         let pids = self.told.iter().filter_map(|told| match told {
-            Told::Forked(fork) => (fork.tid == fork.pid).then_some(fork.pid),
-            Told::Runs(pid) => Some(*pid),
+            ProcessEvent::Forked(fork) => (fork.tid == fork.pid).then_some(fork.pid),
+            ProcessEvent::Runs(pid) => Some(*pid),
         });
         let mut pids: Vec<i32> = pids.collect();
         pids.sort_unstable();
@@ -147,7 +147,7 @@ fn subscription(own: u32) -> Vec<u8> {
 }
 
 /// The events in a datagram of the kernel's: one message or more.
-fn parse(bytes: &[u8]) -> Vec<Told> {
+fn parse(bytes: &[u8]) -> Vec<ProcessEvent> {
     messages(bytes).filter_map(event_in).collect()
 }
 
@@ -160,7 +160,7 @@ fn answer_in(message: &[u8]) -> Option<i32> {
 }
 
 /// A fork or an exec; `None` for other events.
-fn event_in(message: &[u8]) -> Option<Told> {
+fn event_in(message: &[u8]) -> Option<ProcessEvent> {
     if (word(message, 16)?, word(message, 20)?) != (CN_IDX_PROC, CN_VAL_PROC) {
         return None;
     }
@@ -171,9 +171,14 @@ fn event_in(message: &[u8]) -> Option<Told> {
         // The parent's thread and process, the child's thread and process.
         PROC_EVENT_FORK => {
             let at = u64::from_ne_bytes([half(0)?, half(1)?].concat().try_into().ok()?);
-            Some(Told::Forked(Fork { parent: number(1)?, tid: number(2)?, pid: number(3)?, at }))
+            Some(ProcessEvent::Forked(Fork {
+                parent: number(1)?,
+                tid: number(2)?,
+                pid: number(3)?,
+                at,
+            }))
         }
-        PROC_EVENT_EXEC => number(1).map(Told::Runs),
+        PROC_EVENT_EXEC => number(1).map(ProcessEvent::Runs),
         _ => None,
     }
 }
@@ -200,14 +205,14 @@ mod tests {
 
     #[test]
     fn forks_and_programs_are_heard() {
-        let fork = |parent, pid, tid| Told::Forked(Fork { parent, pid, tid, at: AT });
+        let fork = |parent, pid, tid| ProcessEvent::Forked(Fork { parent, pid, tid, at: AT });
         assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 20, 20])), [fork(2, 20, 20)]);
         assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 21, 20])), [fork(2, 20, 21)]);
-        assert_eq!(parse(&event(PROC_EVENT_EXEC, [31, 30, 0, 0])), [Told::Runs(30)]);
+        assert_eq!(parse(&event(PROC_EVENT_EXEC, [31, 30, 0, 0])), [ProcessEvent::Runs(30)]);
         assert_eq!(parse(&event(0x8000_0000, [31, 30, 0, 0])), []);
         let two =
             [event(PROC_EVENT_EXEC, [5, 5, 0, 0]), event(PROC_EVENT_EXEC, [6, 6, 0, 0])].concat();
-        assert_eq!(parse(&two), [5, 6].map(Told::Runs));
+        assert_eq!(parse(&two), [5, 6].map(ProcessEvent::Runs));
     }
 
     #[test]
@@ -227,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_process_is_new_once_and_a_thread_is_none() {
-        let fork = |pid, tid| Told::Forked(Fork { parent: 1, pid, tid, at: AT });
-        let told = vec![fork(20, 20), fork(7, 21), Told::Runs(20), Told::Runs(6)];
+        let fork = |pid, tid| ProcessEvent::Forked(Fork { parent: 1, pid, tid, at: AT });
+        let told = vec![fork(20, 20), fork(7, 21), ProcessEvent::Runs(20), ProcessEvent::Runs(6)];
         assert_eq!(News { told, lost: false }.processes(), [6, 20]);
     }
 

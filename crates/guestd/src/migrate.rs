@@ -1,27 +1,27 @@
-//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. The decisions
-//! are those of `seekway_policy::vcpu`; here is what sees and what does.
+//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. `seekway_policy::vcpu`
+//! decides; here are the detectors, the threads, and the changes of masks.
 //!
 //! ```text
 //!  preemption (a monitor thread on each vCPU) ─▶ brain: policy::vcpu ─▶ workers ─▶ affinity
 //!  loads (a reader of tasks' waits) ───────────────┘        └─▶ status
 //! ```
 //!
-//! Threads are pinned one to each vCPU, because what runs nowhere else can neither see nor
-//! do anything while its vCPU is away. Whoever holds the brain's lock may lose its vCPU
-//! with it: nobody waits for that lock, and who does not get it leaves what it saw to the next.
+//! One monitor is pinned to each vCPU: a thread sees that its vCPU was away because it could
+//! not run. A thread that holds the brain's lock may lose its vCPU, and keeps the lock until
+//! that is back. So no thread waits for the lock: a thread that does not get it leaves its news
+//! for the next turn.
 
 mod agent;
 mod ask;
-mod book;
 #[cfg(feature = "bpf")]
 pub mod bpf;
 mod brain;
 pub mod clock;
 #[cfg(test)]
 mod costs;
-mod given;
-mod lineage;
+mod inheritance;
 pub mod loads;
+mod mask_history;
 mod monitors;
 pub mod preemption;
 mod probe;
@@ -30,6 +30,7 @@ mod restore;
 mod selection;
 mod shared;
 mod status;
+mod tasks;
 mod wakeups;
 pub mod ways;
 mod workers;

@@ -9,18 +9,25 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
+
+/// One test at a time: an agent that ends takes its tags from all threads that carry them, also
+/// from those of another test.
+static TAGS: Mutex<()> = Mutex::new(());
 
 /// A process to be tagged, and a folder for files.
 struct Scene {
     sleeper: Killed,
     dir: TempDir,
+    _tags: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     fn new() -> Scene {
+        let tags = TAGS.lock().unwrap_or_else(PoisonError::into_inner);
         let sleeper = Killed(Command::new("sleep").arg("3600").spawn().unwrap());
-        Scene { sleeper, dir: tempfile::tempdir().unwrap() }
+        Scene { sleeper, dir: tempfile::tempdir().unwrap(), _tags: tags }
     }
 
     fn path(&self, name: &str) -> PathBuf {

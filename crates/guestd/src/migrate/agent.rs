@@ -152,7 +152,7 @@ impl Agent {
         let mut followed = false;
         while !signals.ending() {
             // While nobody is moved nobody's children are of interest.
-            let follows = self.shared.book.has_moved();
+            let follows = self.shared.tasks.has_moved();
             if follows {
                 self.follow_children(followed)?;
             }
@@ -200,10 +200,10 @@ impl Agent {
         self.shared.brain.rest(now).map_err(failed("see who waits for I/O"))?;
         // What the dead have started is found by them.
         if follows && self.connector.is_none() {
-            self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
+            self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
         }
-        self.shared.book.tidy(now);
-        if let Some(e) = self.shared.book.take_error() {
+        self.shared.tasks.tidy(now);
+        if let Some(e) = self.shared.tasks.take_error() {
             let message = format!("write down what is changed: {e}; tasks are not moved");
             self.voice.say(&Event::Warning { message });
         }
@@ -223,16 +223,16 @@ impl Agent {
             return Ok(());
         };
         if news.lost || !before {
-            self.shared.book.look_for_heirs().map_err(failed("list /proc"))?;
+            self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
         }
-        self.shared.book.follow(&news.told);
+        self.shared.tasks.follow(&news.told);
         Ok(())
     }
 
     /// A monitor for each vCPU that is on line, and for no other.
     fn follow_vcpus(&mut self) -> Result<(), AgentError> {
         let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
-        self.shared.book.set_online(online);
+        self.shared.tasks.set_online(online);
         // Where this process may not run it can neither see nor do anything.
         let own = Linux.affinity(0).map_err(failed("sched_getaffinity(2)"))?;
         let online = online.and(&own);
@@ -272,7 +272,7 @@ impl Agent {
             self.view = view;
         }
         let counts = self.shared.counts(self.online.len());
-        let tasks = self.shared.book.view();
+        let tasks = self.shared.tasks.view();
         let status =
             self.meter.status(&self.about, counts, (&self.view, answered), tasks, clock::now());
         let json = serde_json::to_vec_pretty(&status).expect("plain data");
@@ -290,7 +290,7 @@ impl Agent {
         }
         // Those of a vCPU whose monitor could not be started too.
         self.shared.pools.iter().for_each(Pool::end);
-        let message = match self.shared.book.put_all_back() {
+        let message = match self.shared.tasks.put_all_back() {
             Ok((_, Some(_))) => return,
             Ok((_, None)) => {
                 "tasks that were moved start others faster than these can be found".into()

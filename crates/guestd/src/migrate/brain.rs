@@ -14,10 +14,10 @@ mod parity;
 #[cfg(test)]
 mod tests;
 
-use super::book::Book;
 use super::loads::{Loads, ThreadLoad};
 use super::preemption::Waker;
 use super::selection::Selection;
+use super::tasks::Tasks;
 use crate::system::System;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable, is_sooner};
@@ -62,7 +62,7 @@ pub struct Brain<S> {
     view: Mutex<Option<View>>,
     /// Wakes the thread that asked.
     answered: Waker,
-    book: Arc<Book<S>>,
+    tasks: Arc<Tasks<S>>,
     exact: bool,
     clock: fn() -> Instant,
 }
@@ -180,16 +180,22 @@ impl<S: System> Brain<S> {
         policy: Box<dyn VcpuPolicy>,
         exact: bool,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
-        book: Arc<Book<S>>,
+        tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
     ) -> io::Result<Brain<S>> {
         let (now, answered) = (clock(), Waker::new()?);
         let mut agent = Agent::new(policy);
         agent.attach(now, online);
         let wakers = (0..VCPUS_MAX).map(|_| None).collect();
-        let (seen, tasks) = (Vec::new(), Vec::new());
-        let watching =
-            Watching { loads, selection, seen, last: now, ready: None, tasks, asked: now };
+        let watching = Watching {
+            loads,
+            selection,
+            seen: Vec::new(),
+            last: now,
+            ready: None,
+            tasks: Vec::new(),
+            asked: now,
+        };
         let brain = Brain {
             core: Mutex::new(Core { agent, news: News::default(), wakers }),
             left: AtomicBool::new(false),
@@ -202,7 +208,7 @@ impl<S: System> Brain<S> {
             asked: AtomicBool::new(false),
             view: Mutex::default(),
             answered,
-            book,
+            tasks,
             exact,
             clock,
         };
@@ -325,7 +331,7 @@ impl<S: System> Brain<S> {
         seen.retain(|load| selection.has(load.pid, now));
         tasks.clear();
         // If another thread has the tasks just now, the policy does without this window.
-        let admitted = self.book.admit(seen, (now, now.since(*last)), tasks);
+        let admitted = self.tasks.admit(seen, (now, now.since(*last)), tasks);
         (*last, *ready) = (now, admitted.then_some(now));
         let next = Nanos::new(self.cost.windows(length));
         self.published.update(|timetable| timetable.next_window(now, Some(next)));

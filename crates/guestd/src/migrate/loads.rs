@@ -1,5 +1,5 @@
-//! How much of its time each task waits for I/O: behind one trait, the best that
-//! this guest has is chosen, and `status` names it.
+//! How much of its time each task waits for I/O: seen by one of two detectors behind one trait,
+//! `bpf`, or `proc` where BPF is not there. `status` names the one that is used.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -33,7 +33,7 @@ pub struct ThreadLoad {
     pub io_time: Nanos,
 }
 
-/// A way of seeing who waits for I/O.
+/// A detector of waits for I/O.
 pub trait Loads: Send {
     /// `bpf` or `proc`: as `status` names it.
     fn name(&self) -> &'static str;
@@ -46,8 +46,8 @@ pub trait Loads: Send {
     /// It can see nothing more.
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()>;
 
-    /// Nobody asks for windows for a while, or somebody does again: then the first has nothing.
-    /// May take long. By default there is nothing that costs meanwhile.
+    /// Called with true when windows are not needed for a while, and with false before the next
+    /// one, which is empty. May take long. By default nothing costs meanwhile.
     ///
     /// # Errors
     /// It can see nothing more.
@@ -56,19 +56,19 @@ pub trait Loads: Send {
     }
 }
 
-/// The ways of seeing it, the best first.
+/// The detectors, the best first.
 const WAYS: &[Way<dyn Loads>] = &[
     #[cfg(feature = "bpf")]
     Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
     Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
 ];
 
-/// The names of all ways, the best first.
+/// The names of all detectors, the best first.
 pub fn names() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()
 }
 
-/// The best way that this guest has, or the one that is `wanted`.
+/// Opens the best detector that this guest has, or the one that is `wanted`.
 ///
 /// # Errors
 /// There is none of that name, or it is not possible here, with the reason.

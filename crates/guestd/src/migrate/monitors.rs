@@ -1,5 +1,5 @@
-//! One sleeping thread for each vCPU that is on line, pinned to it: it sees, lets the
-//! policy hear, and hands on what that says. It waits for nothing but its vCPU.
+//! Monitors: one sleeping thread for each vCPU that is on line, pinned to it. A monitor takes
+//! the steps that [`seekway_policy::vcpu::agent`] describes. It waits for nothing but its vCPU.
 
 use super::clock;
 use super::preemption::thread::settle;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
-/// Until what somebody else is at is looked at again; from beat to beat where they are dense
-/// (algorithms.md, section 7).
+/// The pause before a monitor tries again what another thread was at, and the time between
+/// dense beats (algorithms.md, section 7).
 const PAUSE: Nanos = Nanos::from_micros(300);
-/// The densest that a policy asks for.
+/// The shortest time between beats that a policy asks for.
 const GAP_MIN: Nanos = Nanos::from_micros(50);
-/// A beat that is as late says that its vCPU was away.
+/// A beat that is this late says that its vCPU was away.
 const LATE: Nanos = Nanos::from_micros(150);
-/// Beats in a row that the policy hears only when somebody has news.
+/// The most beats in a row that do not give the policy a turn.
 const QUIET_MAX: usize = 3;
-/// What was due before is due now, as the clock is read.
+/// Due times that have passed are moved this far ahead of the clock.
 const SOON: Nanos = Nanos::from_micros(1);
 const STACK_BYTES: usize = 256 << 10;
 
@@ -35,7 +35,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Watch a vCPU from now on.
+    /// Starts the monitor of a vCPU.
     ///
     /// # Errors
     /// It cannot be watched, or there can be no more threads.
@@ -56,17 +56,17 @@ impl Thread {
         Ok(Thread { waker, ending, thread })
     }
 
-    /// Wake it.
+    /// Wakes the monitor.
     pub fn wake(&self) {
         self.waker.wake();
     }
 
-    /// It has ended by itself: its vCPU went off line or out of the cpuset, or it failed.
+    /// Has it ended by itself? Its vCPU went off line or out of the cpuset, or it failed.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Have it end, and wait for that: as long as its vCPU is away.
+    /// Ends the monitor, and waits for that: as long as its vCPU is away.
     pub fn end(self, shared: &Shared, vcpu: VcpuId) {
         self.ending.store(true, SeqCst);
         self.waker.wake();
@@ -118,21 +118,21 @@ fn watch(
     Ok(())
 }
 
-/// Whoever has the brain's lock may lose its vCPU with it. Meanwhile nothing is heard, and what
-/// is due stays due: the others go on, but no faster than this.
+/// How fast a monitor goes on while another thread has the policy. That thread may have lost its
+/// vCPU: then the policy hears nothing, and what is due stays due until it is back.
 #[derive(Default)]
 struct Pace {
     /// When this monitor beat last.
     beaten: Instant,
-    /// When it beats next after that if nobody has heard of it.
+    /// The time to its next beat if the policy has not heard of the last one.
     gap: Nanos,
-    /// Beats in a row that said nothing.
+    /// Beats in a row that did not give the policy a turn.
     quiet: usize,
     met_others: bool,
 }
 
 impl Pace {
-    /// What is due, until when and the beat, but not once more what was done already.
+    /// Until when to sleep, and when to beat: as the timetable says, but no beat twice.
     fn due(
         &self,
         (until, beat): (Option<Instant>, Option<Instant>),
@@ -147,9 +147,9 @@ impl Pace {
         (until, beat)
     }
 
-    /// Is it anything that the policy is to hear at once? Dense beats that come when they are
-    /// due say only that nothing has happened. To take the lock for each of them would make it
-    /// likely that the vCPU goes away with the lock.
+    /// Is the policy to hear this at once? Dense beats that are on time say only that nothing
+    /// has happened. A monitor that took the lock for each of them would often lose its vCPU
+    /// while it has the lock.
     fn saw(&mut self, seen: &[Seen]) -> bool {
         let on_time = |seen: &Seen| match seen.sign {
             Sign::Beat { due: Some(due) } => {

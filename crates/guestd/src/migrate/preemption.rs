@@ -16,7 +16,7 @@ pub use seekway_policy::vcpu::agent::Seen;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A way of seeing preemption.
+/// A detector of preemption.
 pub trait Preemption: Send + Sync {
     /// `steal-bpf`, `tick-bpf`, `heartbeat`: as `status` names it.
     fn name(&self) -> &'static str;
@@ -50,7 +50,7 @@ pub trait Monitor: Send {
     fn waker(&self) -> io::Result<Waker>;
 }
 
-/// The ways of seeing preemption, the best first.
+/// The detectors, the best first.
 const WAYS: &[Way<dyn Preemption>] = &[
     #[cfg(feature = "bpf")]
     Way { name: bpf::Steal::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
@@ -59,12 +59,12 @@ const WAYS: &[Way<dyn Preemption>] = &[
     Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
 ];
 
-/// The names of all ways, the best first.
+/// The names of all detectors, the best first.
 pub fn names() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()
 }
 
-/// The best way that this guest has, or the one that is `wanted`.
+/// Opens the best detector that this guest has, or the one that is `wanted`.
 ///
 /// # Errors
 /// There is none of that name, or it is not possible here, with the reason.

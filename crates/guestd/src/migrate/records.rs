@@ -1,11 +1,11 @@
-//! What has been changed, in a file: a line for each task, in a place of its own, so that
-//! a change costs one small write whatever else has been changed.
+//! The state file of `migrate`. Each task has a line at a fixed place, so that a change costs
+//! one small write, however many tasks have been changed.
 //!
 //! A line lies within one page of the file. The kernel writes it whole or not at all: a
 //! process is killed between two system calls, or between two pages.
 
-use super::given::Given;
-use super::lineage::Ancestor;
+use super::inheritance::Ancestor;
+use super::mask_history::MaskHistory;
 use crate::state::{Result, StateFile, Stored};
 use seekway_policy::vcpu::Affinity;
 use std::fs::File;
@@ -16,7 +16,7 @@ const LINE_BYTES: usize = 1024;
 /// How the first line begins.
 const MAGIC: &str = "seekway-guest migrate 1";
 /// Of the masks that were set, as many are written down.
-const GIVEN_MAX: usize = 16;
+const MASKS_MAX: usize = 16;
 
 /// One task whose affinity was, or is about to be, changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,24 +29,24 @@ pub struct Record {
     pub start: u64,
     /// Whose its mask is.
     pub affinity: Affinity,
-    /// What was set lately, for what it has started.
-    pub given: Given,
+    /// Masks that were set, to find what it has started.
+    pub history: MaskHistory,
 }
 
 impl Record {
     /// For what it has started.
     pub fn ancestor(&self) -> Ancestor {
-        let (original, given) = (*self.affinity.original(), self.given.clone());
-        Ancestor { pid: self.pid, tid: self.tid, start: self.start, original, given }
+        let (original, history) = (*self.affinity.original(), self.history.clone());
+        Ancestor { pid: self.pid, tid: self.tid, start: self.start, original, history }
     }
 
     fn line(&self) -> Option<String> {
-        let Record { pid, tid, start, affinity, given } = self;
+        let Record { pid, tid, start, affinity, history } = self;
         let fits = |n: &usize| {
-            let line = format!("{tid} {start} {pid} {affinity} {}", given.latest(*n));
+            let line = format!("{tid} {start} {pid} {affinity} {}", history.latest(*n));
             Some(line).filter(|line| line.len() < LINE_BYTES)
         };
-        (0..=GIVEN_MAX).rev().find_map(|n| fits(&n))
+        (0..=MASKS_MAX).rev().find_map(|n| fits(&n))
     }
 
     fn read(line: &str) -> std::result::Result<Record, String> {
@@ -61,7 +61,7 @@ impl Record {
             start: start.parse().map_err(number)?,
             pid: pid.parse().map_err(number)?,
             affinity,
-            given: parts.next().unwrap_or_default().parse()?,
+            history: parts.next().unwrap_or_default().parse()?,
         })
     }
 }
@@ -171,10 +171,10 @@ mod tests {
     use seekway_policy::vcpu::{VcpuId, VcpuSet};
 
     fn record(tid: i32, affinity: &str) -> Record {
-        let mut given = Given::default();
-        (0..20).for_each(|n| given.begin(BootTime(n.into()), VcpuSet::only(VcpuId::new(n))));
+        let mut history = MaskHistory::default();
+        (0..20).for_each(|n| history.begin(BootTime(n.into()), VcpuSet::only(VcpuId::new(n))));
         let affinity = affinity.parse().unwrap();
-        Record { pid: 5, tid, start: 7, affinity, given: given.latest(GIVEN_MAX) }
+        Record { pid: 5, tid, start: 7, affinity, history: history.latest(MASKS_MAX) }
     }
 
     fn boot() -> String {
@@ -215,7 +215,7 @@ mod tests {
             record(1, &format!("{every_other} - -"))
         };
         let kept = Record::read(&scattered(262).line().unwrap()).unwrap();
-        assert!(kept.given != scattered(262).given && kept.affinity == scattered(262).affinity);
+        assert!(kept.history != scattered(262).history && kept.affinity == scattered(262).affinity);
         assert_eq!(scattered(400).line(), None);
     }
 

@@ -1,6 +1,6 @@
 //! Putting affinities back: at the agent's end, after its death, at its next start.
 
-use super::lineage::{Ancestor, put_heirs_back};
+use super::inheritance::{Ancestor, restore_inherited};
 use super::records::{Changed, Record};
 use crate::agent::{AgentError, Voice, failed};
 use crate::events::Event;
@@ -47,17 +47,17 @@ pub fn put_back(
             Err(_) => left.push(record),
         }
     }
-    let mut family: Vec<Ancestor> = changed.records.iter().map(Record::ancestor).collect();
-    let heirs = put_heirs_back(system, &mut family).map_err(failed("list /proc"))?;
-    if heirs.is_none() {
+    let mut ancestors: Vec<Ancestor> = changed.records.iter().map(Record::ancestor).collect();
+    let descendants = restore_inherited(system, &mut ancestors).map_err(failed("list /proc"))?;
+    if descendants.is_none() {
         let message = "tasks that were moved start others faster than these can be found: \
                        run `seekway-guest restore` when that is over";
         voice.say(&Event::Warning { message: message.into() });
         // They are found by who started them.
         left = changed.records.clone();
     }
-    let heirs = heirs.unwrap_or_default();
-    voice.say(&Event::PutBack { tasks, inherited: heirs, failed: left.len() });
+    let descendants = descendants.unwrap_or_default();
+    voice.say(&Event::PutBack { tasks, inherited: descendants, failed: left.len() });
     if left.is_empty() {
         file.remove()?;
     } else {

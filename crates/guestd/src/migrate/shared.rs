@@ -1,12 +1,12 @@
 //! What the threads of `migrate` share: the detector, the brain, the tasks and the workers.
 
-use super::book::Book;
 use super::brain::Brain;
 use super::preemption::Preemption;
 use super::preemption::thread::Rank;
 use super::records::Records;
 use super::selection::Selection;
 use super::status::Counts;
+use super::tasks::Tasks;
 use super::wakeups::Wakeups;
 use super::workers::Pool;
 use super::{clock, loads::Loads, preemption::Waker};
@@ -25,7 +25,7 @@ pub struct Shared {
     /// The policy.
     pub brain: Brain<Linux>,
     /// Tasks and their masks.
-    pub book: Arc<Book<Linux>>,
+    pub tasks: Arc<Tasks<Linux>>,
     /// The workers of each vCPU, by its number.
     pub pools: Vec<Pool>,
     /// Moves that no worker was free for.
@@ -58,15 +58,15 @@ impl Shared {
         (online, stirred): (VcpuSet, Waker),
     ) -> io::Result<Shared> {
         let (loads, chosen) = watching;
-        let book = Arc::new(Book::new(Linux, records, online, stirred));
+        let tasks = Arc::new(Tasks::new(Linux, records, online, stirred));
         let own = std::process::id().cast_signed();
         let watching = (loads, Selection::new(Linux, chosen, own));
         let at = (online, clock::now as fn() -> Instant);
-        let brain = Brain::new(policy, preemption.exact(), watching, book.clone(), at)?;
+        let brain = Brain::new(policy, preemption.exact(), watching, tasks.clone(), at)?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();
-        Ok(Shared { preemption, brain, book, pools, dropped, wakeups, failed, rank })
+        Ok(Shared { preemption, brain, tasks, pools, dropped, wakeups, failed, rank })
     }
 
     /// Starts the workers of this vCPU: a thread with an action waits for no start.
@@ -77,7 +77,7 @@ impl Shared {
         self.pools[vcpu.index()].start(|| {
             let (shared, mut orders) = (self.clone(), Orders::default());
             Box::new(move |action| {
-                let outcome = shared.book.carry_out(&action);
+                let outcome = shared.tasks.carry_out(&action);
                 shared.brain.ended(action.task(), outcome);
                 shared.turn(vcpu, false, &mut orders);
             })
@@ -122,7 +122,7 @@ impl Shared {
     /// For `status`, with `online` vCPUs.
     pub fn counts(&self, online: usize) -> Counts {
         let rank = self.rank().map(|rank| rank.to_string()).unwrap_or_default();
-        let moves = self.book.moves();
+        let moves = self.tasks.moves();
         let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
         Counts { moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
     }

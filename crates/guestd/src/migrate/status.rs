@@ -2,9 +2,9 @@
 //! time that `seekway-guest status` asks for it by SIGUSR1. So it costs nothing while nobody
 //! looks, and whoever may signal the agent (root) may read it.
 
-use super::book::TaskView;
 use super::brain::View;
 use super::preemption::stat::{self, Steal};
+use super::tasks::TaskView;
 use super::wakeups::WakeupsStatus;
 use crate::procfs;
 use seekway_policy::units::{Instant, Nanos};
@@ -52,7 +52,7 @@ pub struct Status {
     pub moves_dropped: u64,
     /// The vCPUs.
     pub vcpus: Vec<VcpuStatus>,
-    /// Tasks that did I/O lately.
+    /// The tasks that are known: each did I/O in the last seconds, or was moved.
     pub tasks: Vec<TaskStatus>,
     /// Disks with fewer queues than there are vCPUs.
     pub narrow_disks: Vec<DiskStatus>,
@@ -121,7 +121,7 @@ pub struct DiskStatus {
 pub struct Meter {
     began: Instant,
     serial: u64,
-    /// Time of the agent, now and lately.
+    /// CPU time of the agent, sampled once a second.
     samples: VecDeque<(Instant, Duration)>,
     /// Time taken from each vCPU, as the kernel counts it, when the agent began.
     taken: BTreeMap<VcpuId, Nanos>,
@@ -224,8 +224,8 @@ impl Meter {
                 slices: v.slices,
                 away_percent: percent(v.away.get() as f64, running.get() as f64).unwrap_or(0.0),
                 steal_percent: taken.and_then(|taken| {
-                    let lately = taken.saturating_sub(before);
-                    percent(lately.get() as f64, running.get() as f64)
+                    let since = taken.saturating_sub(before);
+                    percent(since.get() as f64, running.get() as f64)
                 }),
                 wakeups: wakeups.get(number).copied().unwrap_or_default(),
             }
@@ -284,8 +284,8 @@ impl fmt::Display for Status {
         }
         let state = if self.inert { "inert: no vCPU is taken away" } else { "vCPUs are shared" };
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
-        let (all, lately) = (self.cpu_percent, self.cpu_percent_lately);
-        writeln!(f, "own cost: {all} % of a vCPU since the start, {lately} % in the last 10 s")?;
+        let (all, last) = (self.cpu_percent, self.cpu_percent_lately);
+        writeln!(f, "own cost: {all} % of a vCPU since the start, {last} % in the last 10 s")?;
         for DiskStatus { disk, queues } in &self.narrow_disks {
             writeln!(
                 f,

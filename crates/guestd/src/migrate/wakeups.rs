@@ -24,7 +24,7 @@ pub struct WakeupsStatus {
     pub decisions: u64,
     /// Another thread woke it.
     pub woken: u64,
-    /// It was to look whether the one who sees to windows and decisions is there: it was.
+    /// It looked whether the lead monitor still sees to windows and decisions, and it does.
     pub in_vain: u64,
 }
 

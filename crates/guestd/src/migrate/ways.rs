@@ -1,30 +1,30 @@
-//! Several ways to the same end, the best first: the first that works here is
-//! taken, or the one that the user names; and what stands in the way of the others is told.
+//! Chooses among detectors of the same thing, the best first: the first that works in this
+//! guest, or the one that the user names. Says why better ones do not work.
 
 use std::{fmt, io};
 
-/// One way.
+/// A detector that can be opened.
 pub struct Way<T: ?Sized> {
     /// As the command line and `status` name it.
     pub name: &'static str,
-    /// Take it: fails where this guest does not have what it needs.
+    /// Opens it; fails where this guest does not have what it needs.
     pub open: fn() -> io::Result<Box<T>>,
 }
 
-/// The way that was taken.
+/// The detector that was opened.
 pub struct Chosen<T: ?Sized> {
-    /// It.
+    /// The detector.
     pub way: Box<T>,
-    /// The better ones, and why they were not possible.
+    /// Better ones, and why they do not work here.
     pub passed_over: Vec<Obstacle>,
 }
 
-/// Why a way was not possible.
+/// Why a detector does not work here.
 #[derive(Debug)]
 pub struct Obstacle {
-    /// Its name.
+    /// The detector's name.
     pub name: &'static str,
-    /// Why.
+    /// What it lacks.
     pub error: io::Error,
 }
 
@@ -34,10 +34,10 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// No way was possible.
+/// No detector was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum NoWay {
-    /// The user named one that there is not.
+    /// The user named an unknown detector.
     #[error("{what} are not seen by {wanted:?}; choose one of {known}")]
     Unknown {
         /// What is to be seen.
@@ -47,7 +47,7 @@ pub enum NoWay {
         /// Those that there are.
         known: String,
     },
-    /// None works here, or not the one that the user named.
+    /// No detector works here, or not the one that the user named.
     #[error("{what} cannot be seen here ({reasons}); run as root")]
     Closed {
         /// What is to be seen.

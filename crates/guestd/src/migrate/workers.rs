@@ -1,9 +1,9 @@
-//! Moves are made by threads that may block: to change where a task may run that is the
+//! Workers: threads that move tasks, and may block. To change the mask of a task that is the
 //! current one of an absent vCPU takes until that vCPU is back.
 //!
-//! Each vCPU has a few of them, pinned to it. A move is made by one on the vCPU on which it
-//! was decided: that one runs just now, and wakes at once. So the lock of a vCPU's queue is
-//! shared only by threads of that vCPU, none of which runs while it is away.
+//! Each vCPU has a few workers, pinned to it. A move is made on the vCPU on which it was
+//! decided: that vCPU runs just now, so a worker there wakes at once. The lock of a vCPU's queue
+//! is shared only by threads of that vCPU, none of which runs while it is away.
 
 use super::preemption::thread::settle;
 use crate::kernel;

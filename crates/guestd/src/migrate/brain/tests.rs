@@ -61,12 +61,12 @@ fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
     let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
     let records = Records::begin(&state, &nothing).unwrap();
     let online = VcpuSet::first(2);
-    let book = Arc::new(Book::new(Linux, records, online, Waker::new().unwrap()));
+    let tasks = Arc::new(Tasks::new(Linux, records, online, Waker::new().unwrap()));
     let watching: (Box<dyn Loads>, _) =
         (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
     let told: Arc<Mutex<Told>> = Arc::default();
     let policy = Box::new(Policy(told.clone()));
-    (Brain::new(policy, false, watching, book, (online, clock::now)).unwrap(), told)
+    (Brain::new(policy, false, watching, tasks, (online, clock::now)).unwrap(), told)
 }
 
 fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
@@ -166,7 +166,7 @@ fn a_lead_that_is_overdue_is_replaced_without_the_lock() {
     brain.woke(one, wake + ms(3));
     assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake + PATIENCE), Some(wake)));
     assert_eq!(brain.published.timetable().absent, Some(zero));
-    brain.woke(zero, wake + ms(4));
+    brain.woke(zero, wake + ms(1));
     assert_eq!(brain.published.timetable().absent, None);
 }
 

@@ -1,6 +1,6 @@
 //! Changes of a task's mask: looked at, planned, written down, looked at once more, made.
 
-use super::{Book, Pages, Task};
+use super::{Table, Task, Tasks};
 use crate::migrate::BootTime;
 use crate::migrate::records::Record;
 use crate::system::System;
@@ -30,7 +30,7 @@ struct Plan {
     shown: VcpuSet,
 }
 
-impl<S: System> Book<S> {
+impl<S: System> Tasks<S> {
     /// Do it. Waits as long as the kernel does.
     pub fn carry_out(&self, action: &Action) -> Outcome {
         let TaskId(tid) = action.task();
@@ -40,15 +40,15 @@ impl<S: System> Book<S> {
             Action::Release { .. } => self.change(tid, None),
         };
         let is_move = matches!(action, Action::Move { .. });
-        let mut pages = self.pages();
-        let Some(task) = pages.tasks.get_mut(&tid) else { return Outcome::Refused };
+        let mut table = self.table();
+        let Some(task) = table.tasks.get_mut(&tid) else { return Outcome::Refused };
         task.busy = false;
         match done {
             Ok(Changed::Nothing) if is_move => Outcome::Refused,
             Ok(changed) => {
                 let moved = u64::from(is_move && changed == Changed::Set);
                 task.moves += moved;
-                pages.moves += moved;
+                table.moves += moved;
                 Outcome::Done
             }
             Err(e) => {
@@ -77,9 +77,9 @@ impl<S: System> Book<S> {
             Rest::Nothing => {}
             Rest::Widen => drop(self.change(tid, Some(within))),
             Rest::WidenWhenSeen => {
-                let mut pages = self.pages();
-                let planned = self.plan(&mut pages, tid, Some(within));
-                if let (Ok(Ok(_)), Some(task)) = (planned, pages.tasks.get_mut(&tid)) {
+                let mut table = self.table();
+                let planned = self.plan(&mut table, tid, Some(within));
+                if let (Ok(Ok(_)), Some(task)) = (planned, table.tasks.get_mut(&tid)) {
                     task.then = Some((to, *within));
                 }
             }
@@ -90,7 +90,7 @@ impl<S: System> Book<S> {
     /// Set the part of the owner's mask that is wanted, or the whole.
     fn change(&self, tid: i32, wanted: Option<&VcpuSet>) -> io::Result<Changed> {
         for _ in 0..TRIES_MAX {
-            let Plan { mask, shown } = match self.plan(&mut self.pages(), tid, wanted)? {
+            let Plan { mask, shown } = match self.plan(&mut self.table(), tid, wanted)? {
                 Ok(plan) => plan,
                 Err(changed) => return Ok(changed),
             };
@@ -99,13 +99,13 @@ impl<S: System> Book<S> {
                 continue;
             }
             let set = self.system.set_affinity(tid, &mask);
-            let mut pages = self.pages();
-            if let Some(task) = pages.tasks.get_mut(&tid) {
+            let mut table = self.table();
+            if let Some(task) = table.tasks.get_mut(&tid) {
                 task.affinity.done(set.is_ok());
                 let standing = if set.is_ok() { &mask } else { &shown };
-                task.given.settle(BootTime::now(), standing);
+                task.history.settle(BootTime::now(), standing);
             }
-            pages.settle(tid);
+            table.settle(tid);
             return set.map(|()| Changed::Set);
         }
         Err(io::ErrorKind::ResourceBusy.into())
@@ -114,13 +114,13 @@ impl<S: System> Book<S> {
     /// What is to be set, written down; or why nothing is.
     fn plan(
         &self,
-        pages: &mut Pages,
+        table: &mut Table,
         tid: i32,
         wanted: Option<&VcpuSet>,
     ) -> io::Result<Result<Plan, Changed>> {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-        let online = pages.online;
-        let task = pages.tasks.get_mut(&tid).ok_or_else(gone)?;
+        let online = table.online;
+        let task = table.tasks.get_mut(&tid).ok_or_else(gone)?;
         if !self.system.lives(&task.watched) {
             return Err(gone());
         }
@@ -134,13 +134,13 @@ impl<S: System> Book<S> {
         let Some(mask) = task.look(&self.system, (&whole, &online), ask) else {
             let left = task.affinity.original().and(&online);
             let stood = wanted.is_none_or(|wanted| left.and(wanted) == shown);
-            pages.settle(tid);
+            table.settle(tid);
             return Ok(Err(if stood { Changed::Stood } else { Changed::Nothing }));
         };
-        task.given.begin(BootTime::now(), mask);
-        let written = pages.write_down(tid);
+        task.history.begin(BootTime::now(), mask);
+        let written = table.write_down(tid);
         if let Err(e) = &written {
-            pages.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
+            table.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
         }
         written?;
         if !self.moved.swap(true, SeqCst) {
@@ -167,14 +167,14 @@ impl Task {
         self.affinity.done(false);
         if self.affinity.is_original() {
             self.then = None;
-            self.given.settle(BootTime::now(), &shown);
+            self.history.settle(BootTime::now(), &shown);
         }
         let Some((_, within)) = self.then.take_if(|(to, _)| *to == seen) else { return Ok(()) };
         if let Some(mask) = self.affinity.change(&whole, online, &within) {
             // It has more to run on: that does not wait for a vCPU. It is written down.
             let set = system.set_affinity(tid, &mask).is_ok();
             self.affinity.done(set);
-            self.given.settle(BootTime::now(), if set { &mask } else { &shown });
+            self.history.settle(BootTime::now(), if set { &mask } else { &shown });
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Task {
     }
 }
 
-impl Pages {
+impl Table {
     fn write_down(&mut self, tid: i32) -> io::Result<()> {
         let Some(task) = self.tasks.get_mut(&tid) else { return Ok(()) };
         let place = *task.place.get_or_insert_with(|| self.records.place());
@@ -217,7 +217,7 @@ impl Pages {
             tid,
             start: task.watched.start,
             affinity: task.affinity.clone(),
-            given: task.given.clone(),
+            history: task.history.clone(),
         };
         let written = self.records.write(place, &record);
         if written.is_err() {

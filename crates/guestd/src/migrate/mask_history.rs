@@ -1,13 +1,14 @@
-//! When which mask stood on a task: a child has the mask that its parent had when it was
-//! started, and that is how one that was set here is told from one that somebody chose.
+//! Which masks the agent set on a task, and from when to when. A child has the mask that its
+//! parent had when it was started: the history tells a mask that was inherited from one that
+//! somebody chose.
 
 use super::BootTime;
 use seekway_policy::vcpu::VcpuSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Masks of one task that are remembered; those that ended first are forgotten first.
-const GIVEN_MAX: usize = 32;
+/// The most masks of one task; those that ended first are forgotten first.
+const MASKS_MAX: usize = 32;
 /// Nobody asks what stood in a shorter time: the same mask twice within it is one entry.
 pub const LEAST_ASKED_NS: u64 = 100_000_000;
 
@@ -22,18 +23,18 @@ struct Stand {
 
 /// The masks that were set on a task.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Given(Vec<Stand>);
+pub struct MaskHistory(Vec<Stand>);
 
-impl Given {
+impl MaskHistory {
     /// This is about to be set.
     pub fn begin(&mut self, now: BootTime, mask: VcpuSet) {
-        let lately = |stand: &Stand| {
+        let recent = |stand: &Stand| {
             stand.until.is_none_or(|until| now.0.saturating_sub(until.0) < LEAST_ASKED_NS)
         };
-        match self.0.iter_mut().find(|stand| stand.mask == mask && lately(stand)) {
+        match self.0.iter_mut().find(|stand| stand.mask == mask && recent(stand)) {
             Some(stand) => stand.until = None,
             None => {
-                if self.0.len() == GIVEN_MAX {
+                if self.0.len() == MASKS_MAX {
                     self.forget_one();
                 }
                 self.0.push(Stand { mask, from: now, until: None });
@@ -59,9 +60,9 @@ impl Given {
 
     /// What a child may have had that was started from `from` to `to` and has ended: it may
     /// have handed it on.
-    pub fn handed_on(&self, from: BootTime, to: BootTime) -> Given {
+    pub fn handed_on(&self, from: BootTime, to: BootTime) -> MaskHistory {
         let stands = self.during(from, to);
-        Given(stands.map(|stand| Stand { from, until: None, ..*stand }).collect())
+        MaskHistory(stands.map(|stand| Stand { from, until: None, ..*stand }).collect())
     }
 
     /// Was nothing ever set?
@@ -75,7 +76,7 @@ impl Given {
     }
 
     /// At most `n` of them, those that ended first left out: to be written down.
-    pub fn latest(&self, n: usize) -> Given {
+    pub fn latest(&self, n: usize) -> MaskHistory {
         let mut latest = self.clone();
         while latest.0.len() > n {
             latest.forget_one();
@@ -97,7 +98,7 @@ impl Given {
 }
 
 /// `FROM-UNTIL@LIST`, one after the other; no `UNTIL` for what stands still.
-impl fmt::Display for Given {
+impl fmt::Display for MaskHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.iter().map(|Stand { mask, from, until }| {
             let until = until.map_or(String::new(), |until| until.0.to_string());
@@ -111,10 +112,10 @@ impl fmt::Display for Given {
 ///
 /// # Errors
 /// Says what was expected.
-impl FromStr for Given {
+impl FromStr for MaskHistory {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Given, String> {
+    fn from_str(text: &str) -> Result<MaskHistory, String> {
         let read = |part: &str| {
             let (times, mask) = part.split_once('@')?;
             let (from, until) = times.split_once('-')?;
@@ -125,7 +126,7 @@ impl FromStr for Given {
         let parts = text.split_ascii_whitespace().map(|part| {
             read(part).ok_or_else(|| "expected FROM-UNTIL@CPUS for each mask".to_string())
         });
-        parts.collect::<Result<_, _>>().map(Given)
+        parts.collect::<Result<_, _>>().map(MaskHistory)
     }
 }
 
@@ -139,54 +140,54 @@ mod tests {
 
     #[test]
     fn a_mask_stands_from_before_it_is_set_until_another_was_set() {
-        let mut given = Given::default();
+        let mut history = MaskHistory::default();
         for (n, mask) in [(10, "1"), (20, "2"), (30, "3")] {
-            given.begin(BootTime(n), set(mask));
-            given.settle(BootTime(n + 5), &set(mask));
+            history.begin(BootTime(n), set(mask));
+            history.settle(BootTime(n + 5), &set(mask));
         }
-        let stood = |given: &Given, mask: &str, from, to| {
-            given.stood(&set(mask), BootTime(from), BootTime(to))
+        let stood = |history: &MaskHistory, mask: &str, from, to| {
+            history.stood(&set(mask), BootTime(from), BootTime(to))
         };
-        assert!(!stood(&given, "1", 0, 9));
-        assert!(stood(&given, "1", 0, 10) && stood(&given, "1", 25, 30));
-        assert!(!stood(&given, "1", 26, 40), "the next one had been set by then");
-        assert!(stood(&given, "3", 1000, 1001), "the last one stands still");
-        assert!(!stood(&given, "0", 0, 1000), "never set");
+        assert!(!stood(&history, "1", 0, 9));
+        assert!(stood(&history, "1", 0, 10) && stood(&history, "1", 25, 30));
+        assert!(!stood(&history, "1", 26, 40), "the next one had been set by then");
+        assert!(stood(&history, "3", 1000, 1001), "the last one stands still");
+        assert!(!stood(&history, "0", 0, 1000), "never set");
         // It was given back.
-        given.settle(BootTime(50), &set("0-3"));
-        assert!(stood(&given, "3", 50, 60) && !stood(&given, "3", 51, 60));
-        assert_eq!(given.handed_on(BootTime(28), BootTime(45)).to_string(), "28-@2 28-@3");
+        history.settle(BootTime(50), &set("0-3"));
+        assert!(stood(&history, "3", 50, 60) && !stood(&history, "3", 51, 60));
+        assert_eq!(history.handed_on(BootTime(28), BootTime(45)).to_string(), "28-@2 28-@3");
     }
 
     #[test]
     fn a_mask_that_comes_and_goes_is_one_entry_unless_long_between() {
-        let mut given = Given::default();
+        let mut history = MaskHistory::default();
         for n in 0..1000 {
             let mask = set(["1", "2"][n as usize % 2]);
-            given.begin(BootTime(n), mask);
-            given.settle(BootTime(n), &mask);
+            history.begin(BootTime(n), mask);
+            history.settle(BootTime(n), &mask);
         }
-        assert_eq!(given.to_string(), "0-999@1 1-@2");
-        given.begin(BootTime(999 + LEAST_ASKED_NS), set("1"));
-        assert_eq!(given.0.len(), 3);
-        given.forget_before(BootTime(1000));
-        assert_eq!(given.0.len(), 2);
+        assert_eq!(history.to_string(), "0-999@1 1-@2");
+        history.begin(BootTime(999 + LEAST_ASKED_NS), set("1"));
+        assert_eq!(history.0.len(), 3);
+        history.forget_before(BootTime(1000));
+        assert_eq!(history.0.len(), 2);
     }
 
     #[test]
     fn it_is_read_as_it_is_written_and_bounded() {
-        let mut given = Given::default();
+        let mut history = MaskHistory::default();
         for n in 0..100 {
             let mask = set(&n.to_string());
-            given.begin(BootTime(n), mask);
-            given.settle(BootTime(n), &mask);
+            history.begin(BootTime(n), mask);
+            history.settle(BootTime(n), &mask);
         }
-        assert_eq!(given.0.len(), GIVEN_MAX);
-        assert_eq!(given.to_string().parse(), Ok(given.clone()));
-        assert_eq!(given.latest(2).to_string(), "98-99@98 99-@99");
-        assert_eq!("".parse(), Ok(Given::default()));
+        assert_eq!(history.0.len(), MASKS_MAX);
+        assert_eq!(history.to_string().parse(), Ok(history.clone()));
+        assert_eq!(history.latest(2).to_string(), "98-99@98 99-@99");
+        assert_eq!("".parse(), Ok(MaskHistory::default()));
         for bad in ["1", "1@1", "x-@1", "1-x@1", "1-@x", "1-@1 2"] {
-            assert!(bad.parse::<Given>().is_err(), "{bad}");
+            assert!(bad.parse::<MaskHistory>().is_err(), "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whose mask is whose, on a system in memory.
 
 use super::*;
-use crate::connector::{Fork, Told};
+use crate::connector::{Fork, ProcessEvent};
 use crate::migrate::clock;
 use crate::migrate::records::Changed;
 use crate::state::StateFile;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const WINDOW: (Instant, Nanos) = (Instant::from_nanos(5_000_000), Nanos::from_millis(5));
 
 struct Scene {
-    book: Book<Fake>,
+    tasks: Tasks<Fake>,
     state: StateFile,
     _dir: TempDir,
 }
@@ -49,12 +49,12 @@ impl Scene {
         let fake = Fake::default();
         fake.start(10, 1, "reader");
         let online = fake.online().unwrap();
-        let book = Book::new(fake, records, online, Waker::new().unwrap());
-        Scene { book, state, _dir: dir }
+        let tasks = Tasks::new(fake, records, online, Waker::new().unwrap());
+        Scene { tasks, state, _dir: dir }
     }
 
     fn system(&self) -> &Fake {
-        &self.book.system
+        &self.tasks.system
     }
 
     fn mask(&self, tid: i32) -> VcpuSet {
@@ -65,14 +65,14 @@ impl Scene {
     fn allowed(&self, tids: &[i32]) -> Vec<(i32, VcpuSet)> {
         let loads: Vec<ThreadLoad> = tids.iter().copied().map(load).collect();
         let mut tasks = Vec::new();
-        assert!(self.book.admit(&loads, WINDOW, &mut tasks));
+        assert!(self.tasks.admit(&loads, WINDOW, &mut tasks));
         tasks.iter().map(|t| (t.task.0 as i32, t.allowed)).collect()
     }
 
     fn shift(&self, tid: i32, to: u16, within: &str) -> Outcome {
         let task = TaskId(tid as u64);
         let (to, within) = (vcpu(to), set(within));
-        self.book.carry_out(&Action::Move { task, to, within, by: Means::Push })
+        self.tasks.carry_out(&Action::Move { task, to, within, by: Means::Push })
     }
 
     fn written(&self) -> Vec<(i32, String)> {
@@ -90,9 +90,9 @@ fn a_move_stays_within_the_owners_mask_and_is_taken_back() {
     assert_eq!(s.mask(10), set("2"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-2"))], "ours is not its owner's");
     let task = TaskId(10);
-    assert_eq!(s.book.carry_out(&Action::Release { task }), Outcome::Done);
+    assert_eq!(s.tasks.carry_out(&Action::Release { task }), Outcome::Done);
     assert_eq!((s.mask(10), s.written()), (set("0-2"), vec![]));
-    assert_eq!(s.book.view()[0].moves, 1);
+    assert_eq!(s.tasks.view()[0].moves, 1);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn what_somebody_else_sets_is_the_original_from_then_on() {
     assert_eq!(s.allowed(&[10]), [(10, set("0,3"))]);
     s.shift(10, 3, "1-3");
     assert_eq!(s.mask(10), set("3"));
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0,3"));
     // Without a window between, too.
     s.shift(10, 3, "1-3");
     s.system().taskset(10, set("1-2"));
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!((s.mask(10), s.written()), (set("1-2"), vec![]));
 }
 
@@ -135,12 +135,12 @@ fn a_change_is_written_down_before_it_is_made_and_not_made_if_it_cannot_be() {
     s.allowed(&[10]);
     s.shift(10, 1, "1-2");
     assert_eq!(s.written(), [(10, "0-3 1 1-2".into())], "as it was before the last change");
-    s.book.pages().records = Records::on(File::options().write(true).open("/dev/full").unwrap());
-    s.book.pages().tasks.get_mut(&10).unwrap().place = None;
+    s.tasks.table().records = Records::on(File::options().write(true).open("/dev/full").unwrap());
+    s.tasks.table().tasks.get_mut(&10).unwrap().place = None;
     assert_eq!(s.shift(10, 3, "3"), Outcome::Refused);
     assert_eq!(s.mask(10), set("1-2"));
-    assert_eq!(s.book.take_error().unwrap().kind(), io::ErrorKind::StorageFull);
-    assert!(s.book.take_error().is_none(), "it is said once");
+    assert_eq!(s.tasks.take_error().unwrap().kind(), io::ErrorKind::StorageFull);
+    assert!(s.tasks.take_error().is_none(), "it is said once");
 }
 
 #[test]
@@ -152,27 +152,27 @@ fn another_thread_of_the_same_number_is_another() {
     s.system().start(10, 1, "other");
     assert_eq!(s.shift(10, 2, "2"), Outcome::Refused);
     assert_eq!(s.mask(10), set("0-3"));
-    s.book.put_all_back().unwrap();
-    s.book.tidy(WINDOW.0);
-    assert_eq!((s.book.view(), s.written()), (vec![], vec![]));
+    s.tasks.put_all_back().unwrap();
+    s.tasks.tidy(WINDOW.0);
+    assert_eq!((s.tasks.view(), s.written()), (vec![], vec![]));
     s.allowed(&[10]);
-    assert_eq!(&*s.book.view()[0].comm, "other");
+    assert_eq!(&*s.tasks.view()[0].comm, "other");
 }
 
 #[test]
 fn what_is_off_line_stays_the_owners() {
     let s = Scene::new();
     s.system().set_offline(&[vcpu(3)]);
-    s.book.set_online(set("0-2"));
+    s.tasks.set_online(set("0-2"));
     s.allowed(&[10]);
     s.shift(10, 1, "1");
     // The one that it was given goes too: the kernel lets it run anywhere.
     s.system().set_offline(&[vcpu(1), vcpu(3)]);
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
-    s.book.set_online(set("0,2"));
+    s.tasks.set_online(set("0,2"));
     s.shift(10, 2, "2");
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
 }
 
@@ -187,7 +187,7 @@ fn what_the_kernel_makes_of_a_mask_whose_vcpu_goes_is_nobodys_wish() {
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-1"))]);
     s.system().set_offline(&[]);
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-1"));
 }
 
@@ -208,13 +208,13 @@ fn when_there_are_too_many_the_idle_make_room() {
     (11..10 + count).for_each(|tid| s.system().start(tid, 1, "x"));
     let all: Vec<ThreadLoad> = (10..10 + count).map(load).collect();
     for some in all.chunks(NEW_MAX) {
-        assert!(s.book.admit(some, WINDOW, &mut Vec::new()));
+        assert!(s.tasks.admit(some, WINDOW, &mut Vec::new()));
     }
-    assert_eq!(s.book.view().len(), TASKS_MAX, "none of them was idle");
+    assert_eq!(s.tasks.view().len(), TASKS_MAX, "none of them was idle");
     s.shift(10, 1, "1");
     let last = &all[all.len() - 1..];
-    s.book.admit(last, (later, WINDOW.1), &mut Vec::new());
-    let known: Vec<i32> = s.book.view().iter().map(|t| t.tid).collect();
+    s.tasks.admit(last, (later, WINDOW.1), &mut Vec::new());
+    let known: Vec<i32> = s.tasks.view().iter().map(|t| t.tid).collect();
     assert_eq!((known[0], known.len()), (10, TASKS_MAX), "who was moved stays");
     assert_eq!(known.last(), Some(&last[0].tid));
 }
@@ -225,8 +225,8 @@ fn tasks_that_need_no_attention_are_forgotten() {
     s.system().start(11, 1, "x");
     s.allowed(&[10, 11]);
     s.shift(10, 1, "1");
-    s.book.tidy(WINDOW.0 + FORGOTTEN_AFTER + Nanos::from_millis(1));
-    let known: Vec<i32> = s.book.view().iter().map(|t| t.tid).collect();
+    s.tasks.tidy(WINDOW.0 + FORGOTTEN_AFTER + Nanos::from_millis(1));
+    let known: Vec<i32> = s.tasks.view().iter().map(|t| t.tid).collect();
     assert_eq!(known, [10], "whose mask is to be put back");
 }
 
@@ -235,8 +235,8 @@ fn ticks() -> u64 {
     BootTime::now().0 / 10_000_000
 }
 
-fn forked(parent: i32, pid: i32, tid: i32) -> Told {
-    Told::Forked(Fork { parent, pid, tid, at: clock::now().as_nanos() })
+fn forked(parent: i32, pid: i32, tid: i32) -> ProcessEvent {
+    ProcessEvent::Forked(Fork { parent, pid, tid, at: clock::now().as_nanos() })
 }
 
 impl Scene {
@@ -250,7 +250,7 @@ impl Scene {
     }
 
     fn release(&self, tid: i32) -> Outcome {
-        self.book.carry_out(&Action::Release { task: TaskId(tid as u64) })
+        self.tasks.carry_out(&Action::Release { task: TaskId(tid as u64) })
     }
 }
 
@@ -260,15 +260,15 @@ fn what_a_moved_task_starts_has_its_owners_mask() {
     s.system().start(11, 10, "child");
     s.system().start(12, 11, "grandchild");
     s.system().thread(10, 20);
-    s.book.follow(&[forked(10, 11, 11), forked(11, 12, 12), forked(1, 10, 20)]);
+    s.tasks.follow(&[forked(10, 11, 11), forked(11, 12, 12), forked(1, 10, 20)]);
     assert_eq!([11, 12, 20].map(|tid| s.mask(tid)), [set("0-3"); 3]);
-    assert!(s.book.has_moved());
-    s.book.put_all_back().unwrap();
+    assert!(s.tasks.has_moved());
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
 }
 
 #[test]
-fn an_heir_that_reads_before_it_is_told_of_is_free_at_once() {
+fn a_descendant_that_reads_before_it_is_told_of_is_free_at_once() {
     let s = Scene::moved();
     s.system().start(13, 10, "child that is seen first when it reads");
     assert_eq!(s.mask(13), set("1-2"));
@@ -282,19 +282,21 @@ fn who_pins_what_it_starts_to_a_mask_that_stood_there_long_ago_means_it() {
     s.release(10);
     s.system().start(11, 10, "taskset -c 1-2");
     s.system().taskset(11, set("1-2"));
-    let later = |fork: Told| match fork {
-        Told::Forked(fork) => Told::Forked(Fork { at: fork.at + 60_000_000_000, ..fork }),
+    let later = |fork: ProcessEvent| match fork {
+        ProcessEvent::Forked(fork) => {
+            ProcessEvent::Forked(Fork { at: fork.at + 60_000_000_000, ..fork })
+        }
         runs => runs,
     };
-    s.book.follow(&[later(forked(10, 11, 11))]);
+    s.tasks.follow(&[later(forked(10, 11, 11))]);
     assert_eq!(s.mask(11), set("1-2"));
-    // And what an heir starts after it was given back.
+    // And what a descendant starts after it was given back.
     let s = Scene::moved();
-    s.system().start(11, 10, "heir");
-    s.book.follow(&[forked(10, 11, 11)]);
+    s.system().start(11, 10, "descendant");
+    s.tasks.follow(&[forked(10, 11, 11)]);
     s.system().start(12, 11, "taskset -c 1-2");
     s.system().taskset(12, set("1-2"));
-    s.book.follow(&[later(forked(11, 12, 12))]);
+    s.tasks.follow(&[later(forked(11, 12, 12))]);
     assert_eq!(s.mask(12), set("1-2"));
 }
 
@@ -305,7 +307,7 @@ fn a_child_of_a_long_fork_is_known_by_what_stood_when_that_began() {
     for (to, within) in [(2, "2-3"), (3, "0,3"), (0, "0-1")].repeat(40) {
         s.shift(10, to, within);
     }
-    s.book.follow(&[forked(10, 11, 11)]);
+    s.tasks.follow(&[forked(10, 11, 11)]);
     assert_eq!((s.mask(11), s.mask(10)), (set("0-3"), set("0-1")));
 }
 
@@ -315,7 +317,7 @@ fn what_has_ended_before_it_was_looked_at_may_have_started_others() {
     s.system().start(11, 10, "forks once more and ends");
     s.system().start(12, 11, "daemon");
     s.system().end(11);
-    s.book.follow(&[forked(10, 11, 11), forked(11, 12, 12)]);
+    s.tasks.follow(&[forked(10, 11, 11), forked(11, 12, 12)]);
     assert_eq!(s.mask(12), set("0-3"));
 }
 
@@ -327,9 +329,9 @@ fn orphans_are_found_without_process_events() {
     s.system().taskset(12, set("3"));
     s.system().end(10);
     s.system().adopt(11);
-    s.book.tidy(WINDOW.0);
-    assert!(s.book.view().is_empty());
-    assert_eq!(s.book.look_for_heirs().unwrap(), Some(1));
+    s.tasks.tidy(WINDOW.0);
+    assert!(s.tasks.view().is_empty());
+    assert_eq!(s.tasks.look_for_inherited_masks().unwrap(), Some(1));
     assert_eq!([11, 12].map(|tid| s.mask(tid)), [set("0-3"), set("3")]);
 }
 
@@ -340,18 +342,18 @@ fn a_thread_that_runs_another_program_takes_its_mask_to_the_first_threads_number
         s.release(10);
         s.system().thread(10, 20);
         let load = |tid| ThreadLoad { pid: 10, ..load(tid) };
-        s.book.admit(&[load(20)], WINDOW, &mut Vec::new());
+        s.tasks.admit(&[load(20)], WINDOW, &mut Vec::new());
         assert_eq!(s.shift(20, 3, "0,3"), Outcome::Done);
         s.system().exec_from(10, 20);
         assert_eq!(s.mask(10), set("0,3"));
         s.allowed(&[10]);
         match told {
-            true => s.book.follow(&[Told::Runs(10)]),
-            false => assert_eq!(s.book.look_for_heirs().unwrap(), Some(1)),
+            true => s.tasks.follow(&[ProcessEvent::Runs(10)]),
+            false => assert_eq!(s.tasks.look_for_inherited_masks().unwrap(), Some(1)),
         }
         assert_eq!(s.mask(10), set("0-3"));
-        s.book.tidy(WINDOW.0);
-        s.book.put_all_back().unwrap();
+        s.tasks.tidy(WINDOW.0);
+        s.tasks.put_all_back().unwrap();
         assert_eq!((s.mask(10), s.written()), (set("0-3"), vec![]));
     }
 }
@@ -360,13 +362,13 @@ fn a_thread_that_runs_another_program_takes_its_mask_to_the_first_threads_number
 fn masks_are_forgotten_in_time() {
     let s = Scene::moved();
     s.release(10);
-    s.book.tidy(WINDOW.0);
-    assert!(s.book.has_moved());
-    for stands in s.book.pages().tasks.values_mut().map(|task| &mut task.given) {
+    s.tasks.tidy(WINDOW.0);
+    assert!(s.tasks.has_moved());
+    for stands in s.tasks.table().tasks.values_mut().map(|task| &mut task.history) {
         *stands = "1-2@1".parse().unwrap();
     }
-    s.book.tidy(WINDOW.0);
-    assert!(!s.book.has_moved());
+    s.tasks.tidy(WINDOW.0);
+    assert!(!s.tasks.has_moved());
 }
 
 #[test]
@@ -382,16 +384,16 @@ fn a_sleeper_keeps_one_vcpu_until_it_was_seen_there() {
     s.system().wake(10);
     assert_eq!(s.system().vcpu(10), Some(vcpu(2)));
     let seen = ThreadLoad { vcpu: vcpu(2), ..load(10) };
-    s.book.admit(&[seen], WINDOW, &mut Vec::new());
+    s.tasks.admit(&[seen], WINDOW, &mut Vec::new());
     assert_eq!(s.mask(10), set("1-3"));
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
     // Its owner's word is not overwritten when it is seen there.
     s.system().sleep(10);
     s.shift(10, 3, "1,3");
     s.system().taskset(10, set("0,3"));
     let seen = ThreadLoad { vcpu: vcpu(3), ..load(10) };
-    s.book.admit(&[seen], WINDOW, &mut Vec::new());
+    s.tasks.admit(&[seen], WINDOW, &mut Vec::new());
     assert_eq!(s.mask(10), set("0,3"));
 }
 
@@ -404,7 +406,7 @@ fn a_mask_that_is_set_between_look_and_change_is_its_owners() {
     assert_eq!(s.mask(10), set("1,3"));
     s.system().taskset_during_the_next_change(10, set("0-1,3"));
     assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-1,3"));
 }
 
@@ -414,10 +416,10 @@ fn only_what_changes_a_mask_is_a_move() {
     s.system().taskset(10, set("0-1"));
     s.allowed(&[10]);
     assert_eq!(s.shift(10, 3, "2-3"), Outcome::Refused, "its owner does not let it");
-    assert_eq!(s.book.moves(), 0);
+    assert_eq!(s.tasks.moves(), 0);
     for _ in 0..2 {
         assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
-        assert_eq!(s.book.moves(), 1, "it is there");
+        assert_eq!(s.tasks.moves(), 1, "it is there");
     }
 }
 
@@ -425,13 +427,13 @@ fn only_what_changes_a_mask_is_a_move() {
 fn what_was_seen_while_somebody_had_the_book_is_told_with_the_next() {
     let s = Scene::new();
     let mut tasks = Vec::new();
-    let held = s.book.pages();
-    assert!(!s.book.admit(&[load(10)], WINDOW, &mut tasks));
+    let held = s.tasks.table();
+    assert!(!s.tasks.admit(&[load(10)], WINDOW, &mut tasks));
     drop(held);
-    assert!(s.book.admit(&[load(10)], WINDOW, &mut tasks));
+    assert!(s.tasks.admit(&[load(10)], WINDOW, &mut tasks));
     let twice: Vec<(Nanos, u32)> = tasks.iter().map(|t| (t.waited, t.ios)).collect();
     assert_eq!(twice, [(Nanos::from_millis(8), 40)]);
-    assert_eq!(s.book.view()[0].waited, (Nanos::from_millis(8), Nanos::from_millis(10)));
+    assert_eq!(s.tasks.view()[0].waited, (Nanos::from_millis(8), Nanos::from_millis(10)));
 }
 
 #[test]
@@ -440,15 +442,15 @@ fn a_vcpu_that_has_just_gone_is_no_reason_to_leave_a_task_alone() {
     s.allowed(&[10]);
     s.system().set_offline(&[vcpu(2)]);
     assert_eq!(s.shift(10, 2, "2"), Outcome::Refused);
-    s.book.set_online(set("0-1,3"));
+    s.tasks.set_online(set("0-1,3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
     assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
     // The one that it was given goes and comes back: the kernel has let it run anywhere.
-    s.book.set_online(set("0,3"));
+    s.tasks.set_online(set("0,3"));
     s.system().taskset(10, set("0-3"));
-    s.book.set_online(set("0-3"));
+    s.tasks.set_online(set("0-3"));
     s.system().taskset(10, set("0-3"));
-    s.book.put_all_back().unwrap();
+    s.tasks.put_all_back().unwrap();
     assert_eq!(s.mask(10), set("0-3"));
 }
 
@@ -464,7 +466,7 @@ fn costs_of_a_change_of_a_mask() {
     let state = StateFile::lock(&dir.path().join("state")).unwrap();
     let empty = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
     let records = Records::begin(&state, &empty).unwrap();
-    let book = Book::new(Linux, records, online, Waker::new().unwrap());
+    let tasks = Tasks::new(Linux, records, online, Waker::new().unwrap());
     let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let tid = sleeper.id() as i32;
     let nothing = Nanos::ZERO;
@@ -472,11 +474,11 @@ fn costs_of_a_change_of_a_mask() {
     let vcpu = vcpus[0];
     let (waited, ran, ios, io_time) = (nothing, nothing, 0, nothing);
     let load = ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time };
-    assert!(book.admit(&[load], WINDOW, &mut Vec::new()));
+    assert!(tasks.admit(&[load], WINDOW, &mut Vec::new()));
     let began = clock::now();
     for &vcpu in vcpus.iter().cycle().take(CHANGES as usize / 2) {
         let (task, within) = (TaskId(tid as u64), online);
-        book.carry_out(&Action::Move { task, to: vcpu, within, by: Means::Push });
+        tasks.carry_out(&Action::Move { task, to: vcpu, within, by: Means::Push });
     }
     let each = clock::now().since(began).scaled(1, CHANGES.into());
     println!("a change of a mask, with its look and its line: {} ns", each.get());

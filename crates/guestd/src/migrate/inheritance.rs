@@ -1,9 +1,9 @@
-//! What has been started by tasks that were moved: a new process or thread has the mask
-//! that the one that started it had just then. If that mask was set here, it is not the
-//! child's own, and it is given the one of the parent's owner.
+//! Which masks were inherited from moved tasks. A new process or thread has the mask that its
+//! parent had just then. If the agent had set that mask, it is not the child's own, and the
+//! child is given the mask of the parent's owner.
 
 use super::BootTime;
-use super::given::{Given, LEAST_ASKED_NS};
+use super::mask_history::{LEAST_ASKED_NS, MaskHistory};
 use crate::connector::Fork;
 use crate::system::System;
 use seekway_policy::vcpu::VcpuSet;
@@ -35,7 +35,7 @@ pub struct Ancestor {
     /// What its owner set.
     pub original: VcpuSet,
     /// What was set here.
-    pub given: Given,
+    pub history: MaskHistory,
 }
 
 /// A thread that is new.
@@ -79,11 +79,11 @@ impl Child {
         }
     }
 
-    /// It has this mask of one whose owner set `original`, and may have heirs too.
+    /// It has this mask of one whose owner set `original`, and may have descendants too.
     pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Ancestor {
-        let mut given = Given::default();
-        given.begin(self.from, shown);
-        Ancestor { pid: self.pid, tid: self.tid, start, original, given }
+        let mut history = MaskHistory::default();
+        history.begin(self.from, shown);
+        Ancestor { pid: self.pid, tid: self.tid, start, original, history }
     }
 }
 
@@ -101,34 +101,38 @@ impl Ancestor {
 
     /// Had it that mask, not its own, when the child was started?
     fn had(&self, child: &Child, shown: &VcpuSet) -> bool {
-        *shown != self.original && self.given.stood(shown, child.from, child.to)
+        *shown != self.original && self.history.stood(shown, child.from, child.to)
     }
 
     /// The first thread of its process has gone, and this one, which has gone under its own
     /// number, has taken its place to run another program. It has kept its mask. Is that
     /// one of ours?
     pub fn became_first(&self, shown: &VcpuSet, now: BootTime) -> bool {
-        let lately = BootTime(now.0.saturating_sub(LATE_NS));
-        self.tid != self.pid && *shown != self.original && self.given.stood(shown, lately, now)
+        let from = BootTime(now.0.saturating_sub(LATE_NS));
+        self.tid != self.pid && *shown != self.original && self.history.stood(shown, from, now)
     }
 
     /// What a child of this may have handed on that has ended before it was looked at.
     pub fn through(&self, child: &Child, now: BootTime) -> Option<Ancestor> {
-        let mut given = self.given.handed_on(child.from, child.to);
-        given.settle(now, &VcpuSet::EMPTY);
-        let heir = Ancestor { pid: child.pid, tid: child.tid, start: 0, given, ..self.clone() };
-        Some(heir).filter(|heir| child.is_of((self.pid, self.tid)) && !heir.given.is_empty())
+        let mut history = self.history.handed_on(child.from, child.to);
+        history.settle(now, &VcpuSet::EMPTY);
+        let descendant =
+            Ancestor { pid: child.pid, tid: child.tid, start: 0, history, ..self.clone() };
+        Some(descendant).filter(|descendant| {
+            child.is_of((self.pid, self.tid)) && !descendant.history.is_empty()
+        })
     }
 }
 
-/// Look at all threads for heirs of the `family`, which these join, and give them back what
-/// its owners set; how many there were, or `None` if they were not all found.
+/// Looks at all threads for descendants of the `ancestors` that have an inherited mask, gives
+/// them their owner's mask, and appends them to `ancestors`. Returns how many there were, or
+/// `None` if they were not all found.
 ///
 /// # Errors
 /// Processes cannot be listed.
-pub fn put_heirs_back(
+pub fn restore_inherited(
     system: &impl System,
-    family: &mut Vec<Ancestor>,
+    ancestors: &mut Vec<Ancestor>,
 ) -> io::Result<Option<usize>> {
     let mut found = 0;
     for _ in 0..ROUNDS_MAX {
@@ -136,9 +140,9 @@ pub fn put_heirs_back(
         let pids = system.processes()?;
         // Who started an orphan is not told any more: only its mask and its age tell.
         let gone = |a: &Ancestor| pids.binary_search(&a.pid).is_err();
-        let dead: Vec<Ancestor> = family.iter().filter(|a| gone(a)).cloned().collect();
+        let dead: Vec<Ancestor> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
         for &pid in &pids {
-            found += look_at(system, pid, family, &dead);
+            found += look_at(system, pid, ancestors, &dead);
         }
         if found == before {
             return Ok(Some(found));
@@ -147,9 +151,14 @@ pub fn put_heirs_back(
     Ok(None)
 }
 
-fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>, dead: &[Ancestor]) -> usize {
+fn look_at(
+    system: &impl System,
+    pid: i32,
+    ancestors: &mut Vec<Ancestor>,
+    dead: &[Ancestor],
+) -> usize {
     let Some(parent) = system.stat(pid).map(|stat| stat.parent) else { return 0 };
-    let near = family.iter().any(|a| a.pid == pid || a.pid == parent);
+    let near = ancestors.iter().any(|a| a.pid == pid || a.pid == parent);
     let tids = match (near, dead.is_empty()) {
         (true, _) => system.threads(pid),
         (false, false) => vec![pid],
@@ -159,25 +168,25 @@ fn look_at(system: &impl System, pid: i32, family: &mut Vec<Ancestor>, dead: &[A
     for &tid in &tids {
         let (Some(stat), Ok(shown)) = (system.stat(tid), system.affinity(tid)) else { continue };
         let child = Child::new(pid, parent, tid, stat.start);
-        let is_known = family.iter().any(|a| (a.tid, a.start) == (tid, stat.start));
+        let is_known = ancestors.iter().any(|a| (a.tid, a.start) == (tid, stat.start));
         let now = BootTime::now();
         let left_by = |a: &&Ancestor| {
             a.pid == pid && tid == pid && !tids.contains(&a.tid) && a.became_first(&shown, now)
         };
         let started_by = |a: &&Ancestor| !is_known && a.gave(&child, &shown);
         let orphan_of = |a: &&Ancestor| !is_known && a.left(&child, &shown, now);
-        let from = family.iter().find(|a| left_by(a) || started_by(a));
+        let from = ancestors.iter().find(|a| left_by(a) || started_by(a));
         let Some(original) = from.or_else(|| dead.iter().find(orphan_of)).map(|a| a.original)
         else {
             continue;
         };
-        let mut heir = child.inherits(stat.start, original, shown);
+        let mut descendant = child.inherits(stat.start, original, shown);
         // Who has gone meanwhile may have started others before.
-        if system.set_affinity(tid, &heir.original).is_ok() {
+        if system.set_affinity(tid, &descendant.original).is_ok() {
             found += 1;
-            heir.given.settle(BootTime::now(), &heir.original);
+            descendant.history.settle(BootTime::now(), &descendant.original);
         }
-        family.push(heir);
+        ancestors.push(descendant);
     }
     found
 }
@@ -195,16 +204,16 @@ mod tests {
     fn ancestor(fake: &Fake) -> Ancestor {
         fake.start(10, 1, "parent");
         let start = fake.stat(10).unwrap().start;
-        let mut given = Given::default();
-        given.begin(BootTime((start + 1) * TICK_NS), set("1-2"));
+        let mut history = MaskHistory::default();
+        history.begin(BootTime((start + 1) * TICK_NS), set("1-2"));
         fake.taskset(10, set("1-2"));
-        Ancestor { pid: 10, tid: 10, start, original: set("0-3"), given }
+        Ancestor { pid: 10, tid: 10, start, original: set("0-3"), history }
     }
 
     #[test]
     fn children_threads_and_theirs_are_given_back_and_others_are_not() {
         let fake = Fake::default();
-        let mut family = vec![ancestor(&fake)];
+        let mut ancestors = vec![ancestor(&fake)];
         fake.start(9, 10, "child, of a lower number");
         fake.start(8, 9, "grandchild");
         fake.thread(10, 100);
@@ -212,7 +221,7 @@ mod tests {
         fake.taskset(20, set("1-2"));
         fake.start(21, 10, "child with a mask of its own");
         fake.taskset(21, set("1"));
-        assert_eq!(put_heirs_back(&fake, &mut family).unwrap(), Some(3));
+        assert_eq!(restore_inherited(&fake, &mut ancestors).unwrap(), Some(3));
         let mask = |tid| fake.whole_affinity(tid).unwrap();
         assert_eq!([9, 8, 100].map(mask), [set("0-3"); 3]);
         assert_eq!([10, 20, 21].map(mask), [set("1-2"), set("1-2"), set("1")]);
@@ -221,10 +230,10 @@ mod tests {
     #[test]
     fn who_was_started_before_the_mask_was_set_has_chosen_it() {
         let fake = Fake::default();
-        let mut family = vec![ancestor(&fake)];
-        family[0].given = "99999999999-@1-2".parse().unwrap();
+        let mut ancestors = vec![ancestor(&fake)];
+        ancestors[0].history = "99999999999-@1-2".parse().unwrap();
         fake.start(11, 10, "child");
-        assert_eq!(put_heirs_back(&fake, &mut family).unwrap(), Some(0));
+        assert_eq!(restore_inherited(&fake, &mut ancestors).unwrap(), Some(0));
         assert_eq!(fake.whole_affinity(11).unwrap(), set("1-2"));
     }
 }

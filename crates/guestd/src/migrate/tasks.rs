@@ -1,18 +1,17 @@
-//! Tasks whose affinity is ours to change, whose mask each has, and the changes
-//! themselves. A mask that somebody else sets becomes the original; nothing is changed
-//! that is not written down before.
+//! The tasks that did I/O, their masks, and the changes of masks. A mask that somebody else
+//! sets becomes the original. Each change is written to the state file before it is made.
 //!
-//! Workers may wait for the lock and for system calls; monitors wait for neither. The lock
-//! is never held during a change of a mask, which may take as long as a vCPU is away; the
-//! first thread, which everything else in the guest may preempt, makes no system call under it.
+//! Workers may wait for the table's lock and for system calls; monitors wait for neither. No
+//! thread holds the lock during a change of a mask, which may take as long as a vCPU is away.
+//! The first thread, which any thread of the guest may preempt, makes no system call under it.
 
 mod changes;
-mod family;
+mod inherited;
 #[cfg(test)]
 mod tests;
 
-use super::given::Given;
-use super::lineage::{Ancestor, Child};
+use super::inheritance::{Ancestor, Child};
+use super::mask_history::MaskHistory;
 use super::preemption::Waker;
 use super::records::{Place, Records};
 use super::{BootTime, loads::ThreadLoad};
@@ -24,17 +23,18 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Tasks that are known at a time. Each has an open file.
+/// The most tasks in the table. Each has an open file.
 const TASKS_MAX: usize = 256;
-/// New ones are met at a time: that takes some system calls for each.
+/// The most tasks that one window adds: each takes some system calls.
 const NEW_MAX: usize = 4;
-/// Heirs and dead tasks that are remembered, because they may have heirs.
-const FAMILY_MAX: usize = 256;
-/// The same if there are too many.
+/// The most ended tasks and descendants that are remembered, because they may have started
+/// others.
+const ANCESTORS_MAX: usize = 256;
+/// The same if the table is full.
 const ROOM_AFTER: Nanos = Nanos::from_millis(100);
-/// A task that did no I/O for so long and has its owner's mask is forgotten.
+/// A task that has its owner's mask is forgotten after so long without I/O.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
-/// Tasks that are carried over to the next window.
+/// The most loads that are carried over to the next window.
 const MISSED_MAX: usize = 4 * TASKS_MAX;
 
 /// A task that did I/O.
@@ -44,14 +44,15 @@ struct Task {
     comm: Arc<str>,
     watched: Arc<Watched>,
     affinity: Affinity,
-    given: Given,
-    /// Where it is written down.
+    history: MaskHistory,
+    /// Its line in the state file.
     place: Option<Place>,
     /// An action is under way.
     busy: bool,
-    /// It was moved while it slept: let it run on these when it was seen there.
+    /// It was moved to this vCPU while it slept: widen its mask to these when it was seen
+    /// there.
     then: Option<(VcpuId, VcpuSet)>,
-    /// Not to be moved: why.
+    /// Why it is not to be moved.
     left_alone: Option<&'static str>,
     moves: u64,
     /// The last window in which it did I/O, when it ended, and where it ran.
@@ -61,29 +62,29 @@ struct Task {
     window: Nanos,
 }
 
-/// All of them.
+/// All known tasks.
 #[derive(Debug)]
-pub struct Book<S> {
+pub struct Tasks<S> {
     system: S,
-    pages: Mutex<Pages>,
-    /// What monitors saw while somebody else had the book, and in how long.
+    table: Mutex<Table>,
+    /// Loads that monitors saw while another thread had the table, and in how long.
     missed: Mutex<(Vec<ThreadLoad>, Nanos)>,
-    /// There may be heirs.
+    /// Moved tasks may have started others.
     moved: AtomicBool,
-    /// Wakes who follows what tasks start, when the first one is changed.
+    /// Wakes the first thread when the first mask is changed: it follows what tasks start.
     stirred: Waker,
 }
 
 #[derive(Debug)]
-struct Pages {
+struct Table {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
-    /// Made so far.
+    /// Moves made so far.
     moves: u64,
-    /// Heirs that were given back what their parents' owners set, and tasks that have ended.
-    family: VecDeque<Ancestor>,
-    /// The file could not be written.
+    /// Descendants that were given their owner's mask, and tasks that have ended.
+    ancestors: VecDeque<Ancestor>,
+    /// Why the state file could not be written.
     unwritten: Option<io::Error>,
 }
 
@@ -112,26 +113,27 @@ pub struct TaskView {
     pub left_alone: Option<&'static str>,
 }
 
-impl<S: System> Book<S> {
-    /// Nobody is known yet.
-    pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Book<S> {
-        let (tasks, moves, family) = Default::default();
-        let pages = Pages { tasks, online, records, moves, family, unwritten: None };
+impl<S: System> Tasks<S> {
+    /// No task is known yet.
+    pub fn new(system: S, records: Records, online: VcpuSet, stirred: Waker) -> Tasks<S> {
+        let (tasks, moves, ancestors) = Default::default();
+        let table = Table { tasks, online, records, moves, ancestors, unwritten: None };
         let (missed, moved) = Default::default();
-        Book { system, pages: Mutex::new(pages), missed, moved, stirred }
+        Tasks { system, table: Mutex::new(table), missed, moved, stirred }
     }
 
     /// vCPUs have come or gone.
     pub fn set_online(&self, online: VcpuSet) {
-        let mut pages = self.pages();
-        let before = std::mem::replace(&mut pages.online, online);
+        let mut table = self.table();
+        let before = std::mem::replace(&mut table.online, online);
         for vcpu in before.iter().filter(|vcpu| !online.contains(*vcpu)) {
-            pages.tasks.values_mut().for_each(|task| task.affinity.went_offline(vcpu));
+            table.tasks.values_mut().for_each(|task| task.affinity.went_offline(vcpu));
         }
     }
 
-    /// Who of these may be moved, and where their owners let them run. Does not wait:
-    /// false when somebody else has the book just now; then the next call tells of both.
+    /// Appends to `tasks` those of `loads` that may be moved, each with the mask of its owner.
+    /// Does not wait: returns false when another thread has the table; then the next call
+    /// covers both windows.
     pub fn admit(
         &self,
         loads: &[ThreadLoad],
@@ -144,52 +146,52 @@ impl<S: System> Book<S> {
             true => (loads.to_vec(), window),
             false => (together(std::mem::take(&mut missed.0), loads), missed.1 + window),
         };
-        let Ok(mut pages) = self.pages.try_lock() else {
+        let Ok(mut table) = self.table.try_lock() else {
             *missed = (loads, window);
             return false;
         };
         let mut met = 0;
         for load in &loads {
-            if !pages.tasks.contains_key(&load.tid) {
+            if !table.tasks.contains_key(&load.tid) {
                 met += 1;
-                if met > NEW_MAX || !self.meet(&mut pages, load, now) {
+                if met > NEW_MAX || !self.meet(&mut table, load, now) {
                     continue;
                 }
             }
-            tasks.extend(self.look(&mut pages, load, (now, window)));
+            tasks.extend(self.look(&mut table, load, (now, window)));
         }
         true
     }
 
-    /// Once a second: who has gone is forgotten, and who needs no attention any more. Heirs
-    /// are looked for before.
+    /// Forgets tasks that have ended or are long idle, once a second. The caller looks for
+    /// their descendants before.
     pub fn tidy(&self, now: Instant) {
         let known: Vec<Arc<Watched>> = {
-            let pages = self.pages();
-            pages.tasks.values().map(|task| task.watched.clone()).collect()
+            let table = self.table();
+            table.tasks.values().map(|task| task.watched.clone()).collect()
         };
         let dead = known.into_iter().filter(|watched| !self.system.lives(watched));
         let dead: Vec<Arc<Watched>> = dead.collect();
-        let mut pages = self.pages();
+        let mut table = self.table();
         let is_dead = |task: &Task| dead.iter().any(|dead| Arc::ptr_eq(dead, &task.watched));
         let idle =
             |task: &Task| now.since(task.seen) > FORGOTTEN_AFTER && task.affinity.is_original();
-        let tids = pages.tasks.iter().filter(|(_, task)| !task.busy);
+        let tids = table.tasks.iter().filter(|(_, task)| !task.busy);
         let tids = tids.filter(|(_, task)| is_dead(task) || idle(task)).map(|(tid, _)| *tid);
         let tids: Vec<i32> = tids.collect();
-        tids.into_iter().for_each(|tid| pages.forget(tid));
-        let moved = pages.forget_masks();
+        tids.into_iter().for_each(|tid| table.forget(tid));
+        let moved = table.forget_masks();
         self.moved.store(moved, SeqCst);
     }
 
-    /// How many moves were made.
+    /// The number of moves made.
     pub fn moves(&self) -> u64 {
-        self.pages().moves
+        self.table().moves
     }
 
-    /// As they are now.
+    /// All tasks, for `status`.
     pub fn view(&self) -> Vec<TaskView> {
-        let pages = self.pages();
+        let table = self.table();
         let view = |(&tid, task): (&i32, &Task)| TaskView {
             tid,
             pid: task.pid,
@@ -202,21 +204,21 @@ impl<S: System> Book<S> {
             confined: !task.affinity.is_original(),
             left_alone: task.left_alone,
         };
-        pages.tasks.iter().map(view).collect()
+        table.tasks.iter().map(view).collect()
     }
 
-    /// Why the file could not be written, once.
+    /// Why the state file could not be written; reported once.
     pub fn take_error(&self) -> Option<io::Error> {
-        self.pages().unwritten.take()
+        self.table().unwritten.take()
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that is new here. False if it is not to be known.
-    fn meet(&self, pages: &mut Pages, load: &ThreadLoad, now: Instant) -> bool {
-        if pages.tasks.len() >= TASKS_MAX && !pages.make_room(now) {
+    /// Adds a task to the table. Returns false if it is not to be known.
+    fn meet(&self, table: &mut Table, load: &ThreadLoad, now: Instant) -> bool {
+        if table.tasks.len() >= TASKS_MAX && !table.make_room(now) {
             return false;
         }
         let tid = load.tid;
@@ -226,19 +228,19 @@ impl<S: System> Book<S> {
             return false;
         };
         let child = Child::new(load.pid, stat.parent, tid, stat.start);
-        if let Some(original) = pages.original_of(&child, &mask) {
-            let Some(heir) = self.give_back(&child, stat.start, (original, mask)) else {
+        if let Some(original) = table.original_of(&child, &mask) {
+            let Some(descendant) = self.give_back(&child, stat.start, (original, mask)) else {
                 return false;
             };
-            mask = heir.original;
-            pages.remember(heir);
+            mask = descendant.original;
+            table.remember(descendant);
         }
         let task = Task {
             pid: load.pid,
             comm: stat.comm.into(),
             watched: Arc::new(watched),
             affinity: Affinity::new(mask),
-            given: Given::default(),
+            history: MaskHistory::default(),
             place: None,
             busy: false,
             then: None,
@@ -256,19 +258,19 @@ impl<S: System> Book<S> {
             seen: now,
             window: Nanos::ZERO,
         };
-        pages.tasks.insert(tid, task);
+        table.tasks.insert(tid, task);
         true
     }
 
-    /// What its mask is now, and what the policy is to know of it.
+    /// Reads a task's mask; returns what the policy is told of the task.
     fn look(
         &self,
-        pages: &mut Pages,
+        table: &mut Table,
         load: &ThreadLoad,
         (now, window): (Instant, Nanos),
     ) -> Option<TaskLoad> {
-        let online = pages.online;
-        let task = pages.tasks.get_mut(&load.tid)?;
+        let online = table.online;
+        let task = table.tasks.get_mut(&load.tid)?;
         let (waited, ran, ios, io_time) = (load.waited, load.ran, load.ios, load.io_time);
         (task.seen, task.window) = (now, window);
         task.load = TaskLoad { vcpu: load.vcpu, waited, ran, ios, io_time, ..task.load };
@@ -286,8 +288,8 @@ impl<S: System> Book<S> {
     }
 }
 
-impl Pages {
-    /// Forget the one that did no I/O for longest and whose mask is its owner's.
+impl Table {
+    /// Forgets the task that did no I/O for longest and has its owner's mask.
     fn make_room(&mut self, now: Instant) -> bool {
         let idle = |task: &Task| now.since(task.seen) > ROOM_AFTER;
         let free = self.tasks.iter().filter(|(_, task)| !task.busy && idle(task));
@@ -299,7 +301,7 @@ impl Pages {
     fn forget(&mut self, tid: i32) {
         let Some(task) = self.tasks.remove(&tid) else { return };
         let mut ancestor = task.ancestor();
-        ancestor.given.settle(BootTime::now(), &ancestor.original);
+        ancestor.history.settle(BootTime::now(), &ancestor.original);
         self.remember(ancestor);
         if let Some(place) = task.place {
             self.records.erase(place);
@@ -307,7 +309,7 @@ impl Pages {
     }
 }
 
-/// Both windows of each task as one.
+/// The loads of two windows as those of one.
 fn together(mut missed: Vec<ThreadLoad>, loads: &[ThreadLoad]) -> Vec<ThreadLoad> {
     for load in loads {
         match missed.iter().position(|before| before.tid == load.tid) {
