@@ -95,11 +95,11 @@ impl GuestVm {
     ) -> Result<GuestVm, SourceError> {
         let brought: Vec<_> = apps.iter_mut().map(|a| a.laid_files()).collect();
         // The area of files brought along is laid out like one file.
-        let sizes = |(app, brought): (&Box<dyn App>, &Option<Arc<LaidFiles>>)| match brought {
+        let sizes = |n: usize| match &brought[n] {
             Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
-            None => app.files().iter().map(|file| file.bytes).collect(),
+            None => apps[n].files().iter().map(|file| file.bytes).collect(),
         };
-        let sizes: Vec<Vec<u64>> = apps.iter().zip(&brought).map(sizes).collect();
+        let sizes: Vec<Vec<u64>> = (0..apps.len()).map(sizes).collect();
         let mut rng = Rng::new(split(seed, 0));
         let layout = lay_out(params.image_sectors, &sizes, params.pieces, &mut rng);
         let layout = layout.map_err(|missing| {
