@@ -66,6 +66,7 @@ fn what_cannot_be_is_refused() {
     run(READS, &folder.arg("none.img"), &[]).refused(&["none.img", "No such file"]);
     run("image=1GiB,app=fio:size=1MiB", &disk, &[]).refused(&["smaller image="]);
     run("app=flying", &disk, &[]).refused(&["no generator 'flying'"]);
+    run("image=1MiB,app=uniform", &disk, &[]).refused(&["does not end by itself", "--for TIME"]);
     run(READS, &disk, &["--for", "soon"]).refused(&["--for soon", "12.5s"]);
     run(READS, &disk, &["--threads", "0"]).refused(&["--threads"]);
 }
