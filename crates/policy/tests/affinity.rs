@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// The last one ends, or the supervisor does this for it.
+    /// The last agent ends, or `restore` does this for it.
     fn end(&mut self) {
         if let Some(mask) = self.agent.restore(&self.mask, &self.online) {
             self.set(mask);
