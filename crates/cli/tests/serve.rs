@@ -9,9 +9,10 @@ use common::{Folder, command, json, root, seekway};
 use daemon::{PATIENCE, Served, image};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Stdio;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -123,6 +124,50 @@ fn it_is_a_back_end_by_the_conventions() {
     drop(UnixStream::connect(&socket).expect("it listens"));
     assert_eq!(served.end(), Some(0));
     assert!(!folder.path("a.sock").exists());
+}
+
+/// The program under a service manager that gives it `socket`, for the process `pid` as the
+/// shell writes it, and hears of it at `notify`.
+fn managed(args: &[&str], socket: UnixListener, pid: &str, notify: &str) -> Served {
+    // The shell moves the socket to where it belongs, descriptor 3.
+    let script = format!("export LISTEN_PID={pid}; exec \"$0\" \"$@\" 3<&0 0</dev/null");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_seekway"), "serve"]).args(args);
+    command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "web.nbd").env("NOTIFY_SOCKET", notify);
+    command.stdin(OwnedFd::from(socket));
+    Served::run(command, String::new())
+}
+
+#[test]
+fn a_service_manager_opens_its_sockets_and_hears_of_it() {
+    let folder = Folder::new();
+    let notify = UnixDatagram::bind(folder.path("notify")).expect("a socket");
+    notify.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let heard = || {
+        let mut text = [0; 64];
+        let len = notify.recv(&mut text).expect("word of the daemon");
+        String::from_utf8_lossy(&text[..len]).trim().to_string()
+    };
+    let disk = format!("web={}", image(&folder, "web.img"));
+    let socket = UnixListener::bind(folder.path("web.sock")).expect("a socket");
+    let served = managed(&["--disk", &disk], socket, "$$", &folder.arg("notify"));
+    assert_eq!(heard(), "READY=1");
+    let mut client = UnixStream::connect(folder.path("web.sock")).expect("it listens");
+    let mut greeting = [0; 8];
+    client.read_exact(&mut greeting).expect("NBD's greeting");
+    assert_eq!(&greeting, b"NBDMAGIC");
+    drop(client);
+    assert_eq!(served.end(), Some(0));
+    assert_eq!(heard(), "STOPPING=1");
+
+    // Sockets that were meant for another process are not taken.
+    let socket = UnixListener::bind(folder.path("other.sock")).expect("a socket");
+    let run = folder.arg("run");
+    let args = ["--disk", &disk, "--listen", &run];
+    let served = managed(&args, socket, "1", &folder.arg("notify"));
+    assert_eq!(heard(), "READY=1");
+    drop(UnixStream::connect(folder.path("run/web.nbd")).expect("a socket of its own"));
+    assert_eq!(served.end(), Some(0));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub use host::{Attached, Host, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};
-pub use systemd::{activated, notify};
+pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
 use crate::log::say;
@@ -128,7 +128,7 @@ impl Daemon {
                 }
             }
         };
-        let _ = notify("STOPPING=1"); // whoever asked for word is gone
+        let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
         ended.and(self.host.end())
     }
 }

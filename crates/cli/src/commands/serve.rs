@@ -4,7 +4,7 @@ use crate::args::ServeArgs;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_hostd::config::{self, Config, DiskConfig, Settings, TlsConfig};
-use seekway_hostd::daemon::{self, Daemon, Inherited, StartOptions, VhostAt};
+use seekway_hostd::daemon::{self, Daemon, Inherited, NotifyState, StartOptions, VhostAt};
 use seekway_policy::units::Nanos;
 use std::fmt::Write as _;
 use std::os::unix::fs::FileTypeExt;
@@ -57,7 +57,7 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
     daemon.end_by_signals().context("cannot handle signals")?;
     // Whoever started us may not read it; guests do not mind.
     let _ = output::print(&served(&daemon));
-    if let Err(e) = daemon::notify("READY=1") {
+    if let Err(e) = daemon::notify(&[NotifyState::Ready]) {
         seekway_hostd::log::say(&format!("cannot tell the service manager that all is ready: {e}"));
     }
     daemon.run()?;

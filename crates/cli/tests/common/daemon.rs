@@ -4,7 +4,7 @@
 use super::common::{Folder, Ran, command, json, seekway};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Nothing here takes that long, unless it fails.
@@ -27,7 +27,11 @@ impl Served {
     }
 
     pub fn with(args: &[&str], control: String) -> Served {
-        let mut command = command(args);
+        Served::run(command(args), control)
+    }
+
+    /// Run the command that starts it, and wait until it says that it is ready.
+    pub fn run(mut command: Command, control: String) -> Served {
         command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let out = BufReader::new(child.stdout.take().expect("piped"));

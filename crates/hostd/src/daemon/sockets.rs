@@ -34,6 +34,9 @@ pub enum SocketError {
     /// A descriptor that was handed to us is none that we can use.
     #[error("descriptor {0}: {1}")]
     Descriptor(RawFd, &'static str),
+    /// What the service manager says about its sockets cannot be.
+    #[error("sockets of the service manager (LISTEN_FDS, LISTEN_FDNAMES): {0}")]
+    Activation(io::Error),
 }
 
 /// A socket that listens, non-blocking. One that was made here loses its name
