@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 /// `compare --format json`.
 #[derive(Serialize)]
 pub struct Compared {
-    /// The disk's profile.
     pub device: String,
     /// One for each policy and seed.
     pub runs: Vec<Run>,
@@ -26,7 +25,6 @@ pub struct Compared {
     pub no_fairness: Option<String>,
 }
 
-/// One run.
 #[derive(Serialize)]
 pub struct Run {
     pub policy: String,
@@ -58,7 +56,6 @@ pub struct Run {
     pub apps: Vec<App>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
     pub device_metrics: BTreeMap<&'static str, f64>,
-    /// The host cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
 }
@@ -127,7 +124,6 @@ pub fn response(times: &Times, worst_ns: u64) -> Response {
 
 /// What each VM asks for, in MiB/s.
 pub enum Demands {
-    /// By VM.
     Known(Vec<f64>),
     /// There is nothing to tell VMs apart: each is taken to want all that there is.
     Equal,

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 /// Requests outstanding over all VMs of one trace beyond which its clock waits.
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
 
-/// A duration argument.
 pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
     parse_duration(text).ok_or_else(|| {
         anyhow!("{flag} {text}: expected a time with its unit, such as 500ms, 12.5s or 5min")
@@ -42,7 +41,6 @@ pub fn seeds(first: u64, count: u64) -> Result<Vec<u64>> {
     Ok((0..count).map(|n| first.wrapping_add(n)).collect())
 }
 
-/// A size argument.
 pub fn size(flag: &str, text: &str) -> Result<Sectors> {
     parse_size(text).ok_or_else(|| {
         anyhow!("{flag} {text}: expected sectors, or bytes with a unit such as 512KiB")
@@ -139,7 +137,6 @@ pub struct Load {
     plans: Vec<VmPlan>,
     /// The disks of all VMs, in order, names made unique.
     pub disks: Vec<VmDisk>,
-    /// Where they lie.
     pub placement: Placement,
     /// Weights in the VMs' order.
     pub weights: Vec<std::num::NonZeroU32>,

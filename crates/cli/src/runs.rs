@@ -17,7 +17,6 @@ use std::time::Duration;
 /// One run to be made.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The policy's specification.
     pub policy: String,
     /// The prefetcher of the host cache; without a cache if none.
     pub prefetch: Option<String>,
@@ -50,9 +49,7 @@ pub fn label(policy: &str, prefetch: Option<&str>) -> String {
 
 /// One run that was made.
 pub struct Outcome {
-    /// What was run.
     pub plan: Plan,
-    /// What it measured.
     pub result: RunResult,
     /// Real time that it took.
     pub wall: Duration,
@@ -62,11 +59,8 @@ pub struct Outcome {
 
 /// What all runs of a command share.
 pub struct Stage<'a> {
-    /// The load.
     pub load: &'a Load,
-    /// The disk.
     pub profile: &'a Profile,
-    /// The dispatcher's settings.
     pub config: Config,
     /// When runs stop before their sources do.
     pub until: Option<Instant>,

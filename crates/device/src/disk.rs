@@ -119,7 +119,6 @@ pub struct DiskSpec {
     pub overheads: Overheads,
     /// Bus time of a sector of 512 bytes.
     pub bus_sector_ns: u64,
-    /// The cache.
     pub cache: CacheRules,
     /// Commands that the drive takes at once, at least 1.
     pub queue_depth: u32,

@@ -47,7 +47,6 @@ const EXPLAINED_MIN: f64 = 0.02;
 pub struct Sample {
     /// Read or write.
     pub op: Op,
-    /// Where.
     pub extent: Extent,
     /// From submission to completion.
     pub service_ns: u64,
@@ -77,14 +76,12 @@ pub fn samples(records: &[Record]) -> Vec<Sample> {
 /// What the least squares go through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
-    /// The requests themselves.
     #[default]
     Points,
     /// The moving average over [`WINDOW`] points, as the paper has it.
     Averaged,
 }
 
-/// How to fit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
     /// What the line goes through.
@@ -126,7 +123,6 @@ pub enum FitError {
     TooFew {
         /// Those that are far enough.
         found: usize,
-        /// All.
         requests: usize,
         /// [`Options::beyond`].
         beyond: u64,
@@ -135,12 +131,7 @@ pub enum FitError {
     #[error(
         "all {found} requests are {distance} sectors from their predecessor's end: no line goes through one distance"
     )]
-    OneDistance {
-        /// How many requests.
-        found: usize,
-        /// The distance.
-        distance: u64,
-    },
+    OneDistance { found: usize, distance: u64 },
     /// The line is none that a profile can hold.
     #[error("no device fits: {0}")]
     Profile(#[from] ProfileError),

@@ -24,7 +24,6 @@ pub struct LinearSpec {
     pub rotation_ns: u64,
     /// A read that the cache holds.
     pub hit_ns: u64,
-    /// The cache.
     pub shape: CacheShape,
     /// Sectors that the cache takes in after a request's end.
     pub prefetch_sectors: u64,
@@ -120,7 +119,6 @@ impl Linear {
         }
     }
 
-    /// The formula.
     fn move_ns(&self, distance: u64) -> u64 {
         let part =
             u128::from(self.spec.stroke_ns) * u128::from(distance) / u128::from(self.spec.capacity);

@@ -41,7 +41,6 @@ pub enum ProfileError {
     Unknown {
         /// What was asked for.
         name: String,
-        /// What there is.
         known: String,
     },
     /// Not TOML, or a key that is missing, unknown or of another type; the
@@ -55,19 +54,15 @@ pub enum ProfileError {
         key: String,
         /// What is allowed there.
         expected: String,
-        /// What stands there.
         found: String,
     },
     /// An override that does not fit.
     #[error("device profile `{profile}`: {key}={value}: expected {expected}")]
     Override {
-        /// The profile's name.
         profile: String,
         /// The key before the `=`.
         key: String,
-        /// What follows it.
         value: String,
-        /// What is allowed.
         expected: String,
     },
 }
@@ -169,7 +164,6 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The profile's name.
     pub fn name(&self) -> &str {
         &self.file.name
     }

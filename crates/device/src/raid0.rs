@@ -21,7 +21,6 @@ pub struct Raid0Spec {
     pub queue_depth: u32,
 }
 
-/// The array.
 pub struct Raid0 {
     spec: Raid0Spec,
     members: Vec<Ssd>,

@@ -92,7 +92,6 @@ struct Counts {
     written_bytes: u64,
 }
 
-/// The drive.
 pub struct Ssd {
     spec: SsdSpec,
     ftl: Ftl,

@@ -23,12 +23,10 @@ use thiserror::Error;
 /// Most records that are taken from one trace.
 pub const RECORDS_MAX: usize = 10_000_000;
 
-/// One measured request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Record {
     /// Read or write.
     pub op: Op,
-    /// Where.
     pub extent: Extent,
     /// Measured response time.
     pub service_ns: u64,
@@ -55,7 +53,6 @@ pub enum TraceError {
     PastEnd {
         /// Counted from 1.
         record: usize,
-        /// The request.
         extent: Extent,
         /// The model's size in sectors.
         capacity: u64,

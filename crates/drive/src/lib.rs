@@ -39,11 +39,9 @@ pub enum DriveError {
     /// The device or file cannot be used, or a request failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// The verb.
         what: &'static str,
         /// The device or file.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
     /// The load does not fit the disk, the options or the limits.
@@ -54,7 +52,6 @@ pub enum DriveError {
 /// The result of what this crate does.
 pub type Result<T> = std::result::Result<T, DriveError>;
 
-/// How to drive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriveOptions {
     /// A block device or a regular file.
@@ -76,7 +73,6 @@ pub struct Driven {
     pub took: Duration,
     /// Data requests.
     pub requests: u64,
-    /// Of these, reads.
     pub reads: u64,
     /// Bytes read and written.
     pub bytes: u64,

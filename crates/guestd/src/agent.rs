@@ -26,12 +26,7 @@ pub enum AgentError {
     State(#[from] StateError),
     /// A call to the system.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     /// It was told something that cannot be.
     #[error("{0}")]
     Usage(String),
@@ -60,7 +55,6 @@ pub fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> AgentError {
 pub struct Voice {
     /// Say everything.
     pub verbose: bool,
-    /// How.
     pub format: Format,
 }
 

@@ -10,12 +10,10 @@ use std::time::Duration;
 #[derive(Parser, Debug)]
 #[command(name = "seekway-guest", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Tag(TagArgs),
@@ -130,7 +128,6 @@ pub struct MigrateArgs {
 }
 
 impl MigrateArgs {
-    /// The state's file.
     pub fn state_path(&self) -> PathBuf {
         migrate_state(self.state.as_deref())
     }
@@ -248,7 +245,6 @@ pub struct StateArgs {
 }
 
 impl StateArgs {
-    /// The file.
     pub fn path(&self) -> PathBuf {
         self.file.clone().unwrap_or_else(|| in_run("seekway-guest.state"))
     }
@@ -259,14 +255,12 @@ impl StateArgs {
 #[command(after_help = "Example:
   seekway-guest completions bash > /etc/bash_completion.d/seekway-guest")]
 pub struct CompletionsArgs {
-    /// Which shell
     pub shell: clap_complete::Shell,
 }
 
 /// Write the man pages into a folder
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// The folder
     pub dir: PathBuf,
 }
 

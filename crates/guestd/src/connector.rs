@@ -25,13 +25,11 @@ const HEADERS_BYTES: usize = HEADER_BYTES + 20;
 /// `what`, `cpu`, `timestamp_ns`.
 const EVENT_HEADER_BYTES: usize = 16;
 
-/// A subscription.
 #[derive(Debug)]
 pub struct Connector {
     socket: Socket,
 }
 
-/// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessEvent {
     /// A process or a thread was started.
@@ -40,7 +38,6 @@ pub enum ProcessEvent {
     Runs(i32),
 }
 
-/// Who started whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fork {
     /// The process that started a process; that of which the process is a child, if this

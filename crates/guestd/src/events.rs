@@ -19,11 +19,8 @@ pub enum Event {
     },
     /// A process has a tag of its own.
     Tagged {
-        /// The process.
         pid: i32,
-        /// Its name.
         comm: String,
-        /// Its tag.
         tag: u16,
         /// Threads that were given it now.
         threads: usize,
@@ -31,58 +28,29 @@ pub enum Event {
         shared: bool,
     },
     /// A process has ended and its tag rests.
-    Ended {
-        /// The process.
-        pid: i32,
-        /// Its tag.
-        tag: u16,
-    },
+    Ended { pid: i32, tag: u16 },
     /// A thread has a priority that somebody else set: it is left alone.
     Foreign {
-        /// The process.
         pid: i32,
-        /// Its name.
         comm: String,
-        /// The thread.
         tid: i32,
         /// Its priority, as ionice(1) shows it.
         priority: String,
     },
     /// Somebody has set another priority after this agent: it is left alone.
-    Overwritten {
-        /// The process.
-        pid: i32,
-        /// Its name.
-        comm: String,
-        /// The thread.
-        tid: i32,
-        /// Its priority now.
-        priority: String,
-    },
+    Overwritten { pid: i32, comm: String, tid: i32, priority: String },
     /// The kernel did not let a process be tagged.
-    Refused {
-        /// The process.
-        pid: i32,
-        /// Its name.
-        comm: String,
-        /// Why.
-        error: String,
-    },
+    Refused { pid: i32, comm: String, error: String },
     /// A control group's `io.prio.class` replaces tags on their way to the disk.
     Group {
         /// Its path below /sys/fs/cgroup.
         group: String,
-        /// What it says.
         class: String,
     },
     /// Something else the user has to know.
-    Warning {
-        /// What.
-        message: String,
-    },
+    Warning { message: String },
     /// Tasks are moved from now on.
     Migrates {
-        /// The policy.
         policy: String,
         /// How preemption is seen.
         preemption: String,

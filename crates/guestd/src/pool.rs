@@ -19,7 +19,6 @@ struct Use {
     resting: Option<Instant>,
 }
 
-/// All tags.
 #[derive(Debug)]
 pub struct Pool {
     /// The first tag and the last.

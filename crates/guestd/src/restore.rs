@@ -59,7 +59,6 @@ pub fn restore(system: &impl System, state: &State) -> io::Result<Outcome> {
 #[derive(Default)]
 struct Tally {
     changed: usize,
-    /// By their numbers.
     failed: BTreeMap<i32, Record>,
 }
 

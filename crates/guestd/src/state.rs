@@ -19,9 +19,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// One thread whose priority was, or is about to be, changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its process.
     pub pid: i32,
-    /// The thread.
     pub tid: i32,
     /// When the thread started, in ticks after boot.
     pub start: u64,
@@ -41,7 +39,6 @@ pub struct State {
     /// Every priority that was given since the start: threads that have
     /// inherited one are found by it.
     pub given: Vec<u16>,
-    /// The threads.
     pub threads: Vec<Record>,
     /// What an earlier agent had changed and could not put back.
     #[serde(default)]
@@ -98,22 +95,10 @@ impl Stored for State {
 pub enum StateError {
     /// It cannot be read, written or locked.
     #[error("{what} {path}: {source}", path = .path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// It was not written by this program.
     #[error("{path} is no state of seekway-guest ({why}): look at it, and remove it", path = .path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Broken { path: PathBuf, why: String },
     /// Somebody else has it.
     #[error("another seekway-guest is at work (it holds {path}): end it first, or give --state", path = .path.display())]
     Locked {

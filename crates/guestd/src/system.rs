@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 /// A thread that was seen: tells it from a later one of the same number.
 #[derive(Debug)]
 pub struct Watched {
-    /// The thread.
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
@@ -88,7 +87,6 @@ pub trait System {
     fn has_deadline(&self, tid: i32) -> io::Result<bool>;
 }
 
-/// The running kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Linux;
 

@@ -36,7 +36,6 @@ const SELDOM: u64 = 10;
 pub struct Selection {
     /// By their names, as the kernel cuts and [`Stat`] escapes them.
     pub comms: Vec<String>,
-    /// By their numbers.
     pub pids: Vec<i32>,
 }
 

@@ -44,7 +44,6 @@ pub const POLL_MAX: Duration = Duration::from_secs(1);
 pub enum Origin {
     /// In a file, on this line (from 1).
     Line(PathBuf, usize),
-    /// By this flag.
     Flag(String),
 }
 
@@ -64,7 +63,6 @@ pub struct Setting {
     pub key: &'static str,
     /// As written.
     pub text: String,
-    /// Where.
     pub origin: Origin,
 }
 

@@ -48,7 +48,6 @@ pub enum Request {
     Metrics {},
     /// Another policy.
     Policy {
-        /// Its specification.
         policy: String,
         /// For this device; for all, and for those to come, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +55,6 @@ pub enum Request {
     },
     /// Another prefetcher.
     Prefetch {
-        /// Its specification.
         prefetcher: String,
         /// For this device; for all, and for those to come, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +62,6 @@ pub enum Request {
     },
     /// Another share for a disk.
     Weight {
-        /// The disk's name.
         disk: String,
         /// From 1.
         weight: NonZeroU32,
@@ -74,13 +71,9 @@ pub enum Request {
     /// Serve one more disk.
     Attach(Box<DiskConfig>),
     /// Stop serving a disk.
-    Detach {
-        /// Its name.
-        disk: String,
-    },
+    Detach { disk: String },
     /// Give a disk another size.
     Resize {
-        /// Its name.
         disk: String,
         /// So many bytes; as large as the image is now, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]

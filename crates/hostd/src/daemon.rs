@@ -46,7 +46,6 @@ const WAKE: u64 = 0;
 /// listener stays ready, and without a pause this would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A running daemon.
 pub struct Daemon {
     host: Arc<Host>,
     wake: UnixStream,

@@ -126,7 +126,6 @@ pub enum ImageError {
     Size {
         /// The image, as given.
         path: String,
-        /// What it has.
         size_bytes: u64,
         /// What the size must be a multiple of.
         block_bytes: u32,
@@ -141,7 +140,6 @@ pub enum ImageError {
     LostWrites {
         /// The image, as given.
         path: String,
-        /// What went wrong.
         lost: String,
         /// What else there is to know, in brackets, or nothing.
         after: String,
@@ -151,7 +149,6 @@ pub enum ImageError {
     Io {
         /// The image, as given.
         path: String,
-        /// What was tried.
         what: &'static str,
         /// What the kernel said.
         source: io::Error,
@@ -261,7 +258,6 @@ impl Image {
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
-    /// Its limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

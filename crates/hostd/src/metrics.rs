@@ -46,7 +46,6 @@ struct Scrape(Vec<(String, Status)>);
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A sample's value.
 enum Value<'a> {
     Count(u64),
     Seconds(Nanos),

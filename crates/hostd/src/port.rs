@@ -47,7 +47,6 @@ pub struct Job {
     pub port: PortId,
     /// The port's own name for it, handed back by [`Port::done`].
     pub token: u64,
-    /// What.
     pub op: Op,
     /// Byte offset in the image; says nothing for a flush. A multiple of the
     /// image's block alignment ([`crate::images::Limits::align_bytes`]).

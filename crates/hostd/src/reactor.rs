@@ -71,7 +71,6 @@ const DEPTH_SOLID: u32 = 128;
 pub struct Setup {
     /// For the thread's name and messages.
     pub name: String,
-    /// The policy's specification.
     pub policy: String,
     /// Commands at once; `None` for what the modelled device takes when one is
     /// emulated, else 1 for a device that turns and 128 for one that does not.

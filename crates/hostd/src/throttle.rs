@@ -122,7 +122,6 @@ struct Counts {
 /// nowhere else.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The profile's specification.
     pub profile: String,
     /// The factor on all times now.
     pub k: f64,
@@ -292,7 +291,6 @@ impl Throttle {
         self.clock.model(now)
     }
 
-    /// How it stands.
     pub fn report(&self) -> Report {
         let mut model_metrics = Vec::new();
         self.model.metrics(&mut |name, value| model_metrics.push((name, value)));

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The experiment.
 pub const NAME: &str = "migrate-live";
 
 /// A solid-state drive as slow as one behind a network: what a read costs an emulated guest and its host in

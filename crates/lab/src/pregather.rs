@@ -15,7 +15,6 @@ use seekway_sim::experiments::Scenario;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The experiment.
 pub const NAME: &str = "pregather-read";
 /// The policy that others are compared with.
 const BASE: &str = "cfq";

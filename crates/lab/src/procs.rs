@@ -18,7 +18,6 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The experiment.
 pub const NAME: &str = "vio-procs";
 /// One of the paper's eight drives: what an emulated guest can keep busy.
 const DEVICE: &str = "intel-x25m-g2";

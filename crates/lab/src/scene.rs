@@ -27,7 +27,6 @@ const QUICK: Duration = Duration::from_secs(5);
 
 /// A scenario that runs live too.
 pub struct LiveScene {
-    /// The experiment.
     pub experiment: &'static str,
     /// Which of its scenarios.
     pub scenario: &'static str,
@@ -37,7 +36,6 @@ pub struct LiveScene {
     alone: bool,
 }
 
-/// All of them.
 pub static SCENES: &[LiveScene] = &[
     LiveScene {
         experiment: "cats-direct",

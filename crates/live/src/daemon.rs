@@ -62,7 +62,6 @@ impl Daemon {
         self.dir.join("sockets").join(format!("{disk}.vhost"))
     }
 
-    /// Its control socket.
     pub fn control(&self) -> PathBuf {
         self.dir.join("sockets/control.sock")
     }
@@ -73,7 +72,6 @@ impl Daemon {
         Client::connect(&self.control()).map_err(failed)?.ask(request).map_err(failed)
     }
 
-    /// How it stands.
     pub fn status(&self) -> Result<HostReport> {
         let value = self.ask(&Request::Status {})?;
         serde_json::from_value(value).map_err(|e| LiveError::Daemon(format!("status: {e}")))
@@ -90,7 +88,6 @@ impl Daemon {
         self.process.ended().map(|status| format!("{status}: {}", self.process.said()))
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }

@@ -21,39 +21,23 @@ pub enum LiveError {
     /// A program of the host failed.
     #[error("`{command}` failed ({status}): {stderr}")]
     Command {
-        /// The command line.
         command: String,
-        /// How it ended.
         status: String,
         /// What it said, its end.
         stderr: String,
     },
     /// A file or socket of the host.
     #[error("cannot {what} {}: {source}", path.display())]
-    Io {
-        /// The verb.
-        what: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// A package does not hold what it should.
     #[error("package {package}: {why}")]
-    Package {
-        /// Its name.
-        package: String,
-        /// What is wrong.
-        why: String,
-    },
+    Package { package: String, why: String },
     /// QEMU ended, or the guest did, when neither should have.
     #[error("guest {guest} is gone ({status})\nqemu: {stderr}\nconsole, its end:\n{console}")]
     Gone {
-        /// The guest's name.
         guest: String,
         /// QEMU's exit.
         status: String,
-        /// What QEMU said.
         stderr: String,
         /// The last lines of the guest's console.
         console: String,
@@ -61,33 +45,23 @@ pub enum LiveError {
     /// Nothing came in time.
     #[error("guest {guest}: no {what} within {} s; console, its end:\n{console}", after.as_secs())]
     Timeout {
-        /// The guest's name.
         guest: String,
         /// What was waited for.
         what: String,
-        /// How long.
         after: Duration,
         /// The last lines of the guest's console.
         console: String,
     },
     /// The guest or QEMU answered something that is no answer.
     #[error("guest {guest}: {why}")]
-    Protocol {
-        /// The guest's name.
-        guest: String,
-        /// What came.
-        why: String,
-    },
+    Protocol { guest: String, why: String },
     /// A command in the guest failed.
     #[error("guest {guest}: `{command}` ended with {status}:\n{output}")]
     InGuest {
-        /// The guest's name.
         guest: String,
-        /// The command.
         command: String,
         /// Its exit status; 137 when it was killed after its time.
         status: i32,
-        /// What it printed.
         output: String,
     },
     /// The daemon did not start, ended, or refused.

@@ -105,7 +105,6 @@ pub struct LiveResults {
     /// The VMs' descriptions for the simulator (`workload::generators::parse_vm`):
     /// the same guests and loads.
     pub vms: Vec<String>,
-    /// The emulated device.
     pub device: &'static str,
     /// Where the first image lies on it, in sectors; the others follow.
     pub place: u64,

@@ -27,7 +27,6 @@ const EXTENT_BLOCKS_MAX: u32 = 32_768;
 pub struct FileSet {
     /// The directory, in the root of the file system.
     pub directory: String,
-    /// How many files.
     pub count: u32,
     /// Size of each: a multiple of 4 KiB, at most 128 MiB.
     pub file_bytes: u64,

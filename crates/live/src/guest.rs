@@ -239,7 +239,6 @@ impl Guest {
         self.process.pid()
     }
 
-    /// The guest's name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -39,7 +39,6 @@ const MODULES: &[&str] = &[
 pub struct GuestImage {
     /// A Linux kernel (bzImage).
     pub kernel: PathBuf,
-    /// Its initramfs.
     pub initramfs: PathBuf,
 }
 

@@ -45,7 +45,6 @@ impl Process {
         Ok(Process { child, log: log.to_path_buf() })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

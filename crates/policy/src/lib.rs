@@ -53,6 +53,7 @@
 //! callbacks into an engine, knowledge of which engine drives, dependencies
 //! beyond `std`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 pub mod cache;
 pub mod dispatcher;
 pub mod fairness;

@@ -20,7 +20,6 @@ const CONTENT_POLICY: &str =
 /// What a report says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The page's title.
     pub title: String,
     /// One sentence with the result.
     pub subtitle: String,
@@ -37,7 +36,6 @@ pub struct Section {
     pub heading: String,
     /// A paragraph below the heading; may be empty.
     pub intro: String,
-    /// What follows.
     pub blocks: Vec<Block>,
 }
 

@@ -62,7 +62,6 @@ pub enum Cell {
     Ratio(f64),
     /// A word to be judged at a glance, such as a verdict.
     Badge {
-        /// The word.
         text: String,
         /// Its colour, where colours are shown.
         tone: Tone,
@@ -84,7 +83,6 @@ pub enum Tone {
 }
 
 impl Table {
-    /// An empty table.
     pub fn new(title: impl Into<String>, columns: Vec<Column>) -> Table {
         Table { title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
     }

@@ -36,7 +36,6 @@ pub enum LayoutError {
          place it elsewhere, choose a larger device, or give traces a smaller --capacity"
     )]
     TooLarge {
-        /// The VM's name.
         vm: String,
         /// Where its disk would end.
         end: u64,
@@ -46,9 +45,7 @@ pub enum LayoutError {
     /// Two VMs would share sectors.
     #[error("VM {a} and VM {b} would overlap on the device (sectors {from} to {to})")]
     Overlap {
-        /// The one.
         a: String,
-        /// The other.
         b: String,
         /// First shared sector.
         from: u64,

@@ -143,11 +143,9 @@ impl Scatter {
 /// What one VM got.
 #[derive(Clone, Debug)]
 pub struct VmResult {
-    /// Its name.
     pub name: String,
     /// Data requests completed (flushes and discards apart).
     pub requests: u64,
-    /// Of these, reads.
     pub reads: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -221,7 +219,6 @@ pub struct RunResult {
     pub barriers: u64,
     /// Time withheld by cause.
     pub holds: HoldStats,
-    /// The dispatcher's counts.
     pub stats: Stats,
     /// Applications of the sources, in order.
     pub apps: Vec<AppReport>,

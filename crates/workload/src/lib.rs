@@ -28,7 +28,6 @@ pub struct Issue {
     pub vm: u16,
     /// Which process inside the guest, where the source knows it.
     pub tag: Option<ProcessTag>,
-    /// What.
     pub op: Op,
     /// Does somebody wait for it (see `policy::request::Request::sync`)?
     pub sync: bool,

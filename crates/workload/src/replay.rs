@@ -86,7 +86,6 @@ pub enum Layout {
 /// where a capacity was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overrun {
-    /// The replay fails.
     Fail,
     /// It is moved into the disk (start modulo capacity) and counted.
     Wrap,

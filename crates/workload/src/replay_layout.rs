@@ -17,7 +17,6 @@ const TAGS_MAX: usize = 1 << 16;
 pub(super) struct Placement {
     /// By volume: the VM and the volume's first sector there.
     seats: Vec<Option<Seat>>,
-    /// By VM.
     capacities: Vec<u64>,
     overrun: Overrun,
 }

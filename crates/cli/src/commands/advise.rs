@@ -47,7 +47,6 @@ struct Loser {
     slower: f64,
 }
 
-/// Run the command.
 pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     let load = Load::new(&LoadArgs {
         traces: args.traces.clone(),

@@ -44,7 +44,6 @@ struct Calibrated {
     hit_ms: Option<f64>,
 }
 
-/// Run the command.
 pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
     let shown = shown(&args.what);
     let options = options(args)?;

@@ -22,9 +22,7 @@ use std::path::Path;
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
-/// What is compared.
 pub struct Contest {
-    /// The policies.
     pub policies: Vec<String>,
     /// The prefetchers; each runs with every policy.
     pub caching: Caching,
@@ -49,7 +47,6 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
-/// Run the command.
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
     let contest = Contest {
         policies: policies(&args.policies)?,

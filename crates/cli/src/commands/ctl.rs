@@ -12,7 +12,6 @@ use seekway_report::table::{Cell, Column, Table};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Run the command.
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
     let request = request(&args.command)?;
     let answer = Client::connect(&args.socket)?.ask(&request)?;

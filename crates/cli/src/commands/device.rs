@@ -12,7 +12,6 @@ use std::path::Path;
 /// Largest measured trace that is read, in bytes: it is held whole.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
 
-/// Run the command.
 pub fn run(command: &DeviceCommand) -> Result<Verdict> {
     match command {
         DeviceCommand::List { format } => list(*format),

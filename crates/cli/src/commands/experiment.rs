@@ -29,7 +29,6 @@ use std::time::Duration;
 /// By how much `--quick` divides the work.
 const QUICK: u64 = 10;
 
-/// Run the command.
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     match command {
         ExperimentCommand::List { format } => list(*format),

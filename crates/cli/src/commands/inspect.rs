@@ -70,7 +70,6 @@ struct Map {
     outlines: Vec<Outline>,
 }
 
-/// Run the command.
 pub fn run(args: &InspectArgs) -> Result<Verdict> {
     let params = params(args)?;
     let options = load::trace_options(&args.reading)?;

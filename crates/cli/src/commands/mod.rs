@@ -19,7 +19,6 @@ use crate::Verdict;
 use crate::args::Command;
 use anyhow::Result;
 
-/// Run a command.
 pub fn run(command: Command) -> Result<Verdict> {
     match command {
         Command::Compare(args) => compare::run(&args),

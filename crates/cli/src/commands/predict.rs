@@ -22,7 +22,6 @@ pub struct Prediction {
     pub against: Option<Side>,
 }
 
-/// Run the command.
 pub fn run(args: &PredictArgs) -> Result<Verdict> {
     // Wrong arguments are told before minutes of measuring.
     load::seeds(args.seed, args.seeds)?;

@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader, Read};
 /// Longest line of a journal, in bytes: a region of many extents may be long.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Run the command.
 pub fn run(args: &ReplayArgs) -> Result<Verdict> {
     let shown = args.journal.display().to_string();
     let input: Box<dyn Read> = match shown.as_str() {

@@ -15,7 +15,6 @@ const ONLY_NAME: &str = "disk";
 /// (`VHostUserBackendCapabilities` in QEMU's docs/interop/vhost-user.json).
 const CAPABILITIES: &str = r#"{"type": "block", "features": ["read-only", "blk-file"]}"#;
 
-/// Run the command.
 pub fn run(args: &ServeArgs) -> Result<Verdict> {
     if args.backend.print_capabilities {
         output::print(&format!("{CAPABILITIES}\n"))?;

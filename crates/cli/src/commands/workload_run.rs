@@ -35,7 +35,6 @@ struct Response {
     max: f64,
 }
 
-/// Run the command.
 pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
     let plan = parse_vm(&args.vm).context("--vm")?;
     if !plan.limits.is_none() {

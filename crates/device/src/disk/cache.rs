@@ -66,7 +66,6 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty buffer.
     pub fn new(shape: CacheShape) -> Cache {
         let n = shape.segments;
         let links = (0..n).map(|i| ((i + n - 1) % n, (i + 1) % n)).collect();

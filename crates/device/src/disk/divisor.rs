@@ -15,7 +15,6 @@ impl Divisor {
         Divisor { by, inverse: u64::MAX / by }
     }
 
-    /// The divisor itself.
     #[inline]
     pub(super) const fn get(self) -> u64 {
         self.by
@@ -31,13 +30,11 @@ impl Divisor {
         if rest >= self.by { (estimate + 1, rest - self.by) } else { (estimate, rest) }
     }
 
-    /// The quotient alone.
     #[inline]
     pub(super) const fn div(self, n: u64) -> u64 {
         self.div_rem(n).0
     }
 
-    /// The remainder alone.
     #[inline]
     pub(super) const fn rem(self, n: u64) -> u64 {
         self.div_rem(n).1

@@ -53,12 +53,10 @@ pub struct Track {
     pub head: u32,
 }
 
-/// A sector's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Index of the zone.
     pub zone: usize,
-    /// The track.
     pub track: Track,
     /// Physical sector on the track, from 0.
     pub sector: u32,

@@ -12,11 +12,9 @@ const ROUNDING_NS: u64 = 64;
 
 /// What a profile states of the mechanics, in ns.
 pub struct Mechanics {
-    /// The layout.
     pub geometry: Geometry,
     /// Arm movement.
     pub seek: SeekCurve,
-    /// A revolution.
     pub rotation_ns: u64,
     /// The same, to divide by.
     rotation: Divisor,

@@ -21,14 +21,12 @@ const COUNT_MIN: u64 = 10;
 /// Both hills must be so many times as high as the trough.
 const PROMINENCE: f64 = 2.0;
 
-/// The hits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spike {
     /// Median of the reads in the spike and the bins beside it.
     pub ms: f64,
     /// Standard deviation of all reads below the trough.
     pub spread_ms: f64,
-    /// Where hits end.
     pub trough_ms: f64,
     /// Share of the reads below the trough, 0 to 1.
     pub share: f64,

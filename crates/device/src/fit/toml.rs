@@ -10,7 +10,6 @@ const SEGMENTS: u32 = 64;
 const SEGMENT_SECTORS: u64 = 221;
 const PREFETCH_SECTORS: u64 = 64;
 
-/// The profile's text.
 pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
     let Fit { requests, fitted, largest, capacity, residual_ms, explained, .. } = fit;
     let source: String = source.chars().filter(|c| !c.is_control()).collect();

@@ -119,7 +119,6 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
     })
 }
 
-/// A drive's figures.
 pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {
     let rpm = within("disk.rpm", f.rpm, 60.0..=100_000.0)?;
     let bus_us = within("disk.bus_sector_us", f.bus_sector_us, 0.0..=10_000.0)?;

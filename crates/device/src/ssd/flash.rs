@@ -11,7 +11,6 @@ pub struct FlashTimes {
     pub read_ns: u64,
     /// From the register to the array.
     pub program_ns: u64,
-    /// A block.
     pub erase_ns: u64,
     /// Millions of bytes in a second over a channel, at least 1.
     pub channel_mb_s: u64,

@@ -76,7 +76,6 @@ struct Agent {
     /// To be polled: the first task was moved.
     stirred: Waker,
     monitors: BTreeMap<VcpuId, monitors::Thread>,
-    /// With monitors.
     online: VcpuSet,
     /// Process events, if the kernel tells them.
     connector: Option<Connector>,

@@ -39,21 +39,14 @@ pub enum BpfError {
     /// Whatever else the kernel or libbpf found.
     #[error("load BPF program '{name}': {error}{said}")]
     Refused {
-        /// The object's name.
         name: &'static str,
-        /// What was answered.
         error: libbpf_rs::Error,
         /// What libbpf had to say, or nothing.
         said: String,
     },
     /// The kernel's memory could not be mapped.
     #[error("map the memory of BPF map '{name}': {error}")]
-    Map {
-        /// The map's.
-        name: &'static str,
-        /// Why.
-        error: io::Error,
-    },
+    Map { name: &'static str, error: io::Error },
     /// What is asked for is not there.
     #[error("{0}")]
     Absent(String),
@@ -220,7 +213,6 @@ impl Loaded {
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Cost {
-    /// Its name.
     pub name: String,
     /// How often it ran.
     pub runs: u64,
@@ -293,7 +285,6 @@ impl<T: Plain> Mapped<T> {
         Ok(Mapped { records, len })
     }
 
-    /// All of them.
     pub fn records(&self) -> &[T] {
         // SAFETY: so many were mapped, readable for as long as this lives; a `Plain` is what
         // may change meanwhile, and the mapping is aligned to a page.

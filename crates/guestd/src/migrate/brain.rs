@@ -70,7 +70,6 @@ pub struct Brain<S> {
 /// The policy's part of `status`.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct View {
-    /// The vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What the policy alone knows.
     pub metrics: Vec<(&'static str, f64)>,

@@ -26,9 +26,7 @@ const ROUNDS_MAX: usize = 5;
 /// A task that may have been a parent while a mask was set on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ancestor {
-    /// Its process.
     pub pid: i32,
-    /// The thread.
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
@@ -41,11 +39,9 @@ pub struct Ancestor {
 /// A thread that is new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Child {
-    /// Its process.
     pub pid: i32,
     /// The process that started that.
     pub parent: i32,
-    /// The thread.
     pub tid: i32,
     /// Its mask was copied no earlier than this,
     pub from: BootTime,

@@ -17,9 +17,7 @@ use std::io;
 /// What a thread did since the last look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadLoad {
-    /// Which.
     pub tid: i32,
-    /// Of which process.
     pub pid: i32,
     /// Where it ran last.
     pub vcpu: VcpuId,

@@ -26,7 +26,6 @@ const QUIET_MAX: usize = 3;
 const SOON: Nanos = Nanos::from_micros(1);
 const STACK_BYTES: usize = 256 << 10;
 
-/// A monitor's thread.
 #[derive(Debug)]
 pub struct Thread {
     waker: Waker,

@@ -22,7 +22,6 @@ use std::{fmt, io, thread};
 struct Probed {
     what: &'static str,
     way: &'static str,
-    /// Why not.
     missing: Option<String>,
     /// How long it looked.
     looked_ms: u64,
@@ -182,7 +181,6 @@ fn watch_one(
     Ok(looked)
 }
 
-/// The calling thread's.
 fn cpu_time() -> Nanos {
     Nanos::new(clock::read(libc::CLOCK_THREAD_CPUTIME_ID))
 }

@@ -21,9 +21,7 @@ const MASKS_MAX: usize = 16;
 /// One task whose affinity was, or is about to be, changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Its process.
     pub pid: i32,
-    /// The thread.
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
@@ -71,7 +69,6 @@ impl Record {
 pub struct Changed {
     /// Numbers of threads mean nothing after another boot.
     pub boot: String,
-    /// The tasks.
     pub records: Vec<Record>,
     /// Lines that cannot be read: whom they tell of is not known.
     pub unreadable: usize,

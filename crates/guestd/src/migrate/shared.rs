@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Shared {
     /// How vCPUs are seen to come and go.
     pub preemption: Box<dyn Preemption>,
-    /// The policy.
     pub brain: Brain<Linux>,
     /// Tasks and their masks.
     pub tasks: Arc<Tasks<Linux>>,

@@ -20,7 +20,6 @@ const SAMPLES_MAX: usize = 10;
 /// The whole. JSON keys stay.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// The agent's process.
     pub pid: i32,
     /// When that started, in ticks after boot.
     pub start: u64,
@@ -50,7 +49,6 @@ pub struct Status {
     pub moves: u64,
     /// Moves that were not made because all workers of a vCPU were blocked.
     pub moves_dropped: u64,
-    /// The vCPUs.
     pub vcpus: Vec<VcpuStatus>,
     /// The tasks that are known: each did I/O in the last seconds, or was moved.
     pub tasks: Vec<TaskStatus>,
@@ -60,10 +58,8 @@ pub struct Status {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// One vCPU.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VcpuStatus {
-    /// Its number.
     pub vcpu: usize,
     /// It runs, as far as is known.
     pub active: bool,
@@ -82,14 +78,10 @@ pub struct VcpuStatus {
     pub wakeups: WakeupsStatus,
 }
 
-/// One task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TaskStatus {
-    /// The thread.
     pub tid: i32,
-    /// Its process.
     pub pid: i32,
-    /// Its name.
     pub comm: String,
     /// Where it ran last.
     pub vcpu: usize,
@@ -97,7 +89,6 @@ pub struct TaskStatus {
     pub io_percent: f64,
     /// How long ago that was.
     pub seen_s: f64,
-    /// Its owner's mask.
     pub allowed: String,
     /// It is confined to some of these just now.
     pub confined: bool,
@@ -107,12 +98,9 @@ pub struct TaskStatus {
     pub left_alone: Option<String>,
 }
 
-/// One disk.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// Its name.
     pub disk: String,
-    /// Its queues.
     pub queues: usize,
 }
 
@@ -156,7 +144,6 @@ pub struct Counts {
 }
 
 impl Meter {
-    /// The agent begins.
     pub fn new(now: Instant) -> Meter {
         let samples = VecDeque::from([(now, cpu_time())]);
         Meter { began: now, serial: 0, samples, taken: taken().unwrap_or_default() }

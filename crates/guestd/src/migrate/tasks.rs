@@ -62,7 +62,6 @@ struct Task {
     window: Nanos,
 }
 
-/// All known tasks.
 #[derive(Debug)]
 pub struct Tasks<S> {
     system: S,
@@ -91,15 +90,11 @@ struct Table {
 /// A task as `status` shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskView {
-    /// The thread.
     pub tid: i32,
-    /// Its process.
     pub pid: i32,
-    /// Its name.
     pub comm: Arc<str>,
     /// Where it ran last.
     pub vcpu: VcpuId,
-    /// Its owner's mask.
     pub original: VcpuSet,
     /// Time of its last window in which it waited for I/O, and the window.
     pub waited: (Nanos, Nanos),

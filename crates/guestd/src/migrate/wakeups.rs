@@ -18,7 +18,6 @@ pub struct Wakeups {
 pub struct WakeupsStatus {
     /// It beat, or was told of its vCPU.
     pub beats: u64,
-    /// A window ended.
     pub windows: u64,
     /// The policy had to decide, and no window ended.
     pub decisions: u64,

@@ -13,7 +13,6 @@ pub struct Way<T: ?Sized> {
 
 /// The detector that was opened.
 pub struct Chosen<T: ?Sized> {
-    /// The detector.
     pub way: Box<T>,
     /// Better ones, and why they do not work here.
     pub passed_over: Vec<Obstacle>,
@@ -22,9 +21,7 @@ pub struct Chosen<T: ?Sized> {
 /// Why a detector does not work here.
 #[derive(Debug)]
 pub struct Obstacle {
-    /// The detector's name.
     pub name: &'static str,
-    /// What it lacks.
     pub error: io::Error,
 }
 
@@ -42,7 +39,6 @@ pub enum NoWay {
     Unknown {
         /// What is to be seen.
         what: &'static str,
-        /// The name.
         wanted: String,
         /// Those that there are.
         known: String,

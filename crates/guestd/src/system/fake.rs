@@ -11,7 +11,6 @@ struct Process {
     io_bytes: u64,
     /// Of children that have ended.
     io_bytes_of_children: u64,
-    /// With their priorities.
     threads: BTreeMap<i32, u16>,
     masks: BTreeMap<i32, VcpuSet>,
     /// Where each thread ran last.

@@ -18,12 +18,9 @@ pub struct Status {
     pub groups: Vec<String>,
 }
 
-/// One tagged process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ProcessStatus {
-    /// Its number.
     pub pid: i32,
-    /// Its name.
     pub comm: String,
     /// Its tag, as the host sees it.
     pub tag: u16,

@@ -16,7 +16,6 @@ pub struct CacheReport {
     pub capacity_bytes: u64,
     /// Bytes of data there, or on their way.
     pub resident_bytes: u64,
-    /// The prefetcher's specification.
     pub prefetcher: String,
     /// What the device reads a second at best; absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +56,6 @@ pub struct ProcessReport {
     /// As the agent in the guest tagged it; absent for all that is not tagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<u16>,
-    /// What it had.
     #[serde(flatten)]
     pub usage: UsageReport,
     /// Streams of its reads that the prefetcher follows.

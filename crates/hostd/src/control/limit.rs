@@ -19,7 +19,6 @@ pub enum LimitTarget {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct LimitRequest {
-    /// Whose.
     pub target: LimitTarget,
     /// Limits, and of a disk the group: without one it leaves its group.
     pub limits: DiskLimits,

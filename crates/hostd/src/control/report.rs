@@ -9,12 +9,9 @@ use seekway_policy::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostReport {
-    /// The program's version.
     pub version: String,
-    /// Its process.
     pub process: u32,
     /// Seconds since it was started.
     pub uptime_s: f64,
@@ -27,14 +24,11 @@ pub struct HostReport {
     pub devices: Vec<DeviceReport>,
 }
 
-/// A device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// Its name.
     pub name: String,
     /// Seconds that it has been served for: when this was so.
     pub time_s: f64,
-    /// The policy's specification.
     pub policy: String,
     /// Commands that it takes at once.
     pub depth: u32,
@@ -69,14 +63,12 @@ pub struct DeviceReport {
     /// Where the journal is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<String>,
-    /// Its disks.
     pub disks: Vec<DiskReport>,
 }
 
 /// Commands of reads and writes that are done, since the start.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ServedReport {
-    /// How many.
     pub commands: u64,
     /// Their time on the device, together: each from the later of its dispatch and
     /// the completion before it.
@@ -89,7 +81,6 @@ pub struct ServedReport {
 /// which disks count.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FairnessReport {
-    /// Its length.
     pub interval_s: f64,
     /// Disks that would have taken more.
     pub busy_disks: usize,
@@ -107,7 +98,6 @@ pub struct FairnessReport {
 /// The emulation of a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EmulationReport {
-    /// The profile's specification.
     pub profile: String,
     /// The factor on all times now.
     pub k: f64,
@@ -139,18 +129,13 @@ pub struct EmulationReport {
     pub changes: Vec<(f64, f64, String)>,
 }
 
-/// A disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DiskReport {
-    /// Its name.
     pub name: String,
-    /// Its image.
     pub path: String,
     /// Where it can be reached: kind and address.
     pub sockets: Vec<(String, String)>,
-    /// Its share.
     pub weight: u32,
-    /// Its size.
     pub capacity_bytes: u64,
     /// Writes are refused.
     pub read_only: bool,
@@ -213,11 +198,9 @@ pub struct Latency {
     pub p50_ms: f64,
     /// 99 % are below.
     pub p99_ms: f64,
-    /// The longest.
     pub max_ms: f64,
 }
 
-/// How everything stands.
 pub fn report(host: &Host) -> HostReport {
     let devices = host.statuses();
     HostReport {
@@ -341,7 +324,6 @@ pub struct ResponsesReport {
 /// How long the reads and writes of a device's disks took from arrival to completion.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceResponses {
-    /// The device's name.
     pub name: String,
     /// A time in nanoseconds, within one per cent, and how many requests of the
     /// disks that it has now took that, by time.

@@ -105,7 +105,6 @@ impl Device {
         }))
     }
 
-    /// The reactor.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 /// Why something cannot be served or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// An image.
     #[error("disk {0}: {1}")]
     Image(String, ImageError),
     /// Something about a disk.
@@ -42,13 +41,10 @@ pub enum HostError {
         /// Those that there are.
         there: String,
     },
-    /// A socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A policy.
     #[error("policy: {0}")]
     Policy(#[from] ParamError),
-    /// A prefetcher.
     #[error("prefetch: {0}")]
     Prefetcher(ParamError),
     /// A prefetcher has nothing to fetch into.
@@ -56,13 +52,11 @@ pub enum HostError {
         "this daemon has no cache to read ahead into: start it with --cache SIZE, such as 2GiB"
     )]
     NoCache,
-    /// The emulated device.
     #[error("emulate: {0}")]
     Emulate(String),
     /// Certificates.
     #[error("TLS: {0}")]
     Tls(String),
-    /// A journal's file.
     #[error("journal {path}: {1}", path = .0.display())]
     Journal(PathBuf, io::Error),
     /// A reactor does not start, or refuses.

@@ -63,7 +63,6 @@ struct Changes {
 /// Where a disk that was attached can be reached.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    /// Its size.
     pub capacity_bytes: u64,
     /// Its sockets, as clients name them.
     pub sockets: Vec<String>,

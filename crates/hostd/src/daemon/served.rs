@@ -17,9 +17,7 @@ pub struct ServedDisk {
     pub config: DiskConfig,
     /// Its number in its reactor.
     pub id: DiskId,
-    /// Where it lies.
     pub device: Arc<Device>,
-    /// A block device.
     pub is_block: bool,
     /// I/O goes past the page cache.
     pub is_direct: bool,
@@ -71,7 +69,6 @@ pub enum Service {
     NbdOf(Arc<ServedDisk>),
     /// NBD, for all disks by name.
     Nbd,
-    /// The control protocol.
     Control,
     /// HTTP, for metrics.
     Metrics,

@@ -55,12 +55,10 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// An accepted connection.
 #[derive(Debug)]
 pub enum Stream {
     /// Of a unix socket.
     Unix(UnixStream),
-    /// Of TCP.
     Tcp(TcpStream),
 }
 
@@ -244,7 +242,6 @@ pub fn make_folder(path: &Path) -> Result<(), SocketError> {
 /// What a descriptor from outside turned out to be.
 #[derive(Debug)]
 pub enum Inherited {
-    /// It listens.
     Listener(Listener),
     /// Somebody is connected by it.
     Connected(UnixStream),

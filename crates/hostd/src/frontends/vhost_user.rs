@@ -49,7 +49,6 @@ pub struct DiskHandle {
     pub name: String,
     /// Its number in its reactor.
     pub disk: DiskId,
-    /// Its reactor.
     pub handle: Handle,
     /// Its limits as they are now.
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,

@@ -62,7 +62,6 @@ pub enum SurfaceError {
         path: String,
         /// Bytes with blocks.
         held_bytes: u64,
-        /// Its size.
         size_bytes: u64,
     },
 }

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A sample's name and labels.
 type Key = (String, Vec<(String, String)>);
-/// All samples.
 type Samples = BTreeMap<Key, f64>;
 
 /// Read OpenMetrics text, or panic with the line that breaks its rules.

@@ -25,7 +25,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub struct CacheSetup {
     /// Bytes of data at most; what is less than a block is not used.
     pub bytes: u64,
-    /// The prefetcher's specification.
     pub prefetcher: String,
     /// Keep it out of swap.
     pub lock: bool,

@@ -17,17 +17,12 @@ const PLACE_SECTORS: u64 = 2048;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
-/// One disk.
 pub struct DiskState {
-    /// Its name.
     pub name: String,
-    /// The open image.
     pub image: Image,
     /// Its limits as they are now.
     pub limits: Limits,
-    /// Its share.
     pub weight: NonZeroU32,
-    /// Its rate limits.
     pub limits_per_s: DiskLimits,
     /// The map is one piece that we chose: nothing to ask the file system.
     pub placed: Option<Lba>,
@@ -119,7 +114,6 @@ impl DiskState {
 
 /// What of a device disks may be placed on.
 pub struct Room {
-    /// Its size.
     pub capacity: Sectors,
     /// It is emulated: nothing may end behind it.
     pub emulated: bool,

@@ -153,7 +153,6 @@ pub struct Fairness {
 pub(super) struct Share {
     /// Relative to the other disks of the device.
     pub weight: u32,
-    /// What it got.
     pub used: DiskUse,
 }
 

@@ -21,7 +21,6 @@ pub struct JobSlot {
 // but the reactor's thread looks at them.
 unsafe impl Send for JobSlot {}
 
-/// All jobs.
 #[derive(Default)]
 pub struct Jobs {
     slots: Vec<JobSlot>,

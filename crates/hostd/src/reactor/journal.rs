@@ -12,7 +12,6 @@ const CHUNK_BYTES: usize = 1 << 16;
 /// waits: a journal with gaps replays nothing.
 const CHUNKS_MAX: usize = 256;
 
-/// The reactor's end.
 pub struct JournalWriter {
     pending: String,
     sender: Option<SyncSender<String>>,

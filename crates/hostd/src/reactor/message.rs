@@ -48,7 +48,6 @@ pub enum Message {
     SetPrefetcher(String, Box<dyn Prefetcher>, SyncSender<Result<(), String>>),
     /// Where the file system says that the image lies now; `None` when it does not.
     Remapped(DiskId, Option<Map>),
-    /// How things stand.
     Status(SyncSender<Status>),
     /// Close all ports, carry out what is outstanding, end.
     Shutdown,
@@ -62,7 +61,6 @@ pub struct Disk {
     pub image: Image,
     /// Its share, relative to the others'.
     pub weight: NonZeroU32,
-    /// Its rate limits.
     pub limits: DiskLimits,
     /// Where it begins on an emulated device, or on one whose file system does
     /// not say; `None` for behind all others.
@@ -181,7 +179,6 @@ impl DiskCache {
 pub struct ProcessCache {
     /// As the guest's agent tagged it; `None` for all that is not tagged.
     pub tag: Option<ProcessTag>,
-    /// What it had.
     pub usage: Usage,
     /// Streams of its reads that the prefetcher follows.
     pub streams: u32,
@@ -194,7 +191,6 @@ pub struct ProcessCache {
 /// Commands of reads and writes that are done, and their time together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Served {
-    /// How many.
     pub commands: u64,
     /// From the later of each one's dispatch and the completion before it.
     pub service: Nanos,
@@ -205,19 +201,14 @@ pub struct Served {
 /// How a disk stands.
 #[derive(Clone, Debug)]
 pub struct DiskStatus {
-    /// Its number.
     pub id: DiskId,
-    /// Its name.
     pub name: String,
-    /// Its share.
     pub weight: u32,
-    /// Its size.
     pub capacity_bytes: u64,
     /// Vrings and connections that are open.
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
-    /// Its rate limits.
     pub limits: DiskLimits,
     /// Requests that wait for them now.
     pub limited: usize,

@@ -239,7 +239,6 @@ impl DeviceModel for Bad {
     }
 }
 
-/// One case.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     policy: &'static str,

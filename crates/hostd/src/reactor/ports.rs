@@ -21,7 +21,6 @@ pub struct PortSlot {
     closing: bool,
 }
 
-/// All ports.
 #[derive(Default)]
 pub struct Ports {
     slots: Vec<PortSlot>,
@@ -70,7 +69,6 @@ impl Ports {
         slot.is_some_and(|s| s.live && s.generation == id.generation)
     }
 
-    /// The open ports.
     pub fn all(&self) -> impl Iterator<Item = PortId> {
         self.filter(|_| true)
     }

@@ -70,10 +70,8 @@ impl Source {
     }
 }
 
-/// A completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Cqe {
-    /// Whose.
     pub source: Source,
     /// Bytes, or a negative errno.
     pub result: i32,

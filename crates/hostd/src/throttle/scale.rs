@@ -34,7 +34,6 @@ const MODEL_LEAST: Nanos = Nanos::from_micros(1);
 /// What a command took, from dispatch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// The real device.
     pub real: Nanos,
     /// The model, in its own time.
     pub model: Nanos,

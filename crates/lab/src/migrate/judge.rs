@@ -63,7 +63,6 @@ pub(super) struct Ran {
     pub pairs: Vec<PairRan>,
     /// `measured`, `met` or `missed`.
     pub verdict: &'static str,
-    /// The reason.
     pub why: String,
 }
 
@@ -84,7 +83,6 @@ pub(super) struct Windows {
     pub served_wait_p99_ms: Spread,
 }
 
-/// A pair.
 #[derive(Clone, Serialize)]
 pub(super) struct PairRan {
     pub without: WindowRan,

@@ -84,7 +84,6 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
     table
 }
 
-/// The host's schedule.
 pub(super) fn hosts(rows: &[Ran]) -> Table {
     let columns = vec![
         Column::text("guests"),

@@ -9,10 +9,8 @@ use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One policy's window.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicyFigures {
-    /// The policy's specification.
     pub policy: String,
     /// How long the window was, in seconds.
     pub seconds: f64,
@@ -41,7 +39,6 @@ pub struct PolicyFigures {
 /// One guest in a window.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VmFigures {
-    /// Its name.
     pub name: String,
     /// What its disk read, in MiB a second.
     pub mib_s: f64,
@@ -49,14 +46,12 @@ pub struct VmFigures {
     pub iops: f64,
     /// Mean time of a request since the daemon's start, in milliseconds.
     pub held_ms: f64,
-    /// Its applications.
     pub apps: Vec<AppFigures>,
 }
 
 /// One application in a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AppFigures {
-    /// How it reads.
     pub mode: Mode,
     /// What it has read, in MiB a second, by its own count.
     pub mib_s: f64,

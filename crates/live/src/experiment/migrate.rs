@@ -53,14 +53,12 @@ pub enum Host {
     Kernel,
 }
 
-/// One row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MigrateRun {
     /// Guests that run; at least one.
     pub guests: usize,
     /// Tasks that read, in each.
     pub readers: u32,
-    /// What schedules them.
     pub host: Host,
 }
 
@@ -109,7 +107,6 @@ impl MigrateOptions {
 /// What a row gave.
 #[derive(Clone, Debug)]
 pub struct MigrateFigures {
-    /// The row.
     pub run: MigrateRun,
     /// Without and with the agent, in their order.
     pub pairs: Vec<[MigrateWindow; 2]>,
@@ -119,12 +116,10 @@ pub struct MigrateFigures {
     pub stripes: [Stripe; 2],
 }
 
-/// A window.
 #[derive(Clone, Debug)]
 pub struct MigrateWindow {
     /// In their order.
     pub guests: Vec<MigrateGuest>,
-    /// The host's schedule.
     pub schedule: WindowSchedule,
 }
 

@@ -19,7 +19,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The only disk.
 const DISK: &str = "vm0";
 /// What each row has of it: more than is read in a window at the drive's speed.
 const AREA_BYTES: u64 = 6 << 30;
@@ -31,7 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MEMORY_MB: u32 = 768;
 const CPUS: u32 = 2;
 
-/// One row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcsRun {
     /// Processes that read.
@@ -66,7 +64,6 @@ pub struct ProcsOptions {
 /// What a row gave.
 #[derive(Clone, Debug)]
 pub struct ProcsFigures {
-    /// The row.
     pub run: ProcsRun,
     /// What the processes read in the window, by their own count, in MiB a second.
     pub mib_s: f64,

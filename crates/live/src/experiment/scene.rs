@@ -28,7 +28,6 @@ const MEMORY_MB: u32 = 768;
 /// One guest of a scene.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SceneVm {
-    /// Its name.
     pub name: String,
     /// Size of its disk.
     pub image_bytes: u64,
@@ -36,7 +35,6 @@ pub struct SceneVm {
     pub load: String,
 }
 
-/// What runs where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scene {
     /// In this order on the disk.
@@ -75,7 +73,6 @@ pub struct SceneOptions {
 /// What one window gave.
 #[derive(Clone, Debug)]
 pub struct SceneFigures {
-    /// What ran.
     pub run: SceneRun,
     /// One for each guest that ran, in their order.
     pub loads: Vec<LoadFigures>,
@@ -91,14 +88,12 @@ pub struct SceneFigures {
 /// What `seekway workload run` said in a guest.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LoadFigures {
-    /// The guest.
     #[serde(skip)]
     pub vm: String,
     /// Length of the window, in seconds.
     pub seconds: f64,
     /// Requests done in it.
     pub requests: u64,
-    /// A second.
     pub iops: f64,
     /// MiB a second.
     pub mib_s: f64,
@@ -119,7 +114,6 @@ pub struct ResponseFigures {
     pub p50: f64,
     /// 99 % are below.
     pub p99: f64,
-    /// The longest.
     pub max: f64,
 }
 

@@ -5,7 +5,6 @@ use crate::image::GuestImage;
 use std::path::Path;
 use std::process::Command;
 
-/// The program.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// The guest's serial console, below the guest's directory.
 pub(super) const CONSOLE: &str = "console.log";

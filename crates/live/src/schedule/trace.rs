@@ -19,9 +19,7 @@ pub struct Recording {
 /// A thread on a processor, without interruption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// The thread.
     pub tid: i32,
-    /// The processor.
     pub cpu: usize,
     /// The beginning. If the kernel does not report it: when the thread was woken.
     pub from: Duration,
@@ -38,7 +36,6 @@ pub struct Wake {
     pub at: Duration,
     /// By this thread; 0 when an interrupt did it, whatever ran then.
     pub by: i32,
-    /// Which.
     pub woken: i32,
 }
 

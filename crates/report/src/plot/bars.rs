@@ -23,7 +23,6 @@ pub struct Bars {
     pub axis: Axis,
     /// Names beside the groups, from the top down.
     pub groups: Vec<String>,
-    /// One colour each.
     pub series: Vec<BarSeries>,
 }
 
@@ -41,7 +40,6 @@ pub struct BarSeries {
 /// A value, and how far it varied from seed to seed if that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// The bar's length.
     pub value: f64,
     /// Least and largest, drawn as a whisker.
     pub range: Option<(f64, f64)>,

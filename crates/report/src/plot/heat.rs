@@ -46,7 +46,6 @@ pub struct Outline {
     pub x: (f64, f64),
     /// From and to.
     pub y: (f64, f64),
-    /// A tooltip.
     pub label: String,
 }
 

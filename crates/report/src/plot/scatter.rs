@@ -30,7 +30,6 @@ pub struct Scatter {
     pub x: Axis,
     /// Upwards.
     pub y: Axis,
-    /// One colour each.
     pub series: Vec<Series>,
     /// Whether they share one y axis.
     pub panels: Panels,
@@ -42,7 +41,6 @@ pub enum Panels {
     /// Apart when they lie far apart, so that a VM's own pattern can be seen on a large disk.
     #[default]
     Auto,
-    /// All in one.
     Together,
     /// One below the other, each with its own y range.
     Apart,

@@ -28,7 +28,6 @@ pub struct Stripes {
     pub rows: Vec<Row>,
 }
 
-/// One row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Beside it.

@@ -58,7 +58,6 @@ impl HostCosts {
 pub struct Host {
     /// Its size and its prefetcher (see `seekway_policy::prefetchers`).
     pub cache: CacheSpec,
-    /// What it costs.
     pub costs: HostCosts,
     /// What the cache is told that the device reads at best, bytes a second.
     pub bandwidth: u64,
@@ -85,7 +84,6 @@ impl Host {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Guest {
     pub(super) source: u32,
-    /// The source's own.
     pub(super) token: u64,
     pub(super) vm: u16,
     pub(super) arrived: Instant,

@@ -12,9 +12,7 @@ use std::num::NonZeroU32;
 
 /// What a run needs besides its sources.
 pub struct Setup {
-    /// The policy.
     pub scheduler: Box<dyn Scheduler>,
-    /// The device.
     pub device: Box<dyn DeviceModel>,
     /// Coalescing and the hard limit; the depth is the device's own.
     pub config: Config,
@@ -53,7 +51,6 @@ pub const OUTSTANDING_MAX: usize = 500_000;
 /// Why a run ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// A source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A request lies outside its VM's disk.
@@ -62,7 +59,6 @@ pub enum SimError {
          is the capacity given too small?"
     )]
     OutOfRange {
-        /// The VM's name.
         vm: String,
         /// First sector.
         start: u64,
@@ -77,14 +73,8 @@ pub enum SimError {
          load; slow it down (--time-scale), replay it closed-loop (--outstanding), or choose a \
          faster device"
     )]
-    Overloaded {
-        /// The simulated time.
-        at: Instant,
-    },
+    Overloaded { at: Instant },
     /// A source keeps issuing without time passing.
     #[error("a source issues without end at {at}; this is a bug in the source")]
-    RunAway {
-        /// The simulated time.
-        at: Instant,
-    },
+    RunAway { at: Instant },
 }

@@ -28,7 +28,6 @@ pub enum Figure {
         axis: (String, String),
         /// Names beside the groups.
         groups: Vec<String>,
-        /// The series.
         series: Vec<BarSeries>,
         /// Below it.
         caption: String,

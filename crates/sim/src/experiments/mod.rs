@@ -103,7 +103,6 @@ impl Default for HostSetup {
 /// One run to be made, with every seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cell {
-    /// What runs where.
     pub scenario: Arc<Scenario>,
     /// Under which policy.
     pub policy: String,
@@ -168,15 +167,12 @@ pub struct Judged {
     pub rows: Vec<Row>,
     /// What the reader should know: assumptions, findings.
     pub notes: Vec<String>,
-    /// What to draw.
     pub figures: Vec<Figure>,
 }
 
-/// A named experiment.
 pub struct Experiment {
     /// `pregather-read`.
     pub name: &'static str,
-    /// One line.
     pub summary: &'static str,
     /// Where it stands in the paper.
     pub source: &'static str,

@@ -5,10 +5,8 @@ use seekway_policy::prefetcher::Stream;
 use seekway_policy::request::ProcessTag;
 use seekway_policy::units::Nanos;
 
-/// Of all VMs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostResult {
-    /// The prefetcher's specification.
     pub prefetch: String,
     /// Size of the cache.
     pub cache_bytes: u64,
@@ -33,7 +31,6 @@ impl HostResult {
     }
 }
 
-/// Of one VM.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct VmHost {
     /// Sectors and counts of all its processes.

@@ -51,7 +51,6 @@ impl Events {
         self.heap.push(Reverse(Entry { at, order: self.asked, event }));
     }
 
-    /// The next one.
     pub fn peek(&self) -> Option<(Instant, Event)> {
         self.heap.peek().map(|Reverse(entry)| (entry.at, entry.event))
     }

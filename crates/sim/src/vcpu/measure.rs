@@ -16,7 +16,6 @@ impl Tally {
         self.since.get_or_insert(now);
     }
 
-    /// It has ended.
     pub fn stop(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             self.sum += now - since;

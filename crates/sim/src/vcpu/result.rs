@@ -6,11 +6,8 @@ use seekway_policy::units::{Instant, Nanos};
 /// Of all VMs, from the beginning of the measuring.
 #[derive(Clone, Debug)]
 pub struct MachineResult {
-    /// The policy's specification.
     pub policy: String,
-    /// By processor.
     pub pcpus: Vec<PcpuResult>,
-    /// By VM.
     pub vms: Vec<VmCpu>,
     /// Events handled since the start, for how fast the simulator is.
     pub events: u64,
@@ -31,10 +28,8 @@ pub struct PcpuResult {
     pub slices: u64,
 }
 
-/// Of one VM.
 #[derive(Clone, Debug)]
 pub struct VmCpu {
-    /// Its name.
     pub name: String,
     /// Time for which its vCPUs ran, together.
     pub ran: Nanos,
@@ -43,7 +38,6 @@ pub struct VmCpu {
     pub any_ran: Nanos,
     /// Time for which its first vCPU ran.
     pub first_ran: Nanos,
-    /// Its tasks.
     pub tasks: Vec<TaskResult>,
     /// Moves made; who was where it was to go is not counted.
     pub moves: u64,
@@ -63,10 +57,8 @@ pub struct VmCpu {
     pub metrics: Vec<(&'static str, f64)>,
 }
 
-/// Of one task.
 #[derive(Clone, Debug)]
 pub struct TaskResult {
-    /// Its name.
     pub name: String,
     /// Does it do I/O?
     pub io: bool,

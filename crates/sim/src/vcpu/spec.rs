@@ -11,15 +11,12 @@ pub struct MachineSpec {
     pub pcpus: u16,
     /// How the host schedules.
     pub host: HostCpu,
-    /// How guests schedule.
     pub guest: GuestCpu,
     /// How a guest's policy learns of preemption.
     pub detector: Detector,
-    /// What things cost.
     pub costs: Costs,
     /// What is not modelled.
     pub ablation: Ablation,
-    /// The VMs.
     pub vms: Vec<VmSpec>,
 }
 
@@ -160,35 +157,28 @@ pub struct Ablation {
     pub free_moves: bool,
 }
 
-/// One VM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmSpec {
     /// Shown in tables.
     pub name: String,
-    /// Its vCPUs.
     pub vcpus: u16,
     /// Its share of the processors against others'.
     pub cpu_weight: NonZeroU32,
     /// Has it the cell's policy? It is vanilla otherwise.
     pub agent: bool,
-    /// Its disk.
     pub disk: Sectors,
-    /// Its tasks.
     pub tasks: Vec<TaskSpec>,
 }
 
-/// One task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskSpec {
     /// Shown in tables.
     pub name: String,
-    /// Where it starts.
     pub start: Start,
     /// vCPUs on which its owner lets it run, as numbers; all if it is empty.
     pub allowed: Vec<u16>,
     /// From when it runs.
     pub from: Nanos,
-    /// What it does.
     pub load: Load,
 }
 
@@ -208,7 +198,6 @@ pub enum Load {
     Compute,
     /// Computes so much of the time, in bursts of this length, and sleeps between them.
     Partly {
-        /// A burst.
         burst: Nanos,
         /// Share of a processor that it would have alone.
         permille: u16,
@@ -225,7 +214,6 @@ pub enum Load {
         depth: u16,
         /// After so many blocks it computes for `between`, or sleeps; 0 for never.
         burst: u32,
-        /// How long.
         between: Nanos,
         /// Computes between bursts rather than sleeping.
         computes: bool,

@@ -49,7 +49,6 @@ pub(super) enum On {
     Running(usize),
 }
 
-/// A slice.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Slice {
     pub from: Instant,
@@ -58,7 +57,6 @@ pub(super) struct Slice {
     pub is_cut: bool,
 }
 
-/// A vCPU.
 pub(super) struct Vcpu {
     pub vm: usize,
     /// In its VM.
@@ -104,7 +102,6 @@ pub(super) struct Vcpu {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Run {
     Running,
-    /// It wants one.
     Waiting,
     /// It has nothing to run.
     Halted,
@@ -139,7 +136,6 @@ pub(super) enum Woken {
     Executed,
 }
 
-/// The next beat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Beat {
     None,
@@ -154,7 +150,6 @@ pub(super) enum Beat {
     Executed,
 }
 
-/// An interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     /// An I/O is done.
@@ -176,14 +171,23 @@ pub(super) enum What {
     Switch,
     /// The agent reads or thinks.
     Agent,
-    /// A monitor's beat.
-    Beat { due: Option<Instant> },
+    Beat {
+        due: Option<Instant>,
+    },
     /// The monitor wakes, and looks what is due.
     Look,
     /// A worker changes a mask for this action; the vCPU was away before it was done.
-    Call { action: Action, is_second: bool, was_away: bool },
+    Call {
+        action: Action,
+        is_second: bool,
+        was_away: bool,
+    },
     /// The stopper makes a move for a worker of that vCPU.
-    Stop { action: Action, worker: usize, was_away: bool },
+    Stop {
+        action: Action,
+        worker: usize,
+        was_away: bool,
+    },
 }
 
 /// The agent of a VM.
@@ -206,14 +210,11 @@ impl GuestAgent {
     }
 }
 
-/// A VM.
 pub(super) struct Vm {
     pub name: String,
     pub agent: Option<GuestAgent>,
-    /// Its first vCPU.
     pub first: usize,
     pub vcpus: usize,
-    /// Its tasks' numbers.
     pub tasks: std::ops::Range<usize>,
     /// vCPUs that run.
     pub running: VcpuSet,
@@ -234,7 +235,6 @@ pub(super) struct Vm {
     pub blocked: u64,
 }
 
-/// A task.
 pub(super) struct Task {
     pub vm: usize,
     pub name: String,
@@ -330,7 +330,6 @@ pub(super) enum Wants {
     Run(Nanos),
 }
 
-/// How it fared.
 pub(super) struct Fared {
     pub ran: Nanos,
     pub ios: u64,

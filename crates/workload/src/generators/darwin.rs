@@ -29,7 +29,6 @@ static PARAMS: &[ParamSpec] = &[
     BYTES,
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "darwin",
     summary: "a streaming server: workers that send large videos to many clients",
@@ -48,7 +47,6 @@ struct Client {
     due: u64,
 }
 
-/// The server.
 #[derive(Clone, Debug)]
 pub struct Darwin {
     files: Vec<FileSpec>,

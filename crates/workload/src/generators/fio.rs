@@ -43,7 +43,6 @@ static PARAMS: &[ParamSpec] = &[
     ),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "fio",
     summary: "jobs as fio describes them",

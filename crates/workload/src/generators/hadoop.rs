@@ -24,7 +24,6 @@ static PARAMS: &[ParamSpec] = &[
     param("cpu_mib", Kind::Duration, "10ms", "CPU time for each MiB that is read"),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "hadoop",
     summary: "a node of a MapReduce sort: streaming maps, spills, merging reducers",

@@ -37,7 +37,6 @@ static PARAMS: &[ParamSpec] = &[
     param("direct", Kind::Flag, "true", "O_DIRECT"),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "iometer",
     summary: "an Iometer worker: block size, shares of reads and random accesses, depth or rate",
@@ -57,7 +56,6 @@ enum Slot {
     Over,
 }
 
-/// One worker.
 #[derive(Clone, Debug)]
 pub struct Iometer {
     name: String,

@@ -55,7 +55,6 @@ pub enum Build {
 pub struct Generator {
     /// The name in `app=NAME:key=value`.
     pub name: &'static str,
-    /// One line.
     pub summary: &'static str,
     /// Its parameters with defaults and help.
     pub params: &'static [ParamSpec],
@@ -90,7 +89,6 @@ impl RegistryEntry for Generator {
     }
 }
 
-/// All generators.
 pub static REGISTRY: Registry<Generator> = Registry::new(
     "generator",
     &[

@@ -22,9 +22,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// One load of a VM.
 #[derive(Clone, Debug)]
 pub struct AppPlan {
-    /// Which generator.
     pub generator: &'static Generator,
-    /// With which parameters.
     pub params: Params,
 }
 

@@ -54,7 +54,6 @@ static PARAMS: &[ParamSpec] = &[
     ),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "surge",
     summary: "processes reading popular files of a fragmented file system of a million",
@@ -87,7 +86,6 @@ struct Process {
     pages: u32,
 }
 
-/// The processes.
 #[derive(Clone, Debug)]
 pub struct Surge {
     recipe: Recipe,

@@ -32,7 +32,6 @@ static PARAMS: &[ParamSpec] = &[
     param("read_share", Kind::Count(0, 100), "60", "RRW: % of reads"),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "sysbench",
     summary: "sysbench fileio: threads reading or writing a set of files",

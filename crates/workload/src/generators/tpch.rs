@@ -21,7 +21,6 @@ static PARAMS: &[ParamSpec] = &[
     param("workers", Kind::Count(1, 64), "1", "processes that share the query's work"),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "tpch",
     summary: "TPC-H-like: q2 (index lookups) or q19 (scan with lookups)",

@@ -16,7 +16,6 @@ static PARAMS: &[ParamSpec] = &[
     param("sequential", Kind::Flag, "false", "one after the other instead of at random"),
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "uniform",
     summary: "uniformly random requests in a closed loop, without a guest",

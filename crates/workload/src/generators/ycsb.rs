@@ -28,7 +28,6 @@ static PARAMS: &[ParamSpec] = &[
     BYTES,
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "ycsb",
     summary: "a key-value store: point reads by popularity, and a compaction that streams",

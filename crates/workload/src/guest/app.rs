@@ -49,7 +49,6 @@ pub enum Op {
         handle: u32,
         /// Where in the file.
         offset: u64,
-        /// How much.
         len: u32,
     },
     /// pwrite
@@ -58,7 +57,6 @@ pub enum Op {
         handle: u32,
         /// Where in the file.
         offset: u64,
-        /// How much.
         len: u32,
     },
     /// fsync
@@ -108,7 +106,6 @@ pub trait App: Send {
     fn laid_files(&mut self) -> Option<Arc<LaidFiles>> {
         None
     }
-    /// Its open files.
     fn handles(&self) -> &[HandleSpec];
     /// What `thread` does next. Called once for each system call, when the one
     /// before has returned. After [`Op::Done`] it is not called again.

@@ -28,7 +28,6 @@ pub enum Purpose {
 /// One request of the guest to its virtual disk.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// What for.
     pub purpose: Purpose,
     /// Read, write or flush.
     pub op: Op,

@@ -22,10 +22,8 @@ const REFERENCED: u8 = 16;
 const ACTIVE: u8 = 32;
 const LISTED: u8 = 64;
 
-/// One page frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Whose page.
     pub file: u32,
     /// Which page of that file.
     pub page: u32,
@@ -69,7 +67,6 @@ impl Cache {
     pub fn limit(&self) -> u32 {
         self.limit
     }
-    /// The frame.
     pub fn frame(&self, at: u32) -> &Frame {
         &self.frames[at as usize]
     }

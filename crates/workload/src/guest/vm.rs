@@ -28,7 +28,6 @@ const TAG_FIRST: u16 = 8;
 /// The tags of one application start this far from the next one's.
 const TAG_STEP: u16 = 64;
 
-/// An open file.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub file: u32,

@@ -14,7 +14,6 @@ pub enum Reason {
     Malformed,
     /// Control or non-ASCII bytes where text was expected.
     Binary,
-    /// A negative number.
     Negative,
     /// A number, a time or an end of extent too large to be represented.
     Overflow,
@@ -86,7 +85,6 @@ pub enum Place {
         /// Byte in the line.
         column: u64,
     },
-    /// A binary format.
     Record {
         /// Record number from one.
         number: u64,
@@ -120,24 +118,13 @@ impl fmt::Display for Place {
 pub enum TraceError {
     /// The file cannot be opened.
     #[error("{path}: cannot open the trace: {source}")]
-    Open {
-        /// The file.
-        path: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Open { path: String, source: io::Error },
     /// A read failed in the middle.
     #[error("{path}: cannot read on: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
     /// The compressed data ends too early or is damaged.
     #[error("{path}: {compression} data truncated or damaged ({source}); check it with `{tool}`")]
     Compressed {
-        /// The file.
         path: String,
         /// `gzip`, `bzip2`, `xz` or `zstd`.
         compression: &'static str,
@@ -149,9 +136,7 @@ pub enum TraceError {
     /// One record is unusable. The lenient mode skips and counts it.
     #[error("{path}:{gap}{place}: {reason}: expected {expected}, found {found}", gap = place.gap())]
     Record {
-        /// The file.
         path: String,
-        /// Where in it.
         place: Place,
         /// The kind of fault.
         reason: Reason,
@@ -162,23 +147,16 @@ pub enum TraceError {
     },
     /// There is nothing in it at all.
     #[error("{path}: the trace is empty: 0 bytes")]
-    NoBytes {
-        /// The file.
-        path: String,
-    },
+    NoBytes { path: String },
     /// No reader recognises the content.
     #[error(
         "{path}: trace format not recognised; name it with --input-format: {}",
         Format::names()
     )]
-    UnknownFormat {
-        /// The file.
-        path: String,
-    },
+    UnknownFormat { path: String },
     /// Several readers recognise the content.
     #[error("{path}: could be {candidates}: name the right one with --input-format")]
     AmbiguousFormat {
-        /// The file.
         path: String,
         /// The formats' names, with `or` in between.
         candidates: String,
@@ -188,7 +166,6 @@ pub enum TraceError {
         "{path}: no requests in this trace (read as {format}; {ignored} other lines or events)"
     )]
     Empty {
-        /// The file.
         path: String,
         /// The format that was detected or given.
         format: Format,
@@ -198,7 +175,6 @@ pub enum TraceError {
     /// The trace cannot be replayed in the way that was asked for.
     #[error("{path}: {problem}")]
     Replay {
-        /// The file.
         path: String,
         /// What does not fit, and what to do.
         problem: String,

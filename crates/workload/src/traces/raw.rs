@@ -70,7 +70,6 @@ impl Span {
 /// What a decoder found next.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A request.
     Request(Raw),
     /// A line or an event that is no request and needs none: a header, a
     /// comment, a completion.

@@ -27,7 +27,6 @@ impl OpCounts {
         } += 1;
     }
 
-    /// All operations together.
     pub const fn total(&self) -> u64 {
         self.read + self.write + self.flush + self.discard + self.write_zeroes
     }
@@ -36,7 +35,6 @@ impl OpCounts {
 /// Records of one kind of fault that the lenient mode has skipped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skipped {
-    /// The fault.
     pub reason: Reason,
     /// How many records had it.
     pub count: u64,
@@ -125,7 +123,6 @@ impl TraceStats {
 pub struct ScannedVolume {
     /// Its name in the trace, or the file's for formats without volumes.
     pub name: String,
-    /// Its requests.
     pub stats: VolumeStats,
 }
 
@@ -143,6 +140,5 @@ pub struct Scan {
     pub format: Format,
     /// In the order of their first appearance: the volume numbers of records.
     pub volumes: Vec<ScannedVolume>,
-    /// All counts.
     pub stats: TraceStats,
 }

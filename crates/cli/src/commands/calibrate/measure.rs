@@ -26,7 +26,6 @@ const HIT_RATIO: f64 = 0.5;
 /// Share of the device below which a file's line is drawn out far.
 const COVERED_MIN: f64 = 0.5;
 
-/// How to measure.
 pub struct Plan {
     reads: usize,
     block: Sectors,
@@ -35,7 +34,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// By the arguments.
     pub fn new(args: &MeasuringArgs) -> Result<Plan> {
         let reads = args.reads.get();
         if reads > READS_MAX {

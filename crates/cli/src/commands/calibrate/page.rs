@@ -15,7 +15,6 @@ const LINE_POINTS: u64 = 1_200;
 /// Quantile at which the service axis ends: a few requests take ten times as long.
 const SHOWN: f64 = 0.99;
 
-/// The page.
 pub fn report(
     found: &Fit,
     measured: &Measured,

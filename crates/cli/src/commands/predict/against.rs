@@ -20,7 +20,6 @@ const ONE_AT_A_TIME: &str = "one at a time";
 pub enum Against {
     /// Another profile, by its name or path.
     Profile(String),
-    /// A measured trace.
     Measured(String, Vec<Record>),
     /// Figures of a real run, or of an earlier prediction.
     Run(Side),

@@ -65,7 +65,6 @@ impl Measure {
 /// was not measured is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Figures {
-    /// The policy's specification.
     pub policy: String,
     /// The seed of a simulated run: runs of the same seed have the same load.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +81,6 @@ pub struct Figures {
     pub response_p99_ms: Option<f64>,
     /// Read and written, all together, in the papers' unit.
     pub sectors_per_ms: Option<f64>,
-    /// The same.
     pub mib_s: Option<f64>,
     /// What a live window is judged by.
     #[serde(skip_serializing_if = "Option::is_none", flatten)]

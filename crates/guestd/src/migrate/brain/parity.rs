@@ -37,7 +37,6 @@ thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The test's clock.
 fn now() -> Instant {
     Instant::from_nanos(NOW.get())
 }
@@ -209,7 +208,6 @@ struct Replay {
 }
 
 impl Replay {
-    #[expect(clippy::arc_with_non_send_sync, reason = "shared by the agent's threads, not here")]
     fn new(policy: &str, exact: bool) -> Replay {
         NOW.set(0);
         let dir = tempfile::tempdir().unwrap();

@@ -16,7 +16,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
 /// Entries of a set; `waits.bpf.c` has the layout of the records.
 const WAYS: usize = 8;
 
-/// One task's totals.
 #[repr(C)]
 #[derive(Debug)]
 struct Entry {

@@ -20,7 +20,6 @@ const WINDOW: Duration = Duration::from_millis(5);
 /// Longer than any of this takes on a machine that is as busy as can be.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What O_DIRECT takes.
 #[repr(align(4096))]
 pub struct Page(pub [u8; PAGE]);
 

@@ -13,7 +13,6 @@ use std::os::unix::fs::FileExt;
 /// Longest file that is read: `stat` has some 50 numbers.
 const FILE_BYTES_MAX: usize = 2048;
 
-/// A thread's files.
 #[derive(Debug)]
 pub struct Thread {
     dir: String,

@@ -33,7 +33,6 @@ impl Preemption for Heartbeat {
     }
 }
 
-/// One vCPU's.
 #[derive(Debug)]
 struct Heart {
     vcpu: VcpuId,

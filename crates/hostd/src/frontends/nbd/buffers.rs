@@ -109,7 +109,6 @@ impl Buffer {
         Some(Buffer { start: NonNull::new(start.cast())?, class })
     }
 
-    /// Its address.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }

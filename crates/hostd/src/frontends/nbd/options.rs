@@ -32,7 +32,6 @@ pub enum Step {
 
 /// What has been agreed on.
 pub struct Session {
-    /// The disk.
     pub export: Export,
     /// Reads are answered in chunks.
     pub structured: bool,
@@ -52,7 +51,6 @@ pub enum ProtocolError {
     /// Longer than [`OPTION_LEN_MAX`].
     #[error("option {option} has {len_bytes} bytes, more than {OPTION_LEN_MAX}")]
     TooLong {
-        /// Its number.
         option: u32,
         /// The length that the client gave.
         len_bytes: u32,

@@ -25,7 +25,6 @@ pub struct Outbox {
 unsafe impl Send for Outbox {}
 
 impl Outbox {
-    /// An empty batch.
     pub fn new() -> Outbox {
         // SAFETY: a message header of zeroes is one without address, pieces and control data.
         let message = Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });

@@ -49,7 +49,6 @@ enum Timer {
     Off,
     /// Memory, when it ends with no request since it began.
     Idle,
-    /// The last replies.
     Linger,
 }
 
@@ -79,7 +78,6 @@ enum Phase {
     Broken,
 }
 
-/// One client's connection.
 pub struct Connection {
     socket: OwnedFd,
     disk: DiskId,

@@ -20,7 +20,6 @@ pub enum Reply {
     Data {
         /// Where they lie on the disk.
         offset_bytes: u64,
-        /// How many follow.
         len_bytes: u32,
     },
     /// Extents of `base:allocation` follow.

@@ -18,7 +18,6 @@ pub struct Request {
     pub command: u16,
     /// The client's name for it, repeated in the reply.
     pub cookie: u64,
-    /// Where it begins.
     pub offset_bytes: u64,
     /// How much it covers; a write's payload is as long.
     pub len_bytes: u32,
@@ -49,14 +48,12 @@ impl Request {
 /// What a client is told when its request is refused or fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The number.
     pub error: NbdError,
     /// For humans; only structured replies carry it.
     pub text: &'static str,
 }
 
 impl Refusal {
-    /// A refusal.
     pub const fn new(error: NbdError, text: &'static str) -> Refusal {
         Refusal { error, text }
     }
@@ -83,7 +80,6 @@ pub enum Verdict {
 /// A request that the reactor can carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Action {
-    /// What.
     pub op: Op,
     /// Durable before the reply.
     pub fua: bool,

@@ -19,7 +19,6 @@ pub enum ServeError {
     /// The client took too long.
     #[error("NBD negotiation: not done within {} s; the connection was closed", NEGOTIATION_TIME.as_secs())]
     TimedOut,
-    /// The socket failed.
     #[error("NBD connection: {0}")]
     Io(#[source] io::Error),
     /// TLS failed.
@@ -46,7 +45,6 @@ impl From<io::Error> for ServeError {
     }
 }
 
-/// A client's connection.
 pub enum Socket {
     /// Over a unix socket.
     Unix(UnixStream),
@@ -124,7 +122,6 @@ impl Write for &Socket {
 
 /// A socket whose reads and writes end at the deadline.
 pub struct Timed<'s> {
-    /// The client's.
     pub socket: &'s Socket,
     /// When it fails with `TimedOut`.
     pub deadline: Instant,

@@ -13,31 +13,17 @@ pub enum TlsError {
     /// The file cannot be read, or holds no such thing.
     #[error("{}: {source}; expected {expected} in PEM", path.display())]
     Pem {
-        /// Which file.
         path: PathBuf,
         /// What should be in it.
         expected: &'static str,
-        /// What went wrong.
         source: pem::Error,
     },
     /// The key does not belong to the certificate, or a kind that is not supported.
     #[error("{} and {}: {source}", cert.display(), key.display())]
-    Pair {
-        /// The certificate's file.
-        cert: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-        /// What rustls says.
-        source: rustls::Error,
-    },
+    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
     /// The clients' authority cannot be one.
     #[error("{}: {reason}; expected the certificate of an authority", path.display())]
-    ClientCa {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    ClientCa { path: PathBuf, reason: String },
 }
 
 /// What [`super::serve`] needs to offer TLS 1.2 and 1.3: the server's

@@ -40,11 +40,9 @@ pub const OPT_SET_META_CONTEXT: u32 = 10;
 
 /// Replies to options.
 pub const REP_ACK: u32 = 1;
-/// One export's name.
 pub const REP_SERVER: u32 = 2;
 /// One piece of information on an export.
 pub const REP_INFO: u32 = 3;
-/// One metadata context.
 pub const REP_META_CONTEXT: u32 = 4;
 /// The option is not known.
 pub const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
@@ -59,7 +57,6 @@ pub const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
 
 /// Pieces of information on an export: size and flags.
 pub const INFO_EXPORT: u16 = 0;
-/// Its name.
 pub const INFO_NAME: u16 = 1;
 /// Text for humans.
 pub const INFO_DESCRIPTION: u16 = 2;
@@ -87,7 +84,6 @@ pub const TF_CAN_MULTI_CONN: u16 = 1 << 8;
 pub const CMD_READ: u16 = 0;
 /// Followed by its data.
 pub const CMD_WRITE: u16 = 1;
-/// The client goes.
 pub const CMD_DISC: u16 = 2;
 /// Completed writes become durable.
 pub const CMD_FLUSH: u16 = 3;
@@ -143,7 +139,6 @@ pub const REQUEST_LEN_MAX: u32 = 32 << 20;
 pub enum NbdError {
     /// Not permitted.
     Perm = 1,
-    /// The device failed.
     Io = 5,
     /// Out of memory or of room for more requests.
     NoMem = 12,
@@ -155,7 +150,6 @@ pub enum NbdError {
     Overflow = 75,
     /// Not supported.
     NotSup = 95,
-    /// The server goes.
     Shutdown = 108,
 }
 

@@ -54,7 +54,6 @@ pub enum InflightError {
     /// A queue's record is of another version or another size.
     #[error("the inflight record of queue {queue}: version {version}, {entries} entries")]
     Queue {
-        /// Which queue.
         queue: u16,
         /// What it says of itself.
         version: u16,

@@ -22,7 +22,6 @@ pub enum MemoryError {
     Map {
         /// The region's address in the guest.
         guest: u64,
-        /// Why.
         error: io::Error,
     },
     /// The file is too short, and touching what is missing would end the daemon.
@@ -67,7 +66,6 @@ struct Region {
     mapped: Arc<GuestRegionMmap>,
 }
 
-/// All regions.
 #[derive(Clone, Default)]
 pub struct Memory {
     regions: Vec<Region>,

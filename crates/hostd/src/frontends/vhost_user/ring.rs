@@ -15,11 +15,8 @@ pub const SIZE_MAX: u16 = 1024;
 /// Where the parts of a ring are in host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// The descriptor table.
     pub descriptors: *const u8,
-    /// The available ring.
     pub available: *mut u8,
-    /// The used ring.
     pub used: *mut u8,
 }
 
@@ -53,7 +50,6 @@ pub enum BrokenRing {
     Head(u16),
 }
 
-/// One split virtqueue.
 pub struct Ring {
     parts: Parts,
     size: u16,
@@ -107,7 +103,6 @@ impl Ring {
         self.size
     }
 
-    /// The descriptor table.
     pub fn descriptors(&self) -> *const u8 {
         self.parts.descriptors
     }

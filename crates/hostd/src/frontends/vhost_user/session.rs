@@ -70,7 +70,6 @@ struct Running {
     closed: Receiver<u16>,
 }
 
-/// A connection.
 pub struct Session {
     disk: DiskHandle,
     /// What was offered when the VMM connected.

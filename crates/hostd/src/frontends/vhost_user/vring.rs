@@ -50,7 +50,6 @@ struct Slot {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The guest's.
     Free,
     /// Ours.
     InFlight,
@@ -76,7 +75,6 @@ pub struct Setup {
     /// Where to begin in the available ring; a record of requests in flight
     /// knows better.
     pub base: u16,
-    /// The guest's memory.
     pub memory: Arc<GuestMemoryMmap>,
     /// Where to note what is in flight.
     pub record: Option<Record>,
@@ -84,7 +82,6 @@ pub struct Setup {
     pub serial: Serial,
 }
 
-/// A virtqueue.
 pub struct Vring {
     ring: Ring,
     memory: Arc<GuestMemoryMmap>,

@@ -6,7 +6,6 @@ use seekway_policy::cache::{BLOCK_BYTES, Frame};
 use std::io;
 use std::ptr::NonNull;
 
-/// A cache's memory.
 pub struct Frames {
     at: NonNull<u8>,
     bytes: usize,

@@ -17,7 +17,6 @@ const INVISIBLE: Duration = Duration::from_micros(100);
 pub(super) struct Threads {
     /// The vCPUs of each guest, in their order.
     pub vcpus: Vec<Vec<i32>>,
-    /// The daemon's.
     pub daemon: Vec<i32>,
     /// QEMU's first threads: timers and interrupts.
     pub qemu: Vec<i32>,
@@ -62,7 +61,6 @@ pub struct Stripe {
     pub reader: Vec<Vec<(f64, f64)>>,
 }
 
-/// One guest's vCPUs.
 pub(super) fn guest(recording: &Recording, threads: &Threads, guest: usize) -> GuestSchedule {
     let vcpus = &threads.vcpus[guest];
     let span = recording.to.saturating_sub(recording.from).as_secs_f64();
@@ -85,7 +83,6 @@ pub(super) fn guest(recording: &Recording, threads: &Threads, guest: usize) -> G
     }
 }
 
-/// All guests together.
 pub(super) fn window(recording: &Recording, threads: &Threads) -> WindowSchedule {
     let span = recording.to.saturating_sub(recording.from).as_secs_f64().max(1e-9);
     let helpers: Vec<i32> = threads.daemon.iter().chain(&threads.qemu).copied().collect();

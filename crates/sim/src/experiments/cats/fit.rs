@@ -14,7 +14,6 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 /// As many as the paper read.
 const READS: usize = 100_000;
-/// A page.
 const READ_SECTORS: u64 = 8;
 const SEEDS: u64 = 5;
 /// How near the model's own line has to be found, as a share.

@@ -10,7 +10,6 @@ use crate::metrics::RunResult;
 use crate::rank::{kendall_tau, relative_error, same_order};
 use seekway_device::fit::Form;
 
-/// The paper's three.
 const PAPER: [&str; 3] = [CATS_7, "deadline", CFQ];
 /// The same as they are today.
 const TODAY: [&str; 3] = ["cats", "deadline", "cfq"];

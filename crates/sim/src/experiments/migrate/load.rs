@@ -65,7 +65,6 @@ impl Disk {
     }
 }
 
-/// An I/O task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Work {
     pub name: &'static str,

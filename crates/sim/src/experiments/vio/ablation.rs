@@ -20,7 +20,6 @@ fn columns(load: &Load) -> &'static [Column] {
     if load.sequential { &COLUMNS } else { &COLUMNS[..5] }
 }
 
-/// What is changed.
 struct Setting {
     name: &'static str,
     /// Of the guests, beside the defaults.
@@ -53,7 +52,6 @@ fn costs(load: Load, costs: HostCosts) -> Load {
     Load { host: HostSetup { costs, ..load.host }, ..load }
 }
 
-/// The defaults first.
 fn settings() -> Vec<Setting> {
     vec![
         guest("3 VMs as they are", "", 3),

@@ -95,7 +95,6 @@ impl FileSet {
         Some(entry)
     }
 
-    /// This file, opened.
     pub fn open_entry(&mut self, entry: u32) -> u32 {
         self.entries[entry as usize].open += 1;
         entry

@@ -28,7 +28,6 @@ static PARAMS: &[ParamSpec] = &[
     BYTES,
 ];
 
-/// The registry's entry.
 pub const GENERATOR: Generator = Generator {
     name: "videoserver",
     summary: "Filebench's video server: paced streams, and a writer that replaces videos",

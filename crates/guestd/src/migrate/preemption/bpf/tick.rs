@@ -58,7 +58,6 @@ fn tick() -> Result<Nanos, BpfError> {
     Ok(tick)
 }
 
-/// A clock's.
 fn resolution(clock: libc::clockid_t) -> Nanos {
     let mut of = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the place is ours; Linux has both clocks, so that it cannot fail.

@@ -22,7 +22,6 @@ pub struct Scatter {
 unsafe impl Send for Scatter {}
 
 impl Scatter {
-    /// One of nothing.
     pub fn new() -> Scatter {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: zeroes are a message header without address, pieces and control data.

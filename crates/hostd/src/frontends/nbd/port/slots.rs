@@ -24,7 +24,6 @@ pub struct Slot {
     pub action: Action,
     /// What the client is told when it is done.
     pub reply: Reply,
-    /// Its data.
     pub data: Data,
 }
 
