@@ -511,15 +511,20 @@ fn handles_sigint(pid: i32) -> bool {
 #[test]
 fn ctrl_c_ends_a_probe_and_it_prints_what_it_saw() {
     let mut command = Command::new(PROGRAM);
-    command.args(["migrate", "--probe=1h", "--preemption", "heartbeat", "--loads", "proc"]);
-    let mut probe = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
+    command.args(["migrate", "--probe=60s", "--preemption", "heartbeat", "--loads", "proc"]);
+    command.args(["--format", "json"]).stdout(Stdio::piped());
+    let mut probe = Killed(command.spawn().unwrap());
     until("the probe handles Ctrl-C", || handles_sigint(probe.pid()));
     probe.signal(libc::SIGINT);
     assert!(probe.ended().success());
     let mut text = String::new();
     probe.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(text.contains("preemption: heartbeat: yes\n"), "{text}");
-    assert!(text.contains("loads: proc: yes\n"), "{text}");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ways: Vec<_> = lines.iter().map(|line| line["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["heartbeat", "proc"], "{text}");
+    // It did not look as long as it was to.
+    assert!(lines[1]["looked_ms"].as_u64().unwrap() < 60_000, "{text}");
 }
 
 /// BPF programs see the numbers that threads have in the initial PID namespace. In another,
