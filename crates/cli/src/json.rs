@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// `compare --format json`.
 #[derive(Serialize)]
-pub struct Compared {
+pub struct CompareReport {
     pub device: String,
     /// One for each policy and seed.
     pub runs: Vec<Run>,

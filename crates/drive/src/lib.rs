@@ -68,7 +68,7 @@ pub struct DriveOptions {
 
 /// What was measured, of requests that were issued and done within the window.
 #[derive(Clone, Debug)]
-pub struct Driven {
+pub struct Measurement {
     /// Length of the window.
     pub took: Duration,
     /// Data requests.
@@ -89,7 +89,7 @@ pub struct Driven {
 /// # Errors
 /// A load of several VMs; a disk smaller than the load's; writes that were not
 /// allowed; the first I/O error.
-pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> {
+pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Measurement> {
     let [disk] = source.vms() else {
         let what = format!("{} VMs on one disk: give one", source.vms().len());
         return Err(DriveError::Refused(what));
@@ -115,7 +115,7 @@ pub fn drive(source: Box<dyn Source>, options: &DriveOptions) -> Result<Driven> 
         done,
         flying: HashMap::new(),
         started: Instant::now(),
-        driven: Driven {
+        driven: Measurement {
             took: Duration::ZERO,
             requests: 0,
             reads: 0,
@@ -140,7 +140,7 @@ fn open(options: &DriveOptions) -> Result<File> {
 }
 
 /// A request on its way.
-struct Flying {
+struct Outstanding {
     op: Op,
     bytes: u64,
     since: Instant,
@@ -151,13 +151,13 @@ struct Run<'a> {
     options: &'a DriveOptions,
     pool: Pool,
     done: Receiver<Done>,
-    flying: HashMap<u64, Flying>,
+    flying: HashMap<u64, Outstanding>,
     started: Instant,
-    driven: Driven,
+    driven: Measurement,
 }
 
 impl Run<'_> {
-    fn finish(mut self) -> Result<Driven> {
+    fn finish(mut self) -> Result<Measurement> {
         let mut issues = Vec::new();
         let begin = self.started + self.options.settle;
         let end = self.options.window.map(|w| begin + w);
@@ -201,7 +201,7 @@ impl Run<'_> {
             let what = format!("a request of {bytes} bytes: at most {REQUEST_BYTES_MAX}");
             return Err(DriveError::Refused(what));
         }
-        self.flying.insert(issue.token, Flying { op: issue.op, bytes, since: now });
+        self.flying.insert(issue.token, Outstanding { op: issue.op, bytes, since: now });
         self.pool.submit(issue);
         Ok(())
     }

@@ -137,19 +137,19 @@ impl MigrateArgs {
         self.status.path()
     }
 
-    /// The way that is asked for.
+    /// The detector that is asked for.
     pub fn preemption(&self) -> Option<&str> {
         named(&self.preemption)
     }
 
-    /// The way that is asked for.
+    /// The detector that is asked for.
     pub fn loads(&self) -> Option<&str> {
         named(&self.loads)
     }
 }
 
-fn named(way: &str) -> Option<&str> {
-    Some(way).filter(|way| *way != "auto")
+fn named(detector: &str) -> Option<&str> {
+    Some(detector).filter(|detector| *detector != "auto")
 }
 
 /// Show what `seekway-guest migrate` is doing: vCPUs, tasks, its own cost

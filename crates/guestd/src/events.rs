@@ -56,7 +56,7 @@ pub enum Event {
         preemption: String,
         /// How it is seen who waits for I/O.
         loads: String,
-        /// Better ways, and why this guest does not have them.
+        /// Better detectors, and why they do not work in this guest.
         passed_over: Vec<String>,
         /// The kernel tells of new processes.
         connector: bool,

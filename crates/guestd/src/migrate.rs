@@ -2,12 +2,12 @@
 //! decides; here are the detectors, the threads, and the changes of masks.
 //!
 //! ```text
-//!  preemption (a monitor thread on each vCPU) ─▶ brain: policy::vcpu ─▶ workers ─▶ affinity
+//!  preemption (a monitor thread on each vCPU) ─▶ coordinator: policy::vcpu ─▶ workers ─▶ affinity
 //!  loads (a reader of tasks' waits) ───────────────┘        └─▶ status
 //! ```
 //!
 //! One monitor is pinned to each vCPU: a thread sees that its vCPU was away because it could
-//! not run. A thread that holds the brain's lock may lose its vCPU, and keeps the lock until
+//! not run. A thread that holds the coordinator's lock may lose its vCPU, and keeps the lock until
 //! that is back. So no thread waits for the lock: a thread that does not get it leaves its news
 //! for the next turn.
 
@@ -15,10 +15,11 @@ mod agent;
 mod ask;
 #[cfg(feature = "bpf")]
 pub mod bpf;
-mod brain;
 pub mod clock;
+mod coordinator;
 #[cfg(test)]
 mod costs;
+pub mod detectors;
 mod inheritance;
 pub mod loads;
 mod mask_history;
@@ -32,7 +33,6 @@ mod shared;
 mod status;
 mod tasks;
 mod wakeups;
-pub mod ways;
 mod workers;
 
 pub use agent::migrate;

@@ -1,8 +1,8 @@
 //! Which process gets which tag, and which threads have to be changed for it.
 //!
-//! A turn has two halves with the state's file in between, so that nothing is
-//! changed that is not written down: [`Tagger::scan`] looks and returns the
-//! changes that it wants, [`Tagger::apply`] makes them.
+//! A turn has two halves: [`Tagger::scan`] looks and returns the changes that it wants,
+//! [`Tagger::apply`] makes them. The caller writes the state file in between, so every change
+//! that is made can be undone.
 //!
 //! A process is tagged when it does I/O (bytes of its threads in `/proc/PID/task/TID/io`
 //! grow, or it waits for a disk), at once when it is chosen by name or number, or when it is
@@ -25,22 +25,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A tag rests this long between two processes: longer than the host remembers
-/// a stream.
+/// How long a freed tag is not given to another process: longer than the host remembers a
+/// stream.
 pub const REST: Duration = Duration::from_secs(5);
-/// Scans from one look at what seldom changes to the next.
+/// Control groups and exited processes are looked at once in so many scans.
 const SELDOM: u64 = 10;
 
 /// Which processes are tagged.
 #[derive(Clone, Default, Debug)]
 pub struct Selection {
-    /// By their names, as the kernel cuts and [`Stat`] escapes them.
+    /// Process names, cut as by the kernel and escaped as by [`Stat`].
     pub comms: Vec<String>,
     pub pids: Vec<i32>,
 }
 
 impl Selection {
-    /// As the user wrote it.
+    /// From names and numbers as the user wrote them.
     pub fn new(comms: &[String], pids: &[i32]) -> Selection {
         // The kernel keeps 15 bytes of a name.
         let cut = |name: &String| {
@@ -50,12 +50,12 @@ impl Selection {
         Selection { comms: comms.iter().map(cut).collect(), pids: pids.to_vec() }
     }
 
-    /// Nothing was chosen.
+    /// Whether the user named no process: then all are tagged.
     pub fn is_all(&self) -> bool {
         self.comms.is_empty() && self.pids.is_empty()
     }
 
-    /// Is this process one that was chosen?
+    /// Whether the user named this process.
     pub fn names(&self, pid: i32, comm: &str) -> bool {
         self.pids.contains(&pid) || self.comms.iter().any(|c| c == comm)
     }
@@ -93,9 +93,9 @@ struct Process {
     kernel: bool,
     /// Named by the selection, or a descendant of one that is.
     chosen: bool,
-    /// The kernel refused: no use in trying again.
+    /// The kernel refused a change; it is not tried again.
     refused: bool,
-    /// At the last look; `None` when it may not be looked at.
+    /// At the last look; `None` if the kernel does not show it.
     io_bytes: Option<u64>,
     /// The same of each of its threads.
     thread_io_bytes: BTreeMap<i32, u64>,
@@ -105,11 +105,11 @@ struct Process {
     threads: BTreeMap<i32, Thread>,
 }
 
-/// All that is known.
+/// The tagged processes, their threads and the pool of tags.
 #[derive(Debug)]
 pub struct Tagger {
     selection: Selection,
-    /// New processes are heard of in time to tag them before they do I/O.
+    /// The kernel announces new processes, so they are tagged before their first I/O.
     eager: bool,
     pool: Pool,
     processes: BTreeMap<i32, Process>,

@@ -15,7 +15,8 @@ mod vms;
 
 pub use holds::{Cause, HoldStats, Withheld};
 pub use types::{
-    Arrival, COALESCE_DEFAULT, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Served, Stats, VMS_MAX,
+    Arrival, COALESCE_DEFAULT, CompletedCommand, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Stats,
+    VMS_MAX,
 };
 
 use crate::queues::{ExpiryQueue, Links, Slots};
@@ -29,7 +30,7 @@ use commands::{Answer, Load, Unit};
 use holds::Holds;
 use parts::Split;
 use slots::{Slot, State, Table};
-use vms::Attached;
+use vms::AttachedVm;
 
 /// Commands that go by the policy's choice between two that are forced.
 const FORCED_EVERY: u32 = 4;
@@ -46,7 +47,7 @@ pub struct Dispatcher {
     /// Requests of which a part has gone.
     splits: Slots<Split>,
     /// The attached VMs by number.
-    vms: Vec<Option<Attached>>,
+    vms: Vec<Option<AttachedVm>>,
     /// Requests that the policy holds.
     queued: usize,
     /// All queued requests, oldest first.
@@ -129,12 +130,12 @@ impl Dispatcher {
         id: RequestId,
         ok: bool,
         done: &mut Vec<Completion>,
-    ) -> Served {
+    ) -> CompletedCommand {
         assert!(self.is_in_flight(id), "{id:?} is not a command in flight");
         let first = &self.slots[id];
         let (Request { vm, op, .. }, dispatched) = (first.request, first.dispatched);
         let mut service = now.since(dispatched.max(self.last_completion));
-        let served = Served { vm, op, dispatched, service };
+        let served = CompletedCommand { vm, op, dispatched, service };
         self.last_completion = now;
         self.load.commands -= 1;
         self.load.unseen -= u32::from(!first.seen);
@@ -327,7 +328,7 @@ impl Dispatcher {
     pub fn profile(&self) -> &DeviceProfile {
         &self.profile
     }
-    /// What has passed.
+    /// Counts since the dispatcher was made.
     pub fn stats(&self) -> Stats {
         self.stats
     }

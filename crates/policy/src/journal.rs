@@ -41,9 +41,9 @@ pub enum ReplayError {
     Differs {
         /// The line, counted from 1.
         line: usize,
-        /// What the journal says.
+        /// The line in the journal.
         journal: String,
-        /// What the replay did.
+        /// The line that the replay made.
         replay: String,
     },
 }
@@ -62,7 +62,7 @@ impl std::error::Error for ReplayError {}
 
 /// What a replay went through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Replayed {
+pub struct ReplaySummary {
     /// Inputs fed.
     pub inputs: u64,
     /// Outputs that came out the same.
@@ -82,7 +82,7 @@ pub struct Build<'a> {
 }
 
 impl Default for Build<'_> {
-    /// As the registries do.
+    /// Builds policies by the crate's registries.
     fn default() -> Self {
         Build { scheduler: &schedulers::build, prefetcher: &prefetchers::build }
     }
@@ -120,17 +120,23 @@ pub struct Replay<'a> {
     line: usize,
     /// The time of the last line; none goes back.
     now: Instant,
-    replayed: Replayed,
+    replayed: ReplaySummary,
 }
 
 impl<'a> Replay<'a> {
     /// A replay that builds policies and prefetchers with `build`.
     pub fn new(build: Build<'a>) -> Self {
-        Replay { build, stack: None, line: 0, now: Instant::ZERO, replayed: Replayed::default() }
+        Replay {
+            build,
+            stack: None,
+            line: 0,
+            now: Instant::ZERO,
+            replayed: ReplaySummary::default(),
+        }
     }
 
     /// What has been replayed so far.
-    pub fn replayed(&self) -> Replayed {
+    pub fn replayed(&self) -> ReplaySummary {
         self.replayed
     }
 

@@ -85,11 +85,11 @@ impl Pool {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Number of requests.
+    /// Requests in the queue.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
-    /// No request is queued.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -163,11 +163,11 @@ impl ExpiryQueue {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Number of requests.
+    /// Requests in the queue.
     pub fn len(&self) -> usize {
         self.len as usize
     }
-    /// No request is queued.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -55,7 +55,7 @@ pub use types::{
 };
 
 use crate::cache::Frame;
-use crate::dispatcher::{Arrival, Dispatcher, HoldStats, Output, Served, Stats};
+use crate::dispatcher::{Arrival, CompletedCommand, Dispatcher, HoldStats, Output, Stats};
 use crate::request::{Completion, Extent, Op, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::units::{Instant, Lba, Sectors};
@@ -226,7 +226,7 @@ impl Stack {
         now: Instant,
         io: RequestId,
         failed: &[(RequestId, IoError)],
-    ) -> Served {
+    ) -> CompletedCommand {
         self.record(|j| j.io_done(now, io, failed));
         for &(id, error) in failed {
             self.calls.fail_part(id, error);

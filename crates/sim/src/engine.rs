@@ -76,11 +76,11 @@ struct Engine<'a> {
     completed: u64,
     issues: Vec<Issue>,
     /// What had been counted when the measuring began, if that was not at time zero.
-    settled: Option<Settled>,
+    settled: Option<CountsAtStart>,
 }
 
 /// Counts that only grow, at some time: they are taken from those of the end.
-struct Settled {
+struct CountsAtStart {
     at: Instant,
     apps: Vec<AppReport>,
     host: Option<(HostResult, Vec<VmHost>)>,
@@ -424,7 +424,7 @@ impl<'a> Engine<'a> {
     fn begin_measuring(&mut self, at: Instant) {
         self.meter.restart(at);
         let host = self.host_result();
-        self.settled = Some(Settled { at, apps: self.apps(), host });
+        self.settled = Some(CountsAtStart { at, apps: self.apps(), host });
     }
 
     /// The applications of all sources, with the VMs' numbers in the run.

@@ -22,18 +22,18 @@ struct Advice {
     /// What the goal's figure is called, with its unit.
     figure: &'static str,
     /// The recommended policy's figure and everyone's, best first.
-    ranking: Vec<Ranked>,
+    ranking: Vec<RankedPolicy>,
     /// How much better than cfq, as a share of cfq's figure.
     gain_over_cfq: Option<f64>,
     /// VMs that another policy would serve at least 2 % better.
     worse_for: Vec<Loser>,
     advice: String,
     #[serde(flatten)]
-    compared: crate::json::Compared,
+    compared: crate::json::CompareReport,
 }
 
 #[derive(Serialize)]
-struct Ranked {
+struct RankedPolicy {
     policy: String,
     value: f64,
 }
@@ -125,15 +125,15 @@ fn figure_name(goal: Goal) -> &'static str {
 
 /// Policies by the goal's figure, the best first; equal ones in the registry's
 /// order, so that the simpler wins.
-fn ranking(made: &Comparison, goal: Goal) -> Vec<Ranked> {
-    let ranked = |run: &Run| Ranked { policy: run.policy.clone(), value: figure(run, goal) };
-    let mut ranking: Vec<Ranked> = made.compared.runs.iter().map(ranked).collect();
+fn ranking(made: &Comparison, goal: Goal) -> Vec<RankedPolicy> {
+    let ranked = |run: &Run| RankedPolicy { policy: run.policy.clone(), value: figure(run, goal) };
+    let mut ranking: Vec<RankedPolicy> = made.compared.runs.iter().map(ranked).collect();
     let sign = if smaller_is_better(goal) { 1.0 } else { -1.0 };
     ranking.sort_by(|a, b| (sign * a.value).total_cmp(&(sign * b.value)));
     ranking
 }
 
-fn gain(ranking: &[Ranked], goal: Goal) -> Option<f64> {
+fn gain(ranking: &[RankedPolicy], goal: Goal) -> Option<f64> {
     let cfq = ranking.iter().find(|r| r.policy == "cfq")?.value;
     let change = ranking[0].value / cfq - 1.0;
     Some(if smaller_is_better(goal) { -change } else { change })
@@ -153,7 +153,7 @@ fn losers(made: &Comparison, chosen: &str) -> Vec<Loser> {
     ours.vms.iter().enumerate().filter_map(loser).collect()
 }
 
-fn sentence(ranking: &[Ranked], losers: &[Loser], goal: Goal, made: &Comparison) -> String {
+fn sentence(ranking: &[RankedPolicy], losers: &[Loser], goal: Goal, made: &Comparison) -> String {
     let best = &ranking[0];
     let what = figure_name(goal);
     let mut text = format!("Use {}: {what} {:.3}", best.policy, best.value);
@@ -186,7 +186,7 @@ fn sentence(ranking: &[Ranked], losers: &[Loser], goal: Goal, made: &Comparison)
     text.trim_end().to_string()
 }
 
-fn table(made: &Comparison, ranking: &[Ranked], goal: Goal) -> Table {
+fn table(made: &Comparison, ranking: &[RankedPolicy], goal: Goal) -> Table {
     let mut columns = vec![
         Column::text("policy"),
         Column::number(figure_name(goal), ""),

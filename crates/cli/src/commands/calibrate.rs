@@ -20,7 +20,7 @@ const FEW: usize = 1_000;
 const NAME_CHARS_MAX: usize = 64;
 
 /// What was measured, on a disk or by somebody else.
-struct Measured {
+struct MeasuredRequests {
     /// In a phrase, as in "fitted to …".
     source: String,
     samples: Vec<Sample>,
@@ -34,7 +34,7 @@ struct Measured {
 
 /// `calibrate --format json`: these keys, in this order.
 #[derive(Serialize)]
-struct Calibrated {
+struct CalibrateReport {
     requests: usize,
     fitted: usize,
     intercept_ms: f64,
@@ -75,7 +75,7 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
         let report = page::report(&found, &measured, &options, table.clone(), &warnings);
         output::write_file(path, |out| report.write_html(out))?;
     }
-    let json = Calibrated {
+    let json = CalibrateReport {
         requests: found.requests,
         fitted: found.fitted,
         intercept_ms: found.line.intercept_ms,
@@ -135,7 +135,7 @@ fn name(args: &CalibrateArgs) -> Result<String> {
 }
 
 /// What there is to say of a fit.
-fn judged(found: &Fit, measured: &Measured, options: &Options) -> Vec<String> {
+fn judged(found: &Fit, measured: &MeasuredRequests, options: &Options) -> Vec<String> {
     let mut notes = Vec::new();
     if found.fitted < FEW {
         notes.push(format!(
@@ -177,7 +177,7 @@ fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>) {
 }
 
 /// The figures, with the name of each beside it.
-fn table(found: &Fit, measured: &Measured) -> Table {
+fn table(found: &Fit, measured: &MeasuredRequests) -> Table {
     let columns = vec![Column::text("figure"), Column::number("value", ""), Column::text("unit")];
     let mut table = Table::new(format!("Linear fit of {}", measured.source), columns);
     let mut row = |name: &str, value: Cell, unit: &str| {

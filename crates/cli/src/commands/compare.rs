@@ -6,7 +6,7 @@ mod prefetching;
 use crate::Verdict;
 use crate::args::{Alone, CompareArgs, DiskArgs, Format};
 use crate::caching::Caching;
-use crate::json::{Compared, Demands, Run};
+use crate::json::{CompareReport, Demands, Run};
 use crate::load::{self, Load};
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::{figures, output, progress};
@@ -40,7 +40,7 @@ impl Contest {
 /// Requests and figures of one comparison.
 pub struct Comparison {
     /// The figures, as `--format json` prints them.
-    pub compared: Compared,
+    pub compared: CompareReport,
     /// The runs themselves, in the same order.
     pub outcomes: Vec<Outcome>,
     /// Warnings that a reader needs before trusting a figure.
@@ -128,7 +128,7 @@ pub fn compare(
     let runs = outcomes.iter().map(|o| Run::new(o, &demands, &weights)).collect();
     let warnings = warnings(load, &outcomes, until);
     let no_fairness = if let Demands::Unknown(why) = demands { Some(why) } else { None };
-    let compared = Compared { device: disk.device.clone(), runs, no_fairness };
+    let compared = CompareReport { device: disk.device.clone(), runs, no_fairness };
     Ok(Comparison { compared, outcomes, warnings })
 }
 
@@ -203,7 +203,7 @@ fn number(value: Option<f64>) -> Cell {
 }
 
 /// All VMs together, each VM, time withheld by cause.
-pub fn tables(compared: &Compared) -> Vec<Table> {
+pub fn tables(compared: &CompareReport) -> Vec<Table> {
     let mut tables = vec![totals(compared)];
     if ended_early(compared) || compared.runs.iter().any(|r| r.vms.len() > 1) {
         tables.push(by_vm(compared));
@@ -230,7 +230,7 @@ fn served(mib_s: f64, iops: f64, r: &crate::json::Response) -> [Cell; 7] {
     [mib_s, iops, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number)
 }
 
-fn totals(compared: &Compared) -> Table {
+fn totals(compared: &CompareReport) -> Table {
     let mut columns = vec![Column::text("policy")];
     columns.extend(served_columns());
     columns.extend([
@@ -266,11 +266,11 @@ fn totals(compared: &Compared) -> Table {
 }
 
 /// True if any VM's load was over before its run was.
-fn ended_early(compared: &Compared) -> bool {
+fn ended_early(compared: &CompareReport) -> bool {
     compared.runs.iter().flat_map(|run| &run.vms).any(|vm| vm.ended_s.is_some())
 }
 
-fn by_vm(compared: &Compared) -> Table {
+fn by_vm(compared: &CompareReport) -> Table {
     let mut columns = vec![Column::text("VM"), Column::text("policy")];
     columns.extend(served_columns());
     columns.push(Column::number("disk time", ""));
@@ -306,7 +306,7 @@ fn by_vm(compared: &Compared) -> Table {
 }
 
 /// Time withheld by cause, where any run withheld any.
-fn withheld(compared: &Compared) -> Option<Table> {
+fn withheld(compared: &CompareReport) -> Option<Table> {
     let held = |run: &Run, why: &str| run.held_ms.get(why).copied().unwrap_or(0.0);
     let some = |run: &Run| run.held_ms.clone().into_iter().filter(|&(_, held)| held > 0.0);
     let causes: BTreeSet<&str> =
@@ -336,7 +336,7 @@ fn withheld(compared: &Compared) -> Option<Table> {
 }
 
 /// One line for each run and VM.
-fn flat(compared: &Compared) -> Table {
+fn flat(compared: &CompareReport) -> Table {
     let text = ["policy", "vm"].map(Column::text);
     let numbers = [
         "seed",
@@ -392,13 +392,13 @@ fn flat(compared: &Compared) -> Table {
 }
 
 /// The best run by a figure, and the figure.
-fn best(compared: &Compared, figure: impl Fn(&Run) -> f64) -> Option<(&Run, f64)> {
+fn best(compared: &CompareReport, figure: impl Fn(&Run) -> f64) -> Option<(&Run, f64)> {
     let finite = compared.runs.iter().map(|r| (r, figure(r)));
     finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The result in a sentence.
-fn sentence(compared: &Compared) -> String {
+fn sentence(compared: &CompareReport) -> String {
     let mut parts = Vec::new();
     if let Some((run, ms)) = best(compared, |r| r.response_ms.mean) {
         let (policy, worst) = (label(&compared.runs, run), run.response_ms.max / 1e3);

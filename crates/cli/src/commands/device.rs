@@ -21,7 +21,7 @@ pub fn run(command: &DeviceCommand) -> Result<Verdict> {
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct DeviceEntry {
     name: String,
     summary: String,
     capacity_sectors: u64,
@@ -34,7 +34,7 @@ fn list(format: Format) -> Result<Verdict> {
     for name in profile::names() {
         let profile = profile::load(name)?;
         let device = profile.build();
-        listed.push(Listed {
+        listed.push(DeviceEntry {
             name: name.to_string(),
             summary: profile.summary().to_string(),
             capacity_sectors: profile.capacity_sectors(),
@@ -69,7 +69,7 @@ fn show(name: &str) -> Result<Verdict> {
 }
 
 #[derive(Serialize)]
-struct Validated<'a> {
+struct ValidationReport<'a> {
     profile: &'a str,
     trace: String,
     requests: usize,
@@ -98,7 +98,7 @@ struct PublishedFigure {
 }
 
 #[derive(Serialize)]
-struct ValidatedPublished<'a> {
+struct PublishedReport<'a> {
     profile: &'a str,
     error_max: f64,
     holds: bool,
@@ -125,7 +125,7 @@ fn validate_published(args: &ValidateArgs) -> Result<Verdict> {
             model: figure.model,
         })
         .collect();
-    let json = ValidatedPublished {
+    let json = PublishedReport {
         profile: &args.profile,
         error_max: published::ERROR_MAX,
         holds: figures.iter().all(|f| f.holds),
@@ -171,7 +171,7 @@ fn validate_trace(args: &ValidateArgs, trace: &Path) -> Result<Verdict> {
     let mut device = profile.build();
     let found = validate::validate(device.as_mut(), &records, Pace::Closed)
         .with_context(|| shown.clone())?;
-    let json = Validated {
+    let json = ValidationReport {
         profile: &args.profile,
         trace: shown,
         requests: found.requests,
@@ -193,8 +193,8 @@ fn validate_trace(args: &ValidateArgs, trace: &Path) -> Result<Verdict> {
     Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
 }
 
-fn text_of(json: &Validated<'_>, found: &Validation) -> String {
-    let Validated { profile, trace, requests, .. } = json;
+fn text_of(json: &ValidationReport<'_>, found: &Validation) -> String {
+    let ValidationReport { profile, trace, requests, .. } = json;
     let error = 100.0 * (found.mean_model_ms / found.mean_measured_ms - 1.0);
     format!(
         "{profile} against {trace}, {requests} requests\n\

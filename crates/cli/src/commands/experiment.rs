@@ -18,7 +18,7 @@ use seekway_report::svg::Svg;
 use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{
-    self, Cell, Experiment, Figure, Further, Judged, MeasuredDrive, Options, REGISTRY, Results,
+    self, Cell, Experiment, Extras, Figure, Findings, MeasuredDrive, Options, REGISTRY, Results,
     Row, Verdict as Judgement,
 };
 use serde::Serialize;
@@ -147,31 +147,31 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
             REGISTRY.iter().filter(|e| has_vcpus(e, &options)).map(|e| e.name).collect();
         bail!("--vcpu: no vCPUs in what is to be run; they are in {}", known.join(", "));
     }
-    let further = Further { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
+    let extras = Extras { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
     let mut sections = Vec::new();
     let mut ran = Vec::new();
     for experiment in chosen {
-        let cells = experiments::cells(experiment, &options, further);
+        let cells = experiments::cells(experiment, &options, extras);
         let jobs = runs::jobs(args.out.jobs);
         let results = run_cells(experiment, &cells, &seeds, under.as_ref(), jobs)?;
-        let judged = experiments::judge(experiment, &options, further, &results);
+        let findings = experiments::judge(experiment, &options, extras, &results);
         if !matches!(args.out.format, Format::Json | Format::Csv) {
             // As they come: a long series is read while it runs.
-            output::print_as(args.out.format, &[table(experiment, &judged)], "")?;
+            output::print_as(args.out.format, &[table(experiment, &findings)], "")?;
             output::print("\n")?;
         }
         let machines = machines(&cells, &seeds, &results);
         if args.out.report.is_some() {
-            let mut section = section(experiment, &judged, &results, seeds[0]);
+            let mut section = section(experiment, &findings, &results, seeds[0]);
             section.blocks.extend(machines::table(&machines).map(Block::Table));
             sections.push(section);
         }
         ran.push(Ran {
             experiment: experiment.name,
             seeds: seeds.clone(),
-            holds: judged.rows.iter().all(|r| r.accepted),
-            rows: judged.rows.iter().map(RowJson::new).collect(),
-            notes: judged.notes,
+            holds: findings.rows.iter().all(|r| r.accepted),
+            rows: findings.rows.iter().map(RowJson::new).collect(),
+            notes: findings.notes,
             assumes: experiment.assumes,
             machines,
         });
@@ -239,7 +239,7 @@ fn prefetch(args: &PrefetchArgs) -> Result<Option<(String, u64)>> {
 }
 
 /// Run every cell with every seed; under those without a prefetcher of their own
-/// lies `under`. They are judged as the cells that they are listed as.
+/// lies `under`. They are findings as the cells that they are listed as.
 fn run_cells(
     experiment: &Experiment,
     cells: &[Cell],
@@ -340,7 +340,7 @@ fn shown(value: f64, unit: &str) -> String {
     }
 }
 
-fn table(experiment: &Experiment, judged: &Judged) -> Table {
+fn table(experiment: &Experiment, findings: &Findings) -> Table {
     let columns = vec![
         Column::text("row"),
         Column { align: seekway_report::table::Align::Right, ..Column::text("paper") },
@@ -350,7 +350,7 @@ fn table(experiment: &Experiment, judged: &Judged) -> Table {
         Column::text("why"),
     ];
     let mut table = Table::new(format!("{}: {}", experiment.name, experiment.summary), columns);
-    for row in &judged.rows {
+    for row in &findings.rows {
         let (text, tone) = badge(row);
         table.push([
             TableCell::Text(row.name.clone()),
@@ -366,7 +366,7 @@ fn table(experiment: &Experiment, judged: &Judged) -> Table {
         ]);
     }
     table.notes.push(format!("{}. Assumed: {}.", experiment.source, experiment.assumes));
-    table.notes.extend(judged.notes.iter().cloned());
+    table.notes.extend(findings.notes.iter().cloned());
     table
 }
 
@@ -401,9 +401,9 @@ fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
     }
 }
 
-fn section(experiment: &Experiment, judged: &Judged, results: &Results, seed: u64) -> Section {
-    let mut blocks = vec![Block::Table(table(experiment, judged))];
-    blocks.extend(judged.figures.iter().map(|f| draw(f, results, seed)));
+fn section(experiment: &Experiment, findings: &Findings, results: &Results, seed: u64) -> Section {
+    let mut blocks = vec![Block::Table(table(experiment, findings))];
+    blocks.extend(findings.figures.iter().map(|f| draw(f, results, seed)));
     Section { heading: experiment.name.into(), intro: experiment.summary.into(), blocks }
 }
 

@@ -26,13 +26,13 @@ const VMS_MAX: usize = 4096;
 
 /// `inspect --format json` at one time; several times are a list.
 #[derive(Serialize)]
-struct Seen {
+struct Snapshot {
     at_s: f64,
-    vms: Vec<VmSeen>,
+    vms: Vec<VmSnapshot>,
 }
 
 #[derive(Serialize)]
-struct VmSeen {
+struct VmSnapshot {
     name: String,
     window: u64,
     /// Mean density of the zones with at least 1; null where there is none.
@@ -50,7 +50,7 @@ struct Hot {
 }
 
 /// One VM under inspection.
-struct Watched {
+struct InspectedVm {
     name: String,
     model: VNavigator,
     capacity: u64,
@@ -86,8 +86,8 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
         times.push(end);
     }
     times.sort_unstable();
-    let mut seen: Vec<Seen> =
-        times.iter().map(|t| Seen { at_s: t.as_secs_f64(), vms: Vec::new() }).collect();
+    let mut seen: Vec<Snapshot> =
+        times.iter().map(|t| Snapshot { at_s: t.as_secs_f64(), vms: Vec::new() }).collect();
     let mut watched = Vec::new();
     for (trace, scanned) in &traces {
         let split = args.reading.split;
@@ -127,8 +127,8 @@ fn vms_of(
     scanned: &Scan,
     params: ModelParams,
     split: Option<usize>,
-) -> Vec<(Option<u32>, Watched)> {
-    let watch = |name: String, capacity: u64| Watched {
+) -> Vec<(Option<u32>, InspectedVm)> {
+    let watch = |name: String, capacity: u64| InspectedVm {
         name,
         model: VNavigator::new(params),
         capacity: capacity.max(1),
@@ -165,11 +165,11 @@ fn vms_of(
 /// of each column of the maps.
 fn feed(
     mut reader: TraceReader,
-    vms: &mut [(Option<u32>, Watched)],
+    vms: &mut [(Option<u32>, InspectedVm)],
     scanned: &Scan,
     split: Option<usize>,
     times: &[Nanos],
-    seen: &mut [Seen],
+    seen: &mut [Snapshot],
     end: Nanos,
 ) -> Result<(), seekway_workload::traces::TraceError> {
     let mut bases = Vec::new();
@@ -193,8 +193,9 @@ fn feed(
             column += 1;
         }
         let Some(record) = record else { return Ok(()) };
-        let place =
-            |(volume, _): &&mut (Option<u32>, Watched)| volume.is_none_or(|v| v == record.volume);
+        let place = |(volume, _): &&mut (Option<u32>, InspectedVm)| {
+            volume.is_none_or(|v| v == record.volume)
+        };
         let Some((_, vm)) = vms.iter_mut().find(place) else { continue };
         let start = Lba::new(record.start.get() + bases[record.volume as usize]);
         let Some(extent) = Extent::new(start, record.len).filter(|_| record.op.is_data()) else {
@@ -209,7 +210,7 @@ fn feed(
 }
 
 /// The model of one VM at `at`.
-fn look(vm: &mut Watched, at: Nanos) -> VmSeen {
+fn look(vm: &mut InspectedVm, at: Nanos) -> VmSnapshot {
     vm.model.advance(at);
     let hot = vm.model.hot_zones().map(|z| Hot {
         zone: z.zone,
@@ -217,7 +218,7 @@ fn look(vm: &mut Watched, at: Nanos) -> VmSeen {
         density: z.density,
         interval_ms: z.interval.as_millis_f64(),
     });
-    VmSeen {
+    VmSnapshot {
         name: vm.name.clone(),
         window: vm.model.window(),
         threshold: vm.model.threshold(),
@@ -227,7 +228,7 @@ fn look(vm: &mut Watched, at: Nanos) -> VmSeen {
 }
 
 /// Note how a column of the map ends.
-fn snapshot(vm: &mut Watched, at: Nanos) {
+fn snapshot(vm: &mut InspectedVm, at: Nanos) {
     vm.model.advance(at);
     let x = at.as_secs_f64();
     vm.map.thresholds.push((x, vm.model.threshold().unwrap_or(f64::NAN)));
@@ -248,7 +249,7 @@ fn snapshot(vm: &mut Watched, at: Nanos) {
     }
 }
 
-fn print(seen: &[Seen], format: Format) -> Result<()> {
+fn print(seen: &[Snapshot], format: Format) -> Result<()> {
     let tables: Vec<Table> = seen.iter().map(table).collect();
     match seen {
         [one] => output::print_as(format, &tables, one),
@@ -256,7 +257,7 @@ fn print(seen: &[Seen], format: Format) -> Result<()> {
     }
 }
 
-fn table(seen: &Seen) -> Table {
+fn table(seen: &Snapshot) -> Table {
     let columns = vec![
         Column::text("VM"),
         Column::number("threshold", ""),
@@ -294,7 +295,7 @@ fn table(seen: &Seen) -> Table {
     table
 }
 
-fn report(watched: &[Watched], seen: &[Seen], end: Nanos, params: ModelParams) -> Report {
+fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelParams) -> Report {
     let end_s = end.as_secs_f64().max(f64::MIN_POSITIVE);
     let mut sections = Vec::new();
     for vm in watched.iter().take(MAPS_MAX) {

@@ -15,7 +15,7 @@ use seekway_workload::traces::Format as TraceFormat;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Listed {
+struct ListEntry {
     kind: &'static str,
     name: &'static str,
     summary: &'static str,
@@ -87,8 +87,8 @@ pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
     }
 }
 
-fn listed(registry: Registry<impl RegistryEntry>) -> Vec<Listed> {
-    let entry = |e: &dyn RegistryEntry| Listed {
+fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
+    let entry = |e: &dyn RegistryEntry| ListEntry {
         kind: registry.kind(),
         name: e.name(),
         summary: e.summary(),
@@ -130,7 +130,7 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     }
 }
 
-fn list(listed: &[Listed], format: Format) -> Result<Verdict> {
+fn list(listed: &[ListEntry], format: Format) -> Result<Verdict> {
     let columns = ["name", "kind", "what it is"].map(Column::text);
     let mut table = Table::new("", columns.into());
     for l in listed {

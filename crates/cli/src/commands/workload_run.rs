@@ -3,7 +3,7 @@
 use crate::args::WorkloadRunArgs;
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_drive::{DriveOptions, Driven, drive};
+use seekway_drive::{DriveOptions, Measurement, drive};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::generators::parse_vm;
 use serde::Serialize;
@@ -60,7 +60,7 @@ pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
 }
 
 impl Ran {
-    fn new(driven: &Driven) -> Ran {
+    fn new(driven: &Measurement) -> Ran {
         let seconds = driven.took.as_secs_f64();
         let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
         let times = &driven.response;

@@ -1,7 +1,7 @@
 //! `seekway-guest migrate`: the first thread, which starts and ends the others and does what
 //! is not urgent.
 
-use super::brain::View;
+use super::coordinator::View;
 use super::preemption::thread::{Rank, stay_in_memory};
 use super::preemption::{self, Waker};
 use super::records::{Changed, Record, Records};
@@ -109,8 +109,8 @@ impl Agent {
         let obstacles = preemption.passed_over.iter().chain(&loads.passed_over);
         let about = About {
             policy: args.policy.clone(),
-            preemption: preemption.way.name().into(),
-            loads: loads.way.name().into(),
+            preemption: preemption.detector.name().into(),
+            loads: loads.detector.name().into(),
             passed_over: obstacles.map(ToString::to_string).collect(),
         };
         kernel::allow_more_files();
@@ -118,8 +118,8 @@ impl Agent {
         let chosen = Chosen::new(&args.comms, &args.pids);
         let share = || -> io::Result<(Shared, Waker)> {
             let stirred = Waker::new()?;
-            let (ways, online) = ((loads.way, chosen), (online, stirred.try_clone()?));
-            Ok((Shared::new(policy, preemption.way, ways, records, online)?, stirred))
+            let (detectors, online) = ((loads.detector, chosen), (online, stirred.try_clone()?));
+            Ok((Shared::new(policy, preemption.detector, detectors, records, online)?, stirred))
         };
         let (shared, stirred) = share().map_err(failed("eventfd(2)"))?;
         Ok(Agent {
@@ -196,7 +196,7 @@ impl Agent {
         self.follow_vcpus()?;
         let now = clock::now();
         self.meter.sample(now);
-        self.shared.brain.rest(now).map_err(failed("see who waits for I/O"))?;
+        self.shared.coordinator.rest(now).map_err(failed("see who waits for I/O"))?;
         // What the dead have started is found by them.
         if follows && self.connector.is_none() {
             self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
@@ -245,7 +245,7 @@ impl Agent {
                 self.shared.pools[vcpu.index()].end();
             }
         }
-        self.shared.brain.set_online(online);
+        self.shared.coordinator.set_online(online);
         for vcpu in online.iter() {
             if self.monitors.contains_key(&vcpu) {
                 continue;
@@ -262,10 +262,10 @@ impl Agent {
 
     /// Moving goes on without it.
     fn write_status(&mut self, signals: &Signals) -> Result<(), AgentError> {
-        let asked = self.shared.brain.ask();
+        let asked = self.shared.coordinator.ask();
         self.monitors.values().for_each(monitors::Thread::wake);
         signals.wait(ANSWER_WITHIN, &[asked]).map_err(failed("poll"))?;
-        let answer = self.shared.brain.answer();
+        let answer = self.shared.coordinator.answer();
         let answered = answer.is_some();
         if let Some(view) = answer {
             self.view = view;

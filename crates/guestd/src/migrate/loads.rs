@@ -9,7 +9,7 @@ mod search;
 mod thread;
 mod walk;
 
-use super::ways::{Chosen, NoWay, Way, choose};
+use super::detectors::{Chosen, Detector, NoDetector, choose};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::VcpuId;
 use std::io;
@@ -55,23 +55,23 @@ pub trait Loads: Send {
 }
 
 /// The detectors, the best first.
-const WAYS: &[Way<dyn Loads>] = &[
+const DETECTORS: &[Detector<dyn Loads>] = &[
     #[cfg(feature = "bpf")]
-    Way { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
-    Way { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
+    Detector { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
+    Detector { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
 ];
 
 /// The names of all detectors, the best first.
 pub fn names() -> Vec<&'static str> {
-    WAYS.iter().map(|way| way.name).collect()
+    DETECTORS.iter().map(|detector| detector.name).collect()
 }
 
 /// Opens the best detector that this guest has, or the one that is `wanted`.
 ///
 /// # Errors
 /// There is none of that name, or it is not possible here, with the reason.
-pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Loads>, NoWay> {
-    choose("waits for I/O", WAYS, wanted)
+pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Loads>, NoDetector> {
+    choose("waits for I/O", DETECTORS, wanted)
 }
 
 /// The process that is not looked at.

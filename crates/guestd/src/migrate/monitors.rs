@@ -41,7 +41,7 @@ impl Thread {
     pub fn start(shared: &Arc<Shared>, vcpu: VcpuId) -> io::Result<Thread> {
         let monitor = shared.preemption.monitor(vcpu)?;
         let waker = monitor.waker()?;
-        shared.brain.add_waker(vcpu, Some(monitor.waker()?));
+        shared.coordinator.add_waker(vcpu, Some(monitor.waker()?));
         let ending = Arc::new(AtomicBool::new(false));
         let (its_shared, its_ending) = (shared.clone(), ending.clone());
         let run = move || {
@@ -71,7 +71,7 @@ impl Thread {
         self.waker.wake();
         // A panic was reported where it happened.
         let _ = self.thread.join();
-        shared.brain.add_waker(vcpu, None);
+        shared.coordinator.add_waker(vcpu, None);
     }
 }
 
@@ -94,25 +94,25 @@ fn watch(
     let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut before = cpu_time();
     while !ending.load(SeqCst) {
-        let (until, beat) = pace.due(shared.brain.due(vcpu), clock::now());
+        let (until, beat) = pace.due(shared.coordinator.due(vcpu), clock::now());
         monitor.wait(until, beat, &mut seen)?;
         let now = clock::now();
         wakeups.count(
             !seen.is_empty(),
             until.is_some_and(|at| at <= now),
-            shared.brain.is_due(now),
+            shared.coordinator.is_due(now),
         );
-        shared.brain.woke(vcpu, now);
+        shared.coordinator.woke(vcpu, now);
         // The kernel takes who is pinned to a vCPU that goes off line elsewhere.
         if kernel::current_vcpu() != Some(vcpu) {
             return Ok(());
         }
         let news = pace.saw(&seen);
-        shared.brain.tell(vcpu, &mut seen, news);
-        let observed = shared.brain.observe()?;
+        shared.coordinator.tell(vcpu, &mut seen, news);
+        let observed = shared.coordinator.observe()?;
         pace.met_others = !shared.turn(vcpu, true, &mut orders) || !observed;
         let spent = cpu_time();
-        shared.brain.spent(Nanos::new(spent - std::mem::replace(&mut before, spent)));
+        shared.coordinator.spent(Nanos::new(spent - std::mem::replace(&mut before, spent)));
     }
     Ok(())
 }

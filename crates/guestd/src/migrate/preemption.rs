@@ -9,7 +9,7 @@ pub mod heartbeat;
 pub mod stat;
 pub mod thread;
 
-use super::ways::{Chosen, NoWay, Way, choose};
+use super::detectors::{Chosen, Detector, NoDetector, choose};
 use seekway_policy::units::Instant;
 use seekway_policy::vcpu::VcpuId;
 pub use seekway_policy::vcpu::agent::Seen;
@@ -51,25 +51,25 @@ pub trait Monitor: Send {
 }
 
 /// The detectors, the best first.
-const WAYS: &[Way<dyn Preemption>] = &[
+const DETECTORS: &[Detector<dyn Preemption>] = &[
     #[cfg(feature = "bpf")]
-    Way { name: bpf::Steal::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
+    Detector { name: bpf::Steal::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
     #[cfg(feature = "bpf")]
-    Way { name: bpf::Tick::NAME, open: || Ok(Box::new(bpf::Tick::open()?)) },
-    Way { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
+    Detector { name: bpf::Tick::NAME, open: || Ok(Box::new(bpf::Tick::open()?)) },
+    Detector { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
 ];
 
 /// The names of all detectors, the best first.
 pub fn names() -> Vec<&'static str> {
-    WAYS.iter().map(|way| way.name).collect()
+    DETECTORS.iter().map(|detector| detector.name).collect()
 }
 
 /// Opens the best detector that this guest has, or the one that is `wanted`.
 ///
 /// # Errors
 /// There is none of that name, or it is not possible here, with the reason.
-pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Preemption>, NoWay> {
-    choose("preemptions", WAYS, wanted)
+pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Preemption>, NoDetector> {
+    choose("preemptions", DETECTORS, wanted)
 }
 
 /// An eventfd that a monitor waits on too. What is woken once more before it has
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_heartbeat_is_always_there() {
-        assert_eq!(open(Some("heartbeat")).unwrap().way.name(), "heartbeat");
+        assert_eq!(open(Some("heartbeat")).unwrap().detector.name(), "heartbeat");
         assert!(open(None).is_ok());
         let error = open(Some("sundial")).err().unwrap();
         assert!(error.to_string().contains("heartbeat"));

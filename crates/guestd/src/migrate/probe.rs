@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-/// A way of seeing something, and whether this guest has it. JSON keys stay.
+/// A detector, and whether this guest has it. JSON keys stay.
 #[derive(Serialize)]
 struct Probed {
     what: &'static str,
@@ -55,7 +55,7 @@ struct Edge {
     told_ns: u64,
 }
 
-/// What a way saw.
+/// What a detector saw.
 #[derive(Default)]
 struct Looked {
     waiting: Vec<Waiting>,
@@ -64,29 +64,30 @@ struct Looked {
     cpu: Nanos,
 }
 
-/// Say which ways this guest has, of those that the user names or of all, and what they see,
+/// Say which detectors this guest has, of those that the user names or of all, and what they see,
 /// each in so much time. Ctrl-C ends the look early; what was seen is printed.
 ///
 /// # Errors
 /// It cannot be written, or signals cannot be handled.
 pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
     let signals = Signals::new().map_err(failed("handle signals"))?;
-    let asked = |named: Option<&str>, way: &str| named.is_none_or(|name| name == way);
-    let ways = preemption::names().into_iter().filter(|way| asked(args.preemption(), way));
-    let preemption = ways.map(|way| {
-        let opened = preemption::open(Some(way)).map_err(|e| e.to_string());
+    let asked = |named: Option<&str>, detector: &str| named.is_none_or(|name| name == detector);
+    let detectors =
+        preemption::names().into_iter().filter(|detector| asked(args.preemption(), detector));
+    let preemption = detectors.map(|detector| {
+        let opened = preemption::open(Some(detector)).map_err(|e| e.to_string());
         let begun = clock::now();
         let seen = opened
-            .and_then(|chosen| watch(&*chosen.way, time, &signals).map_err(|e| e.to_string()));
-        Probed::new("preemption", way, clock::now().since(begun), seen)
+            .and_then(|chosen| watch(&*chosen.detector, time, &signals).map_err(|e| e.to_string()));
+        Probed::new("preemption", detector, clock::now().since(begun), seen)
     });
-    let ways = loads::names().into_iter().filter(|way| asked(args.loads(), way));
-    let loads = ways.map(|way| {
-        let opened = loads::open(Some(way)).map_err(|e| e.to_string());
+    let detectors = loads::names().into_iter().filter(|detector| asked(args.loads(), detector));
+    let loads = detectors.map(|detector| {
+        let opened = loads::open(Some(detector)).map_err(|e| e.to_string());
         let begun = clock::now();
-        let seen =
-            opened.and_then(|chosen| look(chosen.way, time, &signals).map_err(|e| e.to_string()));
-        Probed::new("loads", way, clock::now().since(begun), seen)
+        let seen = opened
+            .and_then(|chosen| look(chosen.detector, time, &signals).map_err(|e| e.to_string()));
+        Probed::new("loads", detector, clock::now().since(begun), seen)
     });
     for probed in preemption.chain(loads) {
         let line = match args.format {
@@ -107,11 +108,11 @@ fn pause(time: Duration, signals: &Signals) -> io::Result<()> {
     Ok(())
 }
 
-fn look(mut way: Box<dyn Loads>, time: Duration, signals: &Signals) -> io::Result<Looked> {
+fn look(mut detector: Box<dyn Loads>, time: Duration, signals: &Signals) -> io::Result<Looked> {
     let mut loads = Vec::new();
-    way.window(clock::now(), &mut loads)?;
+    detector.window(clock::now(), &mut loads)?;
     pause(time, signals)?;
-    way.window(clock::now(), &mut loads)?;
+    detector.window(clock::now(), &mut loads)?;
     let waiting = |load: ThreadLoad| Waiting {
         tid: load.tid,
         pid: load.pid,
@@ -124,8 +125,8 @@ fn look(mut way: Box<dyn Loads>, time: Duration, signals: &Signals) -> io::Resul
 }
 
 /// With a monitor on each vCPU. One that has to be told when to beat sees nothing by itself.
-fn watch(way: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<Looked> {
-    if !way.exact() {
+fn watch(detector: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<Looked> {
+    if !detector.exact() {
         return Ok(Looked::default());
     }
     let online = procfs::online()?;
@@ -134,7 +135,7 @@ fn watch(way: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<
     let mut all = thread::scope(|scope| -> io::Result<Looked> {
         let watch = |vcpu| {
             let sender = sender.clone();
-            scope.spawn(move || watch_one(way, vcpu, &sender, ended))
+            scope.spawn(move || watch_one(detector, vcpu, &sender, ended))
         };
         let threads: Vec<_> = online.iter().map(watch).collect();
         drop(sender);
@@ -156,13 +157,13 @@ fn watch(way: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<
 
 /// Watches until `ended` is set. It sends a waker, with which the caller then wakes it.
 fn watch_one(
-    way: &dyn Preemption,
+    detector: &dyn Preemption,
     vcpu: VcpuId,
     wakers: &mpsc::Sender<Waker>,
     ended: &AtomicBool,
 ) -> io::Result<Looked> {
     settle(vcpu)?;
-    let mut monitor = way.monitor(vcpu)?;
+    let mut monitor = detector.monitor(vcpu)?;
     let waker = monitor.waker()?;
     wakers.send(waker).map_err(|_| io::ErrorKind::BrokenPipe)?;
     let (mut seen, mut looked, before) = (Vec::new(), Looked::default(), cpu_time());

@@ -1,6 +1,6 @@
-//! What the threads of `migrate` share: the detector, the brain, the tasks and the workers.
+//! What the threads of `migrate` share: the detector, the coordinator, the tasks and the workers.
 
-use super::brain::Brain;
+use super::coordinator::Coordinator;
 use super::preemption::Preemption;
 use super::preemption::thread::Rank;
 use super::records::Records;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Shared {
     /// How vCPUs are seen to come and go.
     pub preemption: Box<dyn Preemption>,
-    pub brain: Brain<Linux>,
+    pub coordinator: Coordinator<Linux>,
     /// Tasks and their masks.
     pub tasks: Arc<Tasks<Linux>>,
     /// The workers of each vCPU, by its number.
@@ -61,11 +61,12 @@ impl Shared {
         let own = std::process::id().cast_signed();
         let watching = (loads, Selection::new(Linux, chosen, own));
         let at = (online, clock::now as fn() -> Instant);
-        let brain = Brain::new(policy, preemption.exact(), watching, tasks.clone(), at)?;
+        let coordinator =
+            Coordinator::new(policy, preemption.exact(), watching, tasks.clone(), at)?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();
-        Ok(Shared { preemption, brain, tasks, pools, dropped, wakeups, failed, rank })
+        Ok(Shared { preemption, coordinator, tasks, pools, dropped, wakeups, failed, rank })
     }
 
     /// Starts the workers of this vCPU: a thread with an action waits for no start.
@@ -77,7 +78,7 @@ impl Shared {
             let (shared, mut orders) = (self.clone(), Orders::default());
             Box::new(move |action| {
                 let outcome = shared.tasks.carry_out(&action);
-                shared.brain.ended(action.task(), outcome);
+                shared.coordinator.ended(action.task(), outcome);
                 shared.turn(vcpu, false, &mut orders);
             })
         })
@@ -87,14 +88,14 @@ impl Shared {
     /// for. An action that no worker takes is reported to the policy as dropped, now or in the
     /// next turn. Returns false if another thread has the policy.
     pub fn turn(&self, here: VcpuId, awake: bool, orders: &mut Orders) -> bool {
-        let got = self.brain.turn(here, awake, &mut orders.actions);
+        let got = self.coordinator.turn(here, awake, &mut orders.actions);
         for action in orders.actions.drain(..) {
             if !self.pools[here.index()].submit(action) {
                 self.dropped.fetch_add(1, Relaxed);
                 orders.dropped.push((action.task(), Outcome::Dropped));
             }
         }
-        self.brain.ended_all(&mut orders.dropped);
+        self.coordinator.ended_all(&mut orders.dropped);
         got
     }
 

@@ -2,7 +2,7 @@
 //! time that `seekway-guest status` asks for it by SIGUSR1. So it costs nothing while nobody
 //! looks, and whoever may signal the agent (root) may read it.
 
-use super::brain::View;
+use super::coordinator::View;
 use super::preemption::stat::{self, Steal};
 use super::tasks::TaskView;
 use super::wakeups::WakeupsStatus;
@@ -33,7 +33,7 @@ pub struct Status {
     pub preemption: String,
     /// How it is seen who waits for I/O.
     pub loads: String,
-    /// Better ways, and why this guest does not have them.
+    /// Better detectors, and why they do not work in this guest.
     pub passed_over: Vec<String>,
     /// How the monitors are scheduled.
     pub rank: String,

@@ -8,12 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 /// Counts connections up to a maximum.
 pub struct ConnectionSlots {
     max: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<SlotTable>,
     freed: Condvar,
 }
 
 #[derive(Default)]
-struct Taken {
+struct SlotTable {
     last: u64,
     /// By number: a duplicate of the stream, to hang up.
     streams: BTreeMap<u64, Option<Stream>>,

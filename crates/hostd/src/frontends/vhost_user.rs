@@ -33,7 +33,7 @@ pub use listeners::ConfigListeners;
 use crate::images::Limits;
 use crate::port::DiskId;
 use crate::reactor::Handle;
-use listeners::{Attached, peek_channel};
+use listeners::{PeerGuard, peek_channel};
 use session::Session;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -85,7 +85,7 @@ pub fn serve(stream: UnixStream, disk: DiskHandle) {
 fn talk(
     stream: UnixStream,
     session: Arc<Mutex<Session>>,
-    attached: &Attached,
+    attached: &PeerGuard,
 ) -> Result<(), Error> {
     let own = stream.try_clone().map_err(Error::SocketError)?;
     let mut handler = BackendReqHandler::from_stream(stream, session);

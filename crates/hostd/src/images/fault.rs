@@ -52,7 +52,7 @@ const SPECS: &[ParamSpec] = &[
 /// Which requests fail, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    what: What,
+    what: FaultKind,
     /// `None` for any operation.
     op: Option<Kinds>,
     /// Range in bytes.
@@ -65,7 +65,7 @@ pub struct Fault {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum FaultKind {
     Errno(i32),
     Short,
 }
@@ -103,10 +103,10 @@ impl Fault {
     fn parse_spec(text: &str) -> Result<Fault, ParamError> {
         let spec = params::parse_spec(text)?;
         let what = match spec.name {
-            "eio" => What::Errno(libc::EIO),
-            "enospc" => What::Errno(libc::ENOSPC),
-            "again" => What::Errno(libc::EAGAIN),
-            "short" => What::Short,
+            "eio" => FaultKind::Errno(libc::EIO),
+            "enospc" => FaultKind::Errno(libc::ENOSPC),
+            "again" => FaultKind::Errno(libc::EAGAIN),
+            "short" => FaultKind::Short,
             name => {
                 let known = "eio, enospc, again, short";
                 return Err(ParamError::new(format!(
@@ -143,9 +143,9 @@ impl Fault {
             return None;
         }
         let injected = match self.what {
-            What::Errno(errno) => Injected::Errno(errno),
-            What::Short if !op.is_data() || len <= CUT_BYTES => return None,
-            What::Short => {
+            FaultKind::Errno(errno) => Injected::Errno(errno),
+            FaultKind::Short if !op.is_data() || len <= CUT_BYTES => return None,
+            FaultKind::Short => {
                 let half = (len / 2 / CUT_BYTES * CUT_BYTES).max(CUT_BYTES);
                 Injected::Short(u32::try_from(half).unwrap_or(CUT_BYTES as u32))
             }

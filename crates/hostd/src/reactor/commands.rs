@@ -18,7 +18,7 @@ const RETRIES_MAX: u32 = 1000;
 
 /// What the members of one I/O ask for together.
 #[derive(Default)]
-struct Gathered {
+struct CombinedIo {
     /// Byte offset in the image.
     offset: u64,
     /// Bytes.
@@ -133,7 +133,7 @@ impl Core {
         }
     }
 
-    fn count_command(&mut self, command: &dispatcher::Served) {
+    fn count_command(&mut self, command: &dispatcher::CompletedCommand) {
         if !command.op.is_data() {
             return;
         }
@@ -198,7 +198,7 @@ impl Core {
         let disk = DiskId(command.vm.index() as u16);
         let index = self.ios.insert(command, disk);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
-        let Gathered { offset, len, unmap, durable } = self.gather(members, &mut buffers);
+        let CombinedIo { offset, len, unmap, durable } = self.gather(members, &mut buffers);
         let io = &mut self.ios[index];
         io.members.extend_from_slice(members);
         (io.buffers, io.offset, io.len) = (buffers, offset, len);
@@ -211,8 +211,8 @@ impl Core {
     }
 
     /// Append the memory of members, neighbours in the image, to `buffers`.
-    fn gather(&mut self, members: &[Member], buffers: &mut Vec<libc::iovec>) -> Gathered {
-        let mut gathered = Gathered::default();
+    fn gather(&mut self, members: &[Member], buffers: &mut Vec<libc::iovec>) -> CombinedIo {
+        let mut gathered = CombinedIo::default();
         for (n, member) in members.iter().enumerate() {
             let (offset, bytes) = match member.target {
                 Target::Guest { token } => {

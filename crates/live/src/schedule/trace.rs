@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recordin
         let wrong = || format!("the kernel's tracer says '{line}'");
         let Event { at, cpu, by, what } = Event::parse(line).ok_or_else(wrong)?;
         match what {
-            What::Switch { prev, next, preempted } => {
+            EventKind::Switch { prev, next, preempted } => {
                 woken_at.remove(&next);
                 let woken = woken_at.remove(&prev);
                 let since = match running.insert(cpu, (next, at)) {
@@ -65,7 +65,7 @@ pub(super) fn parse(text: &str, from: Duration, to: Duration) -> Result<Recordin
                     recording.runs.push(Run { tid: prev, cpu, from, to: at, preempted });
                 }
             }
-            What::Waking { woken } => {
+            EventKind::Waking { woken } => {
                 woken_at.insert(woken, at);
                 recording.wakes.push(Wake { at, by, woken });
             }
@@ -81,10 +81,10 @@ struct Event {
     at: Duration,
     cpu: usize,
     by: i32,
-    what: What,
+    what: EventKind,
 }
 
-enum What {
+enum EventKind {
     Switch { prev: i32, next: i32, preempted: bool },
     Waking { woken: i32 },
 }
@@ -99,12 +99,12 @@ impl Event {
         let (_, by) = task.trim_end().rsplit_once('-')?;
         let (cpu, rest) = rest.split_once(']')?;
         let what = match event {
-            "switch" => What::Switch {
+            "switch" => EventKind::Switch {
                 prev: number(fields, " prev_pid=")?,
                 next: number(fields, " next_pid=")?,
                 preempted: value(fields, " prev_state=")?.starts_with('R'),
             },
-            "waking" => What::Waking { woken: number(fields, " pid=")? },
+            "waking" => EventKind::Waking { woken: number(fields, " pid=")? },
             _ => return None,
         };
         let (flags, at) = rest.trim_start().split_once(' ')?;

@@ -63,7 +63,7 @@ pub enum Output {
 
 /// A command that is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Served {
+pub struct CompletedCommand {
     /// Whose requests it was made of.
     pub vm: VmId,
     /// Their operation.

@@ -9,7 +9,7 @@ use crate::scheduler::{Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
 
 /// A VM that is attached.
-pub(super) struct Attached {
+pub(super) struct AttachedVm {
     spec: VmSpec,
 }
 
@@ -21,7 +21,7 @@ impl Dispatcher {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.vms[vm.index()] = Some(Attached { spec: spec.clone() });
+        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone() });
         self.scheduler.attach(now, vm, spec);
     }
 
@@ -60,7 +60,7 @@ impl Dispatcher {
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         let requests = self.take_back(now, vm);
-        self.vms[vm.index()] = Some(Attached { spec: spec.clone() });
+        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone() });
         self.scheduler.attach(now, vm, spec);
         for request in requests {
             self.enqueue(now, request.id);

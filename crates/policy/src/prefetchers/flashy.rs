@@ -6,7 +6,7 @@
 //! paper's letter with `literal=true` only.
 
 use super::Entry;
-use super::following::{FEEDBACK, Following, INTERVAL, Key, LEAD, LITERAL, THRESHOLD};
+use super::following::{FEEDBACK, INTERVAL, Key, LEAD, LITERAL, StreamFollower, THRESHOLD};
 use crate::params::{Kind, ParamError, ParamSpec};
 
 const REGION: ParamSpec = ParamSpec {
@@ -22,10 +22,10 @@ pub(super) const ENTRY: Entry = Entry {
     source: "VIO-prefetching (IEEE TSC 2015), section 4.3",
     params: &[REGION, INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL],
     build: |params| match params.size("region").get() {
-        0 => Following::build(params, Key::Region(u64::MAX)),
+        0 => StreamFollower::build(params, Key::Region(u64::MAX)),
         sectors if sectors < 8 => {
             Err(ParamError::new(format!("region={sectors}: at least a block of 8 sectors, or 0")))
         }
-        sectors => Following::build(params, Key::Region(sectors)),
+        sectors => StreamFollower::build(params, Key::Region(sectors)),
     },
 };

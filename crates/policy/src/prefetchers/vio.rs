@@ -10,12 +10,12 @@
 //! How much is prefetched is the paper's letter with `literal=true` only.
 
 use super::Entry;
-use super::following::{FEEDBACK, Following, INTERVAL, Key, LEAD, LITERAL, THRESHOLD};
+use super::following::{FEEDBACK, INTERVAL, Key, LEAD, LITERAL, StreamFollower, THRESHOLD};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vio",
     summary: "streams of each in-guest process, as fast as it reads and the device can spare",
     source: "VIO-prefetching (IEEE TSC 2015), section 3",
     params: &[INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL],
-    build: |params| Following::build(params, Key::Process),
+    build: |params| StreamFollower::build(params, Key::Process),
 };

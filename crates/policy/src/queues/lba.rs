@@ -43,11 +43,11 @@ impl LbaQueue {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Number of requests.
+    /// Requests in the queue.
     pub fn len(&self) -> usize {
         self.len
     }
-    /// No request is queued.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -92,7 +92,7 @@ const HITS_IN_A_ROW: u32 = 64;
 /// twice as many as were queued: new ones ahead of the head, in good measure.
 const SWEEP_SPARE: usize = 64;
 
-/// Why a request went.
+/// The rule that chose a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     Hit,
@@ -332,7 +332,6 @@ impl Cats {
         found.or_else(|| reads.cscan(self.head))
     }
 
-    /// Hand a request out.
     fn dispatch(&mut self, rule: Rule, id: RequestId) {
         let request = self.pool.take(id);
         self.unlink(&request);

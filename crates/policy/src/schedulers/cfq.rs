@@ -109,7 +109,7 @@ struct Config {
 
 /// What is remembered of a request from arrival to completion.
 #[derive(Clone, Copy)]
-struct Known {
+struct RequestRecord {
     queue: QueueId,
     /// It is the first of its command.
     leads: bool,
@@ -122,7 +122,7 @@ struct Cfq {
     weights: Vec<u64>,
     queued: Pool,
     links: Links,
-    known: Slots<Known>,
+    known: Slots<RequestRecord>,
     /// The queues, asynchronous (one a VM) and synchronous (one an issuer).
     queues: [Issuers<Queue>; 2],
     trees: Trees,
@@ -291,7 +291,7 @@ impl Cfq {
 
     /// A request has left the pool unserved.
     fn leaves(&mut self, request: &Request) {
-        let Known { queue: id, .. } = self.known.remove(request.id).expect("queued: known");
+        let RequestRecord { queue: id, .. } = self.known.remove(request.id).expect("queued: known");
         let queue = self.queues[id.sync as usize].get_mut(id.issuer);
         queue.sorted.remove(request);
         queue.fifo.remove(&mut self.links, request.id);
@@ -358,7 +358,7 @@ impl Scheduler for Cfq {
         let queue = self.queues[sync as usize].get_mut(issuer);
         queue.sorted.insert(&request);
         queue.fifo.push(&mut self.links, request.id);
-        self.known.insert(request.id, Known { queue: id, leads: false });
+        self.known.insert(request.id, RequestRecord { queue: id, leads: false });
         self.queued.insert(request);
         if queue.place.is_none() {
             self.enqueue(now, id);
@@ -382,7 +382,9 @@ impl Scheduler for Cfq {
     fn completed(&mut self, now: Instant, completion: &Completion) {
         self.run.end();
         let request = &completion.request;
-        let Some(Known { queue: id, leads }) = self.known.remove(request.id) else { return };
+        let Some(RequestRecord { queue: id, leads }) = self.known.remove(request.id) else {
+            return;
+        };
         self.stall_until = None;
         self.in_flight[id.sync as usize] -= leads as u32;
         let queue = self.queues[id.sync as usize].get_mut(id.issuer);

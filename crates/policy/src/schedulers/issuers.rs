@@ -45,7 +45,7 @@ struct Entry<T> {
     state: Option<T>,
 }
 
-/// The issuers of one VM.
+/// A VM's issuers: itself, and its tagged processes.
 struct Members {
     /// The VM itself.
     own: u32,

@@ -16,7 +16,6 @@ pub(super) const ENTRY: Entry = Entry {
     build: |_| Ok(Box::new(Noop::default())),
 };
 
-/// The FIFO.
 #[derive(Default)]
 struct Noop {
     queued: Slots<Request>,

@@ -91,7 +91,6 @@ const COARSE: &str = "coarse";
 /// Held for a request in the sub-region around the head (the fine timer).
 const FINE: &str = "fine";
 
-/// A VM's turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     vm: usize,
@@ -137,7 +136,7 @@ impl Timer {
 enum Rule {
     /// It continues the request before it.
     Merged,
-    /// It had expired.
+    /// Its deadline had passed.
     Expired,
     /// PR of the serving VM.
     Next,
@@ -165,7 +164,6 @@ struct Waits {
     paid: u64,
 }
 
-/// The scheduler.
 struct Pregather {
     config: Config,
     /// Queued requests with the number of their arrival.
@@ -179,7 +177,6 @@ struct Pregather {
     fresh: Vec<RequestId>,
     /// Work is being withheld.
     holding: Option<&'static str>,
-    /// P(LR).
     lr: Lba,
     /// VM, operation and end of the request just dispatched.
     building: Option<(VmId, Op, Lba)>,
@@ -218,7 +215,6 @@ impl Pregather {
         self.vms.get(index)?.as_ref()
     }
 
-    /// A queued request.
     fn request(&self, id: RequestId) -> &Request {
         match self.queued.get(id) {
             Some((request, _)) => request,

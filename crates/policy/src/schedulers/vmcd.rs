@@ -117,7 +117,7 @@ struct Vmcd {
     /// Mean time of a round, T_s, and when the running one began.
     round_time: Mean,
     round_began: Option<Instant>,
-    /// The latest input.
+    /// Time of the latest input.
     now: Instant,
     rounds: u64,
     late: u64,

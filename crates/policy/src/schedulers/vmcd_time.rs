@@ -97,7 +97,6 @@ struct Command {
     cost: Nanos,
 }
 
-/// The running turn.
 struct Turn {
     vm: usize,
     length: Nanos,

@@ -81,14 +81,14 @@ struct Disk {
     /// It or its group has limits, or something waits.
     limited: bool,
     /// Reads and writes that wait.
-    lanes: [VecDeque<Waiting>; 2],
+    lanes: [VecDeque<WaitingRequest>; 2],
     waiting_since: Option<Instant>,
     /// Time in which something waited, up to `waiting_since`.
     waited: Nanos,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     arrival: u64,
     bytes: u64,
     item: u32,
@@ -197,7 +197,7 @@ impl Limiter {
         }
         let [reads, writes] = std::mem::take(&mut self.disks[at].lanes);
         self.waiting -= reads.len() + writes.len();
-        let mut all: Vec<Waiting> = reads.into_iter().chain(writes).collect();
+        let mut all: Vec<WaitingRequest> = reads.into_iter().chain(writes).collect();
         all.sort_unstable_by_key(|w| w.arrival);
         items.extend(all.iter().map(|w| w.item));
         self.set_disk(now, vm, &Limits::default(), None);
@@ -239,7 +239,7 @@ impl Limiter {
             return true;
         }
         let disk = &mut self.disks[at];
-        let waiting = Waiting { arrival: self.arrivals, bytes, item };
+        let waiting = WaitingRequest { arrival: self.arrivals, bytes, item };
         disk.lanes[direction.index()].push_back(waiting);
         self.arrivals += 1;
         self.waiting += 1;
@@ -350,7 +350,7 @@ impl Limiter {
     /// Let a disk's oldest request in this direction go, and count it.
     fn release(&mut self, now: Instant, at: usize, direction: Direction) -> Option<u32> {
         let disk = &mut self.disks[at];
-        let Waiting { bytes, item, .. } = disk.lanes[direction.index()].pop_front()?;
+        let WaitingRequest { bytes, item, .. } = disk.lanes[direction.index()].pop_front()?;
         self.waiting -= 1;
         disk.meter.charge(now, direction, bytes);
         if let Some(group) = disk.group {

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::units::{Instant, Nanos};
-use beats::Sharing;
+use beats::SharingEstimate;
 use std::collections::VecDeque;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -171,7 +171,7 @@ struct VMigrater {
     settings: Settings,
     monitor: Monitor,
     detector: Detector,
-    sharing: Sharing,
+    sharing: SharingEstimate,
     /// Decided and not yet asked for.
     actions: VecDeque<Action>,
     /// Something has changed: decide anew.
@@ -195,7 +195,7 @@ impl VMigrater {
             settings,
             monitor: Monitor::new(monitor::Settings { period, predict, absence, literal }),
             detector: Detector::new(detector),
-            sharing: Sharing::default(),
+            sharing: SharingEstimate::default(),
             actions: VecDeque::new(),
             dirty: false,
             decide_at: None,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::Look;
-use super::scale::{Along, Axis, Fitted};
+use super::scale::{Along, Axis, FittedAxis};
 use super::sheet::{Key, RIGHT, Sheet, WIDTH};
 use crate::number;
 use crate::svg::{Escaped, Px, Svg, shortened, text_width};
@@ -82,15 +82,22 @@ impl Bars {
         sheet.finish()
     }
 
-    fn draw(&self, sheet: &mut Sheet, groups: &[String], looks: &[Look], x: &Fitted, left: f64) {
+    fn draw(
+        &self,
+        sheet: &mut Sheet,
+        groups: &[String],
+        looks: &[Look],
+        x: &FittedAxis,
+        left: f64,
+    ) {
         let each = BAR * self.series.len() as f64;
         let height = groups.len() as f64 * (each + GROUP_GAP) + GROUP_GAP;
-        let y = Fitted::frame();
+        let y = FittedAxis::frame();
         let room = self.room_for_values(groups);
         // The labels of the longest bars need room beyond the axis.
         let width = WIDTH - RIGHT - left - room;
         let at = |value: f64| left + x.place(value) * width;
-        let bare = Fitted::frame();
+        let bare = FittedAxis::frame();
         let area = sheet.panel("", left, height, &bare, &y, true);
         let (top, bottom) = (area.top, area.top + height);
         self.draw_ticks(sheet, x, &at, top, bottom);
@@ -119,7 +126,7 @@ impl Bars {
     fn draw_ticks(
         &self,
         sheet: &mut Sheet,
-        x: &Fitted,
+        x: &FittedAxis,
         at: &dyn Fn(f64) -> f64,
         top: f64,
         bottom: f64,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Along, Axis, Fitted, power_of_ten};
+use super::scale::{Along, Axis, FittedAxis, power_of_ten};
 use super::sheet::{RIGHT, Sheet, WIDTH, left_margin};
 use crate::number;
 use crate::svg::{Escaped, Px, Svg, text_width};
@@ -143,7 +143,7 @@ impl Histogram {
         let fitted =
             (highest > 0.0).then(|| y_axis.fit(std::iter::empty(), height, Along::Y)).flatten();
         let Some(y) = fitted else { return sheet.empty(0) };
-        let x = Fitted::frame(); // Bins are placed by `Slots`.
+        let x = FittedAxis::frame(); // Bins are placed by `Slots`.
         let slots = Slots::new(per_side, left_margin(&[&y]));
         let top = sheet.top;
         for (name, bins) in &shown {
@@ -160,7 +160,7 @@ impl Histogram {
         name: &str,
         bins: &SeekBins,
         slots: &Slots,
-        axes: (&Fitted, &Fitted),
+        axes: (&FittedAxis, &FittedAxis),
         height: f64,
     ) {
         let total = bins.total();

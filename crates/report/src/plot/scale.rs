@@ -81,7 +81,7 @@ impl Axis {
         data: impl Iterator<Item = f64>,
         length: f64,
         along: Along,
-    ) -> Option<Fitted> {
+    ) -> Option<FittedAxis> {
         let (mut low, mut high) = self.bounds(data)?;
         let exponent = self.exponent(low, high);
         let mut ticks = Vec::new();
@@ -96,7 +96,7 @@ impl Axis {
                 break;
             }
         }
-        Some(Fitted {
+        Some(FittedAxis {
             scale: self.scale,
             low: self.place(low),
             high: self.place(high),
@@ -248,7 +248,7 @@ impl Along {
 
 /// An axis with its range and ticks.
 #[derive(Clone, Debug)]
-pub(super) struct Fitted {
+pub(super) struct FittedAxis {
     scale: Scale,
     low: f64,
     high: f64,
@@ -258,15 +258,15 @@ pub(super) struct Fitted {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
-    /// In the scale's own measure; see [`Fitted::tick_place`].
+    /// In the scale's own measure; see [`FittedAxis::tick_place`].
     at: f64,
     pub label: String,
 }
 
-impl Fitted {
+impl FittedAxis {
     /// An axis without ticks, for a direction in which the figure places things itself.
-    pub fn frame() -> Fitted {
-        Fitted {
+    pub fn frame() -> FittedAxis {
+        FittedAxis {
             scale: Scale::Linear,
             low: 0.0,
             high: 1.0,

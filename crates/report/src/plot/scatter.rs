@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{Along, Axis, Fitted};
+use super::scale::{Along, Axis, FittedAxis};
 use super::sheet::{Area, Key, RIGHT, Sheet, WIDTH, left_margin};
 use super::{Look, Series};
 use crate::number;
@@ -47,7 +47,7 @@ pub enum Panels {
 }
 
 /// A series in its panel.
-struct Placed<'a> {
+struct PlacedSeries<'a> {
     series: &'a Series,
     look: Look,
     area: Area<'a>,
@@ -87,9 +87,15 @@ impl Scatter {
         sheet.finish()
     }
 
-    fn draw(&self, sheet: &mut Sheet, groups: &[Vec<(&Series, Look)>], x: &Fitted, apart: bool) {
+    fn draw(
+        &self,
+        sheet: &mut Sheet,
+        groups: &[Vec<(&Series, Look)>],
+        x: &FittedAxis,
+        apart: bool,
+    ) {
         let height = if apart { 130.0 } else { 340.0 };
-        let fitted: Vec<(&Vec<(&Series, Look)>, Fitted)> = groups
+        let fitted: Vec<(&Vec<(&Series, Look)>, FittedAxis)> = groups
             .iter()
             .filter_map(|group| {
                 let series: Vec<&Series> = group.iter().map(|(series, _)| *series).collect();
@@ -103,7 +109,7 @@ impl Scatter {
             let heading = if apart { group[0].0.name.as_str() } else { "" };
             let area = sheet.panel(heading, left, height, x, y, i + 1 == count);
             sheet.y_title(area.top, area.top + height, &y.title);
-            placed.extend(group.iter().map(|(series, look)| Placed {
+            placed.extend(group.iter().map(|(series, look)| PlacedSeries {
                 series,
                 look: *look,
                 area: area.clone(),
@@ -117,7 +123,11 @@ impl Scatter {
         }
     }
 
-    fn draw_circles(&self, sheet: &mut Sheet, Placed { series, look, area }: &Placed<'_>) {
+    fn draw_circles(
+        &self,
+        sheet: &mut Sheet,
+        PlacedSeries { series, look, area }: &PlacedSeries<'_>,
+    ) {
         for point in self.within(series, area) {
             let (x, y, class) = (Px(area.x(point.0)), Px(area.y(point.1)), look.fill());
             let tip =
@@ -131,10 +141,10 @@ impl Scatter {
     }
 
     /// All series in cells of one size: the finest that keeps the figure small.
-    fn draw_cells(&self, sheet: &mut Sheet, placed: &[Placed<'_>]) {
+    fn draw_cells(&self, sheet: &mut Sheet, placed: &[PlacedSeries<'_>]) {
         let pixels: Vec<Vec<(f64, f64)>> = placed
             .iter()
-            .map(|Placed { series, area, .. }| {
+            .map(|PlacedSeries { series, area, .. }| {
                 let inside = |p: (f64, f64)| (area.x(p.0) - area.left, area.y(p.1) - area.top);
                 self.within(series, area).map(inside).collect()
             })
@@ -153,7 +163,7 @@ impl Scatter {
         while let Some(next) = sides.next().filter(|_| drawn.is_empty() || !small(&drawn)) {
             (side, drawn) = (next, runs_at(next));
         }
-        for ((Placed { series, look, area }, runs), points) in
+        for ((PlacedSeries { series, look, area }, runs), points) in
             placed.iter().zip(&drawn).zip(&pixels)
         {
             let tip = format!("{}: {} points", series.name, number::count(points.len() as u64));

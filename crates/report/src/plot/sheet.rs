@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::Look;
-use super::scale::Fitted;
+use super::scale::FittedAxis;
 use crate::number;
 use crate::svg::{Escaped, Px, Svg, shortened, text_width};
 
@@ -34,8 +34,8 @@ pub(super) struct Area<'a> {
     pub top: f64,
     pub width: f64,
     pub height: f64,
-    pub x: &'a Fitted,
-    pub y: &'a Fitted,
+    pub x: &'a FittedAxis,
+    pub y: &'a FittedAxis,
 }
 
 /// One entry of a legend.
@@ -111,8 +111,8 @@ impl Sheet {
         heading: &str,
         left: f64,
         height: f64,
-        x: &'a Fitted,
-        y: &'a Fitted,
+        x: &'a FittedAxis,
+        y: &'a FittedAxis,
         feet: bool,
     ) -> Area<'a> {
         if !heading.is_empty() {
@@ -222,7 +222,7 @@ impl Sheet {
 }
 
 /// Room left of the plot for the y axis's labels and its upright title.
-pub(super) fn left_margin(y: &[&Fitted]) -> f64 {
+pub(super) fn left_margin(y: &[&FittedAxis]) -> f64 {
     let labels = y.iter().flat_map(|axis| &axis.ticks).map(|tick| text_width(&tick.label));
     20.0 + labels.fold(16.0, f64::max).min(160.0) + 6.0
 }

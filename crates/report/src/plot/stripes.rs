@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Look;
-use super::scale::{Along, Axis, Fitted};
+use super::scale::{Along, Axis, FittedAxis};
 use super::sheet::{Key, RIGHT, Sheet, WIDTH};
 use crate::svg::{Px, Svg, shortened, text_width};
 
@@ -53,7 +53,7 @@ impl Stripes {
         let looks = Look::all([false, false].into_iter());
         let key = |n: usize| Key { name: &self.names[n], look: looks[n], line: false };
         sheet.legend(&[key(0), key(1)]);
-        let y = Fitted::frame();
+        let y = FittedAxis::frame();
         let area = sheet.panel("", left, rows.len() as f64 * ROW, &x, &y, true);
         let mut left_out = self.rows.len() - rows.len();
         for (n, row) in rows.iter().enumerate() {

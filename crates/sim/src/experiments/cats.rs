@@ -130,8 +130,8 @@ fn scenario(name: impl Into<String>, load: &Load, device: &str, options: &Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::Further;
-    use super::super::testing::{judged, options, run};
+    use super::super::Extras;
+    use super::super::testing::{findings, options, run};
     use super::*;
 
     /// Everything runs and is judged on a few requests: each row has a figure
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn every_row_has_a_figure() {
         for experiment in EXPERIMENTS {
-            let judged = judged(experiment, &options(100), Further::default(), run);
-            for row in &judged.rows {
+            let findings = findings(experiment, &options(100), Extras::default(), run);
+            for row in &findings.rows {
                 assert!(row.ours.is_finite(), "{}: {row:?}", experiment.name);
             }
         }

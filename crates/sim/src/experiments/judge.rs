@@ -114,7 +114,7 @@ impl Row {
         let wanted = gain(paper) / 2.0;
         let ours = mean(values);
         let right = values.iter().filter(|&&v| gain(v) > 0.0).count();
-        let judged = if right == values.len() && gain(ours) >= wanted {
+        let findings = if right == values.len() && gain(ours) >= wanted {
             (Verdict::Holds, "the ordering on every seed and at least half of the gain".to_string())
         } else if gain(ours) > 0.0 {
             let seeds = values.len();
@@ -126,7 +126,7 @@ impl Row {
         } else {
             (Verdict::Refuted, format!("the ordering on {right} of {} seeds", values.len()))
         };
-        Row::new(name, Some(paper), values, unit, judged)
+        Row::new(name, Some(paper), values, unit, findings)
     }
 
     /// A figure of which the paper gives the value, held to `within` of it (a share).

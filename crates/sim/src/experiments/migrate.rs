@@ -72,26 +72,29 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{judged, options, run};
-    use super::super::{Further, cells};
+    use super::super::testing::{findings, options, run};
+    use super::super::{Extras, cells};
     use super::*;
 
     /// The judges ask only for what is listed, whatever the runs gave.
     #[test]
     fn every_judge_finds_its_cells() {
         let options = options(1000);
-        let further = Further { policy: Some("fifo"), vcpu: Some("vanilla:again") };
+        let further = Extras { policy: Some("fifo"), vcpu: Some("vanilla:again") };
         for experiment in EXPERIMENTS {
             let all = cells(experiment, &options, further);
             let first = all.iter().find(|cell| cell.vcpu.as_deref() == Some("vanilla"));
             let made = run(first.expect("one"));
-            let judged = judged(experiment, &options, further, |_| made.clone());
+            let findings = findings(experiment, &options, further, |_| made.clone());
             for name in [": fifo against", ": vanilla:again against vanilla"] {
-                assert!(judged.rows.iter().any(|r| r.name.contains(name)), "a policy more: {name}");
+                assert!(
+                    findings.rows.iter().any(|r| r.name.contains(name)),
+                    "a policy more: {name}"
+                );
             }
-            assert!(!judged.figures.is_empty(), "{}", experiment.name);
+            assert!(!findings.figures.is_empty(), "{}", experiment.name);
             // The paper's figures are set beside its own rules only, and beside vanilla.
-            for row in judged.rows.iter().filter(|row| row.paper.is_some()) {
+            for row in findings.rows.iter().filter(|row| row.paper.is_some()) {
                 let ours = row.name.ends_with("vmigrater") || row.name.contains("ours");
                 assert!(!ours, "{}: {row:?}", experiment.name);
             }

@@ -7,8 +7,8 @@
 //! [`Figure`] and drawn elsewhere.
 
 mod cats;
+mod extras;
 mod figure;
-mod further;
 mod judge;
 mod metric;
 mod migrate;
@@ -18,8 +18,8 @@ mod run;
 mod vio;
 mod vmcd;
 
+pub use extras::{Extras, cells, judge};
 pub use figure::{BarSeries, Figure};
-pub use further::{Further, cells, judge};
 pub use judge::{Row, Verdict};
 pub use results::{Key, Results, Ways};
 pub use run::run_cell;
@@ -162,7 +162,7 @@ pub struct MeasuredDrive {
 
 /// What an experiment found.
 #[derive(Default)]
-pub struct Judged {
+pub struct Findings {
     /// Row by row.
     pub rows: Vec<Row>,
     /// What the reader should know: assumptions, findings.
@@ -181,7 +181,7 @@ pub struct Experiment {
     /// What is to be run.
     pub cells: fn(&Options) -> Vec<Cell>,
     /// What came of it.
-    pub judge: fn(&Options, &Results) -> Judged,
+    pub judge: fn(&Options, &Results) -> Findings,
 }
 
 /// All experiments, in the order of `experiment list`.
@@ -232,23 +232,23 @@ mod testing {
 
     /// What an experiment judges when `run` gives what each cell has with both of
     /// two seeds. Every row has a name of its own.
-    pub(super) fn judged(
+    pub(super) fn findings(
         experiment: &Experiment,
         options: &Options,
-        further: Further<'_>,
+        extras: Extras<'_>,
         run: impl Fn(&Cell) -> RunResult,
-    ) -> Judged {
+    ) -> Findings {
         let mut results = Results::default();
-        for cell in cells(experiment, options, further) {
+        for cell in cells(experiment, options, extras) {
             let run = Arc::new(run(&cell));
             results.insert(&cell, vec![run.clone(), run]);
         }
-        let judged = judge(experiment, options, further, &results);
-        let mut names: Vec<&str> = judged.rows.iter().map(|r| r.name.as_str()).collect();
+        let findings = judge(experiment, options, extras, &results);
+        let mut names: Vec<&str> = findings.rows.iter().map(|r| r.name.as_str()).collect();
         names.sort_unstable();
         let twice = names.windows(2).find(|w| w[0] == w[1]);
         assert_eq!(twice, None, "{}: a name twice", experiment.name);
-        judged
+        findings
     }
 }
 
@@ -271,8 +271,8 @@ mod tests {
     fn a_further_policy_is_run_and_judged_everywhere() {
         let options = options(1000);
         for experiment in REGISTRY.iter() {
-            let nobodys = Further { policy: Some("nobody's"), vcpu: Some("nobody's") };
-            let own = cells(experiment, &options, Further::default());
+            let nobodys = Extras { policy: Some("nobody's"), vcpu: Some("nobody's") };
+            let own = cells(experiment, &options, Extras::default());
             let more = cells(experiment, &options, nobodys);
             // Models are judged without a run in two of them.
             let runs_nothing = ["table-example", "vpt-fit"].contains(&experiment.name);
@@ -303,7 +303,7 @@ mod tests {
         for experiment in REGISTRY.iter() {
             // A load once, under whatever: making its VMs is what takes long.
             let mut loads: Vec<Scenario> = Vec::new();
-            let noop = Further { policy: Some("noop"), vcpu: None };
+            let noop = Extras { policy: Some("noop"), vcpu: None };
             for cell in cells(experiment, &options, noop) {
                 schedulers::build(&cell.policy).expect("a policy");
                 cell.prefetch.iter().for_each(|p| drop(prefetchers::build(p).expect("one")));

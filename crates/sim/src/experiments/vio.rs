@@ -124,8 +124,8 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::Further;
-    use super::super::testing::{judged, named, options, run};
+    use super::super::Extras;
+    use super::super::testing::{findings, named, options, run};
     use super::*;
 
     /// The judges ask only for what is listed, whatever the runs gave.
@@ -134,12 +134,19 @@ mod tests {
         let options = options(1000);
         let made = run(&sequential::vms_cells(&options)[0]);
         for experiment in EXPERIMENTS {
-            let extra = Further { policy: Some("fifo"), vcpu: None };
-            let judged = judged(experiment, &options, extra, |_| made.clone());
-            assert!(judged.rows.iter().any(|r| r.name.contains(": fifo against")), "a policy more");
-            assert!(!judged.rows.is_empty() && !judged.figures.is_empty(), "{}", experiment.name);
+            let extra = Extras { policy: Some("fifo"), vcpu: None };
+            let findings = findings(experiment, &options, extra, |_| made.clone());
+            assert!(
+                findings.rows.iter().any(|r| r.name.contains(": fifo against")),
+                "a policy more"
+            );
+            assert!(
+                !findings.rows.is_empty() && !findings.figures.is_empty(),
+                "{}",
+                experiment.name
+            );
             // The paper's figures are set beside its own rules only.
-            let papers = judged.rows.iter().filter(|row| row.paper.is_some());
+            let papers = findings.rows.iter().filter(|row| row.paper.is_some());
             for row in papers {
                 let literal = row.why.contains("the paper's rules and no others");
                 assert!(literal, "{}: {row:?}", experiment.name);
@@ -151,9 +158,9 @@ mod tests {
     /// guest's own read-ahead, and the guest's larger window is too.
     #[test]
     fn readers_gain_where_the_array_has_room() {
-        let judged = judged(named("vio-vms"), &options(2), Further::default(), run);
+        let findings = findings(named("vio-vms"), &options(2), Extras::default(), run);
         let row = |name: &str| {
-            let found = judged.rows.iter().find(|row| row.name == name);
+            let found = findings.rows.iter().find(|row| row.name == name);
             found.unwrap_or_else(|| panic!("no row {name}")).ours
         };
         let ours = row("1 VMs: vio, continuous");

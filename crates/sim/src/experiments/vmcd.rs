@@ -104,8 +104,8 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{judged, named, options, run};
-    use super::super::{Cell, Further, Scenario};
+    use super::super::testing::{findings, named, options, run};
+    use super::super::{Cell, Extras, Scenario};
     use super::*;
     use seekway_policy::units::Nanos;
     use std::sync::Arc;
@@ -121,13 +121,13 @@ mod tests {
         let scenario = scenario.measured(Nanos::ZERO, Nanos::from_secs(3));
         let made = run(&Cell::new(Arc::new(scenario), "cfq"));
         for experiment in EXPERIMENTS {
-            let judged = judged(experiment, &options(1000), Further::default(), |cell| {
+            let findings = findings(experiment, &options(1000), Extras::default(), |cell| {
                 let mut run = made.clone();
                 run.vms.truncate(cell.scenario.vms.len());
                 run
             });
-            assert!(!judged.rows.is_empty(), "{}", experiment.name);
-            for row in &judged.rows {
+            assert!(!findings.rows.is_empty(), "{}", experiment.name);
+            for row in &findings.rows {
                 assert!(row.ours.is_finite(), "{}: {}: {}", experiment.name, row.name, row.ours);
             }
         }
@@ -137,10 +137,10 @@ mod tests {
     /// gives it to the flood, ours to all alike.
     #[test]
     fn a_flood_is_told_from_a_fair_share() {
-        let judged = judged(named("vmcd-flood"), &options(1000), Further::default(), run);
+        let findings = findings(named("vmcd-flood"), &options(1000), Extras::default(), run);
         let find = |policy: &str| {
             let name = format!("random readers, random flood: device time under {policy}, ");
-            judged.rows.iter().find(|row| row.name.starts_with(&name)).expect("a row").ours
+            findings.rows.iter().find(|row| row.name.starts_with(&name)).expect("a row").ours
         };
         assert!(find("vmcd") > 30.0, "{}", find("vmcd"));
         assert!(find("vmcd-time") < 20.0, "{}", find("vmcd-time"));

@@ -7,7 +7,7 @@
 //! decides nothing: the agent makes up for that when one runs again.
 
 use super::events::Event;
-use super::state::{Beat, GuestAgent, Phase, Run, What, WindowLoad, Woken};
+use super::state::{Beat, GuestAgent, Phase, VcpuRunState, WakeState, WindowLoad, WorkKind};
 use super::{Detector, Machine};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::agent::{Seen, is_sooner};
@@ -68,7 +68,7 @@ impl Machine {
         let at = agent.timetable.alarm(self.vcpus[v].id, beat);
         let at = at.map(|at| at.max(self.now + TIMER));
         let alarm = &mut self.vcpus[v].monitor.alarm;
-        if alarm.state == Woken::No && alarm.at != at {
+        if alarm.state == WakeState::No && alarm.at != at {
             alarm.at = at;
             alarm.generation += 1;
             let generation = alarm.generation;
@@ -90,29 +90,29 @@ impl Machine {
     /// A monitor is to look what is due: its time has come, or somebody says so.
     pub(super) fn wake_monitor(&mut self, v: usize) {
         let alarm = &mut self.vcpus[v].monitor.alarm;
-        if alarm.state != Woken::No {
+        if alarm.state != WakeState::No {
             return;
         }
-        (alarm.state, alarm.at) = (Woken::Due, None);
+        (alarm.state, alarm.at) = (WakeState::Due, None);
         alarm.generation += 1;
         match self.vcpus[v].state {
-            Run::Running => self.execute_look(v),
-            Run::Waiting => {}
+            VcpuRunState::Running => self.execute_look(v),
+            VcpuRunState::Waiting => {}
             // Who has vCPUs doze is the guest's kernel, and does not wake them to look.
-            Run::Halted if self.vcpus[v].dozes => {}
-            Run::Halted => self.host_wake(v),
+            VcpuRunState::Halted if self.vcpus[v].dozes => {}
+            VcpuRunState::Halted => self.host_wake(v),
         }
     }
 
     /// A monitor's vCPU runs.
     pub(super) fn execute_look(&mut self, v: usize) {
-        self.vcpus[v].monitor.alarm.state = Woken::Executed;
-        self.execute(v, self.costs.wake, What::Look);
+        self.vcpus[v].monitor.alarm.state = WakeState::Executed;
+        self.execute(v, self.costs.wake, WorkKind::Look);
     }
 
     /// A monitor is awake, and does what is due.
     pub(super) fn look(&mut self, v: usize) {
-        self.vcpus[v].monitor.alarm.state = Woken::No;
+        self.vcpus[v].monitor.alarm.state = WakeState::No;
         self.has_woken(v);
         self.do_due(v);
         self.fall_asleep(v);
@@ -159,7 +159,7 @@ impl Machine {
     /// A monitor's time has come.
     pub(super) fn beat(&mut self, v: usize) {
         let Beat::Armed { due, .. } = self.vcpus[v].monitor.state else { return };
-        if self.vcpus[v].state == Run::Running {
+        if self.vcpus[v].state == VcpuRunState::Running {
             return self.execute_beat(v, due);
         }
         self.vcpus[v].monitor.state = Beat::Due(due);
@@ -172,7 +172,7 @@ impl Machine {
         let monitor = &mut self.vcpus[v].monitor;
         monitor.state = Beat::Executed;
         let due = (!std::mem::replace(&mut monitor.rests, false)).then_some(due);
-        self.execute(v, beat, What::Beat { due });
+        self.execute(v, beat, WorkKind::Beat { due });
     }
 
     /// A beat was executed.
@@ -246,7 +246,7 @@ impl Machine {
         let agent = &self.vms[self.vcpus[v].vm].agent;
         if cost > Nanos::ZERO && agent.as_ref().is_some_and(|agent| agent.core.windows().is_some())
         {
-            self.execute(v, cost, What::Agent);
+            self.execute(v, cost, WorkKind::Agent);
         }
     }
 
@@ -254,7 +254,7 @@ impl Machine {
     fn seat(&self, vm: usize) -> usize {
         let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
         let Some(agent) = &self.vms[vm].agent else { return first };
-        let runs = |&v: &usize| self.vcpus[v].state == Run::Running;
+        let runs = |&v: &usize| self.vcpus[v].state == VcpuRunState::Running;
         let mut all = std::iter::once(agent.seat).chain(first..first + vcpus);
         all.find(runs).unwrap_or(agent.seat)
     }
@@ -326,7 +326,7 @@ impl Machine {
         for v in first..first + vcpus {
             let vcpu = &self.vcpus[v];
             let computes = vcpu.current.is_some_and(|t| !self.tasks[t].is_io());
-            if vcpu.state == Run::Running && vcpu.work.is_empty() && computes {
+            if vcpu.state == VcpuRunState::Running && vcpu.work.is_empty() && computes {
                 self.settle(v);
                 if self.dozes_off(v) {
                     self.put_back(v);

@@ -6,8 +6,8 @@ use super::fair::Age;
 use super::machine::Machine;
 use super::measure::Tally;
 use super::state::{
-    Alarm, Beat, Fared, GuestAgent, IoState, Monitor, On, Pcpu, Phase, Run, Slice, State, Task,
-    Vcpu, Vm, Wants, WindowLoad,
+    Alarm, Beat, GuestAgent, IoState, Monitor, On, Pcpu, Phase, Slice, State, Task, TaskTotals,
+    Vcpu, VcpuRunState, Vm, Wants, WindowLoad,
 };
 use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -114,7 +114,7 @@ fn vcpu(vm: usize, id: VcpuId, pcpu: usize, weight: u32) -> Vcpu {
         vm,
         id,
         pcpu,
-        state: Run::Halted,
+        state: VcpuRunState::Halted,
         weight,
         age: Age::default(),
         work: VecDeque::new(),
@@ -174,7 +174,7 @@ fn new_task(
         io: io_state(spec.load, part, rng),
         window: WindowLoad::default(),
         wants: Wants::No,
-        result: Fared::new(),
+        result: TaskTotals::new(),
     }
 }
 

@@ -7,7 +7,7 @@
 use super::Machine;
 use super::events::Event;
 use super::fair::Age;
-use super::state::{Beat, Run, State, Wants, What, Woken, Work};
+use super::state::{Beat, State, VcpuRunState, WakeState, Wants, Work, WorkKind};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::Sign;
 
@@ -16,7 +16,7 @@ impl Machine {
     pub(super) fn vcpu_starts(&mut self, v: usize) {
         let now = self.now;
         let vcpu = &mut self.vcpus[v];
-        (vcpu.state, vcpu.since, vcpu.starts) = (Run::Running, now, true);
+        (vcpu.state, vcpu.since, vcpu.starts) = (VcpuRunState::Running, now, true);
         vcpu.ran.start(now);
         vcpu.away.stop(now);
         let vm = &mut self.vms[vcpu.vm];
@@ -34,7 +34,7 @@ impl Machine {
         if let Beat::Due(due) = self.vcpus[v].monitor.state {
             self.execute_beat(v, due);
         }
-        if self.vcpus[v].monitor.alarm.state == Woken::Due {
+        if self.vcpus[v].monitor.alarm.state == WakeState::Due {
             self.execute_look(v);
         }
         self.catch_up(self.vcpus[v].vm);
@@ -44,7 +44,7 @@ impl Machine {
     }
 
     /// The host took its processor, or it has nothing to run.
-    pub(super) fn vcpu_stops(&mut self, v: usize, state: Run) {
+    pub(super) fn vcpu_stops(&mut self, v: usize, state: VcpuRunState) {
         self.settle(v);
         let now = self.now;
         let vcpu = &mut self.vcpus[v];
@@ -54,17 +54,19 @@ impl Machine {
         vcpu.away.start(now);
         for work in &mut vcpu.work {
             match &mut work.what {
-                What::Call { was_away, .. } | What::Stop { was_away, .. } => *was_away = true,
+                WorkKind::Call { was_away, .. } | WorkKind::Stop { was_away, .. } => {
+                    *was_away = true
+                }
                 _ => {}
             }
         }
         let vm = &mut self.vms[vcpu.vm];
         vm.running.remove(vcpu.id);
         vm.runs -= 1;
-        vm.halted += usize::from(state == Run::Halted);
+        vm.halted += usize::from(state == VcpuRunState::Halted);
         vm.look_for_any(now);
         vm.least.stops(vcpu.id, &vm.running);
-        let sign = if state == Run::Halted { Sign::Idle } else { Sign::Preempted };
+        let sign = if state == VcpuRunState::Halted { Sign::Idle } else { Sign::Preempted };
         self.tell_edge(v, sign);
     }
 
@@ -73,7 +75,7 @@ impl Machine {
         let vcpu = &mut self.vcpus[v];
         let span = self.now - vcpu.since;
         vcpu.since = self.now;
-        if vcpu.state != Run::Running || span == Nanos::ZERO {
+        if vcpu.state != VcpuRunState::Running || span == Nanos::ZERO {
             return;
         }
         let vm = &mut self.vms[vcpu.vm];
@@ -81,7 +83,7 @@ impl Machine {
             debug_assert!(work.left >= span, "work lasts longer than it does");
             work.left = work.left.saturating_sub(span);
             match work.what {
-                What::Switch | What::Stop { .. } => vm.switching += span,
+                WorkKind::Switch | WorkKind::Stop { .. } => vm.switching += span,
                 _ => vm.agent_time += span,
             }
             return;
@@ -124,7 +126,7 @@ impl Machine {
 
     /// Let it execute what comes first, if it runs. Everything up to now is settled.
     pub(super) fn dispatch(&mut self, v: usize) {
-        if self.vcpus[v].state != Run::Running || self.vcpus[v].starts {
+        if self.vcpus[v].state != VcpuRunState::Running || self.vcpus[v].starts {
             return;
         }
         if self.vcpus[v].work.is_empty() && self.vcpus[v].current.is_none() && !self.choose_task(v)
@@ -177,7 +179,7 @@ impl Machine {
         (vcpu.current, vcpu.used) = (Some(t), Nanos::ZERO);
         self.tasks[t].state = State::Current;
         if vcpu.last.replace(t) != Some(t) && self.guest.context_switch > Nanos::ZERO {
-            vcpu.work.push_back(Work { left: self.guest.context_switch, what: What::Switch });
+            vcpu.work.push_back(Work { left: self.guest.context_switch, what: WorkKind::Switch });
         }
     }
 
@@ -212,20 +214,20 @@ impl Machine {
         self.settle(v);
         self.queue(t, v);
         match self.vcpus[v].state {
-            Run::Running => {
+            VcpuRunState::Running => {
                 self.yield_to_younger(v);
                 self.dispatch(v);
             }
-            Run::Halted if self.vcpus[v].dozes && !self.tasks[t].is_io() => {}
-            Run::Halted => self.host_wake(v),
-            Run::Waiting => {}
+            VcpuRunState::Halted if self.vcpus[v].dozes && !self.tasks[t].is_io() => {}
+            VcpuRunState::Halted => self.host_wake(v),
+            VcpuRunState::Waiting => {}
         }
     }
 
     fn queue(&mut self, t: usize, v: usize) {
         let away = self.vcpus[v].away.at(self.now);
         let task = &mut self.tasks[t];
-        (task.state, task.wants) = (State::Queued, Wants::Run(away));
+        (task.state, task.wants) = (State::Queued, Wants::VcpuRunState(away));
         task.vcpu = v;
         self.vcpus[v].queue.push(t);
     }
@@ -234,7 +236,7 @@ impl Machine {
     pub(super) fn leave_on_wake_list(&mut self, t: usize, v: usize) {
         let away = self.vcpus[v].away.at(self.now);
         let task = &mut self.tasks[t];
-        (task.state, task.wants, task.vcpu) = (State::Waking, Wants::Run(away), v);
+        (task.state, task.wants, task.vcpu) = (State::Waking, Wants::VcpuRunState(away), v);
         self.vcpus[v].wake_list.push(t);
         self.host_wake(v);
     }
@@ -276,31 +278,33 @@ impl Machine {
     }
 
     /// What goes before all else on a vCPU that has something to run: the stopper.
-    pub(super) fn execute_first(&mut self, v: usize, left: Nanos, what: What) {
+    pub(super) fn execute_first(&mut self, v: usize, left: Nanos, what: WorkKind) {
         self.settle(v);
         self.vcpus[v].work.push_front(Work { left, what });
         self.dispatch(v);
     }
 
     /// Something for a vCPU to execute before tasks.
-    pub(super) fn execute(&mut self, v: usize, left: Nanos, what: What) {
+    pub(super) fn execute(&mut self, v: usize, left: Nanos, what: WorkKind) {
         self.settle(v);
         self.vcpus[v].work.push_back(Work { left, what });
         match self.vcpus[v].state {
-            Run::Running => self.dispatch(v),
-            Run::Halted => self.host_wake(v),
-            Run::Waiting => {}
+            VcpuRunState::Running => self.dispatch(v),
+            VcpuRunState::Halted => self.host_wake(v),
+            VcpuRunState::Waiting => {}
         }
     }
 
-    fn work_done(&mut self, v: usize, what: What) {
+    fn work_done(&mut self, v: usize, what: WorkKind) {
         match what {
-            What::Switch | What::Agent => {}
-            What::Beat { due } => self.beaten(v, due),
-            What::Look => self.look(v),
-            What::Call { action, is_second: false, was_away } => self.called(v, action, was_away),
-            What::Call { action, .. } => self.called_again(v, action),
-            What::Stop { action, worker, was_away } => self.stopped(action, worker, was_away),
+            WorkKind::Switch | WorkKind::Agent => {}
+            WorkKind::Beat { due } => self.beaten(v, due),
+            WorkKind::Look => self.look(v),
+            WorkKind::Call { action, is_second: false, was_away } => {
+                self.called(v, action, was_away)
+            }
+            WorkKind::Call { action, .. } => self.called_again(v, action),
+            WorkKind::Stop { action, worker, was_away } => self.stopped(action, worker, was_away),
         }
     }
 
@@ -334,7 +338,7 @@ impl Machine {
             return;
         }
         let mut idle = (vm.first..vm.first + vm.vcpus)
-            .filter(|&w| self.vcpus[w].state == Run::Halted && !self.vcpus[w].dozes);
+            .filter(|&w| self.vcpus[w].state == VcpuRunState::Halted && !self.vcpus[w].dozes);
         let fits = |w: usize| {
             let mut queue = self.vcpus[v].queue.iter().copied();
             let id = self.vcpus[w].id;

@@ -6,14 +6,14 @@
 use super::Machine;
 use super::events::Event;
 use super::fair::Age;
-use super::state::{On, Run, Slice};
+use super::state::{On, Slice, VcpuRunState};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::Sign;
 
 impl Machine {
     /// A vCPU that had nothing to run has something.
     pub(super) fn host_wake(&mut self, v: usize) {
-        if self.vcpus[v].state != Run::Halted {
+        if self.vcpus[v].state != VcpuRunState::Halted {
             return;
         }
         let (p, vm) = (self.vcpus[v].pcpu, self.vcpus[v].vm);
@@ -21,7 +21,7 @@ impl Machine {
         let credit = Age::of(self.vms[vm].slice, self.vcpus[v].weight);
         let floor = self.pcpus[p].floor;
         let vcpu = &mut self.vcpus[v];
-        (vcpu.age, vcpu.state) = (vcpu.age.waking(floor, credit), Run::Waiting);
+        (vcpu.age, vcpu.state) = (vcpu.age.waking(floor, credit), VcpuRunState::Waiting);
         (vcpu.dozes, vcpu.doze_generation) = (false, vcpu.doze_generation + 1);
         self.vms[vm].halted -= 1;
         self.vms[vm].look_for_any(self.now);
@@ -31,7 +31,7 @@ impl Machine {
             On::Choosing => {}
             On::Switching(_) => self.tell_edge(v, Sign::Preempted),
             On::Running(c) if self.host.wakeup_preempts && self.is_overtaken(c, v) => {
-                self.take_away(p, c, Run::Waiting);
+                self.take_away(p, c, VcpuRunState::Waiting);
             }
             On::Running(_) => {
                 self.tell_edge(v, Sign::Preempted);
@@ -51,13 +51,13 @@ impl Machine {
     pub(super) fn host_halt(&mut self, v: usize) {
         let p = self.vcpus[v].pcpu;
         self.charge(p);
-        self.take_away(p, v, Run::Halted);
+        self.take_away(p, v, VcpuRunState::Halted);
     }
 
     /// The processor of a vCPU is taken from it.
-    fn take_away(&mut self, p: usize, v: usize, state: Run) {
+    fn take_away(&mut self, p: usize, v: usize, state: VcpuRunState) {
         self.vcpu_stops(v, state);
-        if state == Run::Waiting {
+        if state == VcpuRunState::Waiting {
             self.pcpus[p].waiting.push(v);
         }
         self.pcpus[p].last = Some(v);
@@ -249,7 +249,7 @@ impl Machine {
         if left > Nanos::ZERO {
             if self.short_due(p).is_some() {
                 self.pcpus[p].front = Some((v, Some(left)));
-                return self.take_away(p, v, Run::Waiting);
+                return self.take_away(p, v, VcpuRunState::Waiting);
             }
             return self.arm_slice(p);
         }
@@ -262,7 +262,7 @@ impl Machine {
             // Whoever cut it short took its turn: another goes next.
             self.pcpus[p].front = self.youngest(p).map(|next| (next, None));
         }
-        self.take_away(p, v, Run::Waiting);
+        self.take_away(p, v, VcpuRunState::Waiting);
     }
 
     /// Is the vCPU that runs to have the next slice too?

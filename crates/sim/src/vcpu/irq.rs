@@ -1,7 +1,7 @@
 //! Completions and timers, the vCPUs that hear of them, and the tasks that they wake.
 
 use super::fair::Age;
-use super::state::{Heard, Io, Phase, Run, State, Wants};
+use super::state::{Heard, Io, Phase, State, VcpuRunState, Wants};
 use super::{Completes, Machine};
 use seekway_policy::units::Nanos;
 
@@ -27,7 +27,7 @@ impl Machine {
         let vm = &self.vms[self.vcpus[submitter].vm];
         let after = (submitter..vm.first + vm.vcpus).chain(vm.first..submitter);
         let mut all = [submitter, home].into_iter().chain(after);
-        all.find(|&v| self.vcpus[v].state == Run::Running)
+        all.find(|&v| self.vcpus[v].state == VcpuRunState::Running)
     }
 
     /// No vCPU runs: the first that does will hear of it.
@@ -48,8 +48,8 @@ impl Machine {
     /// A vCPU is interrupted: now if it runs, else when it does.
     pub(super) fn interrupt(&mut self, v: usize, heard: Heard) {
         match self.vcpus[v].state {
-            Run::Running => self.hear(v, heard),
-            Run::Halted | Run::Waiting => {
+            VcpuRunState::Running => self.hear(v, heard),
+            VcpuRunState::Halted | VcpuRunState::Waiting => {
                 self.vcpus[v].unheard.push(heard);
                 self.not_heard(self.task_of(heard));
                 self.host_wake(v);
@@ -104,7 +104,7 @@ impl Machine {
         let credit = Age::of(self.guest.slice, 1);
         self.tasks[t].age = age.waking(self.vcpus[v].floor, credit);
         let is_remote = !self.guest.shared_cache && v != waker;
-        match is_remote && self.vcpus[v].state != Run::Running && !self.vcpus[v].dozes {
+        match is_remote && self.vcpus[v].state != VcpuRunState::Running && !self.vcpus[v].dozes {
             true => self.leave_on_wake_list(t, v),
             false => self.enqueue(t, v),
         }
@@ -156,7 +156,7 @@ impl Machine {
                 task.result.inactive += self.now - *since;
                 *since = self.now;
             }
-            Wants::Run(before) => {
+            Wants::VcpuRunState(before) => {
                 task.result.inactive += away.saturating_sub(*before);
                 *before = away;
             }

@@ -1,7 +1,7 @@
 //! The machine as a source of requests: its events, one after the other.
 
 use super::events::{Event, Events};
-use super::state::{Heard, Io, Pcpu, Phase, Run, Task, Vcpu, Vm};
+use super::state::{Heard, Io, Pcpu, Phase, Task, Vcpu, VcpuRunState, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
@@ -135,7 +135,7 @@ impl Machine {
             (pcpu.switches, pcpu.slices) = (0, 0);
         }
         for task in &mut self.tasks {
-            task.result = super::state::Fared::new();
+            task.result = super::state::TaskTotals::new();
         }
         for vm in &mut self.vms {
             vm.any.restart(now);
@@ -150,7 +150,7 @@ impl Machine {
     pub(super) fn account(&mut self, now: Instant) {
         self.now = now;
         (0..self.pcpus.len()).for_each(|p| self.charge(p));
-        let running = |v: &usize| self.vcpus[*v].state == Run::Running;
+        let running = |v: &usize| self.vcpus[*v].state == VcpuRunState::Running;
         let running: Vec<usize> = (0..self.vcpus.len()).filter(running).collect();
         running.into_iter().for_each(|v| self.settle(v));
         (0..self.tasks.len()).for_each(|t| self.flush_wants(t));

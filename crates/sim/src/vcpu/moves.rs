@@ -10,7 +10,7 @@
 //! `affine_move_task`).
 
 use super::Machine;
-use super::state::{Run, State, What};
+use super::state::{State, VcpuRunState, WorkKind};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
 use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
@@ -30,8 +30,8 @@ impl Machine {
                 self.tasks[t].is_acted_on = true;
             }
             self.vcpus[here].workers += 1;
-            let was_away = self.vcpus[here].state != Run::Running;
-            let call = What::Call { action, is_second: false, was_away };
+            let was_away = self.vcpus[here].state != VcpuRunState::Running;
+            let call = WorkKind::Call { action, is_second: false, was_away };
             self.execute(here, self.unless_free(self.costs.wake + self.costs.call), call);
         }
     }
@@ -76,9 +76,9 @@ impl Machine {
         let moves = on != self.vms[vm].first + to.index();
         // Who is current on the worker's own vCPU does not execute: the worker does.
         if moves && on != v && !self.ablation.free_stopper && self.needs_stopper(t) {
-            let was_away = was_away || self.vcpus[on].state != Run::Running;
+            let was_away = was_away || self.vcpus[on].state != VcpuRunState::Running;
             let cost = self.unless_free(self.guest.context_switch);
-            return self.execute_first(on, cost, What::Stop { action, worker: v, was_away });
+            return self.execute_first(on, cost, WorkKind::Stop { action, worker: v, was_away });
         }
         self.stopped(action, v, was_away);
     }
@@ -87,7 +87,7 @@ impl Machine {
     /// been queued?
     fn needs_stopper(&self, t: usize) -> bool {
         let vcpu = &self.vcpus[self.tasks[t].vcpu];
-        let is_switch = |what| matches!(what, What::Switch | What::Stop { .. });
+        let is_switch = |what| matches!(what, WorkKind::Switch | WorkKind::Stop { .. });
         match self.tasks[t].state {
             State::Waking => true,
             // An agent's thread, or a worker, that has preempted it is what executes.
@@ -105,7 +105,7 @@ impl Machine {
         self.arrive(t, there, was_away);
         match rest_of_move(to, &within, Some(self.vcpus[self.tasks[t].vcpu].id)) {
             Rest::Widen => {
-                let again = What::Call { action, is_second: true, was_away };
+                let again = WorkKind::Call { action, is_second: true, was_away };
                 return self.execute(worker, self.unless_free(self.costs.call), again);
             }
             Rest::WidenWhenSeen => self.tasks[t].then = Some((there, within)),

@@ -62,7 +62,7 @@ pub(super) struct Vcpu {
     /// In its VM.
     pub id: VcpuId,
     pub pcpu: usize,
-    pub state: Run,
+    pub state: VcpuRunState,
     pub weight: u32,
     pub age: Age,
     /// What runs before any task, in this order.
@@ -100,7 +100,7 @@ pub(super) struct Vcpu {
 
 /// Has a vCPU a processor?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Run {
+pub(super) enum VcpuRunState {
     Running,
     Waiting,
     /// It has nothing to run.
@@ -122,12 +122,12 @@ pub(super) struct Monitor {
 pub(super) struct Alarm {
     pub at: Option<Instant>,
     pub generation: u64,
-    pub state: Woken,
+    pub state: WakeState,
 }
 
 /// Has it been woken?
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Woken {
+pub(super) enum WakeState {
     #[default]
     No,
     /// Yes, but its vCPU was away.
@@ -162,11 +162,11 @@ pub(super) enum Heard {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub left: Nanos,
-    pub what: What,
+    pub what: WorkKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum What {
+pub(super) enum WorkKind {
     /// The guest goes from one task to another.
     Switch,
     /// The agent reads or thinks.
@@ -260,7 +260,7 @@ pub(super) struct Task {
     pub io: IoState,
     pub window: WindowLoad,
     pub wants: Wants,
-    pub result: Fared,
+    pub result: TaskTotals,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,10 +327,10 @@ pub(super) enum Wants {
     /// What it waits for has happened, and the vCPU that hears of it is away.
     Unheard(Instant),
     /// Its vCPU had been away for so long when this began to count.
-    Run(Nanos),
+    VcpuRunState(Nanos),
 }
 
-pub(super) struct Fared {
+pub(super) struct TaskTotals {
     pub ran: Nanos,
     pub ios: u64,
     pub bytes: u64,
@@ -357,9 +357,9 @@ impl Task {
     }
 }
 
-impl Fared {
-    pub fn new() -> Fared {
-        Fared {
+impl TaskTotals {
+    pub fn new() -> TaskTotals {
+        TaskTotals {
             ran: Nanos::ZERO,
             ios: 0,
             bytes: 0,

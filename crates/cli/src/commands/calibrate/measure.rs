@@ -1,7 +1,7 @@
 //! Random single reads of a real disk. It never writes: the descriptor is
 //! opened for reading only.
 
-use super::Measured;
+use super::MeasuredRequests;
 use crate::args::MeasuringArgs;
 use crate::{load, progress};
 use anyhow::{Context, Result, bail};
@@ -50,12 +50,12 @@ impl Plan {
 }
 
 /// Reads at random places, then some of them twice.
-pub fn measure(what: &Path, plan: &Plan) -> Result<Measured> {
+pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let surface = Surface::open(what)?;
     let blocks = Blocks::new(&surface, plan.block).with_context(|| what.display().to_string())?;
     let stop = interrupted().context("cannot handle signals")?;
     let begun = Instant::now();
-    let mut buffer = Aligned::new(&surface, plan.block);
+    let mut buffer = AlignedBuffer::new(&surface, plan.block);
     let mut reader = Reader { surface: &surface, blocks: &blocks, buffer: &mut buffer, from: None };
     let mut places = Places::new(plan.seed, blocks.count);
 
@@ -88,7 +88,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<Measured> {
     }
     notes.extend(about_places(&surface, &blocks));
     let hit_ms = hit_ms(&samples, again_ns, &mut notes);
-    Ok(Measured {
+    Ok(MeasuredRequests {
         source: source(what, &surface, samples.len(), plan),
         samples,
         capacity: Some(surface.device_capacity().map_or(blocks.end, |c| c.get().max(blocks.end))),
@@ -207,19 +207,19 @@ impl Blocks<'_> {
 
 /// Memory that direct I/O takes, without unsafe code: more than is needed, and
 /// from where it is aligned.
-struct Aligned {
+struct AlignedBuffer {
     memory: Vec<u8>,
     from: usize,
     len: usize,
 }
 
-impl Aligned {
-    fn new(surface: &Surface, block: Sectors) -> Aligned {
+impl AlignedBuffer {
+    fn new(surface: &Surface, block: Sectors) -> AlignedBuffer {
         let align = surface.memory_align_bytes().max(surface.block_bytes()) as usize;
         let len = block.bytes() as usize;
         let memory = vec![0; len + align];
         let from = memory.as_ptr().align_offset(align).min(align);
-        Aligned { memory, from, len }
+        AlignedBuffer { memory, from, len }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -230,7 +230,7 @@ impl Aligned {
 struct Reader<'a> {
     surface: &'a Surface,
     blocks: &'a Blocks<'a>,
-    buffer: &'a mut Aligned,
+    buffer: &'a mut AlignedBuffer,
     /// Where the last read ended.
     from: Option<u64>,
 }

@@ -1,6 +1,6 @@
 //! The HTML report of a calibration.
 
-use super::Measured;
+use super::MeasuredRequests;
 use crate::output;
 use seekway_device::fit::{self, Fit, Form, Options, spike};
 use seekway_policy::request::Op;
@@ -17,7 +17,7 @@ const SHOWN: f64 = 0.99;
 
 pub fn report(
     found: &Fit,
-    measured: &Measured,
+    measured: &MeasuredRequests,
     options: &Options,
     table: Table,
     warnings: &[String],
@@ -88,7 +88,11 @@ pub fn report(
 }
 
 /// The cloud with curve and line, and what the caption says of the cloud.
-fn distances(found: &Fit, measured: &Measured, options: &Options) -> (seekway_report::Svg, String) {
+fn distances(
+    found: &Fit,
+    measured: &MeasuredRequests,
+    options: &Options,
+) -> (seekway_report::Svg, String) {
     let mut cloud = PointSample::new(POINTS_MAX);
     let fitted = |s: &&fit::Sample| {
         s.distance().is_some_and(|d| d > options.beyond)
@@ -132,7 +136,7 @@ fn millions(sectors: u64) -> f64 {
     sectors as f64 / 1e6
 }
 
-fn histogram(found: &Fit, measured: &Measured) -> seekway_report::Svg {
+fn histogram(found: &Fit, measured: &MeasuredRequests) -> seekway_report::Svg {
     let bins = spike::histogram(&measured.samples);
     let top = bins.iter().map(|&(_, n)| n).max().unwrap_or(0) as f64;
     let bins = bins.into_iter().map(|(ms, n)| (ms, n as f64)).collect();

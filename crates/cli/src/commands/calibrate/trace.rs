@@ -1,6 +1,6 @@
 //! Measured traces, told from disks by their content.
 
-use super::{Measured, shown};
+use super::{MeasuredRequests, shown};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::fit;
 use seekway_device::validate::{self, TraceError};
@@ -55,7 +55,7 @@ fn is_text(head: &[u8]) -> bool {
 }
 
 /// Reads a measured trace.
-pub fn read(what: &Path) -> Result<Measured> {
+pub fn read(what: &Path) -> Result<MeasuredRequests> {
     let name = shown(what);
     let input: Box<dyn Read> = if what.as_os_str() == "-" {
         Box::new(std::io::stdin())
@@ -74,7 +74,7 @@ pub fn read(what: &Path) -> Result<Measured> {
         (TraceError::Line { line: 1, .. }, Some(format)) => anyhow!("{name}: {}", refusal(format)),
         _ => anyhow!(error).context(name.clone()),
     })?;
-    Ok(Measured {
+    Ok(MeasuredRequests {
         source: format!("the measured trace {name}"),
         samples: fit::samples(&records),
         capacity: None,

@@ -2,7 +2,7 @@
 //! together and by process.
 
 use super::label;
-use crate::json::{Compared, Run, Usage};
+use crate::json::{CompareReport, Run, Usage};
 use seekway_report::table::{Cell, Column, Table};
 
 fn columns() -> [Column; 8] {
@@ -32,7 +32,7 @@ fn cells(usage: &Usage) -> [Cell; 8] {
 }
 
 /// One line a run with a host cache; none without any.
-pub fn totals(compared: &Compared) -> Option<Table> {
+pub fn totals(compared: &CompareReport) -> Option<Table> {
     let first = compared.runs.iter().find_map(|r| r.host.as_ref())?;
     let mut all = vec![Column::text("policy")];
     all.extend(columns());
@@ -59,7 +59,7 @@ pub fn totals(compared: &Compared) -> Option<Table> {
 }
 
 /// The columns of [`flat`], where any run has a host cache.
-pub fn flat_columns(compared: &Compared) -> Vec<Column> {
+pub fn flat_columns(compared: &CompareReport) -> Vec<Column> {
     if compared.runs.iter().all(|r| r.host.is_none()) {
         return Vec::new();
     }
@@ -90,7 +90,7 @@ pub fn flat(run: &Run, usage: &Usage) -> Vec<Cell> {
 
 /// One line a run, VM and process; none where no process is told apart and no
 /// stream is followed.
-pub fn by_process(compared: &Compared) -> Option<Table> {
+pub fn by_process(compared: &CompareReport) -> Option<Table> {
     let mut all = ["VM", "process", "policy"].map(Column::text).to_vec();
     all.extend(columns());
     all.extend([Column::number("streams", ""), Column::number("S", "")]);

@@ -72,13 +72,13 @@ struct Run {
     policy: String,
     seed: Option<u64>,
     #[serde(flatten)]
-    figures: Given,
+    figures: RunFigures,
     /// Where an experiment gives the real run beside the simulated one.
-    live: Option<Given>,
+    live: Option<RunFigures>,
 }
 
 #[derive(Deserialize)]
-struct Given {
+struct RunFigures {
     service_ms: Option<Time>,
     service_from_dispatch_ms: Option<Time>,
     response_ms: Option<Time>,

@@ -236,7 +236,7 @@ impl Side {
 
 /// A policy's means with their ranks, for JSON.
 #[derive(Serialize)]
-pub struct Ranked {
+pub struct RankedPolicy {
     pub policy: String,
     #[serde(flatten)]
     pub measures: BTreeMap<&'static str, MeanRank>,
@@ -250,10 +250,12 @@ pub struct MeanRank {
 }
 
 /// All policies of a side, ranked among each other.
-pub fn ranked(side: &Side) -> Vec<Ranked> {
+pub fn ranked(side: &Side) -> Vec<RankedPolicy> {
     let policies = side.policies();
-    let mut ranked: Vec<Ranked> =
-        policies.iter().map(|p| Ranked { policy: p.clone(), measures: BTreeMap::new() }).collect();
+    let mut ranked: Vec<RankedPolicy> = policies
+        .iter()
+        .map(|p| RankedPolicy { policy: p.clone(), measures: BTreeMap::new() })
+        .collect();
     for measure in Measure::ALL {
         let places = side.ranks(&policies, measure);
         for (row, rank) in ranked.iter_mut().zip(places) {

@@ -21,7 +21,7 @@ pub struct Agreement {
     /// Seeds that both sides ran.
     pub seeds: usize,
     /// Pairs of policies that are not, the better one by the prediction first.
-    pub swapped: Vec<Swapped>,
+    pub swapped: Vec<SwappedPair>,
     /// The prediction over the measurement, less 1, by policy.
     pub errors: BTreeMap<String, Option<f64>>,
     /// Mean of their absolute values.
@@ -32,7 +32,7 @@ pub struct Agreement {
 
 /// A pair of policies in another order.
 #[derive(Serialize)]
-pub struct Swapped {
+pub struct SwappedPair {
     pub policies: [String; 2],
     /// By how much the measurement says that they differ, as a share of the
     /// smaller: how much the wrong order would cost.
@@ -77,7 +77,7 @@ fn of_measure(
         let first = measure.better() == seekway_sim::rank::Better::Less;
         let (better, worse) = if (p[i] <= p[j]) == first { (i, j) } else { (j, i) };
         let (low, high) = (a[i].min(a[j]), a[i].max(a[j]));
-        Swapped {
+        SwappedPair {
             policies: [policies[better].clone(), policies[worse].clone()],
             differ: relative_error(high, low),
         }

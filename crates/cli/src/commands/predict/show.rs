@@ -1,7 +1,7 @@
 //! A prediction as tables, JSON and a page.
 
 use super::Prediction;
-use super::figures::{Figures, Measure, Ranked, Side, ranked};
+use super::figures::{Figures, Measure, RankedPolicy, Side, ranked};
 use super::judge::{Agreement, agreement, common};
 use crate::args::Format;
 use crate::output;
@@ -13,10 +13,10 @@ use serde::Serialize;
 
 /// `predict --format json`. Its `runs` read back with `--against`.
 #[derive(Serialize)]
-struct Predicted<'a> {
+struct PredictReport<'a> {
     on: &'a str,
     runs: &'a [Figures],
-    policies: Vec<Ranked>,
+    policies: Vec<RankedPolicy>,
     against: Option<Reference<'a>>,
     agreement: Vec<Agreement>,
     warnings: Vec<String>,
@@ -27,7 +27,7 @@ struct Predicted<'a> {
 struct Reference<'a> {
     what: &'a str,
     runs: &'a [Figures],
-    policies: Vec<Ranked>,
+    policies: Vec<RankedPolicy>,
 }
 
 impl<'a> Reference<'a> {
@@ -42,7 +42,7 @@ pub fn print(made: &Prediction, format: Format) -> Result<()> {
         Format::Csv => vec![flat(made)],
         _ => tables(made),
     };
-    let json = Predicted {
+    let json = PredictReport {
         on: &made.predicted.what,
         runs: &made.predicted.runs,
         policies: ranked(&made.predicted),
@@ -230,7 +230,7 @@ fn verdict(same: Option<bool>) -> Cell {
 const PAIRS_SHOWN: usize = 4;
 
 fn swapped(a: &Agreement) -> String {
-    let pair = |s: &super::judge::Swapped| {
+    let pair = |s: &super::judge::SwappedPair| {
         let differ = s.differ.map_or(String::new(), |d| format!(" ({:.1} %)", 100.0 * d));
         format!("{} before {}{differ}", s.policies[0], s.policies[1])
     };

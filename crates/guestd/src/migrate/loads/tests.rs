@@ -242,7 +242,7 @@ fn one_reader_among_a_hundred_idle_threads_is_found_and_those_of_the_agent_are_n
 
 #[test]
 fn the_best_way_that_there_is_can_be_asked_at_once() {
-    let mut seer = open(Some("proc")).unwrap().way;
+    let mut seer = open(Some("proc")).unwrap().detector;
     let mut loads = Vec::new();
     seer.window(clock::now(), &mut loads).unwrap();
     assert_eq!(loads, [], "nothing is known yet");

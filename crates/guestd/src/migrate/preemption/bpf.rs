@@ -51,7 +51,7 @@ struct Edges {
 
 /// What programs go by: `given` in `edges.h`.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct EdgeParams {
     /// Who was away for less was not away.
     least: Nanos,
     /// From one look at the other vCPUs to the next.
@@ -63,8 +63,8 @@ struct Given {
 }
 
 /// Load an object of programs that see edges. None runs before it is attached.
-fn load(name: &'static str, bytes: &[u8], given: Given) -> Result<Edges, BpfError> {
-    let Given { least, look, vcpus: possible, steal_from_rq } = given;
+fn load(name: &'static str, bytes: &[u8], given: EdgeParams) -> Result<Edges, BpfError> {
+    let EdgeParams { least, look, vcpus: possible, steal_from_rq } = given;
     let given = [least.get(), look.get(), possible as u64, steal_from_rq];
     let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
     let programs = bpf::load(name, bytes, |open| bpf::set_constant(open, &given))?;

@@ -1,4 +1,5 @@
-//! Changes of a task's mask: looked at, planned, written down, looked at once more, made.
+//! Changes a task's mask: reads it, plans the change, writes the plan to the state file, reads
+//! the mask once more, and sets it.
 
 use super::{Table, Task, Tasks};
 use crate::migrate::BootTime;
@@ -9,29 +10,29 @@ use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Somebody else changes the mask while a change of it is prepared.
+/// Attempts at one change: somebody else may change the mask between the two readings.
 const TRIES_MAX: usize = 8;
 
-/// What became of a change.
+/// The result of a change that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Changed {
-    /// The mask is another.
+    /// The mask was changed.
     Set,
-    /// It was that already.
+    /// The task already had that mask.
     Stood,
-    /// Its owner, or what is on line, leaves nothing of what was wanted.
+    /// None of the wanted CPUs is online and in the owner's mask.
     Nothing,
 }
 
-/// A change that is written down.
+/// A change that is in the state file.
 struct Plan {
     mask: VcpuSet,
-    /// What the kernel showed.
+    /// The mask at the first reading.
     shown: VcpuSet,
 }
 
 impl<S: System> Tasks<S> {
-    /// Do it. Waits as long as the kernel does.
+    /// Carry out an action. Blocks as long as the kernel does: the task's vCPU may be preempted.
     pub fn carry_out(&self, action: &Action) -> Outcome {
         let TaskId(tid) = action.task();
         let Ok(tid) = i32::try_from(tid) else { return Outcome::Refused };
@@ -60,19 +61,20 @@ impl<S: System> Tasks<S> {
         }
     }
 
-    /// It has its owner's mask again. False if it had that, or has gone, or cannot be changed.
+    /// Give a task its owner's mask again. False if it had that mask, has ended, or cannot be
+    /// changed.
     pub(super) fn puts_back(&self, tid: i32) -> bool {
         self.change(tid, None).is_ok_and(|changed| changed == Changed::Set)
     }
 
-    /// Moves a task to one vCPU, and then lets it run `within`
-    /// ([`agent`](seekway_policy::vcpu::agent) says why so).
+    /// Move a task to one vCPU, then let it run on all of `within`
+    /// ([`agent`](seekway_policy::vcpu::agent) says why in two steps).
     fn shift(&self, tid: i32, to: VcpuId, within: &VcpuSet) -> io::Result<Changed> {
         let changed = self.change(tid, Some(&VcpuSet::only(to)))?;
         if changed == Changed::Nothing {
             return Ok(changed);
         }
-        // The task is there, or will be: a failure from here on does not matter.
+        // The task is on that vCPU or will be, so a failure from here on is harmless.
         match rest_of_move(to, within, self.system.vcpu(tid)) {
             Rest::Nothing => {}
             Rest::Widen => drop(self.change(tid, Some(within))),
@@ -87,14 +89,14 @@ impl<S: System> Tasks<S> {
         Ok(changed)
     }
 
-    /// Set the part of the owner's mask that is wanted, or the whole.
+    /// Set the wanted part of the owner's mask; with `None`, the owner's mask.
     fn change(&self, tid: i32, wanted: Option<&VcpuSet>) -> io::Result<Changed> {
         for _ in 0..TRIES_MAX {
             let Plan { mask, shown } = match self.plan(&mut self.table(), tid, wanted)? {
                 Ok(plan) => plan,
                 Err(changed) => return Ok(changed),
             };
-            // While it was written down this vCPU may have been away.
+            // This vCPU may have been preempted while the plan was written.
             if self.system.affinity(tid)? != shown {
                 continue;
             }
@@ -111,7 +113,7 @@ impl<S: System> Tasks<S> {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// What is to be set, written down; or why nothing is.
+    /// Plan a change and write it to the state file. The inner error says why none is needed.
     fn plan(
         &self,
         table: &mut Table,

@@ -55,7 +55,7 @@ impl ConfigListeners {
     }
 
     /// Serve this peer, unless another is being served. Waits for one that is leaving.
-    pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<Attached>> {
+    pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<PeerGuard>> {
         let stream = stream.try_clone()?;
         let mut connection = self.lock();
         loop {
@@ -67,7 +67,7 @@ impl ConfigListeners {
         }
         *connection = Connection::Serving { stream, channel: None };
         drop(connection);
-        Ok(Some(Attached(self)))
+        Ok(Some(PeerGuard(self)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -78,9 +78,9 @@ impl ConfigListeners {
 const UNPOISONED: &str = "nothing panics while it holds the connection";
 
 /// The one peer being served. Another can be when this is dropped.
-pub(super) struct Attached(Arc<ConfigListeners>);
+pub(super) struct PeerGuard(Arc<ConfigListeners>);
 
-impl Attached {
+impl PeerGuard {
     /// The VMM listens here.
     pub fn listen(&self, new: UnixStream) {
         if let Connection::Serving { channel, .. } = &mut *self.0.lock() {
@@ -94,7 +94,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for PeerGuard {
     fn drop(&mut self) {
         *self.0.lock() = Connection::None;
         self.0.left.notify_all();

@@ -53,7 +53,7 @@ pub enum MemoryError {
 #[error(
     "{bytes} bytes of a ring at {address:#x} are not aligned to {align} inside one region of memory"
 )]
-pub struct Misplaced {
+pub struct MisplacedRing {
     address: u64,
     bytes: u64,
     align: u64,
@@ -123,13 +123,13 @@ impl Memory {
 
     /// Where a ring of `size` entries is in host memory, whose descriptors,
     /// available and used rings are at these addresses of the VMM's.
-    pub fn parts(&self, addresses: [u64; 3], size: u16) -> Result<Parts, Misplaced> {
+    pub fn parts(&self, addresses: [u64; 3], size: u16) -> Result<Parts, MisplacedRing> {
         let layout = Parts::layout(size);
         let find = |i: usize| self.find(addresses[i], layout[i].0, layout[i].1);
         Ok(Parts { descriptors: find(0)?, available: find(1)?, used: find(2)? })
     }
 
-    fn find(&self, address: u64, bytes: u64, align: u64) -> Result<*mut u8, Misplaced> {
+    fn find(&self, address: u64, bytes: u64, align: u64) -> Result<*mut u8, MisplacedRing> {
         self.regions
             .iter()
             .find_map(|region| {
@@ -142,7 +142,7 @@ impl Memory {
                 let at = unsafe { region.mapped.as_ptr().add(offset as usize) };
                 (at as u64).is_multiple_of(align).then_some(at)
             })
-            .ok_or(Misplaced { address, bytes, align })
+            .ok_or(MisplacedRing { address, bytes, align })
     }
 }
 

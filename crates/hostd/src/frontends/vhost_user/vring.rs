@@ -58,7 +58,7 @@ enum State {
 }
 
 /// Guest memory that is no longer current and that requests in flight use.
-struct Retired {
+struct RetiredMemory {
     epoch: u32,
     in_flight: u16,
     _memory: Arc<GuestMemoryMmap>,
@@ -86,7 +86,7 @@ pub struct Vring {
     ring: Ring,
     memory: Arc<GuestMemoryMmap>,
     epoch: u32,
-    retired: Vec<Retired>,
+    retired: Vec<RetiredMemory>,
     slots: Box<[Slot]>,
     /// Submitted and not done, in the current memory.
     in_flight: u16,
@@ -278,7 +278,7 @@ impl Vring {
         let old = std::mem::replace(&mut self.memory, memory);
         if self.in_flight > 0 {
             let (epoch, in_flight) = (self.epoch, self.in_flight);
-            self.retired.push(Retired { epoch, in_flight, _memory: old });
+            self.retired.push(RetiredMemory { epoch, in_flight, _memory: old });
         }
         self.epoch = self.epoch.wrapping_add(1);
         self.in_flight = 0;

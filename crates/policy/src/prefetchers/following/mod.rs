@@ -79,7 +79,7 @@ pub(super) const LITERAL: ParamSpec = ParamSpec {
 };
 
 /// A prefetcher that follows streams.
-pub(super) struct Following {
+pub(super) struct StreamFollower {
     table: Table,
     rate: Rate,
     /// Read in this interval or the last.
@@ -90,12 +90,12 @@ pub(super) struct Following {
     last: Option<(VmId, Run)>,
 }
 
-impl Following {
+impl StreamFollower {
     pub(super) fn build(params: &Params, key: Key) -> Result<Box<dyn Prefetcher>, ParamError> {
         let rate = Rate::new(params)?;
         let table = Table::new(key, rate.threshold_first());
         let (active, queue) = (Vec::new(), VecDeque::new());
-        Ok(Box::new(Following { table, rate, active, queue, last: None }))
+        Ok(Box::new(StreamFollower { table, rate, active, queue, last: None }))
     }
 
     /// Begin a new interval when one is over.
@@ -214,7 +214,7 @@ impl Following {
     }
 }
 
-impl Prefetcher for Following {
+impl Prefetcher for StreamFollower {
     fn attach(&mut self, _now: Instant, vm: VmId, capacity: Sectors) {
         let vms = &mut self.table.vms;
         if vms.len() <= vm.index() {

@@ -46,7 +46,7 @@ pub(super) struct Reader {
 }
 
 /// A stream and what is done for it.
-pub(super) struct Followed {
+pub(super) struct FollowedStream {
     pub reader: Reader,
     pub stream: Stream,
     pub plan: Plan,
@@ -80,7 +80,7 @@ struct Hint {
 
 /// Streams among which a read is sought.
 pub(super) struct Set {
-    streams: Vec<Followed>,
+    streams: Vec<FollowedStream>,
     /// One for each of them, in their order.
     hints: Vec<Hint>,
     /// The set's last two reads: far strides show in them.
@@ -180,13 +180,13 @@ impl Table {
     }
 
     /// A stream.
-    pub fn stream(&mut self, at: Ref) -> Option<&mut Followed> {
+    pub fn stream(&mut self, at: Ref) -> Option<&mut FollowedStream> {
         let (set, way) = self.get_mut(at)?;
         set.streams.get_mut(way)
     }
 
     /// All streams, by VM and set.
-    pub fn each(&self, mut sink: impl FnMut(VmId, &Followed)) {
+    pub fn each(&self, mut sink: impl FnMut(VmId, &FollowedStream)) {
         for (n, vm) in self.vms.iter().enumerate() {
             let sets = vm.iter().flat_map(|vm| vm.sets.iter().flatten());
             sets.flat_map(|set| &set.streams).for_each(|f| sink(VmId::new(n as u16), f));
@@ -195,7 +195,7 @@ impl Table {
 }
 
 impl Hint {
-    fn new(followed: &Followed, touched: u64) -> Hint {
+    fn new(followed: &FollowedStream, touched: u64) -> Hint {
         let (start, jump, around) = followed.stream.traces();
         let (low, high) = (around.start.saturating_sub(REACH), around.end.saturating_add(REACH));
         let proven = followed.stream.streak_reads >= PROVEN_READS;
@@ -226,7 +226,7 @@ impl Set {
         }
     }
 
-    pub fn stream(&mut self, way: usize) -> &mut Followed {
+    pub fn stream(&mut self, way: usize) -> &mut FollowedStream {
         &mut self.streams[way]
     }
 
@@ -277,7 +277,7 @@ impl Set {
         };
         let stream = Stream::new(read, stride_from);
         let plan = Plan::new(&stream);
-        let new = Followed {
+        let new = FollowedStream {
             reader,
             stream,
             plan,
@@ -298,7 +298,7 @@ impl Set {
         let outcome = Outcome { used: 0, wasted: old.plan.ahead() };
         self.hints[way] = hint;
         // The lists that name its place keep doing so.
-        *old = Followed { active: old.active, queued: old.queued, ..new };
+        *old = FollowedStream { active: old.active, queued: old.queued, ..new };
         (way, outcome)
     }
 

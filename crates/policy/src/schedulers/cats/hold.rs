@@ -90,7 +90,7 @@ impl Gaps {
     }
 }
 
-/// A mean that forgets.
+/// An exponentially weighted mean.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mean {
     ns: i64,

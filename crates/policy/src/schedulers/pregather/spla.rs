@@ -82,7 +82,6 @@ impl Pregather {
         (deadline <= now).then_some(id)
     }
 
-    /// PR.
     pub(super) fn pending(&self) -> Option<(RequestId, Rule)> {
         let x = self.turn?.vm;
         let vm = self.vm(x)?;

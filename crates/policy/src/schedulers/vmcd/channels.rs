@@ -71,7 +71,6 @@ impl Channel {
 /// How many credits each channel with work was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
-    /// Its share of them.
     Share,
     /// One: there are no more credits than channels with work.
     One,

@@ -12,7 +12,7 @@ pub fn weighed(time: Nanos, weight: u64) -> Virtual {
     clock::fraction(time, weight)
 }
 
-/// The lowest is next.
+/// Order of service: the lowest is served first.
 pub type Standing = (Virtual, u64);
 
 /// Its standing and its VM: an order without equals.

@@ -43,7 +43,7 @@ pub fn fraction(time: Nanos, parts: u64) -> u128 {
     }
 }
 
-/// What the clock shows.
+/// A reading of the clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Reading(u128);
 

@@ -94,7 +94,7 @@ pub fn key_names() -> impl Iterator<Item = [&'static str; 3]> {
 
 /// A value with the key as it was written.
 #[derive(Clone, Copy, Debug)]
-struct Given<T> {
+struct KeyedValue<T> {
     name: &'static str,
     value: T,
 }
@@ -103,9 +103,9 @@ struct Given<T> {
 #[derive(Clone, Default, Debug)]
 pub struct LimitsDraft {
     /// By unit, scope and part; lengths in nanoseconds.
-    numbers: [[[Option<Given<u64>>; 3]; 3]; 2],
-    burst_length: Option<Given<u64>>,
-    io_size: Option<Given<u64>>,
+    numbers: [[[Option<KeyedValue<u64>>; 3]; 3]; 2],
+    burst_length: Option<KeyedValue<u64>>,
+    io_size: Option<KeyedValue<u64>>,
     group: Option<(&'static str, GroupName)>,
 }
 
@@ -139,7 +139,7 @@ impl LimitsDraft {
         match place {
             Some(before) => Err(twice(before.name, name)),
             None => {
-                *place = Some(Given { name, value });
+                *place = Some(KeyedValue { name, value });
                 Ok(true)
             }
         }
@@ -185,7 +185,7 @@ impl LimitsDraft {
         Ok(self.finish()?.limits)
     }
 
-    fn given(&self, unit: Unit, scope: Scope, part: Part) -> Option<Given<u64>> {
+    fn given(&self, unit: Unit, scope: Scope, part: Part) -> Option<KeyedValue<u64>> {
         self.numbers[unit as usize][scope as usize][part as usize]
     }
 

@@ -34,7 +34,7 @@ const SHARED_FOR: Nanos = Nanos::from_secs(2);
 
 /// Does anybody take our vCPUs away?
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Sharing {
+pub(super) struct SharingEstimate {
     /// The last absence.
     last: Option<Instant>,
     /// Yes, until then.
@@ -43,7 +43,7 @@ pub(super) struct Sharing {
     exact: bool,
 }
 
-impl Sharing {
+impl SharingEstimate {
     pub fn heard(&mut self, at: Instant, sign: Sign, news: News) {
         self.exact = !matches!(sign, Sign::Beat { .. });
         if news != News::Returned {

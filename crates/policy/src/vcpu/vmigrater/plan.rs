@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 
 /// A vCPU, as of now.
 #[derive(Clone, Copy)]
-struct Place {
+struct Destination {
     vcpu: VcpuId,
     runs: bool,
     /// For how long it has run.
@@ -45,7 +45,7 @@ struct Prospect {
 }
 
 /// A task that is not in time where it is, or may be better off elsewhere.
-struct Leaving {
+struct MoveCandidate {
     at: usize,
     load_permille: u64,
     /// What it has if it stays. `None`: nobody knows.
@@ -55,7 +55,7 @@ struct Leaving {
 /// vCPUs with what tasks are on them, in one decision.
 struct Map {
     /// By number; `None` for those that are off line.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<Destination>>,
     /// I/O-bound tasks on each.
     hosted: Vec<u64>,
     /// Tasks that were sent off so far.
@@ -63,7 +63,7 @@ struct Map {
 }
 
 impl Map {
-    fn get(&self, vcpu: VcpuId) -> Option<&Place> {
+    fn get(&self, vcpu: VcpuId) -> Option<&Destination> {
         self.places.get(vcpu.index())?.as_ref()
     }
 
@@ -114,7 +114,7 @@ impl VMigrater {
     fn look_again(
         &mut self,
         now: Instant,
-        home: Option<Place>,
+        home: Option<Destination>,
         here: Option<Prospect>,
         latency: Nanos,
     ) {
@@ -140,7 +140,7 @@ impl VMigrater {
         let last = self.monitor.online.iter().last().map_or(0, |last| last.index() + 1);
         let mut map = Map { places: vec![None; last], hosted: vec![0; last], sent: 0 };
         for (vcpu, watch) in self.monitor.all() {
-            map.places[vcpu.index()] = Some(Place {
+            map.places[vcpu.index()] = Some(Destination {
                 vcpu,
                 runs: watch.state != State::Away,
                 ran: now.since(watch.runs_from()),
@@ -159,7 +159,7 @@ impl VMigrater {
     }
 
     /// Tasks that are to go, the heaviest first; and when the next one will be.
-    fn leaving(&mut self, now: Instant, map: &Map) -> Vec<Leaving> {
+    fn leaving(&mut self, now: Instant, map: &Map) -> Vec<MoveCandidate> {
         let mut leaving = Vec::new();
         let cuts = self.settings.fresh && self.monitor.cut_permille() > 0;
         for (at, task) in self.detector.tasks.iter().enumerate() {
@@ -182,7 +182,7 @@ impl VMigrater {
                 None if self.settings.fresh || !map.runs(task.vcpu) => None,
                 None => continue,
             };
-            leaving.push(Leaving { at, load_permille: task.load_permille, here });
+            leaving.push(MoveCandidate { at, load_permille: task.load_permille, here });
         }
         leaving.sort_by_key(|leaving| (Reverse(leaving.load_permille), leaving.at));
         leaving
@@ -200,7 +200,7 @@ impl VMigrater {
     }
 
     /// How much has to be left of a vCPU's slice for this task.
-    fn leave(&self, task: &Task, place: &Place) -> Nanos {
+    fn leave(&self, task: &Task, place: &Destination) -> Nanos {
         if let Some(leave) = self.settings.leave {
             return leave;
         }
@@ -209,7 +209,7 @@ impl VMigrater {
     }
 
     /// `None`: nothing can be said.
-    fn prospect(&self, now: Instant, task: &Task, place: &Place) -> Option<Prospect> {
+    fn prospect(&self, now: Instant, task: &Task, place: &Destination) -> Option<Prospect> {
         let (needed, done) = (self.leave(task, place), task.latency());
         if !place.runs {
             let heard = match place.slice {
@@ -233,7 +233,7 @@ impl VMigrater {
         &self,
         now: Instant,
         task: &Task,
-        leaving: &Leaving,
+        leaving: &MoveCandidate,
         map: &Map,
     ) -> Option<Action> {
         let stays = leaving.here.filter(|here| here.in_time);
@@ -242,7 +242,7 @@ impl VMigrater {
             .iter()
             .flatten()
             .filter(|place| place.vcpu != task.vcpu && task.allowed.contains(place.vcpu));
-        let score = |place: &Place| {
+        let score = |place: &Destination| {
             let offers = self.prospect(now, task, place).filter(|offers| offers.in_time)?;
             let shared = if self.settings.literal { 0 } else { map.hosted[place.vcpu.index()] };
             Some((offers.left.scaled(1, 1 + shared), Reverse(place.vcpu)))
@@ -271,7 +271,12 @@ impl VMigrater {
     /// that has used all of its slice waits for all others', one that has just begun for
     /// hardly more than one. So in the time for which the task would stay, a vCPU that
     /// has run less saves: chance of a cut × what it has run less × absence / slice.
-    fn is_safer(&self, here: Prospect, home: Option<&Place>, there: Option<&Place>) -> bool {
+    fn is_safer(
+        &self,
+        here: Prospect,
+        home: Option<&Destination>,
+        there: Option<&Destination>,
+    ) -> bool {
         let (Some(home), Some(there)) = (home, there) else { return false };
         let Some(slice) = home.slice.filter(|slice| *slice > Nanos::ZERO) else { return false };
         let less = home.ran.saturating_sub(there.ran);
@@ -298,7 +303,8 @@ impl VMigrater {
             .iter()
             .flatten()
             .filter(|place| place.vcpu != task.vcpu && task.allowed.contains(place.vcpu));
-        let heard = |place: &Place| Some((self.prospect(now, task, place)?.heard, place.vcpu));
+        let heard =
+            |place: &Destination| Some((self.prospect(now, task, place)?.heard, place.vcpu));
         let (heard, to) = others.filter_map(heard).min()?;
         (heard + self.margin() < here.heard).then(|| Action::Move {
             task: task.id,

@@ -2,7 +2,7 @@
 //! and put through the measured drives.
 
 use super::super::judge::mean;
-use super::super::{Cell, Judged, Options, Results, Row, Verdict};
+use super::super::{Cell, Findings, Options, Results, Row, Verdict};
 use super::{CUT_SHORT, DISK, LINEAR};
 use seekway_device::DeviceModel;
 use seekway_device::closed_loop::serve;
@@ -150,26 +150,26 @@ pub(super) fn cells(_options: &Options) -> Vec<Cell> {
     Vec::new()
 }
 
-pub(super) fn judge(options: &Options, _results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(options: &Options, _results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (form, name) in [(Form::Points, "points"), (Form::Averaged, "moving average of 1001")] {
-        judged.rows.extend(recovered(name, form));
+        findings.rows.extend(recovered(name, form));
     }
-    judged.rows.extend(of_the_disk());
+    findings.rows.extend(of_the_disk());
     for drive in &options.drives {
         match measured(&drive.text) {
-            Ok(fit) => judged.rows.extend(drive_rows(&drive.name, &fit)),
-            Err(error) => judged.notes.push(format!("{}: {error}", drive.name)),
+            Ok(fit) => findings.rows.extend(drive_rows(&drive.name, &fit)),
+            Err(error) => findings.notes.push(format!("{}: {error}", drive.name)),
         }
     }
     if options.drives.is_empty() {
-        judged.notes.push("No measured drives were given (--drives DIR).".into());
+        findings.notes.push("No measured drives were given (--drives DIR).".into());
     }
-    judged.notes.push(format!(
+    findings.notes.push(format!(
         "Each fit of a model is {READS} reads of {READ_SECTORS} sectors, one at a time, without the \
          drive's cache; five seeds of its own, whatever --seeds says."
     ));
-    judged
+    findings
 }
 
 /// 4.25 + 5.25·(d/D), out of the linear device's own reads.

@@ -3,7 +3,7 @@
 use super::super::figure::bars as bars_of;
 use super::super::judge::mean;
 use super::super::metric::{self, response_ms, response_variance, worst_response_s};
-use super::super::{BarSeries, Cell, Figure, Judged, Options, Results, Row};
+use super::super::{BarSeries, Cell, Figure, Findings, Options, Results, Row};
 use super::measures::{MEASURES, Measure, think_ms};
 use super::{BUFFERED, CATS_0, CATS_7, CFQ, CUT_SHORT, DIRECT, DISK, LINEAR, Load};
 use super::{scenario, under};
@@ -81,22 +81,22 @@ fn cells(table: Table, options: &Options) -> Vec<Cell> {
     table.settings.into_iter().flat_map(of).collect()
 }
 
-fn judge(table: &Table, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+fn judge(table: &Table, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (n, setting) in table.settings.iter().enumerate() {
-        judged.rows.extend(orders(table, setting, results, n == 0));
+        findings.rows.extend(orders(table, setting, results, n == 0));
         if n == 0 {
-            judged.rows.extend(figures_of_the_paper(table, setting, results));
-            judged.rows.extend(distribution(setting, results));
+            findings.rows.extend(figures_of_the_paper(table, setting, results));
+            findings.rows.extend(distribution(setting, results));
         }
         if setting.name == TWO {
-            judged.rows.extend(service_of_two(table, results));
+            findings.rows.extend(service_of_two(table, results));
         }
-        judged.rows.extend(consistency(setting, results));
+        findings.rows.extend(consistency(setting, results));
     }
-    judged.notes.push(notes(table));
-    judged.figures = bars(table, results);
-    judged
+    findings.notes.push(notes(table));
+    findings.figures = bars(table, results);
+    findings
 }
 
 /// The order of the policies in mean response, and CATS's larger variance.
@@ -285,7 +285,7 @@ pub(super) fn direct_cells(options: &Options) -> Vec<Cell> {
     cells(direct(), options)
 }
 
-pub(super) fn direct_judge(_options: &Options, results: &Results) -> Judged {
+pub(super) fn direct_judge(_options: &Options, results: &Results) -> Findings {
     judge(&direct(), results)
 }
 
@@ -293,6 +293,6 @@ pub(super) fn buffered_cells(options: &Options) -> Vec<Cell> {
     cells(buffered(), options)
 }
 
-pub(super) fn buffered_judge(_options: &Options, results: &Results) -> Judged {
+pub(super) fn buffered_judge(_options: &Options, results: &Results) -> Findings {
     judge(&buffered(), results)
 }

@@ -2,7 +2,7 @@
 
 use super::super::judge::mean;
 use super::super::metric::{hits_percent, response_ms, service_ms, throughput};
-use super::super::{Cell, Judged, MeasuredDrive, Options, Results, Row, Verdict};
+use super::super::{Cell, Findings, MeasuredDrive, Options, Results, Row, Verdict};
 
 use super::{BUFFERED, CATS_7, CFQ, CUT_SHORT, DIRECT, DISK, LINEAR, Load};
 use super::{fit, scenario, under};
@@ -132,13 +132,13 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
 }
 
 /// A measure with its name.
-type Named = (&'static str, fn(&RunResult) -> f64);
+type NamedMeasure = (&'static str, fn(&RunResult) -> f64);
 /// The three by which the paper ranks.
-const MEASURES: [Named; 3] =
+const MEASURES: [NamedMeasure; 3] =
     [("mean service", service_ms), ("mean response", response_ms), ("throughput", throughput)];
 
-pub(super) fn judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for target in targets(options) {
         for (model, _) in &target.models {
             let ours = target.required && *model == FITTED;
@@ -148,22 +148,22 @@ pub(super) fn judge(options: &Options, results: &Results) -> Judged {
                 rows.extend(PAPER.map(|policy| case.error_row(policy)));
                 if ours {
                     let today = MEASURES.map(|m| case.rank_row(&TODAY, m));
-                    judged
+                    findings
                         .rows
                         .extend(today.map(|row| Row { name: row.name + ", today's", ..row }));
-                    judged.rows.extend(["cats", "cfq"].map(|policy| case.error_row(policy)));
+                    findings.rows.extend(["cats", "cfq"].map(|policy| case.error_row(policy)));
                 }
                 // Right in the mean over the seeds: two policies may come so close
                 // on one seed that neither order says anything.
-                judged.rows.extend(rows.into_iter().map(|row| {
+                findings.rows.extend(rows.into_iter().map(|row| {
                     let accepted = !ours || row.verdict != Verdict::Refuted;
                     row.accept_if(accepted)
                 }));
             }
         }
     }
-    judged.notes.push(NOTE.into());
-    judged
+    findings.notes.push(NOTE.into());
+    findings
 }
 
 const NOTE: &str = "What the paper's model lacks is not the shape of the seek curve but the cache. \
@@ -189,7 +189,7 @@ impl Case<'_> {
     }
 
     /// Kendall's τ of each seed's prediction: 1 where all three are in order.
-    fn rank_row(&self, policies: &[&str; 3], measure: Named) -> Row {
+    fn rank_row(&self, policies: &[&str; 3], measure: NamedMeasure) -> Row {
         let each = policies.map(|p| self.both(p, measure.1));
         let side =
             |side: usize, seed: usize| each.iter().map(|e| e[side][seed]).collect::<Vec<_>>();

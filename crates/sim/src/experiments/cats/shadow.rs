@@ -3,7 +3,7 @@
 
 use super::super::judge::mean;
 use super::super::metric::{self, policy_metric};
-use super::super::{Cell, Judged, Options, Results, Row, Verdict};
+use super::super::{Cell, Findings, Options, Results, Row, Verdict};
 use super::{CATS_7, DIRECT, DISK, Load};
 use super::{scenario, under};
 use crate::metrics::RunResult;
@@ -56,24 +56,29 @@ fn predicted_percent(r: &RunResult) -> f64 {
     100.0 * policy_metric(r, "predicted_actual_hits") / policy_metric(r, "actual_hits")
 }
 
-pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (drive, _) in DRIVES {
         for policy in [CATS_7, "cats"] {
-            judged.rows.push(row(results, drive, policy, format!("{drive}: predicted, {policy}")));
+            findings.rows.push(row(
+                results,
+                drive,
+                policy,
+                format!("{drive}: predicted, {policy}"),
+            ));
         }
     }
     for (form, policy) in FORMS {
-        judged.rows.push(row(results, MAIN, policy, format!("{MAIN}, {form}: predicted")));
+        findings.rows.push(row(results, MAIN, policy, format!("{MAIN}, {form}: predicted")));
     }
-    judged.notes.push(
+    findings.notes.push(
         "A read command counts as an actual hit when its service took no longer than 0.5 ms (the \
          paper: 0.25 ms, which changes nothing); the least that this disk needs for another is \
          near 1 ms. False hits are what the share of the actual hits does not show: the shadow \
          expects 64 sectors behind every hit, the drive reads on only when it has the time."
             .into(),
     );
-    judged
+    findings
 }
 
 fn row(results: &Results, drive: &str, policy: &str, name: String) -> Row {

@@ -4,7 +4,7 @@
 use super::super::judge::mean;
 use super::super::metric::{self, policy_metric, response_ms, worst_response_s};
 use super::super::results::over;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{CATS_0, CATS_7, CFQ, DIRECT, DISK, Load};
 use super::{scenario, under};
 use crate::metrics::RunResult;
@@ -71,23 +71,23 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (cache, _) in caches() {
         for processes in PROCESSES {
             let s = name(cache, processes);
-            judged.rows.extend(auto_rows(results, &s));
-            judged.rows.extend(against_others(results, &s));
+            findings.rows.extend(auto_rows(results, &s));
+            findings.rows.extend(against_others(results, &s));
         }
     }
     for processes in PROCESSES {
         let s = name(caches()[0].0, processes);
-        judged.rows.extend(auto_over_grid(results, &s));
-        judged.rows.extend(grid_rows(results, &s));
-        judged.figures.push(lines(results, &s));
+        findings.rows.extend(auto_over_grid(results, &s));
+        findings.rows.extend(grid_rows(results, &s));
+        findings.figures.push(lines(results, &s));
     }
-    judged.notes.push(lost(results));
-    judged
+    findings.notes.push(lost(results));
+    findings
 }
 
 /// `auto` beside the paper's delay and none.

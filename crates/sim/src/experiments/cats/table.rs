@@ -1,7 +1,7 @@
 //! table-example: table 1 of the paper. The policies themselves choose the
 //! order, through the stack; the figures follow from the order.
 
-use super::super::{Cell, Judged, Options, Results, Row, Verdict};
+use super::super::{Cell, Findings, Options, Results, Row, Verdict};
 use seekway_policy::dispatcher;
 use seekway_policy::request::{Extent, Op, Request, VmId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -117,8 +117,8 @@ pub(super) fn cells(_options: &Options) -> Vec<Cell> {
     Vec::new()
 }
 
-pub(super) fn judge(_options: &Options, _results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(_options: &Options, _results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for line in LINES {
         let (order, why) = match order(line.policy) {
             Ok(order) => (order.clone(), format!("{} serves {order:?}", line.policy)),
@@ -134,15 +134,15 @@ pub(super) fn judge(_options: &Options, _results: &Results) -> Judged {
             let exact = ours == paper && order == line.order;
             row.verdict = if exact { Verdict::Holds } else { Verdict::Refuted };
             row.why = why.clone();
-            judged.rows.push(row.accept_if(exact));
+            findings.rows.push(row.accept_if(exact));
         }
     }
-    judged.notes.push(format!(
+    findings.notes.push(format!(
         "The table's order is the best of all: trying every order gives {} blocks of mean response \
          and no less. Time is distance here, which is where the table is optimal.",
         least_response(HEAD, &PENDING) as f64 / PENDING.len() as f64
     ));
-    judged
+    findings
 }
 
 #[cfg(test)]

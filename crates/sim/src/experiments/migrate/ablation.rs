@@ -4,7 +4,7 @@
 
 use super::super::figure::bars_by;
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{CORES, Disk, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, cells};
 use super::measure::{agent, blocked, bound, moves_over_least, share_of_bound, short};
 use crate::vcpu::{Completes, Detector, MachineSpec};
@@ -100,8 +100,8 @@ pub(super) fn ablation_cells(options: &Options) -> Vec<Cell> {
     made
 }
 
-pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for base in bases(options) {
         let unshared = base.unshared();
         let share = |scene: &Scene, policy: &str| share_of_bound(results, scene, policy, &unshared);
@@ -109,19 +109,19 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
             let scene = scene(&base, setting);
             for policy in POLICIES {
                 let row = row(results, &scene, policy, &share(&scene, policy));
-                judged.rows.push(row);
+                findings.rows.push(row);
             }
         }
         for form in FORMS {
-            judged.rows.push(row(results, &base, form, &share(&base, form)));
+            findings.rows.push(row(results, &base, form, &share(&base, form)));
         }
-        judged.notes.extend([PAPER, OURS].map(|policy| {
+        findings.notes.extend([PAPER, OURS].map(|policy| {
             let of = |setting: &Setting| mean(&share(&scene(&base, setting), policy));
             deciding(&base, policy, of)
         }));
-        judged.figures.push(figure(&base, &POLICIES, share));
+        findings.figures.push(figure(&base, &POLICIES, share));
     }
-    judged
+    findings
 }
 
 fn row(results: &Results, scene: &Scene, policy: &str, shares: &[f64]) -> Row {

@@ -2,7 +2,7 @@
 
 use super::super::figure::{bars_by, paper_bars};
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{
     ALL, APPLICATIONS, COUNTS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
 };
@@ -48,24 +48,24 @@ pub(super) fn app_cells(options: &Options) -> Vec<Cell> {
     made
 }
 
-pub(super) fn app_judge(options: &Options, results: &Results, judged: &mut Judged) {
+pub(super) fn app_judge(options: &Options, results: &Results, findings: &mut Findings) {
     for (n, &count) in COUNTS.iter().enumerate() {
         let scenes = all(count, options);
         for scene in &scenes {
-            judged.rows.extend(asked(results, scene, scene, None));
+            findings.rows.extend(asked(results, scene, scene, None));
         }
         let what = format!("{count} VMs, applications on SSD");
-        judged.rows.extend(means(results, &what, &scenes, Some(PAPER_APPLICATIONS[n])));
+        findings.rows.extend(means(results, &what, &scenes, Some(PAPER_APPLICATIONS[n])));
         for (policy, paper) in PAPER_OVER {
             let over = across(&scenes, |s| ratio(results, (s, PAPER), (s, policy), rate));
             let name = format!("{what}: {PAPER} over {policy}");
-            judged.rows.push(papers(name, paper[n], &over));
+            findings.rows.push(papers(name, paper[n], &over));
         }
-        judged.rows.extend(one_rows(results, count, &one(count, options), PAPER_ONE[n]));
+        findings.rows.extend(one_rows(results, count, &one(count, options), PAPER_ONE[n]));
     }
     let of = |count| all(count, options);
-    judged.figures.push(figure(results, of, Disk::Ssd, "applications", "9"));
-    judged.figures.push(one_figure(options, results));
+    findings.figures.push(figure(results, of, Disk::Ssd, "applications", "9"));
+    findings.figures.push(one_figure(options, results));
 }
 
 fn one_rows(results: &Results, count: usize, scenes: &[Scene], paper: f64) -> [Row; 2] {

@@ -4,7 +4,7 @@
 
 use super::super::figure::{bars_by, paper_bars};
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{
     APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
 };
@@ -39,29 +39,32 @@ pub(super) fn cost_cells(options: &Options) -> Vec<Cell> {
     two.chain(four.flat_map(|scene| POLICIES.map(|policy| scene.cell(policy)))).collect()
 }
 
-pub(super) fn cost_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn cost_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let (two, four) = (two(options), four(options));
     for (scene, (paper, speedup)) in two.iter().zip(PAPER_MOVES.into_iter().zip(PAPER_SPEEDUP)) {
-        judged.rows.extend(move_rows(results, scene, paper));
+        findings.rows.extend(move_rows(results, scene, paper));
         let name = format!("{}: {PAPER} over vanilla", scene.name);
-        judged.rows.push(Row::factor(name, speedup, &gain(results, scene, PAPER)));
+        findings.rows.push(Row::factor(name, speedup, &gain(results, scene, PAPER)));
     }
     for (scene, paper) in four.iter().zip(PAPER_INACTIVE) {
-        judged.rows.extend(inactive_rows(results, scene, paper));
+        findings.rows.extend(inactive_rows(results, scene, paper));
     }
     for policy in POLICIES.into_iter().filter(|&policy| policy != VANILLA) {
-        judged.rows.push(compute_row(results, &two, policy));
+        findings.rows.push(compute_row(results, &two, policy));
     }
-    judged.rows.extend(POLICIES.map(|policy| response_row(results, &two, policy)));
-    judged.figures.push(inactive_figure(results, &four));
-    judged.figures.push(figure(&two, "response over that without sharing", "11", |s, p| {
+    findings.rows.extend(POLICIES.map(|policy| response_row(results, &two, policy)));
+    findings.figures.push(inactive_figure(results, &four));
+    findings.figures.push(figure(&two, "response over that without sharing", "11", |s, p| {
         ratio(results, (s, p), (&s.unshared(), VANILLA), response)
     }));
-    judged.figures.push(figure(&two, "CPU time of compute tasks over vanilla's", "12", |s, p| {
-        ratio(results, (s, p), (s, VANILLA), computed)
-    }));
-    judged
+    findings.figures.push(figure(
+        &two,
+        "CPU time of compute tasks over vanilla's",
+        "12",
+        |s, p| ratio(results, (s, p), (s, VANILLA), computed),
+    ));
+    findings
 }
 
 /// Moves over the paper's least number, a slice each, with the clairvoyant's beside.

@@ -3,7 +3,7 @@
 
 use super::super::figure::bars_by;
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{CORES, Disk, HDFS, OURS, PAPER, Scene, VANILLA, cells};
 use super::measure::{bound, evenness, rate, short, vm_rate};
 use crate::metrics::RunResult;
@@ -44,11 +44,11 @@ pub(super) fn fair_cells(options: &Options) -> Vec<Cell> {
     scenes(options).iter().flat_map(|(_, scene)| cells(scene, &POLICIES)).collect()
 }
 
-pub(super) fn fair_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn fair_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let scenes = scenes(options);
     for (percent, scene) in &scenes {
-        judged.rows.extend(POLICIES.map(|policy| row(results, scene, *percent, policy)));
+        findings.rows.extend(POLICIES.map(|policy| row(results, scene, *percent, policy)));
     }
     for (scenes, heard) in scenes.chunks(SHARES.len()).zip(["the vCPU that asked", "any that runs"])
     {
@@ -57,14 +57,14 @@ pub(super) fn fair_judge(options: &Options, results: &Results) -> Judged {
             "Unequal shares of the processors, equal ones of the disk, completions on {heard} \
              (figure 15)."
         );
-        judged.figures.push(Figure::bars(
+        findings.figures.push(Figure::bars(
             ("throughput of the VM that has less over the other's", "×"),
             SHARES.map(|percent| format!("{percent}:{}", 100 - percent)),
             bars_by(&POLICIES, scenes, of),
             caption,
         ));
     }
-    judged
+    findings
 }
 
 fn row(results: &Results, scene: &Scene, percent: u32, policy: &str) -> Row {

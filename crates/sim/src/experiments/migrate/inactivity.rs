@@ -3,7 +3,7 @@
 
 use super::super::figure::{bars, paper_bars};
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Disk, SEQUENTIAL, Scene, VANILLA};
 use super::measure::{bound, evenness, normalized, rate, short, vm_rate};
 use std::num::NonZeroU32;
@@ -58,8 +58,8 @@ fn told(results: &Results, scene: &Scene) -> String {
     )
 }
 
-pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for disk in DISKS {
         let name = disk.name();
         for (what, scene, paper) in [
@@ -68,12 +68,12 @@ pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Judged {
         ] {
             let values = normalized(results, &scene, VANILLA);
             let row = Row::factor(format!("{name}, {what}: throughput"), paper, &values);
-            judged.rows.push(row.because(told(results, &scene)));
+            findings.rows.push(row.because(told(results, &scene)));
         }
-        judged.rows.extend(apart(results, &unequal(disk, options)));
-        judged.figures.push(figure(options, results, disk));
+        findings.rows.extend(apart(results, &unequal(disk, options)));
+        findings.figures.push(figure(options, results, disk));
     }
-    judged
+    findings
 }
 
 /// By how much the VM with 80 per cent of the processors is ahead, and that it is not

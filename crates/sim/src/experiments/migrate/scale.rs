@@ -1,7 +1,7 @@
 //! migrate-scale (figures 8 to 10 of the paper): two, four and eight VMs on the
 //! processors of one, under each policy, and one VM alone.
 
-use super::super::{Cell, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, Options, Results, Row};
 use super::apps;
 use super::load::{
     ALL, COUNTS, Disk, MICRO, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, Work, XBALLOON,
@@ -60,25 +60,25 @@ pub(super) fn scale_cells(options: &Options) -> Vec<Cell> {
     all
 }
 
-pub(super) fn scale_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn scale_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for disk in DISKS {
         for scene in scenes(micro(disk), disk, 1, options) {
-            judged.rows.extend(alone(results, &scene));
+            findings.rows.extend(alone(results, &scene));
         }
         for (n, &count) in COUNTS.iter().enumerate() {
             let scenes = scenes(micro(disk), disk, count, options);
-            judged.rows.extend(shared(results, disk, count, &scenes, PAPER_MICRO[n]));
+            findings.rows.extend(shared(results, disk, count, &scenes, PAPER_MICRO[n]));
         }
         for (count, share) in SHARES_CUT {
             let scenes = scenes(micro(disk), disk, count, options);
-            judged.rows.extend(cut_short(results, disk, count, &scenes, share));
+            findings.rows.extend(cut_short(results, disk, count, &scenes, share));
         }
         let of = |count| scenes(micro(disk), disk, count, options);
-        judged.figures.push(figure(results, of, disk, "micro-benchmarks", "8"));
+        findings.figures.push(figure(results, of, disk, "micro-benchmarks", "8"));
     }
-    apps::app_judge(options, results, &mut judged);
-    judged
+    apps::app_judge(options, results, &mut findings);
+    findings
 }
 
 /// The paper's figure is of its SSD. There ours is held to its share of the bound; on the

@@ -2,7 +2,7 @@
 //! processor come to two VMs of two vCPUs on two processors.
 
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{
     Disk, HDFS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, io, machine, vm,
 };
@@ -80,24 +80,24 @@ pub(super) fn vary_cells(options: &Options) -> Vec<Cell> {
     made
 }
 
-pub(super) fn vary_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn vary_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let scene = coming(options);
     for (n, &(from, count)) in ADDED.iter().enumerate().skip(1) {
         let until = ADDED.get(n + 1).map_or(END_MS, |next| next.0);
         let phase = [from, until].map(|millis| at(millis, options).as_secs_f64());
-        judged.rows.extend(recovery_rows(results, &scene, count, phase));
+        findings.rows.extend(recovery_rows(results, &scene, count, phase));
     }
     for count in CLIENTS {
         let scene = constant(count, options);
-        judged.rows.extend(constant_rows(results, &scene));
+        findings.rows.extend(constant_rows(results, &scene));
         if count >= CROWD {
-            judged.rows.push(above(results, &scene.name, std::slice::from_ref(&scene)));
+            findings.rows.push(above(results, &scene.name, std::slice::from_ref(&scene)));
         }
     }
-    judged.figures.push(over_time(results, &scene));
-    judged.figures.push(over_clients(results, options));
-    judged
+    findings.figures.push(over_time(results, &scene));
+    findings.figures.push(over_clients(results, options));
+    findings
 }
 
 /// MiB/s of all I/O tasks by quarter of a second: when it began, and how much.

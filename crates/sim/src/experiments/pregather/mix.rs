@@ -2,7 +2,7 @@
 
 use super::super::judge::mean;
 use super::super::metric::{app_time, kib_per_command, service_ms, waits, zero_seeks_percent};
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{PATIENT, random, scenario, sequential, under};
 use crate::metrics::RunResult;
 use seekway_policy::units::Sectors;
@@ -48,12 +48,12 @@ fn both(r: &RunResult) -> f64 {
     app_time(r, 0).max(app_time(r, 1))
 }
 
-pub(super) fn b_judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn b_judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let s = SETTINGS[0].0;
     let (best, whole) = (with_zone(LITERAL, 2_000), with_zone(LITERAL, 10_000_000));
     let time = results.each(s, &best, both);
-    judged.rows = vec![
+    findings.rows = vec![
         Row::value("literal form: time at B = 2000", 46.0, &time, "s", 0.25).because(
             "the absolute time is the disk's: our model reads 2 GiB at 80 MiB/s there, the \
              paper's drive and host did not",
@@ -89,28 +89,28 @@ pub(super) fn b_judge(_options: &Options, results: &Results) -> Judged {
                 85.0 / 46.0,
                 &slower,
             );
-            judged.rows.push(row.because(one_zone(results, name, &best, &whole)));
+            findings.rows.push(row.because(one_zone(results, name, &best, &whole)));
         }
     }
     for (form, label) in [(LITERAL, "literal form"), (OURS, "corrected form")] {
         let small = results.ratio(s, (&with_zone(form, 10), &with_zone(form, 1_000)), both);
         let name = format!("{label}: time at B = 10 over B = 1000");
         let why = "figure 4 falls from 10 to 1000; the text gives no figures";
-        judged.rows.push(Row::measured(name, &small, "×", why));
+        findings.rows.push(Row::measured(name, &small, "×", why));
     }
     let ours = results.ratio(s, (&with_zone(OURS, 2_000), &with_zone(LITERAL, 2_000)), both);
     let why = "the corrected form must not be slower than the paper's letter";
     let row = Row::measured("corrected over literal form, time at B = 2000", &ours, "×", why);
-    judged.rows.push(row.accept_if(mean(&ours) <= 1.02));
-    judged.notes.push(
+    findings.rows.push(row.accept_if(mean(&ours) <= 1.02));
+    findings.notes.push(
         "With one zone over both streams every place is near: the literal form then never waits, \
          as in the paper. The corrected form still does, for at least 1 ms, when the other stream \
          lies beyond a seek. Where a continuation is always queued (coalesced up to 128 KiB) there \
          is nothing to wait for and nothing to be gained."
             .into(),
     );
-    judged.figures = b_figures(results);
-    judged
+    findings.figures = b_figures(results);
+    findings
 }
 
 fn one_zone(results: &Results, s: &str, best: &str, whole: &str) -> String {
@@ -203,19 +203,19 @@ pub(super) fn mix_cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-pub(super) fn mix_judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn mix_judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (guest, _) in GUESTS {
         for pair in &PAIRS {
-            judged.rows.extend(pair_rows(results, pair, guest));
+            findings.rows.extend(pair_rows(results, pair, guest));
         }
         let sequential = success(results, &[pair_name(&PAIRS[0], guest)]);
-        judged.rows.push(wait_row(format!("{guest}: successful waits, SW"), 90.6, sequential));
+        findings.rows.push(wait_row(format!("{guest}: successful waits, SW"), 90.6, sequential));
         let random = [&PAIRS[5], &PAIRS[6]].map(|p| pair_name(p, guest));
         let random = success(results, &random);
-        judged.rows.push(wait_row(format!("{guest}: successful waits, random"), 80.4, random));
+        findings.rows.push(wait_row(format!("{guest}: successful waits, random"), 80.4, random));
     }
-    judged.notes.push(
+    findings.notes.push(
         "What decides this table is how much the guest keeps outstanding. With 128 requests a \
          continuation of every stream is queued whenever the disk is free: no scheduler has to \
          wait, and all take the same time. With 8 requests of 44 KiB (less than the 512 KiB that \
@@ -227,7 +227,7 @@ pub(super) fn mix_judge(_options: &Options, results: &Results) -> Judged {
          the stream is served as the paper has it, at the random readers' cost."
             .into(),
     );
-    judged
+    findings
 }
 
 fn pair_rows(results: &Results, pair: &Pair, guest: &str) -> Vec<Row> {

@@ -5,7 +5,7 @@ use super::super::judge::mean;
 use super::super::metric::{
     app_time, bandwidth, kib_per_command, policy_metric, worst_response_s, zero_seeks_percent,
 };
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{read_vms, scenario, under};
 use crate::metrics::RunResult;
 
@@ -39,14 +39,14 @@ fn first_half_minute(r: &RunResult) -> f64 {
     r.vms.iter().map(of).sum::<u64>() as f64 / f64::from(1 << 20)
 }
 
-pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for kib in SIZES_KIB {
-        judged.rows.extend(rows(results, kib));
+        findings.rows.extend(rows(results, kib));
     }
-    judged.notes.push(notes(results));
-    judged.figures = figures(results);
-    judged
+    findings.notes.push(notes(results));
+    findings.figures = figures(results);
+    findings
 }
 
 fn rows(results: &Results, kib: u32) -> Vec<Row> {
@@ -183,7 +183,7 @@ pub(super) fn memory_cells(options: &Options) -> Vec<Cell> {
     under(scenario(name(128), vms), &["pregather"])
 }
 
-pub(super) fn memory_judge(_options: &Options, results: &Results) -> Judged {
+pub(super) fn memory_judge(_options: &Options, results: &Results) -> Findings {
     let state = |r: &RunResult| policy_metric(r, "state_bytes") / 1024.0;
     let values = results.each(&name(128), "pregather", state);
     let below = values.iter().all(|&v| v < 916.0);
@@ -192,5 +192,5 @@ pub(super) fn memory_judge(_options: &Options, results: &Results) -> Judged {
     row.why = "the scheduler's own count of its bytes: queues, models of three VMs, learnt seeks; \
                the paper's figure is the fall of free memory, 916 KB more than under CFQ"
         .into();
-    Judged { rows: vec![row.accept_if(below)], ..Judged::default() }
+    Findings { rows: vec![row.accept_if(below)], ..Findings::default() }
 }

@@ -2,7 +2,7 @@
 
 use super::super::judge::mean;
 use super::super::metric::{bandwidth, waits, worst_response_s};
-use super::super::{Cell, Judged, Options, Results, Row, Verdict};
+use super::super::{Cell, Findings, Options, Results, Row, Verdict};
 use super::{DISK, read_vms, scenario, under};
 use seekway_policy::units::Sectors;
 
@@ -85,15 +85,15 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (name, ..) in settings() {
         let ratios = results.ratio(&name, ("pregather", "cfq"), bandwidth);
         let literal = mean(&results.ratio(&name, ("pregather:literal=true", "cfq"), bandwidth));
         let cfq = results.mean(&name, "cfq", bandwidth);
         let waited = results.mean(&name, "pregather", waits);
         let why = format!("literal form {literal:.2} ×; cfq has {cfq:.1} MiB/s; {waited:.0} waits");
-        judged.rows.push(Row::measured(format!("{name}: against cfq"), &ratios, "×", why));
+        findings.rows.push(Row::measured(format!("{name}: against cfq"), &ratios, "×", why));
     }
     for form in FORMS {
         let policy = format!("pregather:{form}");
@@ -101,14 +101,19 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Judged {
         let worst = results.mean(BASE, &policy, worst_response_s);
         let waited = results.mean(BASE, &policy, waits);
         let why = format!("worst response {worst:.1} s, {waited:.0} waits");
-        judged.rows.push(Row::measured(format!("{form}: against the default"), &ratios, "×", why));
+        findings.rows.push(Row::measured(
+            format!("{form}: against the default"),
+            &ratios,
+            "×",
+            why,
+        ));
     }
-    judged.notes.push(
+    findings.notes.push(
         "Bandwidth as in pregather-read. The first rows vary the load or the disk and set \
          pregather beside cfq there; the others vary the policy and set it beside its default."
             .into(),
     );
-    judged
+    findings
 }
 
 const SYNC_POLICIES: [&str; 8] = [
@@ -141,8 +146,8 @@ pub(super) fn sync_cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-pub(super) fn sync_judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn sync_judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (name, _) in sync_scenarios() {
         for policy in SYNC_POLICIES.into_iter().filter(|p| *p != "cfq") {
             let ratios = results.ratio(name, (policy, "cfq"), bandwidth);
@@ -154,10 +159,10 @@ pub(super) fn sync_judge(_options: &Options, results: &Results) -> Judged {
             }
             // Work-conserving policies cannot know that the next request comes;
             // the claim is on the policy of this paper as we would run it.
-            judged.rows.push(row.accept_if(enough || policy != "pregather"));
+            findings.rows.push(row.accept_if(enough || policy != "pregather"));
         }
     }
-    judged
+    findings
 }
 
 fn sync_cause(policy: &str, enough: bool) -> String {

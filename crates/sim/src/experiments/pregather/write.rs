@@ -4,7 +4,7 @@ use super::super::judge::mean;
 use super::super::metric::{
     app_time, bandwidth, kib_per_command, policy_metric, service_ms, zero_seeks_percent,
 };
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{PATIENT, random, read_vms, scenario, sequential, three_vms, under};
 use crate::metrics::{RunResult, VmResult};
 use std::collections::BTreeMap;
@@ -46,14 +46,14 @@ fn at_the_start(r: &RunResult, vm: usize) -> f64 {
     100.0 * near as f64 / points.len().max(1) as f64
 }
 
-pub(super) fn write_judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn write_judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for vm in 0..3 {
         let writes = results.each("writes", "cfq", |r| 100.0 * overlap(&r.vms[vm]));
         let label =
             format!("VM{}: places of the second half that were places of the first", vm + 1);
         let why = "figure 1(b) shows VM2's sub-regions move after 30 s; it gives no figure";
-        judged.rows.push(Row::measured(label, &writes, "%", why));
+        findings.rows.push(Row::measured(label, &writes, "%", why));
     }
     let start = |scenario: &'static str| {
         results.each(scenario, "cfq", |r| (0..3).map(|vm| at_the_start(r, vm)).sum::<f64>() / 3.0)
@@ -66,7 +66,7 @@ pub(super) fn write_judge(_options: &Options, results: &Results) -> Judged {
         mean(&writes),
         mean(&reads)
     );
-    judged.rows.push(Row::measured(
+    findings.rows.push(Row::measured(
         "requests at the image's start, writes over reads",
         &ratio,
         "×",
@@ -75,7 +75,7 @@ pub(super) fn write_judge(_options: &Options, results: &Results) -> Judged {
     for base in ["cfq", "anticipatory", "deadline"] {
         let ratios = results.ratio("writes", ("pregather", base), bandwidth);
         let why = makespan(results, base);
-        judged.rows.push(Row::measured(
+        findings.rows.push(Row::measured(
             format!("total bandwidth against {base}"),
             &ratios,
             "×",
@@ -83,8 +83,8 @@ pub(super) fn write_judge(_options: &Options, results: &Results) -> Judged {
         ));
     }
     let key = ("writes".to_string(), "cfq".to_string());
-    judged.figures.push(Figure::Places(key, "LBA over time, writers (figure 1(b)).".into()));
-    judged
+    findings.figures.push(Figure::Places(key, "LBA over time, writers (figure 1(b)).".into()));
+    findings
 }
 
 /// Is it the disk that does more, or only another VM that comes first?
@@ -147,12 +147,12 @@ fn sort_time(r: &RunResult) -> f64 {
     (0..4).map(|n| app_time(r, n)).fold(0.0, f64::max)
 }
 
-pub(super) fn hadoop_judge(_options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn hadoop_judge(_options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (guest, _) in GUESTS {
-        judged.rows.extend(hadoop_rows(results, &sort_name(guest), &beside_name(guest)));
+        findings.rows.extend(hadoop_rows(results, &sort_name(guest), &beside_name(guest)));
     }
-    judged.notes.push(
+    findings.notes.push(
         "What decides these rows is the deadline. Four VMs with eight maps each keep a second's \
          work queued, so that under CFQ's deadlines of 125 and 250 ms requests are late before \
          they are looked at, and rule 1 (the expired head first) turns each VM's turn into a \
@@ -163,14 +163,14 @@ pub(super) fn hadoop_judge(_options: &Options, results: &Results) -> Judged {
             .into(),
     );
     let cells = |s: &str| HADOOP_POLICIES.map(|p| (s.to_string(), p.to_string())).to_vec();
-    judged.figures = vec![
+    findings.figures = vec![
         Figure::Seeks(
             cells(&sort_name(GUESTS[0].0)),
             "Seek distances in the sort (figure 7).".into(),
         ),
         Figure::Seeks(cells(&beside_name(GUESTS[0].0)), "The same beside TPC-H (figure 8).".into()),
     ];
-    judged
+    findings
 }
 
 fn hadoop_rows(results: &Results, sort: &str, beside: &str) -> Vec<Row> {

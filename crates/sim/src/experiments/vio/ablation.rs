@@ -3,7 +3,7 @@
 //! number of an application's workers; what it is set beside is among the rows.
 
 use super::super::judge::mean;
-use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, HostSetup, Options, Results, Row};
 use super::apps::VIDEO_SERVER;
 use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO};
 use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential_of};
@@ -126,8 +126,8 @@ pub(super) fn ablation_cells(options: &Options) -> Vec<Cell> {
         .collect()
 }
 
-pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let loads = loads(options);
     for load in &loads {
         let base = format!(
@@ -144,16 +144,16 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Judged {
             );
             Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why)
         };
-        judged.rows.extend(columns(load).iter().filter(|&&c| c != BASE).map(row));
+        findings.rows.extend(columns(load).iter().filter(|&&c| c != BASE).map(row));
     }
     let best = loads.iter().max_by(|a, b| {
         let of = |load: &Load| mean(&speedup(results, load, OURS_ON));
         of(a).total_cmp(&of(b))
     });
-    judged.notes.extend(best.map(|load| format!("The host gives most with: {}.", load.name)));
+    findings.notes.extend(best.map(|load| format!("The host gives most with: {}.", load.name)));
     let loads: Vec<Load> = loads.into_iter().filter(|load| load.sequential).collect();
     let groups = loads.iter().map(|load| load.name.clone()).collect();
     let caption = "What decides the speed-ups: one thing changed at a time.";
-    judged.figures.push(figure(results, &loads, groups, &COLUMNS, caption));
-    judged
+    findings.figures.push(figure(results, &loads, groups, &COLUMNS, caption));
+    findings
 }

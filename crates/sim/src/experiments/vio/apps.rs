@@ -1,7 +1,7 @@
 //! vio-apps: the paper's seven applications in 1 to 12 VMs (its figures 6 to 8).
 
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{BUFFERED, Load, OURS_ON, PAPER_ON, VIO_ON, Vm, cells};
 use super::measure::{accuracy, across, bars, cost, short, speedup};
 use super::rows::{Paper, figure, means, rows};
@@ -73,8 +73,8 @@ pub(super) fn apps_cells(options: &Options) -> Vec<Cell> {
     APPS.iter().flat_map(|app| cells(&app.loads(options), &BUFFERED)).collect()
 }
 
-pub(super) fn apps_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for app in &APPS {
         let loads = app.loads(options);
         for (load, count) in loads.iter().zip(COUNTS) {
@@ -83,20 +83,20 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Judged {
                 _ => None,
             };
             let paper = Paper { vio, flashy: None };
-            judged.rows.extend(rows(results, load, &BUFFERED, paper));
+            findings.rows.extend(rows(results, load, &BUFFERED, paper));
         }
-        judged.rows.extend(app_mean(results, app, &loads));
+        findings.rows.extend(app_mean(results, app, &loads));
         let groups = COUNTS.map(|n| n.to_string()).into();
         let caption = format!("{}: VMs with it (figure 6 of the paper).", app.name);
-        judged.figures.push(figure(results, &loads, groups, &BUFFERED, &caption));
+        findings.figures.push(figure(results, &loads, groups, &BUFFERED, &caption));
     }
     let all: Vec<Load> = APPS.iter().flat_map(|app| app.loads(options)).collect();
     let paper = Paper { vio: Some(PAPER_MEAN), flashy: None };
-    judged.rows.extend(means(results, "mean of all", &all, &BUFFERED, paper));
-    judged.rows.push(accuracy_follows(options, results));
-    judged.figures.push(share_figure(options, results, accuracy, "accuracy", 7));
-    judged.figures.push(share_figure(options, results, cost, "cost", 8));
-    judged
+    findings.rows.extend(means(results, "mean of all", &all, &BUFFERED, paper));
+    findings.rows.push(accuracy_follows(options, results));
+    findings.figures.push(share_figure(options, results, accuracy, "accuracy", 7));
+    findings.figures.push(share_figure(options, results, cost, "cost", 8));
+    findings
 }
 
 /// What the paper says of one application over all numbers of VMs.

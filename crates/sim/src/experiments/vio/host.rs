@@ -2,7 +2,7 @@
 
 use super::super::judge::mean;
 use super::super::results::over;
-use super::super::{Cell, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, Options, Results, Row};
 use super::apps::{DARWIN, FILE_SERVER, WEB_PROXY, WEB_SERVER};
 use super::load::{ALL, ARRAY, BUFFERED, Column, Load, OURS_ON, PAPER_ON, VIO_ON, Vm};
 use super::load::{cells, sequential};
@@ -38,7 +38,7 @@ pub(super) fn ratio_cells(options: &Options) -> Vec<Cell> {
     cells(&ratio_loads(options), &ALL)
 }
 
-pub(super) fn ratio_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn ratio_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.1), flashy: None };
     let caption = "Eight VMs with four processes each (figure 9 of the paper).";
     sweep(results, &ratio_loads(options), &ALL, paper, caption)
@@ -65,10 +65,10 @@ pub(super) fn scheduler_cells(options: &Options) -> Vec<Cell> {
     cells(&scheduler_loads(options), &BUFFERED)
 }
 
-pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Findings {
     let loads = scheduler_loads(options);
     let caption = "Darwin under host schedulers (figure 10 of the paper).";
-    let mut judged = sweep(results, &loads, &BUFFERED, Paper::default(), caption);
+    let mut findings = sweep(results, &loads, &BUFFERED, Paper::default(), caption);
     // The paper: the gain is best with CFQ, the throughput best with noop.
     let gain = |column: Column| -> Vec<f64> {
         over(&speedup(results, &loads[1], column), &speedup(results, &loads[0], column))
@@ -78,23 +78,23 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Judged {
         let why = format!("{why}; so on {right} of {} seeds; {}", values.len(), PAPER_ON.form());
         Row::measured(name, &values, "×", why).ordered(right, values.len())
     };
-    judged.rows.push(more(
+    findings.rows.push(more(
         "speed-up of vio as in the paper under cfq over that under noop",
         gain(PAPER_ON),
         "the paper: best on CFQ (in guest and host), for it fetches while the issuer waits",
     ));
     let of = |at: usize| results.each(&loads[at], PAPER_ON, |r| throughput(r, &loads[at]));
-    judged.rows.push(more(
+    findings.rows.push(more(
         "throughput with vio as in the paper under noop over that under cfq",
         over(&of(0), &of(1)),
         "the paper: NOOP has the best performance",
     ));
-    judged.notes.push(
+    findings.notes.push(
         "The modelled guest's block layer is noop: the paper's rows with CFQ in the guest are not \
          here, so its CFQ-CFQ is our CFQ on the host over noop in the guest."
             .into(),
     );
-    judged
+    findings
 }
 
 /// vio-mix: of eight VMs so many stream; the others are servers in turn, where
@@ -114,13 +114,13 @@ pub(super) fn mix_cells(options: &Options) -> Vec<Cell> {
     cells(&mix_loads(options), &BUFFERED)
 }
 
-pub(super) fn mix_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn mix_judge(options: &Options, results: &Results) -> Findings {
     let loads = mix_loads(options);
     let paper = Paper { vio: Some(1.07), flashy: None };
     let caption = "Streaming VMs among eight (figure 11 of the paper).";
-    let mut judged = sweep(results, &loads, &BUFFERED, paper, caption);
+    let mut findings = sweep(results, &loads, &BUFFERED, paper, caption);
     for load in &loads {
-        judged.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, load, column)));
+        findings.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, load, column)));
     }
     let of = |at: usize| speedup(results, &loads[at], PAPER_ON);
     let values = over(&of(4), &of(0));
@@ -131,8 +131,8 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Judged {
         PAPER_ON.form()
     );
     let name = "speed-up of vio as in the paper with 8 of 8 streaming over that with none";
-    judged.rows.push(Row::measured(name, &values, "×", why).ordered(right, values.len()));
-    judged
+    findings.rows.push(Row::measured(name, &values, "×", why).ordered(right, values.len()));
+    findings
 }
 
 /// What somebody pays for what another gains.
@@ -173,17 +173,17 @@ pub(super) fn queue_cells(options: &Options) -> Vec<Cell> {
     cells(&queue_loads(options), &BUFFERED)
 }
 
-pub(super) fn queue_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn queue_judge(options: &Options, results: &Results) -> Findings {
     let loads = queue_loads(options);
     let caption = "Darwin and YCSB3 by queue sizes (figure 12 of the paper).";
-    let mut judged = sweep(results, &loads, &BUFFERED, Paper::default(), caption);
+    let mut findings = sweep(results, &loads, &BUFFERED, Paper::default(), caption);
     // Seven loads of each application: the default, longer in the guest, in the host.
     for (app, first) in [("Darwin", 0), ("YCSB3", 7)] {
         for (where_, range) in [("guest", first + 1..first + 4), ("host", first + 4..first + 7)] {
-            judged.rows.push(queue_row(results, &loads, app, where_, first, range));
+            findings.rows.push(queue_row(results, &loads, app, where_, first, range));
         }
     }
-    judged
+    findings
 }
 
 /// How much of the speed-up longer queues add: mean of the longer ones over the

@@ -3,7 +3,7 @@
 
 use super::super::judge::mean;
 use super::super::results::{across, over};
-use super::super::{Cell, Figure, HostSetup, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, HostSetup, Options, Results, Row};
 use super::load::{BASE, Column, Guest, Load, OURS_ON, PAPER_ON, VIO_ON, Vm, cells};
 use super::measure::{accuracy, array_percent, cost, short, speedup, throughput};
 use super::rows::{FLOOR, as_good};
@@ -61,21 +61,21 @@ fn latency_ms(results: &Results, load: &Load, column: Column) -> Vec<f64> {
     results.each(load, column, |r| 1000.0 * vms / throughput(r, load))
 }
 
-pub(super) fn interval_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn interval_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let loads = loads(options);
     for load in &loads {
         for (seconds, column) in INTERVALS {
             let name = format!("every {seconds} s");
-            judged.rows.push(interval_row(results, load, &name, column));
+            findings.rows.push(interval_row(results, load, &name, column));
         }
-        judged.rows.push(interval_row(results, load, "as it is by default", VIO_ON));
-        judged.rows.push(best_row(results, load));
-        judged.rows.push(continuous_row(results, load));
+        findings.rows.push(interval_row(results, load, "as it is by default", VIO_ON));
+        findings.rows.push(best_row(results, load));
+        findings.rows.push(continuous_row(results, load));
     }
-    judged.rows.push(accuracy_row(results, &loads));
-    judged.figures.push(lines(results, &loads));
-    judged
+    findings.rows.push(accuracy_row(results, &loads));
+    findings.figures.push(lines(results, &loads));
+    findings
 }
 
 fn interval_row(results: &Results, load: &Load, every: &str, column: Column) -> Row {

@@ -3,7 +3,7 @@
 //! vio-random: guests that do nothing else (ours).
 
 use super::super::judge::mean;
-use super::super::{Cell, HostSetup, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, HostSetup, Options, Results, Row};
 use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, PAPER_ON, VIO_ON};
 use super::load::{cells, large_vm, random, sequential, small_vm};
 use super::measure::{accuracy, cost, short, speedup, throughput};
@@ -40,7 +40,7 @@ pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
     cells(&vms(options), &ALL)
 }
 
-pub(super) fn vms_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.13), flashy: Some(1.13) };
     let caption = "VMs that read in sequence among 12 (figure 5(c) of the paper).";
     judge(results, &vms(options), Paper::default(), paper, caption)
@@ -50,14 +50,14 @@ pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
     cells(&procs(options), &ALL)
 }
 
-pub(super) fn procs_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
     let loads = procs(options);
     let one = Paper { vio: Some(1.10), flashy: Some(1.08) };
     let paper = Paper { vio: Some(1.13), flashy: Some(1.06) };
     let caption = "Processes that read in sequence among 12 (figure 5(d) of the paper).";
-    let mut judged = judge(results, &loads, one, paper, caption);
-    judged.rows.extend(above_flashy(results, &loads, 0.07, None));
-    judged
+    let mut findings = judge(results, &loads, one, paper, caption);
+    findings.rows.extend(above_flashy(results, &loads, 0.07, None));
+    findings
 }
 
 fn judge(
@@ -66,16 +66,16 @@ fn judge(
     of_one: Paper,
     of_mean: Paper,
     caption: &str,
-) -> Judged {
-    let mut judged = Judged::default();
+) -> Findings {
+    let mut findings = Findings::default();
     for (load, count) in loads.iter().zip(COUNTS) {
         let paper = if count == 1 { of_one } else { Paper::default() };
-        judged.rows.extend(rows(results, load, &ALL, paper));
+        findings.rows.extend(rows(results, load, &ALL, paper));
     }
-    judged.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
+    findings.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
     let groups = COUNTS.map(|n| n.to_string()).into();
-    judged.figures.push(figure(results, loads, groups, &ALL, caption));
-    judged
+    findings.figures.push(figure(results, loads, groups, &ALL, caption));
+    findings
 }
 
 /// A guest that only reads and writes at random may lose so much.
@@ -105,18 +105,18 @@ pub(super) fn random_cells(options: &Options) -> Vec<Cell> {
     cells(&random_loads(options), &RANDOM_COLUMNS)
 }
 
-pub(super) fn random_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn random_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in random_loads(options) {
         for column in &RANDOM_COLUMNS[1..] {
-            judged.rows.push(random_row(results, &load, *column));
+            findings.rows.push(random_row(results, &load, *column));
         }
     }
     let loads = random_loads(options);
     let groups = loads.iter().map(|load| load.name.clone()).collect();
     let caption = "Guests that read and write at random only.";
-    judged.figures.push(figure(results, &loads, groups, &RANDOM_COLUMNS, caption));
-    judged
+    findings.figures.push(figure(results, &loads, groups, &RANDOM_COLUMNS, caption));
+    findings
 }
 
 fn random_row(results: &Results, load: &Load, column: Column) -> Row {

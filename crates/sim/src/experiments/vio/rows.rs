@@ -2,7 +2,7 @@
 //! it (experiments.md, VIO, "Accept"), and the other ways beside.
 
 use super::super::judge::mean;
-use super::super::{Figure, Judged, Results, Row};
+use super::super::{Figure, Findings, Results, Row};
 use super::load::{BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO, VIO_ON};
 use super::measure::*;
 
@@ -168,15 +168,15 @@ pub(super) fn sweep(
     columns: &[Column],
     paper: Paper,
     caption: &str,
-) -> Judged {
-    let mut judged = Judged::default();
+) -> Findings {
+    let mut findings = Findings::default();
     for load in loads {
-        judged.rows.extend(rows(results, load, columns, Paper::default()));
+        findings.rows.extend(rows(results, load, columns, Paper::default()));
     }
-    judged.rows.extend(means(results, "mean", loads, columns, paper));
+    findings.rows.extend(means(results, "mean", loads, columns, paper));
     let groups = loads.iter().map(|load| load.name.clone()).collect();
-    judged.figures.push(figure(results, loads, groups, columns, caption));
-    judged
+    findings.figures.push(figure(results, loads, groups, columns, caption));
+    findings
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! several in one (figures 5(a) and 5(b) of the paper).
 
 use super::super::judge::mean;
-use super::super::{Cell, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, Options, Results, Row};
 use super::load::{ALL, Column, FLASHY_ON, Load, PAPER_ON, PROTOCOL_FLASHY, PROTOCOL_VIO};
 use super::load::{cells, large_vm, sequential, small_vm};
 use super::measure::{across, speedup};
@@ -35,7 +35,7 @@ pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
     cells(&vms(options), &ALL)
 }
 
-pub(super) fn vms_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
     let loads = vms(options);
     let at = Paper { vio: Some(1.30), flashy: Some(1.35) };
     let of_mean = Paper { vio: Some(1.20), flashy: Some(1.19) };
@@ -47,14 +47,14 @@ pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
     cells(&procs(options), &ALL)
 }
 
-pub(super) fn procs_judge(options: &Options, results: &Results) -> Judged {
+pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
     let loads = procs(options);
     let one = Paper { vio: Some(1.18), flashy: Some(1.19) };
     let caption = "Sequential readers in one VM (figure 5(b) of the paper).";
     let paper = |n| if n == 1 { one } else { Paper::default() };
-    let mut judged = judge(results, &loads, paper, Paper::default(), caption);
-    judged.rows.extend(above_flashy(results, &loads, 0.15, Some(0.2)));
-    judged
+    let mut findings = judge(results, &loads, paper, Paper::default(), caption);
+    findings.rows.extend(above_flashy(results, &loads, 0.15, Some(0.2)));
+    findings
 }
 
 fn judge(
@@ -63,15 +63,15 @@ fn judge(
     paper: impl Fn(usize) -> Paper,
     of_mean: Paper,
     caption: &str,
-) -> Judged {
-    let mut judged = Judged::default();
+) -> Findings {
+    let mut findings = Findings::default();
     for (load, count) in loads.iter().zip(COUNTS) {
-        judged.rows.extend(rows(results, load, &ALL, paper(count)));
+        findings.rows.extend(rows(results, load, &ALL, paper(count)));
     }
-    judged.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
+    findings.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
     let groups = COUNTS.map(|n| n.to_string()).into();
-    judged.figures.push(figure(results, loads, groups, &ALL, caption));
-    judged
+    findings.figures.push(figure(results, loads, groups, &ALL, caption));
+    findings
 }
 
 /// By how much the paper's vio is above its flashy, whose region is the whole disk:

@@ -2,7 +2,7 @@
 
 use super::super::figure::bars;
 use super::super::metric::response_ms;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
 use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
@@ -61,20 +61,20 @@ fn by_vm(results: &Results, load: &Load, policy: &str) -> String {
     (0..load.vms.len()).map(of).collect::<Vec<_>>().join("/")
 }
 
-pub(super) fn art_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn art_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in loads(options) {
         for (base, shorter) in SHORTER {
             let ratios = results.ratio(&load, ("vmcd", base), response_ms);
             let name = format!("{}: mean response against {base}", load.name);
             let row = Row::factor(name, 1.0 - shorter, &ratios);
-            judged.rows.push(row.because(cause(results, &load, "vmcd", base)));
+            findings.rows.push(row.because(cause(results, &load, "vmcd", base)));
         }
-        judged.rows.extend(forms(results, &load));
-        judged.rows.extend(our_rows(results, &load));
-        judged.figures.push(figure(results, &load));
+        findings.rows.extend(forms(results, &load));
+        findings.rows.extend(our_rows(results, &load));
+        findings.figures.push(figure(results, &load));
     }
-    judged
+    findings
 }
 
 /// Responses of the VMs, and how many requests were served a second: in a

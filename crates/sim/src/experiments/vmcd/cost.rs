@@ -7,7 +7,7 @@
 
 use super::super::figure::bars;
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, cells};
 use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
@@ -36,38 +36,38 @@ pub(super) fn cpu_cells(options: &Options) -> Vec<Cell> {
     cells(&VMS.map(|vms| load(vms, options)))
 }
 
-pub(super) fn cpu_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn cpu_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     let mut shares: Vec<(&str, Vec<Vec<f64>>)> = MEASURED.map(|p| (p, Vec::new())).into();
     for vms in VMS {
         let load = load(vms, options);
-        judged.rows.extend(our_rows(results, &load));
+        findings.rows.extend(our_rows(results, &load));
         let Some(clock) = options.cpu_clock else { continue };
         let requests = (REQUESTS / options.shrink.max(1)).max(1000);
         let of = |policy: &str| share_of_cpu(results, &load, policy, requests, clock);
         let measured = MEASURED.map(of);
-        judged.rows.extend(rows(&load, &measured));
+        findings.rows.extend(rows(&load, &measured));
         for ((_, groups), measured) in shares.iter_mut().zip(&measured) {
             groups.push(measured.share.clone());
         }
     }
     if options.cpu_clock.is_none() {
-        judged.notes.push("No clock of CPU time: the cost was not measured.".into());
-        return judged;
+        findings.notes.push("No clock of CPU time: the cost was not measured.".into());
+        return findings;
     }
-    judged.notes.push(
+    findings.notes.push(
         "CPU time of the policy alone on the machine that ran this; it is the one figure here that \
          another run does not repeat. The paper's 3 % are of Dom0 as a whole and on kernels of \
          2013."
             .into(),
     );
-    judged.figures.push(Figure::bars(
+    findings.figures.push(Figure::bars(
         ("share of a CPU", "%"),
         VMS.map(|vms| format!("{vms} VMs")),
         shares.iter().map(|(policy, groups)| bars(policy, groups)).collect(),
         "CPU time of the policy at the requests a second that it serves (figure 16 of the paper).",
     ));
-    judged
+    findings
 }
 
 /// What a policy costs under a load.

@@ -1,7 +1,7 @@
 //! vmcd-fair-demand and vmcd-ssd: figures 9 and 15. Three VMs that ask for 10,
 //! 100 and 300 requests a second of 64 KiB.
 
-use super::super::{Cell, Judged, Options, Results, Row};
+use super::super::{Cell, Findings, Options, Results, Row};
 use super::load::{Access, Demand, Load, Vm, cells};
 use super::measure::{enough, our_rows, phi_claim, phi_row, total, vm_bars};
 
@@ -57,19 +57,19 @@ pub(super) fn cells_disk(options: &Options) -> Vec<Cell> {
     cells(&disk_loads(options))
 }
 
-pub(super) fn judge_disk(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge_disk(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in disk_loads(options) {
-        judged.rows.push(phi_row(results, &load));
+        findings.rows.push(phi_row(results, &load));
         let claim = phi_claim(results, &load, "cfq", DISK_BETTER);
         let asked = load.name == OUTSTANDING;
         let claim = if asked { claim } else { claim.because(AT_A_RATE) };
-        judged.rows.push(claim.accept_if(!asked || enough(results, &load, "cfq", DISK_BETTER)));
-        judged.rows.extend(ours_by_weight(our_rows(results, &load), &load));
+        findings.rows.push(claim.accept_if(!asked || enough(results, &load, "cfq", DISK_BETTER)));
+        findings.rows.extend(ours_by_weight(our_rows(results, &load), &load));
         let caption = "bandwidth of each VM (figure 9 of the paper).";
-        judged.figures.push(vm_bars(results, &load, &GROUPS, &DISK_PAPER, caption));
+        findings.figures.push(vm_bars(results, &load, &GROUPS, &DISK_PAPER, caption));
     }
-    judged
+    findings
 }
 
 const AT_A_RATE: &str = "at a rate the first VM gets all it asks for under either, and the other \
@@ -115,24 +115,24 @@ pub(super) fn cells_ssd(options: &Options) -> Vec<Cell> {
     cells(&ssd_loads(options))
 }
 
-pub(super) fn judge_ssd(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn judge_ssd(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in ssd_loads(options) {
-        judged.rows.push(phi_row(results, &load));
+        findings.rows.push(phi_row(results, &load));
         let cause = match load.name == OUTSTANDING {
             true => "credits follow what is queued, slices of time do not",
             false => "the SSD serves all that is asked under every policy: nothing to share out",
         };
-        judged.rows.push(phi_claim(results, &load, "cfq", SSD_BETTER).because(cause));
+        findings.rows.push(phi_claim(results, &load, "cfq", SSD_BETTER).because(cause));
         let more = results.ratio(&load, ("vmcd", "cfq"), total);
         let name = format!("{}: bandwidth against cfq", load.name);
-        judged.rows.push(Row::factor(name, SSD_MORE, &more).because(
+        findings.rows.push(Row::factor(name, SSD_MORE, &more).because(
             "cfq does not idle on a device that does not rotate, and so wastes nothing that \
              another policy could gain",
         ));
-        judged.rows.extend(ours_by_weight(our_rows(results, &load), &load));
+        findings.rows.extend(ours_by_weight(our_rows(results, &load), &load));
         let caption = "bandwidth of each VM (figure 15 of the paper).";
-        judged.figures.push(vm_bars(results, &load, &GROUPS, &SSD_PAPER, caption));
+        findings.figures.push(vm_bars(results, &load, &GROUPS, &SSD_PAPER, caption));
     }
-    judged
+    findings
 }

@@ -1,7 +1,7 @@
 //! vmcd-fair-same and vmcd-fair-sizes: figures 5, 7 and 8.
 
 use super::super::figure::bars_by;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, DISK, Load, POLICIES, Vm, cells};
 use super::measure::{
     enough, our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total, vm_bars,
@@ -62,18 +62,18 @@ pub(super) fn same_cells(options: &Options) -> Vec<Cell> {
     all
 }
 
-pub(super) fn same_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn same_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in same_loads(options) {
-        judged.rows.push(phi_row(results, &load));
+        findings.rows.push(phi_row(results, &load));
         for (base, better) in SAME {
-            judged.rows.push(same_claim(results, &load, base, better));
+            findings.rows.push(same_claim(results, &load, base, better));
         }
-        judged.rows.extend(our_rows(results, &load));
+        findings.rows.extend(our_rows(results, &load));
     }
-    judged.rows.extend(same_ablation_rows(options, results));
-    judged.figures = patterns().map(|p| same_figure(p, options, results)).into();
-    judged
+    findings.rows.extend(same_ablation_rows(options, results));
+    findings.figures = patterns().map(|p| same_figure(p, options, results)).into();
+    findings
 }
 
 fn same_claim(results: &Results, load: &Load, base: &str, better: f64) -> Row {
@@ -166,19 +166,19 @@ pub(super) fn sizes_cells(options: &Options) -> Vec<Cell> {
     cells(&sizes_loads(options))
 }
 
-pub(super) fn sizes_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn sizes_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in sizes_loads(options) {
-        judged.rows.push(phi_row(results, &load));
+        findings.rows.push(phi_row(results, &load));
         for (base, better) in SIZES {
-            judged.rows.push(phi_claim(results, &load, base, better));
+            findings.rows.push(phi_claim(results, &load, base, better));
         }
-        judged.rows.extend(our_rows(results, &load));
+        findings.rows.extend(our_rows(results, &load));
         if load.vms.len() == 3 {
             let groups = ["512 B", "64 KiB", "512 KiB"];
             let caption = "bandwidth of each VM (figure 7 of the paper).";
-            judged.figures.push(vm_bars(results, &load, &groups, &SIZES_PAPER, caption));
+            findings.figures.push(vm_bars(results, &load, &groups, &SIZES_PAPER, caption));
         }
     }
-    judged
+    findings
 }

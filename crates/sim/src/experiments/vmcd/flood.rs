@@ -1,7 +1,7 @@
 //! vmcd-flood (ours): two quiet VMs and one that keeps 64 requests outstanding.
 
 use super::super::figure::bars_by;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
 use super::measure::{our_rows, phi_row, shares, time_shares};
 
@@ -28,17 +28,17 @@ pub(super) fn flood_cells(options: &Options) -> Vec<Cell> {
     cells(&loads(options))
 }
 
-pub(super) fn flood_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn flood_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for load in loads(options) {
         for policy in POLICIES {
-            judged.rows.push(share_row(results, &load, policy));
+            findings.rows.push(share_row(results, &load, policy));
         }
-        judged.rows.push(phi_row(results, &load));
-        judged.rows.extend(our_rows(results, &load));
-        judged.figures.push(figure(results, &load));
+        findings.rows.push(phi_row(results, &load));
+        findings.rows.extend(our_rows(results, &load));
+        findings.figures.push(figure(results, &load));
     }
-    judged
+    findings
 }
 
 /// The share of device time that is furthest from a third.

@@ -1,6 +1,6 @@
 //! vmcd-real: file server, web server and OLTP, figures 12 to 14.
 
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, Vm, cells};
 use super::measure::{our_rows, phi_claim, phi_row, short, total, vm_bars};
 use crate::metrics::RunResult;
@@ -79,33 +79,33 @@ pub(super) fn real_cells(options: &Options) -> Vec<Cell> {
     cells(&loads(options))
 }
 
-pub(super) fn real_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn real_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for server in &SERVERS {
         for depth in DEPTHS {
             let load = server.load(depth, options);
-            judged.rows.push(phi_row(results, &load));
+            findings.rows.push(phi_row(results, &load));
             for (base, more, fairer) in server.claims {
-                judged.rows.push(iops_claim(results, &load, base, more));
-                judged.rows.push(phi_claim(results, &load, base, fairer));
+                findings.rows.push(iops_claim(results, &load, base, more));
+                findings.rows.push(phi_claim(results, &load, base, fairer));
             }
-            judged.rows.extend(our_rows(results, &load));
+            findings.rows.extend(our_rows(results, &load));
         }
-        judged.figures.push(iops_figure(server, options, results));
+        findings.figures.push(iops_figure(server, options, results));
     }
     for load in mixed(options) {
-        judged.rows.push(phi_row(results, &load));
+        findings.rows.push(phi_row(results, &load));
         for (base, paper) in [("cfq", 24.68), ("deadline", 24.31), ("anticipatory", 25.17)] {
             let ratios = results.ratio(&load, ("vmcd", base), total);
             let name = format!("{}: bandwidth against {base}", load.name);
-            judged.rows.push(Row::factor(name, 28.5 / paper, &ratios));
+            findings.rows.push(Row::factor(name, 28.5 / paper, &ratios));
         }
-        judged.rows.extend(our_rows(results, &load));
+        findings.rows.extend(our_rows(results, &load));
         let groups = ["file server", "web server", "OLTP"];
         let caption = "bandwidth of each VM (figure 14 of the paper).";
-        judged.figures.push(vm_bars(results, &load, &groups, &MIXED_PAPER, caption));
+        findings.figures.push(vm_bars(results, &load, &groups, &MIXED_PAPER, caption));
     }
-    judged
+    findings
 }
 
 fn iops_claim(results: &Results, load: &Load, base: &str, more: f64) -> Row {

@@ -1,7 +1,7 @@
 //! vmcd-stable: bandwidth over time, figure 6.
 
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
 use super::measure::{our_rows, short, total};
 use crate::metrics::{RunResult, Series};
@@ -68,22 +68,22 @@ fn vm_swing(r: &RunResult) -> f64 {
     mean(&r.vms.iter().map(|vm| variation(&spans(&[&vm.bandwidth]))).collect::<Vec<_>>())
 }
 
-pub(super) fn stable_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn stable_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for (load, paper) in loads(options) {
         for base in BASES {
             let ratios = results.ratio(&load, ("vmcd", base), total);
             let name = format!("{}: bandwidth against {base}", load.name);
             let [ours, theirs] = ["vmcd", base].map(|p| results.mean(&load, p, total));
             let why = format!("{} against {} MiB/s", short(ours), short(theirs));
-            judged.rows.push(Row::factor(name, paper, &ratios).because(why));
+            findings.rows.push(Row::factor(name, paper, &ratios).because(why));
         }
-        judged.rows.push(smallest(results, &load, "all VMs", swing));
-        judged.rows.push(smallest(results, &load, "each VM", vm_swing));
-        judged.rows.extend(our_rows(results, &load));
-        judged.figures.push(lines(results, &load));
+        findings.rows.push(smallest(results, &load, "all VMs", swing));
+        findings.rows.push(smallest(results, &load, "each VM", vm_swing));
+        findings.rows.extend(our_rows(results, &load));
+        findings.figures.push(lines(results, &load));
     }
-    judged
+    findings
 }
 
 /// The claim that vmcd swings least, which the paper gives no figure for.

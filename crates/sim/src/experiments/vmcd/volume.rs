@@ -2,7 +2,7 @@
 
 use super::super::figure::{bars_by, paper_bars};
 use super::super::metric::zero_seeks_percent;
-use super::super::{Cell, Figure, Judged, Options, Results, Row};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, Load, POLICIES, cells};
 use super::measure::{our_rows, short, total};
 
@@ -68,16 +68,16 @@ pub(super) fn bandwidth_cells(options: &Options) -> Vec<Cell> {
 /// One at a time, and as much as there is: what four requests a turn do.
 const FORMS: [&str; 2] = ["vmcd:batch=1", "vmcd:batch=64"];
 
-pub(super) fn bandwidth_judge(options: &Options, results: &Results) -> Judged {
-    let mut judged = Judged::default();
+pub(super) fn bandwidth_judge(options: &Options, results: &Results) -> Findings {
+    let mut findings = Findings::default();
     for pattern in patterns() {
         for vms in 1..=4 {
-            judged.rows.extend(table4_rows(&pattern, vms, options, results));
+            findings.rows.extend(table4_rows(&pattern, vms, options, results));
         }
-        judged.rows.push(table4_forms(&pattern, options, results));
-        judged.figures.push(table4_figure(&pattern, options, results));
+        findings.rows.push(table4_forms(&pattern, options, results));
+        findings.figures.push(table4_figure(&pattern, options, results));
     }
-    judged
+    findings
 }
 
 fn table4_rows(pattern: &Pattern, vms: usize, options: &Options, results: &Results) -> Vec<Row> {

@@ -2,7 +2,7 @@
 
 use super::nomad::Nomad;
 use super::support::*;
-use crate::vcpu::state::{On, Run, State, What, Work};
+use crate::vcpu::state::{On, State, VcpuRunState, Work, WorkKind};
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_policy::vcpu::agent::WORKERS_MAX;
@@ -102,15 +102,21 @@ fn check(machine: &Machine) {
             }
             On::Choosing => BTreeSet::new(),
         };
-        assert_eq!(of(Run::Running), running);
-        assert_eq!(of(Run::Waiting), waiting);
+        assert_eq!(of(VcpuRunState::Running), running);
+        assert_eq!(of(VcpuRunState::Waiting), waiting);
     }
     for (n, vcpu) in machine.vcpus.iter().enumerate() {
         let dozes = vcpu.dozes && vcpu.queue.iter().all(|&t| !machine.tasks[t].is_io());
         let idle = vcpu.current.is_none() && (vcpu.queue.is_empty() || dozes);
-        assert!(vcpu.state != Run::Halted || idle && vcpu.work.is_empty(), "vCPU {n} sleeps");
+        assert!(
+            vcpu.state != VcpuRunState::Halted || idle && vcpu.work.is_empty(),
+            "vCPU {n} sleeps"
+        );
         assert!(vcpu.workers <= WORKERS_MAX, "vCPU {n} has too many workers");
-        assert!(vcpu.wake_list.is_empty() || vcpu.state == Run::Waiting, "vCPU {n} was told");
+        assert!(
+            vcpu.wake_list.is_empty() || vcpu.state == VcpuRunState::Waiting,
+            "vCPU {n} was told"
+        );
         for (t, state) in vcpu.queue.iter().map(|t| (*t, State::Queued)) {
             assert_eq!((machine.tasks[t].state, machine.tasks[t].vcpu), (state, n));
         }
@@ -120,8 +126,8 @@ fn check(machine: &Machine) {
         assert_eq!(task.state == State::Current, vcpu.current == Some(t));
         assert_eq!(task.state == State::Queued, vcpu.queue.contains(&t));
         assert!(task.within.and(&task.allowed) == task.within && !task.within.is_empty());
-        if task.state == State::Current && vcpu.state == Run::Running {
-            let stops = matches!(vcpu.work.front(), Some(Work { what: What::Stop { .. }, .. }));
+        if task.state == State::Current && vcpu.state == VcpuRunState::Running {
+            let stops = matches!(vcpu.work.front(), Some(Work { what: WorkKind::Stop { .. }, .. }));
             assert!(task.within.contains(vcpu.id) || stops, "task {t} runs outside its mask");
         }
         let asked = machine.ios.iter().flatten().filter(|io| io.task == t).count();

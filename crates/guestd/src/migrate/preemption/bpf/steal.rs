@@ -1,6 +1,6 @@
 //! Preemption as KVM tells its guests of it (`bpf/steal.bpf.c`): exact.
 
-use super::{Edges, Given, load, possible_vcpus, watch};
+use super::{EdgeParams, Edges, load, possible_vcpus, watch};
 use crate::migrate::bpf::{self, BpfError};
 use crate::migrate::preemption::{Monitor, Preemption};
 use seekway_policy::units::Nanos;
@@ -71,7 +71,7 @@ impl Steal {
     /// For so many vCPUs.
     fn with(vcpus: usize) -> Result<Steal, BpfError> {
         let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
-        let given = Given { least: LEAST, look: LOOK, vcpus, steal_from_rq };
+        let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq };
         let mut edges = load("steal", OBJECT, given)?;
         match edges.programs.run("steal_told")? {
             TOLD => {}

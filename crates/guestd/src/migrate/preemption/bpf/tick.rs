@@ -1,7 +1,7 @@
 //! Preemption as the guest's own ticks show it (`bpf/tick.bpf.c`), where no host tells it: the
 //! return to the time of an interrupt, the loss to a tick.
 
-use super::{Edges, Given, load, possible_vcpus, watch};
+use super::{EdgeParams, Edges, load, possible_vcpus, watch};
 use crate::migrate::bpf::BpfError;
 use crate::migrate::preemption::{Monitor, Preemption};
 use seekway_policy::units::Nanos;
@@ -34,7 +34,7 @@ impl Tick {
 
     fn with(tick: Nanos, vcpus: usize) -> Result<Tick, BpfError> {
         let least = tick.scaled(MISSED, 1);
-        let given = Given { least, look: tick.scaled(1, 4), vcpus, steal_from_rq: 0 };
+        let given = EdgeParams { least, look: tick.scaled(1, 4), vcpus, steal_from_rq: 0 };
         let mut edges = load("tick", OBJECT, given)?;
         edges.programs.attach()?;
         Ok(Tick(Arc::new(edges)))

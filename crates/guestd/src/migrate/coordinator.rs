@@ -1,8 +1,8 @@
 //! The policy behind a lock that no thread waits for. What it is told and when monitors wake is
 //! decided by [`seekway_policy::vcpu::agent`]; here is what makes that safe among threads.
 //!
-//! A thread leaves its news in a list ([`Brain::tell`], [`Brain::ended`], [`Brain::observe`])
-//! and then tries the lock ([`Brain::turn`]). If it gets the lock, it takes all news that any
+//! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`], [`Coordinator::observe`])
+//! and then tries the lock ([`Coordinator::turn`]). If it gets the lock, it takes all news that any
 //! thread has left, and asks the policy what to do. If not, it can go to sleep: the thread that
 //! holds the lock looks for news once more before it lets go.
 //!
@@ -43,7 +43,7 @@ const NEVER: u64 = u64::MAX;
 const NONE: usize = usize::MAX;
 
 /// The policy, and the news that wait for it.
-pub struct Brain<S> {
+pub struct Coordinator<S> {
     core: Mutex<Core>,
     /// Some list has news.
     left: AtomicBool,
@@ -169,7 +169,7 @@ fn time(raw: u64) -> Option<Instant> {
     Some(raw).filter(|raw| *raw != NEVER).map(Instant::from_nanos)
 }
 
-impl<S: System> Brain<S> {
+impl<S: System> Coordinator<S> {
     /// Before the first thread comes. `watching`: how waits for I/O are seen, and whose tasks
     /// count. `clock` reads CLOCK_MONOTONIC.
     ///
@@ -181,7 +181,7 @@ impl<S: System> Brain<S> {
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
-    ) -> io::Result<Brain<S>> {
+    ) -> io::Result<Coordinator<S>> {
         let (now, answered) = (clock(), Waker::new()?);
         let mut agent = Agent::new(policy);
         agent.attach(now, online);
@@ -195,7 +195,7 @@ impl<S: System> Brain<S> {
             tasks: Vec::new(),
             asked: now,
         };
-        let brain = Brain {
+        let coordinator = Coordinator {
             core: Mutex::new(Core { agent, news: News::default(), wakers }),
             left: AtomicBool::new(false),
             signs: (0..VCPUS_MAX).map(|_| Mutex::default()).collect(),
@@ -211,8 +211,8 @@ impl<S: System> Brain<S> {
             exact,
             clock,
         };
-        brain.plan(&mut waited_for(&brain.core), now, (VcpuId::new(0), true));
-        Ok(brain)
+        coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
+        Ok(coordinator)
     }
 
     /// Until when this vCPU's monitor is to sleep, and when it is to beat.
@@ -357,7 +357,7 @@ impl<S: System> Brain<S> {
     /// Gives the policy a turn if there are news or a decision is due. Returns false if so, and
     /// another thread has the policy.
     ///
-    /// `awake`: the caller is the monitor of the vCPU `here`, and calls [`Brain::due`] before it
+    /// `awake`: the caller is the monitor of the vCPU `here`, and calls [`Coordinator::due`] before it
     /// sleeps.
     pub fn turn(&self, here: VcpuId, awake: bool, actions: &mut Vec<Action>) -> bool {
         let mut is_due = self.is_due((self.clock)()).1;

@@ -198,7 +198,7 @@ impl Loads for Scripted {
 
 /// The agent's path: tasks on a system in memory, and the policy behind its lock.
 struct Replay {
-    brain: Brain<Fake>,
+    coordinator: Coordinator<Fake>,
     tasks: Arc<Tasks<Fake>>,
     loads: Scripted,
     calls: Arc<Mutex<Vec<Call>>>,
@@ -225,8 +225,9 @@ impl Replay {
         let selection = Selection::new(Fake::default(), Chosen::default(), -1);
         let watching: (Box<dyn Loads>, _) = (Box::new(loads.clone()), selection);
         let (policy, calls) = noting(policy);
-        let brain = Brain::new(policy, exact, watching, tasks.clone(), (online, now)).unwrap();
-        Replay { brain, tasks, loads, calls, actions: BTreeMap::new(), _dir: dir }
+        let coordinator =
+            Coordinator::new(policy, exact, watching, tasks.clone(), (online, now)).unwrap();
+        Replay { coordinator, tasks, loads, calls, actions: BTreeMap::new(), _dir: dir }
     }
 
     /// One turn of the simulator's agent, which ends with the policy's last answer.
@@ -238,31 +239,34 @@ impl Replay {
             match call {
                 Call::Heard(at, vcpu, sign) => {
                     let seen = Seen { at: *at, vcpu: *vcpu, sign: *sign };
-                    self.brain.tell(*vcpu, &mut vec![seen], true);
+                    self.coordinator.tell(*vcpu, &mut vec![seen], true);
                 }
                 Call::Window(_, loads) => {
                     *self.loads.0.lock().unwrap() = loads.iter().map(thread_load).collect();
-                    assert!(self.brain.is_due(*at).0, "the agent's window ends later than {at}");
-                    assert!(self.brain.observe().unwrap());
+                    assert!(
+                        self.coordinator.is_due(*at).0,
+                        "the agent's window ends later than {at}"
+                    );
+                    assert!(self.coordinator.observe().unwrap());
                 }
                 Call::Moved(task, Outcome::Dropped) => {
                     self.actions.remove(task);
-                    self.brain.ended_all(&mut vec![(*task, Outcome::Dropped)]);
+                    self.coordinator.ended_all(&mut vec![(*task, Outcome::Dropped)]);
                 }
                 Call::Moved(task, outcome) => {
                     let action = self.actions.remove(task).expect("it was asked for");
                     assert_eq!(self.tasks.carry_out(&action), *outcome, "{action:?}");
-                    self.brain.ended(*task, *outcome);
+                    self.coordinator.ended(*task, *outcome);
                 }
                 Call::Next(..) => {}
             }
         }
         if is_first {
             // The simulator's agent has its first turn when it attaches.
-            self.brain.left.store(true, SeqCst);
+            self.coordinator.left.store(true, SeqCst);
         }
         let mut actions = Vec::new();
-        assert!(self.brain.turn(VcpuId::new(0), true, &mut actions));
+        assert!(self.coordinator.turn(VcpuId::new(0), true, &mut actions));
         self.actions.extend(actions.into_iter().map(|action| (action.task(), action)));
     }
 }

@@ -55,7 +55,7 @@ impl Loads for Nobody {
     }
 }
 
-fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
+fn coordinator() -> (Coordinator<Linux>, Arc<Mutex<Told>>) {
     let dir = tempfile::tempdir().unwrap();
     let state = StateFile::lock(&dir.path().join("state")).unwrap();
     let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
@@ -66,7 +66,7 @@ fn brain() -> (Brain<Linux>, Arc<Mutex<Told>>) {
         (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
     let told: Arc<Mutex<Told>> = Arc::default();
     let policy = Box::new(Policy(told.clone()));
-    (Brain::new(policy, false, watching, tasks, (online, clock::now)).unwrap(), told)
+    (Coordinator::new(policy, false, watching, tasks, (online, clock::now)).unwrap(), told)
 }
 
 fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
@@ -76,60 +76,60 @@ fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
 
 #[test]
 fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
-    let (brain, told) = brain();
+    let (coordinator, told) = coordinator();
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let mut actions = Vec::new();
     let task = TaskId(7);
     let within = VcpuSet::first(2);
     told.lock().unwrap().wants = vec![Action::Move { task, to: one, within, by: Means::Push }];
     {
-        let _taken = brain.core.lock().unwrap();
-        brain.tell(one, &mut seen(10, 1), true);
-        brain.tell(zero, &mut seen(20, 0), true);
-        assert!(!brain.turn(zero, true, &mut actions));
+        let _taken = coordinator.core.lock().unwrap();
+        coordinator.tell(one, &mut seen(10, 1), true);
+        coordinator.tell(zero, &mut seen(20, 0), true);
+        assert!(!coordinator.turn(zero, true, &mut actions));
         assert!(actions.is_empty() && told.lock().unwrap().heard.is_empty());
     }
-    assert!(brain.turn(one, true, &mut actions));
+    assert!(coordinator.turn(one, true, &mut actions));
     assert_eq!(told.lock().unwrap().heard, [(10, 1), (20, 0)]);
     assert_eq!(actions.len(), 1);
     // What is no news is heard with what is.
-    brain.tell(one, &mut seen(30, 1), false);
-    brain.turn(one, true, &mut actions);
+    coordinator.tell(one, &mut seen(30, 1), false);
+    coordinator.turn(one, true, &mut actions);
     assert_eq!(told.lock().unwrap().heard.len(), 2);
-    brain.ended(task, Outcome::Done);
-    brain.turn(one, true, &mut actions);
+    coordinator.ended(task, Outcome::Done);
+    coordinator.turn(one, true, &mut actions);
     assert_eq!(told.lock().unwrap().heard.len(), 3);
 }
 
 #[test]
 fn signs_are_bounded() {
-    let (brain, told) = brain();
+    let (coordinator, told) = coordinator();
     for at in 0..1000 {
-        brain.tell(VcpuId::new(0), &mut seen(at, 0), true);
+        coordinator.tell(VcpuId::new(0), &mut seen(at, 0), true);
     }
-    brain.turn(VcpuId::new(0), true, &mut Vec::new());
+    coordinator.turn(VcpuId::new(0), true, &mut Vec::new());
     let told = told.lock().unwrap();
     assert_eq!((told.heard.len(), told.heard[0].0), (SIGNS_MAX, 1000 - SIGNS_MAX as u64));
 }
 
 #[test]
 fn a_beat_that_was_not_wanted_before_wakes_its_monitor_and_no_other() {
-    let (brain, told) = brain();
+    let (coordinator, told) = coordinator();
     let wakers = [0, 1].map(|vcpu| {
         let waker = Waker::new().unwrap();
-        brain.add_waker(VcpuId::new(vcpu), Some(waker.try_clone().unwrap()));
+        coordinator.add_waker(VcpuId::new(vcpu), Some(waker.try_clone().unwrap()));
         waker
     });
     let turn = |here, awake| {
-        brain.tell(VcpuId::new(0), &mut seen(1, 0), true);
-        brain.turn(VcpuId::new(here), awake, &mut Vec::new());
+        coordinator.tell(VcpuId::new(0), &mut seen(1, 0), true);
+        coordinator.turn(VcpuId::new(here), awake, &mut Vec::new());
         [0, 1].map(|n: usize| wakers[n].take())
     };
     assert_eq!(turn(0, true), [false; 2]);
     let beat = Instant::from_nanos(u64::MAX / 2);
     told.lock().unwrap().beat = Some(beat);
     assert_eq!(turn(0, true), [false, true]);
-    assert_eq!(brain.due(VcpuId::new(1)).1, Some(beat));
+    assert_eq!(coordinator.due(VcpuId::new(1)).1, Some(beat));
     assert_eq!(turn(0, true), [false; 2], "it knows");
     told.lock().unwrap().beat = Some(Instant::from_nanos(u64::MAX / 3));
     assert_eq!(turn(1, true), [false; 2], "who asks is awake");
@@ -139,59 +139,65 @@ fn a_beat_that_was_not_wanted_before_wakes_its_monitor_and_no_other() {
 
 #[test]
 fn a_window_is_seen_by_one_and_heard_by_whoever_has_the_lock() {
-    let (brain, told) = brain();
+    let (coordinator, told) = coordinator();
     {
-        let _watched = brain.watching.lock().unwrap();
-        assert!(!brain.observe().unwrap(), "somebody else is at it");
+        let _watched = coordinator.watching.lock().unwrap();
+        assert!(!coordinator.observe().unwrap(), "somebody else is at it");
     }
-    assert!(brain.observe().unwrap());
-    brain.turn(VcpuId::new(0), true, &mut Vec::new());
+    assert!(coordinator.observe().unwrap());
+    coordinator.turn(VcpuId::new(0), true, &mut Vec::new());
     assert_eq!(told.lock().unwrap().windows, 1);
 }
 
 #[test]
 fn a_lead_that_is_overdue_is_replaced_without_the_lock() {
-    let (brain, told) = brain();
+    let (coordinator, told) = coordinator();
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let ms = Nanos::from_millis;
     let wake = clock::now() + ms(10_000);
     told.lock().unwrap().wake = Some(wake);
-    brain.left.store(true, SeqCst);
-    brain.turn(zero, true, &mut Vec::new());
-    brain.published.window.store(NEVER, SeqCst);
-    let _held = brain.core.lock().unwrap();
-    assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake), Some(wake + PATIENCE)));
-    brain.woke(one, wake + ms(1));
-    assert_eq!(brain.due(zero).0, Some(wake), "not so late yet");
-    brain.woke(one, wake + ms(3));
-    assert_eq!((brain.due(zero).0, brain.due(one).0), (Some(wake + PATIENCE), Some(wake)));
-    assert_eq!(brain.published.timetable().absent, Some(zero));
-    brain.woke(zero, wake + ms(1));
-    assert_eq!(brain.published.timetable().absent, None);
+    coordinator.left.store(true, SeqCst);
+    coordinator.turn(zero, true, &mut Vec::new());
+    coordinator.published.window.store(NEVER, SeqCst);
+    let _held = coordinator.core.lock().unwrap();
+    assert_eq!(
+        (coordinator.due(zero).0, coordinator.due(one).0),
+        (Some(wake), Some(wake + PATIENCE))
+    );
+    coordinator.woke(one, wake + ms(1));
+    assert_eq!(coordinator.due(zero).0, Some(wake), "not so late yet");
+    coordinator.woke(one, wake + ms(3));
+    assert_eq!(
+        (coordinator.due(zero).0, coordinator.due(one).0),
+        (Some(wake + PATIENCE), Some(wake))
+    );
+    assert_eq!(coordinator.published.timetable().absent, Some(zero));
+    coordinator.woke(zero, wake + ms(1));
+    assert_eq!(coordinator.published.timetable().absent, None);
 }
 
 #[test]
 fn a_window_that_nobody_has_heard_is_left_for_the_next_turn() {
-    let (brain, told) = brain();
-    assert!(brain.observe().unwrap());
-    brain.left.store(false, SeqCst);
-    brain.published.window.store(0, SeqCst);
-    assert!(!brain.observe().unwrap());
-    assert!(brain.turn(VcpuId::new(0), true, &mut Vec::new()));
+    let (coordinator, told) = coordinator();
+    assert!(coordinator.observe().unwrap());
+    coordinator.left.store(false, SeqCst);
+    coordinator.published.window.store(0, SeqCst);
+    assert!(!coordinator.observe().unwrap());
+    assert!(coordinator.turn(VcpuId::new(0), true, &mut Vec::new()));
     assert_eq!(told.lock().unwrap().windows, 1);
 }
 
 #[test]
 fn what_is_not_done_is_kept_while_the_list_is_taken() {
-    let (brain, _) = brain();
+    let (coordinator, _) = coordinator();
     let mut dropped = vec![(TaskId(7), Outcome::Dropped)];
     {
-        let _taken = brain.ended.lock().unwrap();
-        brain.ended_all(&mut dropped);
-        assert_eq!((dropped.len(), brain.left.load(SeqCst)), (1, false));
+        let _taken = coordinator.ended.lock().unwrap();
+        coordinator.ended_all(&mut dropped);
+        assert_eq!((dropped.len(), coordinator.left.load(SeqCst)), (1, false));
     }
-    brain.ended_all(&mut dropped);
-    assert!(dropped.is_empty() && brain.left.load(SeqCst));
+    coordinator.ended_all(&mut dropped);
+    assert!(dropped.is_empty() && coordinator.left.load(SeqCst));
 }
 
 #[test]

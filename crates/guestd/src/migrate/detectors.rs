@@ -4,7 +4,7 @@
 use std::{fmt, io};
 
 /// A detector that can be opened.
-pub struct Way<T: ?Sized> {
+pub struct Detector<T: ?Sized> {
     /// As the command line and `status` name it.
     pub name: &'static str,
     /// Opens it; fails where this guest does not have what it needs.
@@ -13,7 +13,7 @@ pub struct Way<T: ?Sized> {
 
 /// The detector that was opened.
 pub struct Chosen<T: ?Sized> {
-    pub way: Box<T>,
+    pub detector: Box<T>,
     /// Better ones, and why they do not work here.
     pub passed_over: Vec<Obstacle>,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Obstacle {
 
 /// No detector was opened.
 #[derive(Debug, thiserror::Error)]
-pub enum NoWay {
+pub enum NoDetector {
     /// The user named an unknown detector.
     #[error("{what} are not seen by {wanted:?}; choose one of {known}")]
     Unknown {
@@ -53,32 +53,32 @@ pub enum NoWay {
     },
 }
 
-/// The first of `ways` that works, or the one that is `wanted`. `what` is to be seen
+/// The first of `detectors` that works, or the one that is `wanted`. `what` is to be seen
 /// by it, in the plural: for the error.
 ///
 /// # Errors
 /// None works; each with its reason.
 pub fn choose<T: ?Sized>(
     what: &'static str,
-    ways: &[Way<T>],
+    detectors: &[Detector<T>],
     wanted: Option<&str>,
-) -> Result<Chosen<T>, NoWay> {
+) -> Result<Chosen<T>, NoDetector> {
     let mut passed_over = Vec::new();
-    let fits = |way: &&Way<T>| wanted.is_none_or(|name| name == way.name);
-    for way in ways.iter().filter(fits) {
-        match (way.open)() {
-            Ok(way) => return Ok(Chosen { way, passed_over }),
-            Err(error) => passed_over.push(Obstacle { name: way.name, error }),
+    let fits = |detector: &&Detector<T>| wanted.is_none_or(|name| name == detector.name);
+    for detector in detectors.iter().filter(fits) {
+        match (detector.open)() {
+            Ok(detector) => return Ok(Chosen { detector, passed_over }),
+            Err(error) => passed_over.push(Obstacle { name: detector.name, error }),
         }
     }
     match wanted {
         Some(name) if passed_over.is_empty() => {
-            let known: Vec<&str> = ways.iter().map(|way| way.name).collect();
-            Err(NoWay::Unknown { what, wanted: name.into(), known: known.join(", ") })
+            let known: Vec<&str> = detectors.iter().map(|detector| detector.name).collect();
+            Err(NoDetector::Unknown { what, wanted: name.into(), known: known.join(", ") })
         }
         _ => {
             let reasons: Vec<String> = passed_over.iter().map(Obstacle::to_string).collect();
-            Err(NoWay::Closed { what, reasons: reasons.join("; ") })
+            Err(NoDetector::Closed { what, reasons: reasons.join("; ") })
         }
     }
 }
@@ -91,23 +91,23 @@ mod tests {
         Err(io::Error::other("no door"))
     }
 
-    const WAYS: [Way<str>; 3] = [
-        Way { name: "best", open: closed },
-        Way { name: "good", open: || Ok("good".into()) },
-        Way { name: "fair", open: || Ok("fair".into()) },
+    const DETECTORS: [Detector<str>; 3] = [
+        Detector { name: "best", open: closed },
+        Detector { name: "good", open: || Ok("good".into()) },
+        Detector { name: "fair", open: || Ok("fair".into()) },
     ];
 
     #[test]
     fn the_best_that_works_is_taken_or_the_one_that_is_named() {
-        let chosen = choose("doors", &WAYS, None).unwrap();
-        assert_eq!(&*chosen.way, "good");
+        let chosen = choose("doors", &DETECTORS, None).unwrap();
+        assert_eq!(&*chosen.detector, "good");
         assert_eq!(chosen.passed_over[0].to_string(), "best: no door");
-        assert_eq!(&*choose("doors", &WAYS, Some("fair")).unwrap().way, "fair");
+        assert_eq!(&*choose("doors", &DETECTORS, Some("fair")).unwrap().detector, "fair");
     }
 
     #[test]
     fn what_is_named_is_not_replaced_and_the_error_says_why() {
-        let error = |wanted| choose("doors", &WAYS, Some(wanted)).err().unwrap().to_string();
+        let error = |wanted| choose("doors", &DETECTORS, Some(wanted)).err().unwrap().to_string();
         assert_eq!(error("best"), "doors cannot be seen here (best: no door); run as root");
         assert_eq!(error("x"), "doors are not seen by \"x\"; choose one of best, good, fair");
     }
