@@ -7,8 +7,17 @@ use common::{Folder, Ran, root};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RUN: [&str; 4] = ["experiment", "run", "pregather-read", "--live"];
+
+/// Tests that write programs take turns. A child that another thread has just forked has each
+/// file open that was being written then, until it runs its own program; a program that is open
+/// for writing cannot start (ETXTBSY).
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The program in a folder of its own, where no `seekway-lab` is.
 fn alone(folder: &Folder) -> Command {
@@ -29,6 +38,7 @@ fn fake_lab(at: &Path) {
 
 #[test]
 fn the_lab_gets_the_arguments_and_gives_output_and_status() {
+    let _turn = turn();
     let folder = Folder::new();
     for place in ["nowhere/seekway-lab", "seekway-lab"] {
         let mut command = alone(&folder);
@@ -52,6 +62,7 @@ fn the_lab_gets_the_arguments_and_gives_output_and_status() {
 
 #[test]
 fn without_the_lab_the_error_says_how_to_build_it() {
+    let _turn = turn();
     let folder = Folder::new();
     let ran = Ran::new(alone(&folder).args(RUN).output().expect("it starts"));
     ran.refused(&["no seekway-lab beside", "cargo build --release --package seekway-lab"]);
@@ -59,6 +70,7 @@ fn without_the_lab_the_error_says_how_to_build_it() {
 
 #[test]
 fn what_cannot_run_live_is_refused_before() {
+    let _turn = turn();
     let folder = Folder::new();
     fake_lab(&folder.path("seekway-lab"));
     for (args, part) in [
