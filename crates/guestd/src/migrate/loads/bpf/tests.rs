@@ -187,19 +187,20 @@ fn who_rests_sees_nothing_and_begins_anew() {
     let Some(mut bpf) = permitted() else { return };
     let Some(disk) = OnDisk::new("bpf-rest.tmp") else { return };
     let mut page = Page([0; PAGE]);
+    // SAFETY: gettid takes nothing and cannot fail.
+    let own = unsafe { libc::gettid() };
     let mut reads = |bpf: &mut Bpf| {
         let mut loads = Vec::new();
         bpf.window(clock::now(), &mut loads).unwrap();
         (0..20).for_each(|n| disk.file.read_exact_at(&mut page.0, n * PAGE as u64).unwrap());
         bpf.window(clock::now(), &mut loads).unwrap();
-        // SAFETY: gettid takes nothing and cannot fail.
-        let own = unsafe { libc::gettid() };
         loads.iter().find(|load| load.tid == own).map_or(0, |load| load.ios)
     };
     assert!(reads(&mut bpf) >= 20);
     bpf.rest(true).unwrap();
     assert_eq!(reads(&mut bpf), 0);
     bpf.rest(false).unwrap();
-    assert!(bpf.own_entries().is_empty());
+    // Other tests' threads may have entries again already.
+    assert!(bpf.own_entries().iter().all(|&(tid, _)| tid != own as u32));
     assert!((20..40).contains(&reads(&mut bpf)));
 }
