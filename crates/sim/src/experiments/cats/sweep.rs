@@ -170,8 +170,9 @@ fn rules(results: &Results, s: &str, policy: &str) -> String {
 
 /// Share of the run in which the idle disk was held.
 fn held(r: &RunResult) -> f64 {
-    r.holds.held.iter().map(|(_, cause)| cause.time.as_secs_f64()).sum::<f64>()
-        / r.simulated.as_secs_f64()
+    // A sum of nothing is -0.
+    let held = r.holds.held.iter().fold(0.0, |sum, (_, cause)| sum + cause.time.as_secs_f64());
+    held / r.simulated.as_secs_f64()
 }
 
 /// Where CATS as it is by default loses to another policy.
