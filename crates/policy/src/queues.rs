@@ -1,9 +1,11 @@
 //! Queues that the schedulers share: requests by place, requests by age, and
 //! tables indexed by a request's slot. All are plain data without a clock.
 
+mod keyed;
 mod lba;
 mod sorted;
 
+pub use keyed::KeyedHeap;
 pub use lba::{LbaQueue, Queued, choose};
 pub use sorted::Sorted;
 

@@ -216,6 +216,15 @@ const BOUNDS_MS: &[(&str, u64, u64)] = &[
     ("vmcd", 72, 72),
     // The flooder's turn of 150 ms; the third VM's, one command and a hold.
     ("vmcd-time", 156, 156),
+    // The reader is interactive: it preempts. The flooder, raised at first, has turns of 1,024
+    // sectors, 128 commands; the write goes after one of them, and a wait of 20 ms.
+    ("bfq", 2, 160),
+    // The order of arrival before the two tags; then a write waits for a batch of 16 reads.
+    ("kyber", 36, 52),
+    // They have had less than the flooder.
+    ("mclock", 4, 4),
+    // The tags are the flooder's, and the queue behind them is in order of arrival.
+    ("iocost", 36, 36),
 ];
 
 #[test]

@@ -3,12 +3,16 @@
 //! conformance and the golden tests follow from it.
 
 mod anticipatory;
+mod bfq;
 mod cats;
 mod cfq;
 mod cscan;
 mod deadline;
+mod iocost;
 mod issuers;
+mod kyber;
 mod look;
+mod mclock;
 mod merge;
 mod noop;
 mod pregather;
@@ -61,6 +65,10 @@ pub static REGISTRY: Registry<Entry> = Registry::new(
         sstf::ENTRY,
         anticipatory::ENTRY,
         cfq::ENTRY,
+        bfq::ENTRY,
+        kyber::ENTRY,
+        mclock::ENTRY,
+        iocost::ENTRY,
         pregather::ENTRY,
         cats::ENTRY,
         vmcd::ENTRY,

@@ -44,6 +44,12 @@ impl Rig {
         self.policy.attach(self.now, vm, VmSpec::default());
     }
 
+    /// A queued request is taken back.
+    pub fn withdraw(&mut self, id: RequestId) {
+        self.queued.retain(|queued| queued.id != id);
+        self.policy.withdraw(self.now, id);
+    }
+
     /// Turn the disk into an SSD.
     pub fn solid(mut self) -> Rig {
         self.profile.rotation = None;
@@ -56,6 +62,10 @@ impl Rig {
     /// A read of that many sectors.
     pub fn read_long(&mut self, vm: u16, lba: u64, sectors: u64) -> RequestId {
         self.arrive_long(vm, 0, Op::Read, true, lba, sectors)
+    }
+    /// A write of that many sectors that nobody waits for.
+    pub fn write_long(&mut self, vm: u16, lba: u64, sectors: u64) -> RequestId {
+        self.arrive_long(vm, 0, Op::Write, false, lba, sectors)
     }
     fn arrive_long(
         &mut self,
@@ -129,6 +139,10 @@ impl Rig {
         }
     }
 
+    /// How many requests a VM has queued.
+    pub fn queued_of(&self, vm: u16) -> usize {
+        self.queued.iter().filter(|queued| queued.vm == VmId::new(vm)).count()
+    }
     /// The request that was dispatched last.
     pub fn newest_in_flight(&self) -> Request {
         self.flying[self.flying.len() - 1].0

@@ -2,89 +2,11 @@
 //! disks of a group take turns. Both are plain tables by number, which grow
 //! with the highest number and allocate nothing after that.
 
+use crate::queues::KeyedHeap;
 use crate::units::Instant;
 
-/// Times by number, the earliest first; the lower number first among equal
-/// times. A binary heap that knows where each number is.
-#[derive(Default, Debug)]
-pub(super) struct Alarms {
-    heap: Vec<(Instant, u32)>,
-    /// The place of each number in the heap.
-    places: Vec<Option<u32>>,
-}
-
-impl Alarms {
-    /// The earliest.
-    pub(super) fn first(&self) -> Option<(Instant, u32)> {
-        self.heap.first().copied()
-    }
-
-    /// Set, move or (with `None`) cancel the alarm of `number`.
-    pub(super) fn set(&mut self, number: u32, at: Option<Instant>) {
-        let index = number as usize;
-        if index >= self.places.len() {
-            self.places.resize(index + 1, None);
-        }
-        match (self.places[index], at) {
-            (None, None) => {}
-            (None, Some(at)) => {
-                self.heap.push((at, number));
-                self.up(self.heap.len() - 1);
-            }
-            (Some(place), Some(at)) => {
-                let place = place as usize;
-                if self.heap[place].0 != at {
-                    self.heap[place].0 = at;
-                    let place = self.up(place);
-                    self.down(place);
-                }
-            }
-            (Some(place), None) => {
-                let place = place as usize;
-                self.places[index] = None;
-                self.heap.swap_remove(place);
-                if place < self.heap.len() {
-                    let place = self.up(place);
-                    self.down(place);
-                }
-            }
-        }
-    }
-
-    fn put(&mut self, place: usize, entry: (Instant, u32)) {
-        self.heap[place] = entry;
-        self.places[entry.1 as usize] = Some(place as u32);
-    }
-
-    /// Move an entry towards the front as far as it belongs; its place then.
-    fn up(&mut self, mut place: usize) -> usize {
-        let entry = self.heap[place];
-        while place > 0 && entry < self.heap[(place - 1) / 2] {
-            let parent = (place - 1) / 2;
-            self.put(place, self.heap[parent]);
-            place = parent;
-        }
-        self.put(place, entry);
-        place
-    }
-
-    /// Move an entry towards the back as far as it belongs.
-    fn down(&mut self, mut place: usize) {
-        let entry = self.heap[place];
-        loop {
-            let mut child = 2 * place + 1;
-            if child + 1 < self.heap.len() && self.heap[child + 1] < self.heap[child] {
-                child += 1;
-            }
-            if child >= self.heap.len() || entry <= self.heap[child] {
-                break;
-            }
-            self.put(place, self.heap[child]);
-            place = child;
-        }
-        self.put(place, entry);
-    }
-}
+/// Times by number, the earliest first; the lower number first among equal times.
+pub(super) type Alarms = KeyedHeap<Instant>;
 
 /// A ring of lanes, the one whose turn is next in front.
 #[derive(Clone, Copy, Default, Debug)]

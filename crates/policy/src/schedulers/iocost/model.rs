@@ -1,0 +1,153 @@
+//! What a request costs (`calc_lcoefs`, `calc_vtime_cost_builtin`), and the
+//! classes of devices that the kernel has coefficients for (`autop`).
+
+use crate::params::Params;
+use crate::request::{Op, Request};
+use crate::units::{Lba, Nanos};
+
+/// Picoseconds in a second. Costs are in picoseconds of device time.
+const SECOND_PS: u64 = 1_000_000_000_000;
+/// Costs count 4 KiB pages.
+const PAGE_BYTES: u64 = 4096;
+const PAGE_SECTORS: u64 = 8;
+/// A request that begins further than that from the VM's last one is random (16 MiB).
+const RANDOM_PAGES: u64 = 4096;
+/// Longer requests cost as if they were that long (1 GiB), so that a cost stays finite.
+const PAGES_MAX: u64 = 1 << 18;
+
+/// Figures of a device, from which its coefficients follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Figures {
+    /// Reads: bytes a second, sequential requests of 4 KiB a second, random ones.
+    pub read: [u64; 3],
+    /// The same of writes.
+    pub write: [u64; 3],
+}
+
+/// A class of devices.
+pub(super) struct Class {
+    pub name: &'static str,
+    /// Latency target of reads and writes.
+    pub latency: Nanos,
+    pub figures: Figures,
+    /// A device that is faster than this percentage is of the next class.
+    pub too_fast_percent: Option<u64>,
+    /// One that is slower is of the class before.
+    pub too_slow_percent: Option<u64>,
+}
+
+pub(super) const HDD: usize = 0;
+pub(super) const SSD_QD1: usize = 1;
+pub(super) const SSD: usize = 2;
+
+/// `autop`, in the kernel's order.
+pub(super) static CLASSES: [Class; 4] = [
+    Class {
+        name: "hdd",
+        latency: Nanos::from_millis(250),
+        figures: Figures { read: [174_019_176, 41_708, 370], write: [178_075_866, 42_705, 378] },
+        too_fast_percent: None,
+        too_slow_percent: None,
+    },
+    Class {
+        name: "ssd-qd1",
+        latency: Nanos::from_millis(25),
+        figures: Figures {
+            read: [245_855_193, 61_575, 6_946],
+            write: [141_365_009, 33_716, 26_796],
+        },
+        too_fast_percent: None,
+        too_slow_percent: None,
+    },
+    Class {
+        name: "ssd",
+        latency: Nanos::from_millis(25),
+        figures: Figures {
+            read: [488_636_629, 8_932, 8_518],
+            write: [427_891_549, 28_755, 21_940],
+        },
+        too_fast_percent: Some(500),
+        too_slow_percent: None,
+    },
+    Class {
+        name: "ssd-fast",
+        latency: Nanos::from_millis(5),
+        figures: Figures {
+            read: [3_102_524_156, 724_816, 778_122],
+            write: [1_742_780_862, 425_702, 443_193],
+        },
+        too_fast_percent: None,
+        too_slow_percent: Some(10),
+    },
+];
+
+/// The figures that parameters give; `None` if they leave all to the class.
+pub(super) fn given_figures(params: &Params) -> Option<Figures> {
+    let [read, write] = [["rbps", "rseqiops", "rrandiops"], ["wbps", "wseqiops", "wrandiops"]]
+        .map(|keys| keys.map(|key| params.count(key)));
+    (read != [0; 3] || write != [0; 3]).then_some(Figures { read, write })
+}
+
+/// The coefficients of one direction, in picoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Coefficients {
+    pub page: u64,
+    pub sequential: u64,
+    pub random: u64,
+}
+
+impl Coefficients {
+    /// `calc_lcoefs`. A figure of zero makes its part free.
+    fn new([bytes, sequential, random]: [u64; 3]) -> Self {
+        let page = match bytes.div_ceil(PAGE_BYTES) {
+            0 => 0,
+            pages => SECOND_PS.div_ceil(pages),
+        };
+        let base = |iops: u64| match iops {
+            0 => 0,
+            iops => SECOND_PS.div_ceil(iops).saturating_sub(page),
+        };
+        Coefficients { page, sequential: base(sequential), random: base(random) }
+    }
+}
+
+/// The cost model of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Model {
+    read: Coefficients,
+    write: Coefficients,
+}
+
+impl Model {
+    /// By the class's figures, each replaced by the given one unless that is zero.
+    pub fn new(class: &Class, given: Option<Figures>) -> Self {
+        let either = |given: [u64; 3], class: [u64; 3]| {
+            [0, 1, 2].map(|n| if given[n] > 0 { given[n] } else { class[n] })
+        };
+        let given = given.unwrap_or(Figures { read: [0; 3], write: [0; 3] });
+        Model {
+            read: Coefficients::new(either(given.read, class.figures.read)),
+            write: Coefficients::new(either(given.write, class.figures.write)),
+        }
+    }
+
+    fn of(&self, op: Op) -> &Coefficients {
+        if op == Op::Read { &self.read } else { &self.write }
+    }
+
+    /// What a request costs in all; `cursor` is where the VM's last one ended.
+    pub fn cost(&self, request: &Request, cursor: Option<Lba>) -> u64 {
+        let of = self.of(request.op);
+        let pages = (request.extent.len().get() / PAGE_SECTORS).clamp(1, PAGES_MAX);
+        let start = request.extent.start();
+        let seek = cursor.map_or(0, |cursor| start.distance(cursor).get() / PAGE_SECTORS);
+        let base = if seek > RANDOM_PAGES { of.random } else { of.sequential };
+        base + pages * of.page
+    }
+
+    /// The part of the cost that is for the size (`calc_size_vtime_cost`).
+    pub fn size_time(&self, request: &Request) -> Nanos {
+        let pages = (request.extent.len().get() / PAGE_SECTORS).min(PAGES_MAX);
+        Nanos::new(pages * self.of(request.op).page / 1_000)
+    }
+}

@@ -1,0 +1,396 @@
+//! **kyber**: tokens for reads and for writes; a kind of request that keeps its
+//! latency target gives tokens up while another one misses its own.
+//!
+//! Source: Linux `block/kyber-iosched.c`, 6.12 (unchanged since 4.20 but for names).
+//!
+//! Reads and writes are *domains*, each with a queue in order of arrival and a
+//! number of tokens. A command needs a token of its domain from its dispatch to
+//! its completion. Domains take turns: up to 16 reads, then up to 8 writes; a
+//! domain without a request or without a token is passed over. If neither can
+//! send, the policy waits for a completion.
+//!
+//! Each completion adds two samples to histograms of its domain: the time on
+//! the device, and the time since the request was admitted. A histogram has
+//! eight buckets, each a quarter of the target wide; the upper four are late. At
+//! most 100 ms after a completion a timer looks at them. A percentile counts
+//! once there are 500 samples or a second has passed. If the 90th percentile of
+//! device time is late in some domain, the device is congested. Then every
+//! domain gets `tokens · (bucket + 1) / 4` tokens, by the bucket of its 99th
+//! percentile of total time: fewer when it is early, more when it is late.
+//! Without congestion only late domains change, and these gain.
+//!
+//! Ahead of the domains stand the tags of the block layer (`nr_requests`): twice
+//! the device's depth, at most 256. A request that finds none waits outside, in
+//! order of arrival, and its total time begins when it gets one. Asynchronous
+//! writes have at most three quarters of them, so that some stay for the others.
+//!
+//! The numbers of tokens, 256 for reads and 128 for writes, do not depend on the
+//! device in Linux, nor here; only the tags do. So tokens restrain nothing until
+//! the policy has cut them below the device's depth.
+//!
+//! Where Seekway differs:
+//! - The domains of discards and of everything else are missing: the dispatcher
+//!   sends these as barriers and policies do not see them.
+//! - There is one queue for each domain, not one for each CPU and domain.
+//! - Linux holds back asynchronous requests by which bits of a bitmap they may
+//!   have; here by how many tags they have.
+//! - There is no timer: what the timer would have done is done at the first
+//!   input or decision after it was due.
+//! - Samples and tokens are those of commands: runs of adjacent requests count
+//!   as one, as they are merged in Linux.
+
+#[cfg(test)]
+mod tests;
+
+use super::Entry;
+use super::merge::Run;
+use crate::params::{Kind, ParamSpec, Params};
+use crate::queues::{ExpiryQueue, Links, Pool, Slots};
+use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::{Instant, Nanos};
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "read_target", kind: Kind::Duration, default: "2ms",
+        help: "latency target of reads (read_lat_nsec)" },
+    ParamSpec { key: "write_target", kind: Kind::Duration, default: "10ms",
+        help: "latency target of writes (write_lat_nsec)" },
+    ParamSpec { key: "read_tokens", kind: Kind::Count(1, 65_536), default: "256",
+        help: "most reads in flight; where their number begins" },
+    ParamSpec { key: "write_tokens", kind: Kind::Count(1, 65_536), default: "128",
+        help: "most writes in flight; where their number begins" },
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "kyber",
+    summary: "tokens for reads and writes, adjusted to latency targets; knows no VMs",
+    source: "Linux block/kyber-iosched.c, 6.12",
+    params: PARAMS,
+    holds: &[TOKENS],
+    build: |params| Ok(Box::new(Kyber::new(params))),
+};
+
+/// Waits for a token or a tag, which only a completion returns.
+const TOKENS: &str = "tokens";
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+/// Requests in a row of reads and of writes (`kyber_batch_size`).
+const BATCH: [u32; 2] = [16, 8];
+/// Buckets of a histogram, and how many of them lie within the target.
+const BUCKETS: usize = 8;
+const GOOD_BUCKETS: usize = 4;
+/// Samples that make a percentile at once, and the time after which fewer do.
+const SAMPLES: u32 = 500;
+const SAMPLES_WAIT: Nanos = Nanos::from_secs(1);
+/// From a completion to the timer, at most.
+const TIMER: Nanos = Nanos::from_millis(100);
+/// Tags of the block layer: twice the depth, which counts up to 128 (`BLKDEV_DEFAULT_RQ`).
+const DEPTH_COUNTED_MAX: u32 = 128;
+/// Percentage of the tags that asynchronous requests may take.
+const ASYNC_PERCENT: u32 = 75;
+
+#[derive(Clone, Copy, Default)]
+struct Histogram([u32; BUCKETS]);
+
+impl Histogram {
+    /// `add_latency_sample`.
+    fn add(&mut self, target: Nanos, latency: Nanos) {
+        let width = (target.get() / 4).max(1);
+        let bucket = (latency.get().saturating_sub(1) / width).min(BUCKETS as u64 - 1);
+        self.0[bucket as usize] += 1;
+    }
+
+    fn samples(&self) -> u32 {
+        self.0.iter().sum()
+    }
+
+    /// The bucket of a percentile. The histogram is empty afterwards.
+    fn take_percentile(&mut self, percent: u32) -> usize {
+        let mut rank = (self.samples() * percent).div_ceil(100);
+        let buckets = std::mem::take(&mut self.0);
+        for (bucket, &samples) in buckets.iter().enumerate() {
+            if samples >= rank {
+                return bucket;
+            }
+            rank -= samples;
+        }
+        BUCKETS - 1
+    }
+}
+
+/// Reads or writes.
+struct Domain {
+    target: Nanos,
+    /// Those that have a tag, oldest first.
+    fifo: ExpiryQueue,
+    tokens_max: u32,
+    tokens: u32,
+    /// Commands in flight: tokens taken.
+    taken: u32,
+    device_time: Histogram,
+    total_time: Histogram,
+    /// When fewer samples will do; set when the first were seen. One for both histograms.
+    enough_at: Option<Instant>,
+    /// The last 99th percentile, until a congestion has used it.
+    p99: Option<usize>,
+}
+
+impl Domain {
+    fn new(target: Nanos, tokens: u64) -> Self {
+        let tokens = tokens as u32;
+        Domain {
+            target,
+            fifo: ExpiryQueue::new(),
+            tokens_max: tokens,
+            tokens,
+            taken: 0,
+            device_time: Histogram::default(),
+            total_time: Histogram::default(),
+            enough_at: None,
+            p99: None,
+        }
+    }
+
+    /// `calculate_percentile`: `None` until there are enough samples.
+    fn percentile(&mut self, now: Instant, device: bool, percent: u32) -> Option<usize> {
+        let histogram = if device { &mut self.device_time } else { &mut self.total_time };
+        let samples = histogram.samples();
+        if samples == 0 {
+            return None;
+        }
+        let enough_at = *self.enough_at.get_or_insert(now + SAMPLES_WAIT);
+        if samples < SAMPLES && now < enough_at {
+            return None;
+        }
+        self.enough_at = None;
+        Some(histogram.take_percentile(percent))
+    }
+
+    /// The domain's part of `kyber_timer_fn`: its number of tokens anew.
+    fn adjust(&mut self, now: Instant, congested: bool) {
+        let mut p99 = self.percentile(now, false, 99);
+        if congested {
+            p99 = p99.or(self.p99);
+            self.p99 = None;
+        } else if p99.is_some() {
+            self.p99 = p99;
+        }
+        if let Some(bucket) = p99.filter(|&bucket| congested || bucket >= GOOD_BUCKETS) {
+            let tokens = u64::from(self.tokens) * (bucket as u64 + 1) / GOOD_BUCKETS as u64;
+            self.tokens = tokens.clamp(1, u64::from(self.tokens_max)) as u32;
+        }
+    }
+}
+
+/// What is remembered of a request from arrival to completion.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Its number among all arrivals.
+    arrival: u64,
+    /// When it got its tag.
+    admitted: Option<Instant>,
+    /// It is in flight and the first of its command: it has a token.
+    leads: bool,
+}
+
+struct Kyber {
+    queued: Pool,
+    links: Links,
+    known: Slots<Known>,
+    domains: [Domain; 2],
+    current: usize,
+    /// Commands of the current domain since it had its turn.
+    batched: u32,
+    /// Requests without a tag: asynchronous, synchronous.
+    outside: [ExpiryQueue; 2],
+    /// Tags; none until the device's depth is known.
+    tags: u32,
+    /// Tags taken by asynchronous, by synchronous requests.
+    tags_taken: [u32; 2],
+    arrivals: u64,
+    /// When the timer fires.
+    timer: Option<Instant>,
+    run: Run,
+    /// How often the device had room and no domain a token.
+    throttled: u64,
+}
+
+fn domain(request: &Request) -> usize {
+    if request.op == Op::Read { READ } else { WRITE }
+}
+
+impl Kyber {
+    fn new(params: &Params) -> Self {
+        Kyber {
+            queued: Pool::new(),
+            links: Links::new(),
+            known: Slots::new(),
+            domains: [
+                Domain::new(params.duration("read_target"), params.count("read_tokens")),
+                Domain::new(params.duration("write_target"), params.count("write_tokens")),
+            ],
+            current: READ,
+            batched: 0,
+            outside: Default::default(),
+            tags: 0,
+            tags_taken: [0; 2],
+            arrivals: 0,
+            timer: None,
+            run: Run::default(),
+            throttled: 0,
+        }
+    }
+
+    /// `kyber_timer_fn`, if it was due.
+    fn tick(&mut self, now: Instant) {
+        if self.timer.is_none_or(|due| now < due) {
+            return;
+        }
+        self.timer = None;
+        let mut congested = false;
+        for domain in &mut self.domains {
+            let p90 = domain.percentile(now, true, 90);
+            congested |= p90.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
+        }
+        for domain in &mut self.domains {
+            domain.adjust(now, congested);
+        }
+    }
+
+    /// Give tags to requests outside, the oldest first.
+    fn admit(&mut self, now: Instant) {
+        while self.tags_taken[0] + self.tags_taken[1] < self.tags
+            && let Some(id) = self.next_outside()
+        {
+            let request = self.queued.get(id).expect("outside: queued");
+            let sync = usize::from(request.sync);
+            self.outside[sync].remove(&mut self.links, id);
+            self.domains[domain(request)].fifo.push(&mut self.links, id);
+            self.known.get_mut(id).expect("queued: known").admitted = Some(now);
+            self.tags_taken[sync] += 1;
+        }
+    }
+
+    /// The oldest request outside that may have a tag.
+    fn next_outside(&self) -> Option<RequestId> {
+        let most = (self.tags * ASYNC_PERCENT / 100).max(1);
+        let [others, sync] = [0, 1].map(|sync| self.outside[sync].head());
+        let others = others.filter(|_| self.tags_taken[0] < most);
+        let arrival = |&id: &RequestId| self.known.get(id).map(|known| known.arrival);
+        sync.into_iter().chain(others).min_by_key(arrival)
+    }
+
+    /// The oldest request of a domain if it has a token, or needs none because
+    /// it continues the command that is being made.
+    fn sendable(&self, domain: usize) -> Option<RequestId> {
+        let Domain { fifo, taken, tokens, .. } = &self.domains[domain];
+        let head = fifo.head()?;
+        let request = self.queued.get(head).expect("in a queue: queued");
+        (taken < tokens || self.run.continues(request)).then_some(head)
+    }
+
+    /// `kyber_dispatch_request`.
+    fn select(&mut self) -> Option<RequestId> {
+        if self.batched < BATCH[self.current]
+            && let Some(id) = self.sendable(self.current)
+        {
+            return Some(id);
+        }
+        self.batched = 0;
+        for _ in 0..self.domains.len() {
+            self.current = 1 - self.current;
+            if let Some(id) = self.sendable(self.current) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// A request has left the pool unserved.
+    fn leaves(&mut self, request: &Request) {
+        let known = self.known.remove(request.id).expect("queued: known");
+        let queue = match known.admitted {
+            Some(_) => {
+                self.tags_taken[usize::from(request.sync)] -= 1;
+                &mut self.domains[domain(request)].fifo
+            }
+            None => &mut self.outside[request.sync as usize],
+        };
+        queue.remove(&mut self.links, request.id);
+    }
+}
+
+impl Scheduler for Kyber {
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
+
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.queued.take_vm(vm);
+        leaving.iter().for_each(|request| self.leaves(request));
+        self.admit(now);
+        leaving
+    }
+
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        self.leaves(&request);
+        self.admit(now);
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        self.tick(now);
+        self.run.end();
+        let known = Known { arrival: self.arrivals, admitted: None, leads: false };
+        self.arrivals += 1;
+        self.known.insert(request.id, known);
+        self.outside[request.sync as usize].push(&mut self.links, request.id);
+        self.queued.insert(request);
+        if self.tags > 0 {
+            self.admit(now);
+        }
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.tick(now);
+        self.run.end();
+        let Some(known) = self.known.remove(completion.request.id) else { return };
+        self.tags_taken[usize::from(completion.request.sync)] -= 1;
+        if known.leads {
+            let domain = &mut self.domains[domain(&completion.request)];
+            domain.taken -= 1;
+            let admitted = known.admitted.expect("dispatched: admitted");
+            domain.device_time.add(domain.target, now.since(completion.dispatched));
+            domain.total_time.add(domain.target, now.since(admitted));
+            self.timer.get_or_insert(now + TIMER);
+        }
+        self.admit(now);
+    }
+
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        self.tick(now);
+        if self.queued.is_empty() {
+            return Decision::Idle;
+        }
+        self.tags = 2 * device.depth.clamp(1, DEPTH_COUNTED_MAX);
+        self.admit(now);
+        let Some(id) = self.select() else {
+            self.throttled += 1;
+            return Decision::Wait { why: TOKENS };
+        };
+        let request = self.queued.take(id);
+        let leads = !self.run.extend(&request);
+        let domain = &mut self.domains[domain(&request)];
+        domain.fifo.remove(&mut self.links, id);
+        domain.taken += leads as u32;
+        self.batched += leads as u32;
+        self.known.get_mut(id).expect("queued: known").leads = leads;
+        Decision::Dispatch(id)
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("read_tokens", f64::from(self.domains[READ].tokens));
+        sink("write_tokens", f64::from(self.domains[WRITE].tokens));
+        sink("throttled", self.throttled as f64);
+    }
+}

@@ -1,0 +1,379 @@
+//! **mclock**: for each VM a reservation that is met first, a weight for what
+//! is left, and a limit.
+//!
+//! Sources: Gulati, Merchant and Varman, "mClock: Handling Throughput
+//! Variability for Hypervisor IO Scheduling", OSDI 2010, section 3; and its
+//! implementation in Ceph, `dmclock/src/dmclock_server.h` (commit d9204e2, March
+//! 2025), in the form that Ceph's OSDs use: pull mode, tags computed when a
+//! request becomes its VM's first, one server (ρ = δ = 0).
+//!
+//! The first request of each VM carries three tags, which are points in time:
+//!
+//! - reservation `R = max(arrival, previous R + cost / reserve_iops)`,
+//! - proportion `P = max(arrival, previous P + cost / weight)`,
+//! - limit `L = max(arrival, previous L + cost / limit_iops)`.
+//!
+//! If some `R` has come, the request with the least `R` goes: the reservations
+//! are behind. Otherwise, of the VMs whose `L` has come the one with the least
+//! `P` goes, and because this request did not use up a reservation, the VM's `R`
+//! moves back by `cost / reserve_iops`. If no `L` has come, the policy holds until
+//! the next `R` or `L`; with `at_limit=allow` the least `P` goes regardless.
+//!
+//! `P` counts seconds but is not tied to the clock: a busy VM's moves ahead by a
+//! second for each request over its weight. A VM without a request for `idle`
+//! (and one that is new) therefore begins at the least `P` of the others. A VM
+//! that was idle for less keeps its old `P`, and goes first until it has caught
+//! up: with Ceph's five minutes that can be long. The paper levels a VM whenever
+//! it has had no request, which is `idle=0`.
+//!
+//! The policy does not limit what is in the device.
+//!
+//! Where Seekway differs:
+//! - Reservation and limit are parameters for all VMs alike; only weights are
+//!   the VM's own.
+//! - A request costs 1, or more when it is longer than `io_unit`: as many as it
+//!   is `io_unit`s long. Ceph takes `max(bytes, bandwidth / IOPS)`, which is the
+//!   same; the default is that quotient of Ceph's defaults for solid-state drives
+//!   (1,200 MiB/s, 21,500 IOPS). The paper's cost is `1 + bytes / (5 ms · bandwidth)`.
+//! - In the source, the difference to the others is added to the tags of a VM that
+//!   was idle, and its own last `P` stays besides: a VM that was busy before its
+//!   pause begins behind the others by as much as it was ahead of the clock. Here
+//!   the last `P` is forgotten, so that the VM begins level, as in the paper.
+//! - Ceph looks for idle VMs once a minute, so that they are idle after 5 to 6
+//!   minutes; here it is exact, decided when the VM's next request arrives.
+//! - Requests that no policy sees (barriers, forced ones) are charged to nobody.
+
+#[cfg(test)]
+mod tests;
+
+use super::Entry;
+use crate::dispatcher::HOLD_MAX;
+use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
+use crate::request::{Completion, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::{Instant, Nanos, Sectors};
+use std::cmp::Ordering;
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "reserve_iops", kind: Kind::Count(0, 100_000_000), default: "0",
+        help: "requests a second that each VM gets first; 0: none" },
+    ParamSpec { key: "limit_iops", kind: Kind::Count(0, 100_000_000), default: "0",
+        help: "requests a second that a VM gets at most; 0: unlimited" },
+    ParamSpec { key: "at_limit", kind: Kind::Choice(&["wait", "allow"]), default: "wait",
+        help: "when all are at their limit: wait, or serve by weight all the same" },
+    ParamSpec { key: "io_unit", kind: Kind::Size, default: "57KiB",
+        help: "a longer request counts as that many more; 0: each counts as one" },
+    ParamSpec { key: "idle", kind: Kind::Duration, default: "300s",
+        help: "a VM without requests for so long begins level with the others" },
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "mclock",
+    summary: "reservations first, then weights, within limits, by tags in time",
+    source: "Gulati et al., OSDI 2010; Ceph dmclock, src/dmclock_server.h",
+    params: PARAMS,
+    holds: &[LIMIT],
+    build: |params| Ok(Box::new(MClock::new(params)?)),
+};
+
+/// Every VM that has requests is at its limit.
+const LIMIT: &str = "limit";
+
+/// A point in time, in nanoseconds. A float: proportion tags leave the clock far
+/// behind, and a rate need not divide a second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Tag(f64);
+
+impl Eq for Tag {}
+impl PartialOrd for Tag {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Tag {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// The tags of a request; a reservation or limit that is not set stays zero.
+#[derive(Clone, Copy, Default)]
+struct Tags {
+    reservation: f64,
+    proportion: f64,
+    limit: f64,
+}
+
+/// A VM.
+#[derive(Default)]
+struct Client {
+    attached: bool,
+    weight: f64,
+    fifo: ExpiryQueue,
+    /// The tags of its first request, or of its last one when it has none.
+    tags: Tags,
+    /// The tags before these, for a first request that is taken back.
+    before: Tags,
+    /// What is added to its proportion tags since it was last idle.
+    offset: f64,
+    /// When a request last got its tags; `None` of a new VM.
+    tagged: Option<Instant>,
+    /// Requests that went by the reservation.
+    reserved: u64,
+}
+
+struct MClock {
+    reserve_iops: f64,
+    limit_iops: f64,
+    allow: bool,
+    io_unit: Sectors,
+    idle: Nanos,
+    queued: Pool,
+    links: Links,
+    clients: Vec<Client>,
+    /// The VMs that have requests: by R, by P if within their limit, by L if not.
+    reservations: KeyedHeap<Tag>,
+    ready: KeyedHeap<Tag>,
+    limited: KeyedHeap<Tag>,
+    /// With `at_limit=allow`, those in `limited` by P.
+    beyond: KeyedHeap<Tag>,
+    by_reservation: u64,
+    by_weight: u64,
+    over_limit: u64,
+}
+
+fn nanos(at: Instant) -> f64 {
+    at.as_nanos() as f64
+}
+
+impl MClock {
+    fn new(params: &Params) -> Result<Self, ParamError> {
+        let (reserve, limit) = (params.count("reserve_iops"), params.count("limit_iops"));
+        if limit > 0 && reserve > limit {
+            return Err(ParamError::new(format!(
+                "reserve_iops={reserve} is above limit_iops={limit}: a VM may have no more than its limit"
+            )));
+        }
+        Ok(MClock {
+            reserve_iops: reserve as f64,
+            limit_iops: limit as f64,
+            allow: params.choice("at_limit") == "allow",
+            io_unit: params.size("io_unit"),
+            idle: params.duration("idle"),
+            queued: Pool::new(),
+            links: Links::new(),
+            clients: Vec::new(),
+            reservations: KeyedHeap::default(),
+            ready: KeyedHeap::default(),
+            limited: KeyedHeap::default(),
+            beyond: KeyedHeap::default(),
+            by_reservation: 0,
+            by_weight: 0,
+            over_limit: 0,
+        })
+    }
+
+    /// How many requests one counts as.
+    fn cost(&self, request: &Request) -> f64 {
+        match self.io_unit.get() {
+            0 => 1.0,
+            unit => (request.extent.len().get() as f64 / unit as f64).max(1.0),
+        }
+    }
+
+    /// `RequestTag`: the tags of a VM's first request, after those of the one before.
+    fn tag(&mut self, now: Instant, vm: usize) {
+        let head = self.clients[vm].fifo.head().expect("a VM with a request");
+        let request = self.queued.get(head).expect("in a queue: queued");
+        let (arrival, cost) = (nanos(request.arrived), self.cost(request) * 1e9);
+        let client = &mut self.clients[vm];
+        client.before = client.tags;
+        let next = |previous: f64, rate: f64| (previous + cost / rate).max(arrival);
+        client.tags.proportion = next(client.tags.proportion, client.weight);
+        if self.reserve_iops > 0.0 {
+            client.tags.reservation = next(client.tags.reservation, self.reserve_iops);
+        }
+        if self.limit_iops > 0.0 {
+            client.tags.limit = next(client.tags.limit, self.limit_iops);
+        }
+        client.tagged = Some(now);
+        self.place(vm, false);
+    }
+
+    /// Put a VM where its tags belong: nowhere if it has no request.
+    fn place(&mut self, vm: usize, within_limit: bool) {
+        let client = &self.clients[vm];
+        let has = !client.fifo.is_empty();
+        let ready = has && (within_limit || self.limit_iops == 0.0);
+        let proportion = Tag(client.tags.proportion + client.offset);
+        let reservation = has && self.reserve_iops > 0.0;
+        let limited = has && !ready;
+        let vm = vm as u32;
+        self.reservations.set(vm, reservation.then_some(Tag(client.tags.reservation)));
+        self.ready.set(vm, ready.then_some(proportion));
+        self.limited.set(vm, limited.then_some(Tag(client.tags.limit)));
+        self.beyond.set(vm, (limited && self.allow).then_some(proportion));
+    }
+
+    /// A VM that was idle begins at the least proportion tag of those that were not.
+    fn wake(&mut self, now: Instant, vm: usize) {
+        let since = |at: Instant| now.since(at) < self.idle;
+        if self.clients[vm].tagged.is_some_and(since) {
+            return;
+        }
+        let active = self.clients.iter().enumerate().filter(|&(other, client)| {
+            other != vm
+                && client.attached
+                && (!client.fifo.is_empty() || client.tagged.is_some_and(since))
+        });
+        let tags = active.map(|(_, client)| Tag(client.tags.proportion + client.offset));
+        if let Some(Tag(least)) = tags.min() {
+            let client = &mut self.clients[vm];
+            client.offset = least - nanos(now);
+            client.tags.proportion = 0.0;
+        }
+    }
+
+    /// `do_next_request`: the VM whose turn it is and whether by its
+    /// reservation; or when to ask again.
+    fn next(&mut self, now: Instant) -> Result<(usize, bool), Instant> {
+        let now_tag = Tag(nanos(now));
+        if let Some((tag, vm)) = self.reservations.first()
+            && tag <= now_tag
+        {
+            return Ok((vm as usize, true));
+        }
+        while let Some((tag, vm)) = self.limited.first()
+            && tag <= now_tag
+        {
+            self.place(vm as usize, true);
+        }
+        if let Some((_, vm)) = self.ready.first() {
+            return Ok((vm as usize, false));
+        }
+        if let Some((_, vm)) = self.beyond.first() {
+            self.over_limit += 1;
+            return Ok((vm as usize, false));
+        }
+        let tags = [self.reservations.first(), self.limited.first()];
+        let next = tags.into_iter().flatten().map(|(tag, _)| tag).min();
+        let Tag(at) = next.expect("something is queued");
+        // A float above the largest integer becomes that integer.
+        Err(Instant::from_nanos(at.ceil() as u64))
+    }
+
+    /// The first request of a VM leaves: the next one gets its tags.
+    fn pop(&mut self, now: Instant, vm: usize) -> Request {
+        let client = &mut self.clients[vm];
+        let head = client.fifo.head().expect("a VM whose turn it is has a request");
+        client.fifo.remove(&mut self.links, head);
+        let request = self.queued.take(head);
+        match self.clients[vm].fifo.is_empty() {
+            true => self.place(vm, false),
+            false => self.tag(now, vm),
+        }
+        request
+    }
+
+    /// A request has left the pool unserved.
+    fn leaves(&mut self, now: Instant, request: &Request) {
+        let vm = request.vm.index();
+        let client = &mut self.clients[vm];
+        let first = client.fifo.head() == Some(request.id);
+        client.fifo.remove(&mut self.links, request.id);
+        if first {
+            client.tags = client.before;
+            match client.fifo.is_empty() {
+                true => self.place(vm, false),
+                false => self.tag(now, vm),
+            }
+        }
+    }
+}
+
+impl Scheduler for MClock {
+    fn attach(&mut self, _now: Instant, vm: VmId, spec: VmSpec) {
+        if self.clients.len() <= vm.index() {
+            self.clients.resize_with(vm.index() + 1, Client::default);
+        }
+        let weight = f64::from(spec.weight.get());
+        self.clients[vm.index()] = Client { attached: true, weight, ..Client::default() };
+    }
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let leaving = self.queued.take_vm(vm);
+        let client = &mut self.clients[vm.index()];
+        for request in &leaving {
+            client.fifo.remove(&mut self.links, request.id);
+        }
+        client.attached = false;
+        self.place(vm.index(), false);
+        leaving
+    }
+
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
+        let request = self.queued.take(id);
+        self.leaves(now, &request);
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        let vm = request.vm.index();
+        let first = self.clients[vm].fifo.is_empty();
+        if first {
+            self.wake(now, vm);
+        }
+        self.clients[vm].fifo.push(&mut self.links, request.id);
+        self.queued.insert(request);
+        if first {
+            self.tag(now, vm);
+        }
+    }
+
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
+
+    fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
+        if self.queued.is_empty() {
+            return Decision::Idle;
+        }
+        let (vm, by_reservation) = match self.next(now) {
+            Ok(next) => next,
+            Err(at) => {
+                let until = at.max(now + Nanos::new(1)).min(now + HOLD_MAX);
+                return Decision::Hold { until, why: LIMIT };
+            }
+        };
+        let request = self.pop(now, vm);
+        if by_reservation {
+            self.by_reservation += 1;
+            self.clients[vm].reserved += 1;
+        } else {
+            self.by_weight += 1;
+            if self.reserve_iops > 0.0 {
+                // Its place among the reservations is as if it had not gone.
+                let unused = self.cost(&request) * 1e9 / self.reserve_iops;
+                let client = &mut self.clients[vm];
+                client.tags.reservation -= unused;
+                client.before.reservation -= unused;
+                let tag = Tag(client.tags.reservation);
+                if self.reservations.get(vm as u32).is_some() {
+                    self.reservations.set(vm as u32, Some(tag));
+                }
+            }
+        }
+        Decision::Dispatch(request.id)
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("by_reservation", self.by_reservation as f64);
+        sink("by_weight", self.by_weight as f64);
+        sink("over_limit", self.over_limit as f64);
+    }
+
+    fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        for (vm, client) in self.clients.iter().enumerate().filter(|(_, client)| client.attached) {
+            sink("by_reservation", VmId::new(vm as u16), client.reserved as f64);
+        }
+    }
+}
