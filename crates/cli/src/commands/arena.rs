@@ -11,6 +11,7 @@ use crate::{Verdict, load, output, progress, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use seekway_policy::schedulers;
+use seekway_policy::units::Nanos;
 use seekway_report::table::{Cell as TableCell, Column, Table};
 use seekway_sim::experiments::arena::{
     self, Alone, Figures, Scene, SceneResult, Score, Unit, figures,
@@ -28,8 +29,8 @@ pub const NAME: &str = "arena";
 struct Played {
     about: String,
     unit: Unit,
-    /// Is the latency of one VM judged, against what it has alone?
-    quiet: bool,
+    /// Are latencies factors of what the VM has alone, rather than ms?
+    relative: bool,
     result: SceneResult,
     /// CPU time of a request by policy, in ns, where it was asked for.
     cpu_ns: Option<Vec<f64>>,
@@ -66,6 +67,9 @@ pub fn run(args: &ArenaArgs) -> Result<Verdict> {
     let scores = arena::scoreboard(&policies, &results);
     let devices = arena::devices(&results);
     let board = Board { seeds, policies, scenes: played, devices, scores };
+    for warning in ended_early(&board) {
+        eprintln!("warning: {warning}");
+    }
     if args.quick {
         eprintln!("warning: a tenth of each scene's time: this shows that it runs, not a result");
     }
@@ -140,14 +144,9 @@ struct Listed<'a> {
     measured_s: f64,
 }
 
-/// Of a large scene the first VMs are enough to see what it is.
 fn list(args: &ArenaArgs) -> Result<Verdict> {
     let scenes = chosen(args.scenes.as_deref().unwrap_or("all"), args.quick)?;
-    let listed = |scene: &'_ Scene| {
-        let settle_s = scene.scenario.settle.as_secs_f64();
-        let end_s = scene.scenario.until.map_or(f64::NAN, |until| until.as_secs_f64());
-        (settle_s, end_s - settle_s)
-    };
+    let seconds = |span: Option<Nanos>| span.map_or(f64::NAN, Nanos::as_secs_f64);
     let rows: Vec<Listed<'_>> = scenes
         .iter()
         .map(|scene| Listed {
@@ -155,8 +154,8 @@ fn list(args: &ArenaArgs) -> Result<Verdict> {
             about: &scene.about,
             device: &scene.scenario.device,
             vms: scene.scenario.vms.len(),
-            settle_s: listed(scene).0,
-            measured_s: listed(scene).1,
+            settle_s: seconds(Some(scene.scenario.settle)),
+            measured_s: seconds(scene.scenario.until) - seconds(Some(scene.scenario.settle)),
         })
         .collect();
     let columns = vec![
@@ -232,7 +231,7 @@ fn played(scene: &Scene, samples: &[Sample], seeds: usize) -> Played {
     Played {
         about: scene.about.clone(),
         unit: scene.judging.unit,
-        quiet: scene.judging.quiet.is_some(),
+        relative: true,
         result: SceneResult {
             scene: scene.name.clone(),
             device: scene.device.clone(),
@@ -274,6 +273,20 @@ fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alo
         .zip(&places)
         .map(|(scene, kinds)| (0..seeds.len()).map(|seed| of(scene, kinds, seed)).collect());
     Ok(by_seed.collect())
+}
+
+/// Scenes whose figures are of another load than they say.
+fn ended_early(board: &Board) -> Vec<String> {
+    let of_scene = |played: &Played| {
+        let figures = board.policies.iter().zip(&played.result.figures);
+        let ended = figures.filter(|(_, figures)| figures.ended_early);
+        let under: Vec<&str> = ended.map(|(policy, _)| policy.as_str()).collect();
+        (!under.is_empty()).then(|| {
+            let (scene, under) = (&played.result.scene, under.join(", "));
+            format!("{scene}: a VM's load was over before its run was, under {under}")
+        })
+    };
+    board.scenes.iter().filter_map(of_scene).collect()
 }
 
 fn print(board: &Board, args: &ArenaArgs) -> Result<()> {

@@ -128,6 +128,9 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if args.names == [arena::NAME] {
         return arena::run_as_experiment(args);
     }
+    if args.names.iter().any(|name| name == arena::NAME) {
+        bail!("{}: runs by itself, not with other experiments", arena::NAME);
+    }
     if args.scenes.is_some() {
         bail!("--scenes: for {} only, which runs by itself", arena::NAME);
     }

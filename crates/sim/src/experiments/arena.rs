@@ -171,5 +171,7 @@ mod tests {
         assert!(found.value(Measure::WorstShare).unwrap() > 0.95, "{found:?}");
         assert!(found.value(Measure::Jain).unwrap() > 0.98, "{found:?}");
         assert_eq!(found.value(Measure::Throughput), Some(run.iops()));
+        // Forty requests on ten channels: each waits, and whoever waits longest counts.
+        assert!((1.0..10.0).contains(&found.value(Measure::P99).unwrap()), "{found:?}");
     }
 }

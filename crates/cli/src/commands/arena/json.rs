@@ -34,7 +34,7 @@ struct SceneJson<'a> {
     device: &'a str,
     /// Unit of throughput.
     unit: &'static str,
-    /// Unit of the latencies: `alone` for factors of what the quiet VM has alone, else `ms`.
+    /// Unit of the latencies: `alone` for factors of what the VM has alone, else `ms`.
     latency_unit: &'static str,
     policies: Vec<PolicyJson<'a>>,
 }
@@ -95,7 +95,7 @@ fn scene<'a>(board: &'a Board, played: &'a Played) -> SceneJson<'a> {
         about: &played.about,
         device: &result.device,
         unit: played.unit.name(),
-        latency_unit: if played.quiet { "alone" } else { "ms" },
+        latency_unit: if played.relative { "alone" } else { "ms" },
         policies: board.policies.iter().enumerate().map(policy).collect(),
     }
 }

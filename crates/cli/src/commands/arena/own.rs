@@ -55,9 +55,15 @@ impl Own {
         let outcomes = stage.run_all(&plans, jobs, &bar)?;
         bar.finish_and_clear();
         let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
-        // A load of one's own has no VM that is the quiet one, and comes and goes.
-        let judging =
-            Judging { quiet: None, unit: Unit::MibS, window: None, settle: Nanos::ZERO, weights };
+        // A load of one's own has no quiet VM, and comes and goes.
+        let judging = Judging {
+            quiet: None,
+            latency: true,
+            unit: Unit::MibS,
+            window: None,
+            settle: Nanos::ZERO,
+            weights,
+        };
         let of_policy = outcomes.chunks(seeds.len()).map(|outcomes| {
             let each = outcomes.iter().map(|o| figures(&judging, &o.result, alone.as_deref()));
             Figures::mean(&each.collect::<Vec<_>>())
@@ -68,7 +74,7 @@ impl Own {
             figures: of_policy.collect(),
         };
         let about = format!("{} VMs of your own", self.load.disks.len());
-        Ok(Played { about, unit: Unit::MibS, quiet: false, result, cpu_ns: None })
+        Ok(Played { about, unit: Unit::MibS, relative: alone.is_some(), result, cpu_ns: None })
     }
 
     /// What each VM has alone; unknown where a source is several VMs, or there are many.

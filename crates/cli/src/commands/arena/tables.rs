@@ -1,7 +1,7 @@
 //! The arena's tables.
 
 use super::{Board, Played};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::{Align, Cell, Column, Table};
 use seekway_sim::experiments::arena::{DOMINATES_BY, Measure};
 
 /// As a person reads a measure.
@@ -19,20 +19,25 @@ fn number(value: Option<f64>) -> Cell {
     value.map_or(Cell::Absent, Cell::Number)
 }
 
-/// A regret: two decimals are all that differs between seeds.
+/// Three decimals: seeds differ by more than the fourth.
 fn regret(value: Option<f64>) -> Cell {
-    value.map_or(Cell::Absent, |value| Cell::Number((value * 1000.0).round() / 1000.0))
+    value.map_or(Cell::Absent, |value| Cell::Text(format!("{value:.3}")))
+}
+
+/// A column of regrets.
+fn regret_column(name: impl Into<String>) -> Column {
+    Column { align: Align::Right, ..Column::text(name) }
 }
 
 /// Every policy over all scenes.
 pub fn scoreboard(board: &Board) -> Table {
     let mut columns = vec![
         Column::text("policy"),
-        Column::number("mean regret", ""),
-        Column::number("worst", ""),
+        regret_column("mean regret"),
+        regret_column("worst"),
         Column::text("in"),
     ];
-    columns.extend(Measure::ALL.map(|measure| Column::number(name(measure), "")));
+    columns.extend(Measure::ALL.map(|measure| regret_column(name(measure))));
     columns.extend([Column::number("dominated", ""), Column::number("withheld", "")]);
     let cpu = cpu_ns(board);
     columns.extend(cpu.is_some().then(|| Column::number("CPU", "ns")));
@@ -67,7 +72,7 @@ pub fn scoreboard(board: &Board) -> Table {
     ));
     if cpu.is_some() {
         table.notes.push(
-            "CPU: of a request, mean over the scenes, simulator and device model included. Measured: \
+            "CPU: of a request, mean over all requests, simulator and device model included. Measured: \
              it differs from run to run."
                 .into(),
         );
@@ -75,10 +80,16 @@ pub fn scoreboard(board: &Board) -> Table {
     table
 }
 
-/// CPU time of a request by policy, over the scenes in which it was measured.
+/// CPU time of a request by policy, over all requests of the scenes in which it was
+/// measured: the clock is too coarse for a scene of few.
 fn cpu_ns(board: &Board) -> Option<Vec<f64>> {
-    let measured: Vec<&Vec<f64>> = board.scenes.iter().filter_map(|s| s.cpu_ns.as_ref()).collect();
-    let mean = |n: usize| measured.iter().map(|cpu| cpu[n]).sum::<f64>() / measured.len() as f64;
+    let measured: Vec<(&Played, &Vec<f64>)> =
+        board.scenes.iter().filter_map(|s| Some((s, s.cpu_ns.as_ref()?))).collect();
+    let mean = |n: usize| {
+        let requests = |played: &Played| played.result.figures[n].requests;
+        let all: f64 = measured.iter().map(|(played, _)| requests(played)).sum();
+        measured.iter().map(|(played, cpu)| cpu[n] * requests(played)).sum::<f64>() / all.max(1.0)
+    };
     (!measured.is_empty()).then(|| (0..board.policies.len()).map(mean).collect())
 }
 
@@ -89,7 +100,7 @@ pub fn by_device(board: &Board) -> Option<Table> {
         return None;
     }
     let mut columns = vec![Column::text("policy")];
-    columns.extend(devices.iter().map(|device| Column::number(device.clone(), "")));
+    columns.extend(devices.iter().map(|device| regret_column(device.clone())));
     let mut table = Table::new("Mean regret on each device", columns);
     for score in &board.scores {
         let mut row = vec![Cell::Text(score.policy.clone())];
@@ -101,8 +112,8 @@ pub fn by_device(board: &Board) -> Option<Table> {
 
 /// One scene under every policy.
 pub fn scene(board: &Board, n: usize) -> Table {
-    let Played { about, unit, quiet, result, cpu_ns } = &board.scenes[n];
-    let latency = if *quiet { "× alone" } else { "ms" };
+    let Played { about, unit, relative, result, cpu_ns } = &board.scenes[n];
+    let latency = if *relative { "× alone" } else { "ms" };
     let mut columns = vec![
         Column::text("policy"),
         Column::number("throughput", unit.name()),
@@ -111,7 +122,7 @@ pub fn scene(board: &Board, n: usize) -> Table {
         Column::number("p99.9", latency),
         Column::number("Jain", ""),
         Column::number("withheld", ""),
-        Column::number("mean regret", ""),
+        regret_column("mean regret"),
     ];
     columns.extend(cpu_ns.is_some().then(|| Column::number("CPU", "ns")));
     let mut table = Table::new(format!("{}: {about}", result.scene), columns);
@@ -140,7 +151,7 @@ pub fn flat(board: &Board) -> Table {
     for played in &board.scenes {
         let result = &played.result;
         for (n, policy) in board.policies.iter().enumerate() {
-            let latency_unit = if played.quiet { "alone" } else { "ms" };
+            let latency_unit = if played.relative { "alone" } else { "ms" };
             let texts: [&str; 5] =
                 [&result.scene, &result.device, policy, played.unit.name(), latency_unit];
             let mut row: Vec<Cell> = texts.map(|text| Cell::Text(text.into())).into();
@@ -163,7 +174,7 @@ pub fn regrets(board: &Board) -> Table {
         .iter()
         .filter_map(|score| board.policies.iter().position(|policy| *policy == score.policy))
         .collect();
-    columns.extend(order.iter().map(|&n| Column::number(board.policies[n].clone(), "")));
+    columns.extend(order.iter().map(|&n| regret_column(board.policies[n].clone())));
     let mut table = Table::new("Mean regret in each scene", columns);
     for played in &board.scenes {
         let mut row = vec![Cell::Text(played.result.scene.clone())];

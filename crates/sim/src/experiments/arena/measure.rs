@@ -8,8 +8,10 @@ use seekway_policy::units::Nanos;
 /// How a load is judged.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judging {
-    /// The VM whose latency is judged, by number; that of all requests if none.
+    /// The VM whose latency is judged, by number; if none, the one that comes off worst.
     pub quiet: Option<usize>,
+    /// Is latency judged at all? Where weights say whose requests wait, it is not.
+    pub latency: bool,
     /// What throughput is counted in.
     pub unit: Unit,
     /// Windows of Jain's index; none for a load that comes and goes.
@@ -45,7 +47,7 @@ pub enum Measure {
     Throughput,
     /// The worst VM's part of its max-min share.
     WorstShare,
-    /// 99 % of the judged requests take no longer.
+    /// 99 % of the judged VM's requests take no longer.
     P99,
     /// The same for 99.9 %.
     P999,
@@ -90,13 +92,15 @@ impl Measure {
 /// What a run is worth; the mean of several where there are several seeds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figures {
-    /// By [`Measure::ALL`]; latencies as factors of what the quiet VM has alone, or in
-    /// ms where no VM is the quiet one.
+    /// By [`Measure::ALL`]; latencies as factors of what the VM has alone, or in ms where
+    /// that is not known.
     pub values: [Option<f64>; 5],
     /// Share of the time in which the policy withheld the device with work queued.
     pub withheld: f64,
     /// Data requests completed.
     pub requests: f64,
+    /// Was a VM's load over before the run was? Its figures are then of another load.
+    pub ended_early: bool,
 }
 
 impl Figures {
@@ -116,6 +120,7 @@ impl Figures {
             values: Measure::ALL.map(value),
             withheld: mean(&|run| run.withheld),
             requests: mean(&|run| run.requests),
+            ended_early: runs.iter().any(|run| run.ended_early),
         }
     }
 }
@@ -126,38 +131,40 @@ pub fn figures(judging: &Judging, run: &RunResult, alone: Option<&[Alone]>) -> F
         Unit::MibS => run.mib_s(),
         Unit::Iops => run.iops(),
     };
-    let (p99, p999) = latency(judging, run, alone);
+    let latency = judging.latency.then(|| latency(judging, run, alone));
     let progress = Progress::new(judging, run, alone);
     let held: Nanos = run.holds.held.iter().fold(Nanos::ZERO, |sum, (_, held)| sum + held.time);
     Figures {
         values: [
             Some(throughput),
             progress.worst_share(),
-            Some(p99),
-            Some(p999),
+            latency.map(|(p99, _)| p99),
+            latency.map(|(_, p999)| p999),
             judging.window.and_then(|window| progress.jain(judging.settle, window)),
         ],
         withheld: held.as_secs_f64() / (run.simulated + judging.settle).as_secs_f64(),
         requests: run.requests() as f64,
+        ended_early: run.vms.iter().any(|vm| vm.ended.is_some()),
     }
 }
 
-/// 99 and 99.9 % of the judged requests.
+/// 99 and 99.9 % of the quiet VM's requests, else of the VM that comes off worst: all
+/// requests together would speak for the one that is served most. Factors of what the VM
+/// has alone, in ms where that is not known.
 fn latency(judging: &Judging, run: &RunResult, alone: Option<&[Alone]>) -> (f64, f64) {
-    let at = |times: &Times, quantile| ms(times.value_at_quantile(quantile));
-    let Some(quiet) = judging.quiet else {
-        let mut times = run.response.clone();
-        run.vms.iter().filter(|vm| vm.unfinished > 0).for_each(|vm| {
-            times.saturating_record(vm.oldest.get());
-        });
-        return (at(&times, 0.99), at(&times, 0.999));
+    let of = |(n, vm): (usize, &VmResult)| {
+        let times = response(vm);
+        let at = |quantile| ms(times.value_at_quantile(quantile));
+        let alone = alone.and_then(|alone| alone.get(n));
+        let (p99, p999) = alone.map_or((1.0, 1.0), |alone| (alone.p99_ms, alone.p999_ms));
+        (at(0.99) / p99, at(0.999) / p999)
     };
-    let times = response(&run.vms[quiet]);
-    let (p99, p999) = (at(&times, 0.99), at(&times, 0.999));
-    match alone.and_then(|alone| alone.get(quiet)) {
-        Some(alone) => (p99 / alone.p99_ms, p999 / alone.p999_ms),
-        None => (p99, p999),
-    }
+    let judged = |n: usize, vm: &VmResult| match judging.quiet {
+        Some(quiet) => n == quiet,
+        None => vm.requests + vm.unfinished > 0,
+    };
+    let vms = run.vms.iter().enumerate().filter(|&(n, vm)| judged(n, vm)).map(of);
+    vms.fold((0.0, 0.0), |worst, vm| (vm.0.max(worst.0), vm.1.max(worst.1)))
 }
 
 /// The VM's response times. A request that the end found waiting has taken as long

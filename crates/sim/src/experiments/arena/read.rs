@@ -38,6 +38,8 @@ struct SceneFile {
     unit: Unit,
     #[serde(default = "yes")]
     steady: bool,
+    #[serde(default = "yes")]
+    latency: bool,
     settle: Option<String>,
     measure: Option<String>,
     #[serde(default)]
@@ -109,6 +111,7 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
     let window = Some(time(&device.window)?).filter(|_| file.steady);
     let judging = Judging {
         quiet: file.quiet.is_some().then_some(0),
+        latency: file.latency,
         unit: file.unit,
         window,
         settle,

@@ -32,7 +32,8 @@ impl SceneResult {
         mean(Measure::ALL.iter().filter_map(|&measure| self.regret(policy, measure)))
     }
 
-    /// Is another policy better in throughput, in the worst VM's share and in p99?
+    /// Is another policy better in throughput, in the worst VM's share and in p99? In those
+    /// of them that the scene has, at least two.
     pub fn is_dominated(&self, policy: usize) -> bool {
         let beats = |other: usize, measure: Measure| {
             let of = |policy: usize| self.figures[policy].value(measure);
@@ -40,7 +41,10 @@ impl SceneResult {
             measure.better(ours, theirs) == theirs && measure.regret(ours, theirs) > DOMINATES_BY
         };
         let three = [Measure::Throughput, Measure::WorstShare, Measure::P99];
-        (0..self.figures.len()).any(|other| three.iter().all(|&measure| beats(other, measure)))
+        let judged: Vec<Measure> =
+            three.into_iter().filter(|&measure| self.best(measure).is_some()).collect();
+        let dominates = |other| judged.iter().all(|&measure| beats(other, measure));
+        judged.len() > 1 && (0..self.figures.len()).any(dominates)
     }
 }
 
@@ -125,7 +129,8 @@ mod tests {
 
     fn figures(values: [f64; 3]) -> Figures {
         let [throughput, share, p99] = values.map(Some);
-        Figures { values: [throughput, share, p99, None, None], withheld: 0.1, requests: 1.0 }
+        let values = [throughput, share, p99, None, None];
+        Figures { values, withheld: 0.1, requests: 1.0, ended_early: false }
     }
 
     fn scene(name: &str, device: &str, values: &[[f64; 3]]) -> SceneResult {
@@ -158,5 +163,11 @@ mod tests {
         assert!(!hair.is_dominated(0));
         let clearly = scene("a/x", "a", &[[100.0, 0.5, 2.0], [102.0, 0.51, 1.9]]);
         assert!(clearly.is_dominated(0) && !clearly.is_dominated(1));
+        // Without latency, throughput and share decide; by one measure nobody dominates.
+        let mut two = clearly.clone();
+        two.figures.iter_mut().for_each(|figures| figures.values[2] = None);
+        assert!(two.is_dominated(0));
+        two.figures.iter_mut().for_each(|figures| figures.values[1] = None);
+        assert!(!two.is_dominated(0));
     }
 }
