@@ -1,5 +1,6 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
+mod arena;
 mod calibrate;
 mod compare;
 mod ctl;
@@ -11,6 +12,7 @@ mod serve;
 mod trace;
 mod workload_run;
 
+pub use arena::ArenaArgs;
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
 pub use compare::{Alone, CompareArgs};
 pub use ctl::{CtlArgs, CtlCommand};
@@ -61,6 +63,7 @@ pub enum Command {
     Inspect(InspectArgs),
     #[command(subcommand)]
     Experiment(ExperimentCommand),
+    Arena(Box<ArenaArgs>),
     Calibrate(CalibrateArgs),
     Predict(PredictArgs),
     #[command(subcommand)]

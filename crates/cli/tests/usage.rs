@@ -12,6 +12,7 @@ const COMMANDS: &[&[&str]] = &[
     &["experiment"],
     &["experiment", "list"],
     &["experiment", "run"],
+    &["arena"],
     &["predict"],
     &["calibrate"],
     &["device"],

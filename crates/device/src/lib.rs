@@ -6,17 +6,20 @@
 //! - [`ssd`]: a solid-state drive with channels, dies, a write buffer and a
 //!   page-mapped translation layer;
 //! - [`raid0`]: several devices striped;
+//! - [`cloud`]: a volume over a network with rate caps and burst credit;
 //! - [`closed_loop`]: a fixed number of commands in flight, to measure a model;
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
 //! - [`fit`]: the linear device that fits a measured one;
 //! - [`published`]: a solid-state drive against what its maker says of it.
 //!
-//! What is absent: no clock, no file, no thread, no randomness. Times are whole
-//! nanoseconds; floating point only builds tables and reports.
+//! What is absent: no clock, no file, no thread, no randomness (what varies in
+//! `cloud` is a fixed sequence). Times are whole nanoseconds; floating point only
+//! builds tables and reports.
 #![forbid(unsafe_code)]
 
 pub mod closed_loop;
+pub mod cloud;
 pub mod disk;
 pub mod fit;
 mod in_flight;

@@ -7,6 +7,7 @@ mod schema;
 mod vary;
 
 use crate::DeviceModel;
+use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::linear::Linear;
 use crate::published::Published;
@@ -27,7 +28,12 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("intel-320", include_str!("../profiles/intel-320.toml")),
     ("intel-x25m-g2", include_str!("../profiles/intel-x25m-g2.toml")),
     ("samsung-970-pro", include_str!("../profiles/samsung-970-pro.toml")),
+    ("samsung-970-pro-gc", include_str!("../profiles/samsung-970-pro-gc.toml")),
+    ("cloud-flash", include_str!("../profiles/cloud-flash.toml")),
     ("raid0-8x-x25m-g2", include_str!("../profiles/raid0-8x-x25m-g2.toml")),
+    ("aws-gp3", include_str!("../profiles/aws-gp3.toml")),
+    ("aws-gp2-100gib", include_str!("../profiles/aws-gp2-100gib.toml")),
+    ("azure-p10", include_str!("../profiles/azure-p10.toml")),
 ];
 
 /// Longest profile text that is parsed.
@@ -102,9 +108,15 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// `segment_sectors`, `prefetch_sectors`, `replacement`, `on_hit`, `base_ms`,
 /// `stroke_ms`, `hit_ms`, `queue_depth`. For solid-state drives: `channels`,
 /// `dies_per_channel`, `spare`, `filled` (share of the drive that holds data
-/// when it is built), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
-/// `write_buffer_kib`, `capacity_sectors`, `queue_depth`. For arrays: `members`,
-/// `chunk_kib`, `queue_depth`, and what their members take.
+/// when it is built), `state` (in-order; gc: full, and garbage is being
+/// collected), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
+/// `read_latency_us`, `write_latency_us`, `write_buffer_kib`,
+/// `capacity_sectors`, `queue_depth`. For arrays: `members`, `chunk_kib`,
+/// `queue_depth`, and what their members take. For cloud volumes: `iops`,
+/// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
+/// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
+/// `capacity_sectors`, `queue_depth`. A derived profile takes what the one that
+/// it is derived from takes.
 ///
 /// # Errors
 /// Says which key, what was expected there and what was found.
@@ -159,7 +171,7 @@ impl Profile {
             return Err(ProfileError::Value { key: "the file".into(), expected, found });
         }
         let file: File = toml::from_str(text).map_err(|e| ProfileError::Toml(e.to_string()))?;
-        let profile = Profile { file };
+        let profile = Profile { file: derive(file)? };
         profile.check()?;
         Ok(profile)
     }
@@ -182,6 +194,8 @@ impl Profile {
             disk.capacity_sectors
         } else if let Some(ssd) = &file.ssd {
             ssd.capacity_sectors
+        } else if let Some(cloud) = &file.cloud {
+            cloud.capacity_sectors
         } else {
             // Only an array has to be asked: its members and chunks decide.
             self.device().map_or(0, |device| device.profile().capacity.get())
@@ -229,27 +243,61 @@ impl Profile {
     }
 
     fn device(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
-        let File { linear, disk, ssd, raid0, .. } = &self.file;
-        match (linear, disk, ssd, raid0) {
-            (Some(linear), None, None, None) => Ok(Box::new(Linear::new(check::linear(linear)?))),
-            (None, Some(disk), None, None) => Ok(Box::new(Disk::new(check::disk(disk)?))),
-            (None, None, Some(ssd), None) => Ok(Box::new(Ssd::new(check::ssd(ssd)?))),
-            (None, None, None, Some(raid0)) => array(raid0),
-            (linear, disk, ssd, raid0) => {
-                let kinds = [linear.is_some(), disk.is_some(), ssd.is_some(), raid0.is_some()];
-                let found = kinds.iter().filter(|&&is| is).count();
-                Err(ProfileError::Value {
-                    key: "the file".into(),
-                    expected: "exactly one of [linear], [disk], [ssd] and [raid0]".into(),
-                    found: if found == 0 { "none".into() } else { format!("{found} of them") },
-                })
-            }
+        one_kind(&self.file)?;
+        match &self.file {
+            File { linear: Some(linear), .. } => Ok(Box::new(Linear::new(check::linear(linear)?))),
+            File { disk: Some(disk), .. } => Ok(Box::new(Disk::new(check::disk(disk)?))),
+            File { ssd: Some(ssd), .. } => Ok(Box::new(Ssd::new(check::ssd(ssd)?))),
+            File { raid0: Some(raid0), .. } => array(raid0),
+            File { cloud: Some(cloud), .. } => Ok(Box::new(Cloud::new(check::cloud(cloud)?))),
+            _ => unreachable!("a derived profile was replaced by what it is derived from"),
         }
     }
 
     fn check(&self) -> Result<(), ProfileError> {
         self.device().map(drop)
     }
+}
+
+/// A file describes one kind of device.
+fn one_kind(file: &File) -> Result<(), ProfileError> {
+    let File { linear, disk, ssd, raid0, cloud, derived, .. } = file;
+    let kinds = [
+        linear.is_some(),
+        disk.is_some(),
+        ssd.is_some(),
+        raid0.is_some(),
+        cloud.is_some(),
+        derived.is_some(),
+    ];
+    match kinds.iter().filter(|&&is| is).count() {
+        1 => Ok(()),
+        found => Err(ProfileError::Value {
+            key: "the file".into(),
+            expected: "exactly one of [linear], [disk], [ssd], [raid0], [cloud] and [derived]"
+                .into(),
+            found: if found == 0 { "none".into() } else { format!("{found} of them") },
+        }),
+    }
+}
+
+/// Replaces a derived profile by what it is derived from, under its own name. The
+/// maker's figures are of the original and are dropped.
+fn derive(file: File) -> Result<File, ProfileError> {
+    one_kind(&file)?;
+    let Some(derived) = &file.derived else { return Ok(file) };
+    if derived.from.contains('\n') {
+        return Err(ProfileError::Value {
+            key: "derived.from".into(),
+            expected: "the name of an embedded profile, with changes".into(),
+            found: "a text".into(),
+        });
+    }
+    let mut original = load(&derived.from)?.file;
+    if let Some(ssd) = &mut original.ssd {
+        ssd.published = None;
+    }
+    Ok(File { name: file.name, summary: file.summary, ..original })
 }
 
 /// The array of `file`.
@@ -300,7 +348,19 @@ mod tests {
         // What is not the array's goes to its members: half the drives, a third of the size.
         let array = "raid0-8x-x25m-g2:members=4,capacity_sectors=78147216,chunk_kib=128";
         assert_eq!(load(array).unwrap().capacity_sectors(), 4 * (78_147_216 / 256 * 256));
+        assert_eq!(load("aws-gp3:queue_depth=5,seed=3").unwrap().build().queue_depth(), 5);
+        assert_eq!(load("cloud-flash:queue_depth=6").unwrap().build().queue_depth(), 6);
         assert!(load("seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64").is_ok());
+    }
+
+    #[test]
+    fn a_derived_profile_is_its_original_with_changes() {
+        let derived = load("cloud-flash").unwrap();
+        let original = load("samsung-970-pro:host_mb_s=924,read_latency_us=58").unwrap();
+        assert_eq!(derived.capacity_sectors(), original.capacity_sectors());
+        assert_eq!(derived.build_ssd().unwrap().spec(), original.build_ssd().unwrap().spec());
+        // The maker's figures are the original's.
+        assert!(derived.published().is_none() && original.published().is_some());
     }
 
     #[test]
@@ -339,6 +399,21 @@ mod tests {
         let text = include_str!("../profiles/raid0-8x-x25m-g2.toml");
         let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
         assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
+        assert!(
+            error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state")
+        );
+        assert!(error("intel-320:state=old").contains("expected in-order or gc"));
+        assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
+        assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));
+        assert!(
+            error("aws-gp3:burst_iops=9000")
+                .contains("expected with cloud.io_credit above cloud.iops")
+        );
+        assert!(error("azure-p10:credit_mib=0").contains("cloud.burst_mib_s: expected with"));
+        assert!(error("azure-p10:rpm=1").contains("expected one of iops"));
+        assert!(error("cloud-flash:read_latency_us=x").contains("a time in µs"));
+        let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n";
+        assert!(error(derived).contains("no device profile is called `nothing`"));
         let text = include_str!("../profiles/intel-320.toml");
         let odd = text.replacen("mapping_kib = 8", "mapping_kib = 3", 1);
         assert!(error(&odd).contains("ssd.mapping_kib: expected a divisor"), "{}", error(&odd));

@@ -19,16 +19,17 @@
 //! read, wear levelling, bad blocks, the traffic of the mapping table itself,
 //! several planes of a die, garbage collection in idle time.
 //!
-//! Files: `ftl` which data lies where, `flash` dies and channels, `buffer` what
+//! Files: `ftl` which data lies where, `holes` where on an aged drive, `flash` dies and channels, `buffer` what
 //! waits to be programmed, `lane` one bus; this one, the way of a command.
 
 mod buffer;
 mod flash;
 mod ftl;
+mod holes;
 mod lane;
 
 pub use flash::FlashTimes;
-pub use ftl::{Layout, SPARE_BLOCKS_MIN, UNITS_MAX};
+pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
 
 use crate::DeviceModel;
 use crate::in_flight::InFlight;
@@ -129,6 +130,12 @@ impl Ssd {
             counts: Counts::default(),
             spec,
         }
+    }
+
+    /// What it was built from.
+    #[cfg(test)]
+    pub(crate) fn spec(&self) -> SsdSpec {
+        self.spec
     }
 
     /// Takes a command on sectors [start, end), which are on the drive; says

@@ -22,6 +22,10 @@ fn variants() -> Vec<String> {
         // A few MiB with nothing to spare: garbage collection from the first write on.
         "intel-320:capacity_sectors=400000,spare=0,filled=1,write_buffer_kib=64",
         "samsung-970-pro:channels=1,dies_per_channel=1,write_buffer_kib=32,filled=0.3,queue_depth=2",
+        "samsung-970-pro:state=gc,channels=2,dies_per_channel=1,write_buffer_kib=64,capacity_sectors=9000000",
+        "intel-320:state=gc,filled=0.8,capacity_sectors=4000000",
+        "azure-p10:io_credit=20,credit_mib=1,spread_us=0,queue_depth=3",
+        "aws-gp2-100gib:io_credit=7,unit_kib=16,seed=9",
         "raid0-8x-x25m-g2:members=3,chunk_kib=5,queue_depth=4,capacity_sectors=300001",
     ] {
         all.push(variant.to_owned());

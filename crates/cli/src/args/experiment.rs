@@ -24,15 +24,16 @@ pub enum ExperimentCommand {
   seekway experiment run all --policy cfq:low_latency=false
   seekway experiment run pregather-read --prefetch vio --cache 512MiB
   seekway experiment run migrate-scale --vcpu vmigrater:literal=true
+  seekway experiment run arena --scenes 'nvme/*'
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {
     /// A name, a pattern with `*`, or `all`
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Number of seeds
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub seeds: u64,
+    /// Number of seeds [default: 5; 1 for arena]
+    #[arg(long, value_name = "N")]
+    pub seeds: Option<u64>,
     /// First seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -45,6 +46,9 @@ pub struct ExperimentArgs {
     pub vcpu: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
+    /// arena: the scenes by name, with `*` and commas (`seekway arena --list`)
+    #[arg(long, value_name = "GLOB")]
+    pub scenes: Option<String>,
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,

@@ -2,6 +2,7 @@
 
 mod machines;
 
+use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
 use crate::caching::Caching;
@@ -28,6 +29,16 @@ use std::time::Duration;
 
 /// By how much `--quick` divides the work.
 const QUICK: u64 = 10;
+/// Seeds of an experiment unless they are given.
+const SEEDS: u64 = 5;
+
+/// The arena as `experiment list` shows it: it judges policies by each other, not papers.
+const ARENA: ListEntry = ListEntry {
+    name: arena::NAME,
+    summary: "every policy in every scene: how far is each from the best of all?",
+    source: "our own; its scenes: seekway arena --list",
+    assumes: "clients of 60 µs between completion and next request, devices as modelled",
+};
 
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     match command {
@@ -43,7 +54,7 @@ fn list(format: Format) -> Result<Verdict> {
         source: e.source,
         assumes: e.assumes,
     });
-    let listed: Vec<ListEntry> = simulated.chain([live::ONLY]).collect();
+    let listed: Vec<ListEntry> = simulated.chain([ARENA, live::ONLY]).collect();
     let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
     let mut table = Table::new("", columns.into());
     for l in &listed {
@@ -101,7 +112,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
         let found = experiments::matching(name);
         if found.is_empty() {
             let known = REGISTRY.iter().map(|e| e.name);
-            let known: Vec<&str> = known.chain([live::ONLY.name]).collect();
+            let known: Vec<&str> = known.chain([arena::NAME, live::ONLY.name]).collect();
             bail!("no experiment '{name}'; there are {}", known.join(", "));
         }
         for e in found {
@@ -114,12 +125,21 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 }
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
+    if args.names == [arena::NAME] {
+        return arena::run_as_experiment(args);
+    }
+    if args.names.iter().any(|name| name == arena::NAME) {
+        bail!("{}: runs by itself, not with other experiments", arena::NAME);
+    }
+    if args.scenes.is_some() {
+        bail!("--scenes: for {} only, which runs by itself", arena::NAME);
+    }
     let only_live = args.names == [live::ONLY.name];
     if only_live && !args.live {
         bail!("{}: runs on real guests only: add --live", live::ONLY.name);
     }
     let chosen = if only_live { Vec::new() } else { chosen(&args.names)? };
-    let seeds = crate::load::seeds(args.seed, args.seeds)?;
+    let seeds = crate::load::seeds(args.seed, args.seeds.unwrap_or(SEEDS))?;
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
     }
@@ -193,7 +213,7 @@ fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
 
 /// CPU time of this thread, where the system tells it. Exact to a scheduler's
 /// tick: the experiments measure long spans.
-fn cpu_time() -> Option<Nanos> {
+pub(super) fn cpu_time() -> Option<Nanos> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Nanos::new)
 }

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 mod advise;
+mod arena;
 mod calibrate;
 mod compare;
 mod ctl;
@@ -25,6 +26,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Advise(args) => advise::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Experiment(command) => experiment::run(&command),
+        Command::Arena(args) => arena::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Device(command) => device::run(&command),

@@ -3,6 +3,7 @@
 
 use super::ProfileError;
 use super::schema::*;
+use crate::cloud::{Cap, CloudSpec};
 use crate::disk::cache::{CacheShape, OnHit, Replacement};
 use crate::disk::geometry::{Geometry, Mapping, ZoneSpec};
 use crate::disk::mechanics::Mechanics;
@@ -10,7 +11,7 @@ use crate::disk::seek::SeekCurve;
 use crate::disk::{CacheRules, DiskSpec, Overheads, QueueOrder};
 use crate::linear::LinearSpec;
 use crate::raid0::Raid0Spec;
-use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, UNITS_MAX};
+use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, Start, UNITS_MAX};
 use std::ops::RangeInclusive;
 
 /// No device here holds more: 2^44 sectors are 8 PiB.
@@ -31,8 +32,15 @@ const BLOCK_PAGES_MAX: u32 = 1 << 14;
 /// A bus faster than this takes no time at all.
 const MB_S_MAX: u64 = 1_000_000;
 const WRITE_BUFFER_KIB_MAX: u32 = 1 << 22;
+/// Nothing is collected on a drive with more room than this leaves.
+const GC_FILLED_MIN: f64 = 0.5;
 const MEMBERS_MAX: u32 = 64;
 const CHUNK_KIB_MAX: u32 = 1 << 20;
+/// I/Os or MiB a second: more than any volume is sold with.
+const RATE_MAX: u64 = 10_000_000;
+/// I/Os or MiB that a bucket holds.
+const CREDIT_MAX: u64 = 1_000_000_000_000;
+const UNIT_KIB_MAX: u32 = 1 << 20;
 /// Sectors of a KiB.
 const KIB_SECTORS: u32 = 2;
 
@@ -297,6 +305,10 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
     let block_pages = within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX)?;
     let spare = within("ssd.spare", f.spare, 0.0..=10.0)?;
     let filled = within("ssd.filled", f.filled, 0.0..=1.0)?;
+    if f.state == StateFile::Gc && filled < GC_FILLED_MIN {
+        let expected = format!("{GC_FILLED_MIN} to 1 with ssd.state = \"gc\"");
+        return Err(wrong("ssd.filled", expected, filled));
+    }
     let (dies, page_units) = (f.channels * per_channel, page_kib / mapping_kib);
     let units = capacity.div_ceil(u64::from(mapping_kib * KIB_SECTORS));
     let block_units = u64::from(block_pages) * u64::from(page_units);
@@ -317,6 +329,10 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         page_units,
         units: units as u32,
         filled_units: (units as f64 * filled).round() as u32,
+        start: match f.state {
+            StateFile::InOrder => Start::InOrder,
+            StateFile::Gc => Start::Collecting,
+        },
     })
 }
 
@@ -338,6 +354,38 @@ fn check_published(p: &PublishedFile) -> Result<(), ProfileError> {
     within(depth, p.random_queue_depth, 1..=QUEUE_DEPTH_MAX)?;
     within("ssd.published.span_gib", p.span_gib, 0.001..=1e6)?;
     us("ssd.published.host_us", p.host_us).map(drop)
+}
+
+/// A cloud volume's figures.
+pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
+    const MIB: u64 = 1 << 20;
+    let ios = cap(["iops", "burst_iops", "io_credit"], f.iops, f.burst_iops, f.io_credit)?;
+    let mib = cap(["mib_s", "burst_mib_s", "credit_mib"], f.mib_s, f.burst_mib_s, f.credit_mib)?;
+    let depth = within("cloud.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?;
+    Ok(CloudSpec {
+        capacity: within("cloud.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?,
+        ios,
+        bytes: Cap { base: mib.base * MIB, burst: mib.burst * MIB, credit: mib.credit * MIB },
+        unit_bytes: u64::from(within("cloud.unit_kib", f.unit_kib, 1..=UNIT_KIB_MAX)?) << 10,
+        read_latency_ns: us("cloud.read_latency_us", f.read_latency_us)?,
+        write_latency_ns: us("cloud.write_latency_us", f.write_latency_us)?,
+        spread_ns: us("cloud.spread_us", f.spread_us)?,
+        seed: f.seed,
+        queue_depth: depth,
+    })
+}
+
+/// A cap, whose keys are those of its base rate, its burst rate and its credit.
+fn cap(keys: [&str; 3], base: u64, burst: Option<u64>, credit: u64) -> Result<Cap, ProfileError> {
+    let [base_key, burst_key, credit_key] = keys.map(|key| format!("cloud.{key}"));
+    let base = within(&base_key, base, 1..=RATE_MAX)?;
+    let burst = within(&burst_key, burst.unwrap_or(base), base..=RATE_MAX)?;
+    let credit = within(&credit_key, credit, 0..=CREDIT_MAX)?;
+    if (burst > base) != (credit > 0) {
+        let expected = format!("with {credit_key} above {base_key}, without it the same");
+        return Err(wrong(burst_key, expected, burst));
+    }
+    Ok(Cap { base, burst, credit })
 }
 
 /// An array's figures, without its members.

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// A whole file: exactly one of the four kinds.
+/// A whole file: exactly one of the kinds of device.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -13,6 +13,8 @@ pub(super) struct File {
     pub disk: Option<DiskFile>,
     pub ssd: Option<SsdFile>,
     pub raid0: Option<Raid0File>,
+    pub cloud: Option<CloudFile>,
+    pub derived: Option<DerivedFile>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -61,6 +63,9 @@ pub(super) struct SsdFile {
     pub block_pages: u32,
     pub spare: f64,
     pub filled: f64,
+    /// Absent: in order.
+    #[serde(default)]
+    pub state: StateFile,
     pub read_us: f64,
     pub program_us: f64,
     pub erase_us: f64,
@@ -99,6 +104,35 @@ pub(super) struct Raid0File {
     pub members: u32,
     pub chunk_kib: u32,
     pub queue_depth: u32,
+}
+
+/// A cloud volume. What is absent of the burst figures cannot burst.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CloudFile {
+    pub capacity_sectors: u64,
+    pub iops: u64,
+    pub burst_iops: Option<u64>,
+    #[serde(default)]
+    pub io_credit: u64,
+    pub mib_s: u64,
+    pub burst_mib_s: Option<u64>,
+    #[serde(default)]
+    pub credit_mib: u64,
+    pub unit_kib: u32,
+    pub read_latency_us: f64,
+    pub write_latency_us: f64,
+    pub spread_us: f64,
+    #[serde(default)]
+    pub seed: u64,
+    pub queue_depth: u32,
+}
+
+/// Another profile with changes, under a name of its own.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DerivedFile {
+    pub from: String,
 }
 
 #[derive(Clone, Deserialize)]
@@ -194,6 +228,15 @@ pub(super) enum OnHitFile {
     Consume,
     Extend,
     Keep,
+}
+
+/// How a solid-state drive begins.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum StateFile {
+    #[default]
+    InOrder,
+    Gc,
 }
 
 #[derive(Clone, Copy, Deserialize)]

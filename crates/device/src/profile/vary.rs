@@ -23,6 +23,7 @@ const REPLACEMENTS: &[(&str, ReplacementFile)] =
     &[("fifo", ReplacementFile::Fifo), ("lru", ReplacementFile::Lru)];
 const ON_HITS: &[(&str, OnHitFile)] =
     &[("consume", OnHitFile::Consume), ("extend", OnHitFile::Extend), ("keep", OnHitFile::Keep)];
+const STATES: &[(&str, StateFile)] = &[("in-order", StateFile::InOrder), ("gc", StateFile::Gc)];
 const ORDERS: &[(&str, OrderFile)] = &[("fcfs", OrderFile::Fcfs), ("sptf", OrderFile::Sptf)];
 
 const COUNT: &str = "a whole number";
@@ -43,6 +44,8 @@ impl Profile {
             vary_ssd(ssd, key, value)
         } else if let Some(raid0) = &mut file.raid0 {
             vary_raid0(raid0, key, value)
+        } else if let Some(cloud) = &mut file.cloud {
+            vary_cloud(cloud, key, value)
         } else {
             Err("a device".to_owned())
         };
@@ -108,15 +111,47 @@ fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
         "dies_per_channel" => set(&mut s.dies_per_channel, value, COUNT),
         "spare" => set(&mut s.spare, value, SHARE),
         "filled" => set(&mut s.filled, value, SHARE),
+        "state" => {
+            choose(&mut s.state, value, STATES)?;
+            if s.state == StateFile::Gc {
+                s.filled = 1.0;
+            }
+            Ok(())
+        }
         "read_us" => set(&mut s.read_us, value, US),
         "program_us" => set(&mut s.program_us, value, US),
         "erase_us" => set(&mut s.erase_us, value, US),
         "host_mb_s" => set(&mut s.host_mb_s, value, COUNT),
+        "read_latency_us" => set(&mut s.read_latency_us, value, US),
+        "write_latency_us" => set(&mut s.write_latency_us, value, US),
         "write_buffer_kib" => set(&mut s.write_buffer_kib, value, COUNT),
         "capacity_sectors" => set(&mut s.capacity_sectors, value, COUNT),
         "queue_depth" => set(&mut s.queue_depth, value, COUNT),
-        _ => Err("one of channels, dies_per_channel, spare, filled, read_us, program_us, \
-                  erase_us, host_mb_s, write_buffer_kib, capacity_sectors, queue_depth"
+        _ => Err("one of channels, dies_per_channel, spare, filled, state, read_us, program_us, \
+                  erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
+                  capacity_sectors, queue_depth"
+            .to_owned()),
+    }
+}
+
+fn vary_cloud(c: &mut CloudFile, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "iops" => set(&mut c.iops, value, COUNT),
+        "burst_iops" => set(c.burst_iops.get_or_insert(0), value, COUNT),
+        "io_credit" => set(&mut c.io_credit, value, COUNT),
+        "mib_s" => set(&mut c.mib_s, value, COUNT),
+        "burst_mib_s" => set(c.burst_mib_s.get_or_insert(0), value, COUNT),
+        "credit_mib" => set(&mut c.credit_mib, value, COUNT),
+        "unit_kib" => set(&mut c.unit_kib, value, COUNT),
+        "read_latency_us" => set(&mut c.read_latency_us, value, US),
+        "write_latency_us" => set(&mut c.write_latency_us, value, US),
+        "spread_us" => set(&mut c.spread_us, value, US),
+        "seed" => set(&mut c.seed, value, COUNT),
+        "capacity_sectors" => set(&mut c.capacity_sectors, value, COUNT),
+        "queue_depth" => set(&mut c.queue_depth, value, COUNT),
+        _ => Err("one of iops, burst_iops, io_credit, mib_s, burst_mib_s, credit_mib, unit_kib, \
+                  read_latency_us, write_latency_us, spread_us, seed, capacity_sectors, \
+                  queue_depth"
             .to_owned()),
     }
 }

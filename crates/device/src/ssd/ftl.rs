@@ -2,12 +2,25 @@
 //! which blocks are free, and greedy garbage collection. No time passes here;
 //! what the dies have to do is handed back.
 //!
-//! Logical units that were never written lie in order, striped over all dies: a
-//! formula, no memory. The tables are zeroed when built and cost memory only
+//! Logical units that were never written lie in order, striped over all dies, and
+//! on a drive that begins in the middle of its life with gaps between them
+//! ([`Start`]): a formula, no memory. The tables are zeroed when built and cost memory only
 //! where they were touched (4 bytes a logical unit written, 4 a physical unit
 //! programmed): a fresh drive is built in no time whatever its size.
 
+use super::holes::Holes;
 use std::collections::VecDeque;
+
+/// What a new drive of the model looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// Data in order, everything else erased.
+    #[default]
+    InOrder,
+    /// As after random writes without end: all blocks but a few hold what those have
+    /// left in them, and the first write begins to collect garbage.
+    Collecting,
+}
 
 /// The drive's shape in mapping units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,12 +37,16 @@ pub struct Layout {
     pub units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
+    /// How these lie.
+    pub start: Start,
 }
 
 /// Blocks of each die that the host's data never gets: one to collect into.
 pub(super) const RESERVED_BLOCKS: u32 = 1;
 /// Collection of a die begins when this many blocks are free.
 const COLLECT_BELOW: u32 = 4;
+/// Free blocks of each die of a drive that begins with its collection under way.
+const FREE_AT_START: u32 = COLLECT_BELOW - 1;
 /// What a die needs besides the blocks that the logical units fill: two that
 /// are open, the reserved one, and one to begin the collection with.
 pub const SPARE_BLOCKS_MIN: u32 = 4;
@@ -178,6 +195,8 @@ pub(super) struct Ftl {
     touched: Vec<bool>,
     /// The logical unit that each programmed physical unit was written for.
     owners: Vec<u32>,
+    /// Where units that were never written lie on a drive that begins with garbage.
+    holes: Option<Holes>,
     /// Of each block: units that are taken but not valid any more.
     lost: Vec<u32>,
     states: Vec<State>,
@@ -190,8 +209,16 @@ impl Ftl {
     /// most [`UNITS_MAX`] physical units.
     pub(super) fn new(layout: Layout) -> Ftl {
         let blocks = layout.dies as usize * layout.blocks as usize;
+        let holes = match layout.start {
+            Start::InOrder => None,
+            Start::Collecting => {
+                let units = layout.in_order_on(0, layout.filled_units);
+                Some(Holes::new(units, layout.blocks - FREE_AT_START, layout.block_units()))
+            }
+        };
         let mut ftl = Ftl {
             layout,
+            holes,
             counts: Counts::default(),
             map: vec![0; layout.units as usize],
             touched: vec![false; layout.units.div_ceil(STRETCH) as usize],
@@ -201,16 +228,51 @@ impl Ftl {
             dies: Vec::with_capacity(layout.dies as usize),
         };
         for die in 0..layout.dies {
-            let filled = layout.in_order_on(die, layout.filled_units);
-            let in_order = filled.div_ceil(layout.block_units());
-            if in_order > 0 {
-                // The rest of the last block cannot be programmed before it is erased.
-                let rest = in_order * layout.block_units() - filled;
-                ftl.lost[(die * layout.blocks + in_order - 1) as usize] = rest;
-            }
+            let in_order = ftl.fill(die);
             ftl.dies.push(Die { untouched: in_order, in_order, ..Die::default() });
         }
         ftl
+    }
+
+    /// Counts what the blocks of a new drive's `die` have lost; says how many are in use.
+    fn fill(&mut self, die: u32) -> u32 {
+        let layout = self.layout;
+        let filled = layout.in_order_on(die, layout.filled_units);
+        let first = (die * layout.blocks) as usize;
+        if let Some(holes) = &self.holes {
+            let blocks = layout.blocks - FREE_AT_START;
+            for block in 0..blocks {
+                let held = holes.held(block, filled);
+                self.lost[first + block as usize] = layout.block_units() - held;
+            }
+            return blocks;
+        }
+        let blocks = filled.div_ceil(layout.block_units());
+        if blocks > 0 {
+            // The rest of the last block cannot be programmed before it is erased.
+            self.lost[first + blocks as usize - 1] = blocks * layout.block_units() - filled;
+        }
+        blocks
+    }
+
+    /// Where `unit` lies if it was never written.
+    fn at_start(&self, unit: u32) -> u32 {
+        let at = self.layout.in_order(unit);
+        let Some(holes) = &self.holes else { return at };
+        let first = self.layout.die_start(self.layout.die_of(at));
+        first + holes.place(at - first)
+    }
+
+    /// The logical unit that lies at `at` if nothing was ever written there.
+    fn unit_at_start(&self, at: u32) -> Option<u32> {
+        let at = match &self.holes {
+            None => at,
+            Some(holes) => {
+                let first = self.layout.die_start(self.layout.die_of(at));
+                first + holes.index(at - first)?
+            }
+        };
+        u32::try_from(self.layout.unit_in_order(at)).ok()
     }
 
     fn entry(&self, unit: u32) -> u32 {
@@ -224,10 +286,7 @@ impl Ftl {
 
     pub(super) fn place(&self, unit: u32) -> Place {
         match self.entry(unit) {
-            0 => Place::Flash {
-                at: self.layout.in_order(unit),
-                held: unit < self.layout.filled_units,
-            },
+            0 => Place::Flash { at: self.at_start(unit), held: unit < self.layout.filled_units },
             DISCARDED => Place::Nowhere,
             entry if entry & BUFFERED != 0 => Place::Buffered(entry & !BUFFERED),
             entry => Place::Flash { at: entry - FIRST, held: true },
@@ -430,7 +489,7 @@ impl Ftl {
     fn valid_unit(&self, at: u32) -> Option<u32> {
         let block = at / self.layout.block_units();
         if self.states[block as usize] == State::Original {
-            let unit = u32::try_from(self.layout.unit_in_order(at)).ok()?;
+            let unit = self.unit_at_start(at)?;
             let held = unit < self.layout.filled_units;
             return (held && self.entry(unit) == 0).then_some(unit);
         }

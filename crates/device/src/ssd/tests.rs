@@ -13,6 +13,7 @@ fn spec() -> SsdSpec {
             page_units: 1,
             units: 512,
             filled_units: 0,
+            start: Start::InOrder,
         },
         unit_sectors: 8,
         flash: FlashTimes {

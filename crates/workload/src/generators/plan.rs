@@ -82,6 +82,15 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
         let params = params.map_err(|e| misplaced(e, generator, &given))?;
         Ok(AppPlan { generator, params })
     };
+    let is_bare = |(generator, _): &Given<'_>| matches!(generator.build, Build::Bare(_));
+    if let Some((generator, _)) = apps.iter().find(|app| is_bare(app))
+        && let Some((key, _)) = guest.iter().find(|(key, _)| *key != "image")
+    {
+        let name = generator.name;
+        return Err(ParamError::new(format!(
+            "{key} is a guest's, and {name} has none: of the VM's keys it takes image and rate limits"
+        )));
+    }
     let plan = VmPlan {
         name: name.unwrap_or("vm").to_string(),
         guest: GuestParams::from(&Params::with(params::SPECS, "a VM", &guest)?),
@@ -302,6 +311,7 @@ mod tests {
             ("app=sysbench:mode", "is not key=value"),
             ("iops=5,read_iops=5,app=sysbench", "iops and read_iops contradict"),
             ("iops=0,app=sysbench", "iops=0: expected"),
+            ("latency=60us,app=uniform", "latency is a guest's, and uniform has none"),
             ("name=,app=sysbench", "expected 1 to 64 bytes"),
             ("app=sysbench:block=1g", "a block must fit in a file"),
         ] {

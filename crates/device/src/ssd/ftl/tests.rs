@@ -2,7 +2,15 @@ use super::*;
 use proptest::prelude::*;
 
 fn layout() -> Layout {
-    Layout { dies: 3, blocks: 12, block_pages: 4, page_units: 2, units: 150, filled_units: 0 }
+    Layout {
+        dies: 3,
+        blocks: 12,
+        block_pages: 4,
+        page_units: 2,
+        units: 150,
+        filled_units: 0,
+        start: Start::InOrder,
+    }
 }
 
 /// Every unit that the map places is owned by exactly that place, every valid
@@ -85,6 +93,7 @@ proptest! {
     #[test]
     fn every_unit_is_in_one_place(
         filled in 0..=150_u32,
+        start in prop_oneof![Just(Start::InOrder), Just(Start::Collecting)],
         steps in prop::collection::vec(
             prop_oneof![
                 6 => (0..150_u32, any::<bool>()).prop_map(|(u, pair)| Step::Write(u, pair)),
@@ -93,7 +102,7 @@ proptest! {
             1..600,
         ),
     ) {
-        let mut ftl = Ftl::new(Layout { filled_units: filled, ..layout() });
+        let mut ftl = Ftl::new(Layout { filled_units: filled, start, ..layout() });
         check(&ftl);
         let mut turn = 0;
         for (index, step) in steps.into_iter().enumerate() {
@@ -163,8 +172,15 @@ fn lambert(x: f64) -> f64 {
 #[test]
 fn greedy_collection_costs_what_analysis_says() {
     for (blocks, units_share) in [(64_u32, 0.70), (64, 0.80), (64, 0.88)] {
-        let mut l =
-            Layout { dies: 2, blocks, block_pages: 64, page_units: 1, units: 0, filled_units: 0 };
+        let mut l = Layout {
+            dies: 2,
+            blocks,
+            block_pages: 64,
+            page_units: 1,
+            units: 0,
+            filled_units: 0,
+            start: Start::InOrder,
+        };
         l.units = (l.physical_units() as f64 * units_share) as u32;
         l.filled_units = l.units;
         let mut ftl = Ftl::new(l);
@@ -190,4 +206,44 @@ fn greedy_collection_costs_what_analysis_says() {
         let oldest = a / (a + lambert(-a * (-a).exp()));
         assert!((0.90..1.02).contains(&(found / oldest)), "{found} against {oldest}");
     }
+}
+
+/// A drive that begins with its collection under way costs from the first block on
+/// what one costs that got there by writing.
+#[test]
+fn a_drive_begins_where_random_writes_would_lead() {
+    let (blocks, block_pages, page_units) = (256_u32, 64, 2);
+    let mut l = Layout {
+        dies: 2,
+        blocks,
+        block_pages,
+        page_units,
+        units: 0,
+        filled_units: 0,
+        start: Start::Collecting,
+    };
+    l.units = (l.physical_units() as f64 * 0.88) as u32;
+    l.filled_units = l.units;
+    let mut ftl = Ftl::new(l);
+    assert!(ftl.touched.iter().all(|&touched| !touched), "no unit was touched to get there");
+    let (mut turn, mut state) = (0, 0x5EED_u64);
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((state >> 33) % u64::from(l.units)) as u32
+    };
+    let mut amplification = |ftl: &mut Ftl, pages: u32| {
+        let before = (ftl.counts.host, ftl.counts.collected);
+        for _ in 0..pages {
+            let units = [next(), next()];
+            write(ftl, &mut turn, &units);
+        }
+        let host = (ftl.counts.host - before.0) as f64;
+        1.0 + (ftl.counts.collected - before.1) as f64 / host
+    };
+    // A tenth of the drive, then twice all of it, then a tenth again.
+    let first = amplification(&mut ftl, l.units / 20);
+    amplification(&mut ftl, l.units);
+    let later = amplification(&mut ftl, l.units / 20);
+    assert!((0.85..1.25).contains(&(first / later)), "{first}, later {later}");
+    check(&ftl);
 }

@@ -1,0 +1,59 @@
+//! `arena`: every policy in every scene.
+
+use super::{DiskArgs, LoadArgs, OutArgs};
+use clap::Args;
+
+/// Put every policy through every scene and print one scoreboard
+///
+/// A scene is some VMs on a modelled device: a quiet VM beside a flood, a hundred equal
+/// VMs, a boot storm, on disks, flash and cloud volumes. In each scene and measure a policy's
+/// regret is its distance from the best of all policies, 0 to 1; the scoreboard shows
+/// each policy's mean and worst regret. See docs/arena.md.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway arena
+  seekway arena --scenes 'nvme/*,*/flood' --policies noop,cfq,vmcd-time --details
+  seekway arena --policy cfq:low_latency=false --report arena.html
+  seekway arena --trace vm1.vscsi --trace vm2.vscsi --device seagate-1tb-7200
+  seekway arena --list")]
+pub struct ArenaArgs {
+    /// Scenes by name, with `*` and commas: `'disk/*,*/flood'` [default: all, or none
+    /// beside a load of your own]
+    #[arg(long, value_name = "GLOB")]
+    pub scenes: Option<String>,
+    /// List the scenes and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    pub policies: String,
+    /// Also run this policy (repeatable)
+    #[arg(long = "policy", value_name = "SPEC")]
+    pub extra: Vec<String>,
+    /// First seed of generated loads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Number of seeds; the figures are their means
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seeds: u64,
+    /// Run a tenth of each scene's time: to see whether it runs, not what it gives
+    #[arg(long)]
+    pub quick: bool,
+    /// Also print every scene
+    #[arg(long)]
+    pub details: bool,
+    /// Also show the CPU time of a request, simulator and device model included. It is
+    /// measured, so it differs from run to run
+    #[arg(long)]
+    pub cpu: bool,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub disk: DiskArgs,
+    /// Stop the runs of your own load at this simulated time [default: when it ends, or
+    /// after 60s if a VM's load does not end by itself]
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    #[command(flatten)]
+    pub out: OutArgs,
+}

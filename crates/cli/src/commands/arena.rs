@@ -1,0 +1,306 @@
+//! `seekway arena`: every policy through every scene, and one scoreboard.
+
+mod json;
+mod own;
+mod page;
+mod tables;
+
+use super::compare;
+use crate::args::{ArenaArgs, ExperimentArgs, Format};
+use crate::{Verdict, load, output, progress, runs};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use seekway_policy::schedulers;
+use seekway_policy::units::Nanos;
+use seekway_report::table::{Cell as TableCell, Column, Table};
+use seekway_sim::experiments::arena::{
+    self, Alone, Figures, Scene, SceneResult, Score, Unit, figures,
+};
+use seekway_sim::experiments::{Cell, run_cell};
+use serde::Serialize;
+
+/// By how much `--quick` divides the time.
+const QUICK: u64 = 10;
+
+/// The name under which `experiment run` knows it.
+pub const NAME: &str = "arena";
+
+/// A scene under every policy.
+struct Played {
+    about: String,
+    unit: Unit,
+    /// Are latencies factors of what the VM has alone, rather than ms?
+    relative: bool,
+    result: SceneResult,
+    /// CPU time of a request by policy, in ns, where it was asked for.
+    cpu_ns: Option<Vec<f64>>,
+}
+
+/// Everything that is printed.
+struct Board {
+    seeds: Vec<u64>,
+    policies: Vec<String>,
+    scenes: Vec<Played>,
+    /// Of the scenes, in their order.
+    devices: Vec<String>,
+    scores: Vec<Score>,
+}
+
+pub fn run(args: &ArenaArgs) -> Result<Verdict> {
+    if args.list {
+        return list(args);
+    }
+    let policies = policies(args)?;
+    let seeds = load::seeds(args.seed, args.seeds)?;
+    if let Some(path) = &args.out.report {
+        output::check_place(path)?;
+    }
+    let own = own::Own::new(args)?;
+    let pattern = args.scenes.as_deref().or(own.is_none().then_some("all"));
+    let scenes = pattern.map_or(Ok(Vec::new()), |pattern| chosen(pattern, args.quick))?;
+    let jobs = runs::jobs(args.out.jobs);
+    let mut played = play(&scenes, &policies, &seeds, jobs, args.cpu)?;
+    if let Some(own) = own {
+        played.push(own.play(&policies, &seeds, jobs)?);
+    }
+    let results: Vec<SceneResult> = played.iter().map(|played| played.result.clone()).collect();
+    let scores = arena::scoreboard(&policies, &results);
+    let devices = arena::devices(&results);
+    let board = Board { seeds, policies, scenes: played, devices, scores };
+    for warning in ended_early(&board) {
+        eprintln!("warning: {warning}");
+    }
+    if args.quick {
+        eprintln!("warning: a tenth of each scene's time: this shows that it runs, not a result");
+    }
+    if let Some(path) = &args.out.report {
+        let report = page::report(&board, args.quick);
+        output::write_file(path, |out| report.write_html(out))?;
+        eprintln!("report: {}", path.display());
+    }
+    print(&board, args)?;
+    Ok(Verdict::Done)
+}
+
+/// `experiment run arena`, with what that command can ask of it.
+pub fn run_as_experiment(args: &ExperimentArgs) -> Result<Verdict> {
+    if args.live || args.vcpu.is_some() || args.drives.is_some() {
+        bail!("{NAME}: not with --live, --vcpu or --drives");
+    }
+    if !args.prefetch.prefetch.is_empty() || args.prefetch.cache.is_some() {
+        bail!("{NAME}: its VMs have no host cache: not with --prefetch or --cache");
+    }
+    let mut words = vec!["arena".to_string()];
+    words.push(format!("--seed={}", args.seed));
+    words.push(format!("--seeds={}", args.seeds.unwrap_or(1)));
+    words.extend(args.scenes.iter().map(|scenes| format!("--scenes={scenes}")));
+    words.extend(args.policy.iter().map(|policy| format!("--policy={policy}")));
+    words.extend(args.quick.then(|| "--quick".to_string()));
+    let mut own = Words::try_parse_from(words).map_err(|e| anyhow!("{e}"))?.args;
+    own.out = args.out.clone();
+    run(&own)
+}
+
+/// The arena's arguments alone, with their defaults.
+#[derive(Parser)]
+struct Words {
+    #[command(flatten)]
+    args: ArenaArgs,
+}
+
+/// The policies of the command line, each once.
+fn policies(args: &ArenaArgs) -> Result<Vec<String>> {
+    let mut policies = compare::policies(&args.policies)?;
+    for extra in &args.extra {
+        schedulers::build(extra).context("--policy")?;
+        policies.push(extra.clone());
+    }
+    let mut unique: Vec<String> = Vec::new();
+    for policy in policies {
+        if !unique.contains(&policy) {
+            unique.push(policy);
+        }
+    }
+    Ok(unique)
+}
+
+fn chosen(pattern: &str, quick: bool) -> Result<Vec<Scene>> {
+    let scenes = arena::scenes(pattern, if quick { QUICK } else { 1 });
+    if scenes.is_empty() {
+        let all = arena::scenes("all", 1);
+        let known: Vec<&str> = all.iter().map(|scene| scene.name.as_str()).collect();
+        bail!("--scenes {pattern}: no such scene; there are {}", known.join(", "));
+    }
+    Ok(scenes)
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    scene: &'a str,
+    about: &'a str,
+    device: &'a str,
+    vms: usize,
+    settle_s: f64,
+    measured_s: f64,
+}
+
+fn list(args: &ArenaArgs) -> Result<Verdict> {
+    let scenes = chosen(args.scenes.as_deref().unwrap_or("all"), args.quick)?;
+    let seconds = |span: Option<Nanos>| span.map_or(f64::NAN, Nanos::as_secs_f64);
+    let rows: Vec<Listed<'_>> = scenes
+        .iter()
+        .map(|scene| Listed {
+            scene: &scene.name,
+            about: &scene.about,
+            device: &scene.scenario.device,
+            vms: scene.scenario.vms.len(),
+            settle_s: seconds(Some(scene.scenario.settle)),
+            measured_s: seconds(scene.scenario.until) - seconds(Some(scene.scenario.settle)),
+        })
+        .collect();
+    let columns = vec![
+        Column::text("scene"),
+        Column::text("what happens"),
+        Column::text("device"),
+        Column::number("VMs", ""),
+        Column::number("settles", "s"),
+        Column::number("measured", "s"),
+    ];
+    let mut table = Table::new("", columns);
+    for row in &rows {
+        let texts = [row.scene, row.about, row.device].map(|text| TableCell::Text(text.into()));
+        let numbers = [
+            TableCell::Count(row.vms as u64),
+            TableCell::Number(row.settle_s),
+            TableCell::Number(row.measured_s),
+        ];
+        table.push(texts.into_iter().chain(numbers));
+    }
+    output::print_as(args.out.format, &[table], &rows)?;
+    Ok(Verdict::Done)
+}
+
+/// What one run gave, and the CPU time of its thread.
+type Sample = (Figures, Option<f64>);
+
+/// Runs all scenes under all policies with all seeds.
+fn play(
+    scenes: &[Scene],
+    policies: &[String],
+    seeds: &[u64],
+    jobs: usize,
+    cpu: bool,
+) -> Result<Vec<Played>> {
+    let alone = alone(scenes, seeds, jobs)?;
+    let mut items = Vec::new();
+    for (n, scene) in scenes.iter().enumerate() {
+        for policy in policies {
+            items.extend(
+                seeds.iter().enumerate().map(|(s, &seed)| (scene, policy, seed, &alone[n][s])),
+            );
+        }
+    }
+    let bar = progress::runs(items.len() as u64, NAME);
+    let samples: Vec<Sample> = runs::parallel(&items, jobs, |(scene, policy, seed, alone)| {
+        let began = cpu.then(super::experiment::cpu_time).flatten();
+        let made = run_cell(&scene.cell(policy), *seed, &mut |_, _| true);
+        let result = made.map_err(|e| anyhow!("{e}, seed {seed}"))?;
+        let ended = cpu.then(super::experiment::cpu_time).flatten();
+        bar.inc(1);
+        let figures = figures(&scene.judging, &result, Some(alone));
+        let took = began.zip(ended).map(|(began, ended)| ended.saturating_sub(began).get() as f64);
+        // Like the time, of the whole run.
+        let requests = (result.stats.requests as f64).max(1.0);
+        Ok((figures, took.map(|took| took / requests)))
+    })?;
+    bar.finish_and_clear();
+    let of_scene = samples.chunks(policies.len() * seeds.len());
+    Ok(scenes.iter().zip(of_scene).map(|(scene, of)| played(scene, of, seeds.len())).collect())
+}
+
+fn played(scene: &Scene, samples: &[Sample], seeds: usize) -> Played {
+    let of_policy = || samples.chunks(seeds);
+    let mean = |of: &[Sample]| {
+        let figures: Vec<Figures> = of.iter().map(|(figures, _)| figures.clone()).collect();
+        Figures::mean(&figures)
+    };
+    let cpu = |of: &[Sample]| {
+        let known: Option<Vec<f64>> = of.iter().map(|(_, cpu)| *cpu).collect();
+        known.map(|known| known.iter().sum::<f64>() / known.len() as f64)
+    };
+    Played {
+        about: scene.about.clone(),
+        unit: scene.judging.unit,
+        relative: true,
+        result: SceneResult {
+            scene: scene.name.clone(),
+            device: scene.device.clone(),
+            figures: of_policy().map(mean).collect(),
+        },
+        cpu_ns: of_policy().map(cpu).collect(),
+    }
+}
+
+/// What each VM of each scene has alone, by seed. VMs that are equal on one device for
+/// one time share a run.
+fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alone>>>> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut places = Vec::new();
+    for scene in scenes {
+        let place = |cell: Cell| {
+            cells.iter().position(|known| *known == cell).unwrap_or_else(|| {
+                cells.push(cell);
+                cells.len() - 1
+            })
+        };
+        places.push(scene.alone().into_iter().map(place).collect::<Vec<usize>>());
+    }
+    let items: Vec<(&Cell, u64)> =
+        cells.iter().flat_map(|cell| seeds.iter().map(move |&seed| (cell, seed))).collect();
+    let bar = progress::runs(items.len() as u64, "each VM alone");
+    let made = runs::parallel(&items, jobs, |(cell, seed)| {
+        let result = run_cell(cell, *seed, &mut |_, _| true);
+        bar.inc(1);
+        result.map(|run| Alone::of(&run)).map_err(|e| anyhow!("{e}, seed {seed}"))
+    })?;
+    bar.finish_and_clear();
+    let of = |scene: &Scene, kinds: &[usize], seed: usize| {
+        let kinds: Vec<Alone> = kinds.iter().map(|kind| made[kind * seeds.len() + seed]).collect();
+        scene.by_vm(&kinds)
+    };
+    let by_seed = scenes
+        .iter()
+        .zip(&places)
+        .map(|(scene, kinds)| (0..seeds.len()).map(|seed| of(scene, kinds, seed)).collect());
+    Ok(by_seed.collect())
+}
+
+/// Scenes whose figures are of another load than they say.
+fn ended_early(board: &Board) -> Vec<String> {
+    let of_scene = |played: &Played| {
+        let figures = board.policies.iter().zip(&played.result.figures);
+        let ended = figures.filter(|(_, figures)| figures.ended_early);
+        let under: Vec<&str> = ended.map(|(policy, _)| policy.as_str()).collect();
+        (!under.is_empty()).then(|| {
+            let (scene, under) = (&played.result.scene, under.join(", "));
+            format!("{scene}: a VM's load was over before its run was, under {under}")
+        })
+    };
+    board.scenes.iter().filter_map(of_scene).collect()
+}
+
+fn print(board: &Board, args: &ArenaArgs) -> Result<()> {
+    let json = json::Json::new(board);
+    let tables = match args.out.format {
+        Format::Csv => vec![tables::flat(board)],
+        _ => {
+            let mut all = vec![tables::scoreboard(board)];
+            all.extend(tables::by_device(board));
+            if args.details {
+                all.extend((0..board.scenes.len()).map(|n| tables::scene(board, n)));
+            }
+            all
+        }
+    };
+    output::print_as(args.out.format, &tables, &json)
+}

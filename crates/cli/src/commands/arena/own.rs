@@ -1,0 +1,91 @@
+//! A user's own traces and VMs as a scene.
+
+use super::Played;
+use crate::args::ArenaArgs;
+use crate::load::{self, Load};
+use crate::progress;
+use crate::runs::{Plan, Stage};
+use anyhow::Result;
+use seekway_device::profile::Profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::units::Nanos;
+use seekway_sim::experiments::arena::{Alone, Figures, Judging, SceneResult, Unit, figures};
+
+/// More VMs than this are not run alone, and then have no max-min shares.
+const ALONE_MAX: usize = 16;
+
+/// The load of the command line.
+pub struct Own {
+    load: Load,
+    profile: Profile,
+    config: Config,
+    until: Option<Nanos>,
+    device: String,
+}
+
+impl Own {
+    /// What `--trace` and `--vm` ask for, if they are given.
+    pub fn new(args: &ArenaArgs) -> Result<Option<Own>> {
+        let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+        if args.load.traces.is_empty() && args.load.vms.is_empty() {
+            return Ok(None);
+        }
+        let (profile, config) = load::disk(&args.disk)?;
+        let (load, device) = (Load::new(&args.load)?, args.disk.device.clone());
+        Ok(Some(Own { load, profile, config, until, device }))
+    }
+
+    /// Runs it under every policy with every seed.
+    pub fn play(&self, policies: &[String], seeds: &[u64], jobs: usize) -> Result<Played> {
+        let stage = Stage {
+            load: &self.load,
+            profile: &self.profile,
+            config: self.config,
+            until: self.load.until(self.until),
+            journal: false,
+            cache_bytes: 0,
+        };
+        let alone = self.alone(&stage, seeds[0], jobs)?;
+        let plans: Vec<Plan> = policies
+            .iter()
+            .flat_map(|policy| seeds.iter().map(|&seed| Plan::new(policy, seed)))
+            .collect();
+        let runs = self.load.requests().map(|n| n * plans.len() as u64);
+        let bar = progress::requests(runs, "your load");
+        let outcomes = stage.run_all(&plans, jobs, &bar)?;
+        bar.finish_and_clear();
+        let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
+        // A load of one's own has no quiet VM, and comes and goes.
+        let judging = Judging {
+            quiet: None,
+            latency: true,
+            unit: Unit::MibS,
+            window: None,
+            settle: Nanos::ZERO,
+            weights,
+        };
+        let of_policy = outcomes.chunks(seeds.len()).map(|outcomes| {
+            let each = outcomes.iter().map(|o| figures(&judging, &o.result, alone.as_deref()));
+            Figures::mean(&each.collect::<Vec<_>>())
+        });
+        let result = SceneResult {
+            scene: "own".into(),
+            device: self.device.clone(),
+            figures: of_policy.collect(),
+        };
+        let about = format!("{} VMs of your own", self.load.disks.len());
+        Ok(Played { about, unit: Unit::MibS, relative: alone.is_some(), result, cpu_ns: None })
+    }
+
+    /// What each VM has alone; unknown where a source is several VMs, or there are many.
+    fn alone(&self, stage: &Stage<'_>, seed: u64, jobs: usize) -> Result<Option<Vec<Alone>>> {
+        let vms = self.load.disks.len();
+        if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
+            return Ok(None);
+        }
+        let plan = |vm| Plan { only: Some(vm), ..Plan::new("noop", seed) };
+        let plans: Vec<Plan> = (0..vms).map(plan).collect();
+        let outcomes = stage.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
+        Ok(Some(outcomes.iter().map(|outcome| Alone::of(&outcome.result)).collect()))
+    }
+}

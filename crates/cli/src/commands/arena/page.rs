@@ -1,0 +1,105 @@
+//! The arena's page: figures over all scenes, then every scene.
+
+use super::{Board, tables};
+use crate::output;
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::plot::{Axis, BarSeries, Bars, Panels, Scatter, Series};
+use seekway_sim::experiments::arena::{Measure, Score};
+
+/// Writes the page of a board.
+pub fn report(board: &Board, quick: bool) -> Report {
+    let mut sections = vec![overview(board)];
+    for device in &board.devices {
+        let scenes = board.scenes.iter().enumerate();
+        let on_it = scenes.filter(|(_, played)| played.result.device == *device);
+        let blocks = on_it.map(|(n, _)| Block::Table(tables::scene(board, n))).collect();
+        sections.push(Section { heading: device.clone(), intro: String::new(), blocks });
+    }
+    let mut subtitle = sentence(board);
+    if quick {
+        subtitle += " A quick run with a tenth of the time: not a result.";
+    }
+    let seeds: Vec<String> = board.seeds.iter().map(u64::to_string).collect();
+    Report {
+        title: "Seekway: the arena".into(),
+        subtitle,
+        meta: vec![
+            ("Command".into(), output::command_line()),
+            ("Seeds".into(), seeds.join(", ")),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections,
+    }
+}
+
+/// The result in a sentence.
+fn sentence(board: &Board) -> String {
+    let Some(first) = board.scores.first() else { return String::new() };
+    let (scenes, policies) = (board.scenes.len(), board.policies.len());
+    let worst = first.worst.as_ref().map_or(0.0, |worst| worst.0);
+    format!(
+        "Of {policies} policies in {scenes} scenes, {} is nearest to the best of all on average: a \
+         mean regret of {:.2}, at worst {worst:.2}.",
+        first.policy, first.mean
+    )
+}
+
+fn overview(board: &Board) -> Section {
+    let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
+    let mut blocks = vec![
+        figure(
+            bars(board),
+            "What each policy reaches of the best of all policies, mean over the scenes: 1 is as \
+             good as the best everywhere. Long bars all round are what to look for.",
+        ),
+        figure(
+            bubbles(board),
+            "The same as points: throughput to the right, short p99 upwards. Nobody is better in \
+             both than a policy in the upper right corner.",
+        ),
+        Block::Table(tables::scoreboard(board)),
+    ];
+    blocks.extend(tables::by_device(board).map(Block::Table));
+    blocks.push(Block::Table(tables::regrets(board)));
+    Section { heading: "Scoreboard".into(), intro: String::new(), blocks }
+}
+
+/// What a policy reaches of the best, on average.
+fn reached(score: &Score, measure: Measure) -> Option<f64> {
+    score.by_measure[measure as usize].map(|regret| 1.0 - regret)
+}
+
+fn bars(board: &Board) -> seekway_report::svg::Svg {
+    let measures = [
+        ("throughput", Measure::Throughput),
+        ("worst VM's share", Measure::WorstShare),
+        ("p99", Measure::P99),
+    ];
+    let series = |(name, measure): (&str, Measure)| BarSeries {
+        name: name.into(),
+        bars: board.scores.iter().map(|s| reached(s, measure).map(Into::into)).collect(),
+        reference: false,
+    };
+    let bars = Bars {
+        title: String::new(),
+        axis: Axis::linear("part of the best", ""),
+        groups: board.scores.iter().map(|score| score.policy.clone()).collect(),
+        series: measures.map(series).into(),
+    };
+    bars.render()
+}
+
+fn bubbles(board: &Board) -> seekway_report::svg::Svg {
+    let point = |score: &Score| {
+        let at = reached(score, Measure::Throughput).zip(reached(score, Measure::P99));
+        Series::new(score.policy.clone(), at.into_iter().collect())
+    };
+    let scatter = Scatter {
+        title: String::new(),
+        x: Axis::linear("throughput, part of the best", ""),
+        y: Axis::linear("p99, part of the best", ""),
+        series: board.scores.iter().map(point).collect(),
+        panels: Panels::Together,
+    };
+    scatter.render()
+}

@@ -1,0 +1,139 @@
+//! `seekway arena`: the scoreboard, its formats, and what it refuses.
+
+mod common;
+
+use common::{Folder, json, policies, seekway, trace};
+use expect_test::expect_file;
+
+/// A small arena: two scenes, three policies, a tenth of the time.
+const SMALL: &[&str] = &[
+    "arena",
+    "--scenes",
+    "sata/weights,disk/flood",
+    "--policies",
+    "noop,deadline,cscan",
+    "--quick",
+];
+
+fn small(more: &[&str]) -> common::Ran {
+    seekway(&[SMALL, more].concat())
+}
+
+#[test]
+fn a_small_arena_is_the_same_to_the_byte() {
+    let ran = small(&["--details", "--jobs", "1"]);
+    assert!(ran.err.contains("a tenth of each scene's time"), "{}", ran.err);
+    let out = ran.ok();
+    expect_file!["golden/arena.txt"].assert_eq(&out);
+    assert_eq!(small(&["--details", "--jobs", "3"]).ok(), out);
+    // `experiment run` knows it too, with all policies.
+    let as_experiment = ["experiment", "run", "arena", "--quick", "--scenes", "sata/equal-2"];
+    let own = ["arena", "--quick", "--scenes", "sata/equal-2"];
+    assert_eq!(seekway(&as_experiment).ok(), seekway(&own).ok());
+}
+
+#[test]
+fn json_has_the_keys_that_scripts_read() {
+    let made = json(&small(&["--format", "json", "--policy", "noop", "--policy", "look"]).ok());
+    assert_eq!(made["seeds"], serde_json::json!([1]));
+    let board = made["scoreboard"].as_array().expect("a list");
+    // A policy that is named twice runs once.
+    assert_eq!(board.len(), 4);
+    let regrets: Vec<f64> = board.iter().filter_map(|s| s["mean_regret"].as_f64()).collect();
+    assert!(regrets.is_sorted() && regrets.iter().all(|r| (0.0..=1.0).contains(r)), "{regrets:?}");
+    for score in board {
+        assert!(score["worst_regret"].as_f64() >= score["mean_regret"].as_f64());
+        assert!(score["regret_by_device"]["disk"].is_number(), "{score}");
+        assert!(score["regret_by_measure"]["p99"].is_number(), "{score}");
+    }
+    let scenes = made["scenes"].as_array().expect("a list");
+    let names: Vec<&str> = scenes.iter().filter_map(|s| s["scene"].as_str()).collect();
+    assert_eq!(names, ["sata/weights", "disk/flood"]);
+    assert!(scenes.iter().all(|scene| scene["latency_unit"] == "alone"));
+    for policy in scenes.iter().flat_map(|s| s["policies"].as_array().expect("a list")) {
+        for key in ["throughput", "worst_share", "jain", "withheld", "requests", "mean_regret"] {
+            assert!(policy[key].is_number(), "no {key} in {policy}");
+        }
+        // Measured time would make the output differ from run to run.
+        assert!(policy.get("cpu_ns").is_none());
+    }
+    assert!(scenes[0]["policies"][0]["p99"].is_null(), "weights say whose requests wait");
+    assert!(scenes[1]["policies"][0]["p99"].is_number());
+    let measured = json(&small(&["--format", "json", "--cpu"]).ok());
+    assert!(measured["scenes"][0]["policies"][0]["cpu_ns"].is_number());
+}
+
+#[test]
+fn csv_and_list_have_a_line_for_each() {
+    let csv = small(&["--format", "csv"]).ok();
+    assert_eq!(csv.lines().count(), 1 + 2 * 3);
+    let listed = json(&seekway(&["arena", "--list", "--format", "json"]).ok());
+    let listed = listed.as_array().expect("a list");
+    assert!(listed.len() > 80, "{}", listed.len());
+    assert!(listed.iter().any(|s| s["scene"] == "nvme/equal-1000" && s["vms"] == 1000));
+    let some = seekway(&["arena", "--list", "--scenes", "disk/*"]).ok();
+    assert!(some.contains("disk/demo") && !some.contains("nvme/"));
+}
+
+#[test]
+fn a_load_of_ones_own_is_a_scene() {
+    let folder = Folder::new();
+    let (a, b) = (folder.file("a.trace", &trace(300)), folder.file("b.trace", &trace(200)));
+    let args = ["arena", "--trace", &a, "--trace", &b, "--device", "cheetah-15k5"];
+    let made = json(&seekway(&[&args[..], &["--format", "json"]].concat()).ok());
+    let scenes = made["scenes"].as_array().expect("a list");
+    assert_eq!((scenes.len(), &scenes[0]["scene"]), (1, &"own".into()));
+    let under = scenes[0]["policies"].as_array().expect("a list");
+    assert_eq!(under.len(), policies().len());
+    assert!(under.iter().all(|p| p["requests"] == 500.0 && p["worst_share"].is_number()));
+    // Beside scenes of the arena only where they are asked for.
+    let both = [&SMALL[..], &["--trace", &a]].concat();
+    assert_eq!(
+        json(&seekway(&[&both[..], &["--format", "json"]].concat()).ok())["scenes"]
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
+}
+
+#[test]
+fn the_report_has_figures_and_every_scene() {
+    let folder = Folder::new();
+    let report = folder.arg("arena.html");
+    small(&["--report", &report]).ok();
+    let html = std::fs::read_to_string(&report).expect("written");
+    for part in
+        ["<svg", "sata/weights", "disk/flood", "worst VM&#39;s share", "Scoreboard of 2 scenes"]
+    {
+        assert!(html.contains(part) || html.contains(&part.replace("&#39;", "'")), "no {part}");
+    }
+    assert!(!html.contains("http://") || !html.contains("src=\"http"), "it loads something");
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    for (args, part) in [
+        (&["--scenes", "nvme/nothing"][..], "no such scene; there are nvme/flood"),
+        (&["--scenes", "disk/flood", "--policies", "cqf"], "no policy 'cqf'; there are noop"),
+        (&["--scenes", "disk/flood", "--policy", "cfq:quantun=4"], "it has slice_sync"),
+        (&["--scenes", "disk/flood", "--seeds", "0"], "at least 1"),
+        (&["--scenes", "disk/flood", "--until", "5"], "a time with its unit"),
+        (&["--scenes", "disk/flood", "--report", "/nowhere/a.html"], "its folder does not exist"),
+        (&["--trace", "/nowhere/a.trace"], "/nowhere/a.trace"),
+        (&["--vm", "app=uniform:thnik=60us"], "uniform has no parameter 'thnik'"),
+        (&["--vm", "latency=60us,app=uniform"], "latency is a guest's"),
+        (&["--bogus"], "unexpected argument"),
+    ] {
+        seekway(&[&["arena"], args].concat()).refused(&[part]);
+    }
+    let experiment = ["experiment", "run"];
+    for (args, part) in [
+        (&["arena", "--live"][..], "not with --live"),
+        (&["arena", "--prefetch", "vio"], "not with --prefetch"),
+        (&["arena", "--scenes", "nothing"], "no such scene"),
+        (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena only"),
+        (&["arena", "pregather-b"], "arena: runs by itself"),
+    ] {
+        seekway(&[&experiment, args].concat()).refused(&[part]);
+    }
+}

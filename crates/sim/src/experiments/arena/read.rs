@@ -1,0 +1,134 @@
+//! The arena's scenes as a TOML file states them. The file is part of the program:
+//! what is wrong with it is a programmer error, and a test reads all of it.
+
+use super::{Judging, Scene, Unit};
+use crate::experiments::Scenario;
+use seekway_policy::params::parse_duration;
+use seekway_policy::units::{Lba, Nanos};
+use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    device: Vec<DeviceFile>,
+    scene: Vec<SceneFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceFile {
+    name: String,
+    profile: String,
+    settle: String,
+    measure: String,
+    window: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SceneFile {
+    name: String,
+    about: String,
+    on: Vec<String>,
+    quiet: Option<String>,
+    vms: Vec<GroupFile>,
+    #[serde(default)]
+    unit: Unit,
+    #[serde(default = "yes")]
+    steady: bool,
+    #[serde(default = "yes")]
+    latency: bool,
+    settle: Option<String>,
+    measure: Option<String>,
+    #[serde(default)]
+    place: u64,
+}
+
+/// Equal VMs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupFile {
+    load: String,
+    #[serde(default = "one")]
+    count: u32,
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Reads all scenes; times are divided by `shrink`.
+pub(super) fn scenes(text: &str, shrink: u64) -> Result<Vec<Scene>, String> {
+    let file: File = toml::from_str(text).map_err(|e| e.to_string())?;
+    let mut scenes: Vec<Scene> = Vec::new();
+    // In the order of the devices, so that what happens on one stands together.
+    for device in &file.device {
+        for scene in file.scene.iter().filter(|scene| scene.on.contains(&device.name)) {
+            scenes.push(read(device, scene, shrink)?);
+        }
+    }
+    let listed: usize = file.scene.iter().map(|scene| scene.on.len()).sum();
+    if listed != scenes.len() {
+        return Err("a scene is on a device that is not in the file".into());
+    }
+    Ok(scenes)
+}
+
+fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, String> {
+    let name = format!("{}/{}", device.name, file.name);
+    let time = |text: &String| {
+        let time = parse_duration(text).ok_or_else(|| format!("{name}: no time: {text}"))?;
+        Ok::<Nanos, String>(time.scaled(1, shrink))
+    };
+    let quiet = file.quiet.iter().map(|load| (1, 1, load));
+    let groups = file.vms.iter().map(|group| (group.count, group.weight, &group.load));
+    let (mut vms, mut kinds, mut kind_of) = (Vec::new(), Vec::new(), Vec::new());
+    let mut weights = Vec::new();
+    for (count, weight, load) in quiet.chain(groups) {
+        let kind = kinds.iter().position(|known| known == load).unwrap_or_else(|| {
+            kinds.push(load.clone());
+            kinds.len() - 1
+        });
+        let weight = NonZeroU32::new(weight).ok_or_else(|| format!("{name}: a weight of 0"))?;
+        for _ in 0..count {
+            let quiet = file.quiet.is_some() && vms.is_empty();
+            let vm = if quiet { "quiet".into() } else { format!("vm{}", vms.len() + 1) };
+            vms.push(format!("name={vm},{load}"));
+            kind_of.push(kind);
+            weights.push(weight);
+        }
+    }
+    let settle = time(file.settle.as_ref().unwrap_or(&device.settle))?;
+    let measure = time(file.measure.as_ref().unwrap_or(&device.measure))?;
+    let window = Some(time(&device.window)?).filter(|_| file.steady);
+    let judging = Judging {
+        quiet: file.quiet.is_some().then_some(0),
+        latency: file.latency,
+        unit: file.unit,
+        window,
+        settle,
+        weights: weights.iter().map(|weight| f64::from(weight.get())).collect(),
+    };
+    let scenario = Scenario {
+        place: Lba::new(file.place),
+        weights,
+        ..Scenario::new(name.clone(), vms, device.profile.clone()).measured(settle, measure)
+    };
+    Ok(Scene {
+        name,
+        about: file.about.clone(),
+        device: device.name.clone(),
+        judging,
+        scenario: Arc::new(scenario),
+        kinds,
+        kind_of,
+    })
+}

@@ -1,0 +1,173 @@
+//! The scoreboard: how far each policy is from the best of all, scene by scene.
+
+use super::measure::{Figures, Measure};
+
+/// How much better a policy has to be in all three of throughput, worst share and p99
+/// to dominate another.
+pub const DOMINATES_BY: f64 = 0.01;
+
+/// What came of a scene under every policy.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SceneResult {
+    pub scene: String,
+    pub device: String,
+    /// In the order of the policies.
+    pub figures: Vec<Figures>,
+}
+
+impl SceneResult {
+    /// The best of all policies, if the scene has this measure.
+    pub fn best(&self, measure: Measure) -> Option<f64> {
+        let values = self.figures.iter().filter_map(|figures| figures.value(measure));
+        values.reduce(|a, b| measure.better(a, b))
+    }
+
+    /// How far a policy, by number, is from the best.
+    pub fn regret(&self, policy: usize, measure: Measure) -> Option<f64> {
+        Some(measure.regret(self.figures[policy].value(measure)?, self.best(measure)?))
+    }
+
+    /// The mean over the scene's measures.
+    pub fn mean_regret(&self, policy: usize) -> f64 {
+        mean(Measure::ALL.iter().filter_map(|&measure| self.regret(policy, measure)))
+    }
+
+    /// Is another policy better in throughput, in the worst VM's share and in p99? In those
+    /// of them that the scene has, at least two.
+    pub fn is_dominated(&self, policy: usize) -> bool {
+        let beats = |other: usize, measure: Measure| {
+            let of = |policy: usize| self.figures[policy].value(measure);
+            let (Some(ours), Some(theirs)) = (of(policy), of(other)) else { return false };
+            measure.better(ours, theirs) == theirs && measure.regret(ours, theirs) > DOMINATES_BY
+        };
+        let three = [Measure::Throughput, Measure::WorstShare, Measure::P99];
+        let judged: Vec<Measure> =
+            three.into_iter().filter(|&measure| self.best(measure).is_some()).collect();
+        let dominates = |other| judged.iter().all(|&measure| beats(other, measure));
+        judged.len() > 1 && (0..self.figures.len()).any(dominates)
+    }
+}
+
+/// A policy over all scenes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Score {
+    pub policy: String,
+    /// Mean over the scenes of the mean over each scene's measures.
+    pub mean: f64,
+    /// The largest regret, with its scene and measure.
+    pub worst: Option<(f64, String, Measure)>,
+    /// Mean over the scenes, by [`Measure::ALL`].
+    pub by_measure: [Option<f64>; 5],
+    /// Mean over the scenes of each device, in the order of [`devices`].
+    pub by_device: Vec<f64>,
+    /// Scenes in which another policy is better in throughput, worst share and p99.
+    pub dominated: Vec<String>,
+    /// Mean share of the time in which it withheld the device.
+    pub withheld: f64,
+}
+
+/// The devices of some scenes, in their order.
+pub fn devices(scenes: &[SceneResult]) -> Vec<String> {
+    let mut devices: Vec<String> = Vec::new();
+    for scene in scenes {
+        if !devices.contains(&scene.device) {
+            devices.push(scene.device.clone());
+        }
+    }
+    devices
+}
+
+/// The scores of all policies, the least mean regret first.
+pub fn scoreboard(policies: &[String], scenes: &[SceneResult]) -> Vec<Score> {
+    let mut scores: Vec<Score> =
+        policies.iter().enumerate().map(|(n, policy)| score(n, policy, scenes)).collect();
+    scores.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+    scores
+}
+
+fn score(n: usize, policy: &str, scenes: &[SceneResult]) -> Score {
+    let mut worst: Option<(f64, String, Measure)> = None;
+    for scene in scenes {
+        for measure in Measure::ALL {
+            let Some(regret) = scene.regret(n, measure) else { continue };
+            if worst.as_ref().is_none_or(|(most, ..)| regret > *most) {
+                worst = Some((regret, scene.scene.clone(), measure));
+            }
+        }
+    }
+    let by_measure = |measure| {
+        let regrets: Vec<f64> = scenes.iter().filter_map(|s| s.regret(n, measure)).collect();
+        (!regrets.is_empty()).then(|| mean(regrets.into_iter()))
+    };
+    let on = |device: &String| {
+        mean(scenes.iter().filter(|s| s.device == *device).map(|s| s.mean_regret(n)))
+    };
+    Score {
+        policy: policy.into(),
+        mean: mean(scenes.iter().map(|scene| scene.mean_regret(n))),
+        worst,
+        by_measure: Measure::ALL.map(by_measure),
+        by_device: devices(scenes).iter().map(on).collect(),
+        dominated: scenes
+            .iter()
+            .filter(|scene| scene.is_dominated(n))
+            .map(|scene| scene.scene.clone())
+            .collect(),
+        withheld: mean(scenes.iter().map(|scene| scene.figures[n].withheld)),
+    }
+}
+
+/// Zero for nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(values: [f64; 3]) -> Figures {
+        let [throughput, share, p99] = values.map(Some);
+        let values = [throughput, share, p99, None, None];
+        Figures { values, withheld: 0.1, requests: 1.0, ended_early: false }
+    }
+
+    fn scene(name: &str, device: &str, values: &[[f64; 3]]) -> SceneResult {
+        let figures = values.iter().copied().map(figures).collect();
+        SceneResult { scene: name.into(), device: device.into(), figures }
+    }
+
+    #[test]
+    fn policies_stand_by_their_mean_regret_over_scenes() {
+        let scenes = [
+            scene("a/x", "a", &[[100.0, 0.5, 2.0], [50.0, 1.0, 1.0], [40.0, 0.9, 1.5]]),
+            scene("b/x", "b", &[[10.0, 1.0, 1.0], [10.0, 1.0, 1.0], [5.0, 0.5, 4.0]]),
+        ];
+        let names = ["fast", "fair", "poor"].map(String::from);
+        let scores = scoreboard(&names, &scenes);
+        let order: Vec<&str> = scores.iter().map(|score| score.policy.as_str()).collect();
+        assert_eq!(order, ["fair", "fast", "poor"]);
+        // Half of the throughput in one scene and one of three measures.
+        assert!((scores[0].mean - 0.5 / 3.0 / 2.0).abs() < 1e-12);
+        assert_eq!(scores[0].worst, Some((0.5, "a/x".into(), Measure::Throughput)));
+        assert_eq!(scores[0].by_device, [0.5 / 3.0, 0.0]);
+        assert_eq!(scores[0].by_measure[3], None);
+        assert_eq!(scores[2].dominated, ["a/x", "b/x"]);
+        assert!(scores[0].dominated.is_empty() && scores[1].dominated.is_empty());
+    }
+
+    #[test]
+    fn a_policy_that_is_better_by_a_hair_does_not_dominate() {
+        let hair = scene("a/x", "a", &[[100.0, 0.5, 2.0], [100.5, 0.502, 1.99]]);
+        assert!(!hair.is_dominated(0));
+        let clearly = scene("a/x", "a", &[[100.0, 0.5, 2.0], [102.0, 0.51, 1.9]]);
+        assert!(clearly.is_dominated(0) && !clearly.is_dominated(1));
+        // Without latency, throughput and share decide; by one measure nobody dominates.
+        let mut two = clearly.clone();
+        two.figures.iter_mut().for_each(|figures| figures.values[2] = None);
+        assert!(two.is_dominated(0));
+        two.figures.iter_mut().for_each(|figures| figures.values[1] = None);
+        assert!(!two.is_dominated(0));
+    }
+}
