@@ -1,7 +1,8 @@
 //! Cost of a scheduling step, for every policy of the registry: a request
 //! completes, another arrives, and the policy decides, with 64 requests of
 //! three VMs queued at random places (4 KiB each); the same with 100,000
-//! requests of three VMs, with 64 of 64 VMs, and with 1,000 of 1,000.
+//! requests of three VMs, with 64 of 64 VMs, and with 1,000 of 1,000; on a disk
+//! with a head, and (`flash`) on a device without one.
 //!
 //! `cargo bench -p seekway-policy --bench schedulers`; a word after `--`
 //! selects policies by name.
@@ -29,12 +30,12 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(name: &str, queued: u32, vms: u16) -> Loop {
+    fn new(name: &str, queued: u32, vms: u16, rotates: bool) -> Loop {
         let mut policy = schedulers::build(name).expect("a registered name");
         for vm in 0..vms {
             policy.attach(Instant::ZERO, VmId::new(vm), VmSpec::default());
         }
-        let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), true);
+        let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), rotates);
         let (requests, head) = (Vec::new(), Lba::ZERO);
         let now = Instant::ZERO;
         let mut this = Loop { policy, profile, now, head, requests, random: 1, vms };
@@ -81,16 +82,18 @@ impl Loop {
 }
 
 fn step(c: &mut Criterion) {
-    for (group, queued, vms) in [
-        ("step", 64, 3),
-        ("step_deep", 100_000, 3),
-        ("step_64_vms", 64, 64),
-        ("step_1000_vms", 1_000, 1_000),
+    for (group, queued, vms, rotates) in [
+        ("step", 64, 3, true),
+        ("step_deep", 100_000, 3, true),
+        ("step_64_vms", 64, 64, true),
+        ("step_1000_vms", 1_000, 1_000, true),
+        ("flash", 64, 3, false),
+        ("flash_1000_vms", 1_000, 1_000, false),
     ] {
         let mut group = c.benchmark_group(group);
         for entry in REGISTRY {
             group.bench_function(BenchmarkId::new(entry.name, queued), |b| {
-                let mut this = Loop::new(entry.name, queued, vms);
+                let mut this = Loop::new(entry.name, queued, vms, rotates);
                 b.iter(|| this.step());
             });
         }

@@ -62,7 +62,7 @@ pub struct ServeArgs {
 #[command(next_help_heading = "Scheduling")]
 pub struct ScheduleArgs {
     /// Scheduling policy (`seekway policy list`), with parameters as `NAME:key=value,…`
-    /// [default: pregather on rotational devices, noop on others]
+    /// [default: fairway]
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<String>,
     /// Emulate one device for all disks (`seekway device list`); `k` scales its

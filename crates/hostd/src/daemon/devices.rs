@@ -16,13 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// The policy of a device that turns, when none is asked for: what the project
-/// is about. It degrades to serving by deadline and position where it finds
-/// no locality.
-pub const POLICY_ROTATIONAL: &str = "pregather";
-/// The policy of a device that does not: there is no head to save, and noop
-/// costs least.
-pub const POLICY_SOLID: &str = "noop";
+/// The policy of a device when the operator names none.
+pub const POLICY_DEFAULT: &str = "fairway";
 /// Stack of the threads that only wait for something.
 const SMALL_STACK_BYTES: usize = 64 << 10;
 /// Most journals of one device in a folder.
@@ -68,8 +63,6 @@ impl Device {
         let capacity = Sectors::from_bytes(limits.capacity_bytes);
         let capacity = image.device_capacity().unwrap_or(capacity);
         let profile = DeviceProfile::unknown(capacity, limits.rotational);
-        let turns = throttle.as_ref().map_or(limits.rotational, |t| t.profile().rotational());
-        let default = if turns { POLICY_ROTATIONAL } else { POLICY_SOLID };
         let journal =
             config.journal.as_ref().map(|folder| new_journal(folder, &name)).transpose()?;
         let (journal, journal_path) = journal.unzip();
@@ -77,7 +70,7 @@ impl Device {
         let unmeasured = cache.as_ref().is_some_and(|c| c.bandwidth_bytes_per_s.is_none());
         let setup = Setup {
             name: name.clone(),
-            policy: policy.unwrap_or(default).to_string(),
+            policy: policy.unwrap_or(POLICY_DEFAULT).to_string(),
             depth: config.depth,
             coalesce: config.coalesce,
             hard_limit: config.hard_limit,

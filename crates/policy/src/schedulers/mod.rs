@@ -8,6 +8,7 @@ mod cats;
 mod cfq;
 mod cscan;
 mod deadline;
+mod fairway;
 mod iocost;
 mod issuers;
 mod kyber;
@@ -58,6 +59,7 @@ impl RegistryEntry for Entry {
 pub static REGISTRY: Registry<Entry> = Registry::new(
     "policy",
     &[
+        fairway::ENTRY,
         noop::ENTRY,
         deadline::ENTRY,
         cscan::ENTRY,

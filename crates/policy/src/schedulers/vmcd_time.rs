@@ -54,6 +54,10 @@ static PARAMS: &[ParamSpec] = &[
         help: "device time of a turn, on a rotating device; less when many have work; at least 1ms" },
     ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
         help: "how long a turn waits for the channel's next request; at most 1s" },
+    ParamSpec { key: "stay", kind: Kind::Duration, default: "0ms",
+        help: "how long a turn waits for a stream's next request while others of the channel wait; at most 1s" },
+    ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "0",
+        help: "in a turn, a request that has waited so many times the channel's mean goes first (0: none)" },
     ParamSpec { key: "bound", kind: Kind::Duration, default: "500ms",
         help: "a channel without service for so long sends its oldest request" },
     ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
@@ -79,7 +83,7 @@ const TURN_LEAST: Nanos = Nanos::from_millis(16);
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// A channel keeps its turn of device time.
-const TURN: &str = "turn";
+pub(super) const TURN: &str = "turn";
 
 /// A request on the device.
 struct Flight {
@@ -109,6 +113,8 @@ struct Turn {
 struct VmcdTime {
     turn_length: Nanos,
     hold: Nanos,
+    stay: Nanos,
+    oldest: f64,
     bound: Nanos,
     expire: [Nanos; 2],
     queued: Pool,
@@ -154,6 +160,8 @@ impl VmcdTime {
         Ok(VmcdTime {
             turn_length: params.duration_within("turn", TURN_MIN, DURATION_MAX)?,
             hold: params.duration_within("hold", Nanos::ZERO, STALL)?,
+            stay: params.duration_within("stay", Nanos::ZERO, STALL)?,
+            oldest: params.number("oldest"),
             bound: params.duration("bound"),
             expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
             queued: Pool::new(),
@@ -253,10 +261,13 @@ impl VmcdTime {
         let Some(turn) = &mut self.turn else { return };
         if std::mem::take(&mut turn.held)
             && let Some(channel) = &mut self.channels[turn.vm]
-            && let Some(since) = channel.idle_since
+            && let Some((since, longest)) = match channel.stream_since.take() {
+                Some(since) => Some((since, self.stay)),
+                None => channel.idle_since.map(|since| (since, self.hold)),
+            }
         {
             // A turn may outlive its hold, with nothing queued and nobody to end it.
-            channel.charge(now.since(since).min(self.hold));
+            channel.charge(now.since(since).min(longest));
         }
     }
 
@@ -323,6 +334,29 @@ impl VmcdTime {
         }
     }
 
+    /// Until when the running turn waits for its channel's stream, though other requests of the
+    /// channel are queued. `None`: not at all.
+    fn stays_until(&self, channel: &Channel) -> Option<Instant> {
+        let since = channel.stream_since?;
+        let late = channel.stream_think.get().is_some_and(|think| think > self.stay);
+        (!late && channel.pending.following().is_none()).then(|| since + self.stay)
+    }
+
+    /// The turn no longer waits for a stream of its channel.
+    fn end_stay(&mut self, now: Instant, vm: usize) {
+        let Some(channel) = self.channels[vm].as_mut() else { return };
+        let Some(since) = channel.stream_since else { return };
+        if channel.pending.following().is_none() && now >= since + self.stay {
+            channel.stream_think.learn(self.stay + self.stay);
+        }
+        if self.turn.as_ref().is_some_and(|turn| turn.held) {
+            self.end_hold(now);
+        }
+        if let Some(channel) = self.channels[vm].as_mut() {
+            channel.stream_since = None;
+        }
+    }
+
     /// Whose request goes next on a device with turns; or until when it waits.
     fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
         if self.turn_is_used_up() {
@@ -334,7 +368,17 @@ impl VmcdTime {
         {
             let (vm, held) = (turn.vm, turn.held);
             if !channel.pending.is_empty() {
-                return Ok(Some(vm));
+                return match self.stays_until(channel).filter(|&until| now < until) {
+                    Some(until) => {
+                        self.holds += !held as u64;
+                        self.turn.as_mut().expect("there is a turn").held = true;
+                        Err(until)
+                    }
+                    None => {
+                        self.end_stay(now, vm);
+                        Ok(Some(vm))
+                    }
+                };
             }
             if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
                 self.holds += !held as u64;
@@ -392,6 +436,15 @@ impl VmcdTime {
                 return Some(id);
             }
         }
+        if self.oldest > 0.0
+            && !self.waiting.is_empty()
+            && pending.following().is_none()
+            && let Some(oldest) = pending.oldest(&self.queued)
+            && let Some(mean) = self.channel(vm)?.wait.get()
+            && now.since(oldest.arrived).get() as f64 > self.oldest * mean.get() as f64
+        {
+            return Some(oldest.id);
+        }
         pending.next()
     }
 
@@ -405,6 +458,9 @@ impl VmcdTime {
         };
         let mut links = std::mem::take(&mut self.links);
         let taken = self.change(vm, |channel| {
+            channel.streams = channel.pending.follows(&request);
+            channel.stream_since = None;
+            channel.wait.learn(now.since(request.arrived));
             channel.pending.take(&mut links, &request);
             channel.last_service = now;
             channel.in_flight += 1;
@@ -484,6 +540,11 @@ impl Scheduler for VmcdTime {
             if channel.is_idle() && !has_turn {
                 channel.wake(behind, lag);
             }
+            if channel.pending.follows(&request)
+                && let Some(since) = channel.stream_since
+            {
+                channel.stream_think.learn(now.since(since));
+            }
             let alone = channel.pending.is_empty();
             channel.pending.insert(&mut links, &request);
             alone.then_some(now.max(channel.last_service))
@@ -504,6 +565,7 @@ impl Scheduler for VmcdTime {
         if self.channel(vm).is_none_or(|c| c.serial != flight.serial) {
             return; // Of a VM that has left.
         }
+        let stay = self.stay > Nanos::ZERO;
         self.change(vm, |channel| {
             channel.in_flight -= 1;
             channel.last_service = now;
@@ -514,6 +576,9 @@ impl Scheduler for VmcdTime {
                 channel.charge(had);
             }
             channel.idle_since = (channel.is_idle() && request.sync).then_some(now);
+            let streams = stay && channel.streams && channel.in_flight == 0;
+            let is_over = streams && channel.pending.following().is_none();
+            channel.stream_since = is_over.then_some(now);
         });
     }
 

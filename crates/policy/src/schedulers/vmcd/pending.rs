@@ -56,6 +56,11 @@ impl Pending {
         choose(&self.sorted, self.position, BACK_SEEK_MAX, BACK_SEEK_PENALTY).map(|(_, id)| id)
     }
 
+    /// Does this request begin where the last one ended?
+    pub fn follows(&self, request: &Request) -> bool {
+        request.extent.start() == self.position
+    }
+
     /// The request that begins where the last one ended.
     pub fn following(&self) -> Option<RequestId> {
         let (lba, id) = self.sorted.at_or_after(self.position)?;

@@ -1,0 +1,144 @@
+//! **fairway**: one policy for every device, that nobody has to tune.
+//!
+//! Source: ours; `docs/policies/fairway.md` has the design and its relatives. Two parts serve
+//! two kinds of device, and this file chooses between them by what the dispatcher says of the
+//! device:
+//!
+//! - A device with a head serves one VM at a time, in turns that keep streams together:
+//!   [`vmcd_time`](super::vmcd_time), whose shares are of device time.
+//! - A device without a head works on several commands at once: [`flash`]. VMs share it by
+//!   the cost of their commands and by weight; a governor keeps what is in the device short
+//!   while a VM with little outstanding is active, and large requests go in parts then.
+
+mod cost;
+mod flash;
+mod governor;
+#[cfg(test)]
+mod tests;
+
+use super::{Entry, vmcd_time};
+use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::request::{Completion, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::Instant;
+use flash::Flash;
+
+/// The part for a device with a head: CFQ's slice of 100 ms; 2 ms is what CFQ and anticipatory
+/// scheduling found worth waiting for a reader; a request goes before its place in the sweep when
+/// it has waited half of its VM's mean, so that the last of a queue waits little longer than the
+/// first.
+const TURNS: &str = "vmcd-time:turn=100ms,stay=2ms,oldest=0.5";
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    ParamSpec { key: "governor", kind: Kind::Flag, default: "true",
+        help: "without a head: keep the device's queue short while a VM with little outstanding is active" },
+    ParamSpec { key: "split", kind: Kind::Flag, default: "true",
+        help: "without a head: send large requests in parts while such a VM is active" },
+    ParamSpec { key: "gain", kind: Kind::Number(0.1, 8.0), default: "1.5",
+        help: "the governor's bound over the least that keeps the device busy" },
+    ParamSpec { key: "part", kind: Kind::Size, default: "32KiB",
+        help: "the length of parts" },
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "fairway",
+    summary: "fair shares of the device with a short queue in it, on every kind of device",
+    source: "ours (docs/policies/fairway.md)",
+    params: PARAMS,
+    holds: &[vmcd_time::TURN, flash::DEPTH],
+    build: |params| Ok(Box::new(Fairway::new(params)?)),
+};
+
+/// The policy: one of its parts is in charge of all requests.
+struct Fairway {
+    /// For a device with a head.
+    turns: Box<dyn Scheduler>,
+    flash: Flash,
+    by_turns: bool,
+    /// The attached VMs by number.
+    vms: Vec<Option<VmSpec>>,
+}
+
+impl Fairway {
+    fn new(params: &Params) -> Result<Self, ParamError> {
+        Ok(Fairway {
+            turns: super::build(TURNS)?,
+            flash: Flash::new(params),
+            by_turns: false,
+            vms: Vec::new(),
+        })
+    }
+
+    fn part(&mut self) -> &mut dyn Scheduler {
+        if self.by_turns { self.turns.as_mut() } else { &mut self.flash }
+    }
+
+    /// Hand all VMs and requests to the other part. What is in flight stays unknown to it.
+    fn switch(&mut self, now: Instant) {
+        let vms = std::mem::take(&mut self.vms);
+        let known = vms
+            .iter()
+            .enumerate()
+            .filter_map(|(n, spec)| Some((VmId::new(n as u16), spec.clone()?)));
+        let mut queued = Vec::new();
+        for (vm, spec) in known {
+            queued.extend(self.part().detach(now, vm));
+            self.by_turns = !self.by_turns;
+            self.part().attach(now, vm, spec);
+            self.by_turns = !self.by_turns;
+        }
+        (self.vms, self.by_turns) = (vms, !self.by_turns);
+        queued.sort_by_key(|request| request.arrived);
+        queued.into_iter().for_each(|request| self.part().arrived(now, request));
+    }
+}
+
+impl Scheduler for Fairway {
+    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize(vm.index() + 1, None);
+        }
+        self.vms[vm.index()] = Some(spec.clone());
+        self.part().attach(now, vm, spec);
+    }
+
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+        self.vms[vm.index()] = None;
+        self.part().detach(now, vm)
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        self.part().arrived(now, request);
+    }
+
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
+        self.part().withdraw(now, id);
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.turns.completed(now, completion);
+        self.flash.completed(now, completion);
+    }
+
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        if device.profile.rotational() != self.by_turns {
+            self.switch(now);
+        }
+        self.part().decide(now, device)
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        match self.by_turns {
+            true => self.turns.metrics(sink),
+            false => self.flash.metrics(sink),
+        }
+    }
+
+    fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        match self.by_turns {
+            true => self.turns.vm_metrics(sink),
+            false => self.flash.vm_metrics(sink),
+        }
+    }
+}

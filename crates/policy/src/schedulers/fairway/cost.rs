@@ -1,0 +1,20 @@
+//! What a command costs a device without a head, as a number of bytes: its length, and a
+//! constant for the command itself. Shares and the governor count in it.
+
+use crate::units::Sectors;
+
+/// Bytes that a command costs on top of its length. It lies between the drives of the profiles:
+/// a 4 KiB read then costs an eighth of a 64 KiB one, not a sixteenth.
+const COMMAND_BYTES: u64 = 4096;
+/// Longer requests cost as much as this one: 8 GiB.
+const SECTORS_MAX: u64 = 1 << 24;
+
+/// The cost of a command, in bytes.
+pub fn of_command(len: Sectors) -> u64 {
+    of_more(len) + COMMAND_BYTES
+}
+
+/// The cost of what is added to a command, in bytes.
+pub fn of_more(len: Sectors) -> u64 {
+    Sectors::new(len.get().min(SECTORS_MAX)).bytes()
+}

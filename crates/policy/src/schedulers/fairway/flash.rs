@@ -1,0 +1,352 @@
+//! Fair shares of a device that works on several commands at once.
+//!
+//! *Shares.* Each VM has a start tag: the cost of what it has sent, over its weight (start-time
+//! fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996). The VM goes next whose next command would
+//! end first, by its finish tag: the start tag plus that command's cost. So among VMs that are
+//! level a short command goes before a long one. A VM that wakes starts at the tag at which the
+//! last command started, less at most one [`QUANTUM`].
+//!
+//! *Depth.* While a *light* VM is active beside others, what is in the device stays within the
+//! [governor](super::governor)'s bound, and with no light VM but several busy ones within three
+//! times that. One VM alone is not bounded. A VM is light if what it has outstanding costs at
+//! most [`LIGHT`].
+//!
+//! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
+//! that has begun.
+
+use super::cost;
+use super::governor::Governor;
+use crate::params::Params;
+use crate::queues::{ExpiryQueue, KeyedHeap, Links, Slots};
+use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+
+/// The device's queue is kept short.
+pub const DEPTH: &str = "depth";
+
+/// A VM that wakes is behind the others by so much cost at most, times its weight.
+pub(super) const QUANTUM: u64 = 64 << 10;
+/// A VM with no more than this outstanding is light: four commands of 4 KiB, or one of 28 KiB.
+const LIGHT: u64 = 32 << 10;
+/// A VM counts as light for so long after it sent something.
+const LIGHT_FOR: Nanos = Nanos::from_millis(100);
+/// Several busy VMs, none of them light, have so many times the bound.
+const BUSY_TIMES: f64 = 3.0;
+/// Binary digits behind the point of a tag.
+const FRACTION: u32 = 16;
+
+struct Vm {
+    weight: u64,
+    /// Tells a VM from the one that had its number before.
+    serial: u64,
+    fifo: ExpiryQueue,
+    /// Cost over weight of what it has sent.
+    tag: u128,
+    /// When it was last served, as a count.
+    served: u64,
+    /// Cost of its requests that are queued or in flight.
+    outstanding: u64,
+    in_flight: u32,
+}
+
+impl Vm {
+    fn tag_of(&self, cost: u64) -> u128 {
+        (u128::from(cost) << FRACTION) / u128::from(self.weight)
+    }
+}
+
+/// A request of which something is in flight.
+struct Flight {
+    serial: u64,
+    /// Its parts that are in flight, or 1.
+    parts: u32,
+}
+
+/// What was dispatched last, if no input came since: what continues it becomes one command with it.
+#[derive(Clone, Copy)]
+struct Run {
+    vm: usize,
+    op: Op,
+    end: Lba,
+    len: Sectors,
+}
+
+pub struct Flash {
+    governs: bool,
+    splits: bool,
+    /// The longest command while requests go in parts.
+    part: Sectors,
+    auto_part: bool,
+    queued: Slots<Request>,
+    links: Links,
+    vms: Vec<Option<Vm>>,
+    /// The VMs with queued requests, by finish tag; among equals who was served longest ago.
+    backlog: KeyedHeap<(u128, u64)>,
+    flying: Slots<Flight>,
+    /// The start tag of the last command.
+    reached: u128,
+    served: u64,
+    attached: u64,
+    /// Cost of the commands in flight, and VMs with something outstanding.
+    in_flight: u64,
+    busy: u32,
+    /// The two VMs that last sent something while light, and when.
+    light: [(usize, Instant); 2],
+    governor: Governor,
+    /// Requests wait for the bound.
+    waits: bool,
+    run: Option<Run>,
+    parts: u64,
+}
+
+/// No VM.
+const NOBODY: usize = usize::MAX;
+
+impl Flash {
+    pub fn new(params: &Params) -> Self {
+        Flash {
+            governs: params.flag("governor"),
+            splits: params.flag("split"),
+            part: params.size("part"),
+            auto_part: params.is_default("part"),
+            queued: Slots::new(),
+            links: Links::new(),
+            vms: Vec::new(),
+            backlog: KeyedHeap::default(),
+            flying: Slots::new(),
+            reached: 0,
+            served: 0,
+            attached: 0,
+            in_flight: 0,
+            busy: 0,
+            light: [(NOBODY, Instant::ZERO); 2],
+            governor: Governor::new(params.number("gain")),
+            waits: false,
+            run: None,
+            parts: 0,
+        }
+    }
+
+    fn vm(&self, vm: usize) -> Option<&Vm> {
+        self.vms.get(vm)?.as_ref()
+    }
+
+    /// Note whether the VM is light, after it has sent something.
+    fn note_light(&mut self, now: Instant, vm: usize, outstanding: u64) {
+        if outstanding > LIGHT {
+            for entry in self.light.iter_mut().filter(|entry| entry.0 == vm) {
+                entry.0 = NOBODY;
+            }
+            return;
+        }
+        if self.light[0].0 != vm {
+            self.light[1] = self.light[0];
+        }
+        self.light[0] = (vm, now);
+    }
+
+    /// Is a light VM other than this one active?
+    fn others_are_light(&self, now: Instant, vm: usize) -> bool {
+        let is_other = |&(light, at): &(usize, Instant)| {
+            light != vm && light != NOBODY && now.since(at) <= LIGHT_FOR
+        };
+        self.light.iter().any(is_other)
+    }
+
+    /// A place among the waiting for a VM that has work; none for one that has not.
+    fn place(&mut self, vm: usize) {
+        let Some(known) = &self.vms[vm] else { return };
+        match known.fifo.head().and_then(|id| self.queued.get(id)) {
+            Some(head) => {
+                let cost = cost::of_command(head.extent.len().min(self.part));
+                self.backlog.set(vm as u32, Some((known.tag + known.tag_of(cost), known.served)));
+            }
+            None => self.backlog.set(vm as u32, None),
+        }
+    }
+
+    /// The VM whose run continues, and the length that it may go on for.
+    fn continuation(&self, most: Sectors) -> Option<(usize, Sectors)> {
+        let Run { vm, op, end, len } = self.run?;
+        let head = self.queued.get(self.vm(vm)?.fifo.head()?)?;
+        let continues =
+            head.op == op && head.extent.start() == end && head.extent.len() + len <= most;
+        continues.then_some((vm, len))
+    }
+
+    /// Send the head of this VM's queue, at most `most` of it.
+    fn send(&mut self, vm: usize, most: Sectors, continues: Option<Sectors>) -> Decision {
+        let known = self.vms[vm].as_mut().expect("a VM with work");
+        let id = known.fifo.head().expect("a VM with work has a request");
+        let request = *self.queued.get(id).expect("a queue holds queued requests");
+        let (extent, rest) = request.extent.split(most);
+        let whole_cost = cost::of_command(extent.len());
+        let charged = if continues.is_some() { cost::of_more(extent.len()) } else { whole_cost };
+        self.reached = self.reached.max(known.tag);
+        known.tag += known.tag_of(charged);
+        self.served += 1;
+        known.served = self.served;
+        known.in_flight += 1;
+        // What is left was counted whole, with the cost of one command.
+        known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
+        self.in_flight += whole_cost;
+        let serial = known.serial;
+        match self.flying.get_mut(id) {
+            Some(flight) => flight.parts += 1,
+            None => self.flying.insert(id, Flight { serial, parts: 1 }),
+        }
+        self.run = Some(Run {
+            vm,
+            op: request.op,
+            end: extent.end(),
+            len: extent.len() + continues.unwrap_or(Sectors::ZERO),
+        });
+        let decision = match rest {
+            Some(rest) => {
+                self.parts += 1;
+                self.queued.get_mut(id).expect("it is queued").extent = rest;
+                Decision::DispatchPart { id, len: extent.len() }
+            }
+            None => {
+                known.fifo.remove(&mut self.links, id);
+                self.queued.remove(id);
+                Decision::Dispatch(id)
+            }
+        };
+        self.place(vm);
+        decision
+    }
+
+    /// May a command of this VM go now, beside what is in the device?
+    fn may_go(&mut self, now: Instant, vm: usize, cost: u64) -> bool {
+        let others_are_light = self.others_are_light(now, vm);
+        if !self.governs || self.busy < 2 && !others_are_light {
+            self.waits = false;
+            return true;
+        }
+        self.governor.probe(now);
+        if self.auto_part {
+            self.part = Sectors::from_bytes(self.governor.part_bytes());
+        }
+        if !std::mem::replace(&mut self.waits, true) {
+            self.governor.begin_epoch(now);
+        }
+        let is_light = self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT);
+        let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
+        self.governor.allows(self.in_flight, cost, times)
+    }
+}
+
+impl Scheduler for Flash {
+    fn attach(&mut self, _now: Instant, vm: VmId, spec: VmSpec) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, || None);
+        }
+        self.attached += 1;
+        self.vms[vm.index()] = Some(Vm {
+            weight: u64::from(spec.weight.get()),
+            serial: self.attached,
+            fifo: ExpiryQueue::new(),
+            tag: self.reached,
+            served: 0,
+            outstanding: 0,
+            in_flight: 0,
+        });
+    }
+
+    fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
+        let Some(known) = self.vms.get_mut(vm.index()).and_then(Option::take) else {
+            return Vec::new();
+        };
+        self.backlog.set(vm.index() as u32, None);
+        self.busy -= u32::from(known.in_flight > 0 || !known.fifo.is_empty());
+        self.run = None;
+        let ids: Vec<RequestId> = known.fifo.iter(&self.links).collect();
+        ids.into_iter().filter_map(|id| self.queued.remove(id)).collect()
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        self.run = None;
+        let (vm, id) = (request.vm.index(), request.id);
+        let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
+        let was_empty = known.fifo.is_empty();
+        self.busy += u32::from(was_empty && known.in_flight == 0);
+        if was_empty {
+            let least = self.reached.saturating_sub(u128::from(QUANTUM) << FRACTION);
+            known.tag = known.tag.max(least);
+        }
+        known.fifo.push(&mut self.links, id);
+        known.outstanding += cost::of_command(request.extent.len());
+        let outstanding = known.outstanding;
+        self.queued.insert(id, request);
+        self.note_light(now, vm, outstanding);
+        if was_empty {
+            self.place(vm);
+        }
+    }
+
+    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+        self.run = None;
+        let request = self.queued.remove(id).expect("a request that is queued");
+        let vm = request.vm.index();
+        let known = self.vms[vm].as_mut().expect("a queued request has a VM");
+        known.fifo.remove(&mut self.links, id);
+        known.outstanding -= cost::of_command(request.extent.len());
+        self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
+        self.place(vm);
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.run = None;
+        let request = &completion.request;
+        let Some(flight) = self.flying.get_mut(request.id) else { return };
+        let serial = flight.serial;
+        flight.parts -= 1;
+        if flight.parts == 0 {
+            self.flying.remove(request.id);
+        }
+        let cost = cost::of_command(request.extent.len());
+        self.in_flight -= cost;
+        if self.waits {
+            self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
+        }
+        let vm = request.vm.index();
+        let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
+        if known.serial == serial {
+            known.in_flight -= 1;
+            known.outstanding -= cost;
+            self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
+        }
+    }
+
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        let Some((_, vm)) = self.backlog.first() else { return Decision::Idle };
+        let vm = vm as usize;
+        let (all, part) = (Sectors::new(u64::MAX), self.part);
+        let most = |vm| if self.splits && self.others_are_light(now, vm) { part } else { all };
+        if let Some((vm, len)) = self.continuation(most(vm).min(Sectors::new(1024))) {
+            return self.send(vm, all, Some(len));
+        }
+        let most = most(vm);
+        let head =
+            self.vm(vm).and_then(|v| self.queued.get(v.fifo.head()?)).expect("a VM with work");
+        let cost = cost::of_command(head.extent.len().min(most));
+        if !self.may_go(now, vm, cost) && device.commands > 0 {
+            return Decision::Wait { why: DEPTH };
+        }
+        self.send(vm, most, None)
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("bound_bytes", self.governor.bound().unwrap_or(0.0));
+        sink("rate_bytes_per_s", self.governor.rate() * 1e9);
+        sink(
+            "delay_us",
+            if self.governor.delay().is_finite() { self.governor.delay() / 1e3 } else { 0.0 },
+        );
+        sink("in_flight_bytes", self.in_flight as f64);
+        sink("part_bytes", self.part.bytes() as f64);
+        sink("parts", self.parts as f64);
+    }
+}

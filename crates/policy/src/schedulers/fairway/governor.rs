@@ -1,0 +1,279 @@
+//! How much cost may be in the device at once, where it works on several commands, and how long
+//! a command may be there.
+//!
+//! *Bound.* A command that a VM with little outstanding sends waits for what is in the device
+//! before it. So the bound is what just keeps the device busy: the most cost that it completes a
+//! second, times the least time that a command takes there (the bandwidth-delay product of
+//! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
+//! had to wait for the bound, from time to time with the bound doubled; the time by a few
+//! commands one at a time. Short and long reads and writes take different times: each kind has
+//! its own, and counts by its share of the cost.
+//!
+//! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
+//! device a quarter of the time of a short read. Where a part costs as much as the whole (a cloud
+//! volume counts commands), short parts cost bandwidth: an epoch with parts of twice or half
+//! the length shows it.
+
+use super::cost;
+use crate::units::{Instant, Nanos, Sectors};
+
+/// An epoch has at least so many commands and takes at least so long.
+const EPOCH_COMMANDS: u32 = 64;
+const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
+/// From one probe to the next.
+const PROBE_EVERY: Nanos = Nanos::from_millis(250);
+/// Commands that go one at a time in a probe of the delay: at least and at most. It ends between
+/// them when each [kind](kind) that matters has been seen.
+const DELAY_COMMANDS: u32 = 8;
+const DELAY_COMMANDS_MAX: u32 = 32;
+/// A kind matters from this share of the cost on.
+const SHARE_LEAST: f64 = 0.2;
+/// Commands of at most this cost are short.
+const SHORT: u64 = 12 << 10;
+/// A part takes the device this fraction of the time of a short read.
+const PART_OF_ANSWER: f64 = 0.25;
+/// Parts while that is not known, and the least and the longest by it, in bytes.
+const PART_DEFAULT: u64 = 32 << 10;
+const PART_LEAST: u64 = 16 << 10;
+const PART_LONGEST: u64 = 128 << 10;
+/// Parts may be so many times doubled where short ones cost bandwidth.
+const DOUBLINGS_MAX: u32 = 4;
+/// Longer parts have to bring so much more, and shorter ones may cost so much.
+const LONGER_BRINGS: f64 = 1.05;
+const SHORTER_KEEPS: f64 = 0.97;
+/// Rounds of probes, at most, from one trial of longer parts to the next.
+const ROUNDS_MAX: u32 = 32;
+/// Probes for which a measurement stands.
+const KEPT: usize = 4;
+
+/// Short and long reads and writes.
+const KINDS: usize = 4;
+const SHORT_READS: usize = 0;
+
+/// The kind of a command, as an index.
+fn kind(is_write: bool, cost: u64) -> usize {
+    2 * usize::from(is_write) + usize::from(cost > SHORT)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Bounded, and the rate is measured.
+    Steady,
+    /// Commands go one at a time.
+    Delay,
+    /// An epoch with twice the bound.
+    Rate,
+    /// An epoch with parts so many times doubled.
+    Part(u32),
+}
+
+/// What one epoch, or one probe, has seen so far.
+#[derive(Clone, Copy, Default)]
+struct Epoch {
+    since: Instant,
+    commands: u32,
+    /// By kind: cost, commands and nanoseconds.
+    cost: [u64; KINDS],
+    count: [u32; KINDS],
+    took: [u64; KINDS],
+}
+
+impl Epoch {
+    fn total(&self) -> u64 {
+        self.cost.iter().sum()
+    }
+    /// Bytes without what a command costs on top.
+    fn bytes(&self) -> u64 {
+        self.total() - u64::from(self.commands) * cost::of_command(Sectors::ZERO)
+    }
+}
+
+/// The bound of what is in a device.
+pub struct Governor {
+    gain: f64,
+    phase: Phase,
+    /// When the last probe began, and which one it was.
+    probed: Instant,
+    probes: u32,
+    /// Cost a nanosecond, the most of each of the last probes' times.
+    rates: [f64; KEPT],
+    /// By kind: the mean nanoseconds of a command one at a time, in the last probes.
+    delays: [[f64; KEPT]; KINDS],
+    /// By kind: share of the cost.
+    shares: [f64; KINDS],
+    /// Bytes a nanosecond in the last steady epoch.
+    steady: f64,
+    /// How often parts are doubled.
+    doublings: u32,
+    /// Rounds of probes until longer parts are tried, and how many the next wait will last:
+    /// twice as many after each trial in vain.
+    rounds_left: u32,
+    rounds: u32,
+    epoch: Epoch,
+}
+
+impl Governor {
+    pub fn new(gain: f64) -> Self {
+        Governor {
+            gain,
+            phase: Phase::Steady,
+            probed: Instant::ZERO,
+            probes: 0,
+            rates: [0.0; KEPT],
+            delays: [[f64::INFINITY; KEPT]; KINDS],
+            shares: [0.0; KINDS],
+            steady: 0.0,
+            doublings: 0,
+            rounds_left: 0,
+            rounds: 1,
+            epoch: Epoch::default(),
+        }
+    }
+
+    /// The most cost a nanosecond that was seen lately.
+    pub fn rate(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The least nanoseconds that a command of this kind took lately; infinite if unknown.
+    fn delay_of(&self, kind: usize) -> f64 {
+        self.delays[kind].iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// The least nanoseconds that a command takes, each kind by its share of the cost.
+    pub fn delay(&self) -> f64 {
+        let (mut sum, mut shares) = (0.0, 0.0);
+        for (kind, share) in self.shares.iter().enumerate() {
+            let delay = self.delay_of(kind);
+            if delay.is_finite() {
+                (sum, shares) = (sum + share * delay, shares + share);
+            }
+        }
+        if shares > 0.0 { sum / shares } else { f64::INFINITY }
+    }
+
+    /// How long commands may be where they must not stand in others' way, in bytes, a power of two.
+    pub fn part_bytes(&self) -> u64 {
+        let part = PART_OF_ANSWER * self.rate() * self.delay_of(SHORT_READS);
+        let least = match part.is_finite() && part > 0.0 {
+            false => PART_DEFAULT,
+            // The nearest power of two by its ratio.
+            true => {
+                let wide = (part * std::f64::consts::SQRT_2) as u64;
+                (1 << wide.max(1).ilog2()).clamp(PART_LEAST, PART_LONGEST)
+            }
+        };
+        let doublings = if let Phase::Part(trial) = self.phase { trial } else { self.doublings };
+        least << doublings
+    }
+
+    /// What may be in the device, as cost. `None`: not known yet, no bound.
+    pub fn bound(&self) -> Option<f64> {
+        let knee = self.gain * self.rate() * self.delay();
+        match self.phase {
+            Phase::Delay => Some(0.0),
+            _ if !knee.is_finite() || knee == 0.0 => None,
+            Phase::Rate => Some(2.0 * knee),
+            Phase::Steady | Phase::Part(_) => Some(knee),
+        }
+    }
+
+    /// May a command of this cost go, with so much in the device? `times`: of the bound. One
+    /// command may always go.
+    pub fn allows(&self, in_flight: u64, cost: u64, times: f64) -> bool {
+        let fits = |bound: f64| (in_flight + cost) as f64 <= times * bound;
+        in_flight == 0 || self.bound().is_none_or(fits)
+    }
+
+    /// What is measured now begins anew.
+    pub fn begin_epoch(&mut self, now: Instant) {
+        self.epoch = Epoch { since: now, ..Epoch::default() };
+    }
+
+    /// A command is done that was dispatched then, while others wait for the bound.
+    pub fn completed(&mut self, now: Instant, is_write: bool, cost: u64, dispatched: Instant) {
+        if self.phase == Phase::Delay && dispatched < self.epoch.since {
+            return; // It had others beside it.
+        }
+        let kind = kind(is_write, cost);
+        let epoch = &mut self.epoch;
+        epoch.commands += 1;
+        epoch.cost[kind] += cost;
+        epoch.count[kind] += 1;
+        epoch.took[kind] += now.since(dispatched).get();
+        let length = now.since(epoch.since);
+        let is_over = match self.phase {
+            Phase::Delay => self.delay_is_known(),
+            _ => self.epoch.commands >= EPOCH_COMMANDS && length >= EPOCH_LEAST,
+        };
+        if is_over {
+            self.conclude(length);
+            self.phase = Phase::Steady;
+            self.begin_epoch(now);
+        }
+    }
+
+    fn delay_is_known(&self) -> bool {
+        let Epoch { commands, count, .. } = self.epoch;
+        let is_missing = |kind: usize| self.shares[kind] >= SHARE_LEAST && count[kind] == 0;
+        commands >= DELAY_COMMANDS_MAX || commands >= DELAY_COMMANDS && !(0..KINDS).any(is_missing)
+    }
+
+    /// Learn from the epoch, which took so long.
+    fn conclude(&mut self, length: Nanos) {
+        if self.phase == Phase::Delay {
+            for kind in (0..KINDS).filter(|&kind| self.epoch.count[kind] > 0) {
+                self.delays[kind].rotate_right(1);
+                let mean = self.epoch.took[kind] as f64 / f64::from(self.epoch.count[kind]);
+                self.delays[kind][0] = mean;
+            }
+            return;
+        }
+        let (total, bytes) = (self.epoch.total() as f64, self.epoch.bytes() as f64);
+        let [rate, bytes] = [total, bytes].map(|sum| sum / length.get() as f64);
+        for (share, &cost) in self.shares.iter_mut().zip(&self.epoch.cost) {
+            *share = (*share + cost as f64 / total) / 2.0;
+        }
+        match self.phase {
+            Phase::Rate => {
+                self.rates.rotate_right(1);
+                self.rates[0] = rate;
+            }
+            Phase::Part(trial) => {
+                let asked = if trial > self.doublings { LONGER_BRINGS } else { SHORTER_KEEPS };
+                let is_longer = trial > self.doublings;
+                let is_better = bytes >= asked * self.steady;
+                if is_longer {
+                    self.rounds = if is_better { 1 } else { (2 * self.rounds).min(ROUNDS_MAX) };
+                    self.rounds_left = self.rounds - 1;
+                }
+                self.doublings = if is_better { trial } else { self.doublings };
+            }
+            _ => self.steady = bytes,
+        }
+        self.rates[0] = self.rates[0].max(rate);
+    }
+
+    /// Begin a probe when it is time.
+    pub fn probe(&mut self, now: Instant) {
+        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+        if self.phase != Phase::Steady || !is_due {
+            return;
+        }
+        self.phase = match self.probes % 4 {
+            _ if !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
+            0 => Phase::Delay,
+            2 => Phase::Rate,
+            1 if self.rounds_left > 0 => {
+                self.rounds_left -= 1;
+                Phase::Rate
+            }
+            1 if self.doublings < DOUBLINGS_MAX => Phase::Part(self.doublings + 1),
+            3 if self.doublings > 0 => Phase::Part(self.doublings - 1),
+            _ => Phase::Rate,
+        };
+        self.probes += 1;
+        self.probed = now;
+        self.begin_epoch(now);
+    }
+}
