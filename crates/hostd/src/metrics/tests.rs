@@ -161,7 +161,7 @@ fn status() -> Status {
         in_flight: 1,
         outstanding: 4,
         stats: Stats { requests: 10, commands: 7, forced: 1, ..Stats::default() },
-        holds: HoldStats { held, tried: 5, paid: 3 },
+        holds: HoldStats { held, tried: 5, paid: 3, ..HoldStats::default() },
         policy_metrics: vec![("credits", 2.5), ("nothing", f64::NAN)],
         throttle: Some(Report {
             profile: "seagate-1tb-7200".into(),

@@ -13,6 +13,8 @@ use crate::units::{Instant, Nanos};
 pub struct HoldStats {
     /// Device time withheld by cause.
     pub held: Withheld,
+    /// The part of it in which the device was idle: the time of the holds.
+    pub idle: Nanos,
     /// Holds begun.
     pub tried: u64,
     /// Holds that paid.
@@ -102,6 +104,7 @@ impl Holds {
         match &mut self.current {
             Some(Current { counted, why: before, hold: Some((_, end)) }) => {
                 self.stats.held.lasted(before, now.since(*counted));
+                self.stats.idle += now.since(*counted);
                 (*counted, *end, *before) = (now, until, why);
             }
             _ => {
@@ -133,6 +136,7 @@ impl Holds {
         let Some(Current { counted, why, hold }) = self.current.take() else { return };
         self.stats.held.lasted(why, now.since(counted));
         let Some((began, until)) = hold else { return };
+        self.stats.idle += now.since(counted);
         let paid = dispatched.is_some_and(|r| r.arrived > began && now <= until);
         self.stats.paid += paid as u64;
     }

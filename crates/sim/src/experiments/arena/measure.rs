@@ -95,7 +95,7 @@ pub struct Figures {
     /// By [`Measure::ALL`]; latencies as factors of what the VM has alone, or in ms where
     /// that is not known.
     pub values: [Option<f64>; 5],
-    /// Share of the time in which the policy withheld the device with work queued.
+    /// Share of the time in which the policy kept the device idle with work queued.
     pub withheld: f64,
     /// Data requests completed.
     pub requests: f64,
@@ -133,7 +133,6 @@ pub fn figures(judging: &Judging, run: &RunResult, alone: Option<&[Alone]>) -> F
     };
     let latency = judging.latency.then(|| latency(judging, run, alone));
     let progress = Progress::new(judging, run, alone);
-    let held: Nanos = run.holds.held.iter().fold(Nanos::ZERO, |sum, (_, held)| sum + held.time);
     Figures {
         values: [
             Some(throughput),
@@ -142,7 +141,7 @@ pub fn figures(judging: &Judging, run: &RunResult, alone: Option<&[Alone]>) -> F
             latency.map(|(_, p999)| p999),
             judging.window.and_then(|window| progress.jain(judging.settle, window)),
         ],
-        withheld: held.as_secs_f64() / (run.simulated + judging.settle).as_secs_f64(),
+        withheld: run.holds.idle.as_secs_f64() / (run.simulated + judging.settle).as_secs_f64(),
         requests: run.requests() as f64,
         ended_early: run.vms.iter().any(|vm| vm.ended.is_some()),
     }
@@ -214,7 +213,9 @@ impl<'a> Progress<'a> {
         max_min_share(&vec![1.0; got.len()], &got, &weights).map(|share| share.min(1.0))
     }
 
-    /// The mean of Jain's index over the whole windows after `settle`, of progress over weight.
+    /// The mean of Jain's index over the whole windows after `settle`, of progress over weight,
+    /// where a VM with more than its max-min share of the window counts as having that: what
+    /// it has above, nobody lacks.
     fn jain(&self, settle: Nanos, window: Nanos) -> Option<f64> {
         if self.vms.len() < 2 {
             return None;
@@ -224,16 +225,26 @@ impl<'a> Progress<'a> {
         let mut indices = Vec::new();
         for n in 0..count {
             let from_ns = settle.get() + n * window.get();
-            let got = |(vm, alone, weight): &(&VmResult, f64, f64)| {
+            let got = |(vm, alone, _): &(&VmResult, f64, f64)| {
                 let series = &vm.bandwidth;
                 let bin = series.bin.get();
                 let (first, last) = (from_ns / bin, (from_ns + window.get()).div_ceil(bin));
                 let bins = series.bytes.iter().take(last as usize).skip(first as usize);
-                bins.sum::<u64>() as f64 / (alone * weight)
+                bins.sum::<u64>() as f64 / alone
             };
-            indices.extend(jain(&self.vms.iter().map(got).collect::<Vec<_>>()));
+            indices.extend(self.jain_of(&self.vms.iter().map(got).collect::<Vec<_>>()));
         }
         (!indices.is_empty()).then(|| indices.iter().sum::<f64>() / indices.len() as f64)
+    }
+
+    /// Jain's index of what each VM got, over its weight and at most the level that an even
+    /// division of all that was got would have.
+    fn jain_of(&self, got: &[f64]) -> Option<f64> {
+        let weights: f64 = self.vms.iter().map(|(.., weight)| weight).sum();
+        let level = got.iter().sum::<f64>() / weights;
+        let capped =
+            |(got, (.., weight)): (&f64, &(&VmResult, f64, f64))| (got / weight).min(level);
+        jain(&got.iter().zip(&self.vms).map(capped).collect::<Vec<_>>())
     }
 }
 
