@@ -53,6 +53,13 @@ pub(super) struct Fetches {
     round: u64,
 }
 
+impl Fetch {
+    /// The first block that is read.
+    pub(super) fn first_block(&self) -> u64 {
+        self.extent.start().get() / BLOCK_SECTORS
+    }
+}
+
 impl Fetches {
     pub(super) fn new(frames: u32) -> Self {
         let by_frame = vec![NONE; frames as usize];
@@ -75,17 +82,16 @@ impl Fetches {
         self.get(id).round == self.round
     }
 
-    /// `block` is read into `frame`, by the fetch that is being put together if
-    /// the block continues it, else by a new one. How long it is its frames tell.
-    #[inline]
-    pub(super) fn extend(&mut self, frame: Frame, block: u64) -> FetchId {
+    /// Blocks from `first` on are read into `frames`, by the fetch that is being put
+    /// together if they continue it, else by a new one. How long it is its frames tell.
+    pub(super) fn extend(&mut self, frames: &[Frame], first: u64) -> FetchId {
         let index = match self.open {
-            Some((index, next)) if next == block => index,
-            _ => self.begin(Lba::new(block * BLOCK_SECTORS)),
+            Some((index, next)) if next == first => index,
+            _ => self.begin(Lba::new(first * BLOCK_SECTORS)),
         };
-        self.slots[index as usize].frames.push(frame);
-        self.by_frame[frame.0 as usize] = index;
-        self.open = Some((index, block + 1));
+        self.slots[index as usize].frames.extend_from_slice(frames);
+        frames.iter().for_each(|frame| self.by_frame[frame.0 as usize] = index);
+        self.open = Some((index, first + frames.len() as u64));
         FetchId(index)
     }
 

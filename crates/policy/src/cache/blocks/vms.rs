@@ -1,20 +1,24 @@
 //! What is known of each VM's part of the cache.
 
-use super::frames::{Place, Queue};
+use super::nodes::{Place, Queue};
 
 /// A VM's part of the cache. It stays when the VM leaves: frames may still be
 /// read into for it.
+#[derive(Clone)]
 pub(super) struct Vm {
     pub weight: u64,
     /// Frames that are its own when all are wanted.
     pub share: u64,
-    /// By [`Place`]; what is beyond the fourth is in no queue.
+    /// By [`Place`].
     pub queues: [Queue; 4],
-    /// Frames in them, and those that are [orphans](Place::Orphan).
+    /// Frames that hold or await its blocks, orphans included.
     pub held: u64,
-    pub orphans: u32,
+    /// Frames that are being read into, orphans included.
+    pub filling: u64,
+    /// Frames that are being read into for blocks that were forgotten meanwhile.
+    pub orphans: u64,
     /// Frames that hold or await a prefetched block that nobody has read.
-    pub unused: u32,
+    pub unused: u64,
     /// Blocks that it has read.
     pub clock: u64,
     /// Blocks that its small queue has let go.
@@ -27,6 +31,7 @@ impl Vm {
         share: 0,
         queues: [Queue::EMPTY; 4],
         held: 0,
+        filling: 0,
         orphans: 0,
         unused: 0,
         clock: 0,
@@ -38,10 +43,7 @@ impl Vm {
     }
     /// Frames that hold or await its blocks.
     pub(super) fn resident(&self) -> u64 {
-        self.held - u64::from(self.orphans)
-    }
-    pub(super) fn filling(&self) -> u64 {
-        u64::from(self.queue(Place::Filling).len + self.orphans)
+        self.held - self.orphans
     }
     pub(super) fn excess(&self) -> u64 {
         self.held.saturating_sub(self.share)
