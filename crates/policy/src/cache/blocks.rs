@@ -78,8 +78,10 @@ const STEPS_MAX: u32 = 128;
 const FOUND_KEPT: usize = 256;
 /// The small queue is this part of what a VM has read (the paper's tenth).
 const SMALL_PART: u64 = 10;
-/// Most blocks in a granule.
+/// Most blocks in a granule, in a cache of 16 GiB or less.
 const GRANULE_MAX: u32 = 256;
+/// Granules in a cache at most: those that pass are counted in 16 bits.
+const GRANULES_MAX: u32 = 1 << 14;
 /// A look-up of a node costs as much as so many steps along a queue.
 const LOOKUP_STEPS: u64 = 8;
 
@@ -157,7 +159,7 @@ impl Blocks {
             free: Vec::with_capacity(frames as usize),
             fresh: 0,
             vms: Vec::new(),
-            granule_bits: (frames / 64).clamp(1, GRANULE_MAX).ilog2(),
+            granule_bits: (frames / 64).clamp(1, GRANULE_MAX.max(frames / GRANULES_MAX)).ilog2(),
             donor: (None, 0),
             found: Vec::new(),
         }
@@ -286,7 +288,7 @@ impl Blocks {
         let node = &mut self.nodes[n];
         let vm = &mut self.vms[node.name.vm().index()];
         vm.clock += u64::from(blocks.count_ones());
-        let granule = (vm.clock >> self.granule_bits) as u32;
+        let granule = vm.granule(self.granule_bits);
         let first = node.unused & blocks;
         node.count(granule, blocks & !first);
         if first == 0 {
@@ -337,7 +339,7 @@ impl Blocks {
             false => known.clock += frames.len() as u64,
         }
         self.nodes.set_frames(n, blocks, frames);
-        self.nodes[n].begin((known.clock >> self.granule_bits) as u32, blocks, prefetched);
+        self.nodes[n].begin(known.granule(self.granule_bits), blocks, prefetched);
     }
 
     /// The read of blocks from `first` on into these frames has ended. They are valid
@@ -385,7 +387,7 @@ impl Blocks {
             let node = &mut self.nodes[n];
             let before = node.read();
             (node.valid, node.filling) = (node.valid | arrived, node.filling & !arrived);
-            node.mark((known.clock >> self.granule_bits) as u32, arrived);
+            node.mark(known.granule(self.granule_bits), arrived);
             self.settle(n, before);
             return;
         }

@@ -128,8 +128,11 @@ impl Blocks {
                 continue;
             }
             let goes = lowest(goes, most);
-            let (is_last, home) = (goes == node.read(), node.home);
+            let (is_last, home, newer) = (goes == node.read(), node.home(), node.newer);
             self.take(n, goes, frames, gone);
+            if is_last {
+                self.warm(newer);
+            }
             if is_small {
                 let known = &mut self.vms[vm];
                 known.let_go += u64::from(goes.count_ones());
@@ -147,6 +150,16 @@ impl Blocks {
         true
     }
 
+    /// Have the processor fetch from memory, while it does other work, what the next
+    /// eviction needs of this node, and the node behind it for the one after that.
+    #[inline]
+    fn warm(&self, n: u32) {
+        if n != NONE {
+            self.index.warm(self.nodes[n].home());
+            self.nodes.warm(n);
+        }
+    }
+
     /// Let blocks of the node go that waits ahead longest, if its stream has moved on.
     #[inline]
     fn evict_stale(
@@ -161,8 +174,8 @@ impl Blocks {
         if oldest == NONE {
             return false;
         }
-        let now = (known.clock >> self.granule_bits) as u32;
-        let age = u64::from(now.wrapping_sub(self.nodes[oldest].stamp));
+        let now = known.granule(self.granule_bits);
+        let age = u64::from(self.nodes[oldest].age(now));
         if age <= known.held >> self.granule_bits {
             return false;
         }

@@ -15,13 +15,16 @@
 //! A node that comes back soon is worth more than its first reading told. The
 //! ghost queue of S3-FIFO is kept as its paper advises (section 4.2): a table of
 //! fingerprints with the time at which each was entered, that is never swept.
-//! Each line has the last eight of those whose home it is. It only ever guesses: a
+//! Each line has the last six of those whose home it is. It only ever guesses: a
 //! wrong answer costs a little hit rate and nothing else.
 
 use super::nodes::{Home, NONE, Name, Nodes};
+use std::hint::black_box;
 
 /// Nodes with one line.
 const LANES: usize = 8;
+/// Ghosts in a line.
+const GHOSTS: usize = 6;
 
 /// A node that was let go, or none.
 #[derive(Clone, Copy, PartialEq)]
@@ -32,14 +35,27 @@ struct Ghost {
 
 const NO_GHOST: Ghost = Ghost { print: 0, time: 0 };
 
+impl Home {
+    fn lane(self) -> usize {
+        usize::from(self.print) % LANES
+    }
+    /// Its bit in the filter of its chain.
+    fn bit(self) -> u8 {
+        1 << (self.print >> 13)
+    }
+}
+
 /// A cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line {
     /// The first node of each chain.
     heads: [u32; LANES],
+    /// For each chain a bit for what its nodes may have as [`Home::bit`]: where that
+    /// is 0, no node has to be looked at. Bits stay until the chain is empty.
+    filters: [u8; LANES],
     /// The latest first.
-    ghosts: [Ghost; LANES],
+    ghosts: [Ghost; GHOSTS],
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
@@ -61,7 +77,7 @@ impl Index {
         let lines = (frames as usize).div_ceil(LANES).max(1);
         let keys = (splitmix64(seed), splitmix64(!seed));
         let shift = (frames >> 12).checked_ilog2().map_or(0, |bits| bits + 1);
-        let line = Line { heads: [NONE; LANES], ghosts: [NO_GHOST; LANES] };
+        let line = Line { heads: [NONE; LANES], filters: [0; LANES], ghosts: [NO_GHOST; GHOSTS] };
         Index { lines: vec![line; lines], keys, shift, near: (0, siphash13(keys, 0)) }
     }
 
@@ -90,8 +106,10 @@ impl Index {
         Home { line: line as u32, print }
     }
 
-    fn head(&mut self, home: Home) -> &mut u32 {
-        &mut self.lines[home.line as usize].heads[usize::from(home.print) % LANES]
+    /// Have the processor fetch a home from memory while it does other work.
+    #[inline]
+    pub(super) fn warm(&self, home: Home) {
+        black_box(self.lines[home.line as usize].heads[0]);
     }
 
     /// The node of this name.
@@ -108,38 +126,49 @@ impl Index {
 
     #[inline]
     fn find_at(&self, nodes: &Nodes, home: Home, name: Name) -> Option<u32> {
-        let mut n = self.lines[home.line as usize].heads[usize::from(home.print) % LANES];
+        let line = &self.lines[home.line as usize];
+        if line.filters[home.lane()] & home.bit() == 0 {
+            return None;
+        }
+        let mut n = line.heads[home.lane()];
         while n != NONE && nodes[n].name != name {
-            n = nodes[n].chained;
+            n = nodes[n].after;
         }
         (n != NONE).then_some(n)
     }
 
     /// Enter a node that is not there.
     pub(super) fn insert(&mut self, nodes: &mut Nodes, n: u32) {
-        let head = self.head(nodes[n].home);
-        nodes[n].chained = std::mem::replace(head, n);
+        let home = nodes[n].home();
+        let line = &mut self.lines[home.line as usize];
+        line.filters[home.lane()] |= home.bit();
+        let after = std::mem::replace(&mut line.heads[home.lane()], n);
+        (nodes[n].before, nodes[n].after) = (NONE, after);
+        if after != NONE {
+            nodes[after].before = n;
+        }
     }
 
-    /// Take a node out.
+    /// Take a node out. No other is looked at: memory that is only written to is
+    /// not waited for.
     pub(super) fn remove(&mut self, nodes: &mut Nodes, n: u32) {
-        let after = nodes[n].chained;
-        let head = self.head(nodes[n].home);
-        if *head == n {
-            *head = after;
-            return;
+        let (home, before, after) = (nodes[n].home(), nodes[n].before, nodes[n].after);
+        let line = &mut self.lines[home.line as usize];
+        match before {
+            NONE => line.heads[home.lane()] = after,
+            before => nodes[before].after = after,
         }
-        let mut before = *head;
-        while nodes[before].chained != n {
-            before = nodes[before].chained;
+        match after {
+            NONE if before == NONE => line.filters[home.lane()] = 0,
+            NONE => {}
+            after => nodes[after].before = before,
         }
-        nodes[before].chained = after;
     }
 
     /// Remember a node that goes, when its VM has let `let_go` blocks go.
     pub(super) fn remember(&mut self, home: Home, let_go: u64) {
         let ghosts = &mut self.lines[home.line as usize].ghosts;
-        ghosts.copy_within(..LANES - 1, 1);
+        ghosts.copy_within(..GHOSTS - 1, 1);
         ghosts[0] = Ghost { print: home.print, time: (let_go >> self.shift) as u16 };
     }
 
@@ -234,7 +263,7 @@ mod tests {
                 index.insert(&mut nodes, n);
             }
             let chains = index.lines.iter().flat_map(|line| line.heads);
-            let len = |head| std::iter::successors(nodes_of(head), |&n| nodes_of(nodes[n].chained)).count();
+            let len = |head| std::iter::successors(nodes_of(head), |&n| nodes_of(nodes[n].after)).count();
             let longest = chains.map(len).max().unwrap();
             assert!(longest <= 12, "{pattern_name}: {longest} nodes in a chain");
             // Half of it goes, and the other half is found.

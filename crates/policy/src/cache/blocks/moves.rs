@@ -62,7 +62,7 @@ impl Blocks {
         let from = std::mem::replace(&mut node.place, to);
         if to == Place::Ahead {
             // Here it tells since when it waits.
-            node.mark((vm.clock >> self.granule_bits) as u32, 0);
+            node.mark(vm.granule(self.granule_bits), 0);
         }
         vm.queues[from as usize].remove(&mut self.nodes, n);
         vm.queues[to as usize].push(&mut self.nodes, n);

@@ -9,6 +9,7 @@
 
 use super::{BLOCKS_END, Frame};
 use crate::request::VmId;
+use std::hint::black_box;
 
 /// Blocks of a node.
 pub(super) const NODE_BLOCKS: u64 = 16;
@@ -100,13 +101,15 @@ pub(super) struct Node {
     pub name: Name,
     /// By quarter: the frame of its only block, or a quad.
     frames: [u32; QUARTER],
-    pub home: Home,
-    /// The next node with the same home.
-    pub chained: u32,
+    line: u32,
+    /// The nodes behind it and before it in the chain of its home.
+    pub after: u32,
+    pub before: u32,
     pub newer: u32,
     pub older: u32,
+    print: u16,
     /// Granule of its VM's clock in which a block of it was last filled or used.
-    pub stamp: u32,
+    stamp: u16,
     pub valid: Mask,
     pub filling: Mask,
     /// Those that nobody has read yet: prefetched.
@@ -129,8 +132,10 @@ impl Node {
         Node {
             name,
             frames: [NONE; QUARTER],
-            home,
-            chained: NONE,
+            line: home.line,
+            print: home.print,
+            after: NONE,
+            before: NONE,
             newer: NONE,
             older: NONE,
             stamp: 0,
@@ -145,6 +150,13 @@ impl Node {
         }
     }
 
+    pub(super) fn home(&self) -> Home {
+        Home { line: self.line, print: self.print }
+    }
+    /// Granules since a block of it was filled or used.
+    pub(super) fn age(&self, granule: u16) -> u16 {
+        granule.wrapping_sub(self.stamp)
+    }
     /// Blocks that have a frame.
     pub(super) fn present(&self) -> Mask {
         self.valid | self.filling
@@ -171,13 +183,13 @@ impl Node {
     }
 
     /// Uses of these blocks count from the next granule on.
-    pub(super) fn mark(&mut self, granule: u32, blocks: Mask) {
+    pub(super) fn mark(&mut self, granule: u16, blocks: Mask) {
         self.turn(granule);
         self.counted |= blocks;
     }
 
     /// A use of these blocks in this granule counts, if none did in the same.
-    pub(super) fn count(&mut self, granule: u32, blocks: Mask) {
+    pub(super) fn count(&mut self, granule: u16, blocks: Mask) {
         self.turn(granule);
         let [low, high] = self.uses;
         let more = blocks & !self.counted & !(low & high);
@@ -185,14 +197,14 @@ impl Node {
         self.counted |= blocks;
     }
 
-    fn turn(&mut self, granule: u32) {
+    fn turn(&mut self, granule: u16) {
         if self.stamp != granule {
             (self.stamp, self.counted) = (granule, 0);
         }
     }
 
     /// Blocks that are absent are to be read into frames.
-    pub(super) fn begin(&mut self, granule: u32, blocks: Mask, prefetched: bool) {
+    pub(super) fn begin(&mut self, granule: u16, blocks: Mask, prefetched: bool) {
         self.filling |= blocks;
         if prefetched {
             (self.unused, self.prefetched) = (self.unused | blocks, self.prefetched | blocks);
@@ -212,7 +224,7 @@ impl Node {
 /// All nodes, and the quads of their frames.
 pub(super) struct Nodes {
     all: Vec<Node>,
-    /// Linked by `chained`.
+    /// Linked by `after`.
     free: u32,
     quads: Vec<Quad>,
     /// Linked by their first entry.
@@ -234,7 +246,7 @@ impl Nodes {
     pub(super) fn add(&mut self, node: Node) -> u32 {
         match self.all.get(self.free as usize) {
             Some(free) => {
-                let n = std::mem::replace(&mut self.free, free.chained);
+                let n = std::mem::replace(&mut self.free, free.after);
                 self.all[n as usize] = node;
                 n
             }
@@ -247,7 +259,7 @@ impl Nodes {
 
     /// A node without blocks is no more.
     pub(super) fn remove(&mut self, n: u32) {
-        self.all[n as usize].chained = self.free;
+        self.all[n as usize].after = self.free;
         self.free = n;
     }
 
@@ -302,6 +314,20 @@ impl Nodes {
             let quad = &mut self.quads[at as usize];
             self.all[n as usize].frames[quarter] = quad[left.trailing_zeros() as usize % QUARTER];
             quad[0] = std::mem::replace(&mut self.free_quad, at);
+        }
+    }
+
+    /// Have the processor fetch the quads of a node, and the node behind it.
+    #[inline]
+    pub(super) fn warm(&self, n: u32) {
+        let (node, present) = (&self[n], self[n].present());
+        for (quarter, &at) in node.frames.iter().enumerate() {
+            if part(present, quarter).count_ones() > 1 {
+                black_box(self.quads[at as usize][0]);
+            }
+        }
+        if let Some(newer) = self.all.get(node.newer as usize) {
+            black_box(newer.newer);
         }
     }
 

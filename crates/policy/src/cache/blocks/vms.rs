@@ -45,6 +45,10 @@ impl Vm {
     pub(super) fn resident(&self) -> u64 {
         self.held - self.orphans
     }
+    /// The granule of its clock that it is in: they come round.
+    pub(super) fn granule(&self, bits: u32) -> u16 {
+        (self.clock >> bits) as u16
+    }
     pub(super) fn excess(&self) -> u64 {
         self.held.saturating_sub(self.share)
     }
