@@ -247,9 +247,15 @@ impl HostCache {
         if self.is_cached(vm, extent) {
             pieces.push(Piece::Cached(extent));
             cached = extent.len().get();
+        } else if let Some(id) = self.fetch_absent(vm, extent, account) {
+            missed = extent.len().get();
+            self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
+            self.close(id, vm, tag, account, false);
+            self.bury(now);
+            pieces.push(Piece::Fetch(id, extent));
         } else {
             let before = pieces.len();
-            self.cut(vm, extent, account, before, pieces);
+            self.cut(vm, extent, before, pieces);
             for &piece in &pieces[before..] {
                 let (Piece::Cached(part)
                 | Piece::Direct(part)
@@ -295,17 +301,9 @@ impl HostCache {
         self.first_uses.shrink_to(KEPT_MAX);
     }
 
-    /// Begin fetches of those of a read's blocks that are absent and to be had,
-    /// then cut it into pieces. In this order: room may be made at the
-    /// cost of other blocks of the same read, which are then read past the cache.
-    fn cut(
-        &mut self,
-        vm: VmId,
-        extent: Extent,
-        account: Account,
-        before: usize,
-        pieces: &mut Vec<Piece>,
-    ) {
+    /// Begin fetches of those of a read's blocks that are absent and to be had.
+    /// The fetch, if it is one that brings all of them.
+    fn fetch_absent(&mut self, vm: VmId, extent: Extent, account: Account) -> Option<FetchId> {
         let (first, end) = blocks_of(extent);
         let known = &self.vms[vm.index()];
         let (is_writing, inside) = (known.writes.overlaps(first, end), end.min(known.end()));
@@ -324,10 +322,13 @@ impl HostCache {
                 break;
             }
         }
-        if let Some(id) = only.filter(|_| begun == end - first) {
-            pieces.push(Piece::Fetch(id, extent));
-            return;
-        }
+        only.filter(|_| begun == end - first)
+    }
+
+    /// Cut a read into pieces, after fetches of it began: room may have been made at
+    /// the cost of other blocks of the same read, which are then read past the cache.
+    fn cut(&mut self, vm: VmId, extent: Extent, before: usize, pieces: &mut Vec<Piece>) {
+        let (first, end) = blocks_of(extent);
         for block in first..end {
             let part = clip(block, extent);
             let piece = match self.blocks.lookup(vm, block) {

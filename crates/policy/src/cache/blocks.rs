@@ -253,13 +253,8 @@ impl Blocks {
     /// A guest reads blocks one after another. False, and nothing happens, unless
     /// all are valid. Those that were prefetched, and are used for the first
     /// time, are appended to `first_uses`.
-    pub fn hit(
-        &mut self,
-        vm: VmId,
-        first: u64,
-        end: u64,
-        first_uses: &mut Vec<FirstUse>,
-    ) -> bool {
+    pub fn hit(&mut self, vm: VmId, first: u64, end: u64, first_uses: &mut Vec<FirstUse>) -> bool {
+        self.warm(vm.index());
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         found.shrink_to(FOUND_KEPT);
@@ -296,7 +291,9 @@ impl Blocks {
         }
         vm.unused -= u64::from(first.count_ones());
         node.mark(granule, first);
-        self.each_account(n, first, |blocks, account| first_uses.push(FirstUse { blocks, account }));
+        self.each_account(n, first, |blocks, account| {
+            first_uses.push(FirstUse { blocks, account })
+        });
         let before = self.nodes[n].read();
         self.nodes[n].unused &= !first;
         self.settle(n, before);
@@ -328,7 +325,7 @@ impl Blocks {
         let known = &mut self.vms[vm.index()];
         let n = self.index.find(&self.nodes, name).unwrap_or_else(|| {
             let again = self.index.remembers(home, known.let_go, known.held);
-            let n = self.nodes.add(Node::new(name, home, again));
+            let n = self.nodes.add(name, home, again);
             self.index.insert(&mut self.nodes, n);
             known.queues[Place::Coming as usize].push(&mut self.nodes, n);
             n
@@ -372,7 +369,8 @@ impl Blocks {
         let node = self.find(vm, block);
         let mut arrived = 0;
         for (slot, &frame) in slots(blocks).zip(frames) {
-            let is_here = |n| self.nodes[n].filling >> slot & 1 == 1 && self.nodes.frame(n, slot) == frame;
+            let is_here =
+                |n| self.nodes[n].filling >> slot & 1 == 1 && self.nodes.frame(n, slot) == frame;
             match node.is_some_and(is_here) {
                 true => arrived |= 1 << slot,
                 false => self.free.push(frame),

@@ -123,16 +123,17 @@ impl Blocks {
             let stay = if is_small { node.used_twice() } else { node.used_once() };
             let goes = node.read() & if step < STEPS_MAX { !stay } else { !0 };
             if goes == 0 {
-                if is_small { node.clear_uses() } else { node.less_uses() }
+                if is_small {
+                    node.clear_uses()
+                } else {
+                    node.less_uses()
+                }
                 self.move_to(n, Place::Main);
                 continue;
             }
             let goes = lowest(goes, most);
-            let (is_last, home, newer) = (goes == node.read(), node.home(), node.newer);
+            let (is_last, home) = (goes == node.read(), node.home());
             self.take(n, goes, frames, gone);
-            if is_last {
-                self.warm(newer);
-            }
             if is_small {
                 let known = &mut self.vms[vm];
                 known.let_go += u64::from(goes.count_ones());
@@ -150,10 +151,11 @@ impl Blocks {
         true
     }
 
-    /// Have the processor fetch from memory, while it does other work, what the next
-    /// eviction needs of this node, and the node behind it for the one after that.
+    /// Have the processor fetch from memory, while it does other work, what an
+    /// eviction from this VM may need.
     #[inline]
-    fn warm(&self, n: u32) {
+    pub(super) fn warm(&self, vm: usize) {
+        let n = self.vms[vm].queue(Place::Small).oldest;
         if n != NONE {
             self.index.warm(self.nodes[n].home());
             self.nodes.warm(n);

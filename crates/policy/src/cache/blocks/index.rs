@@ -94,7 +94,7 @@ impl Index {
         self.home_near(name)
     }
 
-    /// The same, but what is looked for next is not expected near it.
+    /// The same, and changes nothing.
     fn home_near(&self, name: Name) -> Home {
         let neighbours = name.0 / LANES as u64;
         let hash = match self.near {
@@ -225,8 +225,21 @@ fn sipround(v: &mut [u64; 4]) {
 }
 
 #[cfg(test)]
+impl Index {
+    /// How many nodes each chain has.
+    fn chains(&self, nodes: &Nodes) -> impl Iterator<Item = usize> {
+        let some = |n: u32| (n != NONE).then_some(n);
+        let heads = self.lines.iter().flat_map(|line| line.heads);
+        heads.map(move |head| std::iter::successors(some(head), |&n| some(nodes[n].after)).count())
+    }
+
+    pub(super) fn len(&self, nodes: &Nodes) -> usize {
+        self.chains(nodes).sum()
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use super::super::nodes::Node;
     use super::*;
     use crate::request::VmId;
     use std::hash::{DefaultHasher, Hasher};
@@ -259,12 +272,10 @@ mod tests {
             for n in 0..FRAMES {
                 assert_eq!(index.find(&nodes, name(n)), None);
                 let home = index.home(name(n));
-                assert_eq!(nodes.add(Node::new(name(n), home, false)), n);
+                assert_eq!(nodes.add(name(n), home, false), n);
                 index.insert(&mut nodes, n);
             }
-            let chains = index.lines.iter().flat_map(|line| line.heads);
-            let len = |head| std::iter::successors(nodes_of(head), |&n| nodes_of(nodes[n].after)).count();
-            let longest = chains.map(len).max().unwrap();
+            let longest = index.chains(&nodes).max().unwrap();
             assert!(longest <= 12, "{pattern_name}: {longest} nodes in a chain");
             // Half of it goes, and the other half is found.
             (1..FRAMES).step_by(2).for_each(|n| index.remove(&mut nodes, n));
@@ -275,13 +286,8 @@ mod tests {
         }
     }
 
-    fn nodes_of(head: u32) -> Option<u32> {
-        (head != NONE).then_some(head)
-    }
-
     #[test]
     fn what_is_too_old_is_forgotten() {
-        // As many nodes as chains: a line has eight ghosts for eight of them.
         let mut index = Index::new(1 << 10, 1);
         let name = |n: u64| Name::of(VmId::new(3), n * 16 * 8).unwrap();
         for n in 0..10_000 {
@@ -294,8 +300,9 @@ mod tests {
         };
         let remembered = (0..10_000).filter(|&n| remembers(n, 100)).count();
         assert!((95..=110).contains(&remembered), "{remembered}");
-        let remembered = (9_000..10_000).filter(|&n| remembers(n, 1000)).count();
-        assert!(remembered >= 900, "{remembered}");
+        // 768 ghosts are there, in 128 lines: chance lets some go early.
+        let remembered = (9_500..10_000).filter(|&n| remembers(n, 1000)).count();
+        assert!(remembered >= 440, "{remembered}");
         assert!(!remembers(20_000, 1000));
     }
 }

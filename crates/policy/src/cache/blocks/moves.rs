@@ -6,7 +6,12 @@ use std::ops::Range;
 
 impl Blocks {
     /// Runs of unused blocks of a node that have one account.
-    pub(super) fn each_account(&self, n: u32, blocks: Mask, mut f: impl FnMut(Range<u64>, Account)) {
+    pub(super) fn each_account(
+        &self,
+        n: u32,
+        blocks: Mask,
+        mut f: impl FnMut(Range<u64>, Account),
+    ) {
         let first = self.nodes[n].name.first_block();
         let mut last: Option<(Range<u64>, Account)> = None;
         for slot in slots(blocks) {

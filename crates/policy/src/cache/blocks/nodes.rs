@@ -128,27 +128,25 @@ pub(super) struct Node {
 const _: () = assert!(size_of::<Node>() == 64);
 
 impl Node {
-    pub(super) fn new(name: Name, home: Home, again: bool) -> Node {
-        Node {
-            name,
-            frames: [NONE; QUARTER],
-            line: home.line,
-            print: home.print,
-            after: NONE,
-            before: NONE,
-            newer: NONE,
-            older: NONE,
-            stamp: 0,
-            valid: 0,
-            filling: 0,
-            unused: 0,
-            prefetched: 0,
-            counted: 0,
-            uses: [0; 2],
-            place: Place::Coming,
-            again,
-        }
-    }
+    const EMPTY: Node = Node {
+        name: Name(0),
+        frames: [NONE; QUARTER],
+        line: 0,
+        after: NONE,
+        before: NONE,
+        newer: NONE,
+        older: NONE,
+        print: 0,
+        stamp: 0,
+        valid: 0,
+        filling: 0,
+        unused: 0,
+        prefetched: 0,
+        counted: 0,
+        uses: [0; 2],
+        place: Place::Coming,
+        again: false,
+    };
 
     pub(super) fn home(&self) -> Home {
         Home { line: self.line, print: self.print }
@@ -243,18 +241,20 @@ impl Nodes {
         self.all.capacity() * size_of::<Node>() + self.quads.capacity() * size_of::<Quad>()
     }
 
-    pub(super) fn add(&mut self, node: Node) -> u32 {
-        match self.all.get(self.free as usize) {
-            Some(free) => {
-                let n = std::mem::replace(&mut self.free, free.after);
-                self.all[n as usize] = node;
-                n
-            }
+    /// A node without blocks.
+    pub(super) fn add(&mut self, name: Name, home: Home, again: bool) -> u32 {
+        let n = match self.all.get(self.free as usize) {
+            Some(free) => std::mem::replace(&mut self.free, free.after),
             None => {
-                self.all.push(node);
+                self.all.push(Node::EMPTY);
                 self.all.len() as u32 - 1
             }
-        }
+        };
+        // In place: building it elsewhere and copying it takes 40 ns longer.
+        let node = &mut self[n];
+        *node = Node::EMPTY;
+        (node.name, node.line, node.print, node.again) = (name, home.line, home.print, again);
+        n
     }
 
     /// A node without blocks is no more.
