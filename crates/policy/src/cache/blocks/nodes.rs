@@ -44,7 +44,7 @@ pub(super) struct Name(pub(super) u64);
 impl Name {
     /// The node of a block; `None` for a block that is not cached.
     pub(super) fn of(vm: VmId, block: u64) -> Option<Name> {
-        (block < BLOCKS_END).then(|| Name(block / NODE_BLOCKS | (vm.index() as u64) << 48))
+        (block < BLOCKS_END).then(|| Name(((vm.index() as u64) << 48) | (block / NODE_BLOCKS)))
     }
     pub(super) fn vm(self) -> VmId {
         VmId::new((self.0 >> 48) as u16)
