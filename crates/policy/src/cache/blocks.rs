@@ -26,6 +26,12 @@
 //!   one, the lowest first, as frames are needed. When only those are left that
 //!   were, the node moves on with them.
 //!
+//! The price is that a block which joins a node in main stays for a round of main,
+//! where S3-FIFO by blocks would have it prove itself in small first. Zipf-distributed
+//! reads (0.9) of 16 times the cache hit 59 % of the time instead of 63 %, of 4 times
+//! 76 % instead of 78 %; a loop over 5/4 of the cache 13 % instead of 48 %. Beside a
+//! scan by 64 KiB the hot set hits 85 % of the time instead of 62 %.
+//!
 //! Where we differ:
 //! - Uses count once in a granule of the VM's reads (a 64th of the cache, at most
 //!   256 blocks): a guest that reads a block by its eight sectors uses it once
