@@ -153,7 +153,7 @@ impl HostCache {
             blocks: Blocks::new(frames, config.seed),
             prefetcher,
             vms: Vec::new(),
-            fetches: Fetches::new(frames),
+            fetches: Fetches::new(),
             accounts: Accounts::default(),
             bandwidth: None,
             rest: None,
@@ -337,7 +337,7 @@ impl HostCache {
                     self.used(vm, block);
                     Piece::Cached(part)
                 }
-                Block::Filling(frame) => match self.fetches.of(frame) {
+                Block::Filling(frame) => match FetchId(self.blocks.fetch(frame)) {
                     id if self.fetches.is_new(id) => Piece::Fetch(id, part),
                     id => {
                         self.used(vm, block);
@@ -374,8 +374,12 @@ impl HostCache {
         let (first, frames) = (blocks.start, &mut self.frames);
         frames.clear();
         self.blocks.reserve(vm, blocks, account, prefetched, frames, &mut self.gone);
-        let id = (!frames.is_empty()).then(|| self.fetches.extend(frames, first));
-        (id, frames.len() as u64)
+        if frames.is_empty() {
+            return (None, 0);
+        }
+        let id = self.fetches.extend(frames, first);
+        self.blocks.set_fetch(frames, id.0);
+        (Some(id), frames.len() as u64)
     }
 
     /// A guest uses a block.
@@ -499,7 +503,7 @@ impl HostCache {
     /// Bytes of memory that its books take for that, besides the data: at most 3 %
     /// of it in a cache of 16 MiB or more.
     pub fn overhead_bytes(&self) -> u64 {
-        self.blocks.bytes() + self.fetches.bytes()
+        self.blocks.bytes()
     }
     /// Bytes that it has of a VM.
     pub fn resident_bytes(&self, vm: VmId) -> u64 {

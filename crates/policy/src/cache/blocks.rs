@@ -4,7 +4,7 @@
 //! # Nodes
 //!
 //! Books are kept by *nodes* of 16 neighbouring blocks: 64 KiB of one VM's disk. A
-//! node may have any of its blocks. It stands in a queue of its VM as a whole;
+//! node may have any of its blocks. What is the same for many of them is kept once;
 //! uses are counted, frames are given up, and what was prefetched is accounted for
 //! by blocks.
 //!
@@ -15,39 +15,30 @@
 //! the first time enters a *small* queue, a tenth of what the VM has; at its end
 //! it goes, unless it was used more than once again: then it moves to the
 //! *main* queue, where each use that was counted (3 at most) gives it another
-//! round. Nodes that the small queue let go are remembered by a fingerprint
-//! ([ghosts](index)), and enter the main queue when they are read again. So a scan
+//! round. What the small queue let go is remembered by a fingerprint
+//! ([ghosts](index)), and enters the main queue when it is read again. So a scan
 //! passes through a tenth of the cache.
 //!
-//! With nodes:
-//! - A block that is read for the first time takes its node to the new end of the
-//!   small queue, unless the node stands in main: then it joins that.
-//! - At the old end of a queue, a node's blocks that were not used enough go one by
-//!   one, the lowest first, as frames are needed. When only those are left that
-//!   were, the node moves on with them.
-//!
-//! The price is that a block which joins a node in main stays for a round of main,
-//! where S3-FIFO by blocks would have it prove itself in small first. Zipf-distributed
-//! reads (0.9) of 16 times the cache hit 59 % of the time instead of 63 %, of 4 times
-//! 76 % instead of 78 %; a loop over 5/4 of the cache 13 % instead of 48 %. Beside a
-//! scan by 64 KiB the hot set hits 85 % of the time instead of 62 %.
+//! Both queues have *runs*: blocks of one node that entered together. So each
+//! block has its own time in a queue, whatever its neighbours do. At the old end,
+//! those of a run that were not used enough go one by one, the lowest first, as
+//! frames are needed; when only those are left that were, they move on.
 //!
 //! Where we differ:
 //! - Uses count once in a granule of the VM's reads (a 64th of the cache, at most
 //!   256 blocks): a guest that reads a block by its eight sectors uses it once
 //!   (the correlated references of 2Q: Johnson and Shasha, VLDB 1994).
-//! - A node whose blocks were all prefetched waits in a queue of its own, *ahead*,
-//!   until a guest reads one of them: that is its first reading, and the node
-//!   enters the small queue. Blocks that wait ahead are not taken from a node in
-//!   the small or main queue: when they alone are left of it, it goes back to the
-//!   new end of ahead. So what a stream has read goes before what it will read.
+//! - Prefetched blocks wait *ahead*, until a guest reads them: that is their first
+//!   reading, and they enter the small queue. So what a stream has read goes
+//!   before what it will read. They wait by nodes, from when the first of a node
+//!   came or one of it was last used.
 //! - A node that waited ahead while its VM read as many blocks as it has frames is
 //!   what goes first: its stream has moved on.
 //! - A prefetch never takes the room of a block that waits ahead in its VM, and
 //!   at most half of a VM's frames may hold or await such blocks: what is beyond
 //!   is refused. Streams whose leads do not fit would else throw each other's
 //!   blocks out before they are read, and all the reading would be for nothing.
-//! - One eviction passes over at most [`STEPS_MAX`] nodes.
+//! - One eviction passes over at most [`STEPS_MAX`] runs.
 //!
 //! # Shares
 //!
@@ -61,11 +52,13 @@ mod evict;
 mod index;
 mod moves;
 mod nodes;
+mod runs;
 mod vms;
 
 use crate::request::VmId;
 use index::Index;
 use nodes::{Mask, NODE_BLOCKS, NONE, Name, Node, Nodes, Place, mask, runs, slots};
+use runs::{Run, Runs};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use vms::Vm;
@@ -77,9 +70,13 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 /// Blocks from here on (at 1 EiB) are not cached.
 const BLOCKS_END: u64 = 1 << 48;
-/// Nodes that one eviction passes over because they were used: bounds its
+/// Runs that one eviction passes over because they were used: bounds its
 /// time. The next goes, used or not.
 const STEPS_MAX: u32 = 128;
+/// Runs that it passes over because what they had was forgotten.
+const EMPTY_MAX: u32 = 1024;
+/// Runs that are looked at with each that enters a queue of too many.
+const TIDY_STEPS: u32 = 16;
 /// Nodes of a read that are kept allocated from call to call.
 const FOUND_KEPT: usize = 256;
 /// The small queue is this part of what a VM has read (the paper's tenth).
@@ -134,13 +131,17 @@ pub struct Gone {
 
 /// The blocks of all VMs of a device. Bounded: it never names more than
 /// `frames` frames.
+#[cfg_attr(test, derive(Clone))]
 pub struct Blocks {
     index: Index,
     nodes: Nodes,
+    runs: Runs,
     /// Who had the block in a frame prefetched; only of those that are unused.
     accounts: Vec<Account>,
-    /// Frames that hold nothing. The last ones are used first.
-    free: Vec<Frame>,
+    /// By frame: the fetch that fills it; of one that holds nothing, the next such.
+    links: Vec<u32>,
+    /// The first frame that holds nothing, but was used.
+    free: u32,
     /// The first frame that was never used: they are used in order, so that
     /// neighbouring blocks are neighbours in memory.
     fresh: u32,
@@ -152,6 +153,7 @@ pub struct Blocks {
     donor: (Option<usize>, u32),
     /// Reused from call to call.
     found: Vec<(u32, Mask)>,
+    going: Vec<Frame>,
 }
 
 impl Blocks {
@@ -161,13 +163,16 @@ impl Blocks {
         Blocks {
             index: Index::new(frames, seed),
             nodes: Nodes::new(frames),
+            runs: Runs::new(frames),
             accounts: vec![0; frames as usize],
-            free: Vec::with_capacity(frames as usize),
+            links: vec![NONE; frames as usize],
+            free: NONE,
             fresh: 0,
             vms: Vec::new(),
             granule_bits: (frames / 64).clamp(1, GRANULE_MAX.max(frames / GRANULES_MAX)).ilog2(),
             donor: (None, 0),
             found: Vec::new(),
+            going: Vec::new(),
         }
     }
 
@@ -201,8 +206,8 @@ impl Blocks {
 
     /// Bytes of memory that the books take at most: when each node has one block.
     pub fn bytes(&self) -> u64 {
-        let per_frame = self.accounts.len() * (size_of::<Account>() + size_of::<Frame>());
-        (self.index.bytes() + self.nodes.bytes() + per_frame) as u64
+        let per_frame = self.accounts.len() * (size_of::<Account>() + size_of::<u32>());
+        (self.index.bytes() + self.nodes.bytes() + self.runs.bytes() + per_frame) as u64
     }
 
     /// What there is of a block. Changes nothing.
@@ -287,22 +292,29 @@ impl Blocks {
     /// Blocks of a node are read that are present.
     fn touch_all(&mut self, n: u32, blocks: Mask, first_uses: &mut Vec<FirstUse>) {
         let node = &mut self.nodes[n];
+        let was = node.was();
         let vm = &mut self.vms[node.name.vm().index()];
         vm.clock += u64::from(blocks.count_ones());
         let granule = vm.granule(self.granule_bits);
         let first = node.unused & blocks;
         node.count(granule, blocks & !first);
         if first == 0 {
+            if was.0 == Place::Ahead {
+                self.settle(n, was);
+            }
             return;
         }
         vm.unused -= u64::from(first.count_ones());
         node.mark(granule, first);
+        node.main |= first & self.index.remembered(node.home(), vm.let_go, vm.held);
         self.each_account(n, first, |blocks, account| {
             first_uses.push(FirstUse { blocks, account })
         });
-        let before = self.nodes[n].read();
-        self.nodes[n].unused &= !first;
-        self.settle(n, before);
+        let node = &mut self.nodes[n];
+        node.unused &= !first;
+        let valid = node.valid;
+        self.settle(n, was);
+        self.enter(n, first & valid);
     }
 
     /// Frames for blocks of one node that are absent, to be read into: one each from
@@ -330,16 +342,19 @@ impl Blocks {
         let home = self.index.home(name);
         let known = &mut self.vms[vm.index()];
         let n = self.index.find(&self.nodes, name).unwrap_or_else(|| {
-            let again = self.index.remembers(home, known.let_go, known.held);
-            let n = self.nodes.add(name, home, again);
+            let n = self.nodes.add(name, home);
             self.index.insert(&mut self.nodes, n);
-            known.queues[Place::Coming as usize].push(&mut self.nodes, n);
+            known.lists[Place::Coming as usize].push(&mut self.nodes, n);
             n
         });
         let blocks = mask(blocks.start, frames.len() as u64);
         match prefetched {
             true => frames.iter().for_each(|frame| self.accounts[frame.0 as usize] = account),
-            false => known.clock += frames.len() as u64,
+            false => {
+                known.clock += frames.len() as u64;
+                let again = self.index.remembered(home, known.let_go, known.held);
+                self.nodes[n].main |= again & blocks;
+            }
         }
         self.nodes.set_frames(n, blocks, frames);
         self.nodes[n].begin(known.granule(self.granule_bits), blocks, prefetched);
@@ -379,7 +394,7 @@ impl Blocks {
                 |n| self.nodes[n].filling >> slot & 1 == 1 && self.nodes.frame(n, slot) == frame;
             match node.is_some_and(is_here) {
                 true => arrived |= 1 << slot,
-                false => self.free.push(frame),
+                false => self.set_free(frame),
             }
         }
         let orphans = u64::from((blocks & !arrived).count_ones());
@@ -389,15 +404,15 @@ impl Blocks {
         let Some(n) = node.filter(|_| arrived != 0) else { return };
         if ok {
             let node = &mut self.nodes[n];
-            let before = node.read();
+            let was = node.was();
             (node.valid, node.filling) = (node.valid | arrived, node.filling & !arrived);
             node.mark(known.granule(self.granule_bits), arrived);
-            self.settle(n, before);
+            let read = node.read() & arrived;
+            self.settle(n, was);
+            self.enter(n, read);
             return;
         }
-        let mut free = std::mem::take(&mut self.free);
-        self.take(n, arrived, &mut free, gone);
-        self.free = free;
+        self.release(n, arrived, gone);
     }
 
     /// Forget a VM's blocks from `first` to before `end`. Frames being filled stay
@@ -405,7 +420,7 @@ impl Blocks {
     /// more than the VM has frames, however long the range is.
     pub fn forget(&mut self, vm: VmId, first: u64, end: u64, gone: &mut Vec<Gone>) {
         let resident = self.resident(vm);
-        if resident == 0 {
+        if self.vms.len() <= vm.index() {
             return;
         }
         if end.saturating_sub(first) / NODE_BLOCKS <= resident / LOOKUP_STEPS {
@@ -416,31 +431,65 @@ impl Blocks {
             }
             return;
         }
-        for queue in 0..self.vms[vm.index()].queues.len() {
-            let mut next = self.vms[vm.index()].queues[queue].oldest;
+        for list in 0..self.vms[vm.index()].lists.len() {
+            let mut next = self.vms[vm.index()].lists[list].oldest;
             while next != NONE {
                 let n = next;
                 next = self.nodes[n].newer;
-                let here = self.nodes[n].name.first_block();
-                let (from, to) = (first.max(here), end.min(here + NODE_BLOCKS));
-                if from < to {
-                    self.forget_in(n, mask(from, to - from), gone);
-                }
+                self.forget_from_to(n, first, end, gone);
             }
+        }
+        for is_main in [false, true] {
+            for _ in 0..self.vms[vm.index()].queue(is_main).len {
+                let oldest = self.vms[vm.index()].queue(is_main).oldest(&self.runs);
+                let live = |run: &Run| self.live(vm.index(), *run, is_main) != 0;
+                if let Some(run) = oldest.filter(live) {
+                    self.forget_from_to(run.node, first, end, gone);
+                }
+                self.turn(vm.index(), is_main);
+            }
+        }
+    }
+
+    fn forget_from_to(&mut self, n: u32, first: u64, end: u64, gone: &mut Vec<Gone>) {
+        let here = self.nodes[n].name.first_block();
+        let (from, to) = (first.max(here), end.min(here + NODE_BLOCKS));
+        if from < to {
+            self.forget_in(n, mask(from, to - from), gone);
         }
     }
 
     fn forget_in(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
         let Node { valid, filling, name, .. } = self.nodes[n];
         if valid & blocks != 0 {
-            let mut free = std::mem::take(&mut self.free);
-            self.take(n, valid & blocks, &mut free, gone);
-            self.free = free;
+            self.release(n, valid & blocks, gone);
         }
         if filling & blocks != 0 {
             self.unname(n, filling & blocks, gone);
             self.vms[name.vm().index()].orphans += u64::from((filling & blocks).count_ones());
         }
+    }
+
+    /// Blocks of a node go, and their frames hold nothing.
+    fn release(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
+        let mut going = std::mem::take(&mut self.going);
+        self.take(n, blocks, &mut going, gone);
+        going.drain(..).for_each(|frame| self.set_free(frame));
+        self.going = going;
+    }
+
+    fn set_free(&mut self, frame: Frame) {
+        self.links[frame.0 as usize] = std::mem::replace(&mut self.free, frame.0);
+    }
+
+    /// These frames, which were reserved, are filled by this fetch.
+    pub fn set_fetch(&mut self, frames: &[Frame], fetch: u32) {
+        frames.iter().for_each(|frame| self.links[frame.0 as usize] = fetch);
+    }
+
+    /// The fetch that fills a frame.
+    pub fn fetch(&self, frame: Frame) -> u32 {
+        self.links[frame.0 as usize]
     }
 
     /// Frames that hold or await blocks of a VM.

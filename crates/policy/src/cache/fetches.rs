@@ -39,14 +39,10 @@ pub struct Fetch {
     round: u64,
 }
 
-const NONE: u32 = u32::MAX;
-
 /// All fetches.
 pub(super) struct Fetches {
     slots: Vec<Fetch>,
     free: Vec<u32>,
-    /// The fetch that fills a frame.
-    by_frame: Vec<u32>,
     /// The fetch that is being put together, and the block that continues it.
     open: Option<(u32, u64)>,
     /// Counts the reads and proposals that began fetches.
@@ -61,14 +57,8 @@ impl Fetch {
 }
 
 impl Fetches {
-    pub(super) fn new(frames: u32) -> Self {
-        let by_frame = vec![NONE; frames as usize];
-        Fetches { slots: Vec::new(), free: Vec::new(), by_frame, open: None, round: 0 }
-    }
-
-    /// Bytes of memory for frames. What fetches under way take follows their number.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.by_frame.len() * size_of::<u32>()) as u64
+    pub(super) fn new() -> Self {
+        Fetches { slots: Vec::new(), free: Vec::new(), open: None, round: 0 }
     }
 
     /// A new round begins: the next block begins a fetch.
@@ -90,7 +80,6 @@ impl Fetches {
             _ => self.begin(Lba::new(first * BLOCK_SECTORS)),
         };
         self.slots[index as usize].frames.extend_from_slice(frames);
-        frames.iter().for_each(|frame| self.by_frame[frame.0 as usize] = index);
         self.open = Some((index, first + frames.len() as u64));
         FetchId(index)
     }
@@ -113,11 +102,6 @@ impl Fetches {
         let fetch = &mut self.slots[index as usize];
         (fetch.extent, fetch.round) = (extent, self.round);
         index
-    }
-
-    /// The fetch that fills a frame.
-    pub(super) fn of(&self, frame: Frame) -> FetchId {
-        FetchId(self.by_frame[frame.0 as usize])
     }
 
     pub(super) fn get(&self, id: FetchId) -> &Fetch {

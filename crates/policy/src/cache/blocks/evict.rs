@@ -1,8 +1,9 @@
 //! Who makes room: which VM gives up frames, and which of its blocks go.
 
-use super::nodes::{NONE, Place, lowest};
+use super::nodes::{NONE, Node, Place, lowest};
 use super::vms::Vm;
-use super::{Blocks, Frame, Gone, SMALL_PART, STEPS_MAX};
+use super::{Blocks, EMPTY_MAX, Frame, Gone, SMALL_PART, STEPS_MAX};
+use std::hint::black_box;
 
 impl Blocks {
     /// Frames for a VM to read into, `most` of them at most, are appended to `frames`.
@@ -42,7 +43,10 @@ impl Blocks {
     /// Up to so many frames that hold nothing. False when there are none.
     fn free_frames(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
         let before = frames.len();
-        frames.extend(self.free.drain(self.free.len().saturating_sub(wanted)..));
+        while self.free != NONE && frames.len() < before + wanted {
+            frames.push(Frame(self.free));
+            self.free = self.links[self.free as usize];
+        }
         if frames.len() == before {
             let end = (self.fresh as usize).saturating_add(wanted).min(self.accounts.len()) as u32;
             frames.extend((self.fresh..end).map(Frame));
@@ -108,57 +112,79 @@ impl Blocks {
         frames: &mut Vec<Frame>,
         gone: &mut Vec<Gone>,
     ) -> bool {
-        if self.evict_stale(vm, most, frames, gone) {
+        if self.evict_stale(vm, most, frames, gone) || self.evict_read(vm, most, frames, gone) {
             return true;
         }
-        for step in 0.. {
-            let known = &self.vms[vm];
-            let (small, main) = (known.queue(Place::Small), known.queue(Place::Main));
-            if small.read + main.read == 0 {
-                break;
-            }
-            let is_small = small.read * SMALL_PART > small.read + main.read || main.read == 0;
-            let n = if is_small { small.oldest } else { main.oldest };
-            let node = &mut self.nodes[n];
-            let stay = if is_small { node.used_twice() } else { node.used_once() };
-            let goes = node.read() & if step < STEPS_MAX { !stay } else { !0 };
-            if goes == 0 {
-                if is_small {
-                    node.clear_uses()
-                } else {
-                    node.less_uses()
-                }
-                self.move_to(n, Place::Main);
-                continue;
-            }
-            let goes = lowest(goes, most);
-            let (is_last, home) = (goes == node.read(), node.home());
-            self.take(n, goes, frames, gone);
-            if is_small {
-                let known = &mut self.vms[vm];
-                known.let_go += u64::from(goes.count_ones());
-                if is_last {
-                    self.index.remember(home, known.let_go);
-                }
-            }
-            return true;
-        }
-        let oldest = self.vms[vm].queue(Place::Ahead).oldest;
+        let oldest = self.vms[vm].lists[Place::Ahead as usize].oldest;
         if !ahead_too || oldest == NONE {
             return false;
         }
-        self.take(oldest, lowest(self.nodes[oldest].valid, most), frames, gone);
+        let Node { valid, unused, .. } = self.nodes[oldest];
+        self.take(oldest, lowest(valid & unused, most), frames, gone);
         true
+    }
+
+    /// The same of those that were read: of the oldest run in the small queue or in
+    /// main. What of it was used moves on.
+    fn evict_read(
+        &mut self,
+        vm: usize,
+        most: usize,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) -> bool {
+        let (mut steps, mut empty) = (0, 0);
+        while empty < EMPTY_MAX {
+            let known = &mut self.vms[vm];
+            let (small, main) = (known.small.read, known.main.read);
+            if small + main == 0 {
+                return false;
+            }
+            let is_main = small * SMALL_PART <= small + main && main > 0;
+            let queue = known.queue(is_main);
+            let Some(run) = queue.oldest(&self.runs) else { return false };
+            let live = self.live(vm, run, is_main);
+            let node = &mut self.nodes[run.node];
+            let stay = if is_main { node.used_once() } else { node.used_twice() };
+            let goes = live & if steps < STEPS_MAX { !stay } else { !0 };
+            let queue = self.vms[vm].queue(is_main);
+            if goes == 0 {
+                queue.take(&mut self.runs, run.blocks);
+                queue.read -= u64::from(live.count_ones());
+                if is_main {
+                    node.less_uses(live)
+                } else {
+                    node.clear_uses(live);
+                    node.main |= live;
+                }
+                self.push(run.node, live, true);
+                (steps, empty) = if live == 0 { (steps, empty + 1) } else { (steps + 1, empty) };
+                continue;
+            }
+            let (goes, home) = (lowest(goes, most), node.home());
+            queue.take(&mut self.runs, goes | run.blocks & !live);
+            self.take(run.node, goes, frames, gone);
+            if !is_main {
+                let known = &mut self.vms[vm];
+                known.let_go += u64::from(goes.count_ones());
+                self.index.remember(home, goes, known.let_go);
+            }
+            return true;
+        }
+        false
     }
 
     /// Have the processor fetch from memory, while it does other work, what an
     /// eviction from this VM may need.
     #[inline]
     pub(super) fn warm(&self, vm: usize) {
-        let n = self.vms[vm].queue(Place::Small).oldest;
-        if n != NONE {
-            self.index.warm(self.nodes[n].home());
-            self.nodes.warm(n);
+        let small = &self.vms[vm].small;
+        if let Some(run) = small.oldest(&self.runs) {
+            self.index.warm(self.nodes[run.node].home());
+            self.nodes.warm(run.node);
+        }
+        if let Some(run) = small.behind(&self.runs, 1) {
+            black_box(self.nodes[run.node].valid);
         }
     }
 
@@ -172,7 +198,7 @@ impl Blocks {
         gone: &mut Vec<Gone>,
     ) -> bool {
         let known = &self.vms[vm];
-        let oldest = known.queue(Place::Ahead).oldest;
+        let oldest = known.lists[Place::Ahead as usize].oldest;
         if oldest == NONE {
             return false;
         }
@@ -181,7 +207,8 @@ impl Blocks {
         if age <= known.held >> self.granule_bits {
             return false;
         }
-        self.take(oldest, lowest(self.nodes[oldest].valid, most), frames, gone);
+        let Node { valid, unused, .. } = self.nodes[oldest];
+        self.take(oldest, lowest(valid & unused, most), frames, gone);
         true
     }
 }

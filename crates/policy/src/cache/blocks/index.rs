@@ -12,36 +12,47 @@
 //!
 //! # Ghosts
 //!
-//! A node that comes back soon is worth more than its first reading told. The
+//! A block that comes back soon is worth more than its first reading told. The
 //! ghost queue of S3-FIFO is kept as its paper advises (section 4.2): a table of
 //! fingerprints with the time at which each was entered, that is never swept.
-//! Each line has the last six of those whose home it is. It only ever guesses: a
-//! wrong answer costs a little hit rate and nothing else.
+//! A ghost has blocks of one node that went at nearly the same time; each line has
+//! the last eight of those whose home it is. It only ever guesses: a wrong answer
+//! costs a little hit rate and nothing else.
 
-use super::nodes::{Home, NONE, Name, Nodes};
+use super::nodes::{Home, Mask, NONE, Name, Nodes};
 use std::hint::black_box;
 
 /// Nodes with one line.
 const LANES: usize = 8;
 /// Ghosts in a line.
-const GHOSTS: usize = 6;
+const GHOSTS: usize = 8;
 
-/// A node that was let go, or none.
-#[derive(Clone, Copy, PartialEq)]
+/// Blocks of a node that were let go, or none.
+#[derive(Clone, Copy)]
 struct Ghost {
-    print: u16,
-    time: u16,
+    blocks: Mask,
+    /// Of the node's print the low bits, and the time in the rest.
+    print_time: u16,
 }
 
-const NO_GHOST: Ghost = Ghost { print: 0, time: 0 };
+const NO_GHOST: Ghost = Ghost { blocks: 0, print_time: 0 };
+/// Bits of a ghost's print.
+const PRINT_BITS: u32 = 10;
+/// Blocks of a node that go within so many units of time, at most a quarter of a
+/// cache, have one ghost: that of the first.
+const GATHERED: u16 = 4;
+
+impl Ghost {
+    /// Units of time since it was made, if it is of the node that has this mark now.
+    fn age(&self, now: u16) -> Option<u16> {
+        let age = now.wrapping_sub(self.print_time);
+        (age % (1 << PRINT_BITS) == 0).then_some(age >> PRINT_BITS)
+    }
+}
 
 impl Home {
     fn lane(self) -> usize {
         usize::from(self.print) % LANES
-    }
-    /// Its bit in the filter of its chain.
-    fn bit(self) -> u8 {
-        1 << (self.print >> 13)
     }
 }
 
@@ -51,9 +62,6 @@ impl Home {
 struct Line {
     /// The first node of each chain.
     heads: [u32; LANES],
-    /// For each chain a bit for what its nodes may have as [`Home::bit`]: where that
-    /// is 0, no node has to be looked at. Bits stay until the chain is empty.
-    filters: [u8; LANES],
     /// The latest first.
     ghosts: [Ghost; GHOSTS],
 }
@@ -61,11 +69,12 @@ struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 /// Nodes by their names.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Index {
     lines: Vec<Line>,
     keys: (u64, u64),
-    /// Ghosts' time has 16 bits and must not come round while one is young: it
-    /// counts units of `2^shift` blocks.
+    /// Ghosts' time has 6 bits and must not come round while one is young: it
+    /// counts units of `2^shift` blocks, 16 to 31 of them in a cache.
     shift: u32,
     /// The eight nodes that were looked for last, and the hash of them.
     near: (u64, u64),
@@ -76,8 +85,8 @@ impl Index {
     pub(super) fn new(frames: u32, seed: u64) -> Self {
         let lines = (frames as usize).div_ceil(LANES).max(1);
         let keys = (splitmix64(seed), splitmix64(!seed));
-        let shift = (frames >> 12).checked_ilog2().map_or(0, |bits| bits + 1);
-        let line = Line { heads: [NONE; LANES], filters: [0; LANES], ghosts: [NO_GHOST; GHOSTS] };
+        let shift = (frames >> 5).checked_ilog2().map_or(0, |bits| bits + 1);
+        let line = Line { heads: [NONE; LANES], ghosts: [NO_GHOST; GHOSTS] };
         Index { lines: vec![line; lines], keys, shift, near: (0, siphash13(keys, 0)) }
     }
 
@@ -127,9 +136,6 @@ impl Index {
     #[inline]
     fn find_at(&self, nodes: &Nodes, home: Home, name: Name) -> Option<u32> {
         let line = &self.lines[home.line as usize];
-        if line.filters[home.lane()] & home.bit() == 0 {
-            return None;
-        }
         let mut n = line.heads[home.lane()];
         while n != NONE && nodes[n].name != name {
             n = nodes[n].after;
@@ -141,7 +147,6 @@ impl Index {
     pub(super) fn insert(&mut self, nodes: &mut Nodes, n: u32) {
         let home = nodes[n].home();
         let line = &mut self.lines[home.line as usize];
-        line.filters[home.lane()] |= home.bit();
         let after = std::mem::replace(&mut line.heads[home.lane()], n);
         (nodes[n].before, nodes[n].after) = (NONE, after);
         if after != NONE {
@@ -158,27 +163,39 @@ impl Index {
             NONE => line.heads[home.lane()] = after,
             before => nodes[before].after = after,
         }
-        match after {
-            NONE if before == NONE => line.filters[home.lane()] = 0,
-            NONE => {}
-            after => nodes[after].before = before,
+        if after != NONE {
+            nodes[after].before = before;
         }
     }
 
-    /// Remember a node that goes, when its VM has let `let_go` blocks go.
-    pub(super) fn remember(&mut self, home: Home, let_go: u64) {
-        let ghosts = &mut self.lines[home.line as usize].ghosts;
-        ghosts.copy_within(..GHOSTS - 1, 1);
-        ghosts[0] = Ghost { print: home.print, time: (let_go >> self.shift) as u16 };
+    /// The mark of a ghost that is made now.
+    fn print_time(&self, home: Home, let_go: u64) -> u16 {
+        (let_go >> self.shift << PRINT_BITS) as u16 | home.print % (1 << PRINT_BITS)
     }
 
-    /// Was such a node let go among the VM's last `recent` blocks of `let_go` in all?
-    pub(super) fn remembers(&self, home: Home, let_go: u64, recent: u64) -> bool {
-        let now = (let_go >> self.shift) as u16;
-        self.lines[home.line as usize].ghosts.iter().any(|&ghost| {
-            let age = u64::from(now.wrapping_sub(ghost.time));
-            ghost.print == home.print && ghost != NO_GHOST && age <= recent >> self.shift
-        })
+    /// Remember blocks of a node that go, when its VM has let `let_go` blocks go.
+    pub(super) fn remember(&mut self, home: Home, blocks: Mask, let_go: u64) {
+        let print_time = self.print_time(home, let_go);
+        let ghosts = &mut self.lines[home.line as usize].ghosts;
+        for ghost in ghosts.iter_mut() {
+            if ghost.age(print_time).is_some_and(|age| age <= GATHERED) {
+                ghost.blocks |= blocks;
+                return;
+            }
+        }
+        ghosts.copy_within(..GHOSTS - 1, 1);
+        ghosts[0] = Ghost { blocks, print_time };
+    }
+
+    /// Which of a node's blocks were let go among the VM's last `recent` blocks of
+    /// `let_go` in all?
+    pub(super) fn remembered(&self, home: Home, let_go: u64, recent: u64) -> Mask {
+        let now = self.print_time(home, let_go);
+        let is_young = |age| u64::from(age) <= recent >> self.shift;
+        let ghosts = self.lines[home.line as usize].ghosts.iter();
+        ghosts
+            .filter(|ghost| ghost.age(now).is_some_and(is_young))
+            .fold(0, |blocks, ghost| blocks | ghost.blocks)
     }
 }
 
@@ -272,7 +289,7 @@ mod tests {
             for n in 0..FRAMES {
                 assert_eq!(index.find(&nodes, name(n)), None);
                 let home = index.home(name(n));
-                assert_eq!(nodes.add(name(n), home, false), n);
+                assert_eq!(nodes.add(name(n), home), n);
                 index.insert(&mut nodes, n);
             }
             let longest = index.chains(&nodes).max().unwrap();
@@ -292,15 +309,16 @@ mod tests {
         let name = |n: u64| Name::of(VmId::new(3), n * 16 * 8).unwrap();
         for n in 0..10_000 {
             let home = index.home(name(n));
-            index.remember(home, n + 1);
+            index.remember(home, 1 << (n % 16), n + 1);
         }
         let mut remembers = |n, recent| {
             let home = index.home(name(n));
-            index.remembers(home, 10_000, recent)
+            index.remembered(home, 10_000, recent) >> (n % 16) & 1 == 1
         };
         let remembered = (0..10_000).filter(|&n| remembers(n, 100)).count();
-        assert!((95..=110).contains(&remembered), "{remembered}");
-        // 768 ghosts are there, in 128 lines: chance lets some go early.
+        // Time is counted in units of 64 blocks here.
+        assert!((64..=192).contains(&remembered), "{remembered}");
+        // 1024 ghosts are there, in 128 lines: chance lets some go early.
         let remembered = (9_500..10_000).filter(|&n| remembers(n, 1000)).count();
         assert!(remembered >= 440, "{remembered}");
         assert!(!remembers(20_000, 1000));

@@ -1,7 +1,8 @@
-//! Where a node stands in its VM's queues, and how its blocks leave it.
+//! Where a node and its blocks stand in its VM's queues, and how blocks leave it.
 
 use super::nodes::{Mask, Place, runs, slots};
-use super::{Account, Blocks, Frame, Gone};
+use super::runs::{Fifo, Run};
+use super::{Account, Blocks, Frame, Gone, TIDY_STEPS};
 use std::ops::Range;
 
 impl Blocks {
@@ -31,46 +32,85 @@ impl Blocks {
         }
     }
 
-    /// Which of a node's blocks are read has changed from what it was `before`: the
-    /// node goes where it belongs now, to the new end. One that has nothing is
-    /// no more.
-    pub(super) fn settle(&mut self, n: u32, before: Mask) {
-        let node = &self.nodes[n];
-        let (read, place) = (node.read(), node.place);
-        let vm = &mut self.vms[node.name.vm().index()];
-        let queue = &mut vm.queues[place as usize];
-        queue.read = queue.read + u64::from(read.count_ones()) - u64::from(before.count_ones());
-        let to = match place {
-            _ if node.present() == 0 => {
-                queue.remove(&mut self.nodes, n);
-                self.index.remove(&mut self.nodes, n);
-                self.nodes.remove(n);
-                return;
-            }
-            _ if node.valid == 0 => Place::Coming,
-            _ if read == 0 => Place::Ahead,
-            Place::Main => Place::Main,
-            Place::Small => Place::Small,
-            _ if node.again => Place::Main,
-            _ => Place::Small,
-        };
-        let is_refreshed = read & !before != 0 && to == Place::Small && queue.newest != n;
-        if to != place || is_refreshed {
-            self.move_to(n, to);
-        }
-    }
-
-    /// From the queue in which it stands to the new end of another, or the same.
-    pub(super) fn move_to(&mut self, n: u32, to: Place) {
+    /// A node's blocks have changed from what it [was](super::nodes::Node::was): it goes
+    /// to the list where it belongs now. One that has nothing is no more.
+    pub(super) fn settle(&mut self, n: u32, (from, stamp): (Place, u16)) {
         let node = &mut self.nodes[n];
         let vm = &mut self.vms[node.name.vm().index()];
-        let from = std::mem::replace(&mut node.place, to);
-        if to == Place::Ahead {
+        let to = node.place();
+        if to == Place::Ahead && from != to {
             // Here it tells since when it waits.
             node.mark(vm.granule(self.granule_bits), 0);
         }
-        vm.queues[from as usize].remove(&mut self.nodes, n);
-        vm.queues[to as usize].push(&mut self.nodes, n);
+        let (is_gone, is_same) = (node.present() == 0, node.was().1 == stamp);
+        if from == to && !is_gone && (to != Place::Ahead || is_same) {
+            return;
+        }
+        if let Some(list) = vm.lists.get_mut(from as usize) {
+            list.remove(&mut self.nodes, n);
+        }
+        if is_gone {
+            self.index.remove(&mut self.nodes, n);
+            self.nodes.remove(n);
+        } else if let Some(list) = vm.lists.get_mut(to as usize) {
+            list.push(&mut self.nodes, n);
+        }
+    }
+
+    /// Blocks of a node are valid and were read, now for the first time: they enter
+    /// the small queue, or main.
+    pub(super) fn enter(&mut self, n: u32, blocks: Mask) {
+        if blocks == 0 {
+            return;
+        }
+        let main = blocks & self.nodes[n].main;
+        self.push(n, main, true);
+        self.push(n, blocks & !main, false);
+        self.tidy(self.nodes[n].name.vm().index());
+    }
+
+    /// Blocks of a node come to stand at the new end of a queue.
+    pub(super) fn push(&mut self, n: u32, blocks: Mask, is_main: bool) {
+        let node = &self.nodes[n];
+        let queue = self.vms[node.name.vm().index()].queue(is_main);
+        if blocks != 0 {
+            queue.push(&mut self.runs, Run { node: n, blocks, print: node.print() });
+            queue.read += u64::from(blocks.count_ones());
+        }
+    }
+
+    /// What is still there of a run in a VM's queue.
+    #[inline]
+    pub(super) fn live(&self, vm: usize, run: Run, is_main: bool) -> Mask {
+        let node = &self.nodes[run.node];
+        if node.print() != run.print || node.name.vm().index() != vm {
+            return 0;
+        }
+        run.blocks & node.read() & if is_main { node.main } else { !node.main }
+    }
+
+    /// Where a VM's queues have many runs of which nothing is there, a few of the
+    /// oldest are taken out. Those of which something is go to the new end.
+    fn tidy(&mut self, vm: usize) {
+        let known = &self.vms[vm];
+        if known.small.len + known.main.len <= Fifo::most(known.held) {
+            return;
+        }
+        let is_main = known.main.len > known.small.len;
+        for _ in 0..TIDY_STEPS {
+            self.turn(vm, is_main);
+        }
+    }
+
+    /// The oldest run of a queue goes to its new end with what is there of it.
+    pub(super) fn turn(&mut self, vm: usize, is_main: bool) {
+        let Some(run) = self.vms[vm].queue(is_main).oldest(&self.runs) else { return };
+        let live = self.live(vm, run, is_main);
+        let queue = self.vms[vm].queue(is_main);
+        queue.take(&mut self.runs, run.blocks);
+        if live != 0 {
+            queue.push(&mut self.runs, Run { blocks: live, ..run });
+        }
     }
 
     /// Blocks of a node go, and their frames are appended to `frames`.
@@ -89,7 +129,8 @@ impl Blocks {
     /// Nobody finds these blocks of a node any more.
     pub(super) fn unname(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
         let node = &self.nodes[n];
-        let (vm, first, before) = (node.name.vm(), node.name.first_block(), node.read());
+        let (vm, first, was) = (node.name.vm(), node.name.first_block(), node.was());
+        let (read, main) = (node.read() & blocks, node.main);
         let (unused, prefetched) = (node.unused & blocks, node.prefetched & blocks);
         let (demanded, used) = (blocks & !prefetched, prefetched & !unused);
         for (blocks, prefetched) in [(demanded, false), (used, true)] {
@@ -101,8 +142,11 @@ impl Blocks {
         self.each_account(n, unused, |blocks, account| {
             gone.push(Gone { vm, blocks, prefetched: true, unused: Some(account) });
         });
-        self.vms[vm.index()].unused -= u64::from(unused.count_ones());
+        let known = &mut self.vms[vm.index()];
+        known.unused -= u64::from(unused.count_ones());
+        known.main.read -= u64::from((read & main).count_ones());
+        known.small.read -= u64::from((read & !main).count_ones());
         self.nodes.take(n, blocks);
-        self.settle(n, before);
+        self.settle(n, was);
     }
 }

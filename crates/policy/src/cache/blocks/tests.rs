@@ -3,6 +3,7 @@
 use super::*;
 use nodes::lowest;
 use proptest::prelude::*;
+use runs::Fifo;
 use std::collections::BTreeSet;
 
 const VMS: u16 = 3;
@@ -10,45 +11,63 @@ const VMS: u16 = 3;
 /// A read into frames that is under way: of which VM, from which block on.
 type Fetch = (VmId, u64, Vec<Frame>);
 
-/// A VM's nodes, in the order of its queues; each stands where it belongs, is
-/// linked both ways and found by its name.
-fn nodes_of(blocks: &Blocks, vm: &Vm) -> Vec<u32> {
-    let mut all = Vec::new();
-    for place in [Place::Small, Place::Main, Place::Ahead, Place::Coming] {
-        let queue = vm.queue(place);
-        let (mut older, mut n, mut read) = (NONE, queue.oldest, 0);
+/// A VM's nodes: those in its lists, each where it belongs and linked both ways,
+/// and those of which something stands in its queues.
+fn nodes_of(blocks: &mut Blocks, vm: usize) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for place in [Place::Ahead, Place::Coming] {
+        let list = blocks.vms[vm].lists[place as usize];
+        let (mut older, mut n) = (NONE, list.oldest);
         while n != NONE {
             let node = &blocks.nodes[n];
-            assert_eq!((node.place, node.older), (place, older));
-            assert_eq!(blocks.index.peek(&blocks.nodes, node.name), Some(n));
-            assert_eq!(node.valid & node.filling, 0);
-            assert_eq!(node.unused & !node.prefetched, 0);
-            assert_eq!((node.prefetched | node.used_once()) & !node.present(), 0);
-            assert_ne!(node.present(), 0, "a node without blocks");
-            let belongs = match place {
-                Place::Small | Place::Main => node.read() != 0,
-                Place::Ahead => node.valid != 0 && node.read() == 0,
-                Place::Coming => node.valid == 0,
-            };
-            assert!(belongs, "{place:?}: valid {:b}, unused {:b}", node.valid, node.unused);
-            read += u64::from(node.read().count_ones());
-            all.push(n);
+            assert_eq!((node.place(), node.older), (place, older));
+            assert!(all.insert(n), "a node is in two lists");
             (older, n) = (n, node.newer);
         }
-        assert_eq!((queue.newest, queue.read), (older, read));
+        assert_eq!(list.newest, older);
     }
+    let mut runs = 0;
+    for is_main in [false, true] {
+        let mut read = BTreeSet::new();
+        // Once round: they stand as before, without what was forgotten.
+        for _ in 0..blocks.vms[vm].queue(is_main).len {
+            let run = blocks.vms[vm].queue(is_main).oldest(&blocks.runs).unwrap();
+            blocks.turn(vm, is_main);
+            let live = blocks.live(vm, run, is_main);
+            read.extend(slots(live).map(|slot| (run.node, slot)));
+            all.extend((live != 0).then_some(run.node));
+            runs += 1;
+        }
+        assert_eq!(blocks.vms[vm].queue(is_main).read, read.len() as u64);
+    }
+    let known = &blocks.vms[vm];
+    assert!(runs <= Fifo::most(known.held) + 64, "{runs} runs of {} blocks", known.held);
     all
+}
+
+/// Frames that were used and hold nothing.
+fn free_frames(blocks: &Blocks) -> Vec<Frame> {
+    let some = |frame| (frame != NONE).then_some(frame);
+    let next = |&frame: &u32| some(blocks.links[frame as usize]);
+    std::iter::successors(some(blocks.free), next).map(Frame).collect()
 }
 
 /// Each frame is in exactly one place, and all counts are sums.
 fn check(blocks: &Blocks, fetches: &[Fetch]) {
+    // What looks at the queues turns them: a copy is looked at.
+    let blocks = &mut blocks.clone();
     let mut frames: Vec<Frame> = (blocks.fresh..blocks.accounts.len() as u32).map(Frame).collect();
-    frames.extend(&blocks.free);
+    frames.extend(free_frames(blocks));
     let (mut all_nodes, mut names) = (0, BTreeSet::new());
-    for (number, vm) in blocks.vms.iter().enumerate() {
+    for number in 0..blocks.vms.len() {
         let (mut filling, mut unused, mut present) = (BTreeSet::new(), 0, 0);
-        for n in nodes_of(blocks, vm) {
+        for n in nodes_of(blocks, number) {
             let node = &blocks.nodes[n];
+            assert_eq!(blocks.index.peek(&blocks.nodes, node.name), Some(n));
+            assert_eq!(node.valid & node.filling, 0);
+            assert_eq!(node.unused & !node.prefetched, 0);
+            assert_eq!((node.prefetched | node.used_once() | node.main) & !node.present(), 0);
+            assert_ne!(node.present(), 0, "a node without blocks");
             assert_eq!(node.name.vm().index(), number);
             assert!(names.insert(node.name.0), "two nodes of one name");
             let frame = |slot| blocks.nodes.frame(n, slot);
@@ -58,6 +77,7 @@ fn check(blocks: &Blocks, fetches: &[Fetch]) {
             present += u64::from(node.present().count_ones());
             all_nodes += 1;
         }
+        let vm = &blocks.vms[number];
         let read_into = fetches.iter().filter(|fetch| fetch.0.index() == number);
         let read_into: BTreeSet<Frame> = read_into.flat_map(|fetch| fetch.2.clone()).collect();
         assert!(filling.is_subset(&read_into));
@@ -126,7 +146,7 @@ proptest! {
         }
         (0..VMS).for_each(|vm| blocks.forget(VmId::new(vm), 0, u64::MAX, &mut Vec::new()));
         check(&blocks, &[]);
-        prop_assert_eq!(blocks.free.len() as u32 + frames - blocks.fresh, frames);
+        prop_assert_eq!(free_frames(&blocks).len() as u32 + frames - blocks.fresh, frames);
     }
 
     /// Against a counter for each block.
@@ -135,15 +155,15 @@ proptest! {
         let mut blocks = Blocks::new(1, 1);
         let name = Name::of(VmId::new(0), 0).unwrap();
         let home = blocks.index.home(name);
-        let n = blocks.nodes.add(name, home, false);
+        let n = blocks.nodes.add(name, home);
         let node = &mut blocks.nodes[n];
         let (mut uses, mut last, mut granule) = ([0u8; 16], [None; 16], 0);
         for (what, mask) in events {
             match what {
                 0 => granule += 1,
                 1 => {
-                    node.less_uses();
-                    uses.iter_mut().for_each(|uses| *uses = uses.saturating_sub(1));
+                    node.less_uses(mask);
+                    slots(mask).for_each(|slot| uses[slot] = uses[slot].saturating_sub(1));
                 }
                 _ => {
                     node.count(granule, mask);
@@ -187,7 +207,7 @@ fn no_block_that_waits_ahead_is_taken_with_its_node() {
     let taken: Vec<_> = gone.iter().map(|gone| (gone.blocks.clone(), gone.unused)).collect();
     assert_eq!((more.len(), taken), (10, vec![(2..4, None)]));
     let node = blocks.find(vm, 0);
-    assert_eq!(node, Some(blocks.vms[0].queue(Place::Ahead).oldest));
+    assert_eq!(node, Some(blocks.vms[0].lists[Place::Ahead as usize].oldest));
     check(&blocks, &[(vm, 16, more)]);
 }
 

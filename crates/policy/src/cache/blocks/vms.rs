@@ -1,6 +1,7 @@
 //! What is known of each VM's part of the cache.
 
-use super::nodes::{Place, Queue};
+use super::nodes::List;
+use super::runs::Fifo;
 
 /// A VM's part of the cache. It stays when the VM leaves: frames may still be
 /// read into for it.
@@ -9,8 +10,12 @@ pub(super) struct Vm {
     pub weight: u64,
     /// Frames that are its own when all are wanted.
     pub share: u64,
-    /// By [`Place`].
-    pub queues: [Queue; 4],
+    /// By [`Place`](super::nodes::Place), without the last.
+    pub lists: [List; 2],
+    /// What was read not long ago and once.
+    pub small: Fifo,
+    /// What was read again since.
+    pub main: Fifo,
     /// Frames that hold or await its blocks, orphans included.
     pub held: u64,
     /// Frames that are being read into, orphans included.
@@ -29,7 +34,9 @@ impl Vm {
     pub(super) const NEW: Vm = Vm {
         weight: 0,
         share: 0,
-        queues: [Queue::EMPTY; 4],
+        lists: [List::EMPTY; 2],
+        small: Fifo::EMPTY,
+        main: Fifo::EMPTY,
         held: 0,
         filling: 0,
         orphans: 0,
@@ -38,8 +45,8 @@ impl Vm {
         let_go: 0,
     };
 
-    pub(super) fn queue(&self, place: Place) -> &Queue {
-        &self.queues[place as usize]
+    pub(super) fn queue(&mut self, is_main: bool) -> &mut Fifo {
+        if is_main { &mut self.main } else { &mut self.small }
     }
     /// Frames that hold or await its blocks.
     pub(super) fn resident(&self) -> u64 {
