@@ -57,7 +57,7 @@ mod vms;
 
 use crate::request::VmId;
 use index::Index;
-use nodes::{Mask, NODE_BLOCKS, NONE, Name, Node, Nodes, Place, mask, runs, slots};
+use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
 use runs::{Run, Runs};
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -75,7 +75,8 @@ const BLOCKS_END: u64 = 1 << 48;
 const STEPS_MAX: u32 = 128;
 /// Runs that it passes over because what they had was forgotten.
 const EMPTY_MAX: u32 = 1024;
-/// Runs that are looked at with each that enters a queue of too many.
+/// Runs that are looked at for each that enters when there are too many, and for each
+/// block that is forgotten.
 const TIDY_STEPS: u32 = 16;
 /// Nodes of a read that are kept allocated from call to call.
 const FOUND_KEPT: usize = 256;
@@ -427,6 +428,7 @@ impl Blocks {
             for (block, blocks) in parts(first, end) {
                 if let Some(n) = self.find(vm, block) {
                     self.forget_in(n, blocks, gone);
+                    self.tidy(vm.index(), blocks.count_ones());
                 }
             }
             return;
@@ -449,37 +451,6 @@ impl Blocks {
                 self.turn(vm.index(), is_main);
             }
         }
-    }
-
-    fn forget_from_to(&mut self, n: u32, first: u64, end: u64, gone: &mut Vec<Gone>) {
-        let here = self.nodes[n].name.first_block();
-        let (from, to) = (first.max(here), end.min(here + NODE_BLOCKS));
-        if from < to {
-            self.forget_in(n, mask(from, to - from), gone);
-        }
-    }
-
-    fn forget_in(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
-        let Node { valid, filling, name, .. } = self.nodes[n];
-        if valid & blocks != 0 {
-            self.release(n, valid & blocks, gone);
-        }
-        if filling & blocks != 0 {
-            self.unname(n, filling & blocks, gone);
-            self.vms[name.vm().index()].orphans += u64::from((filling & blocks).count_ones());
-        }
-    }
-
-    /// Blocks of a node go, and their frames hold nothing.
-    fn release(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
-        let mut going = std::mem::take(&mut self.going);
-        self.take(n, blocks, &mut going, gone);
-        going.drain(..).for_each(|frame| self.set_free(frame));
-        self.going = going;
-    }
-
-    fn set_free(&mut self, frame: Frame) {
-        self.links[frame.0 as usize] = std::mem::replace(&mut self.free, frame.0);
     }
 
     /// These frames, which were reserved, are filled by this fetch.

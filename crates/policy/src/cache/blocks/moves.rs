@@ -1,7 +1,8 @@
 //! Where a node and its blocks stand in its VM's queues, and how blocks leave it.
 
-use super::nodes::{Mask, Place, runs, slots};
+use super::nodes::{Mask, NODE_BLOCKS, Node, Place, mask, runs, slots};
 use super::runs::{Fifo, Run};
+use super::vms::Vm;
 use super::{Account, Blocks, Frame, Gone, TIDY_STEPS};
 use std::ops::Range;
 
@@ -66,7 +67,7 @@ impl Blocks {
         let main = blocks & self.nodes[n].main;
         self.push(n, main, true);
         self.push(n, blocks & !main, false);
-        self.tidy(self.nodes[n].name.vm().index());
+        self.tidy(self.nodes[n].name.vm().index(), 1);
     }
 
     /// Blocks of a node come to stand at the new end of a queue.
@@ -89,15 +90,17 @@ impl Blocks {
         run.blocks & node.read() & if is_main { node.main } else { !node.main }
     }
 
-    /// Where a VM's queues have many runs of which nothing is there, a few of the
-    /// oldest are taken out. Those of which something is go to the new end.
-    fn tidy(&mut self, vm: usize) {
-        let known = &self.vms[vm];
-        if known.small.len + known.main.len <= Fifo::most(known.held) {
-            return;
-        }
-        let is_main = known.main.len > known.small.len;
-        for _ in 0..TIDY_STEPS {
+    /// So many blocks entered a VM's queues, or were forgotten. Where these have many
+    /// runs of which nothing is there, a few of the oldest are taken out. Those
+    /// of which something is go to the new end.
+    pub(super) fn tidy(&mut self, vm: usize, blocks: u32) {
+        for _ in 0..TIDY_STEPS * blocks {
+            let Vm { small, main, held, .. } = &self.vms[vm];
+            if small.len + main.len <= Fifo::most(*held) {
+                return;
+            }
+            // More runs than blocks: some have none.
+            let is_main = small.len + main.read < main.len + small.read;
             self.turn(vm, is_main);
         }
     }
@@ -148,5 +151,38 @@ impl Blocks {
         known.small.read -= u64::from((read & !main).count_ones());
         self.nodes.take(n, blocks);
         self.settle(n, was);
+    }
+
+    /// Forget those of a node's blocks that are in a range.
+    pub(super) fn forget_from_to(&mut self, n: u32, first: u64, end: u64, gone: &mut Vec<Gone>) {
+        let here = self.nodes[n].name.first_block();
+        let (from, to) = (first.max(here), end.min(here + NODE_BLOCKS));
+        if from < to {
+            self.forget_in(n, mask(from, to - from), gone);
+        }
+    }
+
+    /// Forget blocks of a node.
+    pub(super) fn forget_in(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
+        let Node { valid, filling, name, .. } = self.nodes[n];
+        if valid & blocks != 0 {
+            self.release(n, valid & blocks, gone);
+        }
+        if filling & blocks != 0 {
+            self.unname(n, filling & blocks, gone);
+            self.vms[name.vm().index()].orphans += u64::from((filling & blocks).count_ones());
+        }
+    }
+
+    /// Blocks of a node go, and their frames hold nothing.
+    pub(super) fn release(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
+        let mut going = std::mem::take(&mut self.going);
+        self.take(n, blocks, &mut going, gone);
+        going.drain(..).for_each(|frame| self.set_free(frame));
+        self.going = going;
+    }
+
+    pub(super) fn set_free(&mut self, frame: Frame) {
+        self.links[frame.0 as usize] = std::mem::replace(&mut self.free, frame.0);
     }
 }

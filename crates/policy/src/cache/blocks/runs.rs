@@ -41,7 +41,8 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// One for each frame, and an eighth: what [`Fifo::most`] and its caller allow.
+    /// One for each frame, and an eighth: what [`Fifo::most`] allows, and those that
+    /// enter while the others are looked through.
     pub(super) fn new(frames: u32) -> Runs {
         let runs = frames as usize + frames as usize / 8;
         Runs { chunks: Vec::with_capacity(runs.div_ceil(CHUNK) + SPARE), free: NONE }

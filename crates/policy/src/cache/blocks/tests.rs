@@ -220,3 +220,34 @@ fn a_block_beyond_all_names_is_not_cached() {
     blocks.reserve(vm, block..block + 1, 0, false, &mut frames, &mut Vec::new());
     assert_eq!((frames, blocks.lookup(vm, block)), (Vec::new(), Block::Absent));
 }
+
+#[test]
+fn what_is_forgotten_takes_no_memory() {
+    const FRAMES: u64 = 1 << 14;
+    let mut blocks = Blocks::new(FRAMES as u32, 1);
+    let (bytes, mut gone) = (blocks.bytes(), Vec::new());
+    for vm in (0..4).map(VmId::new) {
+        blocks.attach(vm, NonZeroU32::MIN);
+    }
+    // Each VM in turn has all frames, one block in a node, and forgets them: as far
+    // from the order of reading as can be.
+    for vm in (0..8).map(|round| VmId::new(round % 4)) {
+        let mut read = |blocks: &mut Blocks, block: u64| {
+            let mut frames = Vec::new();
+            blocks.reserve(vm, block..block + 1, 0, false, &mut frames, &mut gone);
+            blocks.filled(vm, block, &frames, true, &mut gone);
+        };
+        (0..FRAMES).for_each(|n| read(&mut blocks, n * 16));
+        (0..FRAMES).rev().for_each(|n| blocks.forget(vm, n * 16, n * 16 + 1, &mut Vec::new()));
+        // Read and forgotten again and again, with others there.
+        (0..FRAMES / 2).for_each(|n| read(&mut blocks, n * 16));
+        for n in FRAMES..3 * FRAMES {
+            read(&mut blocks, n * 16);
+            blocks.forget(vm, n * 16, n * 16 + 1, &mut Vec::new());
+        }
+        assert_eq!(blocks.resident(vm), FRAMES / 2);
+        blocks.forget(vm, 0, u64::MAX, &mut Vec::new());
+        assert_eq!((blocks.resident(vm), blocks.bytes()), (0, bytes));
+    }
+    check(&blocks, &[]);
+}
