@@ -46,7 +46,7 @@ impl Ghost {
     /// Units of time since it was made, if it is of the node that has this mark now.
     fn age(&self, now: u16) -> Option<u16> {
         let age = now.wrapping_sub(self.print_time);
-        (age % (1 << PRINT_BITS) == 0).then_some(age >> PRINT_BITS)
+        age.is_multiple_of(1 << PRINT_BITS).then_some(age >> PRINT_BITS)
     }
 }
 
@@ -170,7 +170,7 @@ impl Index {
 
     /// The mark of a ghost that is made now.
     fn print_time(&self, home: Home, let_go: u64) -> u16 {
-        (let_go >> self.shift << PRINT_BITS) as u16 | home.print % (1 << PRINT_BITS)
+        ((let_go >> self.shift) << PRINT_BITS) as u16 | (home.print % (1 << PRINT_BITS))
     }
 
     /// Remember blocks of a node that go, when its VM has let `let_go` blocks go.
