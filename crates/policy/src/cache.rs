@@ -53,7 +53,7 @@ mod pieces;
 mod writes;
 
 pub use accounts::Usage;
-pub use blocks::{Account, BLOCK_BYTES, BLOCK_SECTORS, Block, Blocks, Frame, Gone};
+pub use blocks::{Account, BLOCK_BYTES, BLOCK_SECTORS, Block, Blocks, FirstUse, Frame, Gone};
 pub use fetches::{Fetch, FetchId, Waiter};
 pub use pieces::Piece;
 pub(crate) use pieces::blocks_of;
@@ -67,6 +67,7 @@ use accounts::Accounts;
 use fetches::Fetches;
 use pieces::{clip, cut};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use writes::Writes;
 
 /// Sectors of one prefetch: what a demand read that joins it waits for at most.
@@ -109,10 +110,11 @@ impl Vm {
         self.capacity.get().div_ceil(BLOCK_SECTORS)
     }
 
-    /// What of a block lies on its disk.
-    fn part(&self, block: u64) -> Option<Extent> {
-        let whole = Extent::new(Lba::new(block * BLOCK_SECTORS), Sectors::new(BLOCK_SECTORS))?;
-        cut(whole, whole.len(), self.capacity)
+    /// What of neighbouring blocks lies on its disk.
+    fn part(&self, blocks: &Range<u64>) -> Option<Extent> {
+        let len = Sectors::new((blocks.end - blocks.start) * BLOCK_SECTORS);
+        let whole = Extent::new(Lba::new(blocks.start * BLOCK_SECTORS), len)?;
+        cut(whole, len, self.capacity)
     }
 }
 
@@ -131,7 +133,8 @@ pub struct HostCache {
     resume: Option<Instant>,
     /// Reused from call to call.
     gone: Vec<Gone>,
-    first_uses: Vec<(u64, Account)>,
+    first_uses: Vec<FirstUse>,
+    frames: Vec<Frame>,
 }
 
 impl HostCache {
@@ -150,13 +153,14 @@ impl HostCache {
             blocks: Blocks::new(frames, config.seed),
             prefetcher,
             vms: Vec::new(),
-            fetches: Fetches::new(frames),
+            fetches: Fetches::new(),
             accounts: Accounts::default(),
             bandwidth: None,
             rest: None,
             resume: None,
             gone: Vec::new(),
             first_uses: Vec::new(),
+            frames: Vec::new(),
         }
     }
 
@@ -243,9 +247,15 @@ impl HostCache {
         if self.is_cached(vm, extent) {
             pieces.push(Piece::Cached(extent));
             cached = extent.len().get();
+        } else if let Some(id) = self.fetch_absent(vm, extent, account) {
+            missed = extent.len().get();
+            self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
+            self.close(id, vm, tag, account, false);
+            self.bury(now);
+            pieces.push(Piece::Fetch(id, extent));
         } else {
             let before = pieces.len();
-            self.cut(vm, extent, account, before, pieces);
+            self.cut(vm, extent, before, pieces);
             for &piece in &pieces[before..] {
                 let (Piece::Cached(part)
                 | Piece::Direct(part)
@@ -278,58 +288,59 @@ impl HostCache {
         if !self.blocks.hit(vm, first, end, &mut self.first_uses) {
             return false;
         }
-        for (block, account) in self.first_uses.drain(..) {
-            let part = self.vms[vm.index()].part(block);
-            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
-        }
-        self.first_uses.shrink_to(KEPT_MAX);
+        self.account_uses(vm);
         true
     }
 
-    /// Begin fetches of those of a read's blocks that are absent and to be had,
-    /// then cut it into pieces. In this order: room may be made at the
-    /// cost of other blocks of the same read, which are then read past the cache.
-    fn cut(
-        &mut self,
-        vm: VmId,
-        extent: Extent,
-        account: Account,
-        before: usize,
-        pieces: &mut Vec<Piece>,
-    ) {
+    /// The first use of a prefetched block is what it was for.
+    fn account_uses(&mut self, vm: VmId) {
+        for FirstUse { blocks, account } in self.first_uses.drain(..) {
+            let part = self.vms[vm.index()].part(&blocks);
+            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
+        }
+        self.first_uses.shrink_to(KEPT_MAX);
+    }
+
+    /// Begin fetches of those of a read's blocks that are absent and to be had.
+    /// The fetch, if it is one that brings all of them.
+    fn fetch_absent(&mut self, vm: VmId, extent: Extent, account: Account) -> Option<FetchId> {
         let (first, end) = blocks_of(extent);
         let known = &self.vms[vm.index()];
         let (is_writing, inside) = (known.writes.overlaps(first, end), end.min(known.end()));
         self.fetches.open();
-        let (mut begun, mut only) = (0, None);
-        for block in first..inside {
-            if self.blocks.find(vm, block) != Block::Absent
-                || is_writing && self.is_written(vm, block)
-            {
+        let (mut block, mut begun, mut only) = (first, 0, None);
+        while block < inside {
+            let absent = self.absent(vm, block, inside, is_writing);
+            block = absent.end;
+            if absent.is_empty() {
                 continue;
             }
-            match self.blocks.reserve(vm, block, account, false, &mut self.gone) {
-                Some(frame) => only = Some(self.fetches.extend(frame, block)),
-                None => break,
-            };
-            begun += 1;
+            let (id, blocks) = self.reserve(vm, absent.clone(), account, false);
+            only = id.or(only);
+            begun += blocks;
+            if blocks < absent.end - absent.start {
+                break;
+            }
         }
-        if let Some(id) = only.filter(|_| begun == end - first) {
-            pieces.push(Piece::Fetch(id, extent));
-            return;
-        }
+        only.filter(|_| begun == end - first)
+    }
+
+    /// Cut a read into pieces, after fetches of it began: room may have been made at
+    /// the cost of other blocks of the same read, which are then read past the cache.
+    fn cut(&mut self, vm: VmId, extent: Extent, before: usize, pieces: &mut Vec<Piece>) {
+        let (first, end) = blocks_of(extent);
         for block in first..end {
             let part = clip(block, extent);
-            let piece = match self.blocks.find(vm, block) {
+            let piece = match self.blocks.lookup(vm, block) {
                 Block::Absent => Piece::Direct(part),
-                Block::Valid(frame) => {
-                    self.used(vm, block, frame);
+                Block::Valid(_) => {
+                    self.used(vm, block);
                     Piece::Cached(part)
                 }
-                Block::Filling(frame) => match self.fetches.of(frame) {
+                Block::Filling(frame) => match FetchId(self.blocks.fetch(frame)) {
                     id if self.fetches.is_new(id) => Piece::Fetch(id, part),
                     id => {
-                        self.used(vm, block, frame);
+                        self.used(vm, block);
                         Piece::Wait(id, part)
                     }
                 },
@@ -338,12 +349,43 @@ impl HostCache {
         }
     }
 
-    /// A guest uses a block: the first use of a prefetched one is what it was for.
-    fn used(&mut self, vm: VmId, block: u64, frame: Frame) {
-        if let Some(account) = self.blocks.touch(frame) {
-            let part = self.vms[vm.index()].part(block);
-            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
+    /// The first blocks of a range that are neither there nor being written: of one
+    /// node, and maybe none ([`Blocks::absent`]).
+    fn absent(&mut self, vm: VmId, first: u64, end: u64, is_writing: bool) -> Range<u64> {
+        let mut absent = self.blocks.absent(vm, first, end);
+        if is_writing {
+            let start = absent.clone().find(|&block| !self.is_written(vm, block));
+            absent.start = start.unwrap_or(absent.end);
+            let end = absent.clone().find(|&block| self.is_written(vm, block));
+            absent.end = end.unwrap_or(absent.end);
         }
+        absent
+    }
+
+    /// Fetch blocks of one node that are absent: those from the first on that there is
+    /// room for. By which fetch, and how many.
+    fn reserve(
+        &mut self,
+        vm: VmId,
+        blocks: Range<u64>,
+        account: Account,
+        prefetched: bool,
+    ) -> (Option<FetchId>, u64) {
+        let (first, frames) = (blocks.start, &mut self.frames);
+        frames.clear();
+        self.blocks.reserve(vm, blocks, account, prefetched, frames, &mut self.gone);
+        if frames.is_empty() {
+            return (None, 0);
+        }
+        let id = self.fetches.extend(frames, first);
+        self.blocks.set_fetch(frames, id.0);
+        (Some(id), frames.len() as u64)
+    }
+
+    /// A guest uses a block.
+    fn used(&mut self, vm: VmId, block: u64) {
+        self.blocks.touch(vm, block, &mut self.first_uses);
+        self.account_uses(vm);
     }
 
     fn is_written(&self, vm: VmId, block: u64) -> bool {
@@ -393,7 +435,7 @@ impl HostCache {
     /// A fetch has ended; its waiters have been served or sent elsewhere.
     pub fn fetched(&mut self, now: Instant, id: FetchId, ok: bool) {
         let fetch = self.fetches.get(id);
-        self.blocks.filled(&fetch.frames, ok, &mut self.gone);
+        self.blocks.filled(fetch.vm, fetch.first_block(), &fetch.frames, ok, &mut self.gone);
         self.fetches.remove(id);
         self.bury(now);
     }
@@ -425,13 +467,13 @@ impl HostCache {
     fn bury_as(&mut self, now: Instant, dropped: bool) {
         let mut run: Option<(VmId, bool, Extent)> = None;
         for gone in self.gone.drain(..).filter(|gone| gone.prefetched) {
-            let Some(part) = self.vms[gone.vm.index()].part(gone.block) else { continue };
-            match (gone.used, dropped) {
-                (true, _) => {}
-                (false, true) => self.accounts.dropped(gone.account, part.len().get()),
-                (false, false) => self.accounts.wasted(gone.account, part.len().get()),
+            let Some(part) = self.vms[gone.vm.index()].part(&gone.blocks) else { continue };
+            match (gone.unused, dropped) {
+                (None, _) => {}
+                (Some(account), true) => self.accounts.dropped(account, part.len().get()),
+                (Some(account), false) => self.accounts.wasted(account, part.len().get()),
             }
-            let (vm, used) = (gone.vm, gone.used);
+            let (vm, used) = (gone.vm, gone.unused.is_none());
             run = match run {
                 Some((v, u, e)) if (v, u, e.end()) == (vm, used, part.start()) => {
                     Extent::new(e.start(), e.len() + part.len()).map(|longer| (v, u, longer))
@@ -461,7 +503,7 @@ impl HostCache {
     /// Bytes of memory that its books take for that, besides the data: at most 3 %
     /// of it in a cache of 16 MiB or more.
     pub fn overhead_bytes(&self) -> u64 {
-        self.blocks.bytes() + self.fetches.bytes()
+        self.blocks.bytes()
     }
     /// Bytes that it has of a VM.
     pub fn resident_bytes(&self, vm: VmId) -> u64 {

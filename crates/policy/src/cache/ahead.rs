@@ -1,7 +1,7 @@
 //! Prefetches: from what the prefetcher proposes to fetches that begin, are
 //! taken over by guests, or are dropped.
 
-use super::blocks::{BLOCK_SECTORS, Block};
+use super::blocks::BLOCK_SECTORS;
 use super::fetches::FetchId;
 use super::pieces::{blocks_of, cut};
 use super::{HostCache, KEPT_MAX};
@@ -62,23 +62,26 @@ impl HostCache {
         let (mut block, mut from, mut id, mut full) = (first, first, None, false);
         self.fetches.open();
         while block < end && *looks > 0 && block - from < unit {
-            *looks -= 1;
-            let is_absent = self.blocks.find(vm, block) == Block::Absent
-                && !(is_writing && self.is_written(vm, block));
-            match (is_absent, id) {
-                (false, None) => from = block + 1,
-                (false, Some(_)) => break,
-                (true, _) => {
-                    match self.blocks.reserve(vm, block, account, true, &mut self.gone) {
-                        Some(frame) => id = Some(self.fetches.extend(frame, block)),
-                        None => full = true,
-                    }
-                    if full {
-                        break;
-                    }
-                }
+            let most = (block + *looks).min(from + unit).min(end);
+            let absent = self.absent(vm, block, most, is_writing);
+            if id.is_some() && absent.start > block {
+                break;
             }
-            block += 1;
+            *looks -= absent.end - block;
+            block = absent.end;
+            if id.is_none() {
+                from = absent.start;
+            }
+            if absent.is_empty() {
+                continue;
+            }
+            let (begun, blocks) = self.reserve(vm, absent.clone(), account, true);
+            id = begun.or(id);
+            full = blocks < absent.end - absent.start;
+            if full {
+                block = absent.start + blocks;
+                break;
+            }
         }
         let left = (end - block) * BLOCK_SECTORS;
         let left = Extent::new(Lba::new(block * BLOCK_SECTORS), Sectors::new(left));
@@ -108,7 +111,7 @@ impl HostCache {
     pub fn dropped(&mut self, now: Instant, id: FetchId) {
         let fetch = self.fetches.get(id);
         assert!(fetch.waiters.is_empty(), "a guest waits for {}", fetch.extent);
-        self.blocks.filled(&fetch.frames, false, &mut self.gone);
+        self.blocks.filled(fetch.vm, fetch.first_block(), &fetch.frames, false, &mut self.gone);
         self.fetches.remove(id);
         // What a write has taken out before has been counted as wasted, and stays so.
         self.bury_as(now, true);

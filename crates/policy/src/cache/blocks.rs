@@ -1,6 +1,13 @@
 //! Which blocks the cache has, and in which frames; whom it takes them from
 //! when it needs room.
 //!
+//! # Nodes
+//!
+//! Books are kept by *nodes* of 16 neighbouring blocks: 64 KiB of one VM's disk. A
+//! node may have any of its blocks. What is the same for many of them is kept once;
+//! uses are counted, frames are given up, and what was prefetched is accounted for
+//! by blocks.
+//!
 //! # Replacement
 //!
 //! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for
@@ -9,23 +16,29 @@
 //! it goes, unless it was used more than once again: then it moves to the
 //! *main* queue, where each use that was counted (3 at most) gives it another
 //! round. What the small queue let go is remembered by a fingerprint
-//! ([ghosts](ghosts)), and enters the main queue when it is read again. So a scan
+//! ([ghosts](index)), and enters the main queue when it is read again. So a scan
 //! passes through a tenth of the cache.
+//!
+//! Both queues have *runs*: blocks of one node that entered together. So each
+//! block has its own time in a queue, whatever its neighbours do. At the old end,
+//! those of a run that were not used enough go one by one, the lowest first, as
+//! frames are needed; when only those are left that were, they move on.
 //!
 //! Where we differ:
 //! - Uses count once in a granule of the VM's reads (a 64th of the cache, at most
 //!   256 blocks): a guest that reads a block by its eight sectors uses it once
 //!   (the correlated references of 2Q: Johnson and Shasha, VLDB 1994).
-//! - A prefetched block waits in a queue of its own, *ahead*, until a guest
-//!   reads it: that is its first reading, and it enters the small queue. So what
-//!   a stream has read goes before what it will read.
-//! - A prefetched block that was not read while its VM read as many blocks as
-//!   it has frames is what goes first: its stream has moved on.
+//! - Prefetched blocks wait *ahead*, until a guest reads them: that is their first
+//!   reading, and they enter the small queue. So what a stream has read goes
+//!   before what it will read. They wait by nodes, from when the first of a node
+//!   came or one of it was last used.
+//! - A node that waited ahead while its VM read as many blocks as it has frames is
+//!   what goes first: its stream has moved on.
 //! - A prefetch never takes the room of a block that waits ahead in its VM, and
 //!   at most half of a VM's frames may hold or await such blocks: what is beyond
 //!   is refused. Streams whose leads do not fit would else throw each other's
 //!   blocks out before they are read, and all the reading would be for nothing.
-//! - One eviction passes over at most [`STEPS_MAX`] frames.
+//! - One eviction passes over at most [`STEPS_MAX`] runs.
 //!
 //! # Shares
 //!
@@ -36,16 +49,18 @@
 //! taken; a VM may have as many of them as its share, and more only of what is free.
 
 mod evict;
-mod frames;
-mod ghosts;
 mod index;
+mod moves;
+mod nodes;
+mod runs;
 mod vms;
 
 use crate::request::VmId;
-use frames::{Info, Place, Queue};
-use ghosts::Clock;
-use index::{Home, Index, Slot, group};
+use index::Index;
+use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
+use runs::{Run, Runs};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use vms::Vm;
 
 /// Sectors of a block, the unit in which the cache keeps data: 4 KiB.
@@ -53,17 +68,26 @@ pub const BLOCK_SECTORS: u64 = 8;
 /// The same in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Frames that one eviction passes over because they were used: bounds its
+/// Blocks from here on (at 1 EiB) are not cached.
+const BLOCKS_END: u64 = 1 << 48;
+/// Runs that one eviction passes over because they were used: bounds its
 /// time. The next goes, used or not.
 const STEPS_MAX: u32 = 128;
-/// Places of entries that are kept allocated from call to call.
-const SLOTS_KEPT: usize = 4096;
+/// Runs that it passes over because what they had was forgotten.
+const EMPTY_MAX: u32 = 1024;
+/// Runs that are looked at for each that enters when there are too many, and for each
+/// block that is forgotten.
+const TIDY_STEPS: u32 = 16;
+/// Nodes of a read that are kept allocated from call to call.
+const FOUND_KEPT: usize = 256;
 /// The small queue is this part of what a VM has read (the paper's tenth).
 const SMALL_PART: u64 = 10;
-/// Uses in the small queue with which a block moves to main: more than one.
-const USES_TO_MAIN: u8 = 2;
-/// Most blocks in a granule.
+/// Most blocks in a granule, in a cache of 16 GiB or less.
 const GRANULE_MAX: u32 = 256;
+/// Granules in a cache at most: those that pass are counted in 16 bits.
+const GRANULES_MAX: u32 = 1 << 14;
+/// A look-up of a node costs as much as so many steps along a queue.
+const LOOKUP_STEPS: u64 = 8;
 
 /// A place for one block in the engine's memory: frame `n` lies at byte
 /// `n * BLOCK_BYTES`.
@@ -84,44 +108,41 @@ pub enum Block {
 /// Who has a block fetched: an index into the cache's accounts.
 pub type Account = u16;
 
-/// A block that the cache no longer has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Blocks that a guest uses for the first time since they were prefetched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FirstUse {
+    /// Neighbouring blocks of the VM's disk.
+    pub blocks: Range<u64>,
+    /// Who had them prefetched.
+    pub account: Account,
+}
+
+/// Blocks that the cache no longer has.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gone {
     /// Whose.
     pub vm: VmId,
-    /// Which block of the VM's disk.
-    pub block: u64,
-    /// Who had it fetched.
-    pub account: Account,
-    /// It was prefetched (and not read for a guest that waited).
+    /// Neighbouring blocks of the VM's disk.
+    pub blocks: Range<u64>,
+    /// They were prefetched (and not read for a guest that waited).
     pub prefetched: bool,
-    /// A guest has read it since.
-    pub used: bool,
+    /// Who had them prefetched, if no guest has read them since.
+    pub unused: Option<Account>,
 }
-
-/// The home of a group of blocks.
-#[derive(Clone, Copy)]
-struct Near {
-    vm: VmId,
-    group: u64,
-    home: Home,
-}
-
-/// Places in [`Blocks::near`].
-const COMING: usize = 0;
-const GOING: usize = 1;
-const NEXT: usize = 2;
-
-/// A look-up costs as much as so many steps along a queue.
-const LOOKUP_STEPS: u64 = 8;
 
 /// The blocks of all VMs of a device. Bounded: it never names more than
 /// `frames` frames.
+#[cfg_attr(test, derive(Clone))]
 pub struct Blocks {
     index: Index,
-    ghosts: Clock,
-    frames: Vec<Info>,
-    free: Queue,
+    nodes: Nodes,
+    runs: Runs,
+    /// Who had the block in a frame prefetched; only of those that are unused.
+    accounts: Vec<Account>,
+    /// By frame: the fetch that fills it; of one that holds nothing, the next such.
+    links: Vec<u32>,
+    /// The first frame that holds nothing, but was used.
+    free: u32,
     /// The first frame that was never used: they are used in order, so that
     /// neighbouring blocks are neighbours in memory.
     fresh: u32,
@@ -131,30 +152,28 @@ pub struct Blocks {
     /// The VM most above its share, and for how many evictions it stays that. None
     /// and 1: none is, until one gets a free frame.
     donor: (Option<usize>, u32),
-    /// The homes of the blocks that were looked for last, that went last, and that
-    /// may go next: a neighbour may be next.
-    near: [Near; 3],
     /// Reused from call to call.
-    slots: Vec<Slot>,
+    found: Vec<(u32, Mask)>,
+    going: Vec<Frame>,
 }
 
 impl Blocks {
     /// An empty cache of so many frames. `seed` makes hashes that guests cannot
     /// foresee; the same seed makes the same decisions.
     pub fn new(frames: u32, seed: u64) -> Self {
-        let index = Index::new(frames, seed);
-        let vm = VmId::new(0);
         Blocks {
-            ghosts: Clock::new(frames),
-            frames: vec![Info::FREE; frames as usize],
-            free: Queue::EMPTY,
+            index: Index::new(frames, seed),
+            nodes: Nodes::new(frames),
+            runs: Runs::new(frames),
+            accounts: vec![0; frames as usize],
+            links: vec![NONE; frames as usize],
+            free: NONE,
             fresh: 0,
             vms: Vec::new(),
-            granule_bits: (frames / 64).clamp(1, GRANULE_MAX).ilog2(),
+            granule_bits: (frames / 64).clamp(1, GRANULE_MAX.max(frames / GRANULES_MAX)).ilog2(),
             donor: (None, 0),
-            near: [Near { vm, group: 0, home: index.home(vm, 0) }; 3],
-            slots: Vec::new(),
-            index,
+            found: Vec::new(),
+            going: Vec::new(),
         }
     }
 
@@ -162,7 +181,7 @@ impl Blocks {
     /// the frames is its weight's share of the weights of all.
     pub fn attach(&mut self, vm: VmId, weight: NonZeroU32) {
         if self.vms.len() <= vm.index() {
-            self.vms.resize_with(vm.index() + 1, || Vm::NEW);
+            self.vms.resize(vm.index() + 1, Vm::NEW);
         }
         self.vms[vm.index()].weight = u64::from(weight.get());
         self.divide();
@@ -180,248 +199,221 @@ impl Blocks {
     fn divide(&mut self) {
         let all: u64 = self.vms.iter().map(|vm| vm.weight).sum();
         for vm in &mut self.vms {
-            let share = self.frames.len() as u128 * u128::from(vm.weight) / u128::from(all.max(1));
-            vm.share = share as u64;
+            let frames = self.accounts.len() as u128;
+            vm.share = (frames * u128::from(vm.weight) / u128::from(all.max(1))) as u64;
         }
         self.donor = (None, 0);
     }
 
-    /// Bytes of memory that the books take, whatever is cached.
+    /// Bytes of memory that the books take at most: when each node has one block.
     pub fn bytes(&self) -> u64 {
-        let frames = (self.frames.len() * size_of::<Info>()) as u64;
-        self.index.bytes() + frames
+        let per_frame = self.accounts.len() * (size_of::<Account>() + size_of::<u32>());
+        (self.index.bytes() + self.nodes.bytes() + self.runs.bytes() + per_frame) as u64
     }
 
     /// What there is of a block. Changes nothing.
     pub fn lookup(&self, vm: VmId, block: u64) -> Block {
-        self.lookup_at(self.index.home(vm, group(block)), vm, block)
+        let node = Name::of(vm, block).and_then(|name| self.index.peek(&self.nodes, name));
+        self.block(node, block)
     }
 
     /// What there is of blocks one after another. Changes nothing.
     pub fn lookup_all(&self, vm: VmId, first: u64, end: u64) -> impl Iterator<Item = Block> + '_ {
-        let mut near = self.near[COMING];
+        let (mut name, mut node) = (None, None);
         (first..end).map(move |block| {
-            if (near.vm, near.group) != (vm, group(block)) {
-                near = self.near(vm, group(block));
+            let wanted = Name::of(vm, block);
+            if name != wanted {
+                name = wanted;
+                node = name.and_then(|name| self.index.peek(&self.nodes, name));
             }
-            self.lookup_at(near.home, vm, block)
+            self.block(node, block)
         })
     }
 
-    /// As [`Blocks::lookup`]; quicker for one block after another.
-    pub fn find(&mut self, vm: VmId, block: u64) -> Block {
-        let home = self.home(COMING, vm, block);
-        self.lookup_at(home, vm, block)
-    }
-
-    fn near(&self, vm: VmId, group: u64) -> Near {
-        Near { vm, group, home: self.index.home(vm, group) }
-    }
-
     #[inline]
-    fn home(&mut self, which: usize, vm: VmId, block: u64) -> Home {
-        let (near, group) = (&self.near[which], group(block));
-        if (near.vm, near.group) != (vm, group) {
-            let next = &self.near[NEXT];
-            self.near[which] = match (next.vm, next.group) == (vm, group) {
-                true => *next,
-                false => self.near(vm, group),
-            };
+    fn block(&self, node: Option<u32>, block: u64) -> Block {
+        let Some(n) = node else { return Block::Absent };
+        let bit = mask(block, 1);
+        match &self.nodes[n] {
+            node if node.present() & bit == 0 => Block::Absent,
+            node => {
+                let frame = self.nodes.frame(n, (block % NODE_BLOCKS) as usize);
+                if node.valid & bit == 0 { Block::Filling(frame) } else { Block::Valid(frame) }
+            }
         }
-        self.near[which].home
     }
 
+    /// The node that has blocks near this one, and looks near it next time.
     #[inline]
-    fn lookup_at(&self, home: Home, vm: VmId, block: u64) -> Block {
-        match self.index.find(home, vm, block).map(|slot| self.index.entry(slot)) {
-            None => Block::Absent,
-            Some(entry) if entry.is_filling() => Block::Filling(Frame(entry.frame)),
-            Some(entry) => Block::Valid(Frame(entry.frame)),
-        }
+    fn find(&mut self, vm: VmId, block: u64) -> Option<u32> {
+        self.index.find(&self.nodes, Name::of(vm, block)?)
+    }
+
+    /// The first blocks that are absent of those from `first` to before `end`
+    /// in one node. An empty range where none of them is, with the next node's
+    /// first block or `end`.
+    pub fn absent(&mut self, vm: VmId, first: u64, end: u64) -> Range<u64> {
+        let end = end.min(first - first % NODE_BLOCKS + NODE_BLOCKS);
+        let Some(n) = self.find(vm, first) else { return first..end };
+        let absent = mask(first, end - first) & !self.nodes[n].present();
+        runs(absent).next().map_or(end..end, |(from, to)| {
+            let start = first - first % NODE_BLOCKS;
+            start + from..start + to
+        })
     }
 
     /// A guest reads blocks one after another. False, and nothing happens, unless
     /// all are valid. Those that were prefetched, and are used for the first
-    /// time, are appended to `first_uses`, with who had them fetched.
-    pub fn hit(
-        &mut self,
-        vm: VmId,
-        first: u64,
-        end: u64,
-        first_uses: &mut Vec<(u64, Account)>,
-    ) -> bool {
-        let mut slots = std::mem::take(&mut self.slots);
-        slots.clear();
-        slots.shrink_to(SLOTS_KEPT);
-        let mut is_hit = true;
-        if end - first > 1 {
-            let home = self.home(COMING, vm, first);
-            self.index.warm(home);
-        }
-        for block in first..end {
-            let home = self.home(COMING, vm, block);
-            match self.index.find(home, vm, block) {
-                Some(slot) if !self.index.entry(slot).is_filling() => slots.push(slot),
-                _ => {
-                    is_hit = false;
-                    break;
-                }
-            }
-        }
+    /// time, are appended to `first_uses`.
+    pub fn hit(&mut self, vm: VmId, first: u64, end: u64, first_uses: &mut Vec<FirstUse>) -> bool {
+        self.warm(vm.index());
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        found.shrink_to(FOUND_KEPT);
+        let is_hit = parts(first, end).all(|(block, mask)| {
+            let node = self.find(vm, block).filter(|&n| self.nodes[n].valid & mask == mask);
+            found.extend(node.map(|n| (n, mask)));
+            node.is_some()
+        });
         if is_hit {
-            for (block, &slot) in (first..end).zip(&slots) {
-                let account = self.touch_at(slot, vm);
-                first_uses.extend(account.map(|account| (block, account)));
-            }
+            found.iter().for_each(|&(n, blocks)| self.touch_all(n, blocks, first_uses));
         }
-        self.slots = slots;
+        self.found = found;
         is_hit
     }
 
-    /// A guest reads the block in this frame, or waits for it. The account that
-    /// had it prefetched when this is its first use, else `None`.
-    pub fn touch(&mut self, frame: Frame) -> Option<Account> {
-        let Info { vm, block, .. } = self.frames[frame.0 as usize];
-        let (_, slot) = self.slot(COMING, vm, block);
-        self.touch_at(slot, vm)
-    }
-
-    /// Where a block that is there has its entry, and its home.
-    #[inline]
-    fn slot(&mut self, which: usize, vm: VmId, block: u64) -> (Home, Slot) {
-        let home = self.home(which, vm, block);
-        (home, self.index.find(home, vm, block).expect("what a frame holds is in the index"))
-    }
-
-    fn touch_at(&mut self, slot: Slot, vm: VmId) -> Option<Account> {
-        let known = &mut self.vms[vm.index()];
-        known.clock += 1;
-        let granule = (known.clock >> self.granule_bits) as u32;
-        let entry = self.index.entry_mut(slot);
-        if !entry.is_unused() {
-            entry.count(granule);
-            return None;
+    /// A guest reads a block that is there, or waits for it; as [`Blocks::hit`].
+    pub fn touch(&mut self, vm: VmId, block: u64, first_uses: &mut Vec<FirstUse>) {
+        if let Some(n) = self.find(vm, block) {
+            let present = self.nodes[n].present();
+            self.touch_all(n, mask(block, 1) & present, first_uses);
         }
-        entry.first_use(granule);
-        known.unused -= 1;
-        let frame = entry.frame;
-        let info = &mut self.frames[frame as usize];
-        info.used = true;
-        let Info { block, account, place, .. } = *info;
-        let home = self.home(COMING, vm, block);
-        self.frames[frame as usize].again = self.is_back(home, vm, block);
-        if place == Place::Ahead {
-            self.move_to(frame, self.frames[frame as usize].entrance());
+    }
+
+    /// Blocks of a node are read that are present.
+    fn touch_all(&mut self, n: u32, blocks: Mask, first_uses: &mut Vec<FirstUse>) {
+        let node = &mut self.nodes[n];
+        let was = node.was();
+        let vm = &mut self.vms[node.name.vm().index()];
+        vm.clock += u64::from(blocks.count_ones());
+        let granule = vm.granule(self.granule_bits);
+        let first = node.unused & blocks;
+        node.count(granule, blocks & !first);
+        if first == 0 {
+            if was.0 == Place::Ahead {
+                self.settle(n, was);
+            }
+            return;
         }
-        Some(account)
+        vm.unused -= u64::from(first.count_ones());
+        node.mark(granule, first);
+        node.main |= first & self.index.remembered(node.home(), vm.let_go, vm.held);
+        self.each_account(n, first, |blocks, account| {
+            first_uses.push(FirstUse { blocks, account })
+        });
+        let node = &mut self.nodes[n];
+        node.unused &= !first;
+        let valid = node.valid;
+        self.settle(n, was);
+        self.enter(n, first & valid);
     }
 
-    /// Was the block let go not long ago: would it still be there if the small
-    /// queue were as large as the main one?
-    fn is_back(&mut self, home: Home, vm: VmId, block: u64) -> bool {
-        let vm = &self.vms[vm.index()];
-        let ghost = *self.index.ghost(home, block);
-        ghost.is(self.ghosts, home.fingerprint(), vm.let_go, vm.held)
-    }
-
-    /// From the queue in which it stands to the new end of another, or the same.
-    #[inline]
-    fn move_to(&mut self, frame: u32, to: Place) {
-        let info = &mut self.frames[frame as usize];
-        let (vm, from) = (&mut self.vms[info.vm.index()], info.place);
-        info.place = to;
-        vm.queues[from as usize].remove(&mut self.frames, frame, frame, 1);
-        vm.queues[to as usize].push(&mut self.frames, frame, frame, 1);
-    }
-
-    /// A frame for a block that is absent, to be read into; room is made for it
-    /// if need be, and what had to go is appended to `gone`. `None` when there is
-    /// nothing that may go: every frame of the VM's is being read into, or a
-    /// prefetch would take the place of another.
+    /// Frames for blocks of one node that are absent, to be read into: one each from
+    /// the first on, as many as there is room for. They are appended to `frames`.
+    /// Room is made if need be, and what had to go is appended to `gone`. There is
+    /// none when every frame of the VM's is being read into, or where a prefetch
+    /// would take the place of another.
     pub fn reserve(
         &mut self,
         vm: VmId,
-        block: u64,
+        blocks: Range<u64>,
         account: Account,
         prefetched: bool,
+        frames: &mut Vec<Frame>,
         gone: &mut Vec<Gone>,
-    ) -> Option<Frame> {
-        debug_assert!(self.lookup(vm, block) == Block::Absent, "the block is there");
-        let frame = self.room(vm.index(), prefetched, gone)?;
-        let home = self.home(COMING, vm, block);
-        let Some(entry) = self.index.insert(home, vm, block, frame) else {
-            self.set_free(frame);
-            return None;
-        };
+    ) {
+        debug_assert!(self.absent(vm, blocks.start, blocks.end) == blocks, "blocks are there");
+        let Some(name) = Name::of(vm, blocks.start) else { return };
+        let old = frames.len();
+        self.room(vm.index(), (blocks.end - blocks.start) as usize, prefetched, frames, gone);
+        let frames = &frames[old..];
+        if frames.is_empty() {
+            return;
+        }
+        let home = self.index.home(name);
         let known = &mut self.vms[vm.index()];
+        let n = self.index.find(&self.nodes, name).unwrap_or_else(|| {
+            let n = self.nodes.add(name, home);
+            self.index.insert(&mut self.nodes, n);
+            known.lists[Place::Coming as usize].push(&mut self.nodes, n);
+            n
+        });
+        let blocks = mask(blocks.start, frames.len() as u64);
         match prefetched {
-            true => known.unused += 1,
-            false => known.clock += 1,
-        }
-        entry.begin((known.clock >> self.granule_bits) as u32, prefetched);
-        let again = !prefetched && self.is_back(home, vm, block);
-        let (place, used) = (Place::Filling, !prefetched);
-        self.frames[frame as usize] =
-            Info { block, vm, account, place, prefetched, used, again, ..Info::FREE };
-        let known = &mut self.vms[vm.index()];
-        known.queues[place as usize].push(&mut self.frames, frame, frame, 1);
-        known.held += 1;
-        Some(Frame(frame))
-    }
-
-    #[inline]
-    fn set_free(&mut self, frame: u32) {
-        self.frames[frame as usize].place = Place::Free;
-        self.free.push(&mut self.frames, frame, frame, 1);
-    }
-
-    /// The read into these frames has ended. Their blocks are valid now, unless
-    /// the read failed or they were forgotten meanwhile.
-    pub fn filled(&mut self, frames: &[Frame], ok: bool, gone: &mut Vec<Gone>) {
-        let mut left = frames;
-        while let &[Frame(frame), ref rest @ ..] = left {
-            let Info { vm, place, .. } = self.frames[frame as usize];
-            left = match place {
-                Place::Filling if ok => &left[self.filled_run(frame, left)..],
-                Place::Filling => {
-                    self.release(frame, gone);
-                    self.set_free(frame);
-                    rest
-                }
-                Place::Orphan => {
-                    let vm = &mut self.vms[vm.index()];
-                    (vm.orphans, vm.held) = (vm.orphans - 1, vm.held - 1);
-                    self.set_free(frame);
-                    rest
-                }
-                place => panic!("frame {frame} is {place:?}, not being read into"),
-            };
-        }
-    }
-
-    /// Of frames that have been read into, the first and those that stand behind
-    /// it in the same queue and enter the same go there together. How many.
-    fn filled_run(&mut self, first: u32, frames: &[Frame]) -> usize {
-        let vm = self.frames[first as usize].vm;
-        let to = self.frames[first as usize].entrance();
-        let granule = (self.vms[vm.index()].clock >> self.granule_bits) as u32;
-        let (mut last, mut len) = (first, 0);
-        for &Frame(frame) in frames {
-            let info = &mut self.frames[frame as usize];
-            let is_behind = info.place == Place::Filling && info.vm == vm && info.older == last;
-            if len > 0 && !(is_behind && info.entrance() == to) {
-                break;
+            true => frames.iter().for_each(|frame| self.accounts[frame.0 as usize] = account),
+            false => {
+                known.clock += frames.len() as u64;
+                let again = self.index.remembered(home, known.let_go, known.held);
+                self.nodes[n].main |= again & blocks;
             }
-            (info.place, info.stamp) = (to, granule);
-            let block = info.block;
-            let (_, slot) = self.slot(COMING, vm, block);
-            self.index.entry_mut(slot).filled(granule);
-            (last, len) = (frame, len + 1);
         }
-        let queues = &mut self.vms[vm.index()].queues;
-        queues[Place::Filling as usize].remove(&mut self.frames, first, last, len);
-        queues[to as usize].push(&mut self.frames, first, last, len);
-        len as usize
+        self.nodes.set_frames(n, blocks, frames);
+        self.nodes[n].begin(known.granule(self.granule_bits), blocks, prefetched);
+    }
+
+    /// The read of blocks from `first` on into these frames has ended. They are valid
+    /// now, unless the read failed or they were forgotten meanwhile.
+    pub fn filled(
+        &mut self,
+        vm: VmId,
+        first: u64,
+        mut frames: &[Frame],
+        ok: bool,
+        gone: &mut Vec<Gone>,
+    ) {
+        for (block, blocks) in parts(first, first + frames.len() as u64) {
+            let (here, rest) = frames.split_at(blocks.count_ones() as usize);
+            frames = rest;
+            self.filled_in(vm, block, blocks, here, ok, gone);
+        }
+    }
+
+    /// The same for blocks of one node.
+    fn filled_in(
+        &mut self,
+        vm: VmId,
+        block: u64,
+        blocks: Mask,
+        frames: &[Frame],
+        ok: bool,
+        gone: &mut Vec<Gone>,
+    ) {
+        let node = self.find(vm, block);
+        let mut arrived = 0;
+        for (slot, &frame) in slots(blocks).zip(frames) {
+            let is_here =
+                |n| self.nodes[n].filling >> slot & 1 == 1 && self.nodes.frame(n, slot) == frame;
+            match node.is_some_and(is_here) {
+                true => arrived |= 1 << slot,
+                false => self.set_free(frame),
+            }
+        }
+        let orphans = u64::from((blocks & !arrived).count_ones());
+        let known = &mut self.vms[vm.index()];
+        known.filling -= frames.len() as u64;
+        (known.orphans, known.held) = (known.orphans - orphans, known.held - orphans);
+        let Some(n) = node.filter(|_| arrived != 0) else { return };
+        if ok {
+            let node = &mut self.nodes[n];
+            let was = node.was();
+            (node.valid, node.filling) = (node.valid | arrived, node.filling & !arrived);
+            node.mark(known.granule(self.granule_bits), arrived);
+            let read = node.read() & arrived;
+            self.settle(n, was);
+            self.enter(n, read);
+            return;
+        }
+        self.release(n, arrived, gone);
     }
 
     /// Forget a VM's blocks from `first` to before `end`. Frames being filled stay
@@ -429,41 +421,46 @@ impl Blocks {
     /// more than the VM has frames, however long the range is.
     pub fn forget(&mut self, vm: VmId, first: u64, end: u64, gone: &mut Vec<Gone>) {
         let resident = self.resident(vm);
-        if resident == 0 {
+        if self.vms.len() <= vm.index() {
             return;
         }
-        if end.saturating_sub(first) <= resident / LOOKUP_STEPS {
-            for block in first..end {
-                if let Block::Valid(frame) | Block::Filling(frame) = self.find(vm, block) {
-                    self.forget_frame(frame.0, gone);
+        if end.saturating_sub(first) / NODE_BLOCKS <= resident / LOOKUP_STEPS {
+            for (block, blocks) in parts(first, end) {
+                if let Some(n) = self.find(vm, block) {
+                    self.forget_in(n, blocks, gone);
+                    self.tidy(vm.index(), blocks.count_ones());
                 }
             }
             return;
         }
-        for queue in 0..self.vms[vm.index()].queues.len() {
-            let mut next = self.vms[vm.index()].queues[queue].after(&self.frames, None);
-            while let Some(frame) = next {
-                next = self.vms[vm.index()].queues[queue].after(&self.frames, Some(frame));
-                if (first..end).contains(&self.frames[frame as usize].block) {
-                    self.forget_frame(frame, gone);
+        for list in 0..self.vms[vm.index()].lists.len() {
+            let mut next = self.vms[vm.index()].lists[list].oldest;
+            while next != NONE {
+                let n = next;
+                next = self.nodes[n].newer;
+                self.forget_from_to(n, first, end, gone);
+            }
+        }
+        for is_main in [false, true] {
+            for _ in 0..self.vms[vm.index()].queue(is_main).len {
+                let oldest = self.vms[vm.index()].queue(is_main).oldest(&self.runs);
+                let live = |run: &Run| self.live(vm.index(), *run, is_main) != 0;
+                if let Some(run) = oldest.filter(live) {
+                    self.forget_from_to(run.node, first, end, gone);
                 }
+                self.turn(vm.index(), is_main);
             }
         }
     }
 
-    fn forget_frame(&mut self, frame: u32, gone: &mut Vec<Gone>) {
-        if self.frames[frame as usize].place != Place::Filling {
-            self.release(frame, gone);
-            self.set_free(frame);
-            return;
-        }
-        let Info { vm, block, .. } = self.frames[frame as usize];
-        let (_, slot) = self.slot(GOING, vm, block);
-        self.unname(slot, frame, gone);
-        let vm = &mut self.vms[vm.index()];
-        vm.queues[Place::Filling as usize].remove(&mut self.frames, frame, frame, 1);
-        vm.orphans += 1;
-        self.frames[frame as usize].place = Place::Orphan;
+    /// These frames, which were reserved, are filled by this fetch.
+    pub fn set_fetch(&mut self, frames: &[Frame], fetch: u32) {
+        frames.iter().for_each(|frame| self.links[frame.0 as usize] = fetch);
+    }
+
+    /// The fetch that fills a frame.
+    pub fn fetch(&self, frame: Frame) -> u32 {
+        self.links[frame.0 as usize]
     }
 
     /// Frames that hold or await blocks of a VM.
@@ -471,3 +468,18 @@ impl Blocks {
         self.vms.get(vm.index()).map_or(0, Vm::resident)
     }
 }
+
+/// Blocks from `first` to before `end` by their nodes: of each the first block
+/// and all of them.
+fn parts(first: u64, end: u64) -> impl Iterator<Item = (u64, Mask)> {
+    let mut next = first;
+    std::iter::from_fn(move || {
+        let len = end.checked_sub(next)?.min(NODE_BLOCKS - next % NODE_BLOCKS);
+        let part = (next, mask(next, len));
+        next += len;
+        (len > 0).then_some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -39,29 +39,26 @@ pub struct Fetch {
     round: u64,
 }
 
-const NONE: u32 = u32::MAX;
-
 /// All fetches.
 pub(super) struct Fetches {
     slots: Vec<Fetch>,
     free: Vec<u32>,
-    /// The fetch that fills a frame.
-    by_frame: Vec<u32>,
     /// The fetch that is being put together, and the block that continues it.
     open: Option<(u32, u64)>,
     /// Counts the reads and proposals that began fetches.
     round: u64,
 }
 
-impl Fetches {
-    pub(super) fn new(frames: u32) -> Self {
-        let by_frame = vec![NONE; frames as usize];
-        Fetches { slots: Vec::new(), free: Vec::new(), by_frame, open: None, round: 0 }
+impl Fetch {
+    /// The first block that is read.
+    pub(super) fn first_block(&self) -> u64 {
+        self.extent.start().get() / BLOCK_SECTORS
     }
+}
 
-    /// Bytes of memory for frames. What fetches under way take follows their number.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.by_frame.len() * size_of::<u32>()) as u64
+impl Fetches {
+    pub(super) fn new() -> Self {
+        Fetches { slots: Vec::new(), free: Vec::new(), open: None, round: 0 }
     }
 
     /// A new round begins: the next block begins a fetch.
@@ -75,17 +72,15 @@ impl Fetches {
         self.get(id).round == self.round
     }
 
-    /// `block` is read into `frame`, by the fetch that is being put together if
-    /// the block continues it, else by a new one. How long it is its frames tell.
-    #[inline]
-    pub(super) fn extend(&mut self, frame: Frame, block: u64) -> FetchId {
+    /// Blocks from `first` on are read into `frames`, by the fetch that is being put
+    /// together if they continue it, else by a new one. How long it is its frames tell.
+    pub(super) fn extend(&mut self, frames: &[Frame], first: u64) -> FetchId {
         let index = match self.open {
-            Some((index, next)) if next == block => index,
-            _ => self.begin(Lba::new(block * BLOCK_SECTORS)),
+            Some((index, next)) if next == first => index,
+            _ => self.begin(Lba::new(first * BLOCK_SECTORS)),
         };
-        self.slots[index as usize].frames.push(frame);
-        self.by_frame[frame.0 as usize] = index;
-        self.open = Some((index, block + 1));
+        self.slots[index as usize].frames.extend_from_slice(frames);
+        self.open = Some((index, first + frames.len() as u64));
         FetchId(index)
     }
 
@@ -107,11 +102,6 @@ impl Fetches {
         let fetch = &mut self.slots[index as usize];
         (fetch.extent, fetch.round) = (extent, self.round);
         index
-    }
-
-    /// The fetch that fills a frame.
-    pub(super) fn of(&self, frame: Frame) -> FetchId {
-        FetchId(self.by_frame[frame.0 as usize])
     }
 
     pub(super) fn get(&self, id: FetchId) -> &Fetch {

@@ -2,7 +2,7 @@
 //! it lets go.
 
 use proptest::prelude::*;
-use seekway_policy::cache::{Account, Block, Blocks, Frame, Gone};
+use seekway_policy::cache::{Account, Block, Blocks, FirstUse, Frame, Gone};
 use seekway_policy::request::VmId;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,25 +21,28 @@ struct Known {
 struct Naive {
     blocks: BTreeMap<(u16, u64), Known>,
     /// Being read into for blocks that were forgotten.
-    orphans: Vec<Frame>,
+    orphans: Vec<(VmId, u64, Frame)>,
 }
 
 impl Naive {
     fn bury(&mut self, gone: &mut Vec<Gone>) {
-        for gone in gone.drain(..) {
-            let known = self.blocks.remove(&(gone.vm.index() as u16, gone.block));
-            let known = known.expect("what goes was there");
-            let Known { account, prefetched, used, frame, filling } = known;
-            assert_eq!((gone.account, gone.prefetched, gone.used), (account, prefetched, used));
-            if filling {
-                self.orphans.push(frame);
+        for Gone { vm, blocks, prefetched, unused } in gone.drain(..) {
+            assert!(!blocks.is_empty());
+            for block in blocks {
+                let known = self.blocks.remove(&(vm.index() as u16, block));
+                let known = known.expect("what goes was there");
+                assert_eq!(prefetched, known.prefetched);
+                assert_eq!(unused, (!known.used).then_some(known.account));
+                if known.filling {
+                    self.orphans.push((vm, block, known.frame));
+                }
             }
         }
     }
 
     fn frames(&self) -> Vec<Frame> {
         let valid = self.blocks.values().map(|known| known.frame);
-        let mut frames: Vec<_> = valid.chain(self.orphans.iter().copied()).collect();
+        let mut frames: Vec<_> = valid.chain(self.orphans.iter().map(|orphan| orphan.2)).collect();
         frames.sort();
         frames
     }
@@ -68,9 +71,13 @@ impl Run {
         match (what % 16, known) {
             (0..8, None) => {
                 let account = more as Account;
-                let frame = self.table.reserve(vm, block, account, prefetched, &mut self.gone);
+                let wanted = block..block + u64::from(more >> 8) % 16 + 1;
+                let wanted = self.table.absent(vm, wanted.start, wanted.end);
+                assert_eq!(self.naive.blocks.range((n, block)..(n, wanted.end)).count(), 0);
+                let (first, mut frames) = (wanted.start, Vec::new());
+                self.table.reserve(vm, wanted, account, prefetched, &mut frames, &mut self.gone);
                 self.naive.bury(&mut self.gone);
-                if let Some(frame) = frame {
+                for (block, frame) in (first..).zip(frames) {
                     let used = !prefetched;
                     let known = Known { frame, account, prefetched, used, filling: true };
                     self.naive.blocks.insert((n, block), known);
@@ -78,7 +85,10 @@ impl Run {
             }
             (0..8, Some(known)) => {
                 let first = (!known.used).then_some(known.account);
-                assert_eq!(self.table.touch(known.frame), first);
+                let first = first.map(|account| FirstUse { blocks: block..block + 1, account });
+                let mut first_uses = Vec::new();
+                self.table.touch(vm, block, &mut first_uses);
+                assert_eq!(first_uses, Vec::from_iter(first));
                 self.naive.blocks.get_mut(&(n, block)).unwrap().used = true;
             }
             (8..13, _) => self.fill(more),
@@ -115,13 +125,14 @@ impl Run {
         match filling.get(more as usize % count) {
             Some(&(key, frame)) => {
                 self.naive.blocks.get_mut(&key).unwrap().filling = false;
-                self.table.filled(&[frame], ok, &mut self.gone);
+                let vm = VmId::new(key.0);
+                self.table.filled(vm, key.1, &[frame], ok, &mut self.gone);
                 self.naive.bury(&mut self.gone);
                 assert_eq!(self.naive.blocks.contains_key(&key), ok);
             }
             None => {
                 let orphan = self.naive.orphans.swap_remove(more as usize % count - filling.len());
-                self.table.filled(&[orphan], ok, &mut self.gone);
+                self.table.filled(orphan.0, orphan.1, &[orphan.2], ok, &mut self.gone);
                 assert!(self.gone.is_empty());
             }
         }
@@ -179,12 +190,13 @@ fn neighbours_get_neighbouring_frames() {
     table.attach(vm, NonZeroU32::MIN);
     let mut gone = Vec::new();
     let mut read = |first: u64| -> Vec<u32> {
-        let mut frame = |block| table.reserve(vm, block, 0, false, &mut gone).unwrap();
-        let frames: Vec<_> = (first..first + 16).map(&mut frame).collect();
-        table.filled(&frames, true, &mut gone);
+        let mut frames = Vec::new();
+        table.reserve(vm, first..first + 8, 0, false, &mut frames, &mut gone);
+        table.reserve(vm, first + 8..first + 16, 0, false, &mut frames, &mut gone);
+        table.filled(vm, first, &frames, true, &mut gone);
         frames.iter().map(|frame| frame.0).collect()
     };
-    for first in [0, 1000, 16, 3000, 4000, 5000] {
+    for first in [0, 1008, 16, 3008, 4000, 5008] {
         let frames = read(first);
         assert!(frames.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{frames:?}");
     }

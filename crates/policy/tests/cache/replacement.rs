@@ -1,7 +1,7 @@
 //! Who stays: scans, shares, streams.
 
 use super::prefetchers::{extent, proposal, scripted};
-use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, FetchId, HostCache, Piece};
+use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, HostCache, Piece};
 use seekway_policy::request::VmId;
 use seekway_policy::units::{Instant, Sectors};
 use std::num::NonZeroU32;
@@ -237,6 +237,123 @@ fn what_a_stream_left_behind_goes() {
     assert_eq!(left(&cache), 32);
     read_each(&mut cache, A, 60..200);
     assert_eq!(left(&cache), 0);
+}
+
+/// Blocks of the caches whose hit rates are measured.
+const CACHE: u64 = 16_384;
+
+/// Reads of one VM, and how many blocks of those that count were cached.
+struct Rate {
+    cache: HostCache,
+    random: u64,
+    hits: u64,
+    blocks: u64,
+}
+
+impl Rate {
+    fn new(prefetcher: &str) -> Rate {
+        let config = Config { seed: 1, ..Config::new(CACHE * BLOCK_BYTES) };
+        let mut cache = HostCache::new(config, prefetcher).unwrap();
+        attach(&mut cache, A, 1);
+        Rate { cache, random: 9, hits: 0, blocks: 0 }
+    }
+
+    fn read(&mut self, first: u64, blocks: u64, counts: bool) {
+        let hits = read(&mut self.cache, A, first, blocks);
+        if counts {
+            (self.hits, self.blocks) = (self.hits + hits, self.blocks + blocks);
+        }
+        while let Some(id) = self.cache.propose(NOW, 8) {
+            self.cache.fetched(NOW, id, true);
+        }
+    }
+
+    /// A number below `end`, after Zipf with exponent 0.9: small ones are frequent.
+    fn zipf(&mut self, end: u64) -> u64 {
+        let even = (random(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64;
+        let power = 0.1;
+        let sum = ((end as f64).powf(power) - 1.0) * even + 1.0;
+        sum.powf(1.0 / power) as u64 - 1
+    }
+
+    /// The same, the frequent ones anywhere.
+    fn scattered(&mut self, end: u64) -> u64 {
+        (self.zipf(end) * 2_654_435_761 + 12_345) % end
+    }
+
+    /// `block_wise`: what S3-FIFO with a queue entry for each block had, in the
+    /// version of this crate before it kept its books by nodes.
+    fn is_not_below(&self, workload: &str, block_wise: f64) {
+        let rate = self.hits as f64 / self.blocks as f64;
+        println!("{workload}: {rate:.4}, block by block {block_wise:.4}");
+        assert!(rate >= block_wise - 0.01, "{workload}: {rate}");
+    }
+}
+
+#[test]
+fn zipf_reads_hit_as_often_as_block_by_block() {
+    let cases = [(4, false, 0.7761), (16, false, 0.6311), (4, true, 0.7760), (16, true, 0.6310)];
+    for (times, is_scattered, block_wise) in cases {
+        let (mut rate, end) = (Rate::new("none"), times * CACHE);
+        for n in 0..1_500_000 {
+            let block = if is_scattered { rate.scattered(end) } else { rate.zipf(end) };
+            rate.read(block, 1, n > 500_000);
+        }
+        let workload = format!("zipf of {times} caches, scattered: {is_scattered}");
+        rate.is_not_below(&workload, block_wise);
+    }
+    let (mut rate, end) = (Rate::new("none"), CACHE * 4 / 16);
+    for n in 0..400_000 {
+        let node = rate.scattered(end);
+        rate.read(node * 16, 16, n > 100_000);
+    }
+    rate.is_not_below("zipf of 4 caches by 64 KiB", 0.7344);
+}
+
+#[test]
+fn zipf_reads_beside_others_hit_as_often_as_block_by_block() {
+    for (blocks, reads, block_wise) in [(1, 600_000, 0.8339), (16, 300_000, 0.6220)] {
+        let mut rate = Rate::new("none");
+        for n in 0..reads {
+            let block = rate.scattered(2 * CACHE);
+            rate.read(block, 1, n > reads / 3);
+            rate.read((1 << 30) + n * blocks, blocks, false);
+        }
+        rate.is_not_below(&format!("zipf beside a scan by {blocks} blocks"), block_wise);
+    }
+    let mut rate = Rate::new("none");
+    for n in 0..1_000_000 {
+        let uniform = random(&mut rate.random) % (8 * CACHE) * 16;
+        let block = rate.scattered(2 * CACHE) * 16;
+        let is_zipf = n % 2 == 1;
+        rate.read(if is_zipf { block } else { uniform + (1 << 30) }, 1, is_zipf && n > 300_000);
+    }
+    rate.is_not_below("zipf beside uniform, one block a node", 0.7740);
+}
+
+#[test]
+fn loops_and_streams_hit_as_often_as_block_by_block() {
+    let mut rate = Rate::new("none");
+    for round in 0..8 {
+        (0..CACHE * 3 / 4).for_each(|block| rate.read(block, 1, round > 2));
+        let scan = (1 << 30) + round * CACHE;
+        (scan..scan + CACHE / 4).for_each(|block| rate.read(block, 1, false));
+    }
+    rate.is_not_below("a loop over 3/4 of the cache and a scan", 0.9846);
+    let mut rate = Rate::new("none");
+    for round in 0..8 {
+        (0..CACHE * 5 / 4).for_each(|block| rate.read(block, 1, round > 2));
+    }
+    rate.is_not_below("a loop over 5/4 of the cache", 0.4834);
+    let (mut rate, mut streams) = (Rate::new("linux"), [0; 32]);
+    for n in 0..1_000_000 {
+        let stream = random(&mut rate.random) % 32;
+        let at = &mut streams[stream as usize];
+        *at += 1;
+        let block = (stream << 24) + *at - 1;
+        rate.read(block, 1, n > 100_000);
+    }
+    rate.is_not_below("32 streams by 4 KiB", 1.0);
 }
 
 #[test]

@@ -1,47 +1,86 @@
-//! Who makes room: which VM gives up a frame, and which of its blocks goes.
+//! Who makes room: which VM gives up frames, and which of its blocks go.
 
-use super::frames::{Info, Place};
-use super::ghosts::Ghost;
-use super::index::{Slot, group};
+use super::nodes::{NONE, Node, Place, lowest};
 use super::vms::Vm;
-use super::{Blocks, GOING, Gone, NEXT, SMALL_PART, STEPS_MAX, USES_TO_MAIN};
+use super::{Blocks, EMPTY_MAX, Frame, Gone, SMALL_PART, STEPS_MAX};
+use std::hint::black_box;
 
 impl Blocks {
-    /// A frame in no queue that holds nothing.
+    /// Frames for a VM to read into, `most` of them at most, are appended to `frames`.
     pub(super) fn room(
         &mut self,
         vm: usize,
+        most: usize,
         prefetched: bool,
+        frames: &mut Vec<Frame>,
         gone: &mut Vec<Gone>,
-    ) -> Option<u32> {
-        if prefetched && u64::from(self.vms[vm].unused) >= self.vms[vm].ahead_max() {
-            return self.evict_stale(vm, gone);
+    ) {
+        let end = frames.len() + most;
+        while frames.len() < end {
+            let (before, known) = (frames.len(), &self.vms[vm]);
+            let mut wanted = end - before;
+            let ahead = known.ahead_max().saturating_sub(known.unused);
+            if prefetched && ahead == 0 {
+                self.evict_stale(vm, wanted, frames, gone);
+            } else {
+                if prefetched {
+                    wanted = wanted.min(ahead as usize);
+                }
+                if !self.free_frames(wanted, frames) {
+                    self.evict_any(vm, wanted, prefetched, frames, gone);
+                }
+            }
+            let more = (frames.len() - before) as u64;
+            if more == 0 {
+                return;
+            }
+            let known = &mut self.vms[vm];
+            (known.held, known.filling) = (known.held + more, known.filling + more);
+            known.unused += if prefetched { more } else { 0 };
         }
-        if let Some(frame) = self.free_frame() {
-            self.donor.1 = if self.donor.0.is_none() { 0 } else { self.donor.1 };
-            return Some(frame);
-        }
-        let known = &self.vms[vm];
-        if known.filling() >= known.share.max(1) {
-            return None;
-        }
-        let is_owed = known.held < known.share;
-        let donor = self.donor().filter(|&donor| donor != vm);
-        donor
-            .and_then(|donor| self.evict(donor, !prefetched || is_owed, gone))
-            .or_else(|| self.evict(vm, !prefetched, gone))
     }
 
-    fn free_frame(&mut self) -> Option<u32> {
-        if let Some(frame) = self.free.oldest() {
-            self.free.remove(&mut self.frames, frame, frame, 1);
-            return Some(frame);
+    /// Up to so many frames that hold nothing. False when there are none.
+    fn free_frames(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
+        let before = frames.len();
+        while self.free != NONE && frames.len() < before + wanted {
+            frames.push(Frame(self.free));
+            self.free = self.links[self.free as usize];
         }
-        if (self.fresh as usize) < self.frames.len() {
-            self.fresh += 1;
-            return Some(self.fresh - 1);
+        if frames.len() == before {
+            let end = (self.fresh as usize).saturating_add(wanted).min(self.accounts.len()) as u32;
+            frames.extend((self.fresh..end).map(Frame));
+            self.fresh = end;
         }
-        None
+        if frames.len() > before && self.donor.0.is_none() {
+            self.donor.1 = 0;
+        }
+        frames.len() > before
+    }
+
+    /// Take frames of the VM that is most above its share, or of this one.
+    fn evict_any(
+        &mut self,
+        vm: usize,
+        wanted: usize,
+        prefetched: bool,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) {
+        let Vm { held, share, filling, .. } = self.vms[vm];
+        let wanted = wanted.min(share.max(1).saturating_sub(filling) as usize);
+        if wanted == 0 {
+            return;
+        }
+        if let Some(donor) = self.donor().filter(|&donor| donor != vm) {
+            let owed = share.saturating_sub(held);
+            let most = self.vms[donor].excess().min(if owed > 0 { owed } else { u64::MAX });
+            let ahead_too = !prefetched || owed > 0;
+            if self.evict(donor, wanted.min(most as usize), ahead_too, frames, gone) {
+                return;
+            }
+        }
+        self.evict(vm, wanted, !prefetched, frames, gone);
     }
 
     /// The VM that is most above its share. Looked for anew after so many
@@ -58,98 +97,118 @@ impl Blocks {
         }
         let excesses = self.vms.iter().map(Vm::excess).enumerate();
         let (vm, excess) = excesses.max_by_key(|&(n, excess)| (excess, usize::MAX - n))?;
-        let often = (self.frames.len() >> 10).min(64) as u32;
+        let often = (self.accounts.len() >> 10).min(64) as u32;
         self.donor = if excess > 0 { (Some(vm), often) } else { (None, 1) };
         self.donor.0
     }
 
-    /// Let one block of a VM go: its frame is in no queue then. `None` when none
+    /// Let blocks of one of a VM's nodes go, `most` of them at most. False when none
     /// may; one that waits ahead may only when `ahead_too`.
-    fn evict(&mut self, vm: usize, ahead_too: bool, gone: &mut Vec<Gone>) -> Option<u32> {
-        if let Some(frame) = self.evict_stale(vm, gone) {
-            return Some(frame);
+    fn evict(
+        &mut self,
+        vm: usize,
+        most: usize,
+        ahead_too: bool,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) -> bool {
+        if self.evict_stale(vm, most, frames, gone) || self.evict_read(vm, most, frames, gone) {
+            return true;
         }
-        for step in 0.. {
-            let known = &self.vms[vm];
-            let (small, main) = (known.queue(Place::Small), known.queue(Place::Main));
-            let read = u64::from(small.len) + u64::from(main.len);
-            let is_small = u64::from(small.len) * SMALL_PART > read || main.len == 0;
-            let Some(frame) = (if is_small { small.oldest() } else { main.oldest() }) else {
-                break;
-            };
-            let Info { vm: owner, block, .. } = self.frames[frame as usize];
-            let (home, slot) = self.slot(GOING, owner, block);
-            self.warm_next(frame);
-            let entry = self.index.entry_mut(slot);
-            let uses = entry.uses();
-            if uses >= if is_small { USES_TO_MAIN } else { 1 } && step < STEPS_MAX {
-                entry.set_uses(if is_small { 0 } else { uses - 1 });
-                self.move_to(frame, Place::Main);
+        let oldest = self.vms[vm].lists[Place::Ahead as usize].oldest;
+        if !ahead_too || oldest == NONE {
+            return false;
+        }
+        let Node { valid, unused, .. } = self.nodes[oldest];
+        self.take(oldest, lowest(valid & unused, most), frames, gone);
+        true
+    }
+
+    /// The same of those that were read: of the oldest run in the small queue or in
+    /// main. What of it was used moves on.
+    fn evict_read(
+        &mut self,
+        vm: usize,
+        most: usize,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) -> bool {
+        let (mut steps, mut empty) = (0, 0);
+        while empty < EMPTY_MAX {
+            let known = &mut self.vms[vm];
+            let (small, main) = (known.small.read, known.main.read);
+            if small + main == 0 {
+                return false;
+            }
+            let is_main = small * SMALL_PART <= small + main && main > 0;
+            let queue = known.queue(is_main);
+            let Some(run) = queue.oldest(&self.runs) else { return false };
+            let live = self.live(vm, run, is_main);
+            let node = &mut self.nodes[run.node];
+            let stay = if is_main { node.used_once() } else { node.used_twice() };
+            let goes = live & if steps < STEPS_MAX { !stay } else { !0 };
+            let queue = self.vms[vm].queue(is_main);
+            if goes == 0 {
+                queue.take(&mut self.runs, run.blocks);
+                queue.read -= u64::from(live.count_ones());
+                if is_main {
+                    node.less_uses(live)
+                } else {
+                    node.clear_uses(live);
+                    node.main |= live;
+                }
+                self.push(run.node, live, true);
+                (steps, empty) = if live == 0 { (steps, empty + 1) } else { (steps + 1, empty) };
                 continue;
             }
-            self.release_at(slot, frame, gone);
-            if is_small {
-                self.vms[vm].let_go += 1;
-                let ghost = Ghost::new(self.ghosts, home.fingerprint(), self.vms[vm].let_go);
-                *self.index.ghost(home, block) = ghost;
+            let (goes, home) = (lowest(goes, most), node.home());
+            queue.take(&mut self.runs, goes | run.blocks & !live);
+            self.take(run.node, goes, frames, gone);
+            if !is_main {
+                let known = &mut self.vms[vm];
+                known.let_go += u64::from(goes.count_ones());
+                self.index.remember(home, goes, known.let_go);
             }
-            return Some(frame);
+            return true;
         }
-        let oldest = self.vms[vm].queue(Place::Ahead).oldest().filter(|_| ahead_too)?;
-        self.release(oldest, gone);
-        Some(oldest)
+        false
     }
 
-    /// The one behind this in its queue is likely to go next, most likely
-    /// with a later request: until then its entry has come from memory.
+    /// Have the processor fetch from memory, while it does other work, what an
+    /// eviction from this VM may need.
     #[inline]
-    fn warm_next(&mut self, frame: u32) {
-        let newer = self.frames[frame as usize].newer;
-        let Some(&Info { vm, block, .. }) = self.frames.get(newer as usize) else { return };
-        let near = &self.near[GOING];
-        if (near.vm, near.group) != (vm, group(block)) {
-            let home = self.home(NEXT, vm, block);
-            self.index.warm(home);
+    pub(super) fn warm(&self, vm: usize) {
+        let small = &self.vms[vm].small;
+        if let Some(run) = small.oldest(&self.runs) {
+            self.index.warm(self.nodes[run.node].home());
+            self.nodes.warm(run.node);
+        }
+        if let Some(run) = small.behind(&self.runs, 1) {
+            black_box(self.nodes[run.node].valid);
         }
     }
 
-    /// Let the oldest block that waits ahead go, if its stream has moved on.
+    /// Let blocks of the node go that waits ahead longest, if its stream has moved on.
     #[inline]
-    fn evict_stale(&mut self, vm: usize, gone: &mut Vec<Gone>) -> Option<u32> {
+    fn evict_stale(
+        &mut self,
+        vm: usize,
+        most: usize,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) -> bool {
         let known = &self.vms[vm];
-        let frame = known.queue(Place::Ahead).oldest()?;
-        let now = (known.clock >> self.granule_bits) as u32;
-        let age = u64::from(now.wrapping_sub(self.frames[frame as usize].stamp));
-        if age <= known.held >> self.granule_bits {
-            return None;
+        let oldest = known.lists[Place::Ahead as usize].oldest;
+        if oldest == NONE {
+            return false;
         }
-        self.release(frame, gone);
-        Some(frame)
-    }
-
-    /// The block in a frame goes, and the frame stands in no queue.
-    pub(super) fn release(&mut self, frame: u32, gone: &mut Vec<Gone>) {
-        let Info { vm, block, .. } = self.frames[frame as usize];
-        let (_, slot) = self.slot(GOING, vm, block);
-        self.release_at(slot, frame, gone);
-    }
-
-    #[inline(always)] // once for each block that is evicted
-    fn release_at(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) {
-        let Info { vm, place, .. } = self.unname(slot, frame, gone);
-        let vm = &mut self.vms[vm.index()];
-        vm.queues[place as usize].remove(&mut self.frames, frame, frame, 1);
-        vm.held -= 1;
-    }
-
-    /// Nobody finds the block in this frame any more.
-    #[inline(always)]
-    pub(super) fn unname(&mut self, slot: Slot, frame: u32, gone: &mut Vec<Gone>) -> Info {
-        let info = self.frames[frame as usize];
-        let Info { vm, block, account, prefetched, used, .. } = info;
-        self.index.remove(slot);
-        self.vms[vm.index()].unused -= u32::from(info.is_unused());
-        gone.push(Gone { vm, block, account, prefetched, used });
-        info
+        let now = known.granule(self.granule_bits);
+        let age = u64::from(self.nodes[oldest].age(now));
+        if age <= known.held >> self.granule_bits {
+            return false;
+        }
+        let Node { valid, unused, .. } = self.nodes[oldest];
+        self.take(oldest, lowest(valid & unused, most), frames, gone);
+        true
     }
 }

@@ -1,282 +1,201 @@
-//! Where a block's frame is found: a hash table by open addressing.
+//! Where a node is found by its name, and which were let go not long ago.
 //!
-//! Sixteen neighbouring blocks (64 KiB) have one home, a line of sixteen
-//! entries, so that a request of 64 KiB touches one place of the table. Each of
-//! the sixteen has a lane of its own there: entry `(block ^ mix) % 16` of the
-//! line. A lane is a table of its own, probed line after line, and deleted from
-//! by shifting back (Knuth, vol. 3, 6.4, algorithm R), so that it never
-//! fills with tombstones. Whichever blocks a guest chooses, only those with the
-//! number modulo 16 that it likes among them, `mix` spreads them over all lanes.
-//!
-//! An entry has all that a hit needs: the block by its full name (a fingerprint
-//! alone is never believed), its frame, and how often it was used. So a hit costs
-//! one look at memory, however large the cache is.
+//! A hash table with chains through the nodes. Eight neighbouring nodes (512 KiB
+//! of a disk) have one line of the table, and each of them a chain of its
+//! own there, so that streams seldom have to wait for another line. `mix` spreads
+//! the nodes over the chains: whichever a guest chooses, only those with the number
+//! modulo 8 that it likes among them, a chain has one node on average, at most.
 //!
 //! Guests choose the numbers, so the hash is a keyed one: SipHash-1-3 (Aumasson
-//! and Bernstein, INDOCRYPT 2012), once for sixteen blocks.
+//! and Bernstein, INDOCRYPT 2012), once for eight nodes. `std`'s map would take 34
+//! bytes for each of a million nodes where this takes 4.
+//!
+//! # Ghosts
+//!
+//! A block that comes back soon is worth more than its first reading told. The
+//! ghost queue of S3-FIFO is kept as its paper advises (section 4.2): a table of
+//! fingerprints with the time at which each was entered, that is never swept.
+//! A ghost has blocks of one node that went at nearly the same time; each line has
+//! the last eight of those whose home it is. It only ever guesses: a wrong answer
+//! costs a little hit rate and nothing else.
 
-use super::ghosts::Ghost;
-use crate::request::VmId;
+use super::nodes::{Home, Mask, NONE, Name, Nodes};
 use std::hint::black_box;
 
-/// Blocks with one home.
-pub(super) const LANES: usize = 16;
-/// The lines of a table that has fewer frames than that: where so few frames
-/// share a lane that chance could fill it.
-const LINES_SMALL: usize = 256;
-/// Blocks from here on (at 1 EiB) are not cached: a name has 48 bits for them.
-const BLOCKS_END: u64 = (1 << 48) - 1;
-/// No block has this name.
-const EMPTY: u64 = u64::MAX;
-/// Uses are counted up to here; the bits that they take.
-const USES_MAX: u8 = 3;
+/// Nodes with one line.
+const LANES: usize = 8;
+/// Ghosts in a line.
+const GHOSTS: usize = 8;
 
-/// Where a group of neighbouring blocks lives.
+/// Blocks of a node that were let go, or none.
 #[derive(Clone, Copy)]
-pub(super) struct Home {
-    /// The line of the table.
-    line: u32,
-    /// Spreads blocks over lanes, and the rest of it is the group's fingerprint.
-    mix: u32,
+struct Ghost {
+    blocks: Mask,
+    /// Of the node's print the low bits, and the time in the rest.
+    print_time: u16,
+}
+
+const NO_GHOST: Ghost = Ghost { blocks: 0, print_time: 0 };
+/// Bits of a ghost's print.
+const PRINT_BITS: u32 = 10;
+/// Blocks of a node that go within so many units of time, at most a quarter of a
+/// cache, have one ghost: that of the first.
+const GATHERED: u16 = 4;
+
+impl Ghost {
+    /// Units of time since it was made, if it is of the node that has this mark now.
+    fn age(&self, now: u16) -> Option<u16> {
+        let age = now.wrapping_sub(self.print_time);
+        age.is_multiple_of(1 << PRINT_BITS).then_some(age >> PRINT_BITS)
+    }
 }
 
 impl Home {
-    fn lane(self, block: u64) -> usize {
-        (block as usize ^ self.mix as usize) % LANES
-    }
-    /// Tells groups with one home from each other, most of the time.
-    pub(super) fn fingerprint(self) -> u16 {
-        (self.mix >> 16) as u16
+    fn lane(self) -> usize {
+        usize::from(self.print) % LANES
     }
 }
 
-/// The group that a block belongs to.
-pub(super) fn group(block: u64) -> u64 {
-    block / LANES as u64
-}
-
-/// A block's full name.
-fn name(vm: VmId, block: u64) -> u64 {
-    (vm.index() as u64) << 48 | block
-}
-
-/// What a hit needs of a block: 16 bytes, four to a cache line.
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    name: u64,
-    pub frame: u32,
-    /// When a use of it last counted: granules of its VM's clock. That it has 16
-    /// bits only, and comes round, loses a use now and then.
-    stamp: u16,
-    /// Lines from its home to where it stands.
-    displaced: u8,
-    /// Uses since it was read for the first time, 0 to 3, and the bits below.
-    state: u8,
-}
-
-const _: () = assert!(size_of::<Entry>() == 16);
-
-/// Its frame is being read into.
-const FILLING: u8 = 4;
-/// Prefetched, and no guest has read it yet.
-const UNUSED: u8 = 8;
-/// Not of the block but of the place where its entry stands: one that has its
-/// home here or before may stand behind, so that a search must go on.
-const PASSED: u8 = 16;
-
-impl Entry {
-    const EMPTY: Entry = Entry { name: EMPTY, frame: 0, stamp: 0, displaced: 0, state: 0 };
-
-    /// A block that is to be read into a frame.
-    pub(super) fn begin(&mut self, granule: u32, unused: bool) {
-        self.stamp = granule as u16;
-        self.state |= FILLING | if unused { UNUSED } else { 0 };
-    }
-    /// It has been. Uses count from the next granule on.
-    pub(super) fn filled(&mut self, granule: u32) {
-        self.stamp = granule as u16;
-        self.state &= !FILLING;
-    }
-    /// The first use of what was prefetched.
-    pub(super) fn first_use(&mut self, granule: u32) {
-        self.stamp = granule as u16;
-        self.state &= !UNUSED;
-    }
-    pub(super) fn is_filling(&self) -> bool {
-        self.state & FILLING != 0
-    }
-    pub(super) fn is_unused(&self) -> bool {
-        self.state & UNUSED != 0
-    }
-    pub(super) fn uses(&self) -> u8 {
-        self.state & USES_MAX
-    }
-    pub(super) fn set_uses(&mut self, uses: u8) {
-        self.state = self.state & !USES_MAX | uses;
-    }
-
-    /// A use in this granule counts, if none did in the same.
-    pub(super) fn count(&mut self, granule: u32) {
-        if self.stamp != granule as u16 {
-            self.stamp = granule as u16;
-            self.set_uses((self.uses() + 1).min(USES_MAX));
-        }
-    }
-}
-
-/// Where an entry stands, until the next one is entered or taken out.
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    line: u32,
-    lane: u32,
-}
-
-/// One place for each lane.
-#[derive(Clone, Copy)]
+/// A cache line.
+#[derive(Clone)]
 #[repr(align(64))]
 struct Line {
-    entries: [Entry; LANES],
-    /// What was let go of those whose home this is; nothing to do with the
-    /// entries, but looked at together with them.
-    ghosts: [Ghost; LANES],
+    /// The first node of each chain.
+    heads: [u32; LANES],
+    /// The latest first.
+    ghosts: [Ghost; GHOSTS],
 }
 
-/// Frames by the names of their blocks.
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// Nodes by their names.
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Index {
-    table: Vec<Line>,
-    /// Entries in each lane: one place stays empty, for a search to end at.
-    filled: [u32; LANES],
+    lines: Vec<Line>,
     keys: (u64, u64),
+    /// Ghosts' time has 6 bits and must not come round while one is young: it
+    /// counts units of `2^shift` blocks, 16 to 31 of them in a cache.
+    shift: u32,
+    /// The eight nodes that were looked for last, and the hash of them.
+    near: (u64, u64),
 }
 
 impl Index {
-    /// A table for so many frames, at most a third full. A lane has room for
-    /// all frames, or for three times its share of them and 256: that chance fills one,
-    /// or displaces an entry by more than 255 lines, is less likely than 10^-20,
-    /// and then the block is not cached.
+    /// With a chain for each frame.
     pub(super) fn new(frames: u32, seed: u64) -> Self {
-        let small = (frames as usize + 1).next_power_of_two().min(LINES_SMALL);
-        let lines = (3 * frames as usize).div_ceil(LANES).max(small);
+        let lines = (frames as usize).div_ceil(LANES).max(1);
         let keys = (splitmix64(seed), splitmix64(!seed));
-        Index {
-            table: vec![
-                Line { entries: [Entry::EMPTY; LANES], ghosts: [Ghost::NONE; LANES] };
-                lines
-            ],
-            filled: [0; LANES],
-            keys,
+        let shift = (frames >> 5).checked_ilog2().map_or(0, |bits| bits + 1);
+        let line = Line { heads: [NONE; LANES], ghosts: [NO_GHOST; GHOSTS] };
+        Index { lines: vec![line; lines], keys, shift, near: (0, siphash13(keys, 0)) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+
+    /// The home of a node. Looked for first among the last ones' neighbours.
+    pub(super) fn home(&mut self, name: Name) -> Home {
+        let neighbours = name.0 / LANES as u64;
+        if self.near.0 != neighbours {
+            self.near = (neighbours, siphash13(self.keys, neighbours));
         }
+        self.home_near(name)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        (self.table.len() * size_of::<Line>()) as u64
-    }
-
-    /// What was let go last of the blocks whose home is this one's.
-    pub(super) fn ghost(&mut self, home: Home, block: u64) -> &mut Ghost {
-        &mut self.table[home.line as usize].ghosts[home.lane(block)]
-    }
-
-    /// The home of a VM's group.
-    pub(super) fn home(&self, vm: VmId, group: u64) -> Home {
-        let hash = siphash13(self.keys, vm.index() as u64, group);
-        let line = (u64::from(hash as u32) * self.table.len() as u64) >> 32;
-        Home { line: line as u32, mix: (hash >> 32) as u32 }
-    }
-
-    fn after(&self, line: u32) -> u32 {
-        if line as usize + 1 == self.table.len() { 0 } else { line + 1 }
-    }
-
-    /// Lines from one to another.
-    fn way(&self, from: u32, to: u32) -> u32 {
-        if to >= from { to - from } else { to + (self.table.len() as u32 - from) }
+    /// The same, and changes nothing.
+    fn home_near(&self, name: Name) -> Home {
+        let neighbours = name.0 / LANES as u64;
+        let hash = match self.near {
+            (near, hash) if near == neighbours => hash,
+            _ => siphash13(self.keys, neighbours),
+        };
+        let line = (u64::from(hash as u32) * self.lines.len() as u64) >> 32;
+        let print = (hash >> 48) as u16 ^ (name.0 % LANES as u64) as u16;
+        Home { line: line as u32, print }
     }
 
     /// Have the processor fetch a home from memory while it does other work.
     #[inline]
     pub(super) fn warm(&self, home: Home) {
-        let line = &self.table[home.line as usize];
-        for lane in (0..LANES).step_by(64 / size_of::<Entry>()) {
-            black_box(line.entries[lane].name);
-        }
-        black_box(line.ghosts[0]);
+        black_box(self.lines[home.line as usize].heads[0]);
     }
 
-    /// Where the block's entry stands.
+    /// The node of this name.
     #[inline]
-    pub(super) fn find(&self, home: Home, vm: VmId, block: u64) -> Option<Slot> {
-        let (lane, mut line, name) = (home.lane(block), home.line, name(vm, block));
-        if block >= BLOCKS_END {
-            return None;
-        }
-        loop {
-            let entry = &self.table[line as usize].entries[lane];
-            if entry.name == name {
-                return Some(Slot { line, lane: lane as u32 });
-            }
-            if entry.state & PASSED == 0 {
-                return None;
-            }
-            line = self.after(line);
-        }
+    pub(super) fn find(&mut self, nodes: &Nodes, name: Name) -> Option<u32> {
+        let home = self.home(name);
+        self.find_at(nodes, home, name)
     }
 
-    pub(super) fn entry(&self, slot: Slot) -> &Entry {
-        &self.table[slot.line as usize].entries[slot.lane as usize % LANES]
-    }
-    pub(super) fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
-        &mut self.table[slot.line as usize].entries[slot.lane as usize % LANES]
+    /// The same, and changes nothing.
+    pub(super) fn peek(&self, nodes: &Nodes, name: Name) -> Option<u32> {
+        self.find_at(nodes, self.home_near(name), name)
     }
 
-    /// Enter a block that is not there. `None`, and nothing happens, when its lane is full.
     #[inline]
-    pub(super) fn insert(
-        &mut self,
-        home: Home,
-        vm: VmId,
-        block: u64,
-        frame: u32,
-    ) -> Option<&mut Entry> {
-        let (lane, mut line) = (home.lane(block), home.line);
-        if self.filled[lane] as usize + 1 >= self.table.len() || block >= BLOCKS_END {
-            return None;
+    fn find_at(&self, nodes: &Nodes, home: Home, name: Name) -> Option<u32> {
+        let line = &self.lines[home.line as usize];
+        let mut n = line.heads[home.lane()];
+        while n != NONE && nodes[n].name != name {
+            n = nodes[n].after;
         }
-        let mut displaced: u8 = 0;
-        loop {
-            let entry = &mut self.table[line as usize].entries[lane];
-            if entry.name == EMPTY {
-                break;
-            }
-            entry.state |= PASSED;
-            line = self.after(line);
-            displaced = displaced.checked_add(1)?;
-        }
-        self.filled[lane] += 1;
-        let entry = &mut self.table[line as usize].entries[lane];
-        *entry = Entry { name: name(vm, block), frame, displaced, ..Entry::EMPTY };
-        Some(entry)
+        (n != NONE).then_some(n)
     }
 
-    /// Take out an entry.
-    #[inline(always)]
-    pub(super) fn remove(&mut self, slot: Slot) {
-        let (lane, mut hole) = (slot.lane as usize % LANES, slot.line);
-        // What was displaced past the hole, and may come back to it, does.
-        let mut next = hole;
-        while self.table[next as usize].entries[lane].state & PASSED != 0 {
-            next = self.after(next);
-            let mut entry = self.table[next as usize].entries[lane];
-            let back = self.way(hole, next);
-            if u32::from(entry.displaced) >= back {
-                entry.displaced -= back as u8;
-                entry.state |= PASSED;
-                self.table[hole as usize].entries[lane] = entry;
-                hole = next;
+    /// Enter a node that is not there.
+    pub(super) fn insert(&mut self, nodes: &mut Nodes, n: u32) {
+        let home = nodes[n].home();
+        let line = &mut self.lines[home.line as usize];
+        let after = std::mem::replace(&mut line.heads[home.lane()], n);
+        (nodes[n].before, nodes[n].after) = (NONE, after);
+        if after != NONE {
+            nodes[after].before = n;
+        }
+    }
+
+    /// Take a node out. No other is looked at: memory that is only written to is
+    /// not waited for.
+    pub(super) fn remove(&mut self, nodes: &mut Nodes, n: u32) {
+        let (home, before, after) = (nodes[n].home(), nodes[n].before, nodes[n].after);
+        let line = &mut self.lines[home.line as usize];
+        match before {
+            NONE => line.heads[home.lane()] = after,
+            before => nodes[before].after = after,
+        }
+        if after != NONE {
+            nodes[after].before = before;
+        }
+    }
+
+    /// The mark of a ghost that is made now.
+    fn print_time(&self, home: Home, let_go: u64) -> u16 {
+        ((let_go >> self.shift) << PRINT_BITS) as u16 | (home.print % (1 << PRINT_BITS))
+    }
+
+    /// Remember blocks of a node that go, when its VM has let `let_go` blocks go.
+    pub(super) fn remember(&mut self, home: Home, blocks: Mask, let_go: u64) {
+        let print_time = self.print_time(home, let_go);
+        let ghosts = &mut self.lines[home.line as usize].ghosts;
+        for ghost in ghosts.iter_mut() {
+            if ghost.age(print_time).is_some_and(|age| age <= GATHERED) {
+                ghost.blocks |= blocks;
+                return;
             }
         }
-        self.table[hole as usize].entries[lane] = Entry::EMPTY;
-        self.filled[lane] -= 1;
+        ghosts.copy_within(..GHOSTS - 1, 1);
+        ghosts[0] = Ghost { blocks, print_time };
+    }
+
+    /// Which of a node's blocks were let go among the VM's last `recent` blocks of
+    /// `let_go` in all?
+    pub(super) fn remembered(&self, home: Home, let_go: u64, recent: u64) -> Mask {
+        let now = self.print_time(home, let_go);
+        let is_young = |age| u64::from(age) <= recent >> self.shift;
+        let ghosts = self.lines[home.line as usize].ghosts.iter();
+        ghosts
+            .filter(|ghost| ghost.age(now).is_some_and(is_young))
+            .fold(0, |blocks, ghost| blocks | ghost.blocks)
     }
 }
 
@@ -288,8 +207,8 @@ fn splitmix64(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// SipHash-1-3 of two words.
-fn siphash13(keys: (u64, u64), a: u64, b: u64) -> u64 {
+/// SipHash-1-3 of one word.
+fn siphash13(keys: (u64, u64), word: u64) -> u64 {
     let mut v = [
         keys.0 ^ 0x736f_6d65_7073_6575,
         keys.1 ^ 0x646f_7261_6e64_6f6d,
@@ -297,7 +216,7 @@ fn siphash13(keys: (u64, u64), a: u64, b: u64) -> u64 {
         keys.1 ^ 0x7465_6462_7974_6573,
     ];
     // The last word is the message's length in bytes.
-    for word in [a, b, 16 << 56] {
+    for word in [word, 8 << 56] {
         v[3] ^= word;
         sipround(&mut v);
         v[0] ^= word;
@@ -323,91 +242,85 @@ fn sipround(v: &mut [u64; 4]) {
 }
 
 #[cfg(test)]
+impl Index {
+    /// How many nodes each chain has.
+    fn chains(&self, nodes: &Nodes) -> impl Iterator<Item = usize> {
+        let some = |n: u32| (n != NONE).then_some(n);
+        let heads = self.lines.iter().flat_map(|line| line.heads);
+        heads.map(move |head| std::iter::successors(some(head), |&n| some(nodes[n].after)).count())
+    }
+
+    pub(super) fn len(&self, nodes: &Nodes) -> usize {
+        self.chains(nodes).sum()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::VmId;
     use std::hash::{DefaultHasher, Hasher};
 
     #[test]
     fn the_hash_is_siphash() {
-        for (a, b) in [(0, 0), (1, 2), (u64::MAX, 1 << 40)] {
+        for word in [0, 1, 1 << 40, u64::MAX] {
             let mut reference = DefaultHasher::new();
-            reference.write_u64(a);
-            reference.write_u64(b);
-            assert_eq!(siphash13((0, 0), a, b), reference.finish(), "{a} {b}");
+            reference.write_u64(word);
+            assert_eq!(siphash13((0, 0), word), reference.finish(), "{word}");
         }
     }
 
-    /// The longest way to an entry, over all lanes.
-    fn longest(index: &Index) -> u32 {
-        let lines = index.table.iter().enumerate();
-        let entries = lines.flat_map(|(n, line)| line.entries.iter().map(move |&e| (n as u32, e)));
-        let filled = entries.filter(|&(_, e)| e.name != EMPTY);
-        let ways = filled.map(|(n, e)| {
-            let (vm, block) = (VmId::new((e.name >> 48) as u16), e.name & BLOCKS_END);
-            let way = index.way(index.home(vm, group(block)).line, n);
-            assert_eq!(way, u32::from(e.displaced));
-            way
-        });
-        ways.max().unwrap_or(0)
-    }
-
     #[test]
-    fn lopsided_blocks_fill_the_lanes_alike() {
+    fn lopsided_nodes_make_no_long_chains() {
         const FRAMES: u32 = 1 << 16;
-        type Pattern = fn(u64) -> (VmId, u64);
+        type Pattern = fn(u64) -> (u16, u64);
         let patterns: [(&str, Pattern); 4] = [
-            ("a run", |n| (VmId::new(0), n)),
-            ("every sixteenth", |n| (VmId::new(0), n * 16)),
-            ("every 2^20th", |n| (VmId::new(0), n << 20)),
-            ("a block of each VM", |n| (VmId::new(n as u16), 0)),
+            ("a run", |n| (0, n * 16)),
+            ("every eighth", |n| (0, n * 16 * 8)),
+            ("every 2^20th", |n| (0, n << 24)),
+            ("a node of each VM", |n| (n as u16, 0)),
         ];
-        for (name, pattern) in patterns {
-            let mut index = Index::new(FRAMES, 1);
+        for (pattern_name, pattern) in patterns {
+            let (mut index, mut nodes) = (Index::new(FRAMES, 1), Nodes::new(FRAMES));
+            let name = |n: u32| {
+                let (vm, block) = pattern(n.into());
+                Name::of(VmId::new(vm), block).unwrap()
+            };
             for n in 0..FRAMES {
-                let (vm, block) = pattern(u64::from(n));
-                let home = index.home(vm, group(block));
-                assert!(index.find(home, vm, block).is_none());
-                assert!(index.insert(home, vm, block, n).is_some(), "{name}");
+                assert_eq!(index.find(&nodes, name(n)), None);
+                let home = index.home(name(n));
+                assert_eq!(nodes.add(name(n), home), n);
+                index.insert(&mut nodes, n);
             }
-            let (least, most) = (index.filled.iter().min(), index.filled.iter().max());
-            let (least, most) = (*least.unwrap(), *most.unwrap());
-            assert!(most - least < FRAMES / 16 / 8, "{name}: lanes hold {least} to {most}");
-            assert!(longest(&index) < 64, "{name}: {} lines", longest(&index));
+            let longest = index.chains(&nodes).max().unwrap();
+            assert!(longest <= 12, "{pattern_name}: {longest} nodes in a chain");
             // Half of it goes, and the other half is found.
-            for (odd, n) in (0..FRAMES).map(|n| (n % 2 == 1, n)) {
-                let (vm, block) = pattern(u64::from(n));
-                if odd {
-                    let slot = index.find(index.home(vm, group(block)), vm, block);
-                    index.remove(slot.expect("it was entered"));
-                }
-            }
-            assert!(longest(&index) < 64, "{name}: {} lines", longest(&index));
+            (1..FRAMES).step_by(2).for_each(|n| index.remove(&mut nodes, n));
             for n in 0..FRAMES {
-                let (vm, block) = pattern(u64::from(n));
-                let found = index.find(index.home(vm, group(block)), vm, block);
-                let found = found.map(|slot| index.entry(slot).frame);
-                assert_eq!(found, (n % 2 == 0).then_some(n), "{name}");
+                let found = index.peek(&nodes, name(n));
+                assert_eq!(found, (n % 2 == 0).then_some(n), "{pattern_name}");
             }
         }
     }
 
     #[test]
-    fn a_full_lane_takes_no_more() {
-        let mut index = Index::new(1, 1);
-        let (vm, home) = (VmId::new(0), index.home(VmId::new(0), 0));
-        assert!(index.insert(home, vm, 0, 0).is_some());
-        assert!(index.insert(home, vm, 0, 1).is_none());
-    }
-
-    #[test]
-    fn a_block_beyond_all_names_is_not_entered() {
-        let mut index = Index::new(64, 1);
-        // As a name it would be block 5 of VM 1.
-        let (vm, block) = (VmId::new(0), 1 << 48 | 5);
-        let home = index.home(vm, group(block));
-        assert!(index.insert(home, vm, block, 0).is_none());
-        let other = index.home(VmId::new(1), group(5));
-        assert!(index.insert(other, VmId::new(1), 5, 0).is_some());
-        assert!(index.find(other, vm, block).is_none());
+    fn what_is_too_old_is_forgotten() {
+        let mut index = Index::new(1 << 10, 1);
+        let name = |n: u64| Name::of(VmId::new(3), n * 16 * 8).unwrap();
+        for n in 0..10_000 {
+            let home = index.home(name(n));
+            index.remember(home, 1 << (n % 16), n + 1);
+        }
+        let mut remembers = |n, recent| {
+            let home = index.home(name(n));
+            index.remembered(home, 10_000, recent) >> (n % 16) & 1 == 1
+        };
+        let remembered = (0..10_000).filter(|&n| remembers(n, 100)).count();
+        // Time is counted in units of 64 blocks here.
+        assert!((64..=192).contains(&remembered), "{remembered}");
+        // 1024 ghosts are there, in 128 lines: chance lets some go early.
+        let remembered = (9_500..10_000).filter(|&n| remembers(n, 1000)).count();
+        assert!(remembered >= 440, "{remembered}");
+        assert!(!remembers(20_000, 1000));
     }
 }
