@@ -87,7 +87,7 @@ fn a_load_of_ones_own_is_a_scene() {
     assert_eq!(under.len(), policies().len());
     assert!(under.iter().all(|p| p["requests"] == 500.0 && p["worst_share"].is_number()));
     // Beside scenes of the arena only where they are asked for.
-    let both = [&SMALL[..], &["--trace", &a]].concat();
+    let both = [SMALL, &["--trace", &a]].concat();
     assert_eq!(
         json(&seekway(&[&both[..], &["--format", "json"]].concat()).ok())["scenes"]
             .as_array()
