@@ -114,7 +114,7 @@ fn the_report_has_figures_and_every_scene() {
 fn wrong_usage_is_refused() {
     for (args, part) in [
         (&["--scenes", "nvme/nothing"][..], "no such scene; there are nvme/flood"),
-        (&["--scenes", "disk/flood", "--policies", "cqf"], "no policy 'cqf'; there are noop"),
+        (&["--scenes", "disk/flood", "--policies", "cqf"], "no policy 'cqf'; there are fairway"),
         (&["--scenes", "disk/flood", "--policy", "cfq:quantun=4"], "it has slice_sync"),
         (&["--scenes", "disk/flood", "--seeds", "0"], "at least 1"),
         (&["--scenes", "disk/flood", "--until", "5"], "a time with its unit"),

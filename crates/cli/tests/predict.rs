@@ -31,7 +31,7 @@ fn predict(args: &[&str]) -> Value {
 #[test]
 fn what_cannot_be_predicted_is_refused() {
     let folder = Folder::new();
-    let other = folder.file("other.json", r#"{"runs":[{"policy":"bfq","mib_s":1}]}"#);
+    let other = folder.file("other.json", r#"{"runs":[{"policy":"wfq","mib_s":1}]}"#);
     let cfq = folder.file("cfq.json", r#"{"runs":[{"policy":"cfq","mib_s":1}]}"#);
     let empty = folder.file("empty.json", "{}");
     let drive = folder.file("drive.trace", "R Miss 8 8 5000 100\n");
@@ -42,8 +42,8 @@ fn what_cannot_be_predicted_is_refused() {
         (&["--vm", "app=uniform", "--on", "floppy"], &["floppy", "cheetah-15k5"]),
         (&["--vm", "app=uniform", "--on", "linear-15k4", "--seeds", "0"], &["--seeds 0"]),
         (
-            &["--vm", "app=uniform", "--on", "linear-15k4", "--policies", "bfq"],
-            &["no policy 'bfq'"],
+            &["--vm", "app=uniform", "--on", "linear-15k4", "--policies", "wfq"],
+            &["no policy 'wfq'"],
         ),
         (
             &["--vm", "app=uniform", "--on", "linear-15k4", "--against", "floppy"],
@@ -215,7 +215,7 @@ fn figures_of_a_real_run_choose_the_policies() {
     each(&json(&predict(&own, &[]).ok()), |a| a["error_max"].as_f64().is_some_and(|e| e < 1e-9));
     // By hand, with one measure, and a policy that nobody has here.
     let by_hand =
-        r#"{"runs":[{"policy":"noop","response_ms":5},{"policy":"bfq","response_ms":1}]}"#;
+        r#"{"runs":[{"policy":"noop","response_ms":5},{"policy":"wfq","response_ms":1}]}"#;
     let by_hand = folder.file("hand.json", by_hand);
     let ran = predict(&by_hand, &[]);
     assert!(ran.err.contains("--against has bfq"), "{}", ran.err);

@@ -36,7 +36,7 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--disk", &gone], "absent.img"),
         (&["--listen", &listen, "--disk", &small], "small.img"),
         (&["--listen", &listen, "--disk", &disk, "--disk", &other], "a.img"),
-        (&["--listen", &listen, "--policy", "bfq"], "no policy 'bfq'; there are noop"),
+        (&["--listen", &listen, "--policy", "wfq"], "no policy 'wfq'; there are fairway"),
         (&["--listen", &listen, "--policy", "cfq:quantun=1"], "no parameter 'quantun'; it has"),
         (&["--listen", &listen, "--emulate", "floppy"], "cheetah-15k5"),
         (&["--listen", &listen, "--depth", "0"], "--depth: 0: expected a number"),
@@ -203,7 +203,7 @@ fn policies_and_weights_change_while_it_runs() {
     let device = status["devices"][0]["name"].as_str().expect("a name").to_string();
     assert_eq!(status["devices"][0]["policy"], "cfq:quantum=8");
     served.ctl(&["policy", "deadline", "--device", &device]).ok();
-    served.ctl(&["policy", "bfq"]).refused(&["no policy 'bfq'; there are noop"]);
+    served.ctl(&["policy", "wfq"]).refused(&["no policy 'wfq'; there are fairway"]);
     served.ctl(&["policy", "cfq:quantun=8"]).refused(&["no parameter 'quantun'"]);
     served.ctl(&["policy", "cfq", "--device", "floppy"]).refused(&["no device 'floppy'", &device]);
     assert_eq!(served.status()["devices"][0]["policy"], "deadline", "the old one stays");

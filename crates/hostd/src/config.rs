@@ -2,7 +2,7 @@
 //! one spelling, checked before anything is opened.
 //!
 //! A setting is a key and a text with the place where it was made, so that
-//! every error names that place: `serve.toml:3: no policy 'bfq'; there are …`.
+//! every error names that place: `serve.toml:3: no policy 'wfq'; there are …`.
 //! Settings are applied in order: flags come after the file and win; disks add.
 
 mod disk;

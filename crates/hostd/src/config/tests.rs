@@ -134,7 +134,7 @@ lba = "1GiB"
 #[test]
 fn every_error_has_its_line() {
     check(
-        r#"policy = "bfq"
+        r#"policy = "wfq"
 listen = ""
 depth = 0
 poll = "50"
@@ -149,7 +149,7 @@ certificate = "x"
 required = "maybe"
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:1: policy: no policy 'bfq'; there are (every policy)
+            /etc/seekway/serve.toml:1: policy: no policy 'wfq'; there are (every policy)
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s

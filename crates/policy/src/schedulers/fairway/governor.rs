@@ -38,6 +38,12 @@ const PART_LEAST: u64 = 16 << 10;
 const PART_LONGEST: u64 = 128 << 10;
 /// Parts may be so many times doubled where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
+/// Where the device needs more in it than the product says (reads that meet cells being
+/// programmed, disks of an array that are not all asked), the bound is stretched until this much
+/// of the best rate is reached, and relaxes from that on; at most so far.
+const RATE_LEAST: f64 = 0.7;
+const RATE_ENOUGH: f64 = 0.78;
+const STRETCH_MAX: f64 = 2.0;
 /// Longer parts have to bring so much more, and shorter ones may cost so much.
 const LONGER_BRINGS: f64 = 1.05;
 const SHORTER_KEEPS: f64 = 0.97;
@@ -101,6 +107,8 @@ pub struct Governor {
     delays: [[f64; KEPT]; KINDS],
     /// By kind: share of the cost.
     shares: [f64; KINDS],
+    /// The bound over gain, rate and delay: 1 to [`STRETCH_MAX`].
+    stretch: f64,
     /// Bytes a nanosecond in the last steady epoch.
     steady: f64,
     /// How often parts are doubled.
@@ -122,6 +130,7 @@ impl Governor {
             rates: [0.0; KEPT],
             delays: [[f64::INFINITY; KEPT]; KINDS],
             shares: [0.0; KINDS],
+            stretch: 1.0,
             steady: 0.0,
             doublings: 0,
             rounds_left: 0,
@@ -169,7 +178,7 @@ impl Governor {
 
     /// What may be in the device, as cost. `None`: not known yet, no bound.
     pub fn bound(&self) -> Option<f64> {
-        let knee = self.gain * self.rate() * self.delay();
+        let knee = self.gain * self.stretch * self.rate() * self.delay();
         match self.phase {
             Phase::Delay => Some(0.0),
             _ if !knee.is_finite() || knee == 0.0 => None,
@@ -249,7 +258,15 @@ impl Governor {
                 }
                 self.doublings = if is_better { trial } else { self.doublings };
             }
-            _ => self.steady = bytes,
+            _ => {
+                self.steady = bytes;
+                let reached = rate / self.rate();
+                if reached < RATE_LEAST {
+                    self.stretch = (1.05 * self.stretch).min(STRETCH_MAX);
+                } else if reached > RATE_ENOUGH {
+                    self.stretch = (0.99 * self.stretch).max(1.0);
+                }
+            }
         }
         self.rates[0] = self.rates[0].max(rate);
     }
