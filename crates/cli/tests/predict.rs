@@ -218,7 +218,7 @@ fn figures_of_a_real_run_choose_the_policies() {
         r#"{"runs":[{"policy":"noop","response_ms":5},{"policy":"wfq","response_ms":1}]}"#;
     let by_hand = folder.file("hand.json", by_hand);
     let ran = predict(&by_hand, &[]);
-    assert!(ran.err.contains("--against has bfq"), "{}", ran.err);
+    assert!(ran.err.contains("--against has wfq"), "{}", ran.err);
     let made = json(&ran.ok());
     assert_eq!(made["agreement"].as_array().map(Vec::len), Some(1));
     assert_eq!(made["runs"].as_array().map(Vec::len), Some(1));
