@@ -9,6 +9,7 @@
 mod args;
 mod caching;
 mod commands;
+mod cpu_time;
 mod figures;
 mod json;
 mod load;

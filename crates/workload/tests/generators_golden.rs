@@ -78,7 +78,9 @@ fn checksum(issued: &[(Instant, Issue, usize)]) -> u64 {
 fn a_seed_gives_the_requests_that_it_always_gave() {
     let mut text = String::new();
     for load in LOADS {
-        let plan = parse_vm(&format!("tags=true,{load}")).unwrap();
+        // A generator without a guest takes no tags.
+        let tags = if load.contains("app=uniform") { "" } else { "tags=true," };
+        let plan = parse_vm(&format!("{tags}{load}")).unwrap();
         let _ = writeln!(text, "{load}");
         for seed in [1, 2] {
             let done = run(&mut *plan.source(seed, 0).unwrap(), LATENCY);

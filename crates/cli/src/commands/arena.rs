@@ -202,10 +202,10 @@ fn play(
     }
     let bar = progress::runs(items.len() as u64, NAME);
     let samples: Vec<Sample> = runs::parallel(&items, jobs, |(scene, policy, seed, alone)| {
-        let began = cpu.then(super::experiment::cpu_time).flatten();
+        let began = cpu.then(crate::cpu_time::of_this_thread).flatten();
         let made = run_cell(&scene.cell(policy), *seed, &mut |_, _| true);
         let result = made.map_err(|e| anyhow!("{e}, seed {seed}"))?;
-        let ended = cpu.then(super::experiment::cpu_time).flatten();
+        let ended = cpu.then(crate::cpu_time::of_this_thread).flatten();
         bar.inc(1);
         let figures = figures(&scene.judging, &result, Some(alone));
         let took = began.zip(ended).map(|(began, ended)| ended.saturating_sub(began).get() as f64);

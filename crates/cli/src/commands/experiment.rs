@@ -6,6 +6,7 @@ use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
 use crate::caching::Caching;
+use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs::{self, Outcome, Plan};
 use crate::{Verdict, figures, output, progress};
@@ -160,7 +161,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     }
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
     let shrink = if args.quick { QUICK } else { 1 };
-    let cpu_clock = cpu_time().map(|_| clock as fn() -> Nanos);
+    let cpu_clock = cpu_time::of_this_thread().map(|_| clock as fn() -> Nanos);
     let options = Options { shrink, drives, cpu_clock };
     if args.vcpu.is_some() && !chosen.iter().any(|e| has_vcpus(e, &options)) {
         let known: Vec<&str> =
@@ -211,16 +212,9 @@ fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
     (experiment.cells)(options).iter().any(|cell| cell.vcpu.is_some())
 }
 
-/// CPU time of this thread, where the system tells it. Exact to a scheduler's
-/// tick: the experiments measure long spans.
-pub(super) fn cpu_time() -> Option<Nanos> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Nanos::new)
-}
-
-/// The same for experiments, which are given it only where it is told.
+/// CPU time of this thread for experiments, which are given it only where the system tells it.
 fn clock() -> Nanos {
-    cpu_time().unwrap_or(Nanos::ZERO)
+    cpu_time::of_this_thread().unwrap_or(Nanos::ZERO)
 }
 
 /// The measured drives of a folder: in each of its folders the first `.trace`.
