@@ -46,11 +46,12 @@ impl Holes {
         Holes { block_units, held, before }
     }
 
-    /// Where in the die its `index`-th unit lies; the last one's place if it has no such.
+    /// Where in the die its `index`-th unit lies; the last one's place if it has no such, and
+    /// a place of the last block if it has none at all.
     pub(super) fn place(&self, index: u32) -> u32 {
         let last = self.before[self.held.len()].saturating_sub(1);
         let index = index.min(last);
-        let block = self.before.partition_point(|&before| before <= index) - 1;
+        let block = self.before.partition_point(|&before| before <= index).min(self.held.len()) - 1;
         let number = u64::from(index - self.before[block]);
         let slot = number * u64::from(self.block_units) / u64::from(self.held[block].max(1));
         block as u32 * self.block_units + slot as u32
@@ -139,6 +140,13 @@ mod tests {
             let held: u32 = (0..blocks).map(|block| holes.held(block, units)).sum();
             prop_assert_eq!(held, units);
         }
+    }
+
+    #[test]
+    fn a_die_without_units_has_places_too() {
+        let holes = Holes::new(0, 9, 8);
+        assert!(holes.place(3) < 9 * 8);
+        assert_eq!((holes.index(holes.place(3)), holes.held(8, 0)), (None, 0));
     }
 
     #[test]
