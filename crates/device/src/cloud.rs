@@ -21,7 +21,7 @@
 //! the provider, and the slow first touch of a volume made from a snapshot.
 
 use crate::DeviceModel;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, assert_inside};
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Sectors};
@@ -223,12 +223,7 @@ impl DeviceModel for Cloud {
     }
 
     fn submit(&mut self, now: Instant, command: &Request) {
-        let (end, capacity) = (command.extent.end().get(), self.spec.capacity);
-        assert!(
-            end <= capacity,
-            "command {} ends past the device's {capacity} sectors",
-            command.extent
-        );
+        assert_inside(command, self.spec.capacity);
         let done_ns = self.accept(now.as_nanos(), command);
         self.in_flight.enter(done_ns, command.id);
     }

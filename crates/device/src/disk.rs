@@ -25,6 +25,7 @@ pub mod mechanics;
 pub mod seek;
 
 use crate::DeviceModel;
+use crate::in_flight::assert_inside;
 use cache::{CacheShape, OnHit};
 use drive::Drive;
 use mechanics::Mechanics;
@@ -229,13 +230,7 @@ impl DeviceModel for Disk {
     }
 
     fn submit(&mut self, now: Instant, command: &Request) {
-        let end = command.extent.end().get();
-        let capacity = self.drive.mechanics.geometry.capacity();
-        assert!(
-            end <= capacity,
-            "command {} ends past the device's {capacity} sectors",
-            command.extent
-        );
+        assert_inside(command, self.drive.mechanics.geometry.capacity());
         let now_ns = now.as_nanos();
         self.settle(now_ns);
         let in_drive = self.waiting.len() + usize::from(self.in_service.is_some());

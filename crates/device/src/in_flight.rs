@@ -1,9 +1,17 @@
-//! Commands whose completion is known when they come.
+//! Commands on a device: that they lie inside it, and when they are done where that is known
+//! as they come.
 
-use seekway_policy::request::RequestId;
+use seekway_policy::request::{Request, RequestId};
 use seekway_policy::units::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// A command past the end of a device of so many sectors is a programmer error and panics.
+pub(crate) fn assert_inside(command: &Request, capacity: u64) {
+    let extent = command.extent;
+    let is_inside = extent.end().get() <= capacity;
+    assert!(is_inside, "command {extent} ends past the device's {capacity} sectors");
+}
 
 /// By time of completion, then in the order in which they came.
 pub(crate) struct InFlight {

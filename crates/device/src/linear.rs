@@ -6,6 +6,7 @@
 
 use crate::DeviceModel;
 use crate::disk::cache::{Cache, CacheShape, OnHit};
+use crate::in_flight::assert_inside;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -146,8 +147,7 @@ impl DeviceModel for Linear {
     }
 
     fn submit(&mut self, now: Instant, command: &Request) {
-        let end = command.extent.end().get();
-        assert!(end <= self.spec.capacity, "command {} ends past the device", command.extent);
+        assert_inside(command, self.spec.capacity);
         let depth = self.spec.queue_depth as usize;
         assert!(self.in_flight.len() < depth, "more commands than the queue takes");
         let begin = self.free_ns.max(now.as_nanos());

@@ -4,7 +4,7 @@
 //! holds what exceeds the members' own.
 
 use crate::DeviceModel;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, assert_inside};
 use crate::ssd::Ssd;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -67,12 +67,7 @@ impl DeviceModel for Raid0 {
 
     fn submit(&mut self, now: Instant, command: &Request) {
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
-        let capacity = self.capacity;
-        assert!(
-            end <= capacity,
-            "command {} ends past the device's {capacity} sectors",
-            command.extent
-        );
+        assert_inside(command, self.capacity);
         let now_ns = now.as_nanos();
         let mut done_ns = now_ns;
         for member in 0..self.members.len() {

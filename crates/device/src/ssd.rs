@@ -32,7 +32,7 @@ pub use flash::FlashTimes;
 pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
 
 use crate::DeviceModel;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, assert_inside};
 use buffer::{Buffer, Pending};
 use flash::{Flash, transfer_ns};
 use ftl::{Ftl, Place, Work};
@@ -403,12 +403,7 @@ impl DeviceModel for Ssd {
 
     fn submit(&mut self, now: Instant, command: &Request) {
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
-        let capacity = self.spec.capacity;
-        assert!(
-            end <= capacity,
-            "command {} ends past the device's {capacity} sectors",
-            command.extent
-        );
+        assert_inside(command, self.spec.capacity);
         let now_ns = now.as_nanos();
         let done_ns = self.accept(now_ns, command.op, start, end);
         self.in_flight.enter(done_ns, command.id);
