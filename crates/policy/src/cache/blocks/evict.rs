@@ -119,8 +119,19 @@ impl Blocks {
         if !ahead_too || oldest == NONE {
             return false;
         }
-        let Node { valid, unused, .. } = self.nodes[oldest];
-        self.take(oldest, lowest(valid & unused, most), frames, gone);
+        self.take_ahead(oldest, most, frames, gone)
+    }
+
+    /// Let blocks of this node go that nobody has read, `most` of them, the lowest first.
+    fn take_ahead(
+        &mut self,
+        node: u32,
+        most: usize,
+        frames: &mut Vec<Frame>,
+        gone: &mut Vec<Gone>,
+    ) -> bool {
+        let Node { valid, unused, .. } = self.nodes[node];
+        self.take(node, lowest(valid & unused, most), frames, gone);
         true
     }
 
@@ -207,8 +218,6 @@ impl Blocks {
         if age <= known.held >> self.granule_bits {
             return false;
         }
-        let Node { valid, unused, .. } = self.nodes[oldest];
-        self.take(oldest, lowest(valid & unused, most), frames, gone);
-        true
+        self.take_ahead(oldest, most, frames, gone)
     }
 }
