@@ -196,9 +196,10 @@ impl Dispatcher {
                 let limit = self.limit().filter(|&limit| now < limit);
                 Output::WakeAt(limit.map_or(until, |limit| limit.min(until)))
             }
-            Answer::Wait { why } => {
+            Answer::Wait { until, why } => {
                 self.holds.wait(now, why);
-                Output::Idle
+                let limit = self.limit().filter(|&limit| now < limit);
+                limit.into_iter().chain(until).min().map_or(Output::Idle, Output::WakeAt)
             }
             Answer::Idle => self.poll_background(now),
         }

@@ -96,6 +96,9 @@ pub enum Decision {
     /// Work is queued and withheld until a command completes or a request
     /// arrives. Only while a command is in flight.
     Wait {
+        /// When the policy wants to be asked again if neither happens, because
+        /// the device may never complete a command: in `(now, now + HOLD_MAX]`.
+        until: Option<Instant>,
         /// What it waits for.
         why: &'static str,
     },

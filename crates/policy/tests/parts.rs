@@ -73,7 +73,7 @@ impl Scheduler for Fifo {
         let DeviceView { depth, commands, unseen, in_flight, .. } = *view;
         self.seen.lock().unwrap().views.push((depth, commands, unseen, in_flight));
         if commands - unseen >= self.window {
-            return Decision::Wait { why: "window" };
+            return Decision::Wait { until: None, why: "window" };
         }
         let len = Sectors::new(self.part);
         let Some(first) = self.queued.first_mut() else { return Decision::Idle };
@@ -164,7 +164,9 @@ fn past_the_hard_limit_the_rest_goes_as_one() {
     let mut d = dispatcher(policy, config);
     let id = d.arrive(at(0), arrival(0, Op::Read, 0, 100));
     let (part, extent) = command(&mut d, at(0));
-    assert_eq!((&extent[..], d.poll(at(1))), ("0+10", Output::Idle));
+    // The policy waits for the part; if that is never done, the rest has its limit.
+    let limit = Output::WakeAt(at(50) + Nanos::new(1));
+    assert_eq!((&extent[..], d.poll(at(1))), ("0+10", limit));
     let (rest, extent) = command(&mut d, at(60));
     assert_eq!((extent, d.stats().forced), ("10+90".into(), 1));
     assert_eq!(finish(&mut d, at(70), rest, true), []);
@@ -244,13 +246,14 @@ fn a_wait_ends_with_a_completion_and_its_time_is_counted() {
     d.arrive(at(0), arrival(0, Op::Read, 0, 8));
     let (first, _) = command(&mut d, at(0));
     d.arrive(at(10), arrival(0, Op::Read, 900, 8));
-    assert_eq!(d.poll(at(10)), Output::Idle);
+    let limit = Output::WakeAt(at(10) + Config::default().hard_limit + Nanos::new(1));
+    assert_eq!(d.poll(at(10)), limit);
     // A flush takes the second place for 5 µs: no room, and so nothing withheld.
     d.arrive(at(20), arrival(0, Op::Flush, 0, 1));
     let (flush, _) = command(&mut d, at(20));
     assert_eq!(d.poll(at(20)), Output::Idle);
     finish(&mut d, at(25), flush, true);
-    assert_eq!(d.poll(at(25)), Output::Idle);
+    assert_eq!(d.poll(at(25)), limit);
     finish(&mut d, at(40), first, true);
     assert_eq!(command(&mut d, at(40)).1, "900+8");
     let cause = d.holds().held.get("window");
@@ -350,7 +353,7 @@ impl Scheduler for Whim {
                 let until = now + Nanos::from_micros(1 + self.below(3_000));
                 return Decision::Hold { until, why: "whim" };
             }
-            1 if view.commands > 0 => return Decision::Wait { why: "whim" },
+            1 if view.commands > 0 => return Decision::Wait { until: None, why: "whim" },
             _ => {}
         }
         let nth = self.below(n) as usize;

@@ -426,7 +426,7 @@ impl Scheduler for Parts {
         self.count += 1;
         let Some(first) = self.queue.front() else { return Decision::Idle };
         if device.commands > 0 && self.count.is_multiple_of(5) {
-            return Decision::Wait { why: "turn" };
+            return Decision::Wait { until: None, why: "turn" };
         }
         let (id, left) = (first.id, first.extent.len().get() - self.gone);
         let len = 1 + self.count % 13;

@@ -18,7 +18,7 @@ pub(super) struct Unit {
 pub(super) enum Answer {
     Send(Unit),
     Hold { until: Instant, why: &'static str },
-    Wait { why: &'static str },
+    Wait { until: Option<Instant>, why: &'static str },
     Idle,
 }
 
@@ -64,10 +64,12 @@ impl Dispatcher {
                 assert!(bounded, "policy holds until {until} at {now}");
                 Answer::Hold { until, why }
             }
-            Decision::Wait { why } => {
+            Decision::Wait { until, why } => {
                 let legal = self.load.commands > 0;
                 assert!(legal, "policy waits for a completion with nothing in flight");
-                Answer::Wait { why }
+                let bounded = until.is_none_or(|until| now < until && until.since(now) <= HOLD_MAX);
+                assert!(bounded, "policy waits until {until:?} at {now}");
+                Answer::Wait { until, why }
             }
             Decision::Idle => panic!("policy idles with {} queued", self.queued),
         }

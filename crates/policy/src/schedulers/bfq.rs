@@ -489,7 +489,7 @@ impl Scheduler for Bfq {
         match (self.select(now), self.idle_until) {
             (Next::Send(id), _) => Decision::Dispatch(self.dispatch(now, id)),
             (Next::Wait, Some(until)) => Decision::Hold { until, why: ANTICIPATION },
-            (Next::Wait, None) => Decision::Wait { why: IN_FLIGHT },
+            (Next::Wait, None) => Decision::Wait { until: None, why: IN_FLIGHT },
         }
     }
 

@@ -471,7 +471,7 @@ impl Scheduler for IoCost {
             return Decision::Dispatch(id);
         }
         let Some((kick, _)) = self.kicks.first() else {
-            return Decision::Wait { why: TAGS };
+            return Decision::Wait { until: None, why: TAGS };
         };
         let until = kick.min(self.clock.end()).max(now + Nanos::new(1));
         Decision::Hold { until: until.min(now + HOLD_MAX), why: BUDGET }

@@ -376,7 +376,7 @@ impl Scheduler for Kyber {
         self.admit(now);
         let Some(id) = self.select() else {
             self.throttled += 1;
-            return Decision::Wait { why: TOKENS };
+            return Decision::Wait { until: None, why: TOKENS };
         };
         let request = self.queued.take(id);
         let leads = !self.run.extend(&request);

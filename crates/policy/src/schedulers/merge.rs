@@ -19,10 +19,15 @@ pub struct Run {
 impl Run {
     /// Would a dispatch continue the run rather than begin one?
     pub fn continues(&self, request: &Request) -> bool {
+        self.continues_within(request, RUN_MAX)
+    }
+
+    /// The same for runs of at most `most` sectors, where that is less than usual.
+    pub fn continues_within(&self, request: &Request, most: Sectors) -> bool {
         let extent = request.extent;
         self.last.is_some_and(|(vm, op, end, len)| {
             (vm, op, end) == (request.vm, request.op, extent.start())
-                && len + extent.len() <= RUN_MAX
+                && len + extent.len() <= most.min(RUN_MAX)
         })
     }
 

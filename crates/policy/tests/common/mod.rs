@@ -313,11 +313,12 @@ impl Engine {
                 writeln!(self.log, "{} {} {}", self.now, id.slot(), request.extent).unwrap();
                 Some(request)
             }
-            Decision::Wait { why } => {
+            Decision::Wait { until, why } => {
                 assert!(!self.queued.is_empty(), "a wait with nothing queued at {}", self.now);
                 assert!(commands > 0, "a wait with nothing in flight at {}", self.now);
                 assert!(self.holds.contains(&why), "'{why}' is no cause of the registry's");
                 writeln!(self.log, "{} wait {why}", self.now).unwrap();
+                self.hold = until;
                 None
             }
             Decision::Idle => {

@@ -115,7 +115,7 @@ fn requests_in_flight_are_waited_for() {
     rig.read(0, 1_000);
     rig.read(1, GIB);
     assert_eq!(rig.dispatch(), 1_000);
-    assert_eq!(rig.decide(), Decision::Wait { why: IN_FLIGHT });
+    assert_eq!(rig.decide(), Decision::Wait { until: None, why: IN_FLIGHT });
 }
 
 #[test]

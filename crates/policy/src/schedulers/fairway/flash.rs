@@ -13,6 +13,9 @@
 //!
 //! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
 //! that has begun.
+//!
+//! *Stalls.* A command that the device never completes must not keep others waiting. After
+//! [`STALL`] without any progress, what is in the device no longer counts against the bound.
 
 use super::cost;
 use super::governor::Governor;
@@ -20,7 +23,8 @@ use crate::params::Params;
 use crate::queues::{ExpiryQueue, KeyedHeap, Links, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::schedulers::merge::Run;
+use crate::units::{Instant, Nanos, Sectors};
 
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
@@ -33,8 +37,10 @@ const LIGHT: u64 = 32 << 10;
 const LIGHT_FOR: Nanos = Nanos::from_millis(100);
 /// Several busy VMs, none of them light, have so many times the bound.
 const BUSY_TIMES: f64 = 3.0;
-/// Binary digits behind the point of a tag.
-const FRACTION: u32 = 16;
+/// A device that takes and completes nothing for so long hangs: its commands no longer count.
+const STALL: Nanos = Nanos::from_millis(100);
+/// Binary digits behind the point of a tag: a tag grows with any weight.
+const FRACTION: u32 = 32;
 
 struct Vm {
     weight: u64,
@@ -63,15 +69,6 @@ struct Flight {
     parts: u32,
 }
 
-/// What was dispatched last, if no input came since: what continues it becomes one command with it.
-#[derive(Clone, Copy)]
-struct Run {
-    vm: usize,
-    op: Op,
-    end: Lba,
-    len: Sectors,
-}
-
 pub struct Flash {
     governs: bool,
     splits: bool,
@@ -91,12 +88,17 @@ pub struct Flash {
     /// Cost of the commands in flight, and VMs with something outstanding.
     in_flight: u64,
     busy: u32,
+    /// When a command last went or was done.
+    progress: Instant,
+    /// The part of `in_flight` that does not count, because it hung at `hung_since`.
+    hung: u64,
+    hung_since: Instant,
     /// The two VMs that last sent something while light, and when.
     light: [(usize, Instant); 2],
     governor: Governor,
     /// Requests wait for the bound.
     waits: bool,
-    run: Option<Run>,
+    run: Run,
     parts: u64,
 }
 
@@ -120,10 +122,13 @@ impl Flash {
             attached: 0,
             in_flight: 0,
             busy: 0,
+            progress: Instant::ZERO,
+            hung: 0,
+            hung_since: Instant::ZERO,
             light: [(NOBODY, Instant::ZERO); 2],
             governor: Governor::new(params.number("gain")),
             waits: false,
-            run: None,
+            run: Run::default(),
             parts: 0,
         }
     }
@@ -166,23 +171,28 @@ impl Flash {
         }
     }
 
-    /// The VM whose run continues, and the length that it may go on for.
-    fn continuation(&self, most: Sectors) -> Option<(usize, Sectors)> {
-        let Run { vm, op, end, len } = self.run?;
+    /// The VM whose next request continues the last command.
+    fn continuation(&self, now: Instant) -> Option<usize> {
+        let vm = self.run.vm()?.index();
         let head = self.queued.get(self.vm(vm)?.fifo.head()?)?;
-        let continues =
-            head.op == op && head.extent.start() == end && head.extent.len() + len <= most;
-        continues.then_some((vm, len))
+        self.run.continues_within(head, self.most(now, vm)).then_some(vm)
+    }
+
+    /// How long a command of this VM may be now.
+    fn most(&self, now: Instant, vm: usize) -> Sectors {
+        let in_parts = self.splits && self.others_are_light(now, vm);
+        if in_parts { self.part } else { Sectors::new(u64::MAX) }
     }
 
     /// Send the head of this VM's queue, at most `most` of it.
-    fn send(&mut self, vm: usize, most: Sectors, continues: Option<Sectors>) -> Decision {
+    fn send(&mut self, now: Instant, vm: usize, most: Sectors, continues: bool) -> Decision {
         let known = self.vms[vm].as_mut().expect("a VM with work");
         let id = known.fifo.head().expect("a VM with work has a request");
         let request = *self.queued.get(id).expect("a queue holds queued requests");
         let (extent, rest) = request.extent.split(most);
         let whole_cost = cost::of_command(extent.len());
-        let charged = if continues.is_some() { cost::of_more(extent.len()) } else { whole_cost };
+        let charged = if continues { cost::of_more(extent.len()) } else { whole_cost };
+        self.progress = now;
         self.reached = self.reached.max(known.tag);
         known.tag += known.tag_of(charged);
         self.served += 1;
@@ -196,12 +206,10 @@ impl Flash {
             Some(flight) => flight.parts += 1,
             None => self.flying.insert(id, Flight { serial, parts: 1 }),
         }
-        self.run = Some(Run {
-            vm,
-            op: request.op,
-            end: extent.end(),
-            len: extent.len() + continues.unwrap_or(Sectors::ZERO),
-        });
+        if !continues {
+            self.run.end();
+        }
+        self.run.extend(&Request { extent, ..request });
         let decision = match rest {
             Some(rest) => {
                 self.parts += 1;
@@ -234,7 +242,13 @@ impl Flash {
         }
         let is_light = self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
-        self.governor.allows(self.in_flight, cost, times)
+        self.governor.allows(self.in_flight - self.hung, cost, times)
+    }
+
+    /// Nothing has gone or come back for too long: what is in the device may never be done.
+    fn stalled(&mut self, now: Instant) {
+        (self.hung, self.hung_since) = (self.in_flight, now);
+        self.governor.stalled(now);
     }
 }
 
@@ -261,13 +275,13 @@ impl Scheduler for Flash {
         };
         self.backlog.set(vm.index() as u32, None);
         self.busy -= u32::from(known.in_flight > 0 || !known.fifo.is_empty());
-        self.run = None;
+        self.run.end();
         let ids: Vec<RequestId> = known.fifo.iter(&self.links).collect();
         ids.into_iter().filter_map(|id| self.queued.remove(id)).collect()
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
-        self.run = None;
+        self.run.end();
         let (vm, id) = (request.vm.index(), request.id);
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         let was_empty = known.fifo.is_empty();
@@ -287,7 +301,7 @@ impl Scheduler for Flash {
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
-        self.run = None;
+        self.run.end();
         let request = self.queued.remove(id).expect("a request that is queued");
         let vm = request.vm.index();
         let known = self.vms[vm].as_mut().expect("a queued request has a VM");
@@ -298,7 +312,7 @@ impl Scheduler for Flash {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
-        self.run = None;
+        self.run.end();
         let request = &completion.request;
         let Some(flight) = self.flying.get_mut(request.id) else { return };
         let serial = flight.serial;
@@ -308,6 +322,10 @@ impl Scheduler for Flash {
         }
         let cost = cost::of_command(request.extent.len());
         self.in_flight -= cost;
+        self.progress = now;
+        if completion.dispatched < self.hung_since {
+            self.hung = self.hung.saturating_sub(cost);
+        }
         if self.waits {
             self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
         }
@@ -322,20 +340,22 @@ impl Scheduler for Flash {
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
         let Some((_, vm)) = self.backlog.first() else { return Decision::Idle };
-        let vm = vm as usize;
-        let (all, part) = (Sectors::new(u64::MAX), self.part);
-        let most = |vm| if self.splits && self.others_are_light(now, vm) { part } else { all };
-        if let Some((vm, len)) = self.continuation(most(vm).min(Sectors::new(1024))) {
-            return self.send(vm, all, Some(len));
+        if let Some(vm) = self.continuation(now) {
+            return self.send(now, vm, Sectors::new(u64::MAX), true);
         }
-        let most = most(vm);
+        let vm = vm as usize;
+        let most = self.most(now, vm);
         let head =
             self.vm(vm).and_then(|v| self.queued.get(v.fifo.head()?)).expect("a VM with work");
         let cost = cost::of_command(head.extent.len().min(most));
         if !self.may_go(now, vm, cost) && device.commands > 0 {
-            return Decision::Wait { why: DEPTH };
+            let until = self.progress + STALL;
+            if now < until {
+                return Decision::Wait { until: Some(until), why: DEPTH };
+            }
+            self.stalled(now);
         }
-        self.send(vm, most, None)
+        self.send(now, vm, most, false)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

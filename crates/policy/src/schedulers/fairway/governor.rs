@@ -199,6 +199,12 @@ impl Governor {
         self.epoch = Epoch { since: now, ..Epoch::default() };
     }
 
+    /// The device hangs: what was measured says nothing.
+    pub fn stalled(&mut self, now: Instant) {
+        self.phase = Phase::Steady;
+        self.begin_epoch(now);
+    }
+
     /// A command is done that was dispatched then, while others wait for the bound.
     pub fn completed(&mut self, now: Instant, is_write: bool, cost: u64, dispatched: Instant) {
         if self.phase == Phase::Delay && dispatched < self.epoch.since {

@@ -49,6 +49,10 @@ struct Bench {
     got: Vec<Got>,
     /// Sectors of each VM that have not gone, and the cost that passed the first of them.
     waiting: Vec<(u64, u64)>,
+    /// When the policy wants to be asked again.
+    wake: Option<Instant>,
+    /// The VM whose commands the device never completes.
+    hangs: Option<usize>,
     /// Of the device: sectors a microsecond, and the access in nanoseconds.
     rate: u64,
     access: u64,
@@ -75,6 +79,8 @@ impl Bench {
             next_lba: 0,
             got: vec![Got::default(); clients.len()],
             waiting: vec![(0, 0); clients.len()],
+            wake: None,
+            hangs: None,
             rate: 1,
             access: 150_000,
         };
@@ -94,12 +100,14 @@ impl Bench {
         let end = Instant::ZERO + Nanos::from_millis(ms);
         while self.now < end {
             let next = [self.commands.keys().next(), self.arrivals.keys().next()];
-            self.now = next.into_iter().flatten().min().expect("something is under way").0;
+            let next = next.into_iter().flatten().map(|key| key.0).chain(self.wake).min();
+            self.now = next.expect("something is under way");
             self.complete_due();
             self.arrive_due();
             self.dispatch();
             let waiting = self.dispatcher.outstanding() > 0;
-            assert!(!waiting || !self.commands.is_empty(), "idle with work at {}", self.now);
+            let works = !self.commands.is_empty() || self.hangs.is_some();
+            assert!(!waiting || works, "idle with work at {}", self.now);
         }
         self.got
     }
@@ -135,7 +143,15 @@ impl Bench {
     }
 
     fn dispatch(&mut self) {
-        while let Output::Dispatch(command) = self.dispatcher.poll(self.now) {
+        loop {
+            let command = match self.dispatcher.poll(self.now) {
+                Output::Dispatch(command) => command,
+                Output::WakeAt(at) => return self.wake = Some(at),
+                Output::Idle => return self.wake = None,
+            };
+            if self.hangs == Some(command.vm.index()) {
+                continue;
+            }
             let len = command.extent.len().get();
             let read = self.now + Nanos::new(self.access);
             self.link_free = self.link_free.max(read) + Nanos::new(len * 1_000 / self.rate);
@@ -196,6 +212,18 @@ fn shares_are_by_weight_whatever_the_sizes() {
             assert!((0.97..=1.03).contains(&ratio), "{clients:?}: VM {n} has {ratio} of its share");
         }
     }
+}
+
+#[test]
+fn a_command_that_hangs_stops_nobody() {
+    let alone = run("noop", &[QUIET], 1000)[0].requests as f64;
+    let hung = Client { depth: 4, ..QUIET };
+    let mut bench = Bench::new("fairway", &[QUIET, FLOOD, hung]);
+    bench.hangs = Some(2);
+    let got = bench.run(1000);
+    // It takes some stalls until all four have gone; the others wait for each.
+    assert!(got[0].requests as f64 >= 0.25 * alone, "{} of {alone}", got[0].requests);
+    assert!(got[1].sectors > 200_000, "the flood read {} sectors", got[1].sectors);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn without_a_token_it_waits_and_the_other_domain_goes_on() {
     let mut rig = Rig::new("kyber:read_tokens=2");
     rig.reads(0, [100, 300, 500]);
     assert_eq!((rig.dispatch(), rig.dispatch()), (100, 300));
-    assert_eq!(rig.decide(), Decision::Wait { why: TOKENS });
+    assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
     rig.write(0, 900);
     assert_eq!(rig.dispatch(), 900);
     rig.complete();
@@ -48,7 +48,7 @@ fn a_run_of_adjacent_requests_takes_one_token() {
     let mut rig = Rig::new("kyber:read_tokens=1");
     rig.reads(0, [100, 108, 116, 500]);
     assert_eq!((rig.dispatch(), rig.dispatch(), rig.dispatch()), (100, 108, 116));
-    assert_eq!(rig.decide(), Decision::Wait { why: TOKENS });
+    assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
     rig.complete();
     assert_eq!(rig.dispatch(), 500);
 }
@@ -145,7 +145,7 @@ fn asynchronous_writes_get_three_quarters_of_the_tags() {
     for n in 0..192 {
         assert_eq!(rig.dispatch(), 100 * n);
     }
-    assert_eq!(rig.decide(), Decision::Wait { why: TOKENS });
+    assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
     rig.read(1, 1_000_000);
     assert_eq!(rig.dispatch(), 1_000_000);
     // A write that is done makes room for the next one.
