@@ -63,7 +63,7 @@ pub(super) struct SsdFile {
     pub block_pages: u32,
     pub spare: f64,
     pub filled: f64,
-    /// Absent: in order.
+    /// How the data lies at the start; absent: in order, as from the factory.
     #[serde(default)]
     pub state: StateFile,
     pub read_us: f64,

@@ -37,7 +37,7 @@ pub struct Layout {
     pub units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
-    /// How these lie.
+    /// How the filled units lie.
     pub start: Start,
 }
 

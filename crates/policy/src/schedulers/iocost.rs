@@ -121,7 +121,7 @@ const TAGS: &str = "tags";
 const DEPTH_MIN: u32 = 32;
 const DEPTH_MAX: u32 = 128;
 
-/// A latency target.
+/// The latency that a percentile of the requests has to keep.
 #[derive(Clone, Copy)]
 struct Qos {
     /// The percentile in millionths; zero: none.

@@ -120,7 +120,7 @@ impl Histogram {
     }
 }
 
-/// Reads or writes.
+/// What kyber keeps of reads, and of writes: tokens and latencies.
 struct Domain {
     target: Nanos,
     /// Those that have a tag, oldest first.

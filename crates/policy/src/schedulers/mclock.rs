@@ -106,7 +106,7 @@ struct Tags {
     limit: f64,
 }
 
-/// A VM.
+/// What mclock keeps of a VM: its queue and its tags.
 #[derive(Default)]
 struct Client {
     attached: bool,

@@ -20,6 +20,9 @@
 //! The wait is charged like service, when others have to wait. In a turn the
 //! order is CFQ's choose rule, synchronous and asynchronous alike; once a turn
 //! the oldest request goes first if it has waited longer than CFQ's expiry.
+//! With `stay`, a turn also waits for the next request of a sequential stream
+//! while other requests of the channel are queued. With `oldest`, a request
+//! goes first when it has waited that many times its channel's mean wait.
 //!
 //! *No turns* on a device without rotation: it works on several channels at
 //! once, each command goes to the channel that is next, what is on the device
@@ -36,6 +39,7 @@ mod channel;
 mod clock;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use super::Entry;
 use super::merge::Run;
@@ -222,55 +226,6 @@ impl VmcdTime {
         self.waiting = work.map(|(channel, vm)| place(channel, by_turns, vm)).collect();
     }
 
-    /// The running turn ends, and its channel waits if it has work.
-    fn end_turn(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
-        let by_turns = self.by_turns;
-        if let Some(channel) = self.channels[turn.vm].as_mut() {
-            channel.grant(turn.length);
-            if !channel.pending.is_empty() {
-                self.waiting.insert(place(channel, by_turns, turn.vm));
-            }
-        }
-    }
-
-    /// The running turn has been used up: its channel has another one, if it
-    /// is still the one that is next, with a request or without: one with a
-    /// request at a time has none just then.
-    fn renew_turn(&mut self) {
-        let length = self.turn_length();
-        let Some(turn) = &mut self.turn else { return };
-        let Some(channel) = self.channels[turn.vm].as_mut() else { return };
-        channel.grant(turn.length);
-        let place = place(channel, true, turn.vm);
-        if self.waiting.first().is_none_or(|first| place < *first) {
-            (turn.length, turn.looked) = (length, false);
-            channel.turns += 1;
-            self.reached = self.reached.max(channel.granted);
-        } else {
-            self.turn = None;
-            if !channel.pending.is_empty() {
-                self.waiting.insert(place);
-            }
-        }
-    }
-
-    /// The time for which the device was held for the turn's channel until now
-    /// is the channel's own.
-    fn end_hold(&mut self, now: Instant) {
-        let Some(turn) = &mut self.turn else { return };
-        if std::mem::take(&mut turn.held)
-            && let Some(channel) = &mut self.channels[turn.vm]
-            && let Some((since, longest)) = match channel.stream_since.take() {
-                Some(since) => Some((since, self.stay)),
-                None => channel.idle_since.map(|since| (since, self.hold)),
-            }
-        {
-            // A turn may outlive its hold, with nothing queued and nobody to end it.
-            channel.charge(now.since(since).min(longest));
-        }
-    }
-
     /// The channel that is next. Its turn begins, when the device has turns.
     fn next_channel(&mut self) -> Option<usize> {
         loop {
@@ -298,98 +253,11 @@ impl VmcdTime {
         }
     }
 
-    /// A turn that begins now: shortened, when many have work, so that a round
-    /// of turns fits into the bound.
-    fn turn_length(&self) -> Nanos {
-        let fits = self.bound.scaled(1, self.waiting.len() as u64 + 1);
-        self.turn_length.min(fits.max(TURN_LEAST))
-    }
-
     /// The bound; longer, when so many have work that the least turns of a round
     /// do not fit into it: late requests would be all that is served.
     fn bound(&self) -> Nanos {
         let turns = self.waiting.len() as u64 + 1;
         self.bound.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
-    }
-
-    /// Has the running turn's channel had all that the turn is worth?
-    fn turn_is_used_up(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| {
-            self.channel(turn.vm).is_some_and(|channel| {
-                let used = channel.used + weighed(channel.expected, channel.weight);
-                used >= channel.granted + weighed(turn.length, channel.weight)
-            })
-        })
-    }
-
-    /// Until when the running turn waits for its channel, which has nothing
-    /// queued. `None`: not at all.
-    fn waits_until(&self, channel: &Channel) -> Option<Instant> {
-        if channel.think.get().is_some_and(|think| think > self.hold) {
-            return None;
-        }
-        match channel.idle_since {
-            Some(since) => Some(since + self.hold),
-            None => (channel.in_flight > 0).then(|| channel.last_service + STALL),
-        }
-    }
-
-    /// Until when the running turn waits for its channel's stream, though other requests of the
-    /// channel are queued. `None`: not at all.
-    fn stays_until(&self, channel: &Channel) -> Option<Instant> {
-        let since = channel.stream_since?;
-        let late = channel.stream_think.get().is_some_and(|think| think > self.stay);
-        (!late && channel.pending.following().is_none()).then(|| since + self.stay)
-    }
-
-    /// The turn no longer waits for a stream of its channel.
-    fn end_stay(&mut self, now: Instant, vm: usize) {
-        let Some(channel) = self.channels[vm].as_mut() else { return };
-        let Some(since) = channel.stream_since else { return };
-        if channel.pending.following().is_none() && now >= since + self.stay {
-            channel.stream_think.learn(self.stay + self.stay);
-        }
-        if self.turn.as_ref().is_some_and(|turn| turn.held) {
-            self.end_hold(now);
-        }
-        if let Some(channel) = self.channels[vm].as_mut() {
-            channel.stream_since = None;
-        }
-    }
-
-    /// Whose request goes next on a device with turns; or until when it waits.
-    fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
-        if self.turn_is_used_up() {
-            self.end_hold(now);
-            self.renew_turn();
-        }
-        if let Some(turn) = &self.turn
-            && let Some(channel) = self.channel(turn.vm)
-        {
-            let (vm, held) = (turn.vm, turn.held);
-            if !channel.pending.is_empty() {
-                return match self.stays_until(channel).filter(|&until| now < until) {
-                    Some(until) => {
-                        self.holds += !held as u64;
-                        self.turn.as_mut().expect("there is a turn").held = true;
-                        Err(until)
-                    }
-                    None => {
-                        self.end_stay(now, vm);
-                        Ok(Some(vm))
-                    }
-                };
-            }
-            if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
-                self.holds += !held as u64;
-                self.turn.as_mut().expect("there is a turn").held = true;
-                return Err(until);
-            }
-            self.holds_in_vain += held as u64;
-            self.end_hold(now);
-            self.end_turn();
-        }
-        Ok(self.next_channel())
     }
 
     /// Since when the channel, if it has work, has been without service.

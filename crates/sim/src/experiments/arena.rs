@@ -33,7 +33,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As in tables.
+    /// The unit as tables show it.
     pub fn name(self) -> &'static str {
         match self {
             Unit::MibS => "MiB/s",
@@ -45,7 +45,7 @@ impl Unit {
 /// VMs on a device, and how a policy is judged there.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scene {
-    /// `nvme/flood`.
+    /// Device and scene, such as `nvme/flood`.
     pub name: String,
     /// What happens, in a sentence.
     pub about: String,

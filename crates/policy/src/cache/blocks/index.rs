@@ -56,13 +56,13 @@ impl Home {
     }
 }
 
-/// A cache line.
+/// The nodes with one home, and the ghosts of nodes there: 64 bytes, a processor's cache line.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line {
     /// The first node of each chain.
     heads: [u32; LANES],
-    /// The latest first.
+    /// What was let go, the latest first.
     ghosts: [Ghost; GHOSTS],
 }
 

@@ -178,7 +178,7 @@ impl Node {
     pub(super) fn used_twice(&self) -> Mask {
         self.uses[1]
     }
-    /// Blocks used again.
+    /// Blocks that were used at least once since their first reading.
     pub(super) fn used_once(&self) -> Mask {
         self.uses[0] | self.uses[1]
     }
@@ -236,7 +236,7 @@ impl Node {
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Nodes {
     all: Vec<Node>,
-    /// Linked by `after`.
+    /// The first free node; the others follow by `after`.
     free: u32,
     quads: Vec<Quad>,
     /// Linked by their first entry.

@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Chunk>() == 252);
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Runs {
     chunks: Vec<Chunk>,
-    /// Linked by `next`.
+    /// The first free chunk; the others follow by `next`.
     free: u32,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Fifo {
     /// The chunk of the newest, and the place behind it.
     last: u32,
     to: u8,
-    /// Runs.
+    /// Runs in the queue.
     pub len: u64,
     /// Blocks that stand in it and are there.
     pub read: u64,
@@ -109,7 +109,7 @@ impl Fifo {
         (self.to, self.len) = (self.to + 1, self.len + 1);
     }
 
-    /// The oldest run.
+    /// The run that goes next; `None` for an empty queue.
     #[inline]
     pub(super) fn oldest(&self, runs: &Runs) -> Option<Run> {
         (self.len > 0).then(|| runs.chunks[self.first as usize].runs[usize::from(self.from)])

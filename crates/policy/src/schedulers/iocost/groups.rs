@@ -55,11 +55,11 @@ impl Group {
     }
 }
 
-/// All VMs.
+/// The VMs by number, and those that are active.
 #[derive(Default)]
 pub(super) struct Groups {
     pub all: Vec<Group>,
-    /// The active ones.
+    /// Numbers of the active VMs.
     pub active: Vec<u16>,
     active_sum: u64,
     inuse_sum: u64,

@@ -41,7 +41,7 @@ pub(super) fn adjustment(level: i32) -> u64 {
     }
 }
 
-/// Device virtual time.
+/// Device virtual time (vtime): how fast it runs, and in which period it is.
 pub(super) struct Clock {
     pub running: bool,
     /// Periods so far.

@@ -46,7 +46,7 @@ struct SceneFile {
     place: u64,
 }
 
-/// Equal VMs.
+/// So many equal VMs, and their load.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupFile {
