@@ -16,6 +16,7 @@ mod load;
 pub mod output;
 pub mod programs;
 pub mod progress;
+mod promises;
 mod runs;
 
 pub use args::Format;

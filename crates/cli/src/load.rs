@@ -15,6 +15,7 @@ use seekway_workload::traces::{Format, Scan, TraceOptions, scan, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -184,6 +185,7 @@ impl Load {
             disks.extend(named);
         }
         load.disks = unique(disks);
+        load.take_weights(&mut limits)?;
         if limits.iter().any(|l| !l.is_none()) {
             load.limits = limits;
         }
@@ -249,6 +251,19 @@ impl Load {
             text = text.replace(&trace.path.display().to_string(), &trace.shown);
         }
         anyhow!("{text}")
+    }
+
+    /// The weights that VMs have among their limits.
+    fn take_weights(&mut self, limits: &mut [DiskLimits]) -> Result<()> {
+        let own: Vec<_> = limits.iter_mut().map(|l| l.limits.weight.take()).collect();
+        if own.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        if !self.weights.is_empty() {
+            bail!("--weights and a weight in --vm contradict: give one of them");
+        }
+        self.weights = own.into_iter().map(|weight| weight.unwrap_or(NonZeroU32::MIN)).collect();
+        Ok(())
     }
 
     /// Outstanding requests at which an open-loop trace's clock waits.

@@ -21,7 +21,7 @@ mod sockets;
 mod start;
 mod systemd;
 
-pub use devices::Device;
+pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
 pub use host::{Attached, Host, check_tls};
 pub use served::ServedDisk;

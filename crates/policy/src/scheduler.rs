@@ -8,11 +8,57 @@ use crate::request::{Completion, Extent, Request, RequestId, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 
+/// What a VM is to have at least, a second, while it asks for it. Zero: nothing is reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Reserve {
+    /// Requests.
+    pub iops: u64,
+    /// Bytes.
+    pub bytes_per_s: u64,
+}
+
+impl Reserve {
+    /// Nothing is reserved.
+    pub fn is_none(self) -> bool {
+        self == Reserve::default()
+    }
+}
+
+/// What an operator may promise a VM beside its weight, and only some policies keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// [`Reserve::iops`].
+    Iops,
+    /// [`Reserve::bytes_per_s`].
+    Bandwidth,
+    /// [`VmSpec::latency`].
+    Latency,
+    /// [`VmSpec::group`].
+    Group,
+}
+
+/// A group of VMs that has one share, which its VMs divide by their weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Which one: VMs with the same number are in the same group. Small.
+    pub number: u16,
+    /// Its share relative to those of other groups and of VMs without a group.
+    pub weight: NonZeroU32,
+}
+
 /// What a scheduler is told of a VM when it joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmSpec {
-    /// Its share relative to the other VMs'; 1 unless the operator says otherwise.
+    /// Its share relative to the other VMs', of its group if it has one; 1 unless the operator
+    /// says otherwise.
     pub weight: NonZeroU32,
+    /// The group whose share it has a part of.
+    pub group: Option<Group>,
+    /// Met before the shares by a policy that knows reservations.
+    pub reserve: Reserve,
+    /// The time within which 99 of 100 of its requests are to be done, for a policy that knows
+    /// such targets.
+    pub latency: Option<Nanos>,
     /// The VM's region: the extents of its images on the device, ascending and
     /// disjoint. Empty when nothing is known of them.
     pub region: Vec<Extent>,
@@ -20,7 +66,13 @@ pub struct VmSpec {
 
 impl Default for VmSpec {
     fn default() -> Self {
-        VmSpec { weight: NonZeroU32::MIN, region: Vec::new() }
+        VmSpec {
+            weight: NonZeroU32::MIN,
+            group: None,
+            reserve: Reserve::default(),
+            latency: None,
+            region: Vec::new(),
+        }
     }
 }
 

@@ -61,7 +61,7 @@ use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::units::{Instant, Lba, Sectors};
 use cached::CacheStage;
 use calls::Calls;
-use disks::Disk;
+use disks::{Disk, NamedGroup};
 use journal::Journal;
 use limit::{Direction, Limiter};
 use std::collections::VecDeque;
@@ -80,6 +80,8 @@ const OUTSTANDING_LIMIT: usize = 1 << 20;
 pub struct Stack {
     config: Config,
     disks: Vec<Option<Disk>>,
+    /// Groups of disks by number; a group stays known.
+    groups: Vec<NamedGroup>,
     calls: Calls,
     limiter: Limiter,
     cache: Option<CacheStage>,
@@ -109,6 +111,7 @@ impl Stack {
         Stack {
             config,
             disks: Vec::new(),
+            groups: Vec::new(),
             calls: Calls::default(),
             limiter: Limiter::new(),
             cache: cache.map(CacheStage::new),

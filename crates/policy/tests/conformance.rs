@@ -11,7 +11,7 @@ use common::{Arrival, Engine};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use seekway_policy::request::{Extent, Op, ProcessTag, Request, VmId};
-use seekway_policy::scheduler::{DeviceProfile, VmSpec};
+use seekway_policy::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -95,7 +95,14 @@ fn case() -> impl Strategy<Value = Case> {
 
 fn vm_spec(vm: u16, weight: u32) -> VmSpec {
     let region = Extent::new(Lba::new(u64::from(vm) << 28), Sectors::new(1 << 28)).unwrap();
-    VmSpec { weight: NonZeroU32::new(weight).unwrap(), region: vec![region] }
+    let number = u16::from(weight % 2 == 0);
+    VmSpec {
+        weight: NonZeroU32::new(weight).unwrap(),
+        group: (vm % 3 == 1).then_some(Group { number, weight: NonZeroU32::MIN }),
+        reserve: Reserve { iops: u64::from(weight % 3) * 100, bytes_per_s: 0 },
+        latency: (vm % 4 == 1).then_some(Nanos::from_millis(5)),
+        region: vec![region],
+    }
 }
 
 /// Play a case; the log of decisions.

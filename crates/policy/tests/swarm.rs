@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::request::{Extent, Op, ProcessTag, RequestId, VmId};
-use seekway_policy::scheduler::{DeviceProfile, VmSpec};
+use seekway_policy::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeSet;
@@ -83,6 +83,10 @@ impl Swarm {
         let spec = VmSpec {
             weight: NonZeroU32::new(value % 9 + 1).unwrap(),
             region: Vec::from_iter(extent(u64::from(vm % 3) * 1_000, 1_000).filter(|_| vm > 99)),
+            group: (value & 16 != 0)
+                .then_some(Group { number: value as u16 % 2, weight: NonZeroU32::MIN }),
+            reserve: Reserve { iops: u64::from(value % 3) * 100, bytes_per_s: 0 },
+            latency: (value & 32 != 0).then_some(Nanos::from_millis(2)),
         };
         match what % 32 {
             0..=2 if self.disk.can_attach(id) => self.disk.attach(now, id, spec),

@@ -63,14 +63,14 @@ pub enum CtlCommand {
         #[arg(value_name = "N")]
         weight: std::num::NonZeroU32,
     },
-    /// Replace all rate limits of a disk or a group
+    /// Replace all rate limits and promises of a disk or a group
     #[command(allow_missing_positional = true)]
     Limit {
         /// Name of the disk
         #[arg(value_name = "DISK", required_unless_present = "group", conflicts_with = "group")]
         disk: Option<String>,
-        /// `iops=2000,bandwidth=100MiB,group=NAME` as for `serve --disk`; `none` removes
-        /// all limits
+        /// `iops=2000,reserve_iops=500,latency=2ms,group=NAME` as for `serve --disk`;
+        /// `none` removes all
         #[arg(value_name = "LIMITS", required = true)]
         limits: String,
         /// Change this group's limits instead of a disk's

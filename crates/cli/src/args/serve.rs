@@ -33,12 +33,14 @@ pub struct ServeArgs {
     /// `write_bandwidth` and so on; `iops_burst=N` and `bandwidth_burst=SIZE` (a
     /// higher rate after a quiet time) for `burst_length=TIME` [default: 1s];
     /// `iops_size=SIZE` (a larger request counts as several I/Os); `group=NAME`
-    /// (see --group). The names of libvirt's <iotune> and of QEMU's throttle
+    /// (see --group). Promises: `reserve_iops=N` and `reserve_bandwidth=SIZE` (at
+    /// least so much per second), `latency=TIME` (for 99 of 100 requests). The names of libvirt's <iotune> and of QEMU's throttle
     /// groups work too: docs/serve.md
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
     /// Limit a group of disks together, `tenant1:bandwidth=300MiB,iops=5000`
-    /// (repeatable); a disk joins with `group=tenant1`
+    /// (repeatable); a disk joins with `group=tenant1`. With `weight=N` the group has
+    /// one share of the device, which its disks divide by their weights
     #[arg(long = "group", value_name = "NAME:LIMIT=N[,…]")]
     pub groups: Vec<String>,
     /// Read settings from this file; flags override it, and disks and groups are added

@@ -8,6 +8,7 @@ use crate::args::{Alone, CompareArgs, DiskArgs, Format};
 use crate::caching::Caching;
 use crate::json::{CompareReport, Demands, Run};
 use crate::load::{self, Load};
+use crate::promises;
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::{figures, output, progress};
 use anyhow::{Context, Result, bail};
@@ -154,6 +155,17 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<
                 list(full)
             ));
         }
+    }
+    let limits = load.limits.iter().map(|l| &l.limits);
+    let limits: Vec<_> = limits.chain(load.groups.iter().map(|(_, limits)| limits)).collect();
+    let broken = |o: &Outcome| {
+        let keys = promises::not_kept(&o.plan.policy, limits.iter().copied());
+        (!keys.is_empty()).then(|| format!("{} ({})", o.plan.label(), keys.join(", ")))
+    };
+    let broken: Vec<String> = outcomes.iter().filter_map(broken).collect();
+    if !broken.is_empty() {
+        let keepers = promises::keepers();
+        warnings.push(format!("not kept, {keepers} does: {}", list(broken)));
     }
     let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
     let forced: Vec<String> =

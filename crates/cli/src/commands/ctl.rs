@@ -1,5 +1,7 @@
 //! `seekway ctl`: the control protocol for people.
 
+mod promised;
+
 use crate::args::{CtlArgs, CtlCommand, Format};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow};
@@ -88,6 +90,7 @@ fn status(format: Format, answer: Value) -> Result<()> {
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
     tables.extend(limits(&report));
+    tables.extend(promised::table(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
@@ -136,7 +139,7 @@ fn limits(report: &HostReport) -> Option<Table> {
         Column::number("waiting", ""),
         Column::number("waited", "s"),
     ];
-    let mut table = Table::new("Rate limits", columns);
+    let mut table = Table::new("Limits", columns);
     let disks = report.devices.iter().flat_map(|d| &d.disks);
     for disk in disks.filter(|d| d.limits != "none" || d.limited_ms > 0.0) {
         table.push([

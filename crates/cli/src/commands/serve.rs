@@ -1,10 +1,13 @@
 //! `seekway serve`: the host daemon.
 
 use crate::args::ServeArgs;
+use crate::promises;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_hostd::config::{self, Config, DiskConfig, Settings, TlsConfig};
-use seekway_hostd::daemon::{self, Daemon, Inherited, NotifyState, StartOptions, VhostAt};
+use seekway_hostd::daemon::{
+    self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
+};
 use seekway_policy::units::Nanos;
 use std::fmt::Write as _;
 use std::os::unix::fs::FileTypeExt;
@@ -27,6 +30,7 @@ pub fn run(args: &ServeArgs) -> Result<Verdict> {
             bail!("{}", problems.join("\n"));
         }
         output::print(&describe(&config))?;
+        warn(&config);
         return Ok(Verdict::Done);
     }
     serve(args, config)
@@ -51,6 +55,7 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
     if config.disks.is_empty() && config.control_path().is_none() {
         bail!("nothing to serve: give --disk NAME=PATH (or --listen DIR, to attach disks later)");
     }
+    warn(&config);
     daemon::prepare_process();
     let daemon = Daemon::start(config, StartOptions { sockets, vhost })?;
     daemon.end_by_signals().context("cannot handle signals")?;
@@ -132,6 +137,22 @@ fn check(config: &Config) -> Vec<String> {
     problems
 }
 
+/// Warn of what the policy does not keep.
+fn warn(config: &Config) {
+    let policy = config.policy.as_deref().unwrap_or(POLICY_DEFAULT);
+    let disks = config.disks.iter().map(|disk| ("disk", disk.name.as_str(), &disk.limits.limits));
+    let groups = config.groups.iter().map(|group| ("group", group.name.as_str(), &group.limits));
+    for (what, name, limits) in disks.chain(groups) {
+        let keys = promises::not_kept(policy, [limits]);
+        if !keys.is_empty() {
+            let (keys, keepers) = (keys.join(", "), promises::keepers());
+            eprintln!(
+                "warning: {what} {name}: policy {policy} does not keep {keys}; {keepers} does"
+            );
+        }
+    }
+}
+
 /// What a configuration would serve.
 fn describe(config: &Config) -> String {
     let mut text = String::new();
@@ -165,7 +186,7 @@ fn describe(config: &Config) -> String {
         let _ = writeln!(text, "group {}: limits {}", group.name, group.limits);
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
-    let default = "pregather on a device that turns, else noop".to_string();
+    let default = POLICY_DEFAULT.to_string();
     let depth = config.depth.map_or("the device's".into(), |d| d.to_string());
     let poll = config.poll.map(|d| Nanos::new(d.as_nanos() as u64).to_string());
     for (key, value) in [

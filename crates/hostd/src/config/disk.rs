@@ -160,6 +160,10 @@ impl DiskDraft {
 
     /// Set one option; a flag has no value, or `true` or `false`.
     pub(super) fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
+        // Of a disk the weight is an option, of a group it is among the limits.
+        if key == "weight" {
+            return self.disk.set(key, value);
+        }
         match self.limits.set(key, value.unwrap_or("")) {
             Ok(true) => Ok(()),
             Ok(false) => self.disk.set(key, value),

@@ -33,7 +33,8 @@ impl GroupConfig {
         let limits =
             limits.finish_group().map_err(|e| ParamError::new(format!("group {name}: {e}")))?;
         if limits.is_none() {
-            let text = format!("group {name} has no limit: write bandwidth or iops");
+            let text =
+                format!("group {name} has no limit and no weight: write bandwidth, iops or weight");
             return Err(ParamError::new(text));
         }
         Ok(GroupConfig { name, limits })

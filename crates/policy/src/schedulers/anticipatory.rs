@@ -62,6 +62,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/as-iosched.c, 2.6; Iyer & Druschel, SOSP 2001",
     params: PARAMS,
     holds: &[ANTICIPATION, DRAIN],
+    keeps: &[],
     build: |params| Ok(Box::new(Anticipatory::new(params)?)),
 };
 

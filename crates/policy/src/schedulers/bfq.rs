@@ -94,6 +94,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/bfq-iosched.c and bfq-wf2q.c, 6.12",
     params: PARAMS,
     holds: &[ANTICIPATION, IN_FLIGHT],
+    keeps: &[],
     build: |params| Ok(Box::new(Bfq::new(params)?)),
 };
 

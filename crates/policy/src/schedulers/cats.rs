@@ -79,6 +79,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Geist, Jones, Westall, section 3 (algorithms.md, section 3)",
     params: PARAMS,
     holds: &[BUSDRIVER],
+    keeps: &[],
     build: |params| Ok(Box::new(Cats::new(params)?)),
 };
 

@@ -82,6 +82,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/cfq-iosched.c, 4.x",
     params: PARAMS,
     holds: &[ANTICIPATION, ASYNC],
+    keeps: &[],
     build: |params| Ok(Box::new(Cfq::new(params)?)),
 };
 

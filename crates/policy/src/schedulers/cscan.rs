@@ -21,6 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "textbook C-SCAN, turning at the last request (C-LOOK)",
     params: &[],
     holds: &[],
+    keeps: &[],
     build: |_| Ok(Box::new(Cscan::default())),
 };
 

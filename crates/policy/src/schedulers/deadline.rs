@@ -40,6 +40,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/deadline-iosched.c, 2.6 to 4.x",
     params: PARAMS,
     holds: &[],
+    keeps: &[],
     build: |params| Ok(Box::new(Deadline::new(params))),
 };
 

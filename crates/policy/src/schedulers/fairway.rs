@@ -13,13 +13,16 @@
 mod cost;
 mod flash;
 mod governor;
+mod reserves;
+mod shares;
+mod targets;
 #[cfg(test)]
 mod tests;
 
 use super::{Entry, vmcd_time};
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
 use crate::units::Instant;
 use flash::Flash;
 
@@ -47,6 +50,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "ours (docs/policies/fairway.md)",
     params: PARAMS,
     holds: &[vmcd_time::TURN, flash::DEPTH],
+    keeps: &[Promise::Iops, Promise::Bandwidth, Promise::Latency, Promise::Group],
     build: |params| Ok(Box::new(Fairway::new(params)?)),
 };
 

@@ -109,6 +109,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/blk-iocost.c, 6.12",
     params: PARAMS,
     holds: &[BUDGET, TAGS],
+    keeps: &[],
     build: |params| Ok(Box::new(IoCost::new(params)?)),
 };
 

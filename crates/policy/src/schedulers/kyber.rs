@@ -68,6 +68,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/kyber-iosched.c, 6.12",
     params: PARAMS,
     holds: &[TOKENS],
+    keeps: &[],
     build: |params| Ok(Box::new(Kyber::new(params))),
 };
 

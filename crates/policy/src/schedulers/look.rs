@@ -23,6 +23,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "textbook LOOK (SCAN that turns at the last request)",
     params: &[],
     holds: &[],
+    keeps: &[],
     build: |_| Ok(Box::new(Look::default())),
 };
 

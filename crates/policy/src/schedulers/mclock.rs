@@ -29,8 +29,8 @@
 //! The policy does not limit what is in the device.
 //!
 //! Where Seekway differs:
-//! - Reservation and limit are parameters for all VMs alike; only weights are
-//!   the VM's own.
+//! - The limit is a parameter for all VMs alike, and so is the reservation of a VM
+//!   that has no `reserve_iops` of its own.
 //! - A request costs 1, or more when it is longer than `io_unit`: as many as it
 //!   is `io_unit`s long. Ceph takes `max(bytes, bandwidth / IOPS)`, which is the
 //!   same; the default is that quotient of Ceph's defaults for solid-state drives
@@ -51,7 +51,7 @@ use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos, Sectors};
 use std::cmp::Ordering;
 
@@ -75,6 +75,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Gulati et al., OSDI 2010; Ceph dmclock, src/dmclock_server.h",
     params: PARAMS,
     holds: &[LIMIT],
+    keeps: &[Promise::Iops],
     build: |params| Ok(Box::new(MClock::new(params)?)),
 };
 
@@ -111,6 +112,8 @@ struct Tags {
 struct Client {
     attached: bool,
     weight: f64,
+    /// Its reservation a second, in what a request costs; zero without one.
+    reserve: f64,
     fifo: ExpiryQueue,
     /// The tags of its first request, or of its last one when it has none.
     tags: Tags,
@@ -192,8 +195,8 @@ impl MClock {
         client.before = client.tags;
         let next = |previous: f64, rate: f64| (previous + cost / rate).max(arrival);
         client.tags.proportion = next(client.tags.proportion, client.weight);
-        if self.reserve_iops > 0.0 {
-            client.tags.reservation = next(client.tags.reservation, self.reserve_iops);
+        if client.reserve > 0.0 {
+            client.tags.reservation = next(client.tags.reservation, client.reserve);
         }
         if self.limit_iops > 0.0 {
             client.tags.limit = next(client.tags.limit, self.limit_iops);
@@ -208,7 +211,7 @@ impl MClock {
         let has = !client.fifo.is_empty();
         let ready = has && (within_limit || self.limit_iops == 0.0);
         let proportion = Tag(client.tags.proportion + client.offset);
-        let reservation = has && self.reserve_iops > 0.0;
+        let reservation = has && client.reserve > 0.0;
         let limited = has && !ready;
         let vm = vm as u32;
         self.reservations.set(vm, reservation.then_some(Tag(client.tags.reservation)));
@@ -299,7 +302,11 @@ impl Scheduler for MClock {
             self.clients.resize_with(vm.index() + 1, Client::default);
         }
         let weight = f64::from(spec.weight.get());
-        self.clients[vm.index()] = Client { attached: true, weight, ..Client::default() };
+        let reserve = match spec.reserve.iops {
+            0 => self.reserve_iops,
+            own => own as f64,
+        };
+        self.clients[vm.index()] = Client { attached: true, weight, reserve, ..Client::default() };
     }
 
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
@@ -350,9 +357,10 @@ impl Scheduler for MClock {
             self.clients[vm].reserved += 1;
         } else {
             self.by_weight += 1;
-            if self.reserve_iops > 0.0 {
+            let reserve = self.clients[vm].reserve;
+            if reserve > 0.0 {
                 // Its place among the reservations is as if it had not gone.
-                let unused = self.cost(&request) * 1e9 / self.reserve_iops;
+                let unused = self.cost(&request) * 1e9 / reserve;
                 let client = &mut self.clients[vm];
                 client.tags.reservation -= unused;
                 client.before.reservation -= unused;

@@ -25,7 +25,7 @@ mod vmcd_time;
 
 use crate::params::{ParamError, ParamSpec, Params};
 use crate::registry::{Registry, RegistryEntry};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Promise, Scheduler};
 
 /// A policy as the registry knows it.
 pub struct Entry {
@@ -39,6 +39,8 @@ pub struct Entry {
     pub params: &'static [ParamSpec],
     /// The causes for which it withholds work, as its decisions name them.
     pub holds: &'static [&'static str],
+    /// What it keeps of what an operator may promise a VM.
+    pub keeps: &'static [Promise],
     /// A new instance. Fails only for combinations that no single value shows.
     pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
 }

@@ -13,6 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "Linux block/noop-iosched.c, without merging (engines coalesce)",
     params: &[],
     holds: &[],
+    keeps: &[],
     build: |_| Ok(Box::new(Noop::default())),
 };
 

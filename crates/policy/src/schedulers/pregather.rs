@@ -83,6 +83,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "the Pregather paper, sections IV and V, corrected (algorithms.md, section 2)",
     params: config::PARAMS,
     holds: &[COARSE, FINE],
+    keeps: &[],
     build: |params| Ok(Box::new(Pregather::new(Config::new(params)?))),
 };
 

@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "textbook SSTF",
     params: &[],
     holds: &[],
+    keeps: &[],
     build: |_| Ok(Box::new(Sstf::default())),
 };
 

@@ -28,7 +28,7 @@ impl Rig {
         let mut policy = super::build(spec).unwrap();
         for (vm, &weight) in weights.iter().enumerate() {
             let weight = NonZeroU32::new(weight).unwrap();
-            let spec = VmSpec { weight, region: Vec::new() };
+            let spec = VmSpec { weight, ..VmSpec::default() };
             policy.attach(Instant::ZERO, VmId::new(vm as u16), spec);
         }
         let profile = DeviceProfile::unknown(Sectors::new(1 << 31), true);

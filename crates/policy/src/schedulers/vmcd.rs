@@ -74,6 +74,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "the VMCD paper, section 3, corrected (algorithms.md, section 4)",
     params: PARAMS,
     holds: &[],
+    keeps: &[],
     build: |params| Ok(Box::new(Vmcd::new(params))),
 };
 

@@ -76,6 +76,7 @@ pub(super) const ENTRY: Entry = Entry {
     source: "ours, after the VMCD paper (algorithms.md, sections 4 and 8)",
     params: PARAMS,
     holds: &[TURN],
+    keeps: &[],
     build: |params| Ok(Box::new(VmcdTime::new(params)?)),
 };
 

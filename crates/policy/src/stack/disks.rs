@@ -4,7 +4,7 @@ use super::limit::{DiskLimits, GroupName, Limits};
 use super::load::Load;
 use super::{DiskSpec, Map, Stack};
 use crate::request::VmId;
-use crate::scheduler::{Scheduler, VmSpec};
+use crate::scheduler::{Group, Reserve, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -23,12 +23,32 @@ pub(super) struct Disk {
     pub barriers: u32,
     /// Those that wait for room there, by call.
     pub parked: VecDeque<u32>,
+    /// Its reservation and target, and its group by number.
+    pub reserve: Reserve,
+    pub latency: Option<Nanos>,
+    pub group: Option<u16>,
+}
+
+/// A group of disks, as policies see it.
+pub(super) struct NamedGroup {
+    name: GroupName,
+    weight: Option<NonZeroU32>,
 }
 
 impl Disk {
     /// What policies are told of it.
-    fn vm_spec(&self) -> VmSpec {
-        VmSpec { weight: self.spec.weight, region: self.spec.map.region() }
+    fn vm_spec(&self, groups: &[NamedGroup]) -> VmSpec {
+        let group = |number: u16| {
+            let weight = groups[usize::from(number)].weight?;
+            Some(Group { number, weight })
+        };
+        VmSpec {
+            weight: self.spec.weight,
+            group: self.group.and_then(group),
+            reserve: self.reserve,
+            latency: self.latency,
+            region: self.spec.map.region(),
+        }
     }
 }
 
@@ -57,8 +77,11 @@ impl Stack {
             fetches: 0,
             barriers: 0,
             parked: VecDeque::new(),
+            reserve: Reserve::default(),
+            latency: None,
+            group: None,
         };
-        self.dispatcher.attach(now, vm, disk.vm_spec());
+        self.dispatcher.attach(now, vm, disk.vm_spec(&self.groups));
         self.disks[vm.index()] = Some(disk);
         if cached {
             self.join_cache(now, vm, weight, capacity);
@@ -122,15 +145,23 @@ impl Stack {
         self.record(|j| j.set_weight(now, vm, weight));
         let disk = self.disk(vm);
         disk.spec.weight = weight;
-        let (cached, capacity, spec) = (disk.cached, disk.spec.capacity, disk.vm_spec());
+        let (cached, capacity) = (disk.cached, disk.spec.capacity);
         if cached {
             self.join_cache(now, vm, weight, capacity);
         }
+        self.respec(now, vm);
+    }
+
+    /// Tell the policy of a disk anew.
+    fn respec(&mut self, now: Instant, vm: VmId) {
+        let disk = self.disks[vm.index()].as_ref().expect("an attached disk");
+        let spec = disk.vm_spec(&self.groups);
         self.dispatcher.respec(now, vm, spec);
     }
 
-    /// Rate limits of a disk, its own and those of a group, from now on. What waits goes on
-    /// waiting, for the new ones.
+    /// Rate limits of a disk, its own and those of a group, its reservation and its target of
+    /// latency from now on. What waits goes on waiting, for the new ones. A weight among them
+    /// says nothing: see [`Stack::set_weight`].
     ///
     /// # Panics
     /// When the disk is not attached.
@@ -138,12 +169,43 @@ impl Stack {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         self.record(|j| j.set_limits(now, vm, limits));
         self.limiter.set_disk(now, vm, &limits.limits, limits.group.as_ref());
+        let group = limits.group.as_ref().map(|name| self.group_number(name));
+        let Limits { reserve, latency, .. } = limits.limits;
+        let disk = self.disk(vm);
+        let before = (disk.reserve, disk.latency, disk.group);
+        (disk.reserve, disk.latency, disk.group) = (reserve, latency, group);
+        if before != (reserve, latency, group) {
+            self.respec(now, vm);
+        }
     }
 
-    /// Rate limits of a group of disks from now on.
+    /// The number of a group, which is known from now on.
+    fn group_number(&mut self, name: &GroupName) -> u16 {
+        let known = self.groups.iter().position(|group| group.name == *name);
+        let number = known.unwrap_or_else(|| {
+            self.groups.push(NamedGroup { name: name.clone(), weight: None });
+            self.groups.len() - 1
+        });
+        u16::try_from(number).expect("at most 65,536 groups")
+    }
+
+    /// Rate limits and the weight of a group of disks from now on.
+    ///
+    /// # Panics
+    /// When there are more than 65,536 groups.
     pub fn set_group(&mut self, now: Instant, name: &GroupName, limits: &Limits) {
         self.record(|j| j.set_group(now, name, limits));
         self.limiter.set_group(now, name, limits);
+        let number = self.group_number(name);
+        let weight = &mut self.groups[usize::from(number)].weight;
+        if std::mem::replace(weight, limits.weight) == limits.weight {
+            return;
+        }
+        for vm in 0..self.disks.len() {
+            if self.disks[vm].as_ref().is_some_and(|disk| disk.group == Some(number)) {
+                self.respec(now, VmId::new(vm as u16));
+            }
+        }
     }
 
     /// Requests of a disk that wait for its limits, and for how long it has had some that did.
@@ -183,8 +245,7 @@ impl Stack {
         let moved = map.region() != disk.spec.map.region();
         disk.spec.map = map;
         if moved {
-            let spec = disk.vm_spec();
-            self.dispatcher.respec(now, vm, spec);
+            self.respec(now, vm);
         }
     }
 

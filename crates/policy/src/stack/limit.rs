@@ -153,7 +153,7 @@ impl Limiter {
         let at = vm.index();
         assert!(at < VMS_MAX, "{vm:?}: at most {VMS_MAX} VMs");
         if at >= self.disks.len() {
-            if limits.is_none() && group.is_none() {
+            if limits.is_unlimited() && group.is_none() {
                 return;
             }
             self.disks.resize_with(at + 1, Disk::default);

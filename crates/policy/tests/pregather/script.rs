@@ -51,7 +51,7 @@ impl Script {
         let extent = |&(s, l): &(u64, u64)| Extent::new(Lba::new(s), Sectors::new(l)).unwrap();
         let region = region.iter().map(extent).collect();
         let weight = NonZeroU32::new(weight).unwrap();
-        self.policy.attach(at(0), VmId::new(vm), VmSpec { weight, region });
+        self.policy.attach(at(0), VmId::new(vm), VmSpec { weight, region, ..VmSpec::default() });
     }
     pub fn arrive(&mut self, us: u64, vm: u16, lba: u64, op: Op) -> Did {
         let slot = self.requests.len();

@@ -1,5 +1,6 @@
 //! Rate limits of disks and groups while they are served.
 
+use super::settings::set_weight;
 use super::{Host, listed};
 use crate::daemon::devices::kernel_name;
 use crate::daemon::error::HostError;
@@ -9,7 +10,8 @@ use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 
 impl Host {
     /// Other limits for a disk, and another group or none, instead of all that it
-    /// has. What waits goes on under the new ones.
+    /// has. What waits goes on under the new ones. A weight among them is the disk's from now
+    /// on; without one it keeps its weight.
     ///
     /// # Errors
     /// An unknown disk or group, or a group whose disks lie on another device:
@@ -21,11 +23,15 @@ impl Host {
             let joined = self.may_join(name, disk.device.number, group);
             joined.map_err(|e| HostError::Disk(name.into(), e))?;
         }
+        let mut limits = limits.clone();
+        if let Some(weight) = limits.limits.weight.take() {
+            set_weight(&disk, weight)?;
+        }
         let ask = |reply| Message::SetLimits(disk.id, limits.clone(), reply);
         let answer = disk.device.handle().ask(ask);
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
         answer.map_err(|e| HostError::Disk(name.into(), e))?;
-        *lock(&disk.rate_limits) = limits.clone();
+        *lock(&disk.rate_limits) = limits;
         Ok(())
     }
 

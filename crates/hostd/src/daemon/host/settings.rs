@@ -1,6 +1,6 @@
 //! What can be changed while it serves: policies, prefetchers, shares.
 
-use super::{Host, listed};
+use super::{Host, ServedDisk, listed};
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
@@ -72,12 +72,16 @@ impl Host {
     /// An unknown name.
     pub fn set_weight(&self, name: &str, weight: NonZeroU32) -> Result<(), HostError> {
         let _turn = self.turn()?;
-        let disk = self.disk(name)?;
-        let ask = |reply| Message::SetWeight(disk.id, weight, reply);
-        let answer = disk.device.handle().ask(ask);
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))
+        set_weight(&*self.disk(name)?, weight)
     }
+}
+
+/// Another share for a disk.
+pub(super) fn set_weight(disk: &ServedDisk, weight: NonZeroU32) -> Result<(), HostError> {
+    let ask = |reply| Message::SetWeight(disk.id, weight, reply);
+    let answer = disk.device.handle().ask(ask);
+    let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+    answer.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
 }
 
 fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {

@@ -1,15 +1,12 @@
 //! Fair shares of a device that works on several commands at once.
 //!
-//! *Shares.* Each VM has a start tag: the cost of what it has sent, over its weight (start-time
-//! fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996). The VM goes next whose next command would
-//! end first, by its finish tag: the start tag plus that command's cost. So among VMs that are
-//! level a short command goes before a long one. A VM that wakes starts at the tag at which the
-//! last command started, less at most one [`QUANTUM`].
+//! *Who goes next* is for [`shares`](super::shares) to say, by what commands cost in bytes.
 //!
 //! *Depth.* While a *light* VM is active beside others, what is in the device stays within the
 //! [governor](super::governor)'s bound, and with no light VM but several busy ones within three
 //! times that. One VM alone is not bounded. A VM is light if what it has outstanding costs at
-//! most [`LIGHT`].
+//! most [`LIGHT`], or if it has a target of latency; a target that is missed shrinks the bound
+//! of the others.
 //!
 //! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
 //! that has begun.
@@ -19,8 +16,9 @@
 
 use super::cost;
 use super::governor::Governor;
+use super::shares::{Shares, Work};
 use crate::params::Params;
-use crate::queues::{ExpiryQueue, KeyedHeap, Links, Slots};
+use crate::queues::{ExpiryQueue, Links, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
@@ -39,27 +37,16 @@ const LIGHT_FOR: Nanos = Nanos::from_millis(100);
 const BUSY_TIMES: f64 = 3.0;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
-/// Binary digits behind the point of a tag: a tag grows with any weight.
-const FRACTION: u32 = 32;
+/// A target of latency does not make parts shorter than this.
+const PART_LEAST: Sectors = Sectors::new(8);
 
 struct Vm {
-    weight: u64,
     /// Tells a VM from the one that had its number before.
     serial: u64,
     fifo: ExpiryQueue,
-    /// Cost over weight of what it has sent.
-    tag: u128,
-    /// When it was last served, as a count.
-    served: u64,
     /// Cost of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
-}
-
-impl Vm {
-    fn tag_of(&self, cost: u64) -> u128 {
-        (u128::from(cost) << FRACTION) / u128::from(self.weight)
-    }
 }
 
 /// A request of which something is in flight.
@@ -78,12 +65,8 @@ pub struct Flash {
     queued: Slots<Request>,
     links: Links,
     vms: Vec<Option<Vm>>,
-    /// The VMs with queued requests, by finish tag; among equals who was served longest ago.
-    backlog: KeyedHeap<(u128, u64)>,
+    shares: Shares,
     flying: Slots<Flight>,
-    /// The start tag of the last command.
-    reached: u128,
-    served: u64,
     attached: u64,
     /// Cost of the commands in flight, and VMs with something outstanding.
     in_flight: u64,
@@ -115,10 +98,8 @@ impl Flash {
             queued: Slots::new(),
             links: Links::new(),
             vms: Vec::new(),
-            backlog: KeyedHeap::default(),
+            shares: Shares::new(QUANTUM),
             flying: Slots::new(),
-            reached: 0,
-            served: 0,
             attached: 0,
             in_flight: 0,
             busy: 0,
@@ -139,7 +120,8 @@ impl Flash {
 
     /// Note whether the VM is light, after it has sent something.
     fn note_light(&mut self, now: Instant, vm: usize, outstanding: u64) {
-        if outstanding > LIGHT {
+        self.shares.targets.active(now, vm);
+        if outstanding > LIGHT && !self.shares.is_promised(vm) {
             for entry in self.light.iter_mut().filter(|entry| entry.0 == vm) {
                 entry.0 = NOBODY;
             }
@@ -159,16 +141,15 @@ impl Flash {
         self.light.iter().any(is_other)
     }
 
-    /// A place among the waiting for a VM that has work; none for one that has not.
-    fn place(&mut self, vm: usize) {
+    /// Say what the VM sends next.
+    fn place(&mut self, now: Instant, vm: usize) {
         let Some(known) = &self.vms[vm] else { return };
-        match known.fifo.head().and_then(|id| self.queued.get(id)) {
-            Some(head) => {
-                let cost = cost::of_command(head.extent.len().min(self.part));
-                self.backlog.set(vm as u32, Some((known.tag + known.tag_of(cost), known.served)));
-            }
-            None => self.backlog.set(vm as u32, None),
-        }
+        let head = known.fifo.head().and_then(|id| self.queued.get(id));
+        let work = head.map(|head| Work {
+            cost: cost::of_command(head.extent.len().min(self.part)),
+            arrived: head.arrived,
+        });
+        self.shares.set_work(now, vm, work);
     }
 
     /// The VM whose next request continues the last command.
@@ -180,8 +161,16 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        let in_parts = self.splits && self.others_are_light(now, vm);
-        if in_parts { self.part } else { Sectors::new(u64::MAX) }
+        if !self.splits || !self.others_are_light(now, vm) {
+            return Sectors::new(u64::MAX);
+        }
+        match self.shares.targets.squeeze(now, vm) {
+            1.0 => self.part,
+            squeeze => {
+                let part = (self.part.get() as f64 * squeeze.sqrt()) as u64;
+                Sectors::new(part).max(PART_LEAST)
+            }
+        }
     }
 
     /// Send the head of this VM's queue, at most `most` of it.
@@ -191,12 +180,10 @@ impl Flash {
         let request = *self.queued.get(id).expect("a queue holds queued requests");
         let (extent, rest) = request.extent.split(most);
         let whole_cost = cost::of_command(extent.len());
-        let charged = if continues { cost::of_more(extent.len()) } else { whole_cost };
+        // A request in parts costs its VM what it would whole: the parts are for the others.
+        let is_more = continues || rest.is_some();
+        let charged = if is_more { cost::of_more(extent.len()) } else { whole_cost };
         self.progress = now;
-        self.reached = self.reached.max(known.tag);
-        known.tag += known.tag_of(charged);
-        self.served += 1;
-        known.served = self.served;
         known.in_flight += 1;
         // What is left was counted whole, with the cost of one command.
         known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
@@ -222,7 +209,9 @@ impl Flash {
                 Decision::Dispatch(id)
             }
         };
-        self.place(vm);
+        let requests = u64::from(rest.is_none());
+        self.shares.charge(now, vm, charged, requests, extent.len());
+        self.place(now, vm);
         decision
     }
 
@@ -242,7 +231,8 @@ impl Flash {
         }
         let is_light = self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
-        self.governor.allows(self.in_flight - self.hung, cost, times)
+        let squeeze = self.shares.targets.squeeze(now, vm);
+        self.governor.allows(self.in_flight - self.hung, cost, times * squeeze)
     }
 
     /// Nothing has gone or come back for too long: what is in the device may never be done.
@@ -258,12 +248,10 @@ impl Scheduler for Flash {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         self.attached += 1;
+        self.shares.attach(vm.index(), &spec);
         self.vms[vm.index()] = Some(Vm {
-            weight: u64::from(spec.weight.get()),
             serial: self.attached,
             fifo: ExpiryQueue::new(),
-            tag: self.reached,
-            served: 0,
             outstanding: 0,
             in_flight: 0,
         });
@@ -273,7 +261,7 @@ impl Scheduler for Flash {
         let Some(known) = self.vms.get_mut(vm.index()).and_then(Option::take) else {
             return Vec::new();
         };
-        self.backlog.set(vm.index() as u32, None);
+        self.shares.detach(vm.index());
         self.busy -= u32::from(known.in_flight > 0 || !known.fifo.is_empty());
         self.run.end();
         let ids: Vec<RequestId> = known.fifo.iter(&self.links).collect();
@@ -286,21 +274,17 @@ impl Scheduler for Flash {
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         let was_empty = known.fifo.is_empty();
         self.busy += u32::from(was_empty && known.in_flight == 0);
-        if was_empty {
-            let least = self.reached.saturating_sub(u128::from(QUANTUM) << FRACTION);
-            known.tag = known.tag.max(least);
-        }
         known.fifo.push(&mut self.links, id);
         known.outstanding += cost::of_command(request.extent.len());
         let outstanding = known.outstanding;
         self.queued.insert(id, request);
         self.note_light(now, vm, outstanding);
         if was_empty {
-            self.place(vm);
+            self.place(now, vm);
         }
     }
 
-    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
         self.run.end();
         let request = self.queued.remove(id).expect("a request that is queued");
         let vm = request.vm.index();
@@ -308,7 +292,7 @@ impl Scheduler for Flash {
         known.fifo.remove(&mut self.links, id);
         known.outstanding -= cost::of_command(request.extent.len());
         self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
-        self.place(vm);
+        self.place(now, vm);
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
@@ -334,16 +318,16 @@ impl Scheduler for Flash {
         if known.serial == serial {
             known.in_flight -= 1;
             known.outstanding -= cost;
+            self.shares.completed(now, completion);
             self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
         }
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        let Some((_, vm)) = self.backlog.first() else { return Decision::Idle };
+        let Some(vm) = self.shares.first(now) else { return Decision::Idle };
         if let Some(vm) = self.continuation(now) {
             return self.send(now, vm, Sectors::new(u64::MAX), true);
         }
-        let vm = vm as usize;
         let most = self.most(now, vm);
         let head =
             self.vm(vm).and_then(|v| self.queued.get(v.fifo.head()?)).expect("a VM with work");
@@ -368,5 +352,10 @@ impl Scheduler for Flash {
         sink("in_flight_bytes", self.in_flight as f64);
         sink("part_bytes", self.part.bytes() as f64);
         sink("parts", self.parts as f64);
+        self.shares.metrics(sink);
+    }
+
+    fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        self.shares.vm_metrics(sink);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
 use crate::request::{Extent, Op, RequestId, VmId};
-use crate::scheduler::{DeviceProfile, VmSpec};
+use crate::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use crate::schedulers::build;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use proptest::prelude::*;
@@ -20,20 +20,64 @@ struct Client {
     write: bool,
     /// Nanoseconds from a completion to the next request.
     think: u64,
+    /// Group and its weight.
+    group: Option<(u16, u32)>,
+    /// Requests and bytes reserved a second.
+    reserve: (u64, u64),
+    /// Target of latency in nanoseconds; 0: none.
+    target: u64,
 }
 
-const QUIET: Client = Client { weight: 1, len: 8, depth: 1, write: false, think: 0 };
-const FLOOD: Client = Client { weight: 1, len: 128, depth: 64, write: false, think: 0 };
+const QUIET: Client = Client {
+    weight: 1,
+    len: 8,
+    depth: 1,
+    write: false,
+    think: 0,
+    group: None,
+    reserve: (0, 0),
+    target: 0,
+};
+const FLOOD: Client = Client { len: 128, depth: 64, ..QUIET };
+
+impl Client {
+    fn spec(&self) -> VmSpec {
+        let weight = |n| NonZeroU32::new(n).unwrap();
+        let (iops, bytes_per_s) = self.reserve;
+        VmSpec {
+            weight: weight(self.weight),
+            group: self.group.map(|(number, w)| Group { number, weight: weight(w) }),
+            reserve: Reserve { iops, bytes_per_s },
+            latency: (self.target > 0).then_some(Nanos::new(self.target)),
+            region: Vec::new(),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        super::cost::of_command(Sectors::new(self.len))
+    }
+}
 
 /// What a VM got.
 #[derive(Clone, Default, Debug)]
 struct Got {
     requests: u64,
     sectors: u64,
-    /// Nanoseconds from arrival to completion.
-    longest: u64,
+    /// Nanoseconds from arrival to completion, of each request.
+    took: Vec<u64>,
     /// The most cost that others sent from when the VM had an oldest request until that went.
     passed: u64,
+    /// What the policy says of the VM at the end.
+    said: BTreeMap<&'static str, f64>,
+}
+
+impl Got {
+    /// The time within which 99 of 100 requests of the second half were done.
+    fn p99(&self) -> u64 {
+        let mut took = self.took[self.took.len() / 2..].to_vec();
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    }
 }
 
 struct Bench {
@@ -64,9 +108,7 @@ impl Bench {
         let config = Config { depth: 128, ..Config::default() };
         let mut dispatcher = Dispatcher::new(build(policy).unwrap(), profile, config);
         for (vm, client) in clients.iter().enumerate() {
-            let weight = NonZeroU32::new(client.weight).unwrap();
-            let spec = VmSpec { weight, ..VmSpec::default() };
-            dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), spec);
+            dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), client.spec());
         }
         let mut bench = Bench {
             dispatcher,
@@ -109,6 +151,10 @@ impl Bench {
             let works = !self.commands.is_empty() || self.hangs.is_some();
             assert!(!waiting || works, "idle with work at {}", self.now);
         }
+        let got = &mut self.got;
+        self.dispatcher.vm_metrics(&mut |key, vm, value| {
+            got[vm.index()].said.insert(key, value);
+        });
         self.got
     }
 
@@ -122,7 +168,7 @@ impl Bench {
                 let got = &mut self.got[vm];
                 got.requests += 1;
                 got.sectors += end.request.extent.len().get();
-                got.longest = got.longest.max(self.now.since(end.request.arrived).get());
+                got.took.push(self.now.since(end.request.arrived).get());
                 self.arrives(self.now + Nanos::new(self.clients[vm].think), vm);
             }
         }
@@ -203,10 +249,8 @@ fn shares_are_by_weight_whatever_the_sizes() {
     let of = |weight, len| Client { weight, len, depth: 64, ..FLOOD };
     for clients in [[of(1, 8), of(2, 8), of(4, 8)], [of(1, 64), of(2, 8), of(4, 24)]] {
         let got = run("fairway", &clients, 1000);
-        let cost = |n: usize| {
-            let len = Sectors::new(clients[n].len);
-            (got[n].requests * super::cost::of_command(len)) as f64 / f64::from(clients[n].weight)
-        };
+        let cost =
+            |n: usize| (got[n].requests * clients[n].cost()) as f64 / f64::from(clients[n].weight);
         for n in 1..3 {
             let ratio = cost(n) / cost(0);
             assert!((0.97..=1.03).contains(&ratio), "{clients:?}: VM {n} has {ratio} of its share");
@@ -236,10 +280,102 @@ fn a_vm_that_slept_brings_one_quantum() {
     assert!(got[0].passed <= most, "{} passed", got[0].passed);
 }
 
+#[test]
+fn a_group_has_one_share_and_its_vms_divide_it() {
+    let group = Some((3, 2));
+    let lazy = Client { think: 3_000_000, group, ..QUIET };
+    let clients = [
+        FLOOD,
+        Client { group, ..FLOOD },
+        Client { group, weight: 3, len: 8, ..FLOOD },
+        // What it leaves of its share is its group's.
+        lazy,
+    ];
+    let got = run("fairway", &clients, 1000);
+    let cost = |n: usize| (got[n].requests * clients[n].cost()) as f64;
+    let (group, alone) = (cost(1) + cost(2) + cost(3), cost(0));
+    assert!((1.94..=2.06).contains(&(group / alone)), "the group has {} of", group / alone);
+    let inside = cost(2) / cost(1);
+    assert!((2.91..=3.09).contains(&inside), "inside it is {inside}, not 3");
+    let asked = run("noop", &[lazy], 1000)[0].requests;
+    assert!(got[3].requests * 10 > asked * 8, "{} of {asked}", got[3].requests);
+}
+
+#[test]
+fn a_reservation_is_met_first() {
+    // Its share would be an eleventh of 7,700 such requests a second.
+    let floods = [FLOOD; 10];
+    for reserve in [(3_000, 0), (0, 3_000 * 65_536)] {
+        let clients = [&floods[..], &[Client { reserve, ..FLOOD }]].concat();
+        let got = run("fairway", &clients, 2000);
+        let of = |n: usize| got[n].requests as f64 / 2.0;
+        assert!((2_950.0..=3_100.0).contains(&of(10)), "{} of 3,000", of(10));
+        assert!(got[10].said["reservation_met"] > 0.99, "{:?}", got[10].said);
+        let rest = (0..10).map(of);
+        let (least, most) = (rest.clone().fold(f64::MAX, f64::min), rest.fold(0.0, f64::max));
+        assert!(least >= 0.97 * most && most > 400.0, "the rest has {least} to {most}");
+    }
+}
+
+#[test]
+fn a_reservation_below_the_share_changes_nothing() {
+    let clients = [FLOOD, Client { reserve: (500, 0), ..FLOOD }];
+    let got = run("fairway", &clients, 1000);
+    let ratio = got[1].requests as f64 / got[0].requests as f64;
+    assert!((0.97..=1.03).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn reservations_that_cannot_all_be_met_shrink_in_proportion() {
+    // 7,700 such requests a second are possible; 12,000 are reserved.
+    let of = |iops| Client { reserve: (iops, 0), ..FLOOD };
+    let got = run("fairway", &[FLOOD, of(4_000), of(8_000)], 3000);
+    let ratio = got[2].requests as f64 / got[1].requests as f64;
+    assert!((1.94..=2.06).contains(&ratio), "{ratio}");
+    let met = got[1].requests as f64 / 3.0 / 4_000.0;
+    let said = got[1].said["reservation_met"];
+    assert!((0.5..0.7).contains(&met) && (said - met).abs() < 0.05, "{met}, it says {said}");
+    assert!(got[0].requests * 20 < got[1].requests, "{} beside reservations", got[0].requests);
+}
+
+#[test]
+fn a_target_of_latency_is_met_where_it_can_be() {
+    let busy = Client { len: 16, depth: 32, ..FLOOD };
+    let floods = [FLOOD; 4];
+    let p99 = |target| {
+        let got = run("fairway", &[&floods[..], &[Client { target, ..busy }]].concat(), 3000);
+        let others = got[..4].iter().map(|got| got.sectors).sum::<u64>();
+        (got[4].p99(), got[4].said.clone(), others)
+    };
+    let (without, _, before) = p99(0);
+    let target = 1_500_000;
+    assert!(without > 2 * target, "{without} ns without a target");
+    let (with, said, _) = p99(target);
+    assert!(with <= target, "{with} ns: {said:?}");
+    assert!(!said.contains_key("latency_unreachable_best_us"), "{said:?}");
+    let estimated = said["latency_p99_us"] * 1e3 / with as f64;
+    assert!((0.7..1.4).contains(&estimated), "{with} ns: {said:?}");
+    // Its own queue takes longer than that: it is tried, given up, and said; the others live.
+    let (with, said, others) = p99(100_000);
+    let best = said["latency_unreachable_best_us"];
+    assert!(
+        best > 100.0 && (0.5..2.0).contains(&(best * 1e3 / with as f64)),
+        "{with} ns: {said:?}"
+    );
+    assert!(others * 2 > before, "{others} of {before} sectors: {said:?}");
+}
+
 fn client() -> impl Strategy<Value = Client> {
     let len = prop::sample::select(vec![1u64, 8, 24, 64, 256, 1024]);
     (1..8u32, len, 1..40u32, any::<bool>(), prop::sample::select(vec![0u64, 70_000, 5_000_000]))
-        .prop_map(|(weight, len, depth, write, think)| Client { weight, len, depth, write, think })
+        .prop_map(|(weight, len, depth, write, think)| Client {
+            weight,
+            len,
+            depth,
+            write,
+            think,
+            ..QUIET
+        })
 }
 
 proptest! {
@@ -249,7 +385,7 @@ proptest! {
     #[test]
     fn waits_are_bounded_and_the_device_works(clients in prop::collection::vec(client(), 1..7)) {
         let got = run("fairway", &clients, 60);
-        let longest = clients.iter().map(|c| super::cost::of_command(Sectors::new(c.len))).max().unwrap();
+        let longest = clients.iter().map(Client::cost).max().unwrap();
         for (n, one) in clients.iter().enumerate() {
             let others = clients.iter().enumerate().filter(|&(m, _)| m != n);
             let bound: u64 = others
@@ -259,6 +395,30 @@ proptest! {
                 })
                 .sum();
             prop_assert!(got[n].passed <= bound, "VM {} of {:?}: {} passed, {}", n, clients, got[n].passed, bound);
+        }
+    }
+
+    /// What is reserved is had, by whoever asks for it, if all of it is half of what the device
+    /// does in such commands.
+    #[test]
+    fn reservations_are_met(
+        clients in prop::collection::vec((client(), 0..4u64), 2..6),
+        access in prop::sample::select(vec![50_000u64, 150_000]),
+    ) {
+        let total: u64 = clients.iter().map(|(_, part)| part).sum::<u64>().max(1);
+        // The link is busy for all of a command's length; half of the time is reserved.
+        let reserve = |(c, part): &(Client, u64)| {
+            let iops = part * 500_000 / (total * c.len.max(32));
+            Client { reserve: (iops, 0), depth: c.depth.max(32), think: 0, ..*c }
+        };
+        let clients: Vec<Client> = clients.iter().map(reserve).collect();
+        let mut bench = Bench::new("fairway", &clients);
+        bench.access = access;
+        let got = bench.run(500);
+        for (n, client) in clients.iter().enumerate() {
+            let asked = client.reserve.0 / 2;
+            prop_assert!(got[n].requests as f64 >= 0.95 * asked as f64 - 5.0,
+                "VM {} of {:?}: {} of {}", n, clients, got[n].requests, asked);
         }
     }
 }

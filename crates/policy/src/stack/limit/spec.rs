@@ -3,9 +3,10 @@
 
 use crate::params::ParamError;
 use crate::request::Op;
+use crate::scheduler::{Promise, Reserve};
 use crate::units::Nanos;
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// Highest rate or burst, per second, and highest product of a burst and its
 /// length in seconds (QEMU's `THROTTLE_VALUE_MAX`).
@@ -16,6 +17,10 @@ pub const BURST_LENGTH_MIN: Nanos = Nanos::from_millis(1);
 pub const BURST_LENGTH_MAX: Nanos = crate::params::DURATION_MAX;
 /// Length of a burst where none is given (as in QEMU and libvirt).
 pub const BURST_LENGTH_DEFAULT: Nanos = Nanos::from_secs(1);
+/// Least and highest target of latency.
+pub const LATENCY_MIN: Nanos = Nanos::from_micros(1);
+/// See [`LATENCY_MIN`].
+pub const LATENCY_MAX: Nanos = Nanos::from_secs(60);
 /// Longest name of a group, in bytes.
 pub const GROUP_NAME_BYTES_MAX: usize = 64;
 
@@ -104,18 +109,42 @@ pub struct Burst {
     pub length: Nanos,
 }
 
-/// The limits of a disk or of a group. Free of contradictions: see
-/// [`LimitsDraft::finish`](super::LimitsDraft::finish). The default limits nothing.
+/// What a disk or a group may have at most, and what it is to have at least. Free of
+/// contradictions: see [`LimitsDraft::finish`](super::LimitsDraft::finish). The default says
+/// nothing.
+///
+/// The limiter keeps the rates; a policy is told the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub(super) rates: [[Option<Rate>; 3]; 2],
     pub(super) io_size_bytes: Option<NonZeroU64>,
+    /// A disk's reservation.
+    pub reserve: Reserve,
+    /// The time within which 99 of 100 requests of a disk are to be done.
+    pub latency: Option<Nanos>,
+    /// A group's share, relative to those of other groups and of disks without a group; its
+    /// disks divide it by their own weights. Without it each disk has a share of its own.
+    pub weight: Option<NonZeroU32>,
 }
 
 impl Limits {
-    /// Nothing is limited.
+    /// Nothing is said.
     pub fn is_none(&self) -> bool {
+        *self == Limits::default()
+    }
+    /// No rate is limited.
+    pub fn is_unlimited(&self) -> bool {
         self.rates.iter().flatten().all(Option::is_none)
+    }
+    /// What is promised here beside rates, with the key by which an operator asks for it.
+    pub fn promises(&self) -> impl Iterator<Item = (Promise, &'static str)> {
+        let all = [
+            (self.reserve.iops > 0, Promise::Iops, "reserve_iops"),
+            (self.reserve.bytes_per_s > 0, Promise::Bandwidth, "reserve_bandwidth"),
+            (self.latency.is_some(), Promise::Latency, "latency"),
+            (self.weight.is_some(), Promise::Group, "weight"),
+        ];
+        all.into_iter().filter(|(is_given, ..)| *is_given).map(|(_, promise, key)| (promise, key))
     }
     /// The rate for these requests, if they have one.
     pub fn rate(&self, unit: Unit, scope: Scope) -> Option<Rate> {

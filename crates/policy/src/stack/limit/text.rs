@@ -6,13 +6,14 @@
 //! they were written.
 
 use super::spec::{
-    BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, DiskLimits, GroupName, Limits,
-    RATE_MAX, Scope, Unit,
+    BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, DiskLimits, GroupName, LATENCY_MAX,
+    LATENCY_MIN, Limits, RATE_MAX, Scope, Unit,
 };
 use crate::params::{ParamError, parse_bytes, parse_duration, parse_spec};
+use crate::scheduler::Reserve;
 use crate::units::Nanos;
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// The three numbers of one rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,10 @@ enum Key {
     /// The length of all bursts that have none of their own.
     BurstLength,
     IoSize,
+    ReserveIops,
+    ReserveBandwidth,
+    Latency,
+    Weight,
     Group,
 }
 
@@ -39,7 +44,7 @@ use Unit::*;
 
 /// All keys with their names: ours, libvirt's in `<iotune>`, QEMU's in
 /// `throttling.*` and `throttle-group`. The first is that of help and output.
-const KEYS: [(Key, [&str; 3]); 21] = [
+const KEYS: [(Key, [&str; 3]); 25] = [
     (Of(Iops, Total, Rate), ["iops", "total_iops_sec", "iops-total"]),
     (Of(Iops, Total, Burst), ["iops_burst", "total_iops_sec_max", "iops-total-max"]),
     (
@@ -78,13 +83,17 @@ const KEYS: [(Key, [&str; 3]); 21] = [
     ),
     (BurstLength, ["burst_length", "burst_length", "burst_length"]),
     (IoSize, ["iops_size", "size_iops_sec", "iops-size"]),
+    (ReserveIops, ["reserve_iops", "reserve_iops", "reserve_iops"]),
+    (ReserveBandwidth, ["reserve_bandwidth", "reserve_bandwidth", "reserve_bandwidth"]),
+    (Latency, ["latency", "latency", "latency"]),
+    (Weight, ["weight", "weight", "weight"]),
     (Group, ["group", "group_name", "group"]),
 ];
 
 /// The names of all keys, for messages: those of reads and writes in short.
 pub const KEYS_SHOWN: &str = "iops, bandwidth, iops_burst, bandwidth_burst, \
     iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), \
-    burst_length, iops_size, group";
+    burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group";
 
 /// All names that [`LimitsDraft::set`] takes: ours, libvirt's and QEMU's of one
 /// key beside each other.
@@ -106,6 +115,9 @@ pub struct LimitsDraft {
     numbers: [[[Option<KeyedValue<u64>>; 3]; 3]; 2],
     burst_length: Option<KeyedValue<u64>>,
     io_size: Option<KeyedValue<u64>>,
+    reserve: [Option<KeyedValue<u64>>; 2],
+    latency: Option<KeyedValue<u64>>,
+    weight: Option<KeyedValue<u64>>,
     group: Option<(&'static str, GroupName)>,
 }
 
@@ -128,6 +140,10 @@ impl LimitsDraft {
             }
             BurstLength => (&mut self.burst_length, length(name, value)?),
             IoSize => (&mut self.io_size, rate(name, Bytes, value)?),
+            ReserveIops => (&mut self.reserve[Iops as usize], rate(name, Iops, value)?),
+            ReserveBandwidth => (&mut self.reserve[Bytes as usize], rate(name, Bytes, value)?),
+            Latency => (&mut self.latency, target(name, value)?),
+            Weight => (&mut self.weight, weight(name, value)?),
             Group => {
                 if let Some((before, _)) = self.group {
                     return Err(twice(before, name));
@@ -152,6 +168,7 @@ impl LimitsDraft {
     pub fn finish(self) -> Result<DiskLimits, ParamError> {
         for unit in Unit::ALL {
             self.judge_scopes(unit)?;
+            self.judge_reserve(unit)?;
         }
         let mut limits = Limits::default();
         for unit in Unit::ALL {
@@ -171,6 +188,11 @@ impl LimitsDraft {
             }
             limits.io_size_bytes = NonZeroU64::new(size.value);
         }
+        let [iops, bytes_per_s] =
+            Unit::ALL.map(|unit| self.reserve[unit as usize].map_or(0, |given| given.value));
+        limits.reserve = Reserve { iops, bytes_per_s };
+        limits.latency = self.latency.map(|given| Nanos::new(given.value));
+        limits.weight = self.weight.and_then(|given| NonZeroU32::new(given.value as u32));
         Ok(DiskLimits { limits, group: self.group.map(|(_, group)| group) })
     }
 
@@ -181,6 +203,10 @@ impl LimitsDraft {
     pub fn finish_group(self) -> Result<Limits, ParamError> {
         if let Some((name, _)) = &self.group {
             return Err(ParamError::new(format!("{name}: a group cannot be in a group")));
+        }
+        if let Some(given) = self.reserve.iter().flatten().chain(&self.latency).next() {
+            let text = format!("{}: a group has none; give it to its disks", given.name);
+            return Err(ParamError::new(text));
         }
         Ok(self.finish()?.limits)
     }
@@ -201,6 +227,18 @@ impl LimitsDraft {
             }
         }
         Ok(())
+    }
+
+    /// Nobody can have more at least than at most.
+    fn judge_reserve(&self, unit: Unit) -> Result<(), ParamError> {
+        let Some(reserve) = self.reserve[unit as usize] else { return Ok(()) };
+        match self.given(unit, Total, Rate) {
+            Some(limit) if limit.value < reserve.value => Err(ParamError::new(format!(
+                "{}={} is above {}={}: it could never be had",
+                reserve.name, reserve.value, limit.name, limit.value
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn rate(&self, unit: Unit, scope: Scope) -> Result<Option<super::Rate>, ParamError> {
@@ -292,6 +330,20 @@ fn length(name: &str, text: &str) -> Result<u64, ParamError> {
     })
 }
 
+/// A target of latency in nanoseconds.
+fn target(name: &str, text: &str) -> Result<u64, ParamError> {
+    let span = parse_duration(text).filter(|s| (LATENCY_MIN..=LATENCY_MAX).contains(s));
+    span.map(Nanos::get).ok_or_else(|| {
+        let expected = format!("a time from {LATENCY_MIN} to {LATENCY_MAX}, such as 2ms");
+        ParamError::new(format!("{name}={text}: expected {expected}"))
+    })
+}
+
+fn weight(name: &str, text: &str) -> Result<u64, ParamError> {
+    let weight = text.parse::<NonZeroU32>().ok().map(|w| u64::from(w.get()));
+    weight.ok_or_else(|| ParamError::new(format!("{name}={text}: expected a whole number from 1")))
+}
+
 fn read(pairs: &[(&str, &str)]) -> Result<LimitsDraft, ParamError> {
     let mut draft = LimitsDraft::default();
     for (key, value) in pairs {
@@ -349,7 +401,7 @@ pub fn parse_group(text: &str) -> Result<(GroupName, Limits), ParamError> {
     let limits = read(&spec.given)?.finish_group()?;
     if limits.is_none() {
         return Err(ParamError::new(format!(
-            "group {name} has no limit: write {name}:bandwidth=300MiB or {name}:iops=5000"
+            "group {name} has no limit and no weight: write {name}:bandwidth=300MiB or {name}:weight=4"
         )));
     }
     Ok((name, limits))
@@ -393,6 +445,19 @@ fn write_pairs(f: &mut fmt::Formatter<'_>, limits: &Limits) -> Result<bool, fmt:
     }
     if let Some(size) = limits.io_size_bytes {
         pair(f, IoSize, &Exact(size.get()))?;
+    }
+    let Reserve { iops, bytes_per_s } = limits.reserve;
+    if iops > 0 {
+        pair(f, ReserveIops, &iops)?;
+    }
+    if bytes_per_s > 0 {
+        pair(f, ReserveBandwidth, &Exact(bytes_per_s))?;
+    }
+    if let Some(latency) = limits.latency {
+        pair(f, Latency, &latency)?;
+    }
+    if let Some(weight) = limits.weight {
+        pair(f, Weight, &weight)?;
     }
     Ok(some)
 }

@@ -37,9 +37,16 @@ fn limits_are_read_and_printed() {
         "iops=3,read_bandwidth=1MiB,write_bandwidth=1,iops_size=512",
     );
     check("group=tenant1", "group=tenant1");
+    check(
+        "latency=2ms,reserve_bandwidth=52428800,reserve_iops=500,iops=500",
+        "iops=500,reserve_iops=500,reserve_bandwidth=50MiB,latency=2ms",
+    );
+    check("latency=1500us,group=a", "latency=1500us,group=a");
     check("none", "none");
     let (name, limits) = parse_group("tenant1:bandwidth=300MiB").unwrap();
     assert_eq!((name.as_str(), limits.to_string()), ("tenant1", "bandwidth=300MiB".into()));
+    let (_, limits) = parse_group("tenant1:weight=4,iops=9").unwrap();
+    assert_eq!(limits.to_string(), "iops=9,weight=4");
 }
 
 #[test]
@@ -58,6 +65,8 @@ fn contradictions_name_both() {
         ("read_bandwidth=3,burst_length=2s", "such as read_bandwidth_burst"),
         ("group=a,burst_length=2s", "such as iops_burst"),
         ("bandwidth=3,iops_size=4k", "iops_size needs a limit of IOPS"),
+        ("iops=300,reserve_iops=500", "reserve_iops=500 is above iops=300: it could never be had"),
+        ("reserve_bandwidth=1025,bandwidth=1024", "reserve_bandwidth=1025 is above bandwidth=1024"),
         ("iops=1,iops-total=1", "iops and iops-total are the same limit"),
         ("iops=1,iops=2", "iops is given twice"),
         ("group=a,group_name=b", "group and group_name are the same limit"),
@@ -86,6 +95,13 @@ fn values_that_cannot_be_are_refused() {
         ("iops=1,iops_burst=2,burst_length=10x", "expected a time such as 10s"),
         ("iops=1,iops_burst=2,burst_length=1001h", "from 1ms to 1000h"),
         ("iops=1,iops_size=0", "iops_size=0: expected bytes"),
+        ("reserve_iops=0", "reserve_iops=0: expected a whole number from 1"),
+        ("reserve_bandwidth=5ms", "reserve_bandwidth=5ms: expected bytes"),
+        ("latency=0", "latency=0: expected a time from 1us to 60s, such as 2ms"),
+        ("latency=2", "latency=2: expected a time"),
+        ("latency=61s", "from 1us to 60s"),
+        ("weight=0", "weight=0: expected a whole number from 1"),
+        ("weight=4294967296", "expected a whole number from 1"),
         ("group=../a", "cannot be a group's name"),
         ("group=", "cannot be a group's name"),
         ("iops", "is not key=value"),
@@ -97,7 +113,10 @@ fn values_that_cannot_be_are_refused() {
     }
     for (text, part) in [
         ("a:iops=1,group=b", "group: a group cannot be in a group"),
-        ("a", "group a has no limit: write a:bandwidth=300MiB"),
+        ("a", "group a has no limit and no weight: write a:bandwidth=300MiB or a:weight=4"),
+        ("a:reserve_iops=5", "reserve_iops: a group has none; give it to its disks"),
+        ("a:latency=5ms", "latency: a group has none"),
+        ("a:weight=0", "weight=0: expected a whole number from 1"),
         ("a b:iops=1", "cannot be a group's name"),
         (":iops=1", "no name"),
         ("a:oips=1", "no limit 'oips'"),

@@ -1,0 +1,28 @@
+//! What an operator promises a VM beside a weight (a reservation, a target of latency, a group's
+//! share), and which policies keep it.
+
+use seekway_policy::schedulers::REGISTRY;
+use seekway_policy::stack::limit::Limits;
+
+/// The promises among these limits that a policy does not keep, by their keys, each once.
+/// `policy` may have parameters; nothing is said of a policy that is not known.
+pub fn not_kept<'l>(
+    policy: &str,
+    limits: impl IntoIterator<Item = &'l Limits>,
+) -> Vec<&'static str> {
+    let name = policy.split(':').next().unwrap_or(policy);
+    let Ok(entry) = REGISTRY.find(name) else { return Vec::new() };
+    let mut keys = Vec::new();
+    for (promise, key) in limits.into_iter().flat_map(Limits::promises) {
+        if !entry.keeps.contains(&promise) && !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// The policies that keep all of these promises, for a message.
+pub fn keepers() -> String {
+    let all = REGISTRY.into_iter().filter(|entry| entry.keeps.len() > 1);
+    all.map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,296 @@
+//! Who goes next: targets of latency that are due, then reservations that are behind, then
+//! shares by weight.
+//!
+//! *Shares.* Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) in two levels, as in its
+//! section 4: VMs without a group and groups divide the device by their weights, the VMs of a
+//! group divide what the group has. Each has a start tag: the cost of what it has sent, over
+//! its weight. The one goes next whose next command would end first, by its finish tag: the
+//! start tag plus that command's cost. So among VMs that are level a short command goes before
+//! a long one. Who wakes starts at the tag at which the last command of its level started, less
+//! at most one quantum.
+//!
+//! What a command costs is the caller's: bytes on flash, device time where there is a head.
+
+use super::reserves::Reserves;
+use super::targets::Targets;
+use crate::queues::KeyedHeap;
+use crate::request::{Completion, VmId};
+use crate::scheduler::{Group, VmSpec};
+use crate::units::{Instant, Sectors};
+
+/// Binary digits behind the point of a tag: a tag grows with any weight.
+const FRACTION: u32 = 32;
+
+/// Cost over weight.
+type Tag = u128;
+
+/// The next command of a VM.
+#[derive(Clone, Copy)]
+pub struct Work {
+    /// What it is expected to cost.
+    pub cost: u64,
+    /// When its request arrived.
+    pub arrived: Instant,
+}
+
+/// What a VM or a group has had.
+struct Account {
+    weight: u64,
+    /// Cost over weight of what it has sent.
+    tag: Tag,
+    /// When it was last served, as a count: among equals who was served longest ago goes.
+    served: u64,
+}
+
+impl Account {
+    fn new(weight: u32, tag: Tag) -> Account {
+        Account { weight: u64::from(weight), tag, served: 0 }
+    }
+
+    fn over(&self, cost: u64, boost: f64) -> Tag {
+        (u128::from(cost) << FRACTION) / (self.weight as f64 * boost) as u128
+    }
+
+    /// What its next command ends at, in the order of service.
+    fn place(&self, cost: u64, boost: f64) -> (Tag, u64) {
+        (self.tag + self.over(cost, boost), self.served)
+    }
+}
+
+/// Those that divide the device, or what a group has of it.
+#[derive(Default)]
+struct Level {
+    /// Those with work.
+    backlog: KeyedHeap<(Tag, u64)>,
+    /// The highest start tag of a command that went.
+    reached: Tag,
+}
+
+struct Vm {
+    account: Account,
+    group: Option<usize>,
+    work: Option<Work>,
+}
+
+struct GroupAccount {
+    account: Account,
+    vms: Level,
+    /// Attached VMs.
+    members: u32,
+}
+
+/// The shares of one device.
+pub struct Shares {
+    /// Who wakes is behind the others by so much cost at most, times its weight.
+    quantum: Tag,
+    vms: Vec<Option<Vm>>,
+    groups: Vec<Option<GroupAccount>>,
+    /// VMs without a group and groups: see [`of_vm`] and [`of_group`].
+    top: Level,
+    served: u64,
+    pub reserves: Reserves,
+    pub targets: Targets,
+}
+
+/// Numbers of the top level's members.
+fn of_vm(vm: usize) -> u32 {
+    2 * vm as u32
+}
+fn of_group(group: usize) -> u32 {
+    2 * group as u32 + 1
+}
+
+impl Shares {
+    pub fn new(quantum: u64) -> Shares {
+        Shares {
+            quantum: u128::from(quantum) << FRACTION,
+            vms: Vec::new(),
+            groups: Vec::new(),
+            top: Level::default(),
+            served: 0,
+            reserves: Reserves::default(),
+            targets: Targets::default(),
+        }
+    }
+
+    pub fn attach(&mut self, vm: usize, spec: &VmSpec) {
+        if self.vms.len() <= vm {
+            self.vms.resize_with(vm + 1, || None);
+        }
+        let reached = match spec.group {
+            Some(group) => self.join(group),
+            None => self.top.reached,
+        };
+        let group = spec.group.map(|group| usize::from(group.number));
+        let account = Account::new(spec.weight.get(), reached);
+        self.vms[vm] = Some(Vm { account, group, work: None });
+        self.reserves.attach(vm, spec.reserve);
+        self.targets.attach(vm, spec.latency);
+    }
+
+    /// A VM joins a group: at which tag it begins.
+    fn join(&mut self, Group { number, weight }: Group) -> Tag {
+        let number = usize::from(number);
+        if self.groups.len() <= number {
+            self.groups.resize_with(number + 1, || None);
+        }
+        let reached = self.top.reached;
+        let group = self.groups[number].get_or_insert_with(|| GroupAccount {
+            account: Account::new(weight.get(), reached),
+            vms: Level::default(),
+            members: 0,
+        });
+        group.account.weight = u64::from(weight.get());
+        group.members += 1;
+        group.vms.reached
+    }
+
+    pub fn detach(&mut self, vm: usize) {
+        self.set_work(Instant::ZERO, vm, None);
+        let Some(known) = self.vms.get_mut(vm).and_then(Option::take) else { return };
+        self.reserves.attach(vm, Default::default());
+        self.targets.attach(vm, None);
+        if let Some(number) = known.group
+            && let Some(group) = &mut self.groups[number]
+        {
+            group.members -= 1;
+            if group.members == 0 {
+                self.groups[number] = None;
+            }
+        }
+    }
+
+    /// What the VM sends next; `None`: it has nothing queued.
+    pub fn set_work(&mut self, now: Instant, vm: usize, work: Option<Work>) {
+        let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
+        let wakes = known.work.is_none() && work.is_some();
+        known.work = work;
+        if wakes {
+            let (top, quantum) = (&self.top, self.quantum);
+            let level = match known.group.and_then(|group| self.groups[group].as_mut()) {
+                Some(group) => {
+                    if group.vms.backlog.first().is_none() {
+                        let least = top.reached.saturating_sub(quantum);
+                        group.account.tag = group.account.tag.max(least);
+                    }
+                    &group.vms
+                }
+                None => top,
+            };
+            known.account.tag = known.account.tag.max(level.reached.saturating_sub(quantum));
+        }
+        self.place(vm);
+        let arrived = work.map(|work| work.arrived);
+        self.reserves.set_work(now, vm, work.is_some());
+        self.targets.set_work(vm, arrived);
+    }
+
+    /// A place among those with work for this VM and its group, or none.
+    fn place(&mut self, vm: usize) {
+        let Some(known) = &self.vms[vm] else { return };
+        let boost = self.targets.boost(vm);
+        let place = known.work.map(|work| known.account.place(work.cost, boost));
+        let Some(number) = known.group else {
+            self.top.backlog.set(of_vm(vm), place);
+            return;
+        };
+        let Some(group) = &mut self.groups[number] else { return };
+        group.vms.backlog.set(vm as u32, place);
+        let first = group.vms.backlog.first();
+        let work = first.and_then(|(_, vm)| self.vms[vm as usize].as_ref()?.work);
+        let place = work.map(|work| group.account.place(work.cost, 1.0));
+        self.top.backlog.set(of_group(number), place);
+    }
+
+    /// The VM that goes next, of those with work.
+    pub fn first(&mut self, now: Instant) -> Option<usize> {
+        if let Some(vm) = self.targets.due(now).filter(|&vm| self.is_level(vm)) {
+            return Some(vm);
+        }
+        self.reserves.behind(now).or_else(|| self.by_share())
+    }
+
+    /// The VM whose share is furthest behind, of those with work.
+    fn by_share(&self) -> Option<usize> {
+        let (_, number) = self.top.backlog.first()?;
+        if number.is_multiple_of(2) {
+            return Some(number as usize / 2);
+        }
+        let group = self.groups[number as usize / 2].as_ref()?;
+        group.vms.backlog.first().map(|(_, vm)| vm as usize)
+    }
+
+    /// Is the VM, which has work, ahead of whose share is furthest behind by a quantum at most?
+    fn is_level(&self, vm: usize) -> bool {
+        let is_level = |account: &Account, level: &Level| {
+            level.backlog.first().is_none_or(|((tag, _), _)| account.tag <= tag + self.quantum)
+        };
+        let Some(known) = &self.vms[vm] else { return false };
+        match known.group.and_then(|group| self.groups[group].as_ref()) {
+            Some(group) => {
+                is_level(&known.account, &group.vms) && is_level(&group.account, &self.top)
+            }
+            None => is_level(&known.account, &self.top),
+        }
+    }
+
+    /// The VM has sent a command, or more of one: what that costs, how many requests and how
+    /// long. What it sends next is to be said by [`Shares::set_work`] then.
+    pub fn charge(&mut self, now: Instant, vm: usize, cost: u64, requests: u64, len: Sectors) {
+        let boost = self.targets.boost(vm);
+        let is_its_turn = self.by_share() == Some(vm);
+        let was_behind = self.reserves.charge(now, vm, requests, len);
+        // A reservation is met first: what goes for it keeps nobody from its share later.
+        let most = if was_behind { self.quantum } else { Tag::MAX };
+        self.served += 1;
+        let served = self.served;
+        let charge = |account: &mut Account, level: &mut Level, boost| {
+            if is_its_turn {
+                level.reached = level.reached.max(account.tag);
+            }
+            let tag = account.tag + account.over(cost, boost);
+            account.tag = tag.min(level.reached.saturating_add(most)).max(account.tag);
+            account.served = served;
+        };
+        let Some(known) = self.vms[vm].as_mut() else { return };
+        match known.group.and_then(|group| self.groups[group].as_mut()) {
+            Some(group) => {
+                charge(&mut known.account, &mut group.vms, boost);
+                charge(&mut group.account, &mut self.top, boost);
+            }
+            None => charge(&mut known.account, &mut self.top, boost),
+        }
+    }
+
+    /// Has this VM a reservation or a target, so that others keep the device's queue short for it?
+    pub fn is_promised(&self, vm: usize) -> bool {
+        self.reserves.has(vm) || self.targets.has(vm)
+    }
+
+    /// A request of a VM that is attached is done.
+    pub fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.targets.completed(now, completion);
+    }
+
+    pub fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("reservations_met", self.reserves.met());
+        sink("by_reservation", self.reserves.served as f64);
+    }
+
+    pub fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        for (vm, _) in self.vms.iter().enumerate().filter(|(_, known)| known.is_some()) {
+            let id = VmId::new(vm as u16);
+            if self.reserves.has(vm) {
+                sink("reservation_met", id, self.reserves.met());
+            }
+            if let Some(state) = self.targets.state(vm) {
+                sink("latency_missed", id, state.missed);
+                sink("latency_p99_us", id, state.p99 / 1e3);
+                sink("latency_pressure", id, state.pressure);
+                if let Some(best) = state.best {
+                    sink("latency_unreachable_best_us", id, best / 1e3);
+                }
+            }
+        }
+    }
+}
