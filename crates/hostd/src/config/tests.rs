@@ -181,7 +181,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
@@ -370,8 +370,8 @@ group = "c"
 iops = [1]
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:2: group a has no limit: write bandwidth or iops
-            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, group
+            /etc/seekway/serve.toml:2: group a has no limit and no weight: write bandwidth, iops or weight
+            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
             /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
@@ -399,7 +399,7 @@ iops = [1]
         --disk b=x,iops: iops=: expected a whole number from 1 to 1000000000000000
         --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
         --group a:iops_burst=5: iops_burst needs iops
-        --group b: group b has no limit: write b:bandwidth=300MiB or b:iops=5000
+        --group b: group b has no limit and no weight: write b:bandwidth=300MiB or b:weight=4
     "#]].assert_eq(&shown(flags));
 }
 
