@@ -50,6 +50,8 @@ pub struct Scenario {
     pub until: Option<Nanos>,
     /// Weights of the VMs; those missing are 1.
     pub weights: Vec<NonZeroU32>,
+    /// Groups that VMs are in, as behind `--group`.
+    pub groups: Vec<String>,
     /// The host cache of those of its cells that have a prefetcher.
     pub host: HostSetup,
     /// The VMs with their processors and tasks, instead of `vms`.
@@ -84,6 +86,7 @@ impl Scenario {
             settle: Nanos::ZERO,
             until: None,
             weights: Vec::new(),
+            groups: Vec::new(),
             host: HostSetup::default(),
             machine: None,
         }

@@ -9,6 +9,7 @@ use seekway_device::profile;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
+use seekway_policy::stack::limit::{DiskLimits, parse_group};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
@@ -71,6 +72,17 @@ fn sources(cell: &Cell, seed: u64) -> Result<Vec<Box<dyn Source>>, String> {
     cell.scenario.vms.iter().enumerate().map(source).collect()
 }
 
+/// The limits of each VM of a cell.
+fn limits(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Vec<DiskLimits>, String> {
+    let mut limits = Vec::new();
+    // A machine's VMs have none.
+    for (text, source) in cell.scenario.vms.iter().zip(sources) {
+        let plan = parse_vm(text).map_err(|e| what(cell, &e))?;
+        limits.extend(source.vms().iter().map(|_| plan.limits.clone()));
+    }
+    Ok(limits)
+}
+
 /// What a cell needs besides its sources.
 fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String> {
     let scenario = &cell.scenario;
@@ -93,8 +105,13 @@ fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String>
         config: Config { coalesce: scenario.coalesce, ..Config::default() },
         layout,
         weights: scenario.weights.clone(),
-        limits: Vec::new(),
-        groups: Vec::new(),
+        limits: limits(cell, sources)?,
+        groups: scenario
+            .groups
+            .iter()
+            .map(|g| parse_group(g))
+            .collect::<Result<_, _>>()
+            .map_err(|e| what(&e))?,
         journal: None,
     })
 }

@@ -56,7 +56,10 @@ impl Own {
         bar.finish_and_clear();
         let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
         // A load of one's own has no quiet VM, and comes and goes.
+        let limits = &self.load.limits;
         let judging = Judging {
+            shares: true,
+            promises: limits.iter().map(|own| own.limits).collect(),
             quiet: None,
             latency: true,
             unit: Unit::MibS,

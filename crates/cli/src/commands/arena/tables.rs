@@ -12,6 +12,7 @@ pub fn name(measure: Measure) -> &'static str {
         Measure::P99 => "p99",
         Measure::P999 => "p99.9",
         Measure::Jain => "Jain",
+        Measure::Kept => "kept",
     }
 }
 
@@ -121,6 +122,7 @@ pub fn scene(board: &Board, n: usize) -> Table {
         Column::number("p99", latency),
         Column::number("p99.9", latency),
         Column::number("Jain", ""),
+        Column::number("kept", ""),
         Column::number("withheld", ""),
         regret_column("mean regret"),
     ];

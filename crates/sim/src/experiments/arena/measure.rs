@@ -3,6 +3,7 @@
 use super::Unit;
 use crate::metrics::{RunResult, Times, VmResult, ms, per_second};
 use seekway_policy::fairness::{jain, max_min_share};
+use seekway_policy::stack::limit::Limits;
 use seekway_policy::units::Nanos;
 
 /// How a load is judged.
@@ -18,8 +19,12 @@ pub struct Judging {
     pub window: Option<Nanos>,
     /// Up to here nothing is measured.
     pub settle: Nanos,
+    /// Are shares judged? Where promises say who gets what, they are not.
+    pub shares: bool,
     /// The VMs' weights; those missing are 1.
     pub weights: Vec<f64>,
+    /// What VMs were promised; those missing nothing.
+    pub promises: Vec<Limits>,
 }
 
 /// What a VM has when the device is its own.
@@ -53,11 +58,21 @@ pub enum Measure {
     P999,
     /// Jain's index over windows.
     Jain,
+    /// The part of a reservation that was had, or of 99 in 100 requests that were done within
+    /// a target of latency; the least of all promises.
+    Kept,
 }
 
 impl Measure {
-    pub const ALL: [Measure; 5] =
-        [Measure::Throughput, Measure::WorstShare, Measure::P99, Measure::P999, Measure::Jain];
+    pub const COUNT: usize = 6;
+    pub const ALL: [Measure; Measure::COUNT] = [
+        Measure::Throughput,
+        Measure::WorstShare,
+        Measure::P99,
+        Measure::P999,
+        Measure::Jain,
+        Measure::Kept,
+    ];
 
     /// As in tables and JSON.
     pub fn name(self) -> &'static str {
@@ -67,6 +82,7 @@ impl Measure {
             Measure::P99 => "p99",
             Measure::P999 => "p999",
             Measure::Jain => "jain",
+            Measure::Kept => "kept",
         }
     }
 
@@ -94,7 +110,7 @@ impl Measure {
 pub struct Figures {
     /// By [`Measure::ALL`]; latencies as factors of what the VM has alone, or in ms where
     /// that is not known.
-    pub values: [Option<f64>; 5],
+    pub values: [Option<f64>; Measure::COUNT],
     /// Share of the time in which the policy kept the device idle with work queued.
     pub withheld: f64,
     /// Data requests completed.
@@ -133,18 +149,41 @@ pub fn figures(judging: &Judging, run: &RunResult, alone: Option<&[Alone]>) -> F
     };
     let latency = judging.latency.then(|| latency(judging, run, alone));
     let progress = Progress::new(judging, run, alone);
+    let window = judging.window.filter(|_| judging.shares);
     Figures {
         values: [
             Some(throughput),
-            progress.worst_share(),
+            progress.worst_share().filter(|_| judging.shares),
             latency.map(|(p99, _)| p99),
             latency.map(|(_, p999)| p999),
-            judging.window.and_then(|window| progress.jain(judging.settle, window)),
+            window.and_then(|window| progress.jain(judging.settle, window)),
+            kept(judging, run),
         ],
         withheld: run.holds.idle.as_secs_f64() / (run.simulated + judging.settle).as_secs_f64(),
         requests: run.requests() as f64,
         ended_early: run.vms.iter().any(|vm| vm.ended.is_some()),
     }
+}
+
+/// The least part of what was promised to anybody that was kept, 0 to 1.
+fn kept(judging: &Judging, run: &RunResult) -> Option<f64> {
+    let of_vm = |(vm, limits): (&VmResult, &Limits)| {
+        let part = |reserved: u64, got: f64| (reserved > 0).then_some(got / reserved as f64);
+        let per_s = |count: u64| per_second(count as f64, run.simulated);
+        let within = limits.latency.map(|target| {
+            let times = response(vm);
+            let late = times.len() - times.count_between(0, target.get());
+            (1.0 - late as f64 / times.len().max(1) as f64) / 0.99
+        });
+        let parts = [
+            part(limits.reserve.iops, per_s(vm.requests)),
+            part(limits.reserve.bytes_per_s, per_s(vm.bytes)),
+            within,
+        ];
+        parts.into_iter().flatten().reduce(f64::min)
+    };
+    let promised = run.vms.iter().zip(&judging.promises).filter_map(of_vm);
+    promised.reduce(f64::min).map(|part| part.min(1.0))
 }
 
 /// 99 and 99.9 % of the quiet VM's requests, else of the VM that comes off worst: all

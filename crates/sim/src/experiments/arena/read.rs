@@ -3,8 +3,10 @@
 
 use super::{Judging, Scene, Unit};
 use crate::experiments::Scenario;
-use seekway_policy::params::parse_duration;
+use seekway_policy::params::{ParamError, parse_duration};
+use seekway_policy::stack::limit::{DiskLimits, Limits, parse_group};
 use seekway_policy::units::{Lba, Nanos};
+use seekway_workload::generators::parse_vm;
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -40,6 +42,10 @@ struct SceneFile {
     steady: bool,
     #[serde(default = "yes")]
     latency: bool,
+    #[serde(default = "yes")]
+    shares: bool,
+    #[serde(default)]
+    groups: Vec<String>,
     settle: Option<String>,
     measure: Option<String>,
     #[serde(default)]
@@ -91,19 +97,21 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
     let quiet = file.quiet.iter().map(|load| (1, 1, load));
     let groups = file.vms.iter().map(|group| (group.count, group.weight, &group.load));
     let (mut vms, mut kinds, mut kind_of) = (Vec::new(), Vec::new(), Vec::new());
-    let mut weights = Vec::new();
+    let (mut weights, mut limits) = (Vec::new(), Vec::new());
     for (count, weight, load) in quiet.chain(groups) {
         let kind = kinds.iter().position(|known| known == load).unwrap_or_else(|| {
             kinds.push(load.clone());
             kinds.len() - 1
         });
         let weight = NonZeroU32::new(weight).ok_or_else(|| format!("{name}: a weight of 0"))?;
+        let plan = parse_vm(&format!("name=vm,{load}")).map_err(|e| format!("{name}: {e}"))?;
         for _ in 0..count {
             let quiet = file.quiet.is_some() && vms.is_empty();
             let vm = if quiet { "quiet".into() } else { format!("vm{}", vms.len() + 1) };
             vms.push(format!("name={vm},{load}"));
             kind_of.push(kind);
             weights.push(weight);
+            limits.push(plan.limits.clone());
         }
     }
     let settle = time(file.settle.as_ref().unwrap_or(&device.settle))?;
@@ -115,11 +123,14 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
         unit: file.unit,
         window,
         settle,
-        weights: weights.iter().map(|weight| f64::from(weight.get())).collect(),
+        shares: file.shares,
+        weights: shares(&weights, &limits, &file.groups).map_err(|e| format!("{name}: {e}"))?,
+        promises: limits.iter().map(|own| own.limits).collect(),
     };
     let scenario = Scenario {
         place: Lba::new(file.place),
         weights,
+        groups: file.groups.clone(),
         ..Scenario::new(name.clone(), vms, device.profile.clone()).measured(settle, measure)
     };
     Ok(Scene {
@@ -131,4 +142,23 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
         kinds,
         kind_of,
     })
+}
+
+/// Each VM's part of the device where all are busy: its weight, or its part of its group's.
+fn shares(
+    weights: &[NonZeroU32],
+    limits: &[DiskLimits],
+    groups: &[String],
+) -> Result<Vec<f64>, ParamError> {
+    let groups = groups.iter().map(|text| parse_group(text)).collect::<Result<Vec<_>, _>>()?;
+    let vms = || weights.iter().zip(limits);
+    let share = |(weight, own): (&NonZeroU32, &DiskLimits)| {
+        let own_weight = f64::from(weight.get());
+        let group = groups.iter().find(|(name, _)| own.group.as_ref() == Some(name));
+        let Some((name, Limits { weight: Some(of_group), .. })) = group else { return own_weight };
+        let members = vms().filter(|(_, other)| other.group.as_ref() == Some(name));
+        let total: f64 = members.map(|(weight, _)| f64::from(weight.get())).sum();
+        f64::from(of_group.get()) * own_weight / total
+    };
+    Ok(vms().map(share).collect())
 }

@@ -57,7 +57,7 @@ pub struct Score {
     /// The largest regret, with its scene and measure.
     pub worst: Option<(f64, String, Measure)>,
     /// Mean over the scenes, by [`Measure::ALL`].
-    pub by_measure: [Option<f64>; 5],
+    pub by_measure: [Option<f64>; Measure::COUNT],
     /// Mean over the scenes of each device, in the order of [`devices`].
     pub by_device: Vec<f64>,
     /// Scenes in which another policy is better in throughput, worst share and p99.
@@ -129,7 +129,7 @@ mod tests {
 
     fn figures(values: [f64; 3]) -> Figures {
         let [throughput, share, p99] = values.map(Some);
-        let values = [throughput, share, p99, None, None];
+        let values = [throughput, share, p99, None, None, None];
         Figures { values, withheld: 0.1, requests: 1.0, ended_early: false }
     }
 
