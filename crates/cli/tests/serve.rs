@@ -230,7 +230,7 @@ fn limits_change_while_it_runs() {
     let burst = "iops=2000,iops_burst=8000,group=t1";
     assert_eq!(limits(), [burst, "none", "iops=5"]);
     let table = served.ctl(&["status"]).ok();
-    for part in ["Rate limits", burst, "group t1: iops=5"] {
+    for part in ["Limits", burst, "group t1: iops=5"] {
         assert!(table.contains(part), "no {part:?} in {table}");
     }
     for (args, part) in [
@@ -252,6 +252,42 @@ fn limits_change_while_it_runs() {
     let path = image(&folder, "log.img");
     served.ctl(&["attach", &format!("log={path},group=t2")]).refused(&["no group 't2'"]);
     served.ctl(&["attach", &format!("log={path},group=t1,iops=3")]).ok();
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn promises_are_made_changed_and_shown() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--group", "t1:weight=3"]);
+    served.ctl(&["limit", "web", "reserve_iops=500,latency=2ms,weight=5,group=t1"]).ok();
+    let status = served.status();
+    let disks = status["devices"][0]["disks"].as_array().expect("a list");
+    let web = disks.iter().find(|disk| disk["name"] == "web").expect("web is served");
+    assert_eq!(web["weight"], 5, "{web}");
+    assert_eq!(web["limits"], "reserve_iops=500,latency=2ms,group=t1");
+    assert_eq!(status["groups"]["t1"], "weight=3");
+    let table = served.ctl(&["status"]).ok();
+    for part in ["Reservations and latency", "reserve_iops=500", "latency=2ms", "yes"] {
+        assert!(table.contains(part), "no {part:?} in {table}");
+    }
+    let metrics = served.ctl(&["metrics"]).ok();
+    assert!(metrics.contains("reservation_met"), "{metrics}");
+    // Another policy keeps none of it, and the status says so.
+    served.ctl(&["policy", "kyber"]).ok();
+    let table = served.ctl(&["status"]).ok();
+    assert!(table.contains("no: policy kyber does not"), "{table}");
+    for (args, part) in [
+        (&["web", "reserve_iops=0"][..], "leave it out for no limit"),
+        (&["web", "iops=5,reserve_iops=6"], "reserve_iops=6 is above iops=5"),
+        (&["web", "latency=0"], "expected a time from 1us to 60s"),
+        (&["web", "weight=0"], "expected a whole number from 1"),
+        (&["--group", "t1", "latency=2ms"], "a group has none; give it to its disks"),
+        (&["--group", "t1", "reserve_iops=2"], "a group has none; give it to its disks"),
+    ] {
+        served.ctl(&[&["limit"], args].concat()).refused(&[part]);
+    }
+    served.ctl(&["limit", "web", "none"]).ok();
+    assert!(!served.ctl(&["status"]).ok().contains("Reservations"), "they are lifted");
     assert_eq!(served.end(), Some(0));
 }
 

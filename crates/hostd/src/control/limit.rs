@@ -1,6 +1,7 @@
 //! The request for other limits, of a disk or of a group.
 
 use crate::config::limits_text;
+use seekway_policy::scheduler::Promise;
 use seekway_policy::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,10 @@ impl TryFrom<Wire> for LimitRequest {
             (None, Some(group)) => {
                 if limits.group.is_some() {
                     return Err("group: a group cannot be in a group".into());
+                }
+                let of_disks = |(promise, _): &(Promise, _)| *promise != Promise::Group;
+                if let Some((_, key)) = limits.limits.promises().find(of_disks) {
+                    return Err(format!("{key}: a group has none; give it to its disks"));
                 }
                 LimitTarget::Group(GroupName::new(&group).map_err(|e| e.to_string())?)
             }
