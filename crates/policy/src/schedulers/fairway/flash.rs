@@ -33,6 +33,12 @@ pub(super) const QUANTUM: u64 = 64 << 10;
 const LIGHT: u64 = 32 << 10;
 /// A VM counts as light for so long after it sent something.
 const LIGHT_FOR: Nanos = Nanos::from_millis(100);
+/// A VM that was found to have less than its share counts as light for so long.
+const BEHIND_FOR: Nanos = Nanos::from_millis(20);
+/// A VM that has nothing outstanding for so long sleeps. It wakes behind its share, which says
+/// nothing until it has been awake for [`AWAKE`].
+const PAUSE: Nanos = Nanos::from_millis(2);
+const AWAKE: Nanos = Nanos::from_millis(5);
 /// Several busy VMs, none of them light, have so many times the bound.
 const BUSY_TIMES: f64 = 3.0;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
@@ -47,6 +53,12 @@ struct Vm {
     /// Cost of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
+    /// Since when it has been active, without a pause of [`PAUSE`].
+    awake_since: Instant,
+    /// When its last request was done.
+    done: Instant,
+    /// When it was last found to have less than its share.
+    behind_at: Option<Instant>,
 }
 
 /// A request of which something is in flight.
@@ -118,10 +130,28 @@ impl Flash {
         self.vms.get(vm)?.as_ref()
     }
 
+    /// Note whether the VM has less than its share, before a request of it is counted.
+    fn note_behind(&mut self, now: Instant, vm: usize) {
+        let is_behind = self.shares.is_behind(vm);
+        let Some(known) = self.vms[vm].as_mut() else { return };
+        if known.outstanding == 0 && now.since(known.done) > PAUSE {
+            (known.awake_since, known.behind_at) = (now, None);
+        }
+        if is_behind && now.since(known.awake_since) > AWAKE {
+            known.behind_at = Some(now);
+        }
+    }
+
+    /// Has the VM had less than its share lately, though it asked for more?
+    fn is_behind(&self, now: Instant, vm: usize) -> bool {
+        let found = self.vm(vm).and_then(|known| known.behind_at);
+        found.is_some_and(|at| now.since(at) <= BEHIND_FOR)
+    }
+
     /// Note whether the VM is light, after it has sent something.
     fn note_light(&mut self, now: Instant, vm: usize, outstanding: u64) {
         self.shares.targets.active(now, vm);
-        if outstanding > LIGHT && !self.shares.is_promised(vm) {
+        if outstanding > LIGHT && !self.is_behind(now, vm) && !self.shares.is_promised(vm) {
             for entry in self.light.iter_mut().filter(|entry| entry.0 == vm) {
                 entry.0 = NOBODY;
             }
@@ -229,7 +259,8 @@ impl Flash {
         if !std::mem::replace(&mut self.waits, true) {
             self.governor.begin_epoch(now);
         }
-        let is_light = self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT);
+        let is_light =
+            self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT) || self.is_behind(now, vm);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
         let squeeze = self.shares.targets.squeeze(now, vm);
         self.governor.allows(self.in_flight - self.hung, cost, times * squeeze)
@@ -243,7 +274,7 @@ impl Flash {
 }
 
 impl Scheduler for Flash {
-    fn attach(&mut self, _now: Instant, vm: VmId, spec: VmSpec) {
+    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         if self.vms.len() <= vm.index() {
             self.vms.resize_with(vm.index() + 1, || None);
         }
@@ -254,6 +285,9 @@ impl Scheduler for Flash {
             fifo: ExpiryQueue::new(),
             outstanding: 0,
             in_flight: 0,
+            awake_since: now,
+            done: now,
+            behind_at: None,
         });
     }
 
@@ -271,6 +305,7 @@ impl Scheduler for Flash {
     fn arrived(&mut self, now: Instant, request: Request) {
         self.run.end();
         let (vm, id) = (request.vm.index(), request.id);
+        self.note_behind(now, vm);
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         let was_empty = known.fifo.is_empty();
         self.busy += u32::from(was_empty && known.in_flight == 0);
@@ -318,6 +353,7 @@ impl Scheduler for Flash {
         if known.serial == serial {
             known.in_flight -= 1;
             known.outstanding -= cost;
+            known.done = now;
             self.shares.completed(now, completion);
             self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
         }

@@ -220,6 +220,16 @@ impl Shares {
         group.vms.backlog.first().map(|(_, vm)| vm as usize)
     }
 
+    /// Has the VM had less than its share for a while, though it asked for more?
+    pub fn is_behind(&self, vm: usize) -> bool {
+        let Some(known) = &self.vms[vm] else { return false };
+        let level = match known.group.and_then(|group| self.groups[group].as_ref()) {
+            Some(group) => &group.vms,
+            None => &self.top,
+        };
+        known.account.tag + self.quantum / 2 < level.reached
+    }
+
     /// Is the VM, which has work, ahead of whose share is furthest behind by a quantum at most?
     fn is_level(&self, vm: usize) -> bool {
         let is_level = |account: &Account, level: &Level| {

@@ -259,6 +259,17 @@ fn shares_are_by_weight_whatever_the_sizes() {
 }
 
 #[test]
+fn a_vm_whose_depth_would_not_do_has_its_share_all_the_same() {
+    for len in [8, 16] {
+        let clients = [Client { len, depth: 16, ..QUIET }, FLOOD];
+        let got = run("fairway", &clients, 1000);
+        let cost = |n: usize| (got[n].requests * clients[n].cost()) as f64;
+        let share = cost(0) / cost(1);
+        assert!((0.95..=1.05).contains(&share), "{len} sectors: {share} of the flood's");
+    }
+}
+
+#[test]
 fn a_command_that_hangs_stops_nobody() {
     let alone = run("noop", &[QUIET], 1000)[0].requests as f64;
     let hung = Client { depth: 4, ..QUIET };
