@@ -71,6 +71,8 @@ struct Flight {
 pub struct Flash {
     governs: bool,
     splits: bool,
+    /// A VM with less than its share is light.
+    lifts: bool,
     /// The longest command while requests go in parts.
     part: Sectors,
     auto_part: bool,
@@ -105,6 +107,7 @@ impl Flash {
         Flash {
             governs: params.flag("governor"),
             splits: params.flag("split"),
+            lifts: params.flag("underserved"),
             part: params.size("part"),
             auto_part: params.is_default("part"),
             queued: Slots::new(),
@@ -137,7 +140,7 @@ impl Flash {
         if known.outstanding == 0 && now.since(known.done) > PAUSE {
             (known.awake_since, known.behind_at) = (now, None);
         }
-        if is_behind && now.since(known.awake_since) > AWAKE {
+        if self.lifts && is_behind && now.since(known.awake_since) > AWAKE {
             known.behind_at = Some(now);
         }
     }
