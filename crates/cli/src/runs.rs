@@ -117,6 +117,7 @@ impl Stage<'_> {
         policies: &[&str],
         seed: u64,
         jobs: usize,
+        bar: &ProgressBar,
     ) -> Result<Option<Vec<Vec<Outcome>>>> {
         let vms = self.load.disks.len();
         if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
@@ -125,7 +126,7 @@ impl Stage<'_> {
         let plan = |vm| move |policy| Plan { only: Some(vm), ..Plan::new(policy, seed) };
         let plans: Vec<Plan> =
             (0..vms).flat_map(|vm| policies.iter().copied().map(plan(vm))).collect();
-        let mut outcomes = self.run_all(&plans, jobs, &ProgressBar::hidden())?.into_iter();
+        let mut outcomes = self.run_all(&plans, jobs, bar)?.into_iter();
         Ok(Some((0..vms).map(|_| outcomes.by_ref().take(policies.len()).collect()).collect()))
     }
 

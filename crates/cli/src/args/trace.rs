@@ -10,8 +10,9 @@ use std::path::PathBuf;
 /// of each VM's requests answered within --p99-limit, and is none forced out at
 /// --hard-limit or kept from the queue? If not, it says how much of the load the disk
 /// carries and which modelled disks carry all of it. Then it runs every policy with its
-/// defaults, recommends one, and says who loses by it. Policies within 2 % of each other
-/// count as equal; fairway goes first among them, then the order of `seekway policy list`.
+/// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
+/// than 2 percent) the first in `seekway policy list` is taken; policies that make a request
+/// wait past --hard-limit come last.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway advise vm.vscsi db.csv --device cheetah-15k5

@@ -9,7 +9,7 @@ use crate::args::{AdviseArgs, Format, Goal, LoadArgs};
 use crate::json::Run;
 use crate::load::{self, Load};
 use crate::runs::{self, Stage};
-use crate::{Verdict, output};
+use crate::{Verdict, output, progress};
 use anyhow::{Result, bail};
 use judged::{EQUAL_WITHIN, Judged};
 use overload::Overload;
@@ -31,9 +31,10 @@ struct Advice {
     gain_over_cfq: Option<f64>,
     /// VMs that another policy would serve at least 2 % better.
     worse_for: Vec<Loser>,
-    /// Does the disk carry the load?
-    carried: bool,
-    /// Null if it does.
+    /// Does the disk carry the load? Null if the load is closed: it asks for as much as the
+    /// disk gives.
+    carried: Option<bool>,
+    /// Null unless `carried` is false.
     overload: Option<Overload>,
     advice: String,
     #[serde(flatten)]
@@ -69,12 +70,16 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     };
     let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
     let policies: Vec<&str> = contest.policies.iter().map(String::as_str).collect();
-    let alone = stage.run_each_alone(&policies, 1, jobs)?;
+    let requests = load.requests().map(|n| n * policies.len() as u64);
+    let bar = progress::requests(requests, "each VM alone");
+    let alone = stage.run_each_alone(&policies, 1, jobs, &bar)?;
+    bar.finish_and_clear();
     let judged = judged::judge(&made.outcomes, alone.as_deref(), args.goal);
     let advised = Advised {
         goal: args.goal,
         ranking: judged::sort(judged, args.goal),
-        overload: overload.map(|found| (words::overload(&found, &args.disk.hard_limit), found)),
+        open_loop: load.open_loop,
+        overload: overload.map(|found| (words::overload(&found), found)),
         made,
     };
     if let Some(path) = &args.out.report {
@@ -104,7 +109,9 @@ struct Advised {
     goal: Goal,
     /// Best first.
     ranking: Vec<Judged>,
-    /// A load that the disk cannot carry, and the sentence that says so.
+    /// Are requests issued by the traces' clocks?
+    open_loop: bool,
+    /// A load that the disk cannot carry, and the lines that say so.
     overload: Option<(String, Overload)>,
     made: Comparison,
 }
@@ -152,7 +159,7 @@ impl Advised {
         let recommendation = self.recommendation();
         let tables = self.tables();
         let sentences: Vec<&str> = overload.into_iter().chain([recommendation.as_str()]).collect();
-        let advice = sentences.join(" ");
+        let advice = sentences.join("\n");
         output::print_as(format, &tables, &Advice::new(self, advice))?;
         if prose {
             output::print(&format!("\n{recommendation}\n"))?;
@@ -163,7 +170,7 @@ impl Advised {
 
 impl Advice {
     fn new(advised: Advised, advice: String) -> Advice {
-        let Advised { goal, ranking, overload, made } = advised;
+        let Advised { goal, ranking, open_loop, overload, made } = advised;
         Advice {
             recommend: ranking[0].policy.clone(),
             goal: words::goal_name(goal),
@@ -171,7 +178,7 @@ impl Advice {
             gain_over_cfq: gain_over_cfq(&ranking, goal),
             worse_for: losers(&made.compared.runs, &ranking[0].policy),
             ranking,
-            carried: overload.is_none(),
+            carried: open_loop.then_some(overload.is_none()),
             overload: overload.map(|(_, found)| found),
             advice,
             compared: made.compared,

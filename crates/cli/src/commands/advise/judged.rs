@@ -26,6 +26,8 @@ pub struct Judged {
     /// Mean response alone over mean response here, at most 1, of the VM for which that is
     /// least: by Little's law its share of the rate that it has alone.
     pub worst_vm_speed: f64,
+    /// Requests that were forced out at the hard limit.
+    pub forced: u64,
     /// Mean over p99, throughput and speed of the distance from the best policy.
     pub regret: f64,
 }
@@ -102,6 +104,7 @@ fn one(outcome: &Outcome, references: &[Reference]) -> Judged {
         worst_vm_p99_over_alone: worst.as_ref().map_or(1.0, slower),
         mib_s: result.mib_s(),
         worst_vm_speed: served().map(speed).fold(1.0, f64::min),
+        forced: result.stats.forced,
         regret: 0.0,
     }
 }
@@ -129,26 +132,35 @@ fn scene(judged: &[Judged]) -> SceneResult {
 }
 
 /// By `value`, the best first. Policies within [`EQUAL_WITHIN`] of the best that is left
-/// stay in the order of the registry: fairway first, then the simpler.
+/// stay in the order of the registry: fairway first, then the simpler. Those that made a
+/// request wait past the hard limit come last: a guest takes such a disk for a broken one.
 pub fn sort(judged: Vec<Judged>, goal: Goal) -> Vec<Judged> {
-    let mut left = judged;
+    let (forced, kept): (Vec<Judged>, _) = judged.into_iter().partition(|j| j.forced > 0);
+    let mut sorted = sort_by_value(kept, goal);
+    sorted.extend(sort_by_value(forced, goal));
+    sorted
+}
+
+fn sort_by_value(mut left: Vec<Judged>, goal: Goal) -> Vec<Judged> {
     let mut sorted = Vec::new();
-    while let Some(best) = left.iter().map(|j| j.value).reduce(|a, b| better(goal, a, b)) {
-        let (equal, rest) = left.into_iter().partition(|j| are_equal(goal, j.value, best));
-        sorted.extend::<Vec<Judged>>(equal);
+    while let Some(best) = best(&left, goal) {
+        let (equal, rest): (Vec<Judged>, _) =
+            left.into_iter().partition(|j| are_equal(goal, j.value, best));
+        sorted.extend(equal);
         left = rest;
     }
     sorted
 }
 
+/// The best figure of the goal, if there is any policy.
+pub fn best(judged: &[Judged], goal: Goal) -> Option<f64> {
+    let better = |a: f64, b: f64| if smaller_is_better(goal) { a.min(b) } else { a.max(b) };
+    judged.iter().map(|j| j.value).reduce(better)
+}
+
 /// Is a smaller figure of the goal the better one?
 pub fn smaller_is_better(goal: Goal) -> bool {
     matches!(goal, Goal::Latency | Goal::Balance)
-}
-
-/// The better of two figures of the goal.
-pub fn better(goal: Goal, a: f64, b: f64) -> f64 {
-    if smaller_is_better(goal) { a.min(b) } else { a.max(b) }
 }
 
 /// Is `value` as good as `best`, the best there is? Regret is a distance already.
@@ -175,6 +187,7 @@ mod tests {
             worst_vm_p99_over_alone: value,
             mib_s: 10.0,
             worst_vm_speed: 0.5,
+            forced: 0,
             regret: 0.0,
         }
     }
@@ -192,6 +205,11 @@ mod tests {
         assert_eq!(order(&values, Goal::Throughput), ["noop", "cscan", "fairway"]);
         let values = [("fairway", 0.02), ("noop", 0.021), ("cscan", 0.0)];
         assert_eq!(order(&values, Goal::Balance), ["fairway", "cscan", "noop"]);
+        let mut forced = judged("fairway", 1.0);
+        forced.forced = 1;
+        let all = vec![forced.clone(), judged("noop", 9.0)];
+        assert_eq!(sort(all, Goal::Latency)[0].policy, "noop", "nobody waits 30 s there");
+        assert_eq!(sort(vec![forced], Goal::Latency).len(), 1);
         let zeros = [("fairway", 0.0), ("noop", 0.0)];
         assert_eq!(order(&zeros, Goal::Fairness), ["fairway", "noop"]);
     }

@@ -8,11 +8,10 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use seekway_device::profile::{self, Profile};
 use seekway_policy::units::{Nanos, Sectors};
-use seekway_sim::Layout;
+use seekway_sim::engine::utilisation;
+use seekway_sim::{Layout, VmResult};
 use serde::Serialize;
 
-/// Policies that are tried at other rates and on other disks.
-const CANDIDATES_MAX: usize = 3;
 /// Halvings of the search for the share: within 4 % of the place where it changes.
 const STEPS: u32 = 7;
 /// The least share that is looked for is 2^-7, somewhat below 1 %.
@@ -25,22 +24,29 @@ pub struct Service {
     /// The VM with the largest p99, and that p99.
     pub vm: String,
     pub p99_ms: f64,
+    /// Share of that VM's requests that took no longer than the limit.
+    pub within_limit: f64,
     /// Requests that were forced out at the hard limit.
     pub forced: u64,
     /// Did the trace's clock wait because the queue was full?
     pub queue_full: bool,
+    /// Share of the time in which the disk worked.
+    pub busy: f64,
 }
 
 impl Service {
-    fn of(outcome: &Outcome, load: &Load) -> Service {
+    fn of(outcome: &Outcome, load: &Load, p99_limit: Nanos) -> Service {
         let result = &outcome.result;
+        let within = |vm: &VmResult| vm.response.quantile_below(p99_limit.get());
         let worst = result.vms.iter().max_by(|a, b| p99_ms(a).total_cmp(&p99_ms(b)));
         Service {
             policy: outcome.plan.policy.clone(),
             vm: worst.map(|vm| vm.name.clone()).unwrap_or_default(),
             p99_ms: worst.map_or(0.0, p99_ms),
+            within_limit: worst.map_or(1.0, within),
             forced: result.stats.forced,
             queue_full: load.stalls_at().is_some_and(|limit| result.outstanding_max >= limit),
+            busy: utilisation(result).min(1.0),
         }
     }
 
@@ -63,6 +69,7 @@ pub struct Overload {
     /// The whole load on this disk.
     pub best: Service,
     pub p99_limit_ms: f64,
+    pub hard_limit_ms: f64,
     /// The largest part of the rate that the disk carries; null if it is below 1 %.
     pub share: Option<f64>,
     /// That part on this disk.
@@ -93,7 +100,7 @@ impl Overload {
         if !stage.load.open_loop {
             return Ok(None);
         }
-        let services = outcomes.iter().map(|outcome| Service::of(outcome, stage.load));
+        let services = outcomes.iter().map(|o| Service::of(o, stage.load, p99_limit));
         let Some(best) = Service::best(services, p99_limit) else { return Ok(None) };
         if best.carries(p99_limit) {
             return Ok(None);
@@ -101,24 +108,29 @@ impl Overload {
         let search = Search { stage, candidates: candidates(outcomes, &best), p99_limit, jobs };
         let carried = search.share()?;
         let (share, at_share) = carried.unzip();
-        let p99_limit_ms = p99_limit.as_millis_f64();
-        Ok(Some(Overload { best, p99_limit_ms, share, at_share, disks: search.disks()? }))
+        Ok(Some(Overload {
+            best,
+            p99_limit_ms: p99_limit.as_millis_f64(),
+            hard_limit_ms: stage.config.hard_limit.as_millis_f64(),
+            share,
+            at_share,
+            disks: search.disks()?,
+        }))
     }
 }
 
-/// The policies most likely to carry what can be carried: the shortest p99 and the most
-/// throughput under the overload, and the policy for every device.
+/// The policies most likely to carry what can be carried: those with the shortest p99 and the
+/// shortest mean under the overload, and the policy for every device.
 fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<String> {
-    let mib_s = |outcome: &&Outcome| outcome.result.mib_s();
-    let most = outcomes.iter().max_by(|a, b| mib_s(a).total_cmp(&mib_s(b)));
-    let most = most.map_or("noop", |outcome| &outcome.plan.policy);
+    let mean = |outcome: &&Outcome| outcome.result.response.mean();
+    let fastest = outcomes.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)));
+    let fastest = fastest.map(|outcome| outcome.plan.policy.as_str());
     let mut candidates: Vec<String> = Vec::new();
-    for policy in [best.policy.as_str(), "fairway", most] {
+    for policy in [best.policy.as_str(), "fairway"].into_iter().chain(fastest) {
         if !candidates.iter().any(|known| known == policy) {
             candidates.push(policy.to_string());
         }
     }
-    candidates.truncate(CANDIDATES_MAX);
     candidates
 }
 
@@ -148,7 +160,7 @@ impl Search<'_> {
             let Some(load) = self.stage.load.at_rate(share) else { break };
             let stage = Stage { load: &load, ..*self.stage };
             let outcomes = stage.run_all(&plans, self.jobs, &bar)?;
-            let services = outcomes.iter().map(|outcome| Service::of(outcome, &load));
+            let services = outcomes.iter().map(|o| Service::of(o, &load, self.p99_limit));
             match Service::best(services, self.p99_limit) {
                 Some(service) if service.carries(self.p99_limit) => {
                     carried = middle;
@@ -174,7 +186,7 @@ impl Search<'_> {
         let services = runs::parallel(&items, self.jobs, |(profile, policy)| {
             let stage = Stage { profile, ..*self.stage };
             let outcome = stage.run_one(&Plan::new(policy, 1), &bar)?;
-            Ok(Service::of(&outcome, self.stage.load))
+            Ok(Service::of(&outcome, self.stage.load, self.p99_limit))
         })?;
         bar.finish_and_clear();
         let of_disk = services.chunks(self.candidates.len());

@@ -1,12 +1,15 @@
 //! What `advise` says: sentences and tables.
 
 use super::Loser;
-use super::judged::{EQUAL_WITHIN, Judged, are_equal, better};
+use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
 use super::overload::{Disk, Overload, Service};
 use crate::args::Goal;
 use clap::ValueEnum;
 use seekway_report::number::{count, significant};
 use seekway_report::table::{Cell, Column, Table};
+
+/// A disk that is busy less than this has time for all requests, had they come evenly.
+const BURSTS_BELOW: f64 = 0.8;
 
 /// VMs that are named as losers.
 const LOSERS_SHOWN: usize = 5;
@@ -27,46 +30,65 @@ pub fn figure_name(goal: Goal) -> &'static str {
 }
 
 fn time(ms: f64) -> String {
-    if ms < 1000.0 {
-        format!("{} ms", significant(ms, 3))
-    } else {
-        format!("{} s", significant(ms / 1e3, 3))
+    let (value, unit) = if ms < 1000.0 { (ms, "ms") } else { (ms / 1e3, "s") };
+    let mut text = significant(value, 3);
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
     }
+    format!("{text} {unit}")
 }
 
 fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0, 2))
 }
 
-/// That the disk cannot carry the load, how much of it it could, and which disks would.
-pub fn overload(overload: &Overload, hard_limit: &str) -> String {
-    let Service { policy, vm, p99_ms, forced, queue_full } = &overload.best;
-    let limit = time(overload.p99_limit_ms);
-    let mut why = vec![format!("the p99 of {vm} is {}, and the limit is {limit}", time(*p99_ms))];
-    why.extend((*forced > 0).then(|| {
-        let (count, are) =
-            (count(*forced), if *forced == 1 { "request is" } else { "requests are" });
-        format!("{count} {are} forced out after {hard_limit}")
-    }));
-    why.extend(queue_full.then(|| "the queue fills up and requests wait to enter it".to_string()));
-    let mut text = format!(
-        "This disk cannot carry this load: under the best policy for it ({policy}) {}. ",
-        why.join("; ")
-    );
-    text += &match (overload.share, &overload.at_share) {
+/// Three lines: that the disk cannot carry the load, how much of it it could, and which
+/// disks would.
+pub fn overload(overload: &Overload) -> String {
+    let carries = match (overload.share, &overload.at_share) {
         (Some(share), Some(service)) => format!(
-            "It carries about {} of the rate (under {}, with a p99 of {}). ",
+            "It carries about {} of the rate (under {}, with a p99 of {}).",
             percent(share),
             service.policy,
             time(service.p99_ms)
         ),
-        _ => "It does not carry even 1 % of the rate. ".to_string(),
+        _ => "It does not carry even 1 % of the rate.".to_string(),
     };
-    text += &disks_that_carry(&overload.disks);
-    text
+    [why(overload), format!("{carries} {}", busy(&overload.best)), other_disks(&overload.disks)]
+        .join("\n")
 }
 
-fn disks_that_carry(disks: &[Disk]) -> String {
+fn why(overload: &Overload) -> String {
+    let Service { policy, vm, p99_ms, within_limit, forced, queue_full, .. } = &overload.best;
+    let limit = time(overload.p99_limit_ms);
+    let mut reasons = vec![format!(
+        "{} of {vm}'s requests take at most {limit}, and their p99 is {}",
+        percent(*within_limit),
+        time(*p99_ms)
+    )];
+    reasons.extend((*forced > 0).then(|| {
+        let requests = if *forced == 1 { "request is" } else { "requests are" };
+        let hard_limit = time(overload.hard_limit_ms);
+        format!("{} {requests} forced out after {hard_limit}", count(*forced))
+    }));
+    reasons.extend(queue_full.then(|| "requests wait to enter a full queue".to_string()));
+    let reasons = reasons.join("; ");
+    format!("This disk cannot carry this load: under {policy}, which comes nearest, {reasons}.")
+}
+
+/// Is it the rate, or how it comes?
+fn busy(service: &Service) -> String {
+    let busy = percent(service.busy);
+    if service.busy < BURSTS_BELOW {
+        format!(
+            "At the full rate it is busy {busy} of the time: it is the bursts that are too much."
+        )
+    } else {
+        format!("At the full rate it is busy {busy} of the time.")
+    }
+}
+
+fn other_disks(disks: &[Disk]) -> String {
     let carrying: Vec<String> = disks
         .iter()
         .filter(|disk| disk.carries)
@@ -113,10 +135,10 @@ pub fn recommendation(
 fn gives(best: &Judged, several: bool) -> String {
     let mean = time(best.mean_ms);
     let mib_s = significant(best.mib_s, 3);
-    let p99 = time(best.worst_vm_p99_ms);
     if !several {
-        return format!("mean response {mean}, p99 {p99}, {mib_s} MiB/s. ");
+        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time(best.p99_ms));
     }
+    let p99 = time(best.worst_vm_p99_ms);
     format!(
         "mean response {mean}, worst p99 {p99} ({}, {} × of what it has alone), {mib_s} MiB/s, and \
          every VM has at least {} of its speed alone. ",
@@ -126,24 +148,37 @@ fn gives(best: &Judged, several: bool) -> String {
     )
 }
 
-/// Who is as good, and who comes next.
+/// Who is as good, who comes next, and who would stand as high but for requests that waited
+/// too long.
 fn beside_others(ranking: &[Judged], goal: Goal) -> String {
-    let values = ranking.iter().map(|j| j.value);
-    let best = values.fold(ranking[0].value, |a, b| better(goal, a, b));
-    let equal = ranking.iter().take_while(|j| are_equal(goal, j.value, best)).count();
+    let names = |of: &[&Judged]| -> String {
+        of.iter().map(|j| j.policy.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let forced = |j: &Judged| j.forced > 0;
+    let rivals = ranking.iter().take_while(|j| forced(j) == forced(&ranking[0])).count();
+    let (rivals, last) = ranking.split_at(rivals);
+    let best = best(rivals, goal).unwrap_or_default();
+    let is_equal = |j: &&Judged| are_equal(goal, j.value, best);
+    let equal: Vec<&Judged> = rivals.iter().take_while(is_equal).skip(1).collect();
     let within = EQUAL_WITHIN * 100.0;
-    if equal == ranking.len() && equal > 1 {
+    if equal.len() + 1 == ranking.len() && ranking.len() > 1 {
         return format!("All policies lie within {within} %: for this goal take any. ");
     }
     let mut text = String::new();
-    if equal > 1 {
-        let names: Vec<&str> = ranking[1..equal].iter().map(|j| j.policy.as_str()).collect();
-        text += &format!("Within {within} % of the best: {}. ", names.join(", "));
+    if !equal.is_empty() {
+        text += &format!("Within {within} % of the best: {}. ", names(&equal));
     }
-    if let Some(next) = ranking.get(equal) {
-        let (best, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
-        text +=
-            &format!("{}: {best}, next {} with {value}. ", capital(figure_name(goal)), next.policy);
+    if let Some(next) = rivals.get(equal.len() + 1) {
+        let (figure, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
+        let name = capital(figure_name(goal));
+        text += &format!("{name}: {figure}, next {} with {value}. ", next.policy);
+    }
+    let passed_over: Vec<&Judged> = last.iter().filter(is_equal).collect();
+    if !passed_over.is_empty() {
+        let names = names(&passed_over);
+        text += &format!(
+            "As good or better by this figure, but requests wait past the hard limit: {names}. "
+        );
     }
     text
 }
@@ -179,6 +214,8 @@ pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> 
         Column::number("worst speed", ""),
         Column::number("regret", ""),
     ]);
+    let any_forced = ranking.iter().any(|j| j.forced > 0);
+    columns.extend(any_forced.then(|| Column::number("forced", "")));
     let title = format!("Policies on {device} for {}, best first", goal_name(goal));
     let mut table = Table::new(title, columns);
     for j in ranking {
@@ -193,9 +230,13 @@ pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> 
             Cell::Share(j.worst_vm_speed),
             Cell::Number(j.regret),
         ]);
+        row.extend(any_forced.then_some(Cell::Count(j.forced)));
         table.push(row);
     }
     table.notes.push(note(several).into());
+    table.notes.extend(any_forced.then(|| {
+        "forced: requests that waited past the hard limit; policies with any come last.".into()
+    }));
     table
 }
 
@@ -204,11 +245,13 @@ fn note(several: bool) -> &'static str {
         "worst VM: its p99 is the largest multiple (over alone) of what it has without the others \
          under the policy that is best for it then. worst speed: mean response alone over mean \
          response here, of the VM for which that is least. regret: mean distance from the best \
-         policy in over alone, bandwidth and worst speed; 0 is the best in all three."
+         policy in over alone, bandwidth and worst speed; 0 is the best in all three. Policies \
+         within 2 % count as equal and stand in the order of `seekway policy list`."
     } else {
         "over alone: p99 over that of the best policy. worst speed: mean response under the best \
          policy over that here. regret: mean distance from the best policy in these two and in \
-         bandwidth; 0 is the best in all three."
+         bandwidth; 0 is the best in all three. Policies within 2 % count as equal and stand in \
+         the order of `seekway policy list`."
     }
 }
 

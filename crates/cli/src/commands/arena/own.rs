@@ -6,6 +6,7 @@ use crate::load::{self, Load};
 use crate::progress;
 use crate::runs::{Outcome, Plan, Stage};
 use anyhow::Result;
+use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::units::Nanos;
@@ -42,7 +43,8 @@ impl Own {
             journal: false,
             cache_bytes: 0,
         };
-        let alone = stage.run_each_alone(&["noop"], seeds[0], jobs)?;
+        let hidden = ProgressBar::hidden();
+        let alone = stage.run_each_alone(&["noop"], seeds[0], jobs, &hidden)?;
         let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
         let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
         let plans: Vec<Plan> = policies
