@@ -90,7 +90,7 @@ fn json_has_the_facts_of_an_overload() {
 
 #[test]
 fn a_load_that_the_disk_carries_is_not_called_too_much() {
-    for name in ["msr.csv", "vscsi1.vscsi"] {
+    for name in ["msr.csv", "blkreplay.load"] {
         let text = advise(&[&fixture(name)]).ok();
         assert!(!text.contains("cannot carry") && text.contains("Use "), "{name}: {text}");
     }
