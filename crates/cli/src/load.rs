@@ -18,6 +18,7 @@ use std::io::Read;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Requests outstanding over all VMs of one trace beyond which its clock waits.
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
@@ -133,8 +134,9 @@ impl Trace {
 }
 
 /// Everything that a run needs to make its sources, as often as needed.
+#[derive(Clone)]
 pub struct Load {
-    traces: Vec<(Trace, Scan, ReplayOptions)>,
+    traces: Vec<(Arc<Trace>, Scan, ReplayOptions)>,
     plans: Vec<VmPlan>,
     /// The disks of all VMs, in order, names made unique.
     pub disks: Vec<VmDisk>,
@@ -160,7 +162,7 @@ impl Load {
         for trace in Trace::open_all(&args.traces)? {
             let scanned = scan(trace.path(), &options.trace).map_err(|e| trace.error(e))?;
             warn_of_scan(&trace, &scanned);
-            traces.push((trace, scanned, options.clone()));
+            traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
         let plans = args.vms.iter().map(plan).collect::<Result<Vec<_>>>()?;
@@ -209,6 +211,18 @@ impl Load {
         }
         let number = number - self.traces.len();
         self.plans[number].source(seed, number as u16).map_err(|e| anyhow!("{e}"))
+    }
+
+    /// The same traces with `rate` times the requests a second; `None` if the clock would
+    /// run slower or faster than a [`TimeScale`] can say. Generated VMs stay as they are.
+    pub fn at_rate(&self, rate: f64) -> Option<Load> {
+        let mut load = self.clone();
+        for (.., options) in &mut load.traces {
+            if let Pace::Timed { time_scale, .. } = &mut options.pace {
+                *time_scale = TimeScale::new(time_scale.factor() / rate)?;
+            }
+        }
+        Some(load)
     }
 
     /// True if two sources are the same trace, or VMs that differ in name only.

@@ -14,6 +14,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// More VMs than this are not run alone.
+const ALONE_MAX: usize = 16;
+
 /// One run to be made.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -107,7 +110,28 @@ impl Stage<'_> {
         parallel(plans, jobs, |plan| self.run_one(plan, bar))
     }
 
-    fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
+    /// Runs each VM alone under each of `policies`: by VM, then by policy. `None` with a single
+    /// VM, with more than [`ALONE_MAX`], and where a source is several VMs.
+    pub fn run_each_alone(
+        &self,
+        policies: &[&str],
+        seed: u64,
+        jobs: usize,
+        bar: &ProgressBar,
+    ) -> Result<Option<Vec<Vec<Outcome>>>> {
+        let vms = self.load.disks.len();
+        if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
+            return Ok(None);
+        }
+        let plan = |vm| move |policy| Plan { only: Some(vm), ..Plan::new(policy, seed) };
+        let plans: Vec<Plan> =
+            (0..vms).flat_map(|vm| policies.iter().copied().map(plan(vm))).collect();
+        let mut outcomes = self.run_all(&plans, jobs, bar)?.into_iter();
+        Ok(Some((0..vms).map(|_| outcomes.by_ref().take(policies.len()).collect()).collect()))
+    }
+
+    /// Makes one run. `bar` counts completed requests.
+    pub fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
         let scheduler = schedulers::build(&plan.policy)?;
         let device = self.profile.build();
         let capacity = device.profile().capacity;

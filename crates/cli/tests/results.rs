@@ -126,20 +126,6 @@ fn validate_without_a_trace_holds_a_drive_against_what_was_published() {
 }
 
 #[test]
-fn advise_recommends_one_of_the_policies() {
-    let folder = Folder::new();
-    let path = folder.file("a.trace", &trace(300));
-    for goal in ["response", "tail", "throughput", "fairness"] {
-        let made = json(&seekway(&["advise", &path, "--goal", goal, "--format", "json"]).ok());
-        let best = made["recommend"].as_str().expect("a name").to_string();
-        assert!(policies().contains(&best));
-        assert_eq!(made["ranking"][0]["policy"], best);
-    }
-    let piped = seekway_with(trace(300).as_bytes(), &["advise", "-"]).ok();
-    assert!(piped.contains("Use "), "{piped}");
-}
-
-#[test]
 fn csv_has_a_line_for_each_run_and_vm() {
     let folder = Folder::new();
     let csv = run(&load(&folder), &["--policies", "noop,cfq", "--format", "csv"]).ok();

@@ -185,6 +185,12 @@ impl Profile {
         &self.file.summary
     }
 
+    /// Does it describe a drive by a straight line, as papers do? Such a model says nothing of
+    /// caches, and has its drive's own profile beside it.
+    pub fn is_linear(&self) -> bool {
+        self.file.linear.is_some()
+    }
+
     /// Size of the device in sectors.
     pub fn capacity_sectors(&self) -> u64 {
         let file = &self.file;

@@ -46,6 +46,11 @@ impl TimeScale {
         (1.0..=1e12).contains(&millionths).then_some(TimeScale { millionths: millionths as u64 })
     }
 
+    /// 2 is half the speed.
+    pub fn factor(self) -> f64 {
+        self.millionths as f64 / 1e6
+    }
+
     const fn apply(self, at: Nanos) -> Nanos {
         at.scaled(self.millionths, 1_000_000)
     }

@@ -6,19 +6,30 @@ use std::path::PathBuf;
 
 /// Recommend a policy for traces and a disk
 ///
-/// Runs every policy with its defaults, recommends one, and says by how much it
-/// is better and for whom it is worse.
+/// First says whether the disk can carry the load at all: under the best policy, are 99 %
+/// of each VM's requests answered within --p99-limit, and is none forced out at
+/// --hard-limit or kept from the queue? If not, it says how much of the load the disk
+/// carries and which modelled disks carry all of it. Then it runs every policy with its
+/// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
+/// than 2 percent) the first in `seekway policy list` is taken; policies that make a request
+/// wait past --hard-limit come last.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway advise vm.vscsi db.csv --device cheetah-15k5
-  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --goal tail")]
+  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --for latency")]
 pub struct AdviseArgs {
     /// Traces, one VM each; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// What to optimise
-    #[arg(long, value_enum, default_value = "response")]
+    /// What to judge by
+    #[arg(long = "for", value_enum, value_name = "GOAL", default_value = "balance")]
     pub goal: Goal,
+    /// Replaced by --for
+    #[arg(long = "goal", hide = true, value_parser = refuse_goal)]
+    pub replaced_goal: Option<String>,
+    /// The disk carries a load if 99 % of each VM's requests take at most this long
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub p99_limit: String,
     #[command(flatten)]
     pub reading: ReadingArgs,
     #[command(flatten)]
@@ -36,17 +47,21 @@ pub struct AdviseArgs {
     pub out: OutArgs,
 }
 
-/// The measure that `advise` optimises.
+fn refuse_goal(_: &str) -> Result<String, String> {
+    Err("it is now --for latency, throughput, fairness or balance".into())
+}
+
+/// What `advise` judges policies by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Goal {
-    /// Mean response time.
-    Response,
-    /// The response time that 99 % stay below.
-    Tail,
-    /// Bytes per second.
+    /// p99 of the VM that comes off worst, over what it has alone
+    Latency,
+    /// MiB a second of all VMs together
     Throughput,
-    /// Jain's index over the VMs' slowdowns.
+    /// Speed of the VM that comes off worst, as a share of what it has alone
     Fairness,
+    /// Mean distance from the best policy in these three
+    Balance,
 }
 
 /// Show what Pregather's model sees in a trace

@@ -4,15 +4,13 @@ use super::Played;
 use crate::args::ArenaArgs;
 use crate::load::{self, Load};
 use crate::progress;
-use crate::runs::{Plan, Stage};
+use crate::runs::{Outcome, Plan, Stage};
 use anyhow::Result;
+use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::units::Nanos;
 use seekway_sim::experiments::arena::{Alone, Figures, Judging, SceneResult, Unit, figures};
-
-/// More VMs than this are not run alone, and then have no max-min shares.
-const ALONE_MAX: usize = 16;
 
 /// The load of the command line.
 pub struct Own {
@@ -45,7 +43,10 @@ impl Own {
             journal: false,
             cache_bytes: 0,
         };
-        let alone = self.alone(&stage, seeds[0], jobs)?;
+        let hidden = ProgressBar::hidden();
+        let alone = stage.run_each_alone(&["noop"], seeds[0], jobs, &hidden)?;
+        let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
+        let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
         let plans: Vec<Plan> = policies
             .iter()
             .flat_map(|policy| seeds.iter().map(|&seed| Plan::new(policy, seed)))
@@ -78,17 +79,5 @@ impl Own {
         };
         let about = format!("{} VMs of your own", self.load.disks.len());
         Ok(Played { about, unit: Unit::MibS, relative: alone.is_some(), result, cpu_ns: None })
-    }
-
-    /// What each VM has alone; unknown where a source is several VMs, or there are many.
-    fn alone(&self, stage: &Stage<'_>, seed: u64, jobs: usize) -> Result<Option<Vec<Alone>>> {
-        let vms = self.load.disks.len();
-        if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
-            return Ok(None);
-        }
-        let plan = |vm| Plan { only: Some(vm), ..Plan::new("noop", seed) };
-        let plans: Vec<Plan> = (0..vms).map(plan).collect();
-        let outcomes = stage.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
-        Ok(Some(outcomes.iter().map(|outcome| Alone::of(&outcome.result)).collect()))
     }
 }

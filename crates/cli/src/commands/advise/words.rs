@@ -1,0 +1,281 @@
+//! What `advise` says: sentences and tables.
+
+use super::Loser;
+use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
+use super::overload::{Disk, Overload, Service};
+use crate::args::Goal;
+use clap::ValueEnum;
+use seekway_report::number::{count, significant};
+use seekway_report::table::{Cell, Column, Table};
+
+/// A disk that is busy less than this has time for all requests, had they come evenly.
+const BURSTS_BELOW: f64 = 0.8;
+
+/// VMs that are named as losers.
+const LOSERS_SHOWN: usize = 5;
+
+/// As `--for` takes it.
+pub fn goal_name(goal: Goal) -> String {
+    goal.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
+}
+
+/// What the goal's figure is called, with its unit.
+pub fn figure_name(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Latency => "worst VM's p99 over its p99 alone",
+        Goal::Throughput => "bandwidth (MiB/s)",
+        Goal::Fairness => "worst VM's speed as a share of its speed alone",
+        Goal::Balance => "mean regret in latency, throughput and fairness",
+    }
+}
+
+fn time(ms: f64) -> String {
+    let (value, unit) = if ms < 1000.0 { (ms, "ms") } else { (ms / 1e3, "s") };
+    let mut text = significant(value, 3);
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    format!("{text} {unit}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0, 2))
+}
+
+/// Three lines: that the disk cannot carry the load, how much of it it could, and which
+/// disks would.
+pub fn overload(overload: &Overload) -> String {
+    let carries = match (overload.share, &overload.at_share) {
+        (Some(share), Some(service)) => format!(
+            "It carries about {} of the rate (under {}, with a p99 of {}).",
+            percent(share),
+            service.policy,
+            time(service.p99_ms)
+        ),
+        _ => "It does not carry even 1 % of the rate.".to_string(),
+    };
+    [why(overload), format!("{carries} {}", busy(&overload.best)), other_disks(&overload.disks)]
+        .join("\n")
+}
+
+fn why(overload: &Overload) -> String {
+    let Service { policy, vm, p99_ms, within_limit, forced, queue_full, .. } = &overload.best;
+    let limit = time(overload.p99_limit_ms);
+    let mut reasons = vec![format!(
+        "{} of {vm}'s requests take at most {limit}, and their p99 is {}",
+        percent(*within_limit),
+        time(*p99_ms)
+    )];
+    reasons.extend((*forced > 0).then(|| {
+        let requests = if *forced == 1 { "request is" } else { "requests are" };
+        let hard_limit = time(overload.hard_limit_ms);
+        format!("{} {requests} forced out after {hard_limit}", count(*forced))
+    }));
+    reasons.extend(queue_full.then(|| "requests wait to enter a full queue".to_string()));
+    let reasons = reasons.join("; ");
+    format!("This disk cannot carry this load: under {policy}, which comes nearest, {reasons}.")
+}
+
+/// Is it the rate, or how it comes?
+fn busy(service: &Service) -> String {
+    let busy = percent(service.busy);
+    if service.busy < BURSTS_BELOW {
+        format!(
+            "At the full rate it is busy {busy} of the time: it is the bursts that are too much."
+        )
+    } else {
+        format!("At the full rate it is busy {busy} of the time.")
+    }
+}
+
+fn other_disks(disks: &[Disk]) -> String {
+    let carrying: Vec<String> = disks
+        .iter()
+        .filter(|disk| disk.carries)
+        .filter_map(|disk| {
+            let p99 = time(disk.service.as_ref()?.p99_ms);
+            Some(format!("{} (p99 {p99})", disk.disk))
+        })
+        .collect();
+    let too_small: Vec<&str> =
+        disks.iter().filter(|d| d.service.is_none()).map(|d| d.disk.as_str()).collect();
+    let mut text = if carrying.is_empty() {
+        "No other modelled disk carries all of it.".to_string()
+    } else {
+        format!("Modelled disks that carry all of it, the slowest first: {}.", carrying.join(", "))
+    };
+    if !too_small.is_empty() {
+        text += &format!(" Too small for it: {}.", too_small.join(", "));
+    }
+    text
+}
+
+/// Which policy to use, what that gives, and who loses by it.
+pub fn recommendation(
+    ranking: &[Judged],
+    losers: &[Loser],
+    goal: Goal,
+    overloaded: bool,
+    several: bool,
+) -> String {
+    let (best, goal_name) = (&ranking[0], goal_name(goal));
+    let mut text = if overloaded {
+        format!("No policy mends that. The least bad for {goal_name} is {}: ", best.policy)
+    } else {
+        format!("Use {} for {goal_name}: ", best.policy)
+    };
+    text += &gives(best, several);
+    text += &beside_others(ranking, goal);
+    if several {
+        text += &who_loses(losers);
+    }
+    text.trim_end().to_string()
+}
+
+fn gives(best: &Judged, several: bool) -> String {
+    let mean = time(best.mean_ms);
+    let mib_s = significant(best.mib_s, 3);
+    if !several {
+        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time(best.p99_ms));
+    }
+    let p99 = time(best.worst_vm_p99_ms);
+    format!(
+        "mean response {mean}, worst p99 {p99} ({}, {} × of what it has alone), {mib_s} MiB/s, and \
+         every VM has at least {} of its speed alone. ",
+        best.worst_vm,
+        significant(best.worst_vm_p99_over_alone, 3),
+        percent(best.worst_vm_speed)
+    )
+}
+
+/// Who is as good, who comes next, and who would stand as high but for requests that waited
+/// too long.
+fn beside_others(ranking: &[Judged], goal: Goal) -> String {
+    let names = |of: &[&Judged]| -> String {
+        of.iter().map(|j| j.policy.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let forced = |j: &Judged| j.forced > 0;
+    let rivals = ranking.iter().take_while(|j| forced(j) == forced(&ranking[0])).count();
+    let (rivals, last) = ranking.split_at(rivals);
+    let best = best(rivals, goal).unwrap_or_default();
+    let is_equal = |j: &&Judged| are_equal(goal, j.value, best);
+    let equal: Vec<&Judged> = rivals.iter().take_while(is_equal).skip(1).collect();
+    let within = EQUAL_WITHIN * 100.0;
+    if equal.len() + 1 == ranking.len() && ranking.len() > 1 {
+        return format!("All policies lie within {within} %: for this goal take any. ");
+    }
+    let mut text = String::new();
+    if !equal.is_empty() {
+        text += &format!("Within {within} % of the best: {}. ", names(&equal));
+    }
+    if let Some(next) = rivals.get(equal.len() + 1) {
+        let (figure, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
+        let name = capital(figure_name(goal));
+        text += &format!("{name}: {figure}, next {} with {value}. ", next.policy);
+    }
+    let passed_over: Vec<&Judged> = last.iter().filter(is_equal).collect();
+    if !passed_over.is_empty() {
+        let names = names(&passed_over);
+        text += &format!(
+            "As good or better by this figure, but requests wait past the hard limit: {names}. "
+        );
+    }
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn who_loses(losers: &[Loser]) -> String {
+    if losers.is_empty() {
+        return "No VM would be served 2 % better by another policy.".into();
+    }
+    let one =
+        |l: &Loser| format!("{} ({} slower than under {})", l.vm, percent(l.slower), l.better);
+    let mut list: Vec<String> = losers.iter().take(LOSERS_SHOWN).map(one).collect();
+    let more = losers.len().saturating_sub(LOSERS_SHOWN);
+    list.extend((more > 0).then(|| format!("{more} more")));
+    format!("Who loses by it: {}.", list.join(", "))
+}
+
+/// Every policy with its figures, in the order of the ranking.
+pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> Table {
+    let mut columns =
+        vec![Column::text("policy"), Column::number("mean", "ms"), Column::number("p99", "ms")];
+    if several {
+        columns.push(Column::text("worst VM"));
+        columns.push(Column::number("its p99", "ms"));
+    }
+    columns.extend([
+        Column::number("over alone", ""),
+        Column::number("bandwidth", "MiB/s"),
+        Column::number("worst speed", ""),
+        Column::number("regret", ""),
+    ]);
+    let any_forced = ranking.iter().any(|j| j.forced > 0);
+    columns.extend(any_forced.then(|| Column::number("forced", "")));
+    let title = format!("Policies on {device} for {}, best first", goal_name(goal));
+    let mut table = Table::new(title, columns);
+    for j in ranking {
+        let mut row = vec![Cell::Text(j.policy.clone()), Cell::Number(j.mean_ms)];
+        row.push(Cell::Number(j.p99_ms));
+        if several {
+            row.extend([Cell::Text(j.worst_vm.clone()), Cell::Number(j.worst_vm_p99_ms)]);
+        }
+        row.extend([
+            Cell::Ratio(j.worst_vm_p99_over_alone),
+            Cell::Number(j.mib_s),
+            Cell::Share(j.worst_vm_speed),
+            Cell::Number(j.regret),
+        ]);
+        row.extend(any_forced.then_some(Cell::Count(j.forced)));
+        table.push(row);
+    }
+    table.notes.push(note(several).into());
+    table.notes.extend(any_forced.then(|| {
+        "forced: requests that waited past the hard limit; policies with any come last.".into()
+    }));
+    table
+}
+
+fn note(several: bool) -> &'static str {
+    if several {
+        "worst VM: its p99 is the largest multiple (over alone) of what it has without the others \
+         under the policy that is best for it then. worst speed: mean response alone over mean \
+         response here, of the VM for which that is least. regret: mean distance from the best \
+         policy in over alone, bandwidth and worst speed; 0 is the best in all three. Policies \
+         within 2 % count as equal and stand in the order of `seekway policy list`."
+    } else {
+        "over alone: p99 over that of the best policy. worst speed: mean response under the best \
+         policy over that here. regret: mean distance from the best policy in these two and in \
+         bandwidth; 0 is the best in all three. Policies within 2 % count as equal and stand in \
+         the order of `seekway policy list`."
+    }
+}
+
+/// The modelled disks with the whole load.
+pub fn disks(overload: &Overload) -> Table {
+    let columns = vec![
+        Column::text("disk"),
+        Column::text("carries the load"),
+        Column::number("worst p99", "ms"),
+        Column::text("under"),
+    ];
+    let mut table = Table::new("Other modelled disks with the whole load", columns);
+    for disk in &overload.disks {
+        let verdict = match (&disk.service, disk.carries) {
+            (None, _) => "too small",
+            (Some(_), true) => "yes",
+            (Some(_), false) => "no",
+        };
+        let mut row = vec![Cell::Text(disk.disk.clone()), Cell::Text(verdict.into())];
+        row.extend(match &disk.service {
+            Some(s) => [Cell::Number(s.p99_ms), Cell::Text(s.policy.clone())],
+            None => [Cell::Absent, Cell::Absent],
+        });
+        table.push(row);
+    }
+    table
+}
