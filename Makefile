@@ -10,7 +10,7 @@ OUT ?= out
 SEEKWAY = $(CARGO) run --quiet --release --package seekway --
 
 # Three machines on one disk: two streams, a stream beside random reads, and
-# random reads (figure 5 of the Pregather paper). The tests check that README.md
+# random reads (figure 5 of the Pregather paper). The tests check that docs/demo.md
 # and docs/policies show what this gives.
 DEMO = compare \
 	--vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
@@ -83,7 +83,7 @@ bench-host: build ## the host daemon beside its peers; ARGS=--quick in a third o
 bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 	@scripts/bench-memory
 
-docs: install-deps ## rewrite what is generated in README.md and docs/
+docs: install-deps ## rewrite what is generated in docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
 
 experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md

@@ -1,4 +1,4 @@
-//! What README.md, docs/policies, docs/prefetchers and docs/vcpu say of the program is what
+//! What docs/demo.md, docs/policies, docs/prefetchers and docs/vcpu say of the program is what
 //! the program says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
 //! rewrites the parts between the markers.
 
@@ -138,17 +138,30 @@ fn no_page_is_of_something_that_is_gone() {
 }
 
 #[test]
-fn the_readme_shows_what_the_demo_prints() {
+fn the_demos_page_shows_what_the_demo_prints() {
     let ran = seekway(DEMO).ok();
     let mut tables = ran.split("\n\n");
     let (title, table) = (tables.next().expect("a title"), tables.next().expect("a table"));
     let rows: Vec<&str> = table.lines().map(str::trim_end).collect();
-    check("README.md", &format!("```text\n{title}\n\n{}\n```\n", rows.join("\n")));
+    check("docs/demo.md", &format!("```text\n{title}\n\n{}\n```\n", rows.join("\n")));
     let command = DEMO.join(" ");
-    for file in ["README.md", "Makefile"] {
+    for file in ["docs/demo.md", "Makefile"] {
         let text = std::fs::read_to_string(root().join(file)).expect("a file of the root");
         let text = text.replace("\\\n", " ");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&command), "{file}: not `{command}`");
     }
+}
+
+/// The arena takes too long to be run here; the two tables are at least of one run.
+#[test]
+fn the_readme_has_the_arenas_scoreboard() {
+    let read = |file| std::fs::read_to_string(root().join(file)).expect("a file of the root");
+    let rows = |text: &str| {
+        let from = text.lines().skip_while(|line| !line.starts_with("| policy | mean regret"));
+        from.take_while(|line| line.starts_with('|')).map(str::to_string).collect::<Vec<_>>()
+    };
+    let (readme, arena) = (rows(&read("README.md")), rows(&read("docs/arena.md")));
+    assert!(readme.len() > 10, "{readme:?}");
+    assert_eq!(readme, arena, "README.md and docs/arena.md");
 }

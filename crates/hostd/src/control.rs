@@ -67,7 +67,7 @@ pub enum Request {
         weight: NonZeroU32,
     },
     /// Other limits for a disk or for a group.
-    Limit(LimitRequest),
+    Limit(Box<LimitRequest>),
     /// Serve one more disk.
     Attach(Box<DiskConfig>),
     /// Stop serving a disk.
@@ -189,7 +189,8 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
         Request::Weight { disk, weight } => {
             host.set_weight(&disk, weight).map(nothing).map_err(text)
         }
-        Request::Limit(LimitRequest { target, limits }) => {
+        Request::Limit(request) => {
+            let LimitRequest { target, limits } = *request;
             let set = match target {
                 LimitTarget::Disk(disk) => host.set_limits(&disk, &limits),
                 LimitTarget::Group(group) => host.set_group_limits(&group, &limits.limits),
@@ -231,8 +232,8 @@ mod tests {
         assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
         let limit = LimitRequest::disk("web", "iops=5").unwrap();
         let line = r#"{"command":"limit","disk":"web","limits":"iops=5"}"#;
-        assert_eq!(read(line), Ok(Request::Limit(limit.clone())));
-        assert_eq!(serde_json::to_string(&Request::Limit(limit)).unwrap(), line);
+        assert_eq!(read(line), Ok(Request::Limit(Box::new(limit.clone()))));
+        assert_eq!(serde_json::to_string(&Request::Limit(Box::new(limit))).unwrap(), line);
         let resize = Request::Resize { disk: "web".into(), size_bytes: Some(512), shrink: false };
         assert_eq!(read(r#"{"command":"resize","disk":"web","size_bytes":512}"#), Ok(resize));
     }

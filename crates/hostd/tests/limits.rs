@@ -198,7 +198,7 @@ impl Running {
 
     fn limit(&self, disk: &str, limits: &str) -> Result<(), String> {
         let request = LimitRequest::disk(disk, limits).unwrap();
-        self.ask(&Request::Limit(request)).map(drop)
+        self.ask(&Request::Limit(Box::new(request))).map(drop)
     }
 
     /// What the status says of a disk.

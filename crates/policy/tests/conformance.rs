@@ -95,7 +95,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 fn vm_spec(vm: u16, weight: u32) -> VmSpec {
     let region = Extent::new(Lba::new(u64::from(vm) << 28), Sectors::new(1 << 28)).unwrap();
-    let number = u16::from(weight % 2 == 0);
+    let number = u16::from(weight.is_multiple_of(2));
     VmSpec {
         weight: NonZeroU32::new(weight).unwrap(),
         group: (vm % 3 == 1).then_some(Group { number, weight: NonZeroU32::MIN }),

@@ -62,7 +62,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
                 (None, Some(group)) => LimitRequest::group(group, limits),
                 (None, None) => Err("give a disk or --group NAME".into()), // clap asks for one
             };
-            Request::Limit(request.map_err(|e| anyhow!("limit {limits}: {e}"))?)
+            Request::Limit(Box::new(request.map_err(|e| anyhow!("limit {limits}: {e}"))?))
         }
         CtlCommand::Attach { disk } => {
             let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
