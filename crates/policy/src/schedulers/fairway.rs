@@ -13,21 +13,17 @@
 mod cost;
 mod flash;
 mod governor;
+mod head;
 #[cfg(test)]
 mod tests;
 
-use super::{Entry, vmcd_time};
+use super::Entry;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::Instant;
 use flash::Flash;
-
-/// The part for a device with a head: CFQ's slice of 100 ms; 2 ms is what CFQ and anticipatory
-/// scheduling found worth waiting for a reader; a request goes before its place in the sweep when
-/// it has waited half of its VM's mean, so that the last of a queue waits little longer than the
-/// first.
-const TURNS: &str = "vmcd-time:turn=100ms,stay=2ms,oldest=0.5";
+use head::Head;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -39,6 +35,18 @@ static PARAMS: &[ParamSpec] = &[
         help: "the governor's bound over the least that keeps the device busy" },
     ParamSpec { key: "part", kind: Kind::Size, default: "32KiB",
         help: "the length of parts" },
+    ParamSpec { key: "window", kind: Kind::Duration, default: "100ms",
+        help: "with a head: how far a VM may be ahead of others" },
+    ParamSpec { key: "quantum", kind: Kind::Duration, default: "50ms",
+        help: "with a head: and how far behind that limit it has to fall to be served again" },
+    ParamSpec { key: "turn", kind: Kind::Duration, default: "100ms",
+        help: "with a head: how long a stream keeps it" },
+    ParamSpec { key: "stay", kind: Kind::Duration, default: "2ms",
+        help: "with a head: how long it waits for a stream's next request" },
+    ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
+        help: "with a head: how long it waits for a VM that is behind" },
+    ParamSpec { key: "lag", kind: Kind::Duration, default: "100ms",
+        help: "with a head: how far a VM that wakes is behind the others" },
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -46,16 +54,16 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "fair shares of the device with a short queue in it, on every kind of device",
     source: "ours (docs/policies/fairway.md)",
     params: PARAMS,
-    holds: &[vmcd_time::TURN, flash::DEPTH],
+    holds: &[head::STREAM, head::SHARE, flash::DEPTH],
     build: |params| Ok(Box::new(Fairway::new(params)?)),
 };
 
 /// The policy: one of its parts is in charge of all requests.
 struct Fairway {
     /// For a device with a head.
-    turns: Box<dyn Scheduler>,
+    head: Head,
     flash: Flash,
-    by_turns: bool,
+    with_head: bool,
     /// The attached VMs by number.
     vms: Vec<Option<VmSpec>>,
 }
@@ -63,15 +71,15 @@ struct Fairway {
 impl Fairway {
     fn new(params: &Params) -> Result<Self, ParamError> {
         Ok(Fairway {
-            turns: super::build(TURNS)?,
+            head: Head::new(params),
             flash: Flash::new(params),
-            by_turns: false,
+            with_head: false,
             vms: Vec::new(),
         })
     }
 
     fn part(&mut self) -> &mut dyn Scheduler {
-        if self.by_turns { self.turns.as_mut() } else { &mut self.flash }
+        if self.with_head { &mut self.head } else { &mut self.flash }
     }
 
     /// Hand all VMs and requests to the other part. What is in flight stays unknown to it.
@@ -84,11 +92,11 @@ impl Fairway {
         let mut queued = Vec::new();
         for (vm, spec) in known {
             queued.extend(self.part().detach(now, vm));
-            self.by_turns = !self.by_turns;
+            self.with_head = !self.with_head;
             self.part().attach(now, vm, spec);
-            self.by_turns = !self.by_turns;
+            self.with_head = !self.with_head;
         }
-        (self.vms, self.by_turns) = (vms, !self.by_turns);
+        (self.vms, self.with_head) = (vms, !self.with_head);
         queued.sort_by_key(|request| request.arrived);
         queued.into_iter().for_each(|request| self.part().arrived(now, request));
     }
@@ -117,27 +125,27 @@ impl Scheduler for Fairway {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
-        self.turns.completed(now, completion);
+        self.head.completed(now, completion);
         self.flash.completed(now, completion);
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        if device.profile.rotational() != self.by_turns {
+        if device.profile.rotational() != self.with_head {
             self.switch(now);
         }
         self.part().decide(now, device)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
-        match self.by_turns {
-            true => self.turns.metrics(sink),
+        match self.with_head {
+            true => self.head.metrics(sink),
             false => self.flash.metrics(sink),
         }
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        match self.by_turns {
-            true => self.turns.vm_metrics(sink),
+        match self.with_head {
+            true => self.head.vm_metrics(sink),
             false => self.flash.vm_metrics(sink),
         }
     }

@@ -1,0 +1,111 @@
+//! What the part for a disk with a head keeps of one VM: its requests by place and by age, where
+//! its sweep stands, and the streams that it reads.
+
+use crate::queues::{ExpiryQueue, LbaQueue, Links};
+use crate::request::{Request, RequestId};
+use crate::schedulers::vmcd::Mean;
+use crate::units::{Instant, Lba, Nanos};
+
+/// Streams that are known of a VM; the one that went on least recently is forgotten.
+const STREAMS: usize = 8;
+
+/// Where a run of adjacent requests ended.
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    end: Lba,
+    /// Requests that continued it.
+    run: u32,
+    /// When it last went on, as a count.
+    used: u64,
+}
+
+#[derive(Default)]
+pub struct Vm {
+    /// Tells a VM from the one that had its number before.
+    pub serial: u64,
+    pub sorted: LbaQueue,
+    pub fifo: ExpiryQueue,
+    /// Where its own sweep stands: at zero once nothing lay ahead.
+    position: Lba,
+    streams: [Stream; STREAMS],
+    served: u64,
+    /// Its request in the common sweep.
+    pub placed: Option<Request>,
+    /// It is too far ahead of others to be served.
+    pub spent: bool,
+    pub in_flight: u32,
+    /// Mean device time of a command.
+    pub cost: Mean,
+    /// Mean time from a completion that left it without work to its next request.
+    pub think: Mean,
+    /// Mean time from the completion of a stream's request to the next one.
+    pub stream_think: Mean,
+    /// When its last completion left it without work that somebody waited for.
+    pub idle_since: Option<Instant>,
+    pub last_service: Instant,
+    pub device_time: Nanos,
+}
+
+impl Vm {
+    pub fn new(now: Instant, serial: u64) -> Self {
+        Vm { serial, last_service: now, ..Vm::default() }
+    }
+
+    /// Nothing queued and nothing on the device.
+    pub fn is_idle(&self) -> bool {
+        self.sorted.is_empty() && self.in_flight == 0
+    }
+
+    pub fn insert(&mut self, links: &mut Links, request: &Request) {
+        self.sorted.insert(request);
+        self.fifo.push(links, request.id);
+    }
+
+    /// Take out a request that leaves unserved.
+    pub fn withdraw(&mut self, links: &mut Links, request: &Request) {
+        self.sorted.remove(request);
+        self.fifo.remove(links, request.id);
+    }
+
+    /// Take out a request that is dispatched. How many before it it continues without a gap.
+    pub fn take(&mut self, links: &mut Links, request: &Request) -> u32 {
+        self.withdraw(links, request);
+        self.position = request.extent.end();
+        self.served += 1;
+        let (start, end) = (request.extent.start(), request.extent.end());
+        let known = self.streams.iter_mut().find(|s| s.used > 0 && s.end == start);
+        let stream = match known {
+            Some(stream) => {
+                stream.run = stream.run.saturating_add(1);
+                stream
+            }
+            None => {
+                let oldest = self.streams.iter_mut().min_by_key(|s| s.used).expect("some streams");
+                oldest.run = 0;
+                oldest
+            }
+        };
+        (stream.end, stream.used) = (end, self.served);
+        stream.run
+    }
+
+    /// The next of its own sweep: ascending from where that stands, then from the lowest.
+    pub fn next(&mut self) -> Option<RequestId> {
+        let ahead = self.sorted.at_or_after(self.position);
+        if ahead.is_none() {
+            self.position = Lba::ZERO;
+        }
+        ahead.or_else(|| self.sorted.first()).map(|(_, id)| id)
+    }
+
+    /// The sweep passes over what begins at its position.
+    pub fn skip(&mut self) {
+        self.position = Lba::new(self.position.get().saturating_add(1));
+    }
+
+    /// The request that begins at `end`.
+    pub fn following(&self, end: Lba) -> Option<RequestId> {
+        let (lba, id) = self.sorted.at_or_after(end)?;
+        (lba == end).then_some(id)
+    }
+}
