@@ -58,8 +58,6 @@ struct Dwell {
     end: Lba,
     /// Requests that continued it.
     run: u32,
-    /// Device time that it has had.
-    had: Nanos,
     /// When its last command was done.
     since: Option<Instant>,
 }
@@ -77,6 +75,7 @@ pub struct Head {
     turn: Nanos,
     stay: Nanos,
     hold: Nanos,
+    oldest: f64,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -106,6 +105,7 @@ impl Head {
             turn: params.duration("turn"),
             stay: params.duration("stay"),
             hold: params.duration("hold"),
+            oldest: params.number("oldest"),
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -218,10 +218,12 @@ impl Head {
             return None;
         }
         let following = known.following(end);
-        if dwell.had >= turn {
+        if known.stream_had >= turn {
             self.dwell = None;
             if following.is_some() {
-                self.vms[vm].as_mut()?.skip();
+                let known = self.vms[vm].as_mut()?;
+                known.stream_had = Nanos::ZERO;
+                known.skip();
                 self.place(vm);
             }
             return None;
@@ -291,9 +293,21 @@ impl Head {
             };
             let vm = self.queued.get(id).expect("the sweep holds queued requests").vm.index();
             if !self.spend(vm) {
+                let id = self.overdue(now, vm).unwrap_or(id);
                 return self.dispatch(now, id);
             }
         }
+    }
+
+    /// The VM's oldest request, if it has waited too long.
+    fn overdue(&self, now: Instant, vm: usize) -> Option<RequestId> {
+        if self.tags.active() < 2 {
+            return None;
+        }
+        let known = self.vm(vm)?;
+        let oldest = self.queued.get(known.fifo.head()?)?;
+        let mean = known.wait.get()?.get() as f64;
+        (now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
     }
 
     fn dispatch(&mut self, now: Instant, id: RequestId) -> Decision {
@@ -301,7 +315,13 @@ impl Head {
         let leads = !self.run.extend(&request);
         let vm = request.vm.index();
         let known = self.vms[vm].as_mut().expect("a queued request has a VM");
+        let (start, end) = (request.extent.start(), request.extent.end());
+        known.wait.learn(now.since(request.arrived));
         let run = known.take(&mut self.links, &request);
+        if known.stream_end != start {
+            known.stream_had = Nanos::ZERO;
+        }
+        known.stream_end = end;
         known.in_flight += 1;
         known.last_service = now;
         let serial = known.serial;
@@ -311,13 +331,12 @@ impl Head {
             self.tags.charge(vm, charged);
         }
         self.flying.insert(id, Flight { serial, command });
-        let (start, end) = (request.extent.start(), request.extent.end());
         match &mut self.dwell {
             Some(dwell) if dwell.vm == vm && dwell.end == start => {
                 (dwell.end, dwell.run, dwell.since) = (end, run, None);
                 self.streams += 1;
             }
-            dwell => *dwell = Some(Dwell { vm, end, run, had: Nanos::ZERO, since: None }),
+            dwell => *dwell = Some(Dwell { vm, end, run, since: None }),
         }
         self.in_vain = false;
         self.place(vm);
@@ -406,9 +425,7 @@ impl Scheduler for Head {
             known.device_time += had;
             self.tags.charge(vm, had.saturating_sub(charged));
             self.tags.give_back(vm, charged.saturating_sub(had));
-            if let Some(dwell) = self.dwell.as_mut().filter(|dwell| dwell.vm == vm) {
-                dwell.had += had;
-            }
+            known.stream_had += had;
         }
         if let Some(dwell) = self.dwell.as_mut().filter(|dwell| dwell.end == request.extent.end()) {
             dwell.since = Some(now);

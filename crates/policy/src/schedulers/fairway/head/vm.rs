@@ -36,6 +36,11 @@ pub struct Vm {
     pub in_flight: u32,
     /// Mean device time of a command.
     pub cost: Mean,
+    /// Where its last stream goes on, and the device time that this has had.
+    pub stream_end: Lba,
+    pub stream_had: Nanos,
+    /// Mean time from arrival to dispatch.
+    pub wait: Mean,
     /// Mean time from a completion that left it without work to its next request.
     pub think: Mean,
     /// Mean time from the completion of a stream's request to the next one.
