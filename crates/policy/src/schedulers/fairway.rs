@@ -47,6 +47,8 @@ static PARAMS: &[ParamSpec] = &[
         help: "with a head: how long it waits for a VM that is behind" },
     ParamSpec { key: "lag", kind: Kind::Duration, default: "100ms",
         help: "with a head: how far a VM that wakes is behind the others" },
+    ParamSpec { key: "even", kind: Kind::Flag, default: "true",
+        help: "with a head: even" },
     ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "0.5",
         help: "with a head: a request that has waited so many times its VM's mean goes first" },
 ];

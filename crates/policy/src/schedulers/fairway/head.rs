@@ -49,6 +49,8 @@ struct Command {
     entered: Reading,
     /// What it was charged when it went.
     charged: Nanos,
+    /// The command before was another VM's.
+    switched: bool,
 }
 
 /// The stream, or the single request, at which the head stands.
@@ -76,6 +78,9 @@ pub struct Head {
     stay: Nanos,
     hold: Nanos,
     oldest: f64,
+    even: bool,
+    last_vm: usize,
+    switch_cost: crate::schedulers::vmcd::Mean,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -106,6 +111,9 @@ impl Head {
             stay: params.duration("stay"),
             hold: params.duration("hold"),
             oldest: params.number("oldest"),
+            even: params.flag("even"),
+            last_vm: usize::MAX,
+            switch_cost: Default::default(),
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -326,7 +334,9 @@ impl Head {
         known.last_service = now;
         let serial = known.serial;
         let charged = known.cost.get().unwrap_or(Nanos::ZERO);
-        let command = leads.then(|| Command { entered: self.clock.enter(now, 1), charged });
+        let switched = self.last_vm != vm;
+        self.last_vm = vm;
+        let command = leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switched });
         if leads {
             self.tags.charge(vm, charged);
         }
@@ -421,11 +431,18 @@ impl Scheduler for Head {
         known.in_flight -= 1;
         known.last_service = now;
         if let Some((had, charged)) = had {
+            let real = had;
+            let had = if flight.command.is_some_and(|c| c.switched) && self.even {
+                self.switch_cost.learn(real);
+                self.switch_cost.get().unwrap_or(real)
+            } else {
+                real
+            };
             known.cost.learn(had);
-            known.device_time += had;
+            known.device_time += real;
             self.tags.charge(vm, had.saturating_sub(charged));
             self.tags.give_back(vm, charged.saturating_sub(had));
-            known.stream_had += had;
+            known.stream_had += real;
         }
         if let Some(dwell) = self.dwell.as_mut().filter(|dwell| dwell.end == request.extent.end()) {
             dwell.since = Some(now);
