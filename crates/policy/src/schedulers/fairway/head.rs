@@ -49,8 +49,8 @@ struct Command {
     entered: Reading,
     /// What it was charged when it went.
     charged: Nanos,
-    /// The command before was another VM's.
-    switched: bool,
+    jump: bool,
+    way: Option<Nanos>,
 }
 
 /// The stream, or the single request, at which the head stands.
@@ -78,9 +78,13 @@ pub struct Head {
     stay: Nanos,
     hold: Nanos,
     oldest: f64,
+    few: usize,
+    depths: KeyedHeap<u32>,
     even: bool,
     last_vm: usize,
-    switch_cost: crate::schedulers::vmcd::Mean,
+    way: crate::schedulers::vmcd::Mean,
+    round: u128,
+    rounds: u64,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -106,14 +110,18 @@ impl Head {
         let window = params.duration("window");
         Head {
             window,
-            quantum: params.duration("quantum").min(window),
+            quantum: params.duration("quantum"),
             turn: params.duration("turn"),
             stay: params.duration("stay"),
             hold: params.duration("hold"),
             oldest: params.number("oldest"),
+            few: params.count("few") as usize,
+            depths: KeyedHeap::default(),
             even: params.flag("even"),
             last_vm: usize::MAX,
-            switch_cost: Default::default(),
+            way: Default::default(),
+            round: 0,
+            rounds: 0,
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -129,6 +137,13 @@ impl Head {
             attached: 0,
             holds: 0,
             streams: 0,
+        }
+    }
+
+    fn set_active(&mut self, vm: usize, active: bool) {
+        self.tags.set_active(vm, active);
+        if !active || self.depths.get(vm as u32).is_none() {
+            self.depths.set(vm as u32, active.then_some(1));
         }
     }
 
@@ -151,41 +166,43 @@ impl Head {
         }
     }
 
-    /// Set a VM aside that is too far ahead, if it is.
+    /// Set a VM aside that has had its part of the round, if it has.
     fn spend(&mut self, vm: usize) -> bool {
-        let is_ahead = self.tags.is_ahead(vm, self.window);
-        if is_ahead && let Some(known) = self.vms[vm].as_mut() {
+        let tag = self.tags.tag(vm);
+        let is_over = tag >= self.round;
+        if is_over && let Some(known) = self.vms[vm].as_mut() {
             known.spent = true;
-            let level = self.tags.level_at(vm, self.window.saturating_sub(self.quantum));
-            self.spent.set(vm as u32, Some(level));
+            self.spent.set(vm as u32, Some(tag));
             self.place(vm);
         }
-        is_ahead
+        is_over
     }
 
     /// The VM's tag has changed.
     fn retag(&mut self, vm: usize) {
         if self.spent.get(vm as u32).is_some() {
-            let level = self.tags.level_at(vm, self.window.saturating_sub(self.quantum));
-            self.spent.set(vm as u32, Some(level));
+            self.spent.set(vm as u32, Some(self.tags.tag(vm)));
         }
     }
 
-    /// Serve those again that are no longer too far ahead.
-    fn release(&mut self) {
-        let least = self.tags.least();
-        while let Some((level, vm)) = self.spent.first()
-            && level <= least
+    /// Another round begins.
+    fn begin_round(&mut self, least: usize) {
+        let requests = self.depths.first().map_or(1, |(depth, _)| u64::from(depth.max(1)));
+        let cost = self.vm(least).and_then(|known| known.cost.get()).unwrap_or(self.quantum);
+        // Half a request less: whoever has had that many is not served again.
+        let quantum = self.quantum.min(cost.scaled(2 * requests - 1, 2));
+        let quantum = self.tags.weighed(least, quantum).max(1);
+        self.round = self.round.max(self.tags.tag(least) + quantum);
+        self.rounds += 1;
+        while let Some((tag, vm)) = self.spent.first()
+            && tag < self.round
         {
-            self.release_one(vm as usize);
-        }
-    }
-
-    fn release_one(&mut self, vm: usize) {
-        self.spent.set(vm as u32, None);
-        if let Some(known) = self.vms[vm].as_mut() {
-            known.spent = false;
-            self.place(vm);
+            self.spent.set(vm, None);
+            let vm = vm as usize;
+            if let Some(known) = self.vms[vm].as_mut() {
+                known.spent = false;
+                self.place(vm);
+            }
         }
     }
 
@@ -216,12 +233,12 @@ impl Head {
     }
 
     /// What goes on at the head: the next request of a stream, or a hold for it.
-    fn dwell(&mut self, now: Instant) -> Option<Decision> {
+    fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let turn = self.turn();
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
         let known = self.vms.get(vm)?.as_ref()?;
-        if known.spent || self.tags.is_ahead(vm, self.window) {
+        if self.tags.tag(vm) >= self.round + self.tags.weighed(vm, self.window) {
             self.dwell = None;
             return None;
         }
@@ -237,7 +254,7 @@ impl Head {
             return None;
         }
         if let Some(id) = following {
-            return Some(self.dispatch(now, id));
+            return Some(self.dispatch(now, device, id));
         }
         let is_late = known.stream_think.get().is_some_and(|think| think > self.stay);
         if dwell.run == 0 || is_late || self.stay == Nanos::ZERO {
@@ -278,7 +295,7 @@ impl Head {
             match self.expected_until(vm).filter(|&until| now < until) {
                 Some(until) => return Some((vm, Some(until))),
                 None => {
-                    self.tags.set_active(vm, false);
+                    self.set_active(vm, false);
                     self.in_vain |= self.vm(vm)?.in_flight == 0;
                 }
             }
@@ -286,14 +303,17 @@ impl Head {
     }
 
     /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
-    fn sweep(&mut self, now: Instant, head: Lba) -> Decision {
+    fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
         loop {
             let least = self.least(now);
-            self.release();
-            let next = self.sweep.at_or_after(head).or_else(|| self.sweep.first());
+            let next = self.sweep.at_or_after(device.head).or_else(|| self.sweep.first());
             let Some((_, id)) = next else {
                 let (vm, until) = least.expect("a VM with work is active");
-                let until = until.expect("the VM that has had least is not spent");
+                if self.tags.tag(vm) >= self.round {
+                    self.begin_round(vm);
+                    continue;
+                }
+                let until = until.expect("a VM with work that has not had its part is in the sweep");
                 if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
                     return Decision::Wait { until: Some(until), why: SHARE };
                 }
@@ -302,7 +322,7 @@ impl Head {
             let vm = self.queued.get(id).expect("the sweep holds queued requests").vm.index();
             if !self.spend(vm) {
                 let id = self.overdue(now, vm).unwrap_or(id);
-                return self.dispatch(now, id);
+                return self.dispatch(now, device, id);
             }
         }
     }
@@ -315,10 +335,11 @@ impl Head {
         let known = self.vm(vm)?;
         let oldest = self.queued.get(known.fifo.head()?)?;
         let mean = known.wait.get()?.get() as f64;
-        (now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
+        let few = known.sorted.len() <= self.few;
+        (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
     }
 
-    fn dispatch(&mut self, now: Instant, id: RequestId) -> Decision {
+    fn dispatch(&mut self, now: Instant, device: &DeviceView<'_>, id: RequestId) -> Decision {
         let request = self.queued.take(id);
         let leads = !self.run.extend(&request);
         let vm = request.vm.index();
@@ -334,9 +355,18 @@ impl Head {
         known.last_service = now;
         let serial = known.serial;
         let charged = known.cost.get().unwrap_or(Nanos::ZERO);
-        let switched = self.last_vm != vm;
+        let known_cost = known.cost.get().is_some();
+        let jump = device.head != start && known_cost;
+        let mut way = None;
+        if leads && self.even && self.last_vm != vm {
+            way = device.profile.positioning(device.head.distance(start));
+        }
+        if self.last_vm != vm {
+            self.depths.set(vm as u32, Some(known.sorted.len() as u32 + 1));
+        }
         self.last_vm = vm;
-        let command = leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switched });
+        let command =
+            leads.then(|| Command { entered: self.clock.enter(now, 1), charged, jump, way });
         if leads {
             self.tags.charge(vm, charged);
         }
@@ -370,6 +400,7 @@ impl Scheduler for Head {
         let leaving = self.queued.take_vm(vm);
         let index = vm.index();
         self.tags.detach(index);
+        self.depths.set(index as u32, None);
         self.spent.set(index as u32, None);
         if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
             self.sweep.remove(&placed);
@@ -390,7 +421,7 @@ impl Scheduler for Head {
         let idle = known.is_idle();
         self.place(vm);
         if idle {
-            self.tags.set_active(vm, false);
+            self.set_active(vm, false);
         }
     }
 
@@ -412,7 +443,7 @@ impl Scheduler for Head {
             known.stream_think.learn(now.since(since).min(self.stay + self.stay));
         }
         known.insert(&mut self.links, &request);
-        self.tags.set_active(vm, true);
+        self.set_active(vm, true);
         self.place(vm);
     }
 
@@ -422,7 +453,7 @@ impl Scheduler for Head {
         self.in_vain = false;
         let request = &completion.request;
         let Some(flight) = self.flying.remove(request.id) else { return };
-        let had = flight.command.map(|c| (self.clock.leave(now, c.entered, 1), c.charged));
+        let had = flight.command.map(|c| (self.clock.leave(now, c.entered, 1), c));
         let vm = request.vm.index();
         let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
         if known.serial != flight.serial {
@@ -430,18 +461,22 @@ impl Scheduler for Head {
         }
         known.in_flight -= 1;
         known.last_service = now;
-        if let Some((had, charged)) = had {
-            let real = had;
-            let had = if flight.command.is_some_and(|c| c.switched) && self.even {
-                self.switch_cost.learn(real);
-                self.switch_cost.get().unwrap_or(real)
+        if let Some((real, command)) = had {
+            let mut had = real;
+            if let Some(way) = command.way {
+                self.way.learn(way);
+                had = (had + self.way.get().unwrap_or(way)).saturating_sub(way);
+            }
+            if command.jump {
+                known.cost.learn(had);
             } else {
-                real
-            };
-            known.cost.learn(had);
+                if known.cost.get().is_none() {
+                    known.cost.learn(had);
+                }
+                self.tags.charge(vm, had.saturating_sub(command.charged));
+                self.tags.give_back(vm, command.charged.saturating_sub(had));
+            }
             known.device_time += real;
-            self.tags.charge(vm, had.saturating_sub(charged));
-            self.tags.give_back(vm, charged.saturating_sub(had));
             known.stream_had += real;
         }
         if let Some(dwell) = self.dwell.as_mut().filter(|dwell| dwell.end == request.extent.end()) {
@@ -450,7 +485,7 @@ impl Scheduler for Head {
         let idle = known.is_idle();
         known.idle_since = (idle && request.sync).then_some(now);
         if idle && !request.sync {
-            self.tags.set_active(vm, false);
+            self.set_active(vm, false);
         }
         self.retag(vm);
     }
@@ -460,13 +495,12 @@ impl Scheduler for Head {
             return Decision::Idle;
         }
         if let Some(id) = self.continuation() {
-            return self.dispatch(now, id);
+            return self.dispatch(now, device, id);
         }
         self.end_hold(now);
-        self.release();
-        match self.dwell(now) {
+        match self.dwell(now, device) {
             Some(decision) => decision,
-            None => self.sweep(now, device.head),
+            None => self.sweep(now, device),
         }
     }
 

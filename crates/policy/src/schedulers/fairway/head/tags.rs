@@ -110,20 +110,13 @@ impl Tags {
         self.active.first().map(|(_, vm)| vm as usize)
     }
 
-    /// The least tag of the active VMs.
-    pub fn least(&self) -> u128 {
-        self.active.first().map_or(self.reached, |(tag, _)| tag)
+    /// The VM's tag.
+    pub fn tag(&self, vm: usize) -> u128 {
+        self.shares.get(vm).and_then(Option::as_ref).map_or(0, |share| share.tag)
     }
 
-    /// Is the VM ahead of who has had least by more than `time` of its own device time?
-    pub fn is_ahead(&self, vm: usize, time: Nanos) -> bool {
-        let Some(share) = self.shares.get(vm).and_then(Option::as_ref) else { return false };
-        share.tag > self.least() + share.weighed(time)
-    }
-
-    /// The least tag at which the VM's lead is no longer than `time`.
-    pub fn level_at(&self, vm: usize, time: Nanos) -> u128 {
-        let Some(share) = self.shares.get(vm).and_then(Option::as_ref) else { return 0 };
-        share.tag.saturating_sub(share.weighed(time))
+    /// So much device time of the VM, as a difference of tags.
+    pub fn weighed(&self, vm: usize, time: Nanos) -> u128 {
+        self.shares.get(vm).and_then(Option::as_ref).map_or(0, |share| share.weighed(time))
     }
 }
