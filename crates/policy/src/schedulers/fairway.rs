@@ -37,8 +37,6 @@ static PARAMS: &[ParamSpec] = &[
         help: "the length of parts" },
     ParamSpec { key: "window", kind: Kind::Duration, default: "60ms",
         help: "with a head: how far a VM may be ahead of others" },
-    ParamSpec { key: "quantum", kind: Kind::Duration, default: "50ms",
-        help: "with a head: and how far behind that limit it has to fall to be served again" },
     ParamSpec { key: "turn", kind: Kind::Duration, default: "60ms",
         help: "with a head: how long a stream keeps it" },
     ParamSpec { key: "stay", kind: Kind::Duration, default: "2ms",

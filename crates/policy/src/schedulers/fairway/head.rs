@@ -73,7 +73,6 @@ struct Hold {
 
 pub struct Head {
     window: Nanos,
-    quantum: Nanos,
     turn: Nanos,
     stay: Nanos,
     hold: Nanos,
@@ -83,8 +82,7 @@ pub struct Head {
     even: bool,
     last_vm: usize,
     way: crate::schedulers::vmcd::Mean,
-    round: u128,
-    rounds: u64,
+    visit: Option<(usize, u32)>,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -107,10 +105,8 @@ pub struct Head {
 
 impl Head {
     pub fn new(params: &Params) -> Self {
-        let window = params.duration("window");
         Head {
-            window,
-            quantum: params.duration("quantum"),
+            window: params.duration("window"),
             turn: params.duration("turn"),
             stay: params.duration("stay"),
             hold: params.duration("hold"),
@@ -120,8 +116,7 @@ impl Head {
             even: params.flag("even"),
             last_vm: usize::MAX,
             way: Default::default(),
-            round: 0,
-            rounds: 0,
+            visit: None,
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -166,44 +161,65 @@ impl Head {
         }
     }
 
-    /// Set a VM aside that has had its part of the round, if it has.
+    /// How many requests a VM sends in a visit: as many as the VM with the shortest queue has.
+    fn batch(&self) -> u32 {
+        self.depths.first().map_or(1, |(depth, _)| depth.max(1))
+    }
+
+    /// How far ahead a VM may be when a visit begins: half of what one costs.
+    fn window(&self, vm: usize) -> Nanos {
+        let cost = self.vm(vm).and_then(|known| known.cost.get()).unwrap_or(Nanos::ZERO);
+        cost.scaled(u64::from(self.batch()), 2).min(self.window)
+    }
+
+    /// Set a VM aside that is too far ahead, if it is.
     fn spend(&mut self, vm: usize) -> bool {
-        let tag = self.tags.tag(vm);
-        let is_over = tag >= self.round;
-        if is_over && let Some(known) = self.vms[vm].as_mut() {
+        let level = self.tags.level_at(vm, self.window(vm));
+        let is_ahead = level > self.tags.least();
+        if is_ahead && let Some(known) = self.vms[vm].as_mut() {
             known.spent = true;
-            self.spent.set(vm as u32, Some(tag));
+            self.spent.set(vm as u32, Some(level));
             self.place(vm);
         }
-        is_over
+        is_ahead
     }
 
     /// The VM's tag has changed.
     fn retag(&mut self, vm: usize) {
         if self.spent.get(vm as u32).is_some() {
-            self.spent.set(vm as u32, Some(self.tags.tag(vm)));
+            let level = self.tags.level_at(vm, self.window(vm));
+            self.spent.set(vm as u32, Some(level));
         }
     }
 
-    /// Another round begins.
-    fn begin_round(&mut self, least: usize) {
-        let requests = self.depths.first().map_or(1, |(depth, _)| u64::from(depth.max(1)));
-        let cost = self.vm(least).and_then(|known| known.cost.get()).unwrap_or(self.quantum);
-        // Half a request less: whoever has had that many is not served again.
-        let quantum = self.quantum.min(cost.scaled(2 * requests - 1, 2));
-        let quantum = self.tags.weighed(least, quantum).max(1);
-        self.round = self.round.max(self.tags.tag(least) + quantum);
-        self.rounds += 1;
-        while let Some((tag, vm)) = self.spent.first()
-            && tag < self.round
+    /// Serve those again that are no longer too far ahead.
+    fn release(&mut self) {
+        let least = self.tags.least();
+        while let Some((level, vm)) = self.spent.first()
+            && level <= least
         {
-            self.spent.set(vm, None);
-            let vm = vm as usize;
-            if let Some(known) = self.vms[vm].as_mut() {
-                known.spent = false;
-                self.place(vm);
-            }
+            self.release_one(vm as usize);
         }
+    }
+
+    fn release_one(&mut self, vm: usize) {
+        self.spent.set(vm as u32, None);
+        if let Some(known) = self.vms[vm].as_mut() {
+            known.spent = false;
+            self.place(vm);
+        }
+    }
+
+    /// The next request of the VM that is being visited, unless the visit is over.
+    fn visit(&mut self, now: Instant) -> Option<RequestId> {
+        let (vm, sent) = self.visit?;
+        let known = self.vm(vm)?;
+        if known.sorted.is_empty() || sent >= self.batch() || self.tags.is_ahead(vm, self.window) {
+            self.visit = None;
+            return None;
+        }
+        let overdue = self.overdue(now, vm);
+        overdue.or_else(|| self.vms[vm].as_mut()?.next())
     }
 
     /// A hold lasts no longer; the time until now was its VM's.
@@ -238,7 +254,7 @@ impl Head {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
         let known = self.vms.get(vm)?.as_ref()?;
-        if self.tags.tag(vm) >= self.round + self.tags.weighed(vm, self.window) {
+        if self.tags.is_ahead(vm, turn) {
             self.dwell = None;
             return None;
         }
@@ -304,15 +320,15 @@ impl Head {
 
     /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
     fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        if let Some(id) = self.visit(now) {
+            return self.dispatch(now, device, id);
+        }
         loop {
             let least = self.least(now);
+            self.release();
             let next = self.sweep.at_or_after(device.head).or_else(|| self.sweep.first());
             let Some((_, id)) = next else {
                 let (vm, until) = least.expect("a VM with work is active");
-                if self.tags.tag(vm) >= self.round {
-                    self.begin_round(vm);
-                    continue;
-                }
                 let until = until.expect("a VM with work that has not had its part is in the sweep");
                 if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
                     return Decision::Wait { until: Some(until), why: SHARE };
@@ -361,8 +377,12 @@ impl Head {
         if leads && self.even && self.last_vm != vm {
             way = device.profile.positioning(device.head.distance(start));
         }
-        if self.last_vm != vm {
+        if self.visit.is_none_or(|(visited, _)| visited != vm) {
             self.depths.set(vm as u32, Some(known.sorted.len() as u32 + 1));
+            self.visit = Some((vm, 0));
+        }
+        if let Some((_, sent)) = &mut self.visit {
+            *sent += u32::from(leads);
         }
         self.last_vm = vm;
         let command =
@@ -408,6 +428,7 @@ impl Scheduler for Head {
         if self.dwell.as_ref().is_some_and(|dwell| dwell.vm == index) {
             self.dwell = None;
         }
+        self.visit = None;
         leaving
     }
 

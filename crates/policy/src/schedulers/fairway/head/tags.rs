@@ -110,13 +110,19 @@ impl Tags {
         self.active.first().map(|(_, vm)| vm as usize)
     }
 
-    /// The VM's tag.
-    pub fn tag(&self, vm: usize) -> u128 {
-        self.shares.get(vm).and_then(Option::as_ref).map_or(0, |share| share.tag)
+    /// The least tag of the active VMs.
+    pub fn least(&self) -> u128 {
+        self.active.first().map_or(self.reached, |(tag, _)| tag)
     }
 
-    /// So much device time of the VM, as a difference of tags.
-    pub fn weighed(&self, vm: usize, time: Nanos) -> u128 {
-        self.shares.get(vm).and_then(Option::as_ref).map_or(0, |share| share.weighed(time))
+    /// Is the VM ahead of who has had least by more than `time` of its own device time?
+    pub fn is_ahead(&self, vm: usize, time: Nanos) -> bool {
+        self.level_at(vm, time) > self.least()
+    }
+
+    /// What the least tag has to be for the VM's lead to be no longer than `time`.
+    pub fn level_at(&self, vm: usize, time: Nanos) -> u128 {
+        let share = self.shares.get(vm).and_then(Option::as_ref);
+        share.map_or(0, |share| share.tag.saturating_sub(share.weighed(time)))
     }
 }
