@@ -23,8 +23,9 @@ use crate::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
+use crate::schedulers::vmcd::Mean;
 use crate::schedulers::vmcd_time::{Clock, Reading};
-use crate::units::{Instant, Lba, Nanos};
+use crate::units::{Instant, Lba, Nanos, Sectors};
 use tags::Tags;
 use vm::Vm;
 
@@ -35,6 +36,9 @@ pub const SHARE: &str = "share";
 
 /// How long the disk waits for a command that it does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
+
+/// A VM with so many requests queued sends several before the sweep moves on.
+const DEEP: u32 = 8;
 
 /// A request on the disk.
 struct Flight {
@@ -49,7 +53,9 @@ struct Command {
     entered: Reading,
     /// What it was charged when it went.
     charged: Nanos,
-    jump: bool,
+    /// The command before was another VM's.
+    switches: bool,
+    /// How long the head is on its way, as the device's profile says, if it switches.
     way: Option<Nanos>,
 }
 
@@ -60,8 +66,6 @@ struct Dwell {
     end: Lba,
     /// Requests that continued it.
     run: u32,
-    /// When its last command was done.
-    since: Option<Instant>,
 }
 
 /// Work is withheld for a VM.
@@ -78,11 +82,19 @@ pub struct Head {
     hold: Nanos,
     oldest: f64,
     few: usize,
+    short_turn: Nanos,
+    alternate: bool,
+    /// The active VMs by the queue that they had when they were last visited.
     depths: KeyedHeap<u32>,
+    /// The VM that is being visited, and what it has sent.
+    visit: (usize, u32),
+    /// A VM that waits with its only request.
+    single: Option<usize>,
     even: bool,
     last_vm: usize,
-    way: crate::schedulers::vmcd::Mean,
-    visit: Option<(usize, u32)>,
+    /// Of commands after another VM's: how long the head is on its way, and what they cost.
+    way: Mean,
+    switch: Mean,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -112,11 +124,15 @@ impl Head {
             hold: params.duration("hold"),
             oldest: params.number("oldest"),
             few: params.count("few") as usize,
+            short_turn: params.duration("short_turn"),
+            alternate: params.flag("alternate"),
             depths: KeyedHeap::default(),
+            visit: (usize::MAX, 0),
+            single: None,
             even: params.flag("even"),
             last_vm: usize::MAX,
-            way: Default::default(),
-            visit: None,
+            way: Mean::default(),
+            switch: Mean::default(),
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -132,13 +148,6 @@ impl Head {
             attached: 0,
             holds: 0,
             streams: 0,
-        }
-    }
-
-    fn set_active(&mut self, vm: usize, active: bool) {
-        self.tags.set_active(vm, active);
-        if !active || self.depths.get(vm as u32).is_none() {
-            self.depths.set(vm as u32, active.then_some(1));
         }
     }
 
@@ -161,15 +170,17 @@ impl Head {
         }
     }
 
-    /// How many requests a VM sends in a visit: as many as the VM with the shortest queue has.
-    fn batch(&self) -> u32 {
-        self.depths.first().map_or(1, |(depth, _)| depth.max(1))
+    fn set_active(&mut self, vm: usize, active: bool) {
+        self.tags.set_active(vm, active);
+        if !active || self.depths.get(vm as u32).is_none() {
+            self.depths.set(vm as u32, active.then_some(1));
+        }
     }
 
-    /// How far ahead a VM may be when a visit begins: half of what one costs.
+    /// How far ahead a VM may be and be served.
     fn window(&self, vm: usize) -> Nanos {
-        let cost = self.vm(vm).and_then(|known| known.cost.get()).unwrap_or(Nanos::ZERO);
-        cost.scaled(u64::from(self.batch()), 2).min(self.window)
+        let goes_on = self.visit.0 == vm && self.visit.1 < self.batch();
+        if goes_on { self.turn } else { self.window }
     }
 
     /// Set a VM aside that is too far ahead, if it is.
@@ -187,7 +198,7 @@ impl Head {
     /// The VM's tag has changed.
     fn retag(&mut self, vm: usize) {
         if self.spent.get(vm as u32).is_some() {
-            let level = self.tags.level_at(vm, self.window(vm));
+            let level = self.tags.level_at(vm, self.window);
             self.spent.set(vm as u32, Some(level));
         }
     }
@@ -208,18 +219,6 @@ impl Head {
             known.spent = false;
             self.place(vm);
         }
-    }
-
-    /// The next request of the VM that is being visited, unless the visit is over.
-    fn visit(&mut self, now: Instant) -> Option<RequestId> {
-        let (vm, sent) = self.visit?;
-        let known = self.vm(vm)?;
-        if known.sorted.is_empty() || sent >= self.batch() || self.tags.is_ahead(vm, self.window) {
-            self.visit = None;
-            return None;
-        }
-        let overdue = self.overdue(now, vm);
-        overdue.or_else(|| self.vms[vm].as_mut()?.next())
     }
 
     /// A hold lasts no longer; the time until now was its VM's.
@@ -243,9 +242,28 @@ impl Head {
         self.run.continues(self.queued.get(id)?).then_some(id)
     }
 
-    /// How long a stream keeps the head: less when many VMs are active.
+    /// How long a stream keeps the head: less while a VM waits that has a single request.
     fn turn(&self) -> Nanos {
-        self.turn
+        if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn }
+    }
+
+    /// How many requests a VM sends before the sweep moves on: one, unless all VMs have
+    /// long queues.
+    fn batch(&self) -> u32 {
+        let least = self.depths.first().map_or(1, |(depth, _)| depth);
+        if least >= DEEP { least } else { 1 }
+    }
+
+    /// The next of the common sweep: of another VM than the last, when that has sent its batch.
+    fn next(&self, head: Lba) -> Option<RequestId> {
+        let next = |from| self.sweep.at_or_after(from).or_else(|| self.sweep.first());
+        let (lba, id) = next(head)?;
+        let vm = self.queued.get(id)?.vm.index();
+        let (visited, sent) = self.visit;
+        if vm != visited || sent < self.batch() || !self.alternate {
+            return Some(id);
+        }
+        next(lba + Sectors::new(1)).map(|(_, id)| id)
     }
 
     /// What goes on at the head: the next request of a stream, or a hold for it.
@@ -261,12 +279,10 @@ impl Head {
         let following = known.following(end);
         if known.stream_had >= turn {
             self.dwell = None;
-            if following.is_some() {
-                let known = self.vms[vm].as_mut()?;
-                known.stream_had = Nanos::ZERO;
-                known.skip();
-                self.place(vm);
-            }
+            let known = self.vms[vm].as_mut()?;
+            known.stream_had = Nanos::ZERO;
+            known.skip();
+            self.place(vm);
             return None;
         }
         if let Some(id) = following {
@@ -280,12 +296,14 @@ impl Head {
             let until = known.last_service + STALL;
             return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
         }
-        let until = dwell.since? + self.stay;
+        let until = known.stream_since? + self.stay;
         if now < until {
             return Some(self.hold(now, vm, until, STREAM));
         }
         let missed = self.stay + self.stay;
-        self.vms[vm].as_mut()?.stream_think.learn(missed);
+        let known = self.vms[vm].as_mut()?;
+        known.stream_think.learn(missed);
+        known.stream_since = None;
         self.dwell = None;
         None
     }
@@ -312,7 +330,6 @@ impl Head {
                 Some(until) => return Some((vm, Some(until))),
                 None => {
                     self.set_active(vm, false);
-                    self.in_vain |= self.vm(vm)?.in_flight == 0;
                 }
             }
         }
@@ -320,14 +337,10 @@ impl Head {
 
     /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
     fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        if let Some(id) = self.visit(now) {
-            return self.dispatch(now, device, id);
-        }
         loop {
             let least = self.least(now);
             self.release();
-            let next = self.sweep.at_or_after(device.head).or_else(|| self.sweep.first());
-            let Some((_, id)) = next else {
+            let Some(id) = self.next(device.head) else {
                 let (vm, until) = least.expect("a VM with work is active");
                 let until = until.expect("a VM with work that has not had its part is in the sweep");
                 if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
@@ -366,37 +379,38 @@ impl Head {
         if known.stream_end != start {
             known.stream_had = Nanos::ZERO;
         }
-        known.stream_end = end;
+        (known.stream_end, known.stream_since) = (end, None);
         known.in_flight += 1;
         known.last_service = now;
         let serial = known.serial;
-        let charged = known.cost.get().unwrap_or(Nanos::ZERO);
-        let known_cost = known.cost.get().is_some();
-        let jump = device.head != start && known_cost;
-        let mut way = None;
-        if leads && self.even && self.last_vm != vm {
-            way = device.profile.positioning(device.head.distance(start));
-        }
-        if self.visit.is_none_or(|(visited, _)| visited != vm) {
-            self.depths.set(vm as u32, Some(known.sorted.len() as u32 + 1));
-            self.visit = Some((vm, 0));
-        }
-        if let Some((_, sent)) = &mut self.visit {
-            *sent += u32::from(leads);
-        }
+        // Where the sweep comes from is nobody's fault: a command after another VM's is charged
+        // what such commands cost on average, and what its VM's own cost beside that.
+        let switches = self.even && self.last_vm != vm;
+        let mean = if switches { self.switch.get() } else { known.cost.get() };
+        let charged = match switches {
+            true => known.owed.charge(mean.unwrap_or(Nanos::ZERO)),
+            false => mean.unwrap_or(Nanos::ZERO),
+        };
+        let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
         self.last_vm = vm;
+        if self.visit.0 != vm {
+            self.depths.set(vm as u32, Some(known.sorted.len() as u32 + 1));
+            self.visit = (vm, 0);
+        }
+        self.visit.1 += u32::from(leads);
+        self.single = self.single.filter(|&single| single != vm);
         let command =
-            leads.then(|| Command { entered: self.clock.enter(now, 1), charged, jump, way });
+            leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switches, way });
         if leads {
             self.tags.charge(vm, charged);
         }
         self.flying.insert(id, Flight { serial, command });
         match &mut self.dwell {
             Some(dwell) if dwell.vm == vm && dwell.end == start => {
-                (dwell.end, dwell.run, dwell.since) = (end, run, None);
+                (dwell.end, dwell.run) = (end, run);
                 self.streams += 1;
             }
-            dwell => *dwell = Some(Dwell { vm, end, run, since: None }),
+            dwell => *dwell = Some(Dwell { vm, end, run }),
         }
         self.in_vain = false;
         self.place(vm);
@@ -421,6 +435,7 @@ impl Scheduler for Head {
         let index = vm.index();
         self.tags.detach(index);
         self.depths.set(index as u32, None);
+        self.single = self.single.filter(|&single| single != index);
         self.spent.set(index as u32, None);
         if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
             self.sweep.remove(&placed);
@@ -428,7 +443,6 @@ impl Scheduler for Head {
         if self.dwell.as_ref().is_some_and(|dwell| dwell.vm == index) {
             self.dwell = None;
         }
-        self.visit = None;
         leaving
     }
 
@@ -456,12 +470,15 @@ impl Scheduler for Head {
         if let Some(since) = known.idle_since.take() {
             known.think.learn(now.since(since).min(self.hold + self.hold));
         }
-        if let Some(dwell) = &self.dwell
-            && dwell.vm == vm
-            && dwell.end == request.extent.start()
-            && let Some(since) = dwell.since
+        if request.extent.start() == known.stream_end
+            && let Some(since) = known.stream_since.take()
         {
             known.stream_think.learn(now.since(since).min(self.stay + self.stay));
+        }
+        if known.is_idle() && request.extent.start() != known.stream_end {
+            self.single = Some(vm);
+        } else if self.single == Some(vm) {
+            self.single = None;
         }
         known.insert(&mut self.links, &request);
         self.set_active(vm, true);
@@ -488,20 +505,21 @@ impl Scheduler for Head {
                 self.way.learn(way);
                 had = (had + self.way.get().unwrap_or(way)).saturating_sub(way);
             }
-            if command.jump {
-                known.cost.learn(had);
+            known.cost.learn(real);
+            if command.switches && self.switch.get().is_some() {
+                known.owed.settle(had, command.charged);
             } else {
-                if known.cost.get().is_none() {
-                    known.cost.learn(had);
-                }
                 self.tags.charge(vm, had.saturating_sub(command.charged));
                 self.tags.give_back(vm, command.charged.saturating_sub(had));
+            }
+            if command.switches {
+                self.switch.learn(had);
             }
             known.device_time += real;
             known.stream_had += real;
         }
-        if let Some(dwell) = self.dwell.as_mut().filter(|dwell| dwell.end == request.extent.end()) {
-            dwell.since = Some(now);
+        if request.extent.end() == known.stream_end {
+            known.stream_since = Some(now);
         }
         let idle = known.is_idle();
         known.idle_since = (idle && request.sync).then_some(now);
@@ -518,7 +536,9 @@ impl Scheduler for Head {
         if let Some(id) = self.continuation() {
             return self.dispatch(now, device, id);
         }
+        self.in_vain |= self.holding.as_ref().is_some_and(|hold| hold.until <= now);
         self.end_hold(now);
+        self.release();
         match self.dwell(now, device) {
             Some(decision) => decision,
             None => self.sweep(now, device),

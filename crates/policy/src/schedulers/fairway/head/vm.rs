@@ -39,6 +39,10 @@ pub struct Vm {
     /// Where its last stream goes on, and the device time that this has had.
     pub stream_end: Lba,
     pub stream_had: Nanos,
+    /// When the request before its end was done.
+    pub stream_since: Option<Instant>,
+    /// What its commands cost beside what they were charged.
+    pub owed: Owed,
     /// Mean time from arrival to dispatch.
     pub wait: Mean,
     /// Mean time from a completion that left it without work to its next request.
@@ -49,6 +53,25 @@ pub struct Vm {
     pub idle_since: Option<Instant>,
     pub last_service: Instant,
     pub device_time: Nanos,
+}
+
+/// The difference between what a VM's commands cost and what they were charged; an eighth of
+/// it is charged with each command.
+#[derive(Clone, Copy, Default)]
+pub struct Owed(i64);
+
+impl Owed {
+    /// What a command is charged that costs `mean` on average.
+    pub fn charge(self, mean: Nanos) -> Nanos {
+        let charged = i64::try_from(mean.get()).unwrap_or(i64::MAX).saturating_add(self.0 / 8);
+        Nanos::new(charged.max(0) as u64)
+    }
+
+    /// It cost `had` and was charged `charged`.
+    pub fn settle(&mut self, had: Nanos, charged: Nanos) {
+        let signed = |time: Nanos| i64::try_from(time.get()).unwrap_or(i64::MAX);
+        self.0 = self.0.saturating_add(signed(had)).saturating_sub(signed(charged));
+    }
 }
 
 impl Vm {
