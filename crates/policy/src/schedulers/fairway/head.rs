@@ -16,6 +16,8 @@
 //! that is waited for.
 
 mod tags;
+#[cfg(test)]
+mod tests;
 mod vm;
 
 use crate::params::Params;
@@ -37,8 +39,12 @@ pub const SHARE: &str = "share";
 /// How long the disk waits for a command that it does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
-/// A VM with so many requests queued sends several before the sweep moves on.
+/// A VM with so few requests queued has them served by age: its own sweep gains little.
+const FEW: usize = 4;
+/// If each active VM has had so many queued, a VM sends several before the sweep moves on.
 const DEEP: u32 = 8;
+/// And at most so many.
+const BATCH_MAX: u32 = 64;
 
 /// A request on the disk.
 struct Flight {
@@ -81,7 +87,6 @@ pub struct Head {
     stay: Nanos,
     hold: Nanos,
     oldest: f64,
-    few: usize,
     short_turn: Nanos,
     alternate: bool,
     /// The active VMs by the queue that they had when they were last visited.
@@ -123,7 +128,6 @@ impl Head {
             stay: params.duration("stay"),
             hold: params.duration("hold"),
             oldest: params.number("oldest"),
-            few: params.count("few") as usize,
             short_turn: params.duration("short_turn"),
             alternate: params.flag("alternate"),
             depths: KeyedHeap::default(),
@@ -136,7 +140,7 @@ impl Head {
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
-            tags: Tags::new(params.duration("lag")),
+            tags: Tags::new(),
             spent: KeyedHeap::default(),
             sweep: LbaQueue::new(),
             flying: Slots::new(),
@@ -251,7 +255,7 @@ impl Head {
     /// long queues.
     fn batch(&self) -> u32 {
         let least = self.depths.first().map_or(1, |(depth, _)| depth);
-        if least >= DEEP { least } else { 1 }
+        if least >= DEEP { least.min(BATCH_MAX) } else { 1 }
     }
 
     /// The next of the common sweep: of another VM than the last, when that has sent its batch.
@@ -364,7 +368,7 @@ impl Head {
         let known = self.vm(vm)?;
         let oldest = self.queued.get(known.fifo.head()?)?;
         let mean = known.wait.get()?.get() as f64;
-        let few = known.sorted.len() <= self.few;
+        let few = known.sorted.len() <= FEW;
         (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
     }
 
@@ -394,7 +398,9 @@ impl Head {
         let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
         self.last_vm = vm;
         if self.visit.0 != vm {
-            self.depths.set(vm as u32, Some(known.sorted.len() as u32 + 1));
+            let before = self.depths.get(vm as u32).unwrap_or(1);
+            let depth = (known.sorted.len() as u32 + 1).max(before.saturating_sub(1));
+            self.depths.set(vm as u32, Some(depth));
             self.visit = (vm, 0);
         }
         self.visit.1 += u32::from(leads);

@@ -5,7 +5,7 @@
 //!
 //! A VM's tag is the device time that it has used, over its weight. Its *lead* is how far that
 //! is ahead of the least tag of the active VMs, as device time of its own. A VM that becomes
-//! active is behind the others by `lag` of device time at most.
+//! active starts at the least tag, at which the others were when last one was active.
 
 use crate::queues::KeyedHeap;
 use crate::units::Nanos;
@@ -30,7 +30,6 @@ impl Share {
 }
 
 pub struct Tags {
-    lag: Nanos,
     shares: Vec<Option<Share>>,
     /// The active VMs by tag.
     active: KeyedHeap<u128>,
@@ -40,9 +39,9 @@ pub struct Tags {
 }
 
 impl Tags {
-    pub fn new(lag: Nanos) -> Self {
+    pub fn new() -> Self {
         let (shares, active) = (Vec::new(), KeyedHeap::default());
-        Tags { lag, shares, active, count: 0, reached: 0 }
+        Tags { shares, active, count: 0, reached: 0 }
     }
 
     pub fn attach(&mut self, vm: usize, weight: u64) {
@@ -65,8 +64,7 @@ impl Tags {
         }
         share.active = active;
         if active {
-            let least = self.reached.saturating_sub(share.weighed(self.lag));
-            share.tag = share.tag.max(least);
+            share.tag = share.tag.max(self.reached);
             self.count += 1;
         } else {
             self.count -= 1;

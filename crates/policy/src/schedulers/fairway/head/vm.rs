@@ -55,15 +55,24 @@ pub struct Vm {
     pub device_time: Nanos,
 }
 
-/// The difference between what a VM's commands cost and what they were charged; an eighth of
-/// it is charged with each command.
+/// The difference between what a VM's commands cost and what they were charged, in
+/// nanoseconds. A part of it is charged with each command, and at once what exceeds
+/// [`OWED_MAX`].
 #[derive(Clone, Copy, Default)]
 pub struct Owed(i64);
+
+/// The most that a VM may owe or be owed.
+pub(super) const OWED_MAX: i64 = 50_000_000;
+/// A command is charged so small a part of it: positions and turns of the platter differ from
+/// command to command by half of what one costs, and would decide the order of equal VMs.
+const OWED_PART: i64 = 32;
 
 impl Owed {
     /// What a command is charged that costs `mean` on average.
     pub fn charge(self, mean: Nanos) -> Nanos {
-        let charged = i64::try_from(mean.get()).unwrap_or(i64::MAX).saturating_add(self.0 / 8);
+        let beyond = self.0 - self.0.clamp(-OWED_MAX, OWED_MAX);
+        let part = (self.0 - beyond) / OWED_PART + beyond;
+        let charged = i64::try_from(mean.get()).unwrap_or(i64::MAX).saturating_add(part);
         Nanos::new(charged.max(0) as u64)
     }
 
