@@ -41,10 +41,6 @@ const STALL: Nanos = Nanos::from_secs(1);
 
 /// A VM with so few requests queued has them served by age: its own sweep gains little.
 const FEW: usize = 4;
-/// If each active VM has had so many queued, a VM sends several before the sweep moves on.
-const DEEP: u32 = 8;
-/// And at most so many.
-const BATCH_MAX: u32 = 64;
 
 /// A request on the disk.
 struct Flight {
@@ -89,10 +85,6 @@ pub struct Head {
     oldest: f64,
     short_turn: Nanos,
     alternate: bool,
-    /// The active VMs by the queue that they had when they were last visited.
-    depths: KeyedHeap<u32>,
-    /// The VM that is being visited, and what it has sent.
-    visit: (usize, u32),
     /// A VM that waits with its only request.
     single: Option<usize>,
     even: bool,
@@ -130,8 +122,6 @@ impl Head {
             oldest: params.number("oldest"),
             short_turn: params.duration("short_turn"),
             alternate: params.flag("alternate"),
-            depths: KeyedHeap::default(),
-            visit: (usize::MAX, 0),
             single: None,
             even: params.flag("even"),
             last_vm: usize::MAX,
@@ -174,22 +164,9 @@ impl Head {
         }
     }
 
-    fn set_active(&mut self, vm: usize, active: bool) {
-        self.tags.set_active(vm, active);
-        if !active || self.depths.get(vm as u32).is_none() {
-            self.depths.set(vm as u32, active.then_some(1));
-        }
-    }
-
-    /// How far ahead a VM may be and be served.
-    fn window(&self, vm: usize) -> Nanos {
-        let goes_on = self.visit.0 == vm && self.visit.1 < self.batch();
-        if goes_on { self.turn } else { self.window }
-    }
-
     /// Set a VM aside that is too far ahead, if it is.
     fn spend(&mut self, vm: usize) -> bool {
-        let level = self.tags.level_at(vm, self.window(vm));
+        let level = self.tags.level_at(vm, self.window);
         let is_ahead = level > self.tags.least();
         if is_ahead && let Some(known) = self.vms[vm].as_mut() {
             known.spent = true;
@@ -251,20 +228,12 @@ impl Head {
         if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn }
     }
 
-    /// How many requests a VM sends before the sweep moves on: one, unless all VMs have
-    /// long queues.
-    fn batch(&self) -> u32 {
-        let least = self.depths.first().map_or(1, |(depth, _)| depth);
-        if least >= DEEP { least.min(BATCH_MAX) } else { 1 }
-    }
-
-    /// The next of the common sweep: of another VM than the last, when that has sent its batch.
+    /// The next of the common sweep: of another VM than the last, if there is one.
     fn next(&self, head: Lba) -> Option<RequestId> {
         let next = |from| self.sweep.at_or_after(from).or_else(|| self.sweep.first());
         let (lba, id) = next(head)?;
         let vm = self.queued.get(id)?.vm.index();
-        let (visited, sent) = self.visit;
-        if vm != visited || sent < self.batch() || !self.alternate {
+        if vm != self.last_vm || !self.alternate {
             return Some(id);
         }
         next(lba + Sectors::new(1)).map(|(_, id)| id)
@@ -333,7 +302,7 @@ impl Head {
             match self.expected_until(vm).filter(|&until| now < until) {
                 Some(until) => return Some((vm, Some(until))),
                 None => {
-                    self.set_active(vm, false);
+                    self.tags.set_active(vm, false);
                 }
             }
         }
@@ -397,13 +366,6 @@ impl Head {
         };
         let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
         self.last_vm = vm;
-        if self.visit.0 != vm {
-            let before = self.depths.get(vm as u32).unwrap_or(1);
-            let depth = (known.sorted.len() as u32 + 1).max(before.saturating_sub(1));
-            self.depths.set(vm as u32, Some(depth));
-            self.visit = (vm, 0);
-        }
-        self.visit.1 += u32::from(leads);
         self.single = self.single.filter(|&single| single != vm);
         let command =
             leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switches, way });
@@ -440,7 +402,6 @@ impl Scheduler for Head {
         let leaving = self.queued.take_vm(vm);
         let index = vm.index();
         self.tags.detach(index);
-        self.depths.set(index as u32, None);
         self.single = self.single.filter(|&single| single != index);
         self.spent.set(index as u32, None);
         if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
@@ -462,7 +423,7 @@ impl Scheduler for Head {
         let idle = known.is_idle();
         self.place(vm);
         if idle {
-            self.set_active(vm, false);
+            self.tags.set_active(vm, false);
         }
     }
 
@@ -487,7 +448,7 @@ impl Scheduler for Head {
             self.single = None;
         }
         known.insert(&mut self.links, &request);
-        self.set_active(vm, true);
+        self.tags.set_active(vm, true);
         self.place(vm);
     }
 
@@ -530,7 +491,7 @@ impl Scheduler for Head {
         let idle = known.is_idle();
         known.idle_since = (idle && request.sync).then_some(now);
         if idle && !request.sync {
-            self.set_active(vm, false);
+            self.tags.set_active(vm, false);
         }
         self.retag(vm);
     }
