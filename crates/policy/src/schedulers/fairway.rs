@@ -4,8 +4,8 @@
 //! two kinds of device, and this file chooses between them by what the dispatcher says of the
 //! device:
 //!
-//! - A device with a head serves one VM at a time, in turns that keep streams together:
-//!   [`vmcd_time`](super::vmcd_time), whose shares are of device time.
+//! - A device with a head: [`head`]. One sweep over all VMs that have not had too much of the
+//!   device's time; streams are kept together.
 //! - A device without a head works on several commands at once: [`flash`]. VMs share it by
 //!   the cost of their commands and by weight; a governor keeps what is in the device short
 //!   while a VM with little outstanding is active, and large requests go in parts then.

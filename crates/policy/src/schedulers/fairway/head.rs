@@ -1,12 +1,16 @@
 //! Fair shares of a disk with a head: one sweep over all VMs that have not had too much.
 //!
 //! *Shares.* Each VM is charged the device time of its commands, over its weight ([`tags`]). A VM
-//! that is more than `window` ahead of the active VM that has had least is *spent*: it waits
-//! until it is ahead by no more than `window` less `quantum`.
+//! that is more than `window` of its own device time ahead of the active VM that has had least is
+//! *spent*: it waits until it no longer is.
+//!
+//! *Even charges.* A command after another VM's is charged what such commands cost on average, and
+//! the rest bit by bit ([`vm::Owed`]): its place in the sweep is not its VM's doing.
 //!
 //! *Sweep.* Of all VMs that are not spent, the request goes next that lies next above the head,
-//! and if there is none the lowest (C-SCAN). Each VM offers one request, the next of its own
-//! sweep, so that one that was spent goes on where it was stopped.
+//! and if there is none the lowest (C-SCAN), of another VM than the last if there is one. Each VM
+//! offers one request, the next of its own sweep, so that one that was spent goes on where it was
+//! stopped. One that has waited too long goes before its VM's others.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
 //! `turn` of the device. If it is not there yet, the disk is held for it, for `stay` at most.
@@ -117,8 +121,8 @@ impl Head {
         Head {
             window: params.duration("window"),
             turn: params.duration("turn"),
-            stay: params.duration("stay"),
-            hold: params.duration("hold"),
+            stay: params.duration("stay").min(STALL),
+            hold: params.duration("hold").min(STALL),
             oldest: params.number("oldest"),
             short_turn: params.duration("short_turn"),
             alternate: params.flag("alternate"),
@@ -315,7 +319,8 @@ impl Head {
             self.release();
             let Some(id) = self.next(device.head) else {
                 let (vm, until) = least.expect("a VM with work is active");
-                let until = until.expect("a VM with work that has not had its part is in the sweep");
+                let until =
+                    until.expect("a VM with work that has not had its part is in the sweep");
                 if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
                     return Decision::Wait { until: Some(until), why: SHARE };
                 }

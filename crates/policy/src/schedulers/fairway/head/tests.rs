@@ -220,9 +220,9 @@ fn a_quiet_vm_waits_for_a_command_or_two() {
 fn client() -> impl Strategy<Value = Client> {
     let len = prop::sample::select(vec![1u64, 8, 64, 256]);
     let think = prop::sample::select(vec![0u64, 60, 1_500, 30_000]);
-    (1..8u32, len, 1..20u32, any::<bool>(), think).prop_map(|(weight, len, depth, streams, think)| {
-        Client { weight, len, depth, streams, think }
-    })
+    (1..8u32, len, 1..20u32, any::<bool>(), think).prop_map(
+        |(weight, len, depth, streams, think)| Client { weight, len, depth, streams, think },
+    )
 }
 
 proptest! {
