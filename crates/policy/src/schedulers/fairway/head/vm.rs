@@ -62,7 +62,7 @@ pub struct Vm {
 pub struct Owed(i64);
 
 /// The most that a VM may owe or be owed.
-pub(super) const OWED_MAX: i64 = 10_000_000;
+pub(super) const OWED_MAX: i64 = 50_000_000;
 /// A command is charged so small a part of it: positions and turns of the platter differ from
 /// command to command by half of what one costs, and would decide the order of equal VMs.
 const OWED_PART: i64 = 32;
