@@ -4,8 +4,8 @@
 //! two kinds of device, and this file chooses between them by what the dispatcher says of the
 //! device:
 //!
-//! - A device with a head serves one VM at a time, in turns that keep streams together:
-//!   [`vmcd_time`](super::vmcd_time), whose shares are of device time.
+//! - A device with a head: [`head`]. One sweep over all VMs that have not had too much of the
+//!   device's time; streams are kept together.
 //! - A device without a head works on several commands at once: [`flash`]. VMs share it by
 //!   the cost of their commands and by weight; a governor keeps what is in the device short
 //!   while a VM with little outstanding is active, and large requests go in parts then.
@@ -13,24 +13,20 @@
 mod cost;
 mod flash;
 mod governor;
+mod head;
 mod reserves;
 mod shares;
 mod targets;
 #[cfg(test)]
 mod tests;
 
-use super::{Entry, vmcd_time};
+use super::Entry;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
 use crate::units::Instant;
 use flash::Flash;
-
-/// The part for a device with a head: CFQ's slice of 100 ms; 2 ms is what CFQ and anticipatory
-/// scheduling found worth waiting for a reader; a request goes before its place in the sweep when
-/// it has waited half of its VM's mean, so that the last of a queue waits little longer than the
-/// first.
-const TURNS: &str = "vmcd-time:turn=100ms,stay=2ms,oldest=0.5";
+use head::Head;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -44,6 +40,22 @@ static PARAMS: &[ParamSpec] = &[
         help: "the governor's bound over the least that keeps the device busy" },
     ParamSpec { key: "part", kind: Kind::Size, default: "32KiB",
         help: "the length of parts" },
+    ParamSpec { key: "window", kind: Kind::Duration, default: "10ms",
+        help: "with a head: how much device time a VM may be ahead of others" },
+    ParamSpec { key: "turn", kind: Kind::Duration, default: "80ms",
+        help: "with a head: the same for a stream, which keeps the head for so long" },
+    ParamSpec { key: "short_turn", kind: Kind::Duration, default: "10ms",
+        help: "with a head: the same while a VM waits with a single request" },
+    ParamSpec { key: "stay", kind: Kind::Duration, default: "2ms",
+        help: "with a head: how long it is held for a stream's next request; 0: not at all" },
+    ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
+        help: "with a head: how long it is held for a VM that is behind; 0: not at all" },
+    ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "1",
+        help: "with a head: a request that has waited so many times its VM's mean goes first" },
+    ParamSpec { key: "even", kind: Kind::Flag, default: "true",
+        help: "with a head: the way from VM to VM costs all the same" },
+    ParamSpec { key: "alternate", kind: Kind::Flag, default: "true",
+        help: "with a head: the sweep goes from VM to VM" },
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -51,7 +63,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "fair shares of the device with a short queue in it, on every kind of device",
     source: "ours (docs/policies/fairway.md)",
     params: PARAMS,
-    holds: &[vmcd_time::TURN, flash::DEPTH],
+    holds: &[head::STREAM, head::SHARE, flash::DEPTH],
     keeps: &[Promise::Iops, Promise::Bandwidth, Promise::Latency, Promise::Group],
     build: |params| Ok(Box::new(Fairway::new(params)?)),
 };
@@ -59,9 +71,9 @@ pub(super) const ENTRY: Entry = Entry {
 /// The policy: one of its parts is in charge of all requests.
 struct Fairway {
     /// For a device with a head.
-    turns: Box<dyn Scheduler>,
+    head: Head,
     flash: Flash,
-    by_turns: bool,
+    with_head: bool,
     /// The attached VMs by number.
     vms: Vec<Option<VmSpec>>,
 }
@@ -69,15 +81,15 @@ struct Fairway {
 impl Fairway {
     fn new(params: &Params) -> Result<Self, ParamError> {
         Ok(Fairway {
-            turns: super::build(TURNS)?,
+            head: Head::new(params),
             flash: Flash::new(params),
-            by_turns: false,
+            with_head: false,
             vms: Vec::new(),
         })
     }
 
     fn part(&mut self) -> &mut dyn Scheduler {
-        if self.by_turns { self.turns.as_mut() } else { &mut self.flash }
+        if self.with_head { &mut self.head } else { &mut self.flash }
     }
 
     /// Hand all VMs and requests to the other part. What is in flight stays unknown to it.
@@ -90,11 +102,11 @@ impl Fairway {
         let mut queued = Vec::new();
         for (vm, spec) in known {
             queued.extend(self.part().detach(now, vm));
-            self.by_turns = !self.by_turns;
+            self.with_head = !self.with_head;
             self.part().attach(now, vm, spec);
-            self.by_turns = !self.by_turns;
+            self.with_head = !self.with_head;
         }
-        (self.vms, self.by_turns) = (vms, !self.by_turns);
+        (self.vms, self.with_head) = (vms, !self.with_head);
         queued.sort_by_key(|request| request.arrived);
         queued.into_iter().for_each(|request| self.part().arrived(now, request));
     }
@@ -123,27 +135,27 @@ impl Scheduler for Fairway {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
-        self.turns.completed(now, completion);
+        self.head.completed(now, completion);
         self.flash.completed(now, completion);
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        if device.profile.rotational() != self.by_turns {
+        if device.profile.rotational() != self.with_head {
             self.switch(now);
         }
         self.part().decide(now, device)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
-        match self.by_turns {
-            true => self.turns.metrics(sink),
+        match self.with_head {
+            true => self.head.metrics(sink),
             false => self.flash.metrics(sink),
         }
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        match self.by_turns {
-            true => self.turns.vm_metrics(sink),
+        match self.with_head {
+            true => self.head.vm_metrics(sink),
             false => self.flash.vm_metrics(sink),
         }
     }

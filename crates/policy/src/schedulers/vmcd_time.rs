@@ -49,7 +49,7 @@ use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
 use channel::{Channel, Place, Standing, Virtual, weighed};
-use clock::{Clock, Reading};
+pub(super) use clock::{Clock, Reading};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]

@@ -1,0 +1,534 @@
+//! Fair shares of a disk with a head: one sweep over all VMs that have not had too much.
+//!
+//! *Shares.* Each VM is charged the device time of its commands, over its weight ([`tags`]). A VM
+//! that is more than `window` of its own device time ahead of the active VM that has had least is
+//! *spent*: it waits until it no longer is.
+//!
+//! *Even charges.* A command after another VM's is charged what such commands cost on average, and
+//! the rest bit by bit ([`vm::Owed`]): its place in the sweep is not its VM's doing.
+//!
+//! *Sweep.* Of all VMs that are not spent, the request goes next that lies next above the head,
+//! and if there is none the lowest (C-SCAN), of another VM than the last if there is one. Each VM
+//! offers one request, the next of its own sweep, so that one that was spent goes on where it was
+//! stopped. One that has waited too long goes before its VM's others.
+//!
+//! *Streams.* A request that begins where the last one ended goes first, until the stream has had
+//! `turn` of the device. If it is not there yet, the disk is held for it, for `stay` at most.
+//!
+//! *Short queues.* If only spent VMs have requests, because a VM that has had less is between two
+//! requests, the disk is held for that one, for `hold` at most. All holds are charged to the VM
+//! that is waited for.
+
+mod tags;
+#[cfg(test)]
+mod tests;
+mod vm;
+
+use crate::params::Params;
+use crate::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
+use crate::request::{Completion, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::schedulers::merge::Run;
+use crate::schedulers::vmcd::Mean;
+use crate::schedulers::vmcd_time::{Clock, Reading};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+use tags::Tags;
+use vm::Vm;
+
+/// The disk is held for a stream's next request.
+pub const STREAM: &str = "stream";
+/// The disk is held for the next request of a VM that has had less than others.
+pub const SHARE: &str = "share";
+
+/// How long the disk waits for a command that it does not complete.
+const STALL: Nanos = Nanos::from_secs(1);
+
+/// A VM with so few requests queued has them served by age: its own sweep gains little.
+const FEW: usize = 4;
+
+/// A request on the disk.
+struct Flight {
+    serial: u64,
+    /// The command, of its first request.
+    command: Option<Command>,
+}
+
+/// A command on the disk.
+#[derive(Clone, Copy)]
+struct Command {
+    entered: Reading,
+    /// What it was charged when it went.
+    charged: Nanos,
+    /// The command before was another VM's.
+    switches: bool,
+    /// How long the head is on its way, as the device's profile says, if it switches.
+    way: Option<Nanos>,
+}
+
+/// The stream, or the single request, at which the head stands.
+struct Dwell {
+    vm: usize,
+    /// Where it goes on.
+    end: Lba,
+    /// Requests that continued it.
+    run: u32,
+}
+
+/// Work is withheld for a VM.
+struct Hold {
+    vm: usize,
+    since: Instant,
+    until: Instant,
+}
+
+pub struct Head {
+    window: Nanos,
+    turn: Nanos,
+    stay: Nanos,
+    hold: Nanos,
+    oldest: f64,
+    short_turn: Nanos,
+    alternate: bool,
+    /// A VM that waits with its only request.
+    single: Option<usize>,
+    even: bool,
+    last_vm: usize,
+    /// Of commands after another VM's: how long the head is on its way, and what they cost.
+    way: Mean,
+    switch: Mean,
+    queued: Pool,
+    links: Links,
+    vms: Vec<Option<Vm>>,
+    tags: Tags,
+    /// The spent VMs, by the least tag at which they are served again.
+    spent: KeyedHeap<u128>,
+    /// A request of each VM that has some and is not spent.
+    sweep: LbaQueue,
+    flying: Slots<Flight>,
+    clock: Clock,
+    run: Run,
+    dwell: Option<Dwell>,
+    holding: Option<Hold>,
+    /// The last hold for a VM with a short queue was in vain; nothing has happened since.
+    in_vain: bool,
+    attached: u64,
+    holds: u64,
+    streams: u64,
+}
+
+impl Head {
+    pub fn new(params: &Params) -> Self {
+        Head {
+            window: params.duration("window"),
+            turn: params.duration("turn"),
+            stay: params.duration("stay").min(STALL),
+            hold: params.duration("hold").min(STALL),
+            oldest: params.number("oldest"),
+            short_turn: params.duration("short_turn"),
+            alternate: params.flag("alternate"),
+            single: None,
+            even: params.flag("even"),
+            last_vm: usize::MAX,
+            way: Mean::default(),
+            switch: Mean::default(),
+            queued: Pool::new(),
+            links: Links::new(),
+            vms: Vec::new(),
+            tags: Tags::new(),
+            spent: KeyedHeap::default(),
+            sweep: LbaQueue::new(),
+            flying: Slots::new(),
+            clock: Clock::new(),
+            run: Run::default(),
+            dwell: None,
+            holding: None,
+            in_vain: false,
+            attached: 0,
+            holds: 0,
+            streams: 0,
+        }
+    }
+
+    fn vm(&self, vm: usize) -> Option<&Vm> {
+        self.vms.get(vm)?.as_ref()
+    }
+
+    /// Keep a VM's place in the sweep true.
+    fn place(&mut self, vm: usize) {
+        let Some(known) = self.vms[vm].as_mut() else { return };
+        let next = if known.spent { None } else { known.next() };
+        let next = next.and_then(|id| self.queued.get(id)).copied();
+        if known.placed != next {
+            if let Some(before) = std::mem::replace(&mut known.placed, next) {
+                self.sweep.remove(&before);
+            }
+            if let Some(next) = next {
+                self.sweep.insert(&next);
+            }
+        }
+    }
+
+    /// Set a VM aside that is too far ahead, if it is.
+    fn spend(&mut self, vm: usize) -> bool {
+        let level = self.tags.level_at(vm, self.window);
+        let is_ahead = level > self.tags.least();
+        if is_ahead && let Some(known) = self.vms[vm].as_mut() {
+            known.spent = true;
+            self.spent.set(vm as u32, Some(level));
+            self.place(vm);
+        }
+        is_ahead
+    }
+
+    /// The VM's tag has changed.
+    fn retag(&mut self, vm: usize) {
+        if self.spent.get(vm as u32).is_some() {
+            let level = self.tags.level_at(vm, self.window);
+            self.spent.set(vm as u32, Some(level));
+        }
+    }
+
+    /// Serve those again that are no longer too far ahead.
+    fn release(&mut self) {
+        let least = self.tags.least();
+        while let Some((level, vm)) = self.spent.first()
+            && level <= least
+        {
+            self.release_one(vm as usize);
+        }
+    }
+
+    fn release_one(&mut self, vm: usize) {
+        self.spent.set(vm as u32, None);
+        if let Some(known) = self.vms[vm].as_mut() {
+            known.spent = false;
+            self.place(vm);
+        }
+    }
+
+    /// A hold lasts no longer; the time until now was its VM's.
+    fn end_hold(&mut self, now: Instant) {
+        if let Some(Hold { vm, since, until }) = self.holding.take() {
+            self.tags.charge(vm, now.min(until).since(since));
+            self.retag(vm);
+        }
+    }
+
+    fn hold(&mut self, now: Instant, vm: usize, until: Instant, why: &'static str) -> Decision {
+        self.holds += 1;
+        self.holding = Some(Hold { vm, since: now, until });
+        Decision::Hold { until, why }
+    }
+
+    /// The request that continues the last dispatch, if no input came since.
+    fn continuation(&self) -> Option<RequestId> {
+        let vm = self.run.vm()?.index();
+        let id = self.vm(vm)?.following(self.dwell.as_ref()?.end)?;
+        self.run.continues(self.queued.get(id)?).then_some(id)
+    }
+
+    /// How long a stream keeps the head: less while a VM waits that has a single request.
+    fn turn(&self) -> Nanos {
+        if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn }
+    }
+
+    /// The next of the common sweep: of another VM than the last, if there is one.
+    fn next(&self, head: Lba) -> Option<RequestId> {
+        let next = |from| self.sweep.at_or_after(from).or_else(|| self.sweep.first());
+        let (lba, id) = next(head)?;
+        let vm = self.queued.get(id)?.vm.index();
+        if vm != self.last_vm || !self.alternate {
+            return Some(id);
+        }
+        next(lba + Sectors::new(1)).map(|(_, id)| id)
+    }
+
+    /// What goes on at the head: the next request of a stream, or a hold for it.
+    fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
+        let turn = self.turn();
+        let dwell = self.dwell.as_ref()?;
+        let (vm, end) = (dwell.vm, dwell.end);
+        let known = self.vms.get(vm)?.as_ref()?;
+        if self.tags.is_ahead(vm, turn) {
+            self.dwell = None;
+            return None;
+        }
+        let following = known.following(end);
+        if known.stream_had >= turn {
+            self.dwell = None;
+            let known = self.vms[vm].as_mut()?;
+            known.stream_had = Nanos::ZERO;
+            known.skip();
+            self.place(vm);
+            return None;
+        }
+        if let Some(id) = following {
+            return Some(self.dispatch(now, device, id));
+        }
+        let is_late = known.stream_think.get().is_some_and(|think| think > self.stay);
+        if dwell.run == 0 || is_late || self.stay == Nanos::ZERO {
+            return None;
+        }
+        if known.in_flight > 0 {
+            let until = known.last_service + STALL;
+            return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
+        }
+        let until = known.stream_since? + self.stay;
+        if now < until {
+            return Some(self.hold(now, vm, until, STREAM));
+        }
+        let missed = self.stay + self.stay;
+        let known = self.vms[vm].as_mut()?;
+        known.stream_think.learn(missed);
+        known.stream_since = None;
+        self.dwell = None;
+        None
+    }
+
+    /// Is the VM's next request expected, and until when is it worth waiting for?
+    fn expected_until(&self, vm: usize) -> Option<Instant> {
+        let known = self.vm(vm)?;
+        if known.in_flight > 0 {
+            return Some(known.last_service + STALL);
+        }
+        let is_late = known.think.get().is_some_and(|think| think > self.hold);
+        known.idle_since.filter(|_| !is_late && !self.in_vain).map(|since| since + self.hold)
+    }
+
+    /// The VM that has had least, if it has requests or some are expected of it. Others that
+    /// have had as little and from which nothing is expected are no longer active.
+    fn least(&mut self, now: Instant) -> Option<(usize, Option<Instant>)> {
+        loop {
+            let vm = self.tags.first()?;
+            if !self.vm(vm)?.sorted.is_empty() {
+                return Some((vm, None));
+            }
+            match self.expected_until(vm).filter(|&until| now < until) {
+                Some(until) => return Some((vm, Some(until))),
+                None => {
+                    self.tags.set_active(vm, false);
+                }
+            }
+        }
+    }
+
+    /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
+    fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        loop {
+            let least = self.least(now);
+            self.release();
+            let Some(id) = self.next(device.head) else {
+                let (vm, until) = least.expect("a VM with work is active");
+                let until =
+                    until.expect("a VM with work that has not had its part is in the sweep");
+                if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
+                    return Decision::Wait { until: Some(until), why: SHARE };
+                }
+                return self.hold(now, vm, until, SHARE);
+            };
+            let vm = self.queued.get(id).expect("the sweep holds queued requests").vm.index();
+            if !self.spend(vm) {
+                let id = self.overdue(now, vm).unwrap_or(id);
+                return self.dispatch(now, device, id);
+            }
+        }
+    }
+
+    /// The VM's oldest request, if it has waited too long.
+    fn overdue(&self, now: Instant, vm: usize) -> Option<RequestId> {
+        if self.tags.active() < 2 {
+            return None;
+        }
+        let known = self.vm(vm)?;
+        let oldest = self.queued.get(known.fifo.head()?)?;
+        let mean = known.wait.get()?.get() as f64;
+        let few = known.sorted.len() <= FEW;
+        (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
+    }
+
+    fn dispatch(&mut self, now: Instant, device: &DeviceView<'_>, id: RequestId) -> Decision {
+        let request = self.queued.take(id);
+        let leads = !self.run.extend(&request);
+        let vm = request.vm.index();
+        let known = self.vms[vm].as_mut().expect("a queued request has a VM");
+        let (start, end) = (request.extent.start(), request.extent.end());
+        known.wait.learn(now.since(request.arrived));
+        let run = known.take(&mut self.links, &request);
+        if known.stream_end != start {
+            known.stream_had = Nanos::ZERO;
+        }
+        (known.stream_end, known.stream_since) = (end, None);
+        known.in_flight += 1;
+        known.last_service = now;
+        let serial = known.serial;
+        // Where the sweep comes from is nobody's fault: a command after another VM's is charged
+        // what such commands cost on average, and what its VM's own cost beside that.
+        let switches = self.even && self.last_vm != vm;
+        let mean = if switches { self.switch.get() } else { known.cost.get() };
+        let charged = match switches {
+            true => known.owed.charge(mean.unwrap_or(Nanos::ZERO)),
+            false => mean.unwrap_or(Nanos::ZERO),
+        };
+        let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
+        self.last_vm = vm;
+        self.single = self.single.filter(|&single| single != vm);
+        let command =
+            leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switches, way });
+        if leads {
+            self.tags.charge(vm, charged);
+        }
+        self.flying.insert(id, Flight { serial, command });
+        match &mut self.dwell {
+            Some(dwell) if dwell.vm == vm && dwell.end == start => {
+                (dwell.end, dwell.run) = (end, run);
+                self.streams += 1;
+            }
+            dwell => *dwell = Some(Dwell { vm, end, run }),
+        }
+        self.in_vain = false;
+        self.place(vm);
+        Decision::Dispatch(id)
+    }
+}
+
+impl Scheduler for Head {
+    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, || None);
+        }
+        self.attached += 1;
+        self.vms[vm.index()] = Some(Vm::new(now, self.attached));
+        self.tags.attach(vm.index(), u64::from(spec.weight.get()));
+    }
+
+    fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
+        self.end_hold(now);
+        self.run.end();
+        let leaving = self.queued.take_vm(vm);
+        let index = vm.index();
+        self.tags.detach(index);
+        self.single = self.single.filter(|&single| single != index);
+        self.spent.set(index as u32, None);
+        if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
+            self.sweep.remove(&placed);
+        }
+        if self.dwell.as_ref().is_some_and(|dwell| dwell.vm == index) {
+            self.dwell = None;
+        }
+        leaving
+    }
+
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
+        self.end_hold(now);
+        self.run.end();
+        let request = self.queued.take(id);
+        let vm = request.vm.index();
+        let Some(known) = self.vms[vm].as_mut() else { return };
+        known.withdraw(&mut self.links, &request);
+        let idle = known.is_idle();
+        self.place(vm);
+        if idle {
+            self.tags.set_active(vm, false);
+        }
+    }
+
+    fn arrived(&mut self, now: Instant, request: Request) {
+        self.end_hold(now);
+        self.run.end();
+        self.in_vain = false;
+        let vm = request.vm.index();
+        self.queued.insert(request);
+        let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
+        if let Some(since) = known.idle_since.take() {
+            known.think.learn(now.since(since).min(self.hold + self.hold));
+        }
+        if request.extent.start() == known.stream_end
+            && let Some(since) = known.stream_since.take()
+        {
+            known.stream_think.learn(now.since(since).min(self.stay + self.stay));
+        }
+        if known.is_idle() && request.extent.start() != known.stream_end {
+            self.single = Some(vm);
+        } else if self.single == Some(vm) {
+            self.single = None;
+        }
+        known.insert(&mut self.links, &request);
+        self.tags.set_active(vm, true);
+        self.place(vm);
+    }
+
+    fn completed(&mut self, now: Instant, completion: &Completion) {
+        self.end_hold(now);
+        self.run.end();
+        self.in_vain = false;
+        let request = &completion.request;
+        let Some(flight) = self.flying.remove(request.id) else { return };
+        let had = flight.command.map(|c| (self.clock.leave(now, c.entered, 1), c));
+        let vm = request.vm.index();
+        let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
+        if known.serial != flight.serial {
+            return; // Of a VM that has left.
+        }
+        known.in_flight -= 1;
+        known.last_service = now;
+        if let Some((real, command)) = had {
+            let mut had = real;
+            if let Some(way) = command.way {
+                self.way.learn(way);
+                had = (had + self.way.get().unwrap_or(way)).saturating_sub(way);
+            }
+            known.cost.learn(real);
+            if command.switches && self.switch.get().is_some() {
+                known.owed.settle(had, command.charged);
+            } else {
+                self.tags.charge(vm, had.saturating_sub(command.charged));
+                self.tags.give_back(vm, command.charged.saturating_sub(had));
+            }
+            if command.switches {
+                self.switch.learn(had);
+            }
+            known.device_time += real;
+            known.stream_had += real;
+        }
+        if request.extent.end() == known.stream_end {
+            known.stream_since = Some(now);
+        }
+        let idle = known.is_idle();
+        known.idle_since = (idle && request.sync).then_some(now);
+        if idle && !request.sync {
+            self.tags.set_active(vm, false);
+        }
+        self.retag(vm);
+    }
+
+    fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        if self.queued.is_empty() {
+            return Decision::Idle;
+        }
+        if let Some(id) = self.continuation() {
+            return self.dispatch(now, device, id);
+        }
+        self.in_vain |= self.holding.as_ref().is_some_and(|hold| hold.until <= now);
+        self.end_hold(now);
+        self.release();
+        match self.dwell(now, device) {
+            Some(decision) => decision,
+            None => self.sweep(now, device),
+        }
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
+        sink("holds", self.holds as f64);
+        sink("stream_requests", self.streams as f64);
+        sink("active_vms", self.tags.active() as f64);
+    }
+
+    fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
+        for (vm, known) in self.vms.iter().enumerate() {
+            let Some(known) = known else { continue };
+            let vm = VmId::new(vm as u16);
+            sink("queued", vm, known.sorted.len() as f64);
+            sink("device_time_ms", vm, known.device_time.as_millis_f64());
+        }
+    }
+}

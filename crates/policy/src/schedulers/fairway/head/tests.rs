@@ -1,0 +1,252 @@
+//! fairway on a disk with a head, behind the real dispatcher. The model disk takes one command
+//! at a time: 4 ms and what the way costs, unless the command begins at the head, and 10 µs a
+//! sector. Closed loops of clients drive it.
+
+use super::vm::OWED_MAX;
+use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
+use crate::request::{Extent, Op, RequestId, VmId};
+use crate::scheduler::{DeviceProfile, VmSpec};
+use crate::schedulers::build;
+use crate::units::{Instant, Lba, Nanos, Sectors};
+use proptest::prelude::*;
+use std::num::NonZeroU32;
+
+/// Sectors of a VM's region.
+const REGION: u64 = 10_000_000;
+const MS: u64 = 1_000_000;
+
+/// A VM in a closed loop.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    weight: u32,
+    len: u64,
+    depth: u32,
+    streams: bool,
+    /// Microseconds from a completion to the next request.
+    think: u64,
+}
+
+const RANDOM: Client = Client { weight: 1, len: 8, depth: 1, streams: false, think: 60 };
+const STREAM: Client = Client { len: 128, streams: true, ..RANDOM };
+const FLOOD: Client = Client { len: 128, depth: 64, ..RANDOM };
+
+/// What a VM got.
+#[derive(Clone, Default, Debug)]
+struct Got {
+    requests: u64,
+    /// Nanoseconds of the disk.
+    time: u64,
+    longest: u64,
+    /// The most that others had of the disk while the VM had work and was not served.
+    passed: u64,
+    waiting: u64,
+    since_served: u64,
+}
+
+struct Bench {
+    dispatcher: Dispatcher,
+    clients: Vec<Client>,
+    now: Instant,
+    head: u64,
+    random: u64,
+    /// When a client's next request comes.
+    due: Vec<(Instant, usize)>,
+    places: Vec<u64>,
+    got: Vec<Got>,
+    /// The longest command.
+    longest: u64,
+}
+
+impl Bench {
+    fn new(policy: &str, clients: &[Client]) -> Bench {
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 40), true);
+        let mut dispatcher = Dispatcher::new(build(policy).unwrap(), profile, Config::default());
+        for (vm, client) in clients.iter().enumerate() {
+            let weight = NonZeroU32::new(client.weight).unwrap();
+            let spec = VmSpec { weight, ..VmSpec::default() };
+            dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), spec);
+        }
+        let depths = clients.iter().enumerate().map(|(vm, c)| (vm, c.depth));
+        let due = depths.flat_map(|(vm, n)| (0..n).map(move |_| (Instant::ZERO, vm))).collect();
+        Bench {
+            dispatcher,
+            clients: clients.to_vec(),
+            now: Instant::ZERO,
+            head: 0,
+            random: 1,
+            due,
+            places: (0..clients.len() as u64).map(|vm| vm * REGION).collect(),
+            got: vec![Got::default(); clients.len()],
+            longest: 0,
+        }
+    }
+
+    fn arrive_due(&mut self) {
+        self.due.sort();
+        while self.due.first().is_some_and(|&(at, _)| at <= self.now) {
+            let (_, vm) = self.due.remove(0);
+            let Client { len, streams, .. } = self.clients[vm];
+            if !streams {
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                self.places[vm] = vm as u64 * REGION + (self.random >> 33) % (REGION - len);
+            }
+            let extent = Extent::new(Lba::new(self.places[vm]), Sectors::new(len)).unwrap();
+            self.places[vm] += len;
+            let (vm_id, op) = (VmId::new(vm as u16), Op::Read);
+            let arrival = Arrival { vm: vm_id, tag: None, op, sync: true, extent };
+            self.dispatcher.arrive(self.now, arrival);
+            self.got[vm].waiting += 1;
+        }
+    }
+
+    /// The disk does a command.
+    fn serve(&mut self, id: RequestId, extent: Extent, vm: usize) {
+        let start = extent.start().get();
+        let way = start.abs_diff(self.head);
+        let position = if way == 0 { 0 } else { 4 * MS + way / 20 };
+        let time = position + 10_000 * extent.len().get();
+        self.longest = self.longest.max(time);
+        self.head = extent.end().get();
+        let end = self.now + Nanos::new(time);
+        for (other, got) in self.got.iter_mut().enumerate() {
+            if other == vm {
+                got.passed = got.passed.max(std::mem::take(&mut got.since_served));
+                got.time += time;
+            } else if got.waiting > 0 {
+                got.since_served += time;
+            }
+        }
+        // What comes in the meantime comes before the completion.
+        self.due.sort();
+        while let Some(&(at, _)) = self.due.first().filter(|&&(at, _)| at < end) {
+            self.now = self.now.max(at);
+            self.arrive_due();
+        }
+        self.now = end;
+        let mut done = Vec::new();
+        self.dispatcher.complete(end, id, true, &mut done);
+        for request in done {
+            let got = &mut self.got[vm];
+            got.requests += 1;
+            got.waiting -= 1;
+            got.longest = got.longest.max(end.since(request.request.arrived).get());
+            self.due.push((end + Nanos::from_micros(self.clients[vm].think), vm));
+        }
+    }
+
+    /// Run up to this millisecond.
+    fn run(&mut self, ms: u64) {
+        let end = Instant::from_nanos(ms * MS);
+        while self.now < end {
+            self.arrive_due();
+            let next = self.due.iter().map(|due| due.0).min();
+            match self.dispatcher.poll(self.now) {
+                Output::Dispatch(command) => {
+                    self.serve(command.id, command.extent, command.vm.index());
+                }
+                Output::WakeAt(at) => self.now = next.map_or(at, |next| next.min(at)),
+                Output::Idle => {
+                    assert_eq!(self.dispatcher.outstanding(), 0, "idle with work at {}", self.now);
+                    self.now = next.expect("somebody comes again");
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.dispatcher.holds().idle.get()
+    }
+}
+
+fn run(policy: &str, clients: &[Client], ms: u64) -> Bench {
+    let mut bench = Bench::new(policy, clients);
+    bench.run(ms);
+    bench
+}
+
+#[test]
+fn device_time_is_shared_by_weight_over_a_second_or_so() {
+    for depth in [1, 4, 64] {
+        for lens in [[8, 8, 8], [8, 32, 128], [256, 32, 8]] {
+            let client = |n: usize| Client { weight: 1 << n, len: lens[n], depth, ..RANDOM };
+            let mut bench = Bench::new("fairway", &[client(0), client(1), client(2)]);
+            bench.run(4_000);
+            for second in [8_000, 12_000] {
+                let before: Vec<u64> = bench.got.iter().map(|got| got.time).collect();
+                bench.run(second);
+                let had = bench.got.iter().zip(before).map(|(got, before)| got.time - before);
+                let had: Vec<u64> = had.collect();
+                let total: u64 = had.iter().sum();
+                for (n, &had) in had.iter().enumerate() {
+                    let share = had as f64 / total as f64 * 7.0 / f64::from(1 << n);
+                    assert!((0.97..=1.03).contains(&share), "{depth}, {lens:?}, {n}: {share}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_vm_alone_has_no_less_than_under_cfq() {
+    for client in [RANDOM, STREAM, FLOOD, Client { depth: 8, ..STREAM }] {
+        let [cfq, fairway] =
+            ["cfq", "fairway"].map(|policy| run(policy, &[client], 5_000).got[0].requests as f64);
+        assert!(fairway >= 0.98 * cfq, "{client:?}: {fairway} of {cfq}");
+    }
+}
+
+#[test]
+fn streams_stay_together_and_a_hold_is_charged() {
+    let bench = run("fairway", &[STREAM, FLOOD], 5_000);
+    let [stream, flood] = [0, 1].map(|vm| &bench.got[vm]);
+    // 1.28 ms a request of the stream: nearly half of the time goes into them.
+    assert!(stream.requests > 1_500, "{stream:?}");
+    let waited = stream.time + bench.held();
+    let ratio = waited as f64 / flood.time as f64;
+    assert!((0.95..=1.05).contains(&ratio), "{waited} ns and {} ns", flood.time);
+    let without = run("fairway:stay=0", &[STREAM, FLOOD], 5_000);
+    assert!(without.got[0].requests < stream.requests, "{:?}", without.got[0]);
+}
+
+#[test]
+fn a_quiet_vm_waits_for_a_command_or_two() {
+    let alone = run("noop", &[RANDOM], 5_000).got[0].requests;
+    let bench = run("fairway", &[RANDOM, FLOOD], 5_000);
+    let quiet = &bench.got[0];
+    assert!(quiet.requests * 100 >= alone * 45, "{} of {alone}", quiet.requests);
+    assert!(quiet.longest <= 40 * MS, "{quiet:?}");
+}
+
+fn client() -> impl Strategy<Value = Client> {
+    let len = prop::sample::select(vec![1u64, 8, 64, 256]);
+    let think = prop::sample::select(vec![0u64, 60, 1_500, 30_000]);
+    (1..8u32, len, 1..20u32, any::<bool>(), think).prop_map(
+        |(weight, len, depth, streams, think)| Client { weight, len, depth, streams, think },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    /// While a VM has work and is not served, another one has no more of the disk than its
+    /// weight over the waiting VM's of a turn and a command, a turn and a command of its own,
+    /// and what may be owed.
+    #[test]
+    fn waits_are_bounded(clients in prop::collection::vec(client(), 1..7)) {
+        let bench = run("fairway", &clients, 3_000);
+        let longest = bench.longest;
+        for (n, one) in clients.iter().enumerate() {
+            let others = clients.iter().enumerate().filter(|&(m, _)| m != n).map(|(_, c)| c);
+            let turn = 80 * MS + longest;
+            let owed = OWED_MAX as u64 + longest;
+            let bound: u64 = others
+                .map(|c| {
+                    let rate = u64::from(c.weight);
+                    (turn + 2 * owed) * rate / u64::from(one.weight) + turn + 2 * owed
+                })
+                .sum();
+            let got = &bench.got[n];
+            let passed = got.passed.max(got.since_served);
+            prop_assert!(passed <= bound, "VM {} of {:?}: {} passed, {}", n, clients, passed, bound);
+        }
+    }
+}
