@@ -14,6 +14,7 @@ mod cost;
 mod flash;
 mod governor;
 mod head;
+mod promises;
 mod reserves;
 mod shares;
 mod targets;
@@ -42,7 +43,7 @@ static PARAMS: &[ParamSpec] = &[
         help: "the length of parts" },
     ParamSpec { key: "window", kind: Kind::Duration, default: "10ms",
         help: "with a head: how much device time a VM may be ahead of others" },
-    ParamSpec { key: "turn", kind: Kind::Duration, default: "80ms",
+    ParamSpec { key: "turn", kind: Kind::Duration, default: "100ms",
         help: "with a head: the same for a stream, which keeps the head for so long" },
     ParamSpec { key: "short_turn", kind: Kind::Duration, default: "10ms",
         help: "with a head: the same while a VM waits with a single request" },
@@ -50,12 +51,10 @@ static PARAMS: &[ParamSpec] = &[
         help: "with a head: how long it is held for a stream's next request; 0: not at all" },
     ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
         help: "with a head: how long it is held for a VM that is behind; 0: not at all" },
-    ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "1",
+    ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "0.5",
         help: "with a head: a request that has waited so many times its VM's mean goes first" },
     ParamSpec { key: "even", kind: Kind::Flag, default: "true",
         help: "with a head: the way from VM to VM costs all the same" },
-    ParamSpec { key: "alternate", kind: Kind::Flag, default: "true",
-        help: "with a head: the sweep goes from VM to VM" },
 ];
 
 pub(super) const ENTRY: Entry = Entry {

@@ -16,6 +16,7 @@
 
 use super::cost;
 use super::governor::Governor;
+use super::promises;
 use super::shares::{Shares, Work};
 use crate::params::Params;
 use crate::queues::{ExpiryQueue, Links, Slots};
@@ -391,10 +392,11 @@ impl Scheduler for Flash {
         sink("in_flight_bytes", self.in_flight as f64);
         sink("part_bytes", self.part.bytes() as f64);
         sink("parts", self.parts as f64);
-        self.shares.metrics(sink);
+        promises::metrics(&self.shares.reserves, sink);
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        self.shares.vm_metrics(sink);
+        let Shares { reserves, targets, .. } = &self.shares;
+        self.shares.vms().for_each(|vm| promises::vm_metrics(reserves, targets, vm, sink));
     }
 }

@@ -15,23 +15,33 @@
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
 //! `turn` of the device. If it is not there yet, the disk is held for it, for `stay` at most.
 //!
+//! *Promises.* A request that is due for a target of latency goes first while its VM is not spent,
+//! and then one of the VM whose reservation is furthest behind ([`reserves`], [`targets`]).
+//!
+//! [`reserves`]: super::reserves
+//! [`targets`]: super::targets
+//!
 //! *Short queues.* If only spent VMs have requests, because a VM that has had less is between two
 //! requests, the disk is held for that one, for `hold` at most. All holds are charged to the VM
 //! that is waited for.
 
+mod choice;
 mod tags;
 #[cfg(test)]
 mod tests;
 mod vm;
 
+use super::promises;
+use super::reserves::Reserves;
+use super::targets::Targets;
 use crate::params::Params;
 use crate::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Reserve, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
 use crate::schedulers::vmcd::Mean;
 use crate::schedulers::vmcd_time::{Clock, Reading};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::units::{Instant, Lba, Nanos};
 use tags::Tags;
 use vm::Vm;
 
@@ -88,7 +98,6 @@ pub struct Head {
     hold: Nanos,
     oldest: f64,
     short_turn: Nanos,
-    alternate: bool,
     /// A VM that waits with its only request.
     single: Option<usize>,
     even: bool,
@@ -100,6 +109,8 @@ pub struct Head {
     links: Links,
     vms: Vec<Option<Vm>>,
     tags: Tags,
+    reserves: Reserves,
+    targets: Targets,
     /// The spent VMs, by the least tag at which they are served again.
     spent: KeyedHeap<u128>,
     /// A request of each VM that has some and is not spent.
@@ -125,7 +136,6 @@ impl Head {
             hold: params.duration("hold").min(STALL),
             oldest: params.number("oldest"),
             short_turn: params.duration("short_turn"),
-            alternate: params.flag("alternate"),
             single: None,
             even: params.flag("even"),
             last_vm: usize::MAX,
@@ -135,6 +145,8 @@ impl Head {
             links: Links::new(),
             vms: Vec::new(),
             tags: Tags::new(),
+            reserves: Reserves::default(),
+            targets: Targets::default(),
             spent: KeyedHeap::default(),
             sweep: LbaQueue::new(),
             flying: Slots::new(),
@@ -151,6 +163,18 @@ impl Head {
 
     fn vm(&self, vm: usize) -> Option<&Vm> {
         self.vms.get(vm)?.as_ref()
+    }
+
+    /// Keep what a VM was promised true, after its queue has changed.
+    fn promise(&mut self, now: Instant, vm: usize) {
+        if !self.reserves.has(vm) && !self.targets.has(vm) {
+            return;
+        }
+        let Some(known) = self.vms[vm].as_ref() else { return };
+        let oldest = known.fifo.head().and_then(|id| self.queued.get(id));
+        let arrived = oldest.map(|oldest| oldest.arrived);
+        self.reserves.set_work(now, vm, arrived.is_some());
+        self.targets.set_work(vm, arrived);
     }
 
     /// Keep a VM's place in the sweep true.
@@ -220,132 +244,6 @@ impl Head {
         Decision::Hold { until, why }
     }
 
-    /// The request that continues the last dispatch, if no input came since.
-    fn continuation(&self) -> Option<RequestId> {
-        let vm = self.run.vm()?.index();
-        let id = self.vm(vm)?.following(self.dwell.as_ref()?.end)?;
-        self.run.continues(self.queued.get(id)?).then_some(id)
-    }
-
-    /// How long a stream keeps the head: less while a VM waits that has a single request.
-    fn turn(&self) -> Nanos {
-        if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn }
-    }
-
-    /// The next of the common sweep: of another VM than the last, if there is one.
-    fn next(&self, head: Lba) -> Option<RequestId> {
-        let next = |from| self.sweep.at_or_after(from).or_else(|| self.sweep.first());
-        let (lba, id) = next(head)?;
-        let vm = self.queued.get(id)?.vm.index();
-        if vm != self.last_vm || !self.alternate {
-            return Some(id);
-        }
-        next(lba + Sectors::new(1)).map(|(_, id)| id)
-    }
-
-    /// What goes on at the head: the next request of a stream, or a hold for it.
-    fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
-        let turn = self.turn();
-        let dwell = self.dwell.as_ref()?;
-        let (vm, end) = (dwell.vm, dwell.end);
-        let known = self.vms.get(vm)?.as_ref()?;
-        if self.tags.is_ahead(vm, turn) {
-            self.dwell = None;
-            return None;
-        }
-        let following = known.following(end);
-        if known.stream_had >= turn {
-            self.dwell = None;
-            let known = self.vms[vm].as_mut()?;
-            known.stream_had = Nanos::ZERO;
-            known.skip();
-            self.place(vm);
-            return None;
-        }
-        if let Some(id) = following {
-            return Some(self.dispatch(now, device, id));
-        }
-        let is_late = known.stream_think.get().is_some_and(|think| think > self.stay);
-        if dwell.run == 0 || is_late || self.stay == Nanos::ZERO {
-            return None;
-        }
-        if known.in_flight > 0 {
-            let until = known.last_service + STALL;
-            return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
-        }
-        let until = known.stream_since? + self.stay;
-        if now < until {
-            return Some(self.hold(now, vm, until, STREAM));
-        }
-        let missed = self.stay + self.stay;
-        let known = self.vms[vm].as_mut()?;
-        known.stream_think.learn(missed);
-        known.stream_since = None;
-        self.dwell = None;
-        None
-    }
-
-    /// Is the VM's next request expected, and until when is it worth waiting for?
-    fn expected_until(&self, vm: usize) -> Option<Instant> {
-        let known = self.vm(vm)?;
-        if known.in_flight > 0 {
-            return Some(known.last_service + STALL);
-        }
-        let is_late = known.think.get().is_some_and(|think| think > self.hold);
-        known.idle_since.filter(|_| !is_late && !self.in_vain).map(|since| since + self.hold)
-    }
-
-    /// The VM that has had least, if it has requests or some are expected of it. Others that
-    /// have had as little and from which nothing is expected are no longer active.
-    fn least(&mut self, now: Instant) -> Option<(usize, Option<Instant>)> {
-        loop {
-            let vm = self.tags.first()?;
-            if !self.vm(vm)?.sorted.is_empty() {
-                return Some((vm, None));
-            }
-            match self.expected_until(vm).filter(|&until| now < until) {
-                Some(until) => return Some((vm, Some(until))),
-                None => {
-                    self.tags.set_active(vm, false);
-                }
-            }
-        }
-    }
-
-    /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
-    fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        loop {
-            let least = self.least(now);
-            self.release();
-            let Some(id) = self.next(device.head) else {
-                let (vm, until) = least.expect("a VM with work is active");
-                let until =
-                    until.expect("a VM with work that has not had its part is in the sweep");
-                if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
-                    return Decision::Wait { until: Some(until), why: SHARE };
-                }
-                return self.hold(now, vm, until, SHARE);
-            };
-            let vm = self.queued.get(id).expect("the sweep holds queued requests").vm.index();
-            if !self.spend(vm) {
-                let id = self.overdue(now, vm).unwrap_or(id);
-                return self.dispatch(now, device, id);
-            }
-        }
-    }
-
-    /// The VM's oldest request, if it has waited too long.
-    fn overdue(&self, now: Instant, vm: usize) -> Option<RequestId> {
-        if self.tags.active() < 2 {
-            return None;
-        }
-        let known = self.vm(vm)?;
-        let oldest = self.queued.get(known.fifo.head()?)?;
-        let mean = known.wait.get()?.get() as f64;
-        let few = known.sorted.len() <= FEW;
-        (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
-    }
-
     fn dispatch(&mut self, now: Instant, device: &DeviceView<'_>, id: RequestId) -> Decision {
         let request = self.queued.take(id);
         let leads = !self.run.extend(&request);
@@ -387,6 +285,8 @@ impl Head {
         }
         self.in_vain = false;
         self.place(vm);
+        self.reserves.charge(now, vm, 1, request.extent.len());
+        self.promise(now, vm);
         Decision::Dispatch(id)
     }
 }
@@ -398,7 +298,9 @@ impl Scheduler for Head {
         }
         self.attached += 1;
         self.vms[vm.index()] = Some(Vm::new(now, self.attached));
-        self.tags.attach(vm.index(), u64::from(spec.weight.get()));
+        self.tags.attach(vm.index(), u64::from(spec.weight.get()), spec.group);
+        self.reserves.attach(vm.index(), spec.reserve);
+        self.targets.attach(vm.index(), spec.latency);
     }
 
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
@@ -407,6 +309,8 @@ impl Scheduler for Head {
         let leaving = self.queued.take_vm(vm);
         let index = vm.index();
         self.tags.detach(index);
+        self.reserves.attach(index, Reserve::default());
+        self.targets.attach(index, None);
         self.single = self.single.filter(|&single| single != index);
         self.spent.set(index as u32, None);
         if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
@@ -427,6 +331,7 @@ impl Scheduler for Head {
         known.withdraw(&mut self.links, &request);
         let idle = known.is_idle();
         self.place(vm);
+        self.promise(now, vm);
         if idle {
             self.tags.set_active(vm, false);
         }
@@ -455,6 +360,8 @@ impl Scheduler for Head {
         known.insert(&mut self.links, &request);
         self.tags.set_active(vm, true);
         self.place(vm);
+        self.promise(now, vm);
+        self.targets.active(now, vm);
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
@@ -471,6 +378,10 @@ impl Scheduler for Head {
         }
         known.in_flight -= 1;
         known.last_service = now;
+        if self.targets.has(vm) {
+            self.targets.completed(now, completion);
+            self.tags.set_boost(vm, self.targets.boost(vm));
+        }
         if let Some((real, command)) = had {
             let mut had = real;
             if let Some(way) = command.way {
@@ -511,6 +422,9 @@ impl Scheduler for Head {
         self.in_vain |= self.holding.as_ref().is_some_and(|hold| hold.until <= now);
         self.end_hold(now);
         self.release();
+        if let Some(id) = self.promised(now) {
+            return self.dispatch(now, device, id);
+        }
         match self.dwell(now, device) {
             Some(decision) => decision,
             None => self.sweep(now, device),
@@ -521,11 +435,13 @@ impl Scheduler for Head {
         sink("holds", self.holds as f64);
         sink("stream_requests", self.streams as f64);
         sink("active_vms", self.tags.active() as f64);
+        promises::metrics(&self.reserves, sink);
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
         for (vm, known) in self.vms.iter().enumerate() {
             let Some(known) = known else { continue };
+            promises::vm_metrics(&self.reserves, &self.targets, vm, sink);
             let vm = VmId::new(vm as u16);
             sink("queued", vm, known.sorted.len() as f64);
             sink("device_time_ms", vm, known.device_time.as_millis_f64());

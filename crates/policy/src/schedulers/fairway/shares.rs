@@ -14,7 +14,7 @@
 use super::reserves::Reserves;
 use super::targets::Targets;
 use crate::queues::KeyedHeap;
-use crate::request::{Completion, VmId};
+use crate::request::Completion;
 use crate::scheduler::{Group, VmSpec};
 use crate::units::{Instant, Sectors};
 
@@ -282,25 +282,8 @@ impl Shares {
         self.targets.completed(now, completion);
     }
 
-    pub fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
-        sink("reservations_met", self.reserves.met());
-        sink("by_reservation", self.reserves.served as f64);
-    }
-
-    pub fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        for (vm, _) in self.vms.iter().enumerate().filter(|(_, known)| known.is_some()) {
-            let id = VmId::new(vm as u16);
-            if self.reserves.has(vm) {
-                sink("reservation_met", id, self.reserves.met());
-            }
-            if let Some(state) = self.targets.state(vm) {
-                sink("latency_missed", id, state.missed);
-                sink("latency_p99_us", id, state.p99 / 1e3);
-                sink("latency_pressure", id, state.pressure);
-                if let Some(best) = state.best {
-                    sink("latency_unreachable_best_us", id, best / 1e3);
-                }
-            }
-        }
+    /// The VMs that are attached.
+    pub fn vms(&self) -> impl Iterator<Item = usize> + '_ {
+        self.vms.iter().enumerate().filter_map(|(vm, known)| known.as_ref().map(|_| vm))
     }
 }

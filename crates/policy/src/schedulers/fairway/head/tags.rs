@@ -6,8 +6,12 @@
 //! A VM's tag is the device time that it has used, over its weight. Its *lead* is how far that
 //! is ahead of the least tag of the active VMs, as device time of its own. A VM that becomes
 //! active starts at the least tag, at which the others were when last one was active.
+//!
+//! A VM of a group has the part of the group's weight that its own is of those of the active VMs
+//! of the group.
 
 use crate::queues::KeyedHeap;
+use crate::scheduler::Group;
 use crate::units::Nanos;
 
 /// Binary digits behind the point of a tag: a tag grows with any weight.
@@ -15,22 +19,41 @@ const FRACTION: u32 = 24;
 
 struct Share {
     weight: u64,
+    group: Option<usize>,
+    /// Its weight counts so many times more.
+    boost: f64,
     tag: u128,
     active: bool,
 }
 
+/// A group with a weight.
+#[derive(Clone, Copy, Default)]
+struct GroupShare {
+    weight: u64,
+    /// The weights of its active VMs.
+    active: u64,
+}
+
 impl Share {
-    fn weighed(&self, time: Nanos) -> u128 {
-        match time.get().checked_mul(1 << FRACTION) {
-            // Divisions of 128 bits are slow.
-            Some(digits) => u128::from(digits / self.weight),
-            None => (u128::from(time.get()) << FRACTION) / u128::from(self.weight),
-        }
+    fn weighed(&self, time: Nanos, groups: &[GroupShare]) -> u128 {
+        let Some(group) = self.group.map(|group| groups[group]) else {
+            return match time.get().checked_mul(1 << FRACTION) {
+                // Divisions of 128 bits are slow.
+                Some(digits) if self.boost == 1.0 => u128::from(digits / self.weight),
+                _ => {
+                    (u128::from(time.get()) << FRACTION) / (self.weight as f64 * self.boost) as u128
+                }
+            };
+        };
+        let weight = group.weight as f64 * self.weight as f64 * self.boost;
+        let part = weight / group.active.max(self.weight) as f64;
+        ((u128::from(time.get()) << FRACTION) as f64 / part) as u128
     }
 }
 
 pub struct Tags {
     shares: Vec<Option<Share>>,
+    groups: Vec<GroupShare>,
     /// The active VMs by tag.
     active: KeyedHeap<u128>,
     count: usize,
@@ -40,15 +63,24 @@ pub struct Tags {
 
 impl Tags {
     pub fn new() -> Self {
-        let (shares, active) = (Vec::new(), KeyedHeap::default());
-        Tags { shares, active, count: 0, reached: 0 }
+        let (shares, groups, active) = (Vec::new(), Vec::new(), KeyedHeap::default());
+        Tags { shares, groups, active, count: 0, reached: 0 }
     }
 
-    pub fn attach(&mut self, vm: usize, weight: u64) {
+    pub fn attach(&mut self, vm: usize, weight: u64, group: Option<Group>) {
+        let group = group.map(|Group { number, weight }| {
+            let number = usize::from(number);
+            if self.groups.len() <= number {
+                self.groups.resize(number + 1, GroupShare::default());
+            }
+            self.groups[number].weight = u64::from(weight.get());
+            number
+        });
         if self.shares.len() <= vm {
             self.shares.resize_with(vm + 1, || None);
         }
-        self.shares[vm] = Some(Share { weight, tag: self.reached, active: false });
+        self.shares[vm] =
+            Some(Share { weight, group, boost: 1.0, tag: self.reached, active: false });
     }
 
     pub fn detach(&mut self, vm: usize) {
@@ -69,8 +101,19 @@ impl Tags {
         } else {
             self.count -= 1;
         }
+        if let Some(group) = share.group {
+            let sum = &mut self.groups[group].active;
+            *sum = if active { *sum + share.weight } else { *sum - share.weight };
+        }
         self.active.set(vm as u32, active.then_some(share.tag));
         self.reach();
+    }
+
+    /// The VM's weight counts so many times more from now on.
+    pub fn set_boost(&mut self, vm: usize, boost: f64) {
+        if let Some(share) = self.shares.get_mut(vm).and_then(Option::as_mut) {
+            share.boost = boost;
+        }
     }
 
     /// How many VMs are active.
@@ -80,17 +123,17 @@ impl Tags {
 
     /// The VM has used, or is going to use, so much device time.
     pub fn charge(&mut self, vm: usize, time: Nanos) {
-        self.change(vm, |share| share.tag += share.weighed(time));
+        self.change(vm, |tag, time| tag + time, time);
     }
 
     /// A part of what it was charged was not used.
     pub fn give_back(&mut self, vm: usize, time: Nanos) {
-        self.change(vm, |share| share.tag = share.tag.saturating_sub(share.weighed(time)));
+        self.change(vm, u128::saturating_sub, time);
     }
 
-    fn change(&mut self, vm: usize, change: impl FnOnce(&mut Share)) {
+    fn change(&mut self, vm: usize, change: impl FnOnce(u128, u128) -> u128, time: Nanos) {
         let Some(share) = self.shares.get_mut(vm).and_then(Option::as_mut) else { return };
-        change(share);
+        share.tag = change(share.tag, share.weighed(time, &self.groups));
         if share.active {
             self.active.set(vm as u32, Some(share.tag));
             self.reach();
@@ -121,6 +164,6 @@ impl Tags {
     /// What the least tag has to be for the VM's lead to be no longer than `time`.
     pub fn level_at(&self, vm: usize, time: Nanos) -> u128 {
         let share = self.shares.get(vm).and_then(Option::as_ref);
-        share.map_or(0, |share| share.tag.saturating_sub(share.weighed(time)))
+        share.map_or(0, |share| share.tag.saturating_sub(share.weighed(time, &self.groups)))
     }
 }

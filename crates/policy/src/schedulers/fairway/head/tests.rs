@@ -5,7 +5,7 @@
 use super::vm::OWED_MAX;
 use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
 use crate::request::{Extent, Op, RequestId, VmId};
-use crate::scheduler::{DeviceProfile, VmSpec};
+use crate::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use crate::schedulers::build;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use proptest::prelude::*;
@@ -24,9 +24,23 @@ struct Client {
     streams: bool,
     /// Microseconds from a completion to the next request.
     think: u64,
+    group: Option<u16>,
+    /// Requests reserved a second.
+    reserve: u64,
+    /// Target of latency in milliseconds; 0: none.
+    target: u64,
 }
 
-const RANDOM: Client = Client { weight: 1, len: 8, depth: 1, streams: false, think: 60 };
+const RANDOM: Client = Client {
+    weight: 1,
+    len: 8,
+    depth: 1,
+    streams: false,
+    think: 60,
+    group: None,
+    reserve: 0,
+    target: 0,
+};
 const STREAM: Client = Client { len: 128, streams: true, ..RANDOM };
 const FLOOD: Client = Client { len: 128, depth: 64, ..RANDOM };
 
@@ -36,7 +50,7 @@ struct Got {
     requests: u64,
     /// Nanoseconds of the disk.
     time: u64,
-    longest: u64,
+    took: Vec<u64>,
     /// The most that others had of the disk while the VM had work and was not served.
     passed: u64,
     waiting: u64,
@@ -63,7 +77,13 @@ impl Bench {
         let mut dispatcher = Dispatcher::new(build(policy).unwrap(), profile, Config::default());
         for (vm, client) in clients.iter().enumerate() {
             let weight = NonZeroU32::new(client.weight).unwrap();
-            let spec = VmSpec { weight, ..VmSpec::default() };
+            let spec = VmSpec {
+                weight,
+                group: client.group.map(|number| Group { number, weight: NonZeroU32::MIN }),
+                reserve: Reserve { iops: client.reserve, bytes_per_s: 0 },
+                latency: (client.target > 0).then(|| Nanos::from_millis(client.target)),
+                region: Vec::new(),
+            };
             dispatcher.attach(Instant::ZERO, VmId::new(vm as u16), spec);
         }
         let depths = clients.iter().enumerate().map(|(vm, c)| (vm, c.depth));
@@ -129,7 +149,7 @@ impl Bench {
             let got = &mut self.got[vm];
             got.requests += 1;
             got.waiting -= 1;
-            got.longest = got.longest.max(end.since(request.request.arrived).get());
+            got.took.push(end.since(request.request.arrived).get());
             self.due.push((end + Nanos::from_micros(self.clients[vm].think), vm));
         }
     }
@@ -214,14 +234,65 @@ fn a_quiet_vm_waits_for_a_command_or_two() {
     let bench = run("fairway", &[RANDOM, FLOOD], 5_000);
     let quiet = &bench.got[0];
     assert!(quiet.requests * 100 >= alone * 45, "{} of {alone}", quiet.requests);
-    assert!(quiet.longest <= 40 * MS, "{quiet:?}");
+    let longest = quiet.took.iter().max().copied().unwrap_or(0);
+    assert!(longest <= 40 * MS, "{longest} ns");
+}
+
+#[test]
+fn a_reservation_is_met_first_and_reservations_shrink_in_proportion() {
+    // The disk does some 190 such requests a second; a ninth would be 21.
+    let of = |reserve| Client { reserve, depth: 8, ..RANDOM };
+    let clients = [&[FLOOD; 8][..], &[of(60)]].concat();
+    let bench = run("fairway", &clients, 10_000);
+    let got = bench.got[8].requests;
+    assert!((590..=640).contains(&got), "{got} in 10 s of 60 a second");
+    let bench = run("fairway", &[FLOOD, of(200), of(400)], 20_000);
+    let ratio = bench.got[2].requests as f64 / bench.got[1].requests as f64;
+    assert!((1.9..=2.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_group_has_one_share() {
+    let of = |group, weight| Client { group: Some(group), weight, depth: 8, ..RANDOM };
+    let clients = [of(0, 1), of(1, 1), of(1, 1), of(1, 2)];
+    let mut bench = run("fairway", &clients, 4_000);
+    let before: Vec<u64> = bench.got.iter().map(|got| got.time).collect();
+    bench.run(16_000);
+    let had = |n: usize| (bench.got[n].time - before[n]) as f64;
+    let (group, inside) = ((had(1) + had(2) + had(3)) / had(0), had(3) / had(1));
+    assert!((0.95..=1.05).contains(&group), "the group has {group} of the other");
+    assert!((1.9..=2.1).contains(&inside), "inside it is {inside}");
+}
+
+#[test]
+fn a_target_of_latency_is_met_where_it_can_be() {
+    let p99 = |target| {
+        let clients = [&[FLOOD; 4][..], &[Client { depth: 2, target, ..RANDOM }]].concat();
+        let bench = run("fairway", &clients, 30_000);
+        let mut took = bench.got[4].took[bench.got[4].took.len() / 2..].to_vec();
+        took.sort_unstable();
+        (took[took.len() * 99 / 100], bench.got[0].requests)
+    };
+    let ((without, others), (with, _)) = (p99(0), p99(40));
+    assert!(without > 50 * MS, "{without} ns without a target");
+    assert!(with <= 40 * MS, "{with} ns");
+    // No command takes less than 4 ms: it is given up, and the others live.
+    let (with, left) = p99(1);
+    assert!(with > MS && left * 2 > others, "{left} of {others}");
 }
 
 fn client() -> impl Strategy<Value = Client> {
     let len = prop::sample::select(vec![1u64, 8, 64, 256]);
     let think = prop::sample::select(vec![0u64, 60, 1_500, 30_000]);
     (1..8u32, len, 1..20u32, any::<bool>(), think).prop_map(
-        |(weight, len, depth, streams, think)| Client { weight, len, depth, streams, think },
+        |(weight, len, depth, streams, think)| Client {
+            weight,
+            len,
+            depth,
+            streams,
+            think,
+            ..RANDOM
+        },
     )
 }
 
@@ -236,7 +307,7 @@ proptest! {
         let longest = bench.longest;
         for (n, one) in clients.iter().enumerate() {
             let others = clients.iter().enumerate().filter(|&(m, _)| m != n).map(|(_, c)| c);
-            let turn = 80 * MS + longest;
+            let turn = 100 * MS + longest;
             let owed = OWED_MAX as u64 + longest;
             let bound: u64 = others
                 .map(|c| {

@@ -1,0 +1,137 @@
+//! Which request goes next on a disk with a head, or who is waited for.
+
+use super::{FEW, Head, SHARE, STALL, STREAM};
+use crate::request::RequestId;
+use crate::scheduler::{Decision, DeviceView};
+use crate::units::{Instant, Lba, Nanos};
+
+impl Head {
+    /// The request that a promise wants to go now.
+    pub(super) fn promised(&mut self, now: Instant) -> Option<RequestId> {
+        let due = self.targets.due(now).filter(|&vm| !self.tags.is_ahead(vm, self.window));
+        let vm = due.or_else(|| self.reserves.behind(now))?;
+        self.vm(vm)?.fifo.head()
+    }
+
+    /// The request that continues the last dispatch, if no input came since.
+    pub(super) fn continuation(&self) -> Option<RequestId> {
+        let vm = self.run.vm()?.index();
+        let id = self.vm(vm)?.following(self.dwell.as_ref()?.end)?;
+        self.run.continues(self.queued.get(id)?).then_some(id)
+    }
+
+    /// How long a stream keeps the head: less while a VM waits that has a single request.
+    fn turn(&self, now: Instant, vm: usize) -> Nanos {
+        let turn = if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn };
+        let squeeze = self.targets.squeeze(now, vm);
+        Nanos::new((turn.get() as f64 * squeeze) as u64)
+    }
+
+    /// The next of the common sweep.
+    fn next(&self, head: Lba) -> Option<RequestId> {
+        self.sweep.at_or_after(head).or_else(|| self.sweep.first()).map(|(_, id)| id)
+    }
+
+    /// What goes on at the head: the next request of a stream, or a hold for it.
+    pub(super) fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
+        let dwell = self.dwell.as_ref()?;
+        let (vm, end) = (dwell.vm, dwell.end);
+        let turn = self.turn(now, vm);
+        let known = self.vms.get(vm)?.as_ref()?;
+        if self.tags.is_ahead(vm, turn) {
+            self.dwell = None;
+            return None;
+        }
+        let following = known.following(end);
+        if known.stream_had >= turn {
+            self.dwell = None;
+            let known = self.vms[vm].as_mut()?;
+            known.stream_had = Nanos::ZERO;
+            known.skip();
+            self.place(vm);
+            return None;
+        }
+        if let Some(id) = following {
+            return Some(self.dispatch(now, device, id));
+        }
+        let is_late = known.stream_think.get().is_some_and(|think| think > self.stay);
+        if dwell.run == 0 || is_late || self.stay == Nanos::ZERO {
+            return None;
+        }
+        if known.in_flight > 0 {
+            let until = known.last_service + STALL;
+            return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
+        }
+        let until = known.stream_since? + self.stay;
+        if now < until {
+            return Some(self.hold(now, vm, until, STREAM));
+        }
+        let missed = self.stay + self.stay;
+        let known = self.vms[vm].as_mut()?;
+        known.stream_think.learn(missed);
+        known.stream_since = None;
+        self.dwell = None;
+        None
+    }
+
+    /// Is the VM's next request expected, and until when is it worth waiting for?
+    fn expected_until(&self, vm: usize) -> Option<Instant> {
+        let known = self.vm(vm)?;
+        if known.in_flight > 0 {
+            return Some(known.last_service + STALL);
+        }
+        let is_late = known.think.get().is_some_and(|think| think > self.hold);
+        known.idle_since.filter(|_| !is_late && !self.in_vain).map(|since| since + self.hold)
+    }
+
+    /// The VM that has had least, if it has requests or some are expected of it. Others that
+    /// have had as little and from which nothing is expected are no longer active.
+    fn least(&mut self, now: Instant) -> Option<(usize, Option<Instant>)> {
+        loop {
+            let vm = self.tags.first()?;
+            if !self.vm(vm)?.sorted.is_empty() {
+                return Some((vm, None));
+            }
+            match self.expected_until(vm).filter(|&until| now < until) {
+                Some(until) => return Some((vm, Some(until))),
+                None => {
+                    self.tags.set_active(vm, false);
+                }
+            }
+        }
+    }
+
+    /// The next of the common sweep; or a hold for a VM that has had less than all that could go.
+    pub(super) fn sweep(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        loop {
+            let least = self.least(now);
+            self.release();
+            let Some(id) = self.next(device.head) else {
+                let (vm, until) = least.expect("a VM with work is active");
+                let until =
+                    until.expect("a VM with work that has not had its part is in the sweep");
+                if self.vm(vm).is_some_and(|known| known.in_flight > 0) {
+                    return Decision::Wait { until: Some(until), why: SHARE };
+                }
+                return self.hold(now, vm, until, SHARE);
+            };
+            let vm = self.queued.get(id).expect("the sweep holds queued requests").vm.index();
+            if !self.spend(vm) {
+                let id = self.overdue(now, vm).unwrap_or(id);
+                return self.dispatch(now, device, id);
+            }
+        }
+    }
+
+    /// The VM's oldest request, if it has waited too long.
+    fn overdue(&self, now: Instant, vm: usize) -> Option<RequestId> {
+        if self.tags.active() < 2 {
+            return None;
+        }
+        let known = self.vm(vm)?;
+        let oldest = self.queued.get(known.fifo.head()?)?;
+        let mean = known.wait.get()?.get() as f64;
+        let few = known.sorted.len() <= FEW;
+        (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
+    }
+}
