@@ -150,9 +150,7 @@ impl Engine {
         assert_eq!(returned, expected, "detach of {vm:?} hands back all, in order of arrival");
         for request in &returned {
             self.queued.remove(&request.id);
-            if !self.parts.contains_key(&request.id) {
-                self.free.push(request.id);
-            }
+            self.taken_back(request.id);
         }
         if self.staged.is_some_and(|request| request.vm == vm) {
             let request = self.staged.take().unwrap();
@@ -162,15 +160,24 @@ impl Engine {
         returned
     }
 
+    /// A queued request is the policy's no longer. Parts of it that are on the device end it.
+    fn taken_back(&mut self, id: RequestId) {
+        match self.parts.get(&id) {
+            Some(1..) => self.dispatched += 1,
+            _ => {
+                self.parts.remove(&id);
+                self.free.push(id);
+            }
+        }
+    }
+
     /// Take a queued request back, the `nth` of them modulo their number.
     pub fn withdraw(&mut self, nth: usize) {
         let Some(&id) = self.queued.keys().nth(nth % self.queued.len().max(1)) else { return };
         self.queued.remove(&id);
         self.policy.withdraw(self.now, id);
         self.withdrawn += 1;
-        if !self.parts.contains_key(&id) {
-            self.free.push(id);
-        }
+        self.taken_back(id);
         writeln!(self.log, "{} withdraw {}", self.now, id.slot()).unwrap();
         self.input();
     }
