@@ -44,6 +44,8 @@ impl Loop {
             this.requests.push(request);
             this.policy.arrived(this.now, request);
         }
+        // A policy with a part for each kind of device chooses it at the first decision.
+        this.step();
         this
     }
 

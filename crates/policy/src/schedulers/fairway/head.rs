@@ -358,8 +358,11 @@ impl Scheduler for Head {
             self.single = None;
         }
         known.insert(&mut self.links, &request);
+        let goes_first = known.goes_before_placed(&request);
         self.tags.set_active(vm, true);
-        self.place(vm);
+        if goes_first {
+            self.place(vm);
+        }
         self.promise(now, vm);
         self.targets.active(now, vm);
     }

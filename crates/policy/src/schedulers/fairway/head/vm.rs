@@ -126,6 +126,16 @@ impl Vm {
         stream.run
     }
 
+    /// Does this request, which has just come, come before the one that stands in the common
+    /// sweep?
+    pub fn goes_before_placed(&self, request: &Request) -> bool {
+        let place = |request: &Request| {
+            let start = request.extent.start();
+            (start < self.position, start)
+        };
+        self.placed.as_ref().is_none_or(|placed| place(request) < place(placed))
+    }
+
     /// The next of its own sweep: ascending from where that stands, then from the lowest.
     pub fn next(&mut self) -> Option<RequestId> {
         let ahead = self.sorted.at_or_after(self.position);
