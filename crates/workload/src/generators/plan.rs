@@ -3,7 +3,8 @@
 //!
 //! First the VM's own keys, then one `app=GENERATOR` after the other, each
 //! followed by its parameters. Rate limits of the VM's disk (`iops=2000,group=t`) stand
-//! among its own keys, or behind an application that has no parameter of that name.
+//! among its own keys, or behind an application that has no parameter of that name. `target=2ms`
+//! is the target of latency, because `latency` is the guest's own way to the host.
 
 use crate::generators::rng::split;
 use crate::generators::{Build, Generator, REGISTRY};
@@ -54,7 +55,15 @@ pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
         };
         let (key, value) = (key.trim(), value.trim());
         let is_apps = apps.last().is_some_and(|(g, _)| g.params.iter().any(|s| s.key == key));
-        if !is_apps && limits.set(key, value)? {
+        // `latency` is the guest's way to the host; a target of latency has another name here.
+        let limit = match key {
+            "latency" => None,
+            "target" => Some("latency"),
+            _ => Some(key),
+        };
+        if let Some(limit) = limit.filter(|_| !is_apps)
+            && limits.set(limit, value)?
+        {
             continue;
         }
         if key == "app" {
@@ -297,6 +306,8 @@ mod tests {
         assert_eq!(limits("app=sysbench:mode=SR,bandwidth=1MiB"), "bandwidth=1MiB");
         assert_eq!(limits("app=iometer:iops=7"), "none");
         assert_eq!(limits("iops=5,app=iometer:iops=7"), "iops=5");
+        assert_eq!(limits("target=2ms,latency=100us,app=sysbench"), "latency=2ms");
+        assert_eq!(limits("latency=100us,app=sysbench"), "none");
     }
 
     #[test]
