@@ -17,7 +17,7 @@ pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
 pub use compare::{Alone, CompareArgs};
 pub use ctl::{CtlArgs, CtlCommand};
 pub use device::{DeviceCommand, ValidateArgs};
-pub use experiment::{ExperimentArgs, ExperimentCommand};
+pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
 pub use serve::ServeArgs;

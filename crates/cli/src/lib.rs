@@ -19,7 +19,7 @@ pub mod progress;
 mod promises;
 mod runs;
 
-pub use args::Format;
+pub use args::{Format, NoisyArgs};
 
 use std::process::ExitCode;
 

@@ -61,6 +61,21 @@ fn the_lab_gets_the_arguments_and_gives_output_and_status() {
 }
 
 #[test]
+fn noisys_own_arguments_reach_the_lab() {
+    let _turn = turn();
+    let folder = Folder::new();
+    fake_lab(&folder.path("seekway-lab"));
+    let mut command = alone(&folder);
+    command.args(["experiment", "run", "noisy", "--live", "--scenes", "disk/*", "--rounds=2"]);
+    command.args(["--servers=noop,throttled", "--seconds", "0.5", "--work-dir", "a b"]);
+    let ran = Ran::new(command.output().expect("it starts"));
+    let lines: Vec<&str> = ran.out.lines().collect();
+    let expected = ["--scenes=disk/*", "--servers", "noop,throttled", "--seconds", "0.5"];
+    let expected = [&expected[..], &["--rounds", "2", "--work-dir", "a b"]].concat();
+    assert_eq!(lines[lines.len() - expected.len()..], expected, "{}", ran.out);
+}
+
+#[test]
 fn without_the_lab_the_error_says_how_to_build_it() {
     let _turn = turn();
     let folder = Folder::new();
@@ -76,6 +91,9 @@ fn what_cannot_run_live_is_refused_before() {
     for (args, part) in [
         (&["experiment", "run", "vio-*", "--live"][..], "one experiment at a time"),
         (&["experiment", "run", "migrate-live"], "add --live"),
+        (&["experiment", "run", "noisy"], "seekway arena --scenes"),
+        (&["experiment", "run", "noisy", "--live", "--vcpu", "vmigrater"], "not with --live"),
+        (&["experiment", "run", "pregather-read", "--live", "--rounds", "2"], "for noisy only"),
         (&["experiment", "run", "migrate-live", "--live", "--prefetch", "vio"], "not with --live"),
         (&["experiment", "run", "migrate-live", "--live", "--vcpu", "vsmt"], "no vCPU policy"),
     ] {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Parser;
-use seekway_cli::{Format, programs};
+use seekway_cli::{Format, NoisyArgs, programs};
 use seekway_live::Accelerator;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 Exit status 1 when a row is not accepted, 2 for wrong usage, input or output."
 )]
 pub struct LabArgs {
-    /// pregather-read, cats-direct, vmcd-fair-sizes, vio-procs or migrate-live
+    /// pregather-read, cats-direct, vmcd-fair-sizes, vio-procs, migrate-live or noisy
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Also run this policy (`seekway policy list`)
@@ -42,6 +42,11 @@ pub struct LabArgs {
     /// The `seekway` program whose `serve` is run [default: beside this program, else in PATH]
     #[arg(long, value_name = "FILE")]
     pub daemon: Option<PathBuf>,
+    /// noisy: DEVICE/FLOOD with `*` and commas, such as `intel-x25m-g2/*` or `disk/writes`
+    #[arg(long, value_name = "GLOB")]
+    pub scenes: Option<String>,
+    #[command(flatten)]
+    pub noisy: NoisyArgs,
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,

@@ -7,6 +7,7 @@
 
 mod args;
 mod migrate;
+mod noisy;
 mod pregather;
 mod procs;
 mod scene;
@@ -16,7 +17,7 @@ mod simulate;
 use anyhow::{Context, Result, bail};
 use args::LabArgs;
 use clap::Parser;
-use seekway_cli::Verdict;
+use seekway_cli::{NoisyArgs, Verdict};
 use seekway_policy::{schedulers, vcpu};
 use std::process::ExitCode;
 
@@ -34,6 +35,9 @@ fn run(args: &LabArgs) -> Result<Verdict> {
     if args.vcpu.is_some() && args.name != migrate::NAME {
         bail!("--vcpu: for {} only", migrate::NAME);
     }
+    if args.name != noisy::NAME && (args.scenes.is_some() || args.noisy != NoisyArgs::default()) {
+        bail!("--scenes, --servers, --seconds, --rounds, --work-dir: for {} only", noisy::NAME);
+    }
     if let Some(scene) = scene::SCENES.iter().find(|s| s.experiment == args.name) {
         return scene::run(args, scene);
     }
@@ -41,11 +45,12 @@ fn run(args: &LabArgs) -> Result<Verdict> {
         pregather::NAME => pregather::run(args),
         procs::NAME => procs::run(args),
         migrate::NAME => migrate::run(args),
+        noisy::NAME => noisy::run(args),
         other => {
             let scenes = scene::SCENES.iter().map(|s| s.experiment);
             let known = [pregather::NAME].into_iter().chain(scenes);
-            let known: Vec<&str> = known.chain([procs::NAME, migrate::NAME]).collect();
-            bail!("{other} does not run on real guests; these do: {}", known.join(", "));
+            let known: Vec<&str> = known.chain([procs::NAME, migrate::NAME, noisy::NAME]).collect();
+            bail!("{other} does not run live; these do: {}", known.join(", "));
         }
     }
 }

@@ -25,7 +25,7 @@ const QUICK: Duration = Duration::from_secs(5);
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     let options = Options {
         program: args.daemon()?,
-        policies: args.policies(&[BASE, "pregather"]),
+        policies: args.policies(&[BASE, "pregather", "fairway"]),
         window: if args.quick { QUICK } else { WINDOW },
         accelerator: args.accelerator(),
         seed: args.seed,

@@ -9,6 +9,7 @@
 
 mod figures;
 mod migrate;
+mod noisy;
 mod procs;
 mod scene;
 
@@ -16,6 +17,10 @@ pub use figures::{AppFigures, PolicyFigures, VmFigures};
 pub use migrate::{
     AgentReport, Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions,
     MigrateRun, MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
+};
+pub use noisy::{
+    BASE as NOISY_BASE, NoisyDisk, NoisyFigures, NoisyOptions, NoisyRound, NoisyScene, NoisyServer,
+    NoisyWindow, VmSample, run_noisy,
 };
 pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{

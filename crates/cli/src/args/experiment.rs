@@ -2,6 +2,7 @@
 
 use super::{Format, OutArgs, PrefetchArgs};
 use clap::{Args, Subcommand};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// Reproduce the papers' experiments
@@ -25,6 +26,7 @@ pub enum ExperimentCommand {
   seekway experiment run pregather-read --prefetch vio --cache 512MiB
   seekway experiment run migrate-scale --vcpu vmigrater:literal=true
   seekway experiment run arena --scenes 'nvme/*'
+  seekway experiment run noisy --live --scenes 'intel-x25m-g2/*'
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {
@@ -46,15 +48,16 @@ pub struct ExperimentArgs {
     pub vcpu: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
-    /// arena: the scenes by name, with `*` and commas (`seekway arena --list`)
+    /// arena: the scenes by name, with `*` and commas (`seekway arena --list`);
+    /// noisy: DEVICE/FLOOD, such as `intel-x25m-g2/*` or `disk/writes`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
     /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct,
-    /// vmcd-fair-sizes or vio-procs; migrate-live runs in guests only. Starts
-    /// `seekway-lab`, beside this program or in PATH
+    /// vmcd-fair-sizes or vio-procs; migrate-live runs in guests only, noisy with
+    /// clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`
@@ -65,5 +68,50 @@ pub struct ExperimentArgs {
     #[arg(long, requires = "live")]
     pub kvm: bool,
     #[command(flatten)]
+    pub noisy: NoisyArgs,
+    #[command(flatten)]
     pub out: OutArgs,
+}
+
+/// What `noisy --live` measures, and for how long.
+#[derive(Args, Debug, Default, PartialEq)]
+#[command(next_help_heading = "For noisy --live")]
+pub struct NoisyArgs {
+    /// Servers to measure, separated by commas: noop, cfq, kyber, iocost, fairway,
+    /// qemu-storage-daemon, throttled (the same with the flood behind a throttle
+    /// group) [default: all; noop always runs]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Length of each measurement in seconds, 0.1 to 60, after half of it that is
+    /// not counted [default: 1; 0.3 with --quick]
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<f64>,
+    /// Measurements of each figure, 1 to 100 [default: 3; 1 with --quick]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Folder on the disk that the rows `disk` measure [default: the folder for
+    /// temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+}
+
+impl NoisyArgs {
+    /// The same as arguments for `seekway-lab`.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args = Vec::new();
+        let mut push = |flag: &str, value: &OsStr| args.extend([flag.into(), value.to_owned()]);
+        if !self.servers.is_empty() {
+            push("--servers", self.servers.join(",").as_ref());
+        }
+        if let Some(seconds) = self.seconds {
+            push("--seconds", seconds.to_string().as_ref());
+        }
+        if let Some(rounds) = self.rounds {
+            push("--rounds", rounds.to_string().as_ref());
+        }
+        if let Some(folder) = &self.work_dir {
+            push("--work-dir", folder.as_ref());
+        }
+        args
+    }
 }

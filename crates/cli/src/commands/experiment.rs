@@ -4,7 +4,7 @@ mod machines;
 
 use super::arena;
 use super::live::{self, ListEntry};
-use crate::args::{ExperimentArgs, ExperimentCommand, Format, PrefetchArgs};
+use crate::args::{ExperimentArgs, ExperimentCommand, Format, NoisyArgs, PrefetchArgs};
 use crate::caching::Caching;
 use crate::cpu_time;
 use crate::json::Machine;
@@ -55,7 +55,7 @@ fn list(format: Format) -> Result<Verdict> {
         source: e.source,
         assumes: e.assumes,
     });
-    let listed: Vec<ListEntry> = simulated.chain([ARENA, live::ONLY]).collect();
+    let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
     let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
     let mut table = Table::new("", columns.into());
     for l in &listed {
@@ -113,7 +113,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
         let found = experiments::matching(name);
         if found.is_empty() {
             let known = REGISTRY.iter().map(|e| e.name);
-            let known: Vec<&str> = known.chain([arena::NAME, live::ONLY.name]).collect();
+            let known: Vec<&str> =
+                known.chain([arena::NAME]).chain(live::ONLY.iter().map(|e| e.name)).collect();
             bail!("no experiment '{name}'; there are {}", known.join(", "));
         }
         for e in found {
@@ -132,14 +133,24 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if args.names.iter().any(|name| name == arena::NAME) {
         bail!("{}: runs by itself, not with other experiments", arena::NAME);
     }
-    if args.scenes.is_some() {
-        bail!("--scenes: for {} only, which runs by itself", arena::NAME);
+    let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
+    let is_noisy = args.names == [live::NOISY.name];
+    if args.scenes.is_some() && !is_noisy {
+        bail!(
+            "--scenes: for {} and {} only, which run by themselves",
+            arena::NAME,
+            live::NOISY.name
+        );
     }
-    let only_live = args.names == [live::ONLY.name];
-    if only_live && !args.live {
-        bail!("{}: runs on real guests only: add --live", live::ONLY.name);
+    if args.noisy != NoisyArgs::default() && !is_noisy {
+        bail!("--servers, --seconds, --rounds, --work-dir: for {} only", live::NOISY.name);
     }
-    let chosen = if only_live { Vec::new() } else { chosen(&args.names)? };
+    if let Some(only) = only_live
+        && !args.live
+    {
+        bail!("{}", live::needs_live(only));
+    }
+    let chosen = if only_live.is_some() { Vec::new() } else { chosen(&args.names)? };
     let seeds = crate::load::seeds(args.seed, args.seeds.unwrap_or(SEEDS))?;
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
@@ -152,11 +163,11 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         if under.is_some() {
             bail!("--prefetch, --cache: for the simulator only, not with --live");
         }
-        if args.vcpu.is_some() && !only_live {
-            bail!("--vcpu: not with --live, except for {}", live::ONLY.name);
+        if args.vcpu.is_some() && args.names != [live::MIGRATE.name] {
+            bail!("--vcpu: not with --live, except for {}", live::MIGRATE.name);
         }
         let simulated = chosen.iter().map(|e| e.name);
-        let names: Vec<&str> = simulated.chain(only_live.then_some(live::ONLY.name)).collect();
+        let names: Vec<&str> = simulated.chain(only_live.map(|only| only.name)).collect();
         return live::start(args, &names);
     }
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();

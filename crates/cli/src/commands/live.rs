@@ -22,8 +22,11 @@ pub struct ListEntry {
     pub assumes: &'static str,
 }
 
-/// The experiment that runs on real guests only.
-pub const ONLY: ListEntry = ListEntry {
+/// The experiments that the simulator does not run.
+pub static ONLY: [ListEntry; 2] = [MIGRATE, NOISY];
+
+/// Its agents take `--vcpu`.
+pub const MIGRATE: ListEntry = ListEntry {
     name: "migrate-live",
     summary: "the agent in 1, 2 and 4 real guests that share the host's processors (--live only)",
     source: "vMigrater",
@@ -31,6 +34,26 @@ pub const ONLY: ListEntry = ListEntry {
               those of the kernel, a compute task on each vCPU, one reader at depth 1 on an \
               emulated solid-state drive; the bound is from the recorded schedule of the host",
 };
+
+pub const NOISY: ListEntry = ListEntry {
+    name: "noisy",
+    summary: "a quiet VM beside floods, through real servers, ours and QEMU's (--live only)",
+    source: "our own; the simulator has the same loads: seekway arena --scenes '*/flood'",
+    assumes: "vhost-user clients in a closed loop instead of guests, images of 256 MiB in memory \
+              on emulated drives, of 64 MiB on the disk below",
+};
+
+/// What to run instead of `only` without `--live`.
+pub fn needs_live(only: &ListEntry) -> String {
+    let name = only.name;
+    if name == NOISY.name {
+        return format!(
+            "{name}: measures real servers: add --live. The simulator has the same loads as \
+             scenes: seekway arena --scenes '*/flood,*/stream,*/writes' --details"
+        );
+    }
+    format!("{name}: runs on real guests only: add --live")
+}
 
 /// Becomes `seekway-lab`, which then has this process's signals, output and exit
 /// status. Returns only when it cannot be started.
@@ -50,6 +73,8 @@ pub fn start(args: &ExperimentArgs, names: &[&str]) -> Result<Verdict> {
     for (flag, given) in [("--quick", args.quick), ("--kvm", args.kvm)] {
         command.args(given.then_some(flag));
     }
+    command.args(args.scenes.iter().map(|scenes| format!("--scenes={scenes}")));
+    command.args(args.noisy.to_args());
     if let Some(report) = &args.out.report {
         command.arg("--report").arg(report);
     }

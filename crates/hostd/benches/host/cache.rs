@@ -2,11 +2,11 @@
 //! without one, and beside QEMU's daemon; misses beside no cache.
 
 use crate::Options;
-use crate::client::{Client, Wait};
 use crate::image::Image;
-use crate::load::{Load, Result, Sample, Span};
+use crate::load::Sample;
 use crate::report::{Row, Samples, Target};
 use crate::server::{Program, Protocol, Server};
+use seekway_client::{Client, Load, Result, Span, Wait};
 use seekway_hostd::control::{self, Request};
 use serde_json::Value;
 use std::time::Duration;

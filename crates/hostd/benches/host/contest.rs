@@ -1,11 +1,11 @@
 //! Who is compared with whom under which load.
 
-use crate::client::Client;
 use crate::image::{Image, Place};
-use crate::load::{Load, Result, Sample};
+use crate::load::Sample;
 use crate::report::{Row, Samples, Target};
 use crate::server::{Program, Protocol, Server};
 use crate::{Options, fio};
+use seekway_client::{Client, Load, Result};
 use std::time::Duration;
 
 /// Guest memory for the client's data: 64 reads of 128 KiB.

@@ -2,9 +2,9 @@
 
 use crate::Options;
 use crate::fio;
-use crate::load::{Load, Result, Span};
 use crate::report::{Row, Target};
 use crate::server::Server;
+use seekway_client::{Load, Result, Span};
 use seekway_hostd::control::{Client, Request};
 use serde_json::Value;
 use std::time::Duration;

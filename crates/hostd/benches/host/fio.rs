@@ -1,6 +1,7 @@
 //! fio as a client of NBD.
 
-use crate::load::{Load, Result, Sample, Span};
+use crate::load::Sample;
+use seekway_client::{Load, Result, Span};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;

@@ -1,10 +1,9 @@
 //! What the daemon costs while nobody asks anything of it.
 
 use crate::Options;
-use crate::client::Client;
-use crate::load::Result;
 use crate::report::{Row, Target};
 use crate::server::Server;
+use seekway_client::{Client, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

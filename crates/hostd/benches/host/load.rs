@@ -1,48 +1,8 @@
-//! What is asked of a server, and what it gave: one load, one sample.
+//! What a server gave for one load.
 
 use hdrhistogram::Histogram;
+use seekway_client::Load;
 use std::time::Duration;
-
-/// Everything here fails with words for whoever reads the terminal.
-pub type Result<T> = std::result::Result<T, String>;
-
-/// A closed loop of reads: `depth` outstanding, each answered by the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Load {
-    /// Bytes of one read, a multiple of 4096.
-    pub block_bytes: u32,
-    /// Reads outstanding, 1 to 64.
-    pub depth: u16,
-    /// One after the other, wrapping at the end; else uniformly random.
-    pub sequential: bool,
-}
-
-impl Load {
-    /// 4 KiB, random.
-    pub const fn random(depth: u16) -> Load {
-        Load { block_bytes: 4096, depth, sequential: false }
-    }
-
-    /// 128 KiB, one after the other.
-    pub const fn sequential(depth: u16) -> Load {
-        Load { block_bytes: 128 << 10, depth, sequential: true }
-    }
-
-    /// For a row's name.
-    pub fn name(&self) -> String {
-        let order = if self.sequential { "sequential" } else { "random" };
-        format!("{} KiB {order} depth {}", self.block_bytes >> 10, self.depth)
-    }
-}
-
-/// How long to load a server.
-#[derive(Clone, Copy, Debug)]
-pub struct Span {
-    /// Not counted, at first.
-    pub warm_up: Duration,
-    /// Counted.
-    pub counted: Duration,
-}
 
 /// What one load gave.
 #[derive(Clone, Copy, Debug)]
@@ -77,40 +37,4 @@ impl Sample {
             server_cpu_us: cpu.as_secs_f64() * 1e6 / reads.max(1.0),
         }
     }
-}
-
-/// Places of reads, the same for every server.
-pub struct Places {
-    load: Load,
-    blocks: u64,
-    state: u64,
-}
-
-impl Places {
-    /// Within the first `capacity_bytes`, which hold at least one block.
-    pub fn new(load: Load, capacity_bytes: u64) -> Places {
-        let blocks = (capacity_bytes / u64::from(load.block_bytes)).max(1);
-        Places { load, blocks, state: 0 }
-    }
-
-    /// The byte offset of the next read.
-    pub fn next(&mut self) -> u64 {
-        let block = if self.load.sequential {
-            self.state += 1;
-            (self.state - 1) % self.blocks
-        } else {
-            // SplitMix64, and the high half of a product instead of a division.
-            self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let word = mix(self.state);
-            ((u128::from(word) * u128::from(self.blocks)) >> 64) as u64
-        };
-        block * u64::from(self.load.block_bytes)
-    }
-}
-
-/// SplitMix64's finalizer (Steele, Lea, Flood 2014).
-pub fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

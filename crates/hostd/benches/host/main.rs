@@ -7,7 +7,6 @@
 //! that is not met says so. docs/bench-host.md has the details.
 
 mod cache;
-mod client;
 mod contest;
 mod emulated;
 mod fio;
@@ -17,9 +16,8 @@ mod load;
 mod report;
 mod server;
 
-use client::Wait;
 use image::{Image, Place};
-use load::{Result, Span};
+use seekway_client::{Result, Span, Wait, in_memory};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -173,7 +171,7 @@ fn run(options: &Options, found: &mut Found) -> Result<()> {
         let path = options.seekway.display();
         return Err(format!("{path} is missing: make build, or name it in SEEKWAY"));
     }
-    if image::in_memory(&options.disk_dir)? {
+    if in_memory(&options.disk_dir)? {
         eprintln!(
             "bench-host: {} is in memory, and so the rows that say disk are not: --dir",
             options.disk_dir.display()

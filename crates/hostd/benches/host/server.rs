@@ -1,7 +1,6 @@
 //! Servers: ours and the peers, started one at a time and ended by their id.
 
-use crate::image::wait_until_unlocked;
-use crate::load::Result;
+use seekway_client::{Result, listening, qemu_file, wait_until_unlocked};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -227,29 +226,9 @@ impl Drop for Server {
     }
 }
 
-/// Does somebody listen on this socket? Asked of the kernel, because a server
-/// takes a connection for its one client.
-fn listening(socket: &Path) -> Result<bool> {
-    let text = std::fs::read_to_string("/proc/net/unix")
-        .map_err(|error| format!("/proc/net/unix: {error}"))?;
-    let Some(name) = socket.to_str() else {
-        return Err(format!("{}: a path that is no UTF-8", socket.display()));
-    };
-    // Num RefCount Protocol Flags Type St Inode Path; 00010000 is __SO_ACCEPTCON.
-    Ok(text.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(3);
-        fields.next() == Some("00010000") && fields.nth(3) == Some(name)
-    }))
-}
-
-/// As the issue names it: io_uring, past the page cache.
 fn storage_daemon(protocol: Protocol, image: &Path, socket: &Path) -> Command {
     let mut command = Command::new("qemu-storage-daemon");
-    command.arg("--blockdev");
-    command.arg(format!(
-        "driver=file,node-name=f,filename={},aio=io_uring,cache.direct=on",
-        image.display()
-    ));
+    command.arg("--blockdev").arg(qemu_file("f", image));
     let address = format!("addr.type=unix,addr.path={}", socket.display());
     match protocol {
         Protocol::Vhost => {

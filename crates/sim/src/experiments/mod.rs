@@ -209,7 +209,8 @@ pub fn matching(pattern: &str) -> Vec<&'static Experiment> {
     REGISTRY.iter().copied().filter(fits).collect()
 }
 
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
+/// Does `name` match `pattern`, in which `*` stands for anything?
+pub fn glob(pattern: &[u8], name: &[u8]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
         Some((b'*', rest)) => (0..=name.len()).any(|n| glob(rest, &name[n..])),

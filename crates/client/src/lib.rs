@@ -1,21 +1,38 @@
 //! A guest's driver without a guest: one virtqueue of a vhost-user-blk device,
-//! read in a closed loop. It sleeps on the queue's call eventfd, as a guest waits
+//! loaded in a closed loop. It sleeps on the queue's call eventfd, as a guest waits
 //! for its interrupt, and rings once for all that it adds at a time.
+//!
+//! The bench of the daemon and the live experiments use it, with what both need
+//! around it: images whose data is checked, and what starts a peer.
 
-use crate::image::stamp;
-use crate::load::{Load, Places, Result, Span};
+mod image;
+mod load;
+mod server;
+
+pub use image::{in_memory, wait_until_unlocked, write_image};
+pub use load::{Load, Result, Span};
+pub use server::{listening, qemu_file};
+
 use hdrhistogram::Histogram;
+use image::stamp;
+use load::Places;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use virtio_driver::{
     QueueNotifier, VhostUser, VirtioBlkConfig, VirtioBlkFeatureFlags, VirtioBlkQueue,
     VirtioBlkReqBuf, VirtioBlkTransport, VirtioFeatureFlags, VirtioTransport,
 };
 
-/// Entries of the queue: three descriptors for each of 64 reads, as Linux asks.
-const QUEUE_SIZE: u16 = 256;
+/// Entries of the queue, at least: three descriptors for each of 64 requests, as Linux asks.
+const QUEUE_SIZE_MIN: u16 = 256;
+/// Descriptors of a request: header, data, status.
+const DESCRIPTORS: u16 = 3;
+/// Most requests outstanding: the queue has at most 1,024 entries.
+const DEPTH_MAX: u16 = 341;
 /// How long the server may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,12 +55,26 @@ pub struct Client {
     _transport: VhostUser<VirtioBlkConfig, VirtioBlkReqBuf>,
     memory: Memory,
     capacity_bytes: u64,
+    queue_size: u16,
+    stop: Arc<AtomicBool>,
 }
 
 impl Client {
     /// Connect to a socket on which a server listens; `memory_bytes` are shared
-    /// with it for data.
+    /// with it for data. Loads have at most 64 requests outstanding.
     pub fn connect(socket: &Path, memory_bytes: usize) -> Result<Client> {
+        Self::with_queue(socket, memory_bytes, QUEUE_SIZE_MIN)
+    }
+
+    /// The same for one load, as deep as it is. It ends with an error soon after
+    /// `stop` is set.
+    pub fn for_load(socket: &Path, load: Load, stop: Arc<AtomicBool>) -> Result<Client> {
+        let entries = load.depth.min(DEPTH_MAX) * DESCRIPTORS;
+        let size = entries.next_power_of_two().max(QUEUE_SIZE_MIN);
+        Ok(Client { stop, ..Self::with_queue(socket, load.memory_bytes(), size)? })
+    }
+
+    fn with_queue(socket: &Path, memory_bytes: usize, queue_size: u16) -> Result<Client> {
         let fail = |what: &str, error| format!("{}: {what}: {error}", socket.display());
         let features = VirtioFeatureFlags::VERSION_1.bits()
             | VirtioFeatureFlags::RING_EVENT_IDX.bits()
@@ -54,7 +85,7 @@ impl Client {
         let config = transport.get_config().map_err(|error| fail("its configuration", error))?;
         let queue = {
             let transport: &mut VirtioBlkTransport = &mut transport;
-            VirtioBlkQueue::setup_queues(transport, 1, QUEUE_SIZE)
+            VirtioBlkQueue::setup_queues(transport, 1, queue_size)
                 .map_err(|error| fail("its queue", error))?
                 .pop()
                 .ok_or("a device without a queue")?
@@ -70,15 +101,17 @@ impl Client {
             _transport: transport,
             memory,
             capacity_bytes: config.capacity.to_native() * 512,
+            queue_size,
+            stop: Arc::default(),
         })
     }
 
-    /// From now on it reads below `bytes` only.
+    /// From now on it reads and writes below `bytes` only.
     pub fn stay_below(&mut self, bytes: u64) {
         self.capacity_bytes = self.capacity_bytes.min(bytes);
     }
 
-    /// Load the server. Latencies in nanoseconds of the reads that completed in
+    /// Load the server. Latencies in nanoseconds of the requests that completed in
     /// the counted span, and how long that was; `at_start` runs when it begins.
     pub fn run(
         &mut self,
@@ -88,13 +121,14 @@ impl Client {
         at_start: impl FnOnce(),
     ) -> Result<(Histogram<u64>, Duration)> {
         let block_bytes = load.block_bytes as usize;
-        assert!(block_bytes * usize::from(load.depth) <= self.memory.len);
+        assert!(load.memory_bytes() <= self.memory.len);
+        assert!(load.depth * DESCRIPTORS <= self.queue_size);
         let mut places = Places::new(load, self.capacity_bytes);
         let mut latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("fixed bounds");
         let mut at_start = Some(at_start);
         let mut now = Instant::now();
         let (counted_from, mut first) = (now + span.warm_up, None);
-        // Per slot: when and from where it reads.
+        // Per slot: when and where it reads or writes.
         let mut slots = vec![(now, 0_u64); load.depth.into()];
         let mut free: Vec<u16> = (0..load.depth).collect();
         loop {
@@ -102,7 +136,8 @@ impl Client {
                 first = Some(now);
                 at_start.take().expect("the first time")();
             }
-            let over = first.is_some_and(|first| now >= first + span.counted);
+            let stopped = self.stop.load(Ordering::Relaxed);
+            let over = stopped || first.is_some_and(|first| now >= first + span.counted);
             if over && free.len() == slots.len() {
                 break;
             }
@@ -110,11 +145,8 @@ impl Client {
                 for slot in free.drain(..) {
                     let offset = places.next();
                     slots[usize::from(slot)] = (now, offset);
-                    let data = self.memory.at(usize::from(slot) * block_bytes);
-                    // SAFETY: the slot's own part of the shared memory, which
-                    // outlives the queue's last completion.
-                    unsafe { self.queue.read_raw(offset, data, block_bytes, slot) }
-                        .map_err(|error| format!("adding a read: {error}"))?;
+                    self.add(load, slot, offset)
+                        .map_err(|error| format!("adding a request: {error}"))?;
                 }
                 if self.queue.avail_notif_needed() {
                     self.notifier.notify().map_err(|error| format!("the kick: {error}"))?;
@@ -125,13 +157,35 @@ impl Client {
             now = Instant::now();
             for &slot in &free {
                 let (since, offset) = slots[usize::from(slot)];
-                self.check(usize::from(slot) * block_bytes, offset)?;
+                if !load.write {
+                    self.check(usize::from(slot) * block_bytes, offset)?;
+                }
                 if !over && first.is_some() {
                     latencies.saturating_record((now - since).as_nanos() as u64);
                 }
             }
         }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
         Ok((latencies, span.counted))
+    }
+
+    /// Puts a request into the queue. What is written is what the image had there, in
+    /// the part that is checked.
+    fn add(&mut self, load: Load, slot: u16, offset: u64) -> std::io::Result<()> {
+        let len = load.block_bytes as usize;
+        let data = self.memory.at(usize::from(slot) * len);
+        // SAFETY: the slot's own part of the shared memory, aligned to the block, which
+        // outlives the queue's last completion.
+        unsafe {
+            if load.write {
+                data.cast::<u64>().write_volatile(stamp(offset).to_le());
+                self.queue.write_raw(offset, data, len, slot)
+            } else {
+                self.queue.read_raw(offset, data, len, slot)
+            }
+        }
     }
 
     /// Until the server says that something is done.
@@ -162,7 +216,7 @@ impl Client {
             self.queue.set_used_notif_enabled(false);
             for completion in self.queue.completions() {
                 if completion.ret != 0 {
-                    return Err(format!("a read failed: status {}", completion.ret));
+                    return Err(format!("a request failed: status {}", completion.ret));
                 }
                 free.push(completion.context);
             }

@@ -1,0 +1,253 @@
+//! noisy: a quiet VM beside floods, through real servers, beside the simulator with
+//! the arena's scenes of the same loads.
+
+mod judge;
+mod shown;
+
+use crate::args::LabArgs;
+use crate::show::finish;
+use crate::simulate::simulate;
+use anyhow::{Context, Result, anyhow, bail};
+use judge::{Ran, Simulated};
+use seekway_cli::{Verdict, progress};
+use seekway_client::{Load, Span};
+use seekway_live::experiment::{
+    NOISY_BASE as BASE, NoisyDisk, NoisyOptions, NoisyScene, NoisyServer, run_noisy,
+};
+use seekway_sim::RunResult;
+use seekway_sim::experiments::{Scenario, arena, glob};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+pub const NAME: &str = "noisy";
+
+const POLICIES: [&str; 5] = [BASE, "cfq", "kyber", "iocost", "fairway"];
+/// The peer, plain and with a throttle, as `--servers` names them.
+const PEERS: [&str; 2] = ["qemu-storage-daemon", "throttled"];
+/// The throttle lets through this much of what the flood gets alone, in percent: what is
+/// asked of the flood beside fairway.
+const THROTTLE_PERCENT: u32 = 80;
+
+/// Emulated devices: profile, and its name among the arena's scenes.
+const EMULATED: [(&str, &str); 2] = [("intel-x25m-g2", "sata"), ("samsung-970-pro", "nvme")];
+/// The machine's own disk.
+const DISK: &str = "disk";
+const MEMORY: &str = "/dev/shm";
+const EMULATED_BYTES: u64 = 256 << 20;
+const DISK_BYTES: u64 = 64 << 20;
+
+/// Floods by their scene's name in the arena, with the same load.
+const FLOODS: [(&str, Load); 3] = [
+    ("flood", Load { block_bytes: 64 << 10, depth: 64, sequential: false, write: false }),
+    ("writes", Load { block_bytes: 4 << 10, depth: 128, sequential: false, write: true }),
+    ("stream", Load { block_bytes: 1 << 20, depth: 8, sequential: true, write: false }),
+];
+
+/// Runs the experiment.
+pub fn run(args: &LabArgs) -> Result<Verdict> {
+    if args.kvm {
+        bail!("--kvm: {NAME} runs no guests");
+    }
+    let (scenes, span) = (scenes(args)?, span(args)?);
+    let rounds = args.noisy.rounds.unwrap_or(if args.quick { 1 } else { 3 });
+    if !(1..=100).contains(&rounds) {
+        bail!("--rounds {rounds}: from 1 to 100");
+    }
+    let program = args.daemon()?;
+    let bar = progress::steps(NAME);
+    bar.set_message("the simulator");
+    let simulated =
+        scenes.iter().map(|scene| simulated(scene, span, args.seed)).collect::<Result<Vec<_>>>()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Servers are ended and images removed on the way out.
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("handle signals")?;
+    }
+    let options = NoisyOptions { program, scenes, rounds, span, interrupted };
+    let made = run_noisy(&options, &mut |step| bar.set_message(step.to_string()));
+    let made = made.context("--live")?;
+    bar.finish_and_clear();
+    let of_scene = |(figures, sim)| Ran::all(figures, sim);
+    let rows: Vec<Ran> = made.iter().zip(&simulated).flat_map(of_scene).collect();
+    let table = shown::table(&rows, &options);
+    finish(args, shown::page(&rows, &table), &[table], &rows)?;
+    let missed = rows.iter().any(|row| row.verdict == "missed");
+    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
+}
+
+fn span(args: &LabArgs) -> Result<Span> {
+    let seconds = args.noisy.seconds.unwrap_or(if args.quick { 0.3 } else { 1.0 });
+    if !(0.1..=60.0).contains(&seconds) {
+        bail!("--seconds {seconds}: from 0.1 to 60");
+    }
+    let counted = Duration::from_secs_f64(seconds);
+    Ok(Span { warm_up: counted / 2, counted })
+}
+
+/// What is to be measured, the emulated devices first: the disk below may be spent later.
+fn scenes(args: &LabArgs) -> Result<Vec<NoisyScene>> {
+    let pattern = args.scenes.as_deref().unwrap_or("*");
+    let wanted =
+        |name: &str| pattern.split(',').any(|p| glob(p.trim().as_bytes(), name.as_bytes()));
+    let mut scenes = Vec::new();
+    let mut known = Vec::new();
+    for disk in disks(args)? {
+        for (flood_name, flood) in FLOODS {
+            let name = format!("{}/{flood_name}", disk.name);
+            if wanted(&name) {
+                scenes.push(NoisyScene {
+                    disk: disk.clone(),
+                    flood_name: flood_name.into(),
+                    flood,
+                });
+            }
+            known.push(name);
+        }
+    }
+    if scenes.is_empty() {
+        bail!("--scenes {pattern}: none; there are {}", known.join(", "));
+    }
+    Ok(scenes)
+}
+
+fn disks(args: &LabArgs) -> Result<Vec<NoisyDisk>> {
+    let asked = &args.noisy.servers;
+    let known = || POLICIES.iter().chain(&PEERS).copied();
+    if let Some(unknown) = asked.iter().find(|name| known().all(|k| k != *name)) {
+        let known: Vec<&str> = known().collect();
+        bail!("--servers: no {unknown}; there are {}; --policy adds one", known.join(", "));
+    }
+    let wanted = |name: &&str| asked.is_empty() || *name == BASE || asked.iter().any(|a| a == name);
+    let policies: Vec<&str> = POLICIES.into_iter().filter(|p| wanted(p)).collect();
+    let ours: Vec<NoisyServer> =
+        args.policies(&policies).into_iter().map(NoisyServer::Policy).collect();
+    let peer = |name: &str| match name {
+        "throttled" => NoisyServer::Throttled(THROTTLE_PERCENT),
+        _ => NoisyServer::StorageDaemon,
+    };
+    let peers = PEERS.into_iter().filter(|p| wanted(p)).map(peer);
+    let mut disks: Vec<NoisyDisk> = EMULATED
+        .iter()
+        .map(|(profile, _)| NoisyDisk {
+            name: profile.to_string(),
+            // Times are absolute: a real completion that comes late is counted.
+            emulate: Some(format!("{profile}:k=1")),
+            folder: PathBuf::from(MEMORY),
+            image_bytes: EMULATED_BYTES,
+            servers: ours.clone(),
+        })
+        .collect();
+    disks.push(NoisyDisk {
+        name: DISK.into(),
+        emulate: None,
+        folder: args.noisy.work_dir.clone().unwrap_or_else(std::env::temp_dir),
+        image_bytes: DISK_BYTES,
+        servers: ours.iter().cloned().chain(peers).collect(),
+    });
+    Ok(disks)
+}
+
+/// A scene in the simulator, by policy, each for as long as it is measured; nothing for
+/// the disk below.
+fn simulated(scene: &NoisyScene, span: Span, seed: u64) -> Result<BTreeMap<String, Simulated>> {
+    let Some(scenario) = scenario(scene)? else { return Ok(BTreeMap::new()) };
+    let run = |scenario: &Scenario, policy: &str| {
+        simulate(scenario.clone(), (span.warm_up, span.counted), policy, None, seed)
+    };
+    let quiet =
+        Scenario { vms: scenario.vms[..1].to_vec(), weights: Vec::new(), ..scenario.clone() };
+    let (alone, base) = (run(&quiet, BASE)?, run(&scenario, BASE)?);
+    let mut simulated = BTreeMap::new();
+    for server in &scene.disk.servers {
+        if let NoisyServer::Policy(policy) = server {
+            let beside = run(&scenario, policy)?;
+            simulated.insert(policy.clone(), compare(&alone, &base, &beside));
+        }
+    }
+    Ok(simulated)
+}
+
+fn compare(alone: &RunResult, base: &RunResult, beside: &RunResult) -> Simulated {
+    let p99 = |run: &RunResult| run.vms[0].response.value_at_quantile(0.99) as f64;
+    Simulated {
+        quiet_alone_iops: alone.vms[0].iops(),
+        quiet_iops: beside.vms[0].iops(),
+        quiet_p99_us: p99(beside) / 1e3,
+        quiet_p99_of_alone: p99(beside) / p99(alone),
+        flood_of_base: beside.vms[1].mib_s() / base.vms[1].mib_s(),
+    }
+}
+
+/// The arena's scene with the same device and load, on images as large as the real ones.
+fn scenario(scene: &NoisyScene) -> Result<Option<Scenario>> {
+    let Some((_, device)) = EMULATED.iter().find(|(profile, _)| *profile == scene.disk.name) else {
+        return Ok(None);
+    };
+    let name = format!("{device}/{}", scene.flood_name);
+    let found = arena::scenes(&name, 1).pop().ok_or_else(|| anyhow!("the arena has no {name}"))?;
+    let image = format!("image={}MiB", scene.disk.image_bytes >> 20);
+    let resize = |vm: &String| {
+        let key = |key| if str::starts_with(key, "image=") { &*image } else { key };
+        vm.split(',').map(key).collect::<Vec<_>>().join(",")
+    };
+    let vms = found.scenario.vms.iter().map(resize).collect();
+    Ok(Some(Scenario { vms, ..(*found.scenario).clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use seekway_policy::schedulers;
+    use seekway_workload::generators::parse_vm;
+
+    fn parse(args: &[&str]) -> LabArgs {
+        LabArgs::parse_from([&["seekway-lab", NAME], args].concat())
+    }
+
+    #[test]
+    fn every_emulated_scene_is_one_of_the_arena_with_the_same_load() {
+        assert!(POLICIES.iter().all(|policy| schedulers::build(policy).is_ok()));
+        let scenes = scenes(&parse(&[])).expect("all");
+        assert_eq!(scenes.len(), 9);
+        for scene in scenes.iter().filter(|scene| scene.disk.emulate.is_some()) {
+            let scenario = scenario(scene).expect("it is there").expect("it is emulated");
+            assert_eq!(scenario.device, scene.disk.name);
+            let [quiet, flood] = &scenario.vms[..] else { panic!("two VMs") };
+            assert!(quiet.contains("image=256MiB,app=uniform:size=4KiB,outstanding=1,"));
+            assert!(parse_vm(flood).is_ok());
+            let Load { block_bytes, depth, sequential, write } = scene.flood;
+            let block = match block_bytes >> 10 {
+                1024 => "1MiB".to_string(),
+                kib => format!("{kib}KiB"),
+            };
+            assert!(flood.contains(&format!("size={block},outstanding={depth},")), "{flood}");
+            let has = (flood.contains("sequential=true"), flood.contains("read=0"));
+            assert_eq!(has, (sequential, write), "{flood}");
+        }
+    }
+
+    #[test]
+    fn scenes_and_servers_are_chosen_and_unknown_ones_refused() {
+        let chosen = scenes(&parse(&["--scenes", "*/writes", "--servers", "throttled,fairway"]));
+        let chosen = chosen.expect("three");
+        let names = |scene: &NoisyScene| -> Vec<String> {
+            scene.disk.servers.iter().map(NoisyServer::name).collect()
+        };
+        assert_eq!(chosen.len(), 3);
+        assert_eq!(names(&chosen[0]), [BASE, "fairway"]);
+        assert_eq!(names(&chosen[2]), [BASE, "fairway", "qemu-storage-daemon, flood at 80 %"]);
+        for (args, part) in [
+            (["--scenes", "sata/flood"], "intel-x25m-g2/flood, "),
+            (["--servers", "bfq"], "--policy adds one"),
+        ] {
+            let error = scenes(&parse(&args)).expect_err(part).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(span(&parse(&["--seconds", "0"])).is_err());
+        assert!(span(&parse(&["--seconds", "NaN"])).is_err());
+    }
+}
