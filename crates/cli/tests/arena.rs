@@ -131,7 +131,7 @@ fn wrong_usage_is_refused() {
         (&["arena", "--live"][..], "not with --live"),
         (&["arena", "--prefetch", "vio"], "not with --prefetch"),
         (&["arena", "--scenes", "nothing"], "no such scene"),
-        (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena only"),
+        (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena and noisy only"),
         (&["arena", "pregather-b"], "arena: runs by itself"),
     ] {
         seekway(&[&experiment, args].concat()).refused(&[part]);
