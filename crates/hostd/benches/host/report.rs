@@ -22,9 +22,9 @@ impl Target {
     fn text(self) -> String {
         match self {
             Target::None => String::new(),
-            Target::RatioAtLeast(least, None) => format!(">= {least:.1}x"),
-            Target::RatioAtLeast(least, Some(then)) => format!(">= {least:.1}x, then {then:.1}x"),
-            Target::RatioAtMost(most) => format!("<= {most:.1}x"),
+            Target::RatioAtLeast(least, None) => format!(">= {least}x"),
+            Target::RatioAtLeast(least, Some(then)) => format!(">= {least}x, then {then}x"),
+            Target::RatioAtMost(most) => format!("<= {most}x"),
             Target::Within(share) => format!("within {:.0} %", share * 100.0),
             Target::AtMost(most) => format!("<= {most}"),
         }
