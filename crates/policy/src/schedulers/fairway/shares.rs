@@ -204,10 +204,11 @@ impl Shares {
 
     /// The VM that goes next, of those with work.
     pub fn first(&mut self, now: Instant) -> Option<usize> {
-        if let Some(vm) = self.targets.due(now).filter(|&vm| self.is_level(vm)) {
-            return Some(vm);
-        }
-        self.reserves.behind(now).or_else(|| self.by_share())
+        // Out of `self`, which says who may go.
+        let mut targets = std::mem::take(&mut self.targets);
+        let due = targets.due(now, |vm| self.is_level(vm));
+        self.targets = targets;
+        due.or_else(|| self.reserves.behind(now)).or_else(|| self.by_share())
     }
 
     /// The VM whose share is furthest behind, of those with work.

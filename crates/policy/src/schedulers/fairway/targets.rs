@@ -148,9 +148,18 @@ impl Targets {
         self.waiting.set(vm as u32, arrived.map(|at| at + patience));
     }
 
-    /// The VM with the request that is due first, if one is.
-    pub fn due(&self, now: Instant) -> Option<usize> {
-        self.waiting.first().filter(|&(at, _)| at <= now).map(|(_, vm)| vm as usize)
+    /// The VM with the request that is due first, of those that may go. One that may not is
+    /// looked at again after half of its target, and keeps no other from its turn.
+    pub fn due(&mut self, now: Instant, may_go: impl Fn(usize) -> bool) -> Option<usize> {
+        while let Some((_, vm)) = self.waiting.first().filter(|&(at, _)| at <= now) {
+            if may_go(vm as usize) {
+                return Some(vm as usize);
+            }
+            let target = self.known(vm as usize).expect("only VMs with a target wait");
+            let again = now + Nanos::new((target.within.get() / 2).max(1));
+            self.waiting.set(vm, Some(again));
+        }
+        None
     }
 
     /// The VM has sent something: its pressure on the device counts for a while.
@@ -190,5 +199,25 @@ impl Targets {
     pub fn state(&self, vm: usize) -> Option<State> {
         let Target { missed, p99, best, queue, device, .. } = *self.known(vm)?;
         Some(State { missed, p99, best, pressure: queue.max(device) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_due_vm_that_may_not_go_keeps_no_other_from_its_turn() {
+        let (mut targets, start) = (Targets::default(), Instant::ZERO);
+        for vm in 0..2 {
+            targets.attach(vm, Some(Nanos::from_millis(2)));
+            targets.set_work(vm, Some(start + Nanos::from_micros(vm as u64)));
+        }
+        let later = start + Nanos::from_millis(3);
+        assert_eq!(targets.due(later, |_| true), Some(0));
+        assert_eq!(targets.due(later, |vm| vm != 0), Some(1));
+        // It is looked at again.
+        assert_eq!(targets.due(later + Nanos::from_millis(1), |vm| vm == 0), Some(0));
+        assert_eq!(targets.due(start, |_| true), None);
     }
 }

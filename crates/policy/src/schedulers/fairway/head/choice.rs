@@ -8,7 +8,8 @@ use crate::units::{Instant, Lba, Nanos};
 impl Head {
     /// The request that a promise wants to go now.
     pub(super) fn promised(&mut self, now: Instant) -> Option<RequestId> {
-        let due = self.targets.due(now).filter(|&vm| !self.tags.is_ahead(vm, self.window));
+        let (tags, window) = (&self.tags, self.window);
+        let due = self.targets.due(now, |vm| !tags.is_ahead(vm, window));
         let vm = due.or_else(|| self.reserves.behind(now))?;
         self.vm(vm)?.fifo.head()
     }
