@@ -165,7 +165,10 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<
     let broken: Vec<String> = outcomes.iter().filter_map(broken).collect();
     if !broken.is_empty() {
         let keepers = promises::keepers();
-        warnings.push(format!("not kept, {keepers} does: {}", list(broken)));
+        warnings.push(format!(
+            "these policies do not keep all promises, {keepers} does: {}",
+            list(broken)
+        ));
     }
     let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
     let forced: Vec<String> =

@@ -21,7 +21,7 @@ pub fn table(report: &HostReport) -> Option<Table> {
             let not_kept = promises::not_kept(&device.policy, [&limits.limits]);
             for (promise, key) in limits.limits.promises() {
                 let kept = match not_kept.contains(&key) {
-                    true => format!("no: policy {} does not", device.policy),
+                    true => format!("no: policy {} does not keep it", device.policy),
                     false => kept(device, disk, promise),
                 };
                 let promised = pair(&disk.limits, key);

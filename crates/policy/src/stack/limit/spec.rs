@@ -110,10 +110,10 @@ pub struct Burst {
 }
 
 /// What a disk or a group may have at most, and what it is to have at least. Free of
-/// contradictions: see [`LimitsDraft::finish`](super::LimitsDraft::finish). The default says
-/// nothing.
+/// contradictions: see [`LimitsDraft::finish`](super::LimitsDraft::finish). The default has
+/// neither.
 ///
-/// The limiter keeps the rates; a policy is told the rest.
+/// The limiter keeps the rates; a policy is told the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub(super) rates: [[Option<Rate>; 3]; 2],
@@ -128,7 +128,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Nothing is said.
+    /// There is neither a limit nor a promise.
     pub fn is_none(&self) -> bool {
         *self == Limits::default()
     }
