@@ -17,12 +17,14 @@ mod check;
 mod events;
 mod fair;
 mod guest;
+mod guests;
 mod host;
 mod irq;
 mod machine;
 mod measure;
 mod moves;
 mod outcome;
+mod plans;
 mod result;
 mod spec;
 mod state;
@@ -31,6 +33,7 @@ mod tasks;
 mod tests;
 
 pub use machine::Machine;
+pub use plans::Processors;
 pub use result::{MachineResult, PcpuResult, TaskResult, VmCpu};
 pub use spec::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec,

@@ -4,6 +4,7 @@
 pub mod generators;
 pub mod guest;
 pub mod replay;
+pub mod tasks;
 pub mod traces;
 
 use seekway_policy::request::{Op, ProcessTag};

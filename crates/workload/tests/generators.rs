@@ -137,6 +137,7 @@ fn every_generator_ends_and_is_repeatable() {
         "app=webserver:files=900,operations=900",
         "app=oltp:size=4m,operations=5000,threads=20",
         "app=mailserver:files=300,operations=900",
+        "app=build:files=300,compute=1ms,operations=900",
         "app=proxy:files=300,operations=900",
         "app=videoserver:size=2m,operations=900,interval=1s",
         "app=darwin:videos=4,size=4m,clients=8,workers=3,operations=900",

@@ -34,6 +34,8 @@ impl Machine {
             tasks: Vec::new(),
             ios: Vec::new(),
             free_ios: Vec::new(),
+            guests: Vec::new(),
+            failed: None,
             issues: Vec::new(),
             events: Events::default(),
             now: Instant::ZERO,
@@ -171,6 +173,7 @@ fn new_task(
         cold: Nanos::ZERO,
         age: Age::default(),
         is_acted_on: false,
+        naps: 0,
         io: io_state(spec.load, part, rng),
         window: WindowLoad::default(),
         wants: Wants::No,
@@ -182,7 +185,7 @@ fn io_state(load: Load, part: Option<(u64, Sectors)>, rng: Rng) -> IoState {
     let (place, sectors) = part.unwrap_or((0, Sectors::ZERO));
     let block = match load {
         Load::Io { block, .. } => block.get(),
-        Load::Compute | Load::Partly { .. } => 1,
+        Load::Compute | Load::Partly { .. } | Load::Guest(_) => 1,
     };
     let blocks = sectors.get() / block;
     IoState {
@@ -194,5 +197,6 @@ fn io_state(load: Load, part: Option<(u64, Sectors)>, rng: Rng) -> IoState {
         done: Vec::new(),
         begun: Instant::ZERO,
         in_burst: 0,
+        has_waited: false,
     }
 }

@@ -3,6 +3,7 @@
 use super::{Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_policy::vcpu::VCPUS_MAX;
+use seekway_workload::tasks::TaskSource;
 
 /// Of processors, of vCPUs together, of tasks together.
 const COUNT_MAX: usize = 65_536;
@@ -99,7 +100,7 @@ fn check_task(vm: &VmSpec, task: &TaskSpec) -> Result<(), String> {
     }
     check_time(task.from)?;
     match task.load {
-        Load::Compute => Ok(()),
+        Load::Compute | Load::Guest(_) => Ok(()),
         Load::Partly { burst, permille } => {
             if permille == 0 || permille > 1000 {
                 return Err(format!("{permille} of 1000 of a processor: from 1 to 1000"));
@@ -114,6 +115,36 @@ fn check_task(vm: &VmSpec, task: &TaskSpec) -> Result<(), String> {
             check_time(between)
         }
     }
+}
+
+/// Has each task of a guest a guest, and has nothing else a part of that guest's disk?
+pub(super) fn check_guests(
+    spec: &MachineSpec,
+    guests: &[Option<Box<dyn TaskSource>>],
+) -> Result<(), String> {
+    if guests.len() != spec.vms.len() {
+        return Err(format!("{} guests for {} VMs: one for each", guests.len(), spec.vms.len()));
+    }
+    for (vm, guest) in spec.vms.iter().zip(guests) {
+        let tasks = guest.as_ref().map_or(0, |guest| guest.tasks().len());
+        let leads = vm.tasks.iter().take(tasks).enumerate();
+        let fits = leads.clone().count() == tasks
+            && leads.clone().all(|(n, task)| task.load == Load::Guest(n as u32));
+        let rest = &vm.tasks[tasks.min(vm.tasks.len())..];
+        let own = |task: &TaskSpec| match task.load {
+            Load::Guest(_) => true,
+            Load::Io { .. } => tasks > 0,
+            Load::Compute | Load::Partly { .. } => false,
+        };
+        if !fits || rest.iter().any(own) {
+            return Err(format!(
+                "VM {}: its first {tasks} tasks are its guest's, in their order; behind them \
+                 stand only tasks that compute",
+                vm.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The tasks of a VM that do I/O, each with its part of the disk.

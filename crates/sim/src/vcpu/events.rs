@@ -17,8 +17,13 @@ pub(super) enum Event {
     Foreseen { pcpu: usize, generation: u64 },
     /// What a vCPU executes has come to its end.
     Executed { vcpu: usize, generation: u64 },
-    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep.
-    Slept { task: usize, vcpu: usize },
+    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep. So many times
+    /// it had slept before.
+    Slept { task: usize, vcpu: usize, nap: u64 },
+    /// The interrupt of a request that is done reaches the guest.
+    Interrupt { token: usize },
+    /// The timer of a guest's kernel goes off.
+    Kernel { vm: usize, generation: u64 },
     /// A vCPU that idles of its own accord has done so for long enough.
     Dozed { vcpu: usize, generation: u64 },
     /// A monitor is to beat.

@@ -1,7 +1,7 @@
 //! Completions and timers, the vCPUs that hear of them, and the tasks that they wake.
 
 use super::fair::Age;
-use super::state::{Heard, Io, Phase, State, VcpuRunState, Wants};
+use super::state::{Asker, Heard, Io, Phase, State, VcpuRunState, Wants};
 use super::{Completes, Machine};
 use seekway_policy::units::Nanos;
 
@@ -9,11 +9,11 @@ impl Machine {
     /// The disk has done an I/O.
     pub(super) fn io_done(&mut self, token: usize) {
         let Some(io) = self.ios[token] else { return };
-        let vm = &self.vms[self.tasks[io.task].vm];
+        let vm = &self.vms[self.vcpus[io.vcpu].vm];
         let v = match self.guest.completes {
             Completes::Submitter => io.vcpu,
             Completes::Fixed => vm.first,
-            Completes::Any => match self.any_running(io.vcpu, self.tasks[io.task].vcpu) {
+            Completes::Any => match self.any_running(io.vcpu, self.home(&io)) {
                 Some(v) => v,
                 None => return self.interrupt_first(io, token),
             },
@@ -22,8 +22,16 @@ impl Machine {
         if self.ablation.free_completions { self.hear(v, heard) } else { self.interrupt(v, heard) }
     }
 
+    /// Where the task is that has asked for it.
+    fn home(&self, io: &Io) -> usize {
+        match io.by {
+            Asker::Task(t) => self.tasks[t].vcpu,
+            Asker::Guest { .. } => io.vcpu,
+        }
+    }
+
     /// The submitter if it runs, the task's vCPU if that does, the next that does.
-    fn any_running(&self, submitter: usize, home: usize) -> Option<usize> {
+    pub(super) fn any_running(&self, submitter: usize, home: usize) -> Option<usize> {
         let vm = &self.vms[self.vcpus[submitter].vm];
         let after = (submitter..vm.first + vm.vcpus).chain(vm.first..submitter);
         let mut all = [submitter, home].into_iter().chain(after);
@@ -32,9 +40,27 @@ impl Machine {
 
     /// No vCPU runs: the first that does will hear of it.
     fn interrupt_first(&mut self, io: Io, token: usize) {
-        self.vms[self.tasks[io.task].vm].unheard.push(Heard::Io(token));
-        self.not_heard(io.task);
+        self.vms[self.vcpus[io.vcpu].vm].unheard.push(Heard::Io(token));
+        self.none_hear(Heard::Io(token));
         self.host_wake(io.vcpu);
+    }
+
+    /// Something has happened, and no vCPU hears of it: who waits for it.
+    fn none_hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Slept { task, .. } => self.not_heard(task),
+            Heard::Kernel => {}
+            Heard::Io(token) => match self.ios[token].expect("an I/O that was not heard of").by {
+                Asker::Task(t) => self.not_heard(t),
+                Asker::Guest { vm, token } => {
+                    let first = self.vms[vm].tasks.start;
+                    let waiting = self.guests[vm].as_ref().map(|g| g.waiting_for(token));
+                    for n in waiting.into_iter().flatten() {
+                        self.not_heard(first + n as usize);
+                    }
+                }
+            },
+        }
     }
 
     /// What a task waits for has happened, and no vCPU hears of it.
@@ -51,47 +77,54 @@ impl Machine {
             VcpuRunState::Running => self.hear(v, heard),
             VcpuRunState::Halted | VcpuRunState::Waiting => {
                 self.vcpus[v].unheard.push(heard);
-                self.not_heard(self.task_of(heard));
+                self.none_hear(heard);
                 self.host_wake(v);
             }
         }
     }
 
-    fn task_of(&self, heard: Heard) -> usize {
-        match heard {
-            Heard::Slept(task) => task,
-            Heard::Io(token) => self.ios[token].expect("an I/O that was not heard of").task,
-        }
-    }
-
     /// The kernel hears, on `v`.
     pub(super) fn hear(&mut self, v: usize, heard: Heard) {
-        let t = self.task_of(heard);
-        let task = &mut self.tasks[t];
         match heard {
             Heard::Io(token) => {
                 let io = self.ios[token].take().expect("an I/O is heard of once");
                 self.free_ios.push(token);
-                task.io.done.push(io.begun);
-                task.window.ios += 1;
-                task.window.io_time += self.now - io.asked;
-                if task.phase == Phase::Wait {
-                    self.wake(t, v);
+                match io.by {
+                    Asker::Task(t) => self.hear_block(v, t, &io),
+                    Asker::Guest { vm, token } => self.guest_hears(v, vm, token),
                 }
             }
-            Heard::Slept(_) => {
-                debug_assert!(matches!(task.phase, Phase::Sleep | Phase::New));
-                self.wake(t, v);
+            Heard::Slept { task, nap } if self.tasks[task].naps == nap => {
+                debug_assert!(matches!(
+                    self.tasks[task].phase,
+                    Phase::Sleep | Phase::New | Phase::Wait
+                ));
+                self.wake(task, v);
             }
+            // Something else woke it before.
+            Heard::Slept { .. } => {}
+            Heard::Kernel => self.kernel_timer(v),
+        }
+    }
+
+    /// A block of a task's own is there.
+    fn hear_block(&mut self, v: usize, t: usize, io: &Io) {
+        let task = &mut self.tasks[t];
+        task.io.done.push(io.begun);
+        task.window.ios += 1;
+        task.window.io_time += self.now - io.asked;
+        if task.phase == Phase::Wait {
+            self.wake(t, v);
         }
     }
 
     /// A task wants to run: `waker` has heard what it waits for.
-    fn wake(&mut self, t: usize, waker: usize) {
+    pub(super) fn wake(&mut self, t: usize, waker: usize) {
         self.flush_wants(t);
         let from = self.tasks[t].vcpu;
         let v = if self.tasks[t].phase == Phase::New { from } else { self.wakes_on(t, waker) };
         let task = &mut self.tasks[t];
+        task.naps += 1;
         if let Some(since) = task.window.since.take() {
             task.window.waited += self.now - since;
         }

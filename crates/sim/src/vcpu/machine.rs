@@ -5,9 +5,11 @@ use super::state::{Heard, Io, Pcpu, Phase, Task, Vcpu, VcpuRunState, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
-use seekway_workload::{Issue, Source, SourceError, VmDisk};
+use seekway_workload::tasks::TaskSource;
+use seekway_workload::{AppReport, Issue, Source, SourceError, VmDisk};
 
-/// A host with its VMs, running. It never comes to an end of its own.
+/// A host with its VMs, running. It comes to an end when all of its VMs have guests, and
+/// their loads have ended.
 pub struct Machine {
     pub(super) host: HostCpu,
     pub(super) guest: GuestCpu,
@@ -24,6 +26,10 @@ pub struct Machine {
     pub(super) ios: Vec<Option<Io>>,
     pub(super) free_ios: Vec<usize>,
     pub(super) issues: Vec<Issue>,
+    /// The guests of VMs whose tasks have a kernel below them, by VM.
+    pub(super) guests: Vec<Option<Box<dyn TaskSource>>>,
+    /// Why it cannot go on.
+    pub(super) failed: Option<SourceError>,
     pub(super) events: Events,
     pub(super) now: Instant,
     pub(super) measured_from: Instant,
@@ -57,8 +63,26 @@ impl Machine {
         seed: u64,
         measured_from: Instant,
     ) -> Result<Machine, String> {
+        let guests = spec.vms.iter().map(|_| None).collect();
+        Machine::with_guests(spec, guests, name, policy, seed, measured_from)
+    }
+
+    /// The same with a guest for each VM that has tasks of one ([`Load::Guest`](super::Load)).
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn with_guests(
+        spec: &MachineSpec,
+        guests: Vec<Option<Box<dyn TaskSource>>>,
+        name: &str,
+        policy: &dyn Fn() -> Result<Box<dyn VcpuPolicy>, String>,
+        seed: u64,
+        measured_from: Instant,
+    ) -> Result<Machine, String> {
         check::check(spec)?;
+        check::check_guests(spec, &guests)?;
         let mut machine = Machine::build(spec, name, seed, measured_from);
+        machine.guests = guests;
         for (n, vm) in spec.vms.iter().enumerate() {
             if vm.agent {
                 machine.give_agent(n, policy()?);
@@ -68,7 +92,7 @@ impl Machine {
         machine.events.push(measured_from, Event::Measured);
         for (task, spec) in spec.vms.iter().flat_map(|vm| &vm.tasks).enumerate() {
             let vcpu = machine.tasks[task].vcpu;
-            machine.events.push(Instant::ZERO + spec.from, Event::Slept { task, vcpu });
+            machine.events.push(Instant::ZERO + spec.from, Event::Slept { task, vcpu, nap: 0 });
         }
         Ok(machine)
     }
@@ -99,10 +123,12 @@ impl Machine {
             Event::Processor { pcpu, .. } => self.processor_event(pcpu),
             Event::Foreseen { pcpu, .. } => self.foreseen(pcpu),
             Event::Executed { vcpu, .. } => self.executed(vcpu),
-            Event::Slept { task, vcpu } if self.tasks[task].phase == Phase::New => {
-                self.hear(vcpu, Heard::Slept(task));
+            Event::Slept { task, vcpu, nap } if self.tasks[task].phase == Phase::New => {
+                self.hear(vcpu, Heard::Slept { task, nap });
             }
-            Event::Slept { task, vcpu } => self.interrupt(vcpu, Heard::Slept(task)),
+            Event::Slept { task, vcpu, nap } => self.interrupt(vcpu, Heard::Slept { task, nap }),
+            Event::Interrupt { token } => self.io_done(token),
+            Event::Kernel { vm, .. } => self.kernel_is_due(vm),
             Event::Dozed { vcpu, .. } => self.host_wake(vcpu),
             Event::Beat { vcpu, .. } => self.beat(vcpu),
             Event::Edge { vcpu, at, sign } => self.edge(vcpu, at, sign),
@@ -122,7 +148,9 @@ impl Machine {
             Event::Alarm { vcpu, generation } => {
                 self.vcpus[vcpu].monitor.alarm.generation != generation
             }
-            Event::Slept { .. } | Event::Edge { .. } | Event::Measured => false,
+            Event::Slept { task, nap, .. } => self.tasks[task].naps != nap,
+            Event::Kernel { vm, generation } => self.vms[vm].kernel_timer.1 != generation,
+            Event::Interrupt { .. } | Event::Edge { .. } | Event::Measured => false,
         }
     }
 
@@ -165,20 +193,29 @@ impl Source for &mut Machine {
     fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
         self.handle_due(now);
         out.append(&mut self.issues);
-        Ok(())
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn completed(&mut self, now: Instant, token: u64) {
         self.handle_before(now);
-        self.io_done(token as usize);
+        self.answered(token as usize);
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.events.peek().map(|(at, _)| at)
+        // Agents and slices would go on for ever.
+        if self.finished() { None } else { self.events.peek().map(|(at, _)| at) }
     }
 
     fn finished(&self) -> bool {
-        false
+        self.guests.iter().all(|guest| guest.as_ref().is_some_and(|g| g.finished()))
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        let of = |(n, guest): (usize, &Option<Box<dyn TaskSource>>)| {
+            let apps = guest.iter().flat_map(|guest| guest.apps());
+            apps.map(|app| AppReport { vm: n as u16, ..app }).collect::<Vec<_>>()
+        };
+        self.guests.iter().enumerate().flat_map(of).collect()
     }
 }
 

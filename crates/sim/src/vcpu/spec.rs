@@ -191,7 +191,7 @@ pub enum Start {
     Any,
 }
 
-/// What a task does, for ever.
+/// What a task does; for ever, unless its guest has an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     /// Computes.
@@ -218,4 +218,7 @@ pub enum Load {
         /// Computes between bursts rather than sleeping.
         computes: bool,
     },
+    /// Whatever the task of this number in the VM's guest does, with a page cache, a journal
+    /// and its own files below it.
+    Guest(u32),
 }

@@ -155,7 +155,9 @@ pub(super) enum Heard {
     /// An I/O is done.
     Io(usize),
     /// A task's sleep is over.
-    Slept(usize),
+    Slept { task: usize, nap: u64 },
+    /// The timer of its kernel has gone off.
+    Kernel,
 }
 
 /// Something that a vCPU executes before tasks.
@@ -225,6 +227,8 @@ pub(super) struct Vm {
     pub slice: Nanos,
     /// What no vCPU was there to hear.
     pub unheard: Vec<Heard>,
+    /// When its kernel's timer goes off, and which timer that is.
+    pub kernel_timer: (Option<Instant>, u64),
     /// Time in which one ran, or had nothing to run.
     pub any: Tally,
     pub least: LeastMoves,
@@ -257,6 +261,8 @@ pub(super) struct Task {
     pub age: Age,
     /// An action on it is under way.
     pub is_acted_on: bool,
+    /// How often it has slept and woken.
+    pub naps: u64,
     pub io: IoState,
     pub window: WindowLoad,
     pub wants: Wants,
@@ -305,6 +311,8 @@ pub(super) struct IoState {
     pub begun: Instant,
     /// Begun since the last pause.
     pub in_burst: u32,
+    /// It has waited for the disk.
+    pub has_waited: bool,
 }
 
 /// What it did in this window.
@@ -340,20 +348,36 @@ pub(super) struct TaskTotals {
     pub series: Vec<u64>,
 }
 
-/// A block that was asked for.
+/// A request of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Io {
-    pub task: usize,
+    pub by: Asker,
     /// Submitted there.
     pub vcpu: usize,
     pub begun: Instant,
     pub asked: Instant,
 }
 
+/// Who asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    Task(usize),
+    /// The guest of that VM, which knows it by this token.
+    Guest {
+        vm: usize,
+        token: u64,
+    },
+}
+
 impl Task {
-    /// Does it do I/O?
+    /// Does it do I/O? Of a guest's task that shows when it waits for the disk for the first
+    /// time.
     pub fn is_io(&self) -> bool {
-        matches!(self.load, Load::Io { .. })
+        match self.load {
+            Load::Io { .. } => true,
+            Load::Guest(_) => self.io.has_waited,
+            Load::Compute | Load::Partly { .. } => false,
+        }
     }
 }
 
@@ -394,6 +418,7 @@ impl Vm {
             halted: usize::from(spec.vcpus),
             slice,
             unheard: Vec::new(),
+            kernel_timer: (None, 0),
             any,
             least: LeastMoves::new(),
             agent_time: Nanos::ZERO,

@@ -3,7 +3,7 @@
 use super::Load;
 use super::Machine;
 use super::events::Event;
-use super::state::{Io, Phase, State, Task};
+use super::state::{Asker, Io, Phase, State, Task};
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_policy::units::{Lba, Nanos};
 use seekway_workload::Issue;
@@ -44,11 +44,12 @@ impl Machine {
                 self.next_block(t);
             }
             (Load::Io { .. }, _) => self.next_block(t),
+            (Load::Guest(number), _) => self.run_in_guest(t, number),
         }
     }
 
     /// A task leaves its vCPU, for `span`.
-    fn sleep(&mut self, t: usize, span: Nanos) {
+    pub(super) fn sleep(&mut self, t: usize, span: Nanos) {
         if span == Nanos::ZERO {
             self.tasks[t].phase = Phase::Take;
             self.tasks[t].left = Some(Nanos::ZERO);
@@ -56,8 +57,8 @@ impl Machine {
         }
         self.dequeue(t);
         (self.tasks[t].phase, self.tasks[t].left) = (Phase::Sleep, None);
-        let vcpu = self.tasks[t].vcpu;
-        self.events.push(self.now + span, Event::Slept { task: t, vcpu });
+        let (vcpu, nap) = (self.tasks[t].vcpu, self.tasks[t].naps);
+        self.events.push(self.now + span, Event::Slept { task: t, vcpu, nap });
     }
 
     /// A task takes the blocks that are there, and goes on.
@@ -110,6 +111,16 @@ impl Machine {
         self.tasks[t].io.done.clear();
     }
 
+    /// The token of a request under way.
+    pub(super) fn new_token(&mut self, io: Io) -> usize {
+        let token = self.free_ios.pop().unwrap_or_else(|| {
+            self.ios.push(None);
+            self.ios.len() - 1
+        });
+        self.ios[token] = Some(io);
+        token
+    }
+
     /// A task asks for a block.
     fn ask(&mut self, t: usize) {
         let Load::Io { block, sequential, .. } = self.tasks[t].load else { return };
@@ -119,14 +130,10 @@ impl Machine {
         io.next = (io.next + 1) % io.blocks;
         io.outstanding += 1;
         task.window.asked = true;
-        let asked = Io { task: t, vcpu: task.vcpu, begun: io.begun, asked: self.now };
+        let asked = Io { by: Asker::Task(t), vcpu: task.vcpu, begun: io.begun, asked: self.now };
         let start = Lba::new((io.first_block + at) * block.get());
         let (vm, first) = (task.vm, self.vms[task.vm].tasks.start);
-        let token = self.free_ios.pop().unwrap_or_else(|| {
-            self.ios.push(None);
-            self.ios.len() - 1
-        });
-        self.ios[token] = Some(asked);
+        let token = self.new_token(asked);
         self.issues.push(Issue {
             token: token as u64,
             vm: vm as u16,

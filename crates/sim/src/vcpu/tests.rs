@@ -2,6 +2,7 @@
 
 mod agent;
 mod guest;
+mod guests;
 mod host;
 mod moves;
 mod nomad;

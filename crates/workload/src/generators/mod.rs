@@ -7,6 +7,7 @@
 //! [`REGISTRY`] is the one list from which names, help and parsing derive;
 //! [`parse_vm`] reads the command line's description of a VM.
 
+pub mod build;
 pub mod darwin;
 pub mod dist;
 pub mod filebench;
@@ -108,6 +109,7 @@ pub static REGISTRY: Registry<Generator> = Registry::new(
         web::WIKI_GENERATOR,
         ycsb::GENERATOR,
         hadoop::GENERATOR,
+        build::GENERATOR,
         tpch::GENERATOR,
         uniform::GENERATOR,
     ],

@@ -9,6 +9,7 @@
 use crate::generators::rng::split;
 use crate::generators::{Build, Generator, REGISTRY};
 use crate::guest::{GuestParams, GuestVm, params};
+use crate::tasks::{BareTask, TaskSource};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_policy::params::{ParamError, Params};
 use seekway_policy::stack::limit::{DiskLimits, LimitsDraft};
@@ -197,18 +198,42 @@ impl VmPlan {
     /// experiment: with the same `seed`, different VMs get different streams,
     /// and a VM's stream does not depend on the others.
     pub fn source(&self, seed: u64, number: u16) -> Result<Box<dyn Source>, SourceError> {
+        match self.load(seed, number)? {
+            Load::Guest(guest) => Ok(guest),
+            Load::Bare(source) => Ok(source),
+        }
+    }
+
+    /// The same load as tasks, for vCPUs that somebody else models.
+    pub fn tasks(&self, seed: u64, number: u16) -> Result<Box<dyn TaskSource>, SourceError> {
+        match self.load(seed, number)? {
+            Load::Guest(guest) => Ok(guest.on_modelled_vcpus()),
+            Load::Bare(source) => Ok(Box::new(BareTask::new(source, self.guest.cpu_op))),
+        }
+    }
+
+    fn load(&self, seed: u64, number: u16) -> Result<Load, SourceError> {
         let seed = split(seed, u64::from(number));
         let whose = |e: ParamError| SourceError(format!("VM {}: {e}", self.name));
         if let Some(apps) = self.apps_for(seed).map_err(whose)? {
-            return Ok(Box::new(GuestVm::new(&self.name, self.guest.clone(), apps, seed)?));
+            let guest = GuestVm::new(&self.name, self.guest.clone(), apps, seed)?;
+            return Ok(Load::Guest(Box::new(guest)));
         }
         let capacity = Sectors::new(self.guest.image_sectors);
         let disk = VmDisk { name: self.name.clone(), capacity };
         match self.apps[0].generator.build {
-            Build::Bare(build) => build(disk, &self.apps[0].params, seed).map_err(whose),
+            Build::Bare(build) => {
+                Ok(Load::Bare(build(disk, &self.apps[0].params, seed).map_err(whose)?))
+            }
             Build::App(_) => unreachable!("apps_for made it"),
         }
     }
+}
+
+/// What a VM runs.
+enum Load {
+    Guest(Box<GuestVm>),
+    Bare(Box<dyn Source>),
 }
 
 /// Several VMs as one source, numbered as in `plans`.

@@ -15,7 +15,8 @@
 //!  file, thread, journal, flusher            state of the guest's kernel
 //!  vm                                        what a guest is made of
 //!  pages, writeback, commit, delete          what its kernel does
-//!  threads, source                           system calls; the event loop
+//!  threads, source, tasks                    system calls; the event loop; the same for
+//!                                            vCPUs that somebody else models
 //! ```
 //!
 //! What is modelled, and where it departs from Linux:
@@ -52,6 +53,7 @@ pub mod layout;
 mod pages;
 pub mod params;
 mod source;
+mod tasks;
 mod thread;
 mod threads;
 mod vm;

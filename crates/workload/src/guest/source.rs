@@ -27,8 +27,24 @@ impl GuestVm {
         }
     }
 
+    /// Append the requests that may go to the disk now.
+    pub(super) fn issue(&mut self, out: &mut Vec<Issue>) {
+        while let Some(number) = self.block.issue() {
+            let io = self.block.io(number);
+            out.push(Issue {
+                token: u64::from(number),
+                vm: 0,
+                tag: io.tag,
+                op: io.op,
+                sync: io.sync || self.params.host_direct,
+                start: Lba::new(io.sector),
+                len: Sectors::new(u64::from(io.sectors)),
+            });
+        }
+    }
+
     /// The guest sees the completion of I/O `number`.
-    fn arrived(&mut self, now: Instant, number: u32) {
+    pub(super) fn arrived(&mut self, now: Instant, number: u32) {
         self.block.complete(number);
         let io = self.block.io(number);
         match io.purpose {
@@ -66,18 +82,7 @@ impl Source for GuestVm {
             self.arrived(now, number);
         }
         self.settle(now);
-        while let Some(number) = self.block.issue() {
-            let io = self.block.io(number);
-            out.push(Issue {
-                token: u64::from(number),
-                vm: 0,
-                tag: io.tag,
-                op: io.op,
-                sync: io.sync || self.params.host_direct,
-                start: Lba::new(io.sector),
-                len: Sectors::new(u64::from(io.sectors)),
-            });
-        }
+        self.issue(out);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::guest::pages::Cleaner;
 use crate::guest::thread::{Call, SyncStage, Thread, Work};
 use crate::guest::vm::GuestVm;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
+use crate::tasks::Need;
 use seekway_policy::readahead::Window;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos};
@@ -81,6 +82,7 @@ impl GuestVm {
             }
             app::Op::Park => {
                 running.parked.push(thread);
+                self.stop_for(Need::Wait { until: None, io: false });
                 Step::Sleep
             }
             app::Op::Wake => {
@@ -94,6 +96,7 @@ impl GuestVm {
                 }
                 self.ready.extend(running.parked.drain(..));
                 self.threads_left -= 1;
+                self.stop_for(Need::Nothing);
                 Step::Sleep
             }
         }

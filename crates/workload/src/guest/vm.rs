@@ -13,6 +13,7 @@ use crate::guest::layout::{Layout, Run, lay_out, pages_of};
 use crate::guest::params::GuestParams;
 use crate::guest::thread::Thread;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS};
+use crate::tasks::Need;
 use crate::{SourceError, VmDisk};
 use seekway_policy::readahead::ReadAhead;
 use seekway_policy::request::ProcessTag;
@@ -50,6 +51,14 @@ pub(super) struct Running {
     brought: Option<Brought>,
 }
 
+/// The guest's vCPUs.
+pub(super) enum Cpus {
+    /// Nobody ever takes them away: when each is free.
+    Own(Vec<Instant>),
+    /// Somebody else models them, and is told what the thread that runs needs.
+    Modelled { need: Option<Need> },
+}
+
 /// Files that an application brought along.
 struct Brought {
     files: Arc<LaidFiles>,
@@ -78,7 +87,7 @@ pub struct GuestVm {
     pub(super) throttled: Vec<u32>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     timer_number: u64,
-    cpu_free: Vec<Instant>,
+    pub(super) cpus: Cpus,
     /// Completions on their way through the virtualisation path.
     pub(super) arriving: VecDeque<(Instant, u32)>,
 }
@@ -125,7 +134,7 @@ impl GuestVm {
             throttled: Vec::new(),
             timers: BinaryHeap::new(),
             timer_number: 0,
-            cpu_free: vec![Instant::ZERO; params.vcpus as usize],
+            cpus: Cpus::Own(vec![Instant::ZERO; params.vcpus as usize]),
             arriving: VecDeque::new(),
             params,
         };
@@ -220,16 +229,33 @@ impl GuestVm {
 
     /// Wake `thread` at `at`.
     pub(super) fn wake_at(&mut self, at: Instant, thread: u32) {
+        if let Cpus::Modelled { need } = &mut self.cpus {
+            *need = Some(Need::Wait { until: Some(at), io: false });
+            return;
+        }
         self.timer_number += 1;
         self.timers.push(Reverse((at, self.timer_number, thread)));
     }
 
-    /// `thread` computes for `cost` on the vCPU that is free first, then goes on.
+    /// `thread` computes for `cost`, then goes on: on the vCPU that is free first if none is
+    /// ever away.
     pub(super) fn compute(&mut self, now: Instant, thread: u32, cost: Nanos) {
-        let free = self.cpu_free.iter_mut().min().expect("a guest has a vCPU");
-        *free = (*free).max(now) + cost;
-        let at = *free;
-        self.wake_at(at, thread);
+        match &mut self.cpus {
+            Cpus::Own(free) => {
+                let free = free.iter_mut().min().expect("a guest has a vCPU");
+                *free = (*free).max(now) + cost;
+                let at = *free;
+                self.wake_at(at, thread);
+            }
+            Cpus::Modelled { need } => *need = Some(Need::Compute(cost)),
+        }
+    }
+
+    /// `thread`, which runs, stops for something that is not the disk.
+    pub(super) fn stop_for(&mut self, what: Need) {
+        if let Cpus::Modelled { need } = &mut self.cpus {
+            *need = Some(what);
+        }
     }
 
     /// Pages that the page cache holds, and the most that it may.

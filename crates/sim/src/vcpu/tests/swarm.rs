@@ -2,7 +2,7 @@
 
 use super::nomad::Nomad;
 use super::support::*;
-use crate::vcpu::state::{On, State, VcpuRunState, Work, WorkKind};
+use crate::vcpu::state::{Asker, On, State, VcpuRunState, Work, WorkKind};
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_policy::vcpu::agent::WORKERS_MAX;
@@ -130,7 +130,12 @@ fn check(machine: &Machine) {
             let stops = matches!(vcpu.work.front(), Some(Work { what: WorkKind::Stop { .. }, .. }));
             assert!(task.within.contains(vcpu.id) || stops, "task {t} runs outside its mask");
         }
-        let asked = machine.ios.iter().flatten().filter(|io| io.task == t).count();
+        let asked = machine
+            .ios
+            .iter()
+            .flatten()
+            .filter(|io| matches!(io.by, Asker::Task(by) if by == t))
+            .count();
         assert_eq!(usize::from(task.io.outstanding), asked + task.io.done.len());
     }
 }

@@ -1,0 +1,98 @@
+//! A machine of VMs as the command line describes them: what `workload` generates runs as
+//! tasks on vCPUs that share processors.
+
+use super::{
+    Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start, TaskSpec,
+    VmSpec,
+};
+use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::vcpu::build;
+use seekway_workload::generators::VmPlan;
+use seekway_workload::tasks::TaskSource;
+use std::num::NonZeroU32;
+
+/// The processors that VMs share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processors {
+    /// How many; vCPU n of every VM is pinned to processor n modulo this.
+    pub count: u16,
+    pub host: HostCpu,
+    pub guest: GuestCpu,
+    pub detector: Detector,
+    pub costs: Costs,
+}
+
+impl Processors {
+    /// So many, as KVM on Linux shares them: slices of 11 ms (Red Hat's advice for KVM; see
+    /// algorithms.md), give or take 0.3 ms; 5 µs from one vCPU to another and for a beat of a
+    /// detector (guesses of the right order).
+    pub fn new(count: u16) -> Processors {
+        let micros = Nanos::from_micros;
+        Processors {
+            count,
+            host: HostCpu {
+                slice: Nanos::from_millis(11),
+                jitter: micros(300),
+                cut_permille: 0,
+                wakeup_preempts: true,
+                context_switch: micros(5),
+            },
+            guest: GuestCpu::default(),
+            detector: Detector::Heartbeat { beat: micros(5) },
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Machine {
+    /// The VMs of `plans` on these processors, each with an agent of this policy; `number` is
+    /// each one's position among all VMs of the run (see
+    /// [`VmPlan::source`](seekway_workload::generators::VmPlan::source)). What happens before
+    /// `measured_from` is not part of its result.
+    ///
+    /// # Errors
+    /// What cannot be: the policy is none, or a VM's files exceed its image.
+    pub fn of_plans(
+        processors: &Processors,
+        plans: &[(u16, &VmPlan)],
+        policy: &str,
+        seed: u64,
+        measured_from: Instant,
+    ) -> Result<Machine, String> {
+        let (mut vms, mut guests) = (Vec::new(), Vec::new());
+        for &(number, plan) in plans {
+            let guest = plan.tasks(seed, number).map_err(|e| e.to_string())?;
+            vms.push(vm(plan, guest.as_ref()));
+            guests.push(Some(guest));
+        }
+        let spec = MachineSpec {
+            pcpus: processors.count,
+            host: processors.host,
+            guest: processors.guest,
+            detector: processors.detector,
+            costs: processors.costs,
+            ablation: Ablation::default(),
+            vms,
+        };
+        let agent = || build(policy).map_err(|e| e.to_string());
+        Machine::with_guests(&spec, guests, policy, &agent, seed, measured_from)
+    }
+}
+
+fn vm(plan: &VmPlan, guest: &dyn TaskSource) -> VmSpec {
+    let task = |(n, name): (u32, String)| TaskSpec {
+        name,
+        start: Start::Any,
+        allowed: Vec::new(),
+        from: Nanos::ZERO,
+        load: Load::Guest(n),
+    };
+    VmSpec {
+        name: plan.name.clone(),
+        vcpus: plan.guest.vcpus as u16,
+        cpu_weight: NonZeroU32::MIN,
+        agent: true,
+        disk: guest.disk().capacity,
+        tasks: (0..).zip(guest.tasks()).map(task).collect(),
+    }
+}

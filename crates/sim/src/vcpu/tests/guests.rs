@@ -1,0 +1,137 @@
+//! Guests with a page cache, a journal and files, on vCPUs that share processors.
+
+use super::support::{at, ms};
+use crate::engine::{Limits, Setup, run};
+use crate::layout::{Layout, Placement};
+use crate::metrics::RunResult;
+use crate::vcpu::*;
+use seekway_device::profile;
+use seekway_policy::dispatcher::Config;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_workload::Source;
+use seekway_workload::generators::{VmPlan, parse_vm};
+
+fn plans(texts: &[&str]) -> Vec<VmPlan> {
+    texts.iter().map(|text| parse_vm(text).unwrap()).collect()
+}
+
+fn processors(count: u16) -> Processors {
+    let mut processors = Processors::new(count);
+    processors.host.context_switch = Nanos::ZERO;
+    processors.guest.context_switch = Nanos::ZERO;
+    processors
+}
+
+fn setup(source: &dyn Source) -> Setup {
+    let device = profile::load("samsung-970-pro").unwrap().build();
+    let capacity = device.profile().capacity;
+    let layout = Layout::place(source.vms(), capacity, &Placement::Spread).unwrap();
+    Setup {
+        scheduler: schedulers::build("noop").unwrap(),
+        device,
+        config: Config::default(),
+        layout,
+        weights: Vec::new(),
+        limits: Vec::new(),
+        groups: Vec::new(),
+        journal: None,
+        host: None,
+    }
+}
+
+/// A run of these VMs on so many processors, to its end or to `until`.
+fn shared(texts: &[&str], count: u16, policy: &str, until: Option<Nanos>) -> RunResult {
+    let plans = plans(texts);
+    let numbered: Vec<(u16, &VmPlan)> = (0..).zip(&plans).collect();
+    let machine = Machine::of_plans(&processors(count), &numbered, policy, 1, Instant::ZERO);
+    let mut machine = machine.unwrap();
+    let source: Box<dyn Source + '_> = Box::new(&mut machine);
+    let setup = setup(source.as_ref());
+    let limits = Limits { until: until.map(at), ..Limits::default() };
+    let (mut result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
+    result.machine = Some(machine.result(at(result.simulated)));
+    result
+}
+
+/// The same VM on vCPUs that nobody takes away.
+fn alone(text: &str, until: Option<Nanos>) -> RunResult {
+    let source = parse_vm(text).unwrap().source(1, 0).unwrap();
+    let setup = setup(source.as_ref());
+    let limits = Limits { until: until.map(at), ..Limits::default() };
+    run(vec![source], setup, limits, &mut |_, _| true).unwrap().0
+}
+
+fn bytes(result: &RunResult, vm: u16) -> u64 {
+    result.apps.iter().filter(|app| app.vm == vm).map(|app| app.bytes).sum()
+}
+
+/// Every generator runs as tasks too, and reads and writes what it does as a source: with a
+/// processor for each vCPU only the order of events differs: the journal, for one, begins a
+/// commit when a task has run, and not when all have that are ready; and vCPUs are shared by
+/// time, and not by system call.
+#[test]
+fn every_generator_runs_on_modelled_vcpus() {
+    for generator in seekway_workload::generators::REGISTRY.iter() {
+        let text = format!("name=a,image=100g,app={}", generator.name);
+        let text = if generator.name == "uniform" { "name=a,app=uniform" } else { &text };
+        let (own, modelled) =
+            (alone(text, Some(ms(400))), shared(&[text], 2, "vanilla", Some(ms(400))));
+        let (own, modelled) = (bytes(&own, 0) as f64, bytes(&modelled, 0) as f64);
+        assert!(
+            (own - modelled).abs() <= 0.3 * own + 4e6,
+            "{}: {own} bytes on its own vCPUs, {modelled} on modelled ones",
+            generator.name
+        );
+    }
+}
+
+/// A load that ends does so on modelled vCPUs, with everything that was dirty on the disk.
+#[test]
+fn a_load_that_ends_ends() {
+    let text = "name=a,image=2g,app=fio:rw=write,bs=64KiB,size=64MiB,io_size=64MiB";
+    let (own, modelled) = (alone(text, None), shared(&[text], 2, "vanilla", None));
+    assert!(own.finished && modelled.finished);
+    assert_eq!(bytes(&own, 0), bytes(&modelled, 0));
+    let written = |r: &RunResult| r.vms[0].bytes;
+    assert!(written(&modelled) >= 64 << 20, "{}", written(&modelled));
+    let diff = written(&own).abs_diff(written(&modelled));
+    assert!(diff <= 1 << 20, "{} and {}", written(&own), written(&modelled));
+}
+
+/// A reader in a VM that also computes has its vCPU taken away by another that computes. What
+/// wakes on a vCPU that has used its share is not put before the other's.
+#[test]
+fn who_shares_a_processor_waits_for_it() {
+    let read = "name=a,image=8g,vcpus=1,app=fio:rw=randread,bs=4KiB,size=4GiB,io_size=1TiB,\
+                direct=true,app=build:jobs=1";
+    let busy = "name=b,image=4g,vcpus=1,app=build:jobs=2";
+    let free = shared(&[read], 1, "vanilla", Some(ms(2_000)));
+    let contended = shared(&[read, busy], 1, "vanilla", Some(ms(2_000)));
+    let blocks = |r: &RunResult| r.machine.as_ref().unwrap().vms[0].tasks[0].ios;
+    assert!(
+        blocks(&contended) < blocks(&free) * 7 / 10,
+        "{}, {}",
+        blocks(&contended),
+        blocks(&free)
+    );
+    let lost = |r: &RunResult| r.machine.as_ref().unwrap().vms[0].tasks[0].inactive;
+    assert!(lost(&free) == Nanos::ZERO && lost(&contended) > ms(400), "{}", lost(&contended));
+}
+
+/// The same seed gives the same run, to the last byte.
+#[test]
+fn runs_repeat() {
+    let texts = [
+        "name=a,image=8g,vcpus=2,app=oltp",
+        "name=b,image=8g,vcpus=2,app=fileserver",
+        "name=c,image=8g,vcpus=2,app=sysbench:mode=SR",
+    ];
+    let run = || {
+        let result = shared(&texts, 2, "vmigrater", Some(ms(500)));
+        let tasks = result.machine.as_ref().unwrap().vms.iter().flat_map(|vm| vm.tasks.clone());
+        let tasks: Vec<_> = tasks.map(|t| (t.name, t.ran, t.ios, t.inactive, t.moves)).collect();
+        (result.requests(), bytes(&result, 0), bytes(&result, 1), bytes(&result, 2), tasks)
+    };
+    assert_eq!(run(), run());
+}

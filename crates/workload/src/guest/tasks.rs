@@ -1,0 +1,87 @@
+//! A guest whose vCPUs somebody else models: its threads are tasks of theirs.
+
+use crate::guest::journal::JOURNAL;
+use crate::guest::vm::{Cpus, GuestVm};
+use crate::tasks::{Need, TaskSource};
+use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use seekway_policy::units::{Instant, Nanos};
+
+impl GuestVm {
+    /// The guest on vCPUs that somebody else models. Nothing has run yet.
+    pub fn on_modelled_vcpus(mut self: Box<Self>) -> Box<dyn TaskSource> {
+        self.cpus = Cpus::Modelled { need: None };
+        // They begin when they are executed for the first time.
+        self.ready.clear();
+        self
+    }
+
+    /// What the kernel does of its own accord, on whichever vCPU it is noticed.
+    fn work_of_kernel(&mut self, now: Instant) {
+        self.maybe_commit(now);
+        self.flush(now);
+    }
+}
+
+impl TaskSource for GuestVm {
+    fn disk(&self) -> &VmDisk {
+        &self.disk[0]
+    }
+
+    fn tasks(&self) -> Vec<String> {
+        let name = |thread: &crate::guest::thread::Thread| {
+            let running = &self.apps[thread.app as usize];
+            match running.app.threads() {
+                1 => running.name.clone(),
+                _ => format!("{}/{}", running.name, thread.local + 1),
+            }
+        };
+        self.threads.iter().map(name).collect()
+    }
+
+    fn run(&mut self, now: Instant, task: u32) -> Result<Need, SourceError> {
+        self.run_thread(now, task);
+        let Cpus::Modelled { need } = &mut self.cpus else {
+            unreachable!("a guest on its own vCPUs is no task source")
+        };
+        // Whoever stops without a word waits for pages, requests, room or a commit.
+        let need = need.take().unwrap_or(Need::Wait { until: None, io: true });
+        self.work_of_kernel(now);
+        Ok(need)
+    }
+
+    fn heard(&mut self, now: Instant, token: u64) {
+        self.arrived(now, token as u32);
+        self.work_of_kernel(now);
+    }
+
+    fn waiting_for(&self, token: u64) -> Vec<u32> {
+        let waiters = self.block.io(token as u32).waiters.iter().copied();
+        let last = |&thread: &u32| thread != JOURNAL && self.threads[thread as usize].pending <= 1;
+        waiters.filter(last).collect()
+    }
+
+    fn timer(&self) -> Option<Instant> {
+        [self.commit_due(), self.flusher.due()].into_iter().flatten().min()
+    }
+
+    fn timer_due(&mut self, now: Instant) {
+        self.work_of_kernel(now);
+    }
+
+    fn take(&mut self, woken: &mut Vec<u32>, issues: &mut Vec<Issue>) {
+        woken.extend(self.ready.drain(..));
+        self.issue(issues);
+    }
+
+    fn latency(&self) -> Nanos {
+        self.params.latency
+    }
+
+    fn finished(&self) -> bool {
+        Source::finished(self)
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        Source::apps(self)
+    }
+}
