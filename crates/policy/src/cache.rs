@@ -211,6 +211,11 @@ impl HostCache {
         self.prefetcher.bandwidth(bytes_per_s);
     }
 
+    /// The same, if it is known.
+    pub fn bandwidth(&self) -> Option<u64> {
+        self.bandwidth
+    }
+
     /// Change the prefetcher while it runs; what is cached stays.
     pub fn switch(&mut self, now: Instant, prefetcher: &str) -> Result<(), ParamError> {
         self.replace(now, prefetchers::build(prefetcher)?);

@@ -77,6 +77,13 @@ pub trait Prefetcher: Send {
     /// comes back to it.
     fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal>;
 
+    /// The read that it was told of last goes to a head, and demand leaves no time for
+    /// proposals: what to fetch right behind it, at most `most` sectors, while the head is
+    /// there. It counts as proposed.
+    fn along(&mut self, _now: Instant, _most: Sectors) -> Option<Proposal> {
+        None
+    }
+
     /// When it wants to be asked again if nothing is read before.
     fn next_wake(&self) -> Option<Instant> {
         None

@@ -447,3 +447,46 @@ proptest! {
         prop_assert_eq!(figures(&result), figures(&made().0));
     }
 }
+
+/// Where demand never leaves a disk's head alone, what streams want next goes along with what
+/// they wait for: fewer ways for as much data. (Under noop, who is served more often gets more
+/// of the disk; that is no prefetcher's to mend.)
+#[test]
+fn a_busy_head_reads_along() {
+    let texts = [
+        "name=streams,ram=256MiB,tags=true,app=fio:rw=read,bs=64KiB,size=1GiB,numjobs=8",
+        "name=random,ram=256MiB,app=fio:rw=randread,bs=4KiB,size=2GiB,iodepth=8,direct=true",
+    ];
+    let run = |prefetch: &str| {
+        let plans = texts.map(|text| seekway_workload::generators::parse_vm(text).unwrap());
+        let sources: Vec<Box<dyn Source>> =
+            (0..).zip(&plans).map(|(n, plan)| plan.source(1, n).unwrap()).collect();
+        let profile = seekway_device::profile::load("seagate-1tb-7200").unwrap();
+        let device = profile.build();
+        let disks: Vec<VmDisk> = sources.iter().flat_map(|s| s.vms().to_vec()).collect();
+        let place = Placement::Packed(Lba::ZERO);
+        let layout = Layout::place(&disks, device.profile().capacity, &place).unwrap();
+        let cache = CacheConfig::new(256 << 20);
+        let host = Host::new(cache, prefetch, HostCosts::default(), profile.build()).unwrap();
+        let setup = Setup {
+            scheduler: schedulers::build("noop").unwrap(),
+            device,
+            config: Config::default(),
+            layout,
+            weights: Vec::new(),
+            limits: Vec::new(),
+            groups: Vec::new(),
+            journal: None,
+            host: Some(host),
+        };
+        let until = Some(Instant::ZERO + Nanos::from_secs(20));
+        let limits = Limits { until, ..Limits::default() };
+        seekway_sim::run(sources, setup, limits, &mut |_, _| true).unwrap().0
+    };
+    let (none, vio) = (run("none"), run("vio"));
+    let bytes = |r: &RunResult, vm: usize| r.vms[vm].bytes as f64;
+    let gain = |vm: usize| bytes(&vio, vm) / bytes(&none, vm);
+    assert!(gain(0) > 1.5, "streams have {} times as much", gain(0));
+    let usage = vio.host.as_ref().unwrap().usage;
+    assert!(usage.cost() < 0.02, "{usage:?}");
+}

@@ -48,6 +48,19 @@ impl HostCache {
         None
     }
 
+    /// Prefetches that go to a head along with the read that was looked up last, at most
+    /// `most` sectors right behind it: those that begin are appended to `begun`.
+    pub fn along(&mut self, now: Instant, most: Sectors, begun: &mut Vec<FetchId>) {
+        let kept = self.rest.take();
+        let mut looks = LOOKS_MAX;
+        let mut next = self.prefetcher.along(now, most);
+        while let Some(proposal) = next {
+            begun.extend(self.begin(now, proposal, &mut looks));
+            next = self.rest.take().filter(|_| looks > 0);
+        }
+        self.rest = kept;
+    }
+
     /// Begin a fetch of what the cache has not of a proposal; what is longer than
     /// one fetch is kept for the next, what finds no frame is given up.
     fn begin(&mut self, now: Instant, proposal: Proposal, looks: &mut u64) -> Option<FetchId> {

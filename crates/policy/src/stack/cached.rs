@@ -43,6 +43,7 @@ pub(super) struct CacheStage {
     pub waiting: usize,
     /// Reused from read to read.
     pieces: Vec<Piece>,
+    along: Vec<FetchId>,
     pub waiters: Vec<Waiter>,
 }
 
@@ -58,6 +59,7 @@ impl CacheStage {
             ended: VecDeque::new(),
             waiting: 0,
             pieces: Vec::new(),
+            along: Vec::new(),
             waiters: Vec::new(),
         }
     }
@@ -148,10 +150,35 @@ impl Stack {
         if let Some(cache) = &mut self.cache {
             cache.pieces = pieces;
         }
+        if commands > 0 {
+            self.read_along(now);
+        }
         if self.calls.one_less(index) {
             self.call_done(index);
         }
         true
+    }
+
+    /// A read that was just looked up goes to the device. Where that has a head, and demand
+    /// leaves the background no time, what its reader will want next goes along: to come back
+    /// for it takes as long as to read a revolution's worth of it now.
+    fn read_along(&mut self, now: Instant) {
+        let Some(revolution) = self.dispatcher.profile().rotation else { return };
+        if !self.dispatcher.is_crowded() {
+            return;
+        }
+        let Some(cache) = &mut self.cache else { return };
+        let Some(bytes_per_s) = cache.contents.bandwidth() else { return };
+        let most = Sectors::from_bytes(revolution.scaled(bytes_per_s, 1_000_000_000).get());
+        let mut along = std::mem::take(&mut cache.along);
+        cache.contents.along(now, most, &mut along);
+        for id in along.drain(..) {
+            self.act(Action::Prefetching);
+            self.fetch_into(now, id, false);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.along = along;
+        }
     }
 
     /// Nobody needs the frames of copies that have been carried out.

@@ -16,6 +16,7 @@ mod migrate;
 mod pregather;
 mod results;
 mod run;
+mod together;
 mod vio;
 mod vmcd;
 
@@ -26,7 +27,7 @@ pub use results::{Key, Results, Ways};
 pub use run::run_cell;
 
 use crate::engine::HostCosts;
-use crate::vcpu::MachineSpec;
+use crate::vcpu::{MachineSpec, Processors};
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
@@ -56,6 +57,8 @@ pub struct Scenario {
     pub host: HostSetup,
     /// The VMs with their processors and tasks, instead of `vms`.
     pub machine: Option<MachineSpec>,
+    /// The processors that the vCPUs of `vms` share, if they share any.
+    pub processors: Option<Processors>,
 }
 
 /// A host cache, whichever prefetcher fills it.
@@ -89,6 +92,7 @@ impl Scenario {
             groups: Vec::new(),
             host: HostSetup::default(),
             machine: None,
+            processors: None,
         }
     }
 
@@ -196,6 +200,7 @@ pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
         vmcd::EXPERIMENTS,
         vio::EXPERIMENTS,
         migrate::EXPERIMENTS,
+        together::EXPERIMENTS,
     ]
     .into_iter()
     .flatten()

@@ -12,7 +12,7 @@ use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{DiskLimits, parse_group};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::Source;
-use seekway_workload::generators::parse_vm;
+use seekway_workload::generators::{VmPlan, parse_vm};
 use std::fmt::Display;
 
 /// Run `cell` with `seed`. The error says what could not be built or run.
@@ -36,14 +36,28 @@ pub fn run_cell(cell: &Cell, seed: u64, progress: Progress<'_>) -> Result<RunRes
 
 /// The machine of a cell, if it has one.
 fn machine(cell: &Cell, seed: u64) -> Result<Option<Machine>, String> {
-    let Some(spec) = &cell.scenario.machine else { return Ok(None) };
-    if cell.scenario.until.is_none() {
-        return Err(what(cell, &"a machine runs for ever: say until when"));
-    }
     let policy = cell.vcpu.as_deref().unwrap_or("vanilla");
     let from = Instant::ZERO + cell.scenario.settle;
-    let machine = Machine::new(spec, policy, seed, from).map_err(|e| what(cell, &e))?;
-    Ok(Some(machine))
+    let Scenario { machine, processors, .. } = cell.scenario.as_ref();
+    let machine = match (machine, processors) {
+        (None, None) => return Ok(None),
+        (Some(_), _) if cell.scenario.until.is_none() => {
+            return Err(what(cell, &"a machine runs for ever: say until when"));
+        }
+        (Some(spec), _) => Machine::new(spec, policy, seed, from),
+        (None, Some(processors)) => {
+            let plans = plans(cell)?;
+            let plans: Vec<(u16, &VmPlan)> = (0..).zip(&plans).collect();
+            Machine::of_plans(processors, &plans, policy, seed, from)
+        }
+    };
+    machine.map(Some).map_err(|e| what(cell, &e))
+}
+
+/// The VMs of a cell, as their texts describe them.
+fn plans(cell: &Cell) -> Result<Vec<VmPlan>, String> {
+    let plan = |text: &String| parse_vm(text).map_err(|e| what(cell, &e));
+    cell.scenario.vms.iter().map(plan).collect()
 }
 
 /// An error, and the cell that it is of.
@@ -65,22 +79,15 @@ pub(super) fn check(cell: &Cell) -> Result<(), String> {
 
 /// Sources of a cell without a machine.
 fn sources(cell: &Cell, seed: u64) -> Result<Vec<Box<dyn Source>>, String> {
-    let source = |(n, vm): (usize, &String)| {
-        let plan = parse_vm(vm).map_err(|e| what(cell, &e))?;
-        plan.source(seed, n as u16).map_err(|e| what(cell, &e))
-    };
-    cell.scenario.vms.iter().enumerate().map(source).collect()
+    let source =
+        |(n, plan): (usize, &VmPlan)| plan.source(seed, n as u16).map_err(|e| what(cell, &e));
+    plans(cell)?.iter().enumerate().map(source).collect()
 }
 
 /// The limits of each VM of a cell.
-fn limits(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Vec<DiskLimits>, String> {
-    let mut limits = Vec::new();
-    // A machine's VMs have none.
-    for (text, source) in cell.scenario.vms.iter().zip(sources) {
-        let plan = parse_vm(text).map_err(|e| what(cell, &e))?;
-        limits.extend(source.vms().iter().map(|_| plan.limits.clone()));
-    }
-    Ok(limits)
+fn limits(cell: &Cell) -> Result<Vec<DiskLimits>, String> {
+    // A described VM has one disk; the VMs of a machine of tasks have no limits.
+    Ok(plans(cell)?.into_iter().map(|plan| plan.limits).collect())
 }
 
 /// What a cell needs besides its sources.
@@ -105,7 +112,7 @@ fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String>
         config: Config { coalesce: scenario.coalesce, ..Config::default() },
         layout,
         weights: scenario.weights.clone(),
-        limits: limits(cell, sources)?,
+        limits: limits(cell)?,
         groups: scenario
             .groups
             .iter()

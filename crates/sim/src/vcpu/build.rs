@@ -137,6 +137,7 @@ fn vcpu(vm: usize, id: VcpuId, pcpu: usize, weight: u32) -> Vcpu {
         monitor: Monitor { state: Beat::None, generation: 0, rests: true, alarm: Alarm::default() },
         ran: Tally::default(),
         away,
+        waits: Tally::default(),
     }
 }
 

@@ -19,6 +19,7 @@ impl Machine {
         (vcpu.state, vcpu.since, vcpu.starts) = (VcpuRunState::Running, now, true);
         vcpu.ran.start(now);
         vcpu.away.stop(now);
+        vcpu.waits.stop(now);
         let vm = &mut self.vms[vcpu.vm];
         vm.running.insert(vcpu.id);
         vm.runs += 1;
@@ -52,6 +53,9 @@ impl Machine {
         vcpu.generation += 1;
         vcpu.ran.stop(now);
         vcpu.away.start(now);
+        if state == VcpuRunState::Waiting {
+            vcpu.waits.start(now);
+        }
         for work in &mut vcpu.work {
             match &mut work.what {
                 WorkKind::Call { was_away, .. } | WorkKind::Stop { was_away, .. } => {

@@ -22,6 +22,7 @@ impl Machine {
         let floor = self.pcpus[p].floor;
         let vcpu = &mut self.vcpus[v];
         (vcpu.age, vcpu.state) = (vcpu.age.waking(floor, credit), VcpuRunState::Waiting);
+        vcpu.waits.start(self.now);
         (vcpu.dozes, vcpu.doze_generation) = (false, vcpu.doze_generation + 1);
         self.vms[vm].halted -= 1;
         self.vms[vm].look_for_any(self.now);

@@ -171,7 +171,10 @@ impl Machine {
             (vm.agent_time, vm.switching) = (Nanos::ZERO, Nanos::ZERO);
             (vm.moves, vm.releases, vm.blocked) = (0, 0, 0);
         }
-        self.vcpus.iter_mut().for_each(|vcpu| vcpu.ran.restart(now));
+        for vcpu in &mut self.vcpus {
+            vcpu.ran.restart(now);
+            vcpu.waits.restart(now);
+        }
     }
 
     /// Everything is counted up to `now`.

@@ -34,6 +34,8 @@ impl Machine {
         VmCpu {
             name: vm.name.clone(),
             ran: vcpus.iter().fold(Nanos::ZERO, |sum, vcpu| sum + vcpu.ran.at(self.now)),
+            stolen: vcpus.iter().fold(Nanos::ZERO, |sum, vcpu| sum + vcpu.waits.at(self.now)),
+            vcpus: vcpus.len() as u16,
             any_ran: vm.any.at(self.now),
             first_ran: vcpus[0].ran.at(self.now),
             tasks: self.tasks[vm.tasks.clone()].iter().map(|t| self.task_result(t)).collect(),

@@ -33,6 +33,10 @@ pub struct VmCpu {
     pub name: String,
     /// Time for which its vCPUs ran, together.
     pub ran: Nanos,
+    /// Time for which they wanted to run and had no processor, together (what Linux counts as
+    /// steal).
+    pub stolen: Nanos,
+    pub vcpus: u16,
     /// Time for which at least one of them ran or had nothing to run: the bound, as a share of
     /// the time measured. One that halts is not away: nobody took it.
     pub any_ran: Nanos,

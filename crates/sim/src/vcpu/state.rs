@@ -96,6 +96,8 @@ pub(super) struct Vcpu {
     pub monitor: Monitor,
     pub ran: Tally,
     pub away: Tally,
+    /// Away, and with something to run.
+    pub waits: Tally,
 }
 
 /// Has a vCPU a processor?

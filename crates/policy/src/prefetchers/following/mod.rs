@@ -39,7 +39,7 @@ use crate::units::{Instant, Lba, Nanos, Sectors};
 use plan::Outcome;
 use rate::Rate;
 use std::collections::VecDeque;
-use stream::Run;
+use stream::{Pattern, Run};
 pub(super) use table::Key;
 use table::{PROVEN_READS, Ref, Table, Vm};
 
@@ -86,6 +86,8 @@ pub(super) struct StreamFollower {
     active: Vec<Ref>,
     /// Those with something to propose, in turns.
     queue: VecDeque<Ref>,
+    /// The stream of the last read.
+    read: Option<Ref>,
     /// The last proposal: two streams that have met do not both make it.
     last: Option<(VmId, Run)>,
 }
@@ -95,7 +97,7 @@ impl StreamFollower {
         let rate = Rate::new(params)?;
         let table = Table::new(key, rate.threshold_first());
         let (active, queue) = (Vec::new(), VecDeque::new());
-        Ok(Box::new(StreamFollower { table, rate, active, queue, last: None }))
+        Ok(Box::new(StreamFollower { table, rate, active, queue, read: None, last: None }))
     }
 
     /// Begin a new interval when one is over.
@@ -232,6 +234,7 @@ impl Prefetcher for StreamFollower {
         }
         self.active.retain(|at| at.vm != vm);
         self.queue.retain(|at| at.vm != vm);
+        self.read.take_if(|at| at.vm == vm);
         self.last.take_if(|(last, _)| *last == vm);
     }
 
@@ -243,9 +246,34 @@ impl Prefetcher for StreamFollower {
         self.roll(now);
         self.rate.begin(now);
         let read = Run { start: access.extent.start().get(), end: access.extent.end().get() };
-        if let Some((at, left)) = self.table.find(access.vm, access.tag, read) {
+        let found = self.table.find(access.vm, access.tag, read);
+        self.read = found.map(|(at, _)| at);
+        if let Some((at, left)) = found {
             self.count(now, at, left, read, access);
         }
+    }
+
+    fn along(&mut self, now: Instant, most: Sectors) -> Option<Proposal> {
+        self.roll(now);
+        let at = self.read?;
+        let patience = self.table.vms[at.vm.index()].as_ref()?.patience;
+        let (set, way) = self.table.get_mut(at)?;
+        let threshold = set.threshold;
+        let followed = set.stream(way);
+        let stream = &followed.stream;
+        let proven = stream.streak_reads >= PROVEN_READS && stream.streak >= patience;
+        let goes_on = proven && stream.share() > threshold && stream.pattern() == Pattern::Up;
+        if !goes_on || followed.plan.ahead() > 0 {
+            return None;
+        }
+        // No more than it has read by its pattern: a short file costs no more than it is long.
+        let quota = followed.plan.quota;
+        followed.plan.quota = stream.streak.min(most.get());
+        let proposal = self.turn(at, most.get());
+        if let Some(followed) = self.table.stream(at) {
+            followed.plan.quota = quota;
+        }
+        proposal
     }
 
     fn evicted(&mut self, _now: Instant, vm: VmId, extent: Extent, used: bool) {

@@ -481,3 +481,29 @@ fn losses_halve_the_lead() {
     scene.wait(ms(500));
     assert_eq!(furthest(&mut scene, 600), 4096);
 }
+
+/// What goes along with a read: as much as its reader has read by its pattern, right behind it,
+/// no more than `most`; not again before the reader has come there; nothing for a random reader.
+#[test]
+fn what_a_reader_wants_next_goes_along() {
+    let mut scene = Scene::new("vio");
+    let along = |scene: &mut Scene, most: u64| {
+        let proposal = scene.prefetcher.along(scene.now, Sectors::new(most));
+        proposal.map(|p| (p.extent.start().get(), p.extent.end().get()))
+    };
+    scene.miss(8, 0, READ);
+    assert_eq!(along(&mut scene, 1 << 11), None, "one read proves nothing");
+    scene.miss(8, READ, READ);
+    assert_eq!(along(&mut scene, 1 << 11), None, "nor does one that follows it");
+    scene.miss(8, 2 * READ, READ);
+    assert_eq!(along(&mut scene, 1 << 11), Some((3 * READ, 5 * READ)));
+    assert_eq!(along(&mut scene, 1 << 11), None, "its reader has not come there yet");
+    scene.hit(8, 3 * READ, READ);
+    scene.hit(8, 4 * READ, READ);
+    scene.miss(8, 5 * READ, READ);
+    assert_eq!(along(&mut scene, READ), Some((6 * READ, 7 * READ)), "no more than there is room");
+    for n in [90, 20, 70, 40, 10, 60] {
+        scene.miss(9, n * 4 * READ, READ);
+        assert_eq!(along(&mut scene, 1 << 11), None, "a random reader");
+    }
+}

@@ -43,6 +43,14 @@ pub(super) const OPERATIONS: ParamSpec = param(
 pub(super) const BYTES: ParamSpec =
     param("bytes", Kind::Size, "0", "ends when so much has been read and written (0: not)");
 
+/// How many rounds of a server's flow there are.
+pub(super) const RATE: ParamSpec = param(
+    "rate",
+    Kind::Count(0, 1_000_000),
+    "0",
+    "rounds a second of all threads together, at exponential intervals (0: no limit)",
+);
+
 /// The parameters that end a server; it goes on until the run ends if all are zero.
 pub(super) const LIMITS: &[&str] = &["runtime", "operations", "bytes"];
 

@@ -8,8 +8,9 @@
 //! one after the other (the helper threads do so for each file). A loop of its
 //! `hog` is taken for a nanosecond. Writes are O_SYNC, as `dsync` asks.
 
-use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RATE, RUNTIME, call_bytes};
 use crate::generators::flow::{Flows, Gate, Order, Region, Step};
+use crate::generators::pace::Pace;
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
@@ -25,6 +26,7 @@ static PARAMS: &[ParamSpec] = &[
     param("writers", Kind::Count(1, 256), "10", "database writers"),
     param("compute", Kind::Duration, "200us", "CPU time of a shadow after each read"),
     param("direct", Kind::Flag, "false", "O_DIRECT"),
+    RATE,
     RUNTIME,
     OPERATIONS,
     BYTES,
@@ -86,7 +88,8 @@ fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     let log_handle = handles.len() as u32 - 1;
     let log_blocks = log_bytes / LOG_WRITE_BYTES;
     let log = Region::new((log_handle, 0), LOG_WRITE_BYTES, log_blocks, Order::Random);
-    let shadow = vec![Step::Read(READS), Step::Compute(p.duration("compute")), Step::Post];
+    let compute = Step::Compute(p.duration("compute"));
+    let shadow = vec![Step::Pace, Step::Read(READS), compute, Step::Post];
     // Shadows at the high water mark can go on when a writer has come to its gate.
     let mut writer = vec![Step::Write(WRITES); BATCH];
     writer.extend([Step::Compute(WRITER_COMPUTE), Step::Arrive, Step::Await]);
@@ -99,6 +102,7 @@ fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {
         limit: Limit::new(p),
         regions: vec![data, data, log],
         gates,
+        pace: Pace::even(p.count("rate")).map(|pace| pace.exponential(true)),
         ..Flows::new(
             "oltp",
             (files, handles),

@@ -2,11 +2,12 @@
 //! `fileserver.f`, `webserver.f`, `varmail.f` and `webproxy.f`.
 
 use crate::generators::filebench::fileset::{FileSet, Shape};
-use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RATE, RUNTIME, call_bytes};
 use crate::generators::flow::Step::{
     self, Append, AppendLog, Close, Create, Delete, Fsync, Open, ReadWhole, WriteWhole,
 };
 use crate::generators::flow::{Flows, LOG_BYTES};
+use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
@@ -28,7 +29,8 @@ struct Personality {
 
 impl Personality {
     fn flow(&self) -> Vec<Step> {
-        [self.first, &[Open, ReadWhole, Close].repeat(self.reads), self.last].concat()
+        let reads = [Open, ReadWhole, Close].repeat(self.reads);
+        [&[Step::Pace], self.first, &reads, self.last].concat()
     }
 }
 
@@ -78,14 +80,50 @@ const IOSIZE: ParamSpec =
     param("iosize", Kind::Size, "1MiB", "a system call of a whole file at most");
 const APPEND: ParamSpec = param("append", Kind::Size, "16KiB", "appends are shorter than this");
 
-static FILE_PARAMS: &[ParamSpec] =
-    &[files("10000"), size("128KiB"), threads("50"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
-static WEB_PARAMS: &[ParamSpec] =
-    &[files("50000"), size("16KiB"), threads("100"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
-static MAIL_PARAMS: &[ParamSpec] =
-    &[files("32000"), size("16KiB"), threads("16"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
-static PROXY_PARAMS: &[ParamSpec] =
-    &[files("64000"), size("16KiB"), threads("100"), IOSIZE, APPEND, RUNTIME, OPERATIONS, BYTES];
+static FILE_PARAMS: &[ParamSpec] = &[
+    files("10000"),
+    size("128KiB"),
+    threads("50"),
+    IOSIZE,
+    APPEND,
+    RATE,
+    RUNTIME,
+    OPERATIONS,
+    BYTES,
+];
+static WEB_PARAMS: &[ParamSpec] = &[
+    files("50000"),
+    size("16KiB"),
+    threads("100"),
+    IOSIZE,
+    APPEND,
+    RATE,
+    RUNTIME,
+    OPERATIONS,
+    BYTES,
+];
+static MAIL_PARAMS: &[ParamSpec] = &[
+    files("32000"),
+    size("16KiB"),
+    threads("16"),
+    IOSIZE,
+    APPEND,
+    RATE,
+    RUNTIME,
+    OPERATIONS,
+    BYTES,
+];
+static PROXY_PARAMS: &[ParamSpec] = &[
+    files("64000"),
+    size("16KiB"),
+    threads("100"),
+    IOSIZE,
+    APPEND,
+    RATE,
+    RUNTIME,
+    OPERATIONS,
+    BYTES,
+];
 
 /// `fileserver.f`; files as in Filebench, 1.3 GB.
 pub const FILE_GENERATOR: Generator = Generator {
@@ -152,6 +190,7 @@ fn server(kind: &'static Personality, p: &Params, seed: u64) -> Result<Flows, Pa
         call_bytes: call_bytes(name, p, "iosize")?,
         append_bytes,
         log_end: mean_bytes,
+        pace: Pace::even(p.count("rate")).map(|pace| pace.exponential(true)),
         ..Flows::new(name, (files, handles), vec![flow], threads, rngs)
     })
 }
