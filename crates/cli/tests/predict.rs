@@ -296,10 +296,10 @@ fn runs_find_each_other_by_their_caches() {
     exact(&json(&predict_small(&same).ok()), 4);
     // Figures that do not say which cache they had stand beside the only one.
     let by_hand = folder.file("hand.json", r#"{"runs":[{"policy":"noop","response_ms":5}]}"#);
-    let made = json(&against(&by_hand, &["--policies", "noop", "--cache", "1MiB"]).ok());
+    let made = json(&against(&by_hand, &["--cache", "1MiB"]).ok());
     assert_eq!(made["agreement"][0]["errors"].as_object().map(|e| e.len()), Some(1));
-    let several = ["--policies", "noop", "--cache", "none,1MiB"];
-    against(&by_hand, &several).refused(&["do not say which host cache", "give one --cache"]);
+    against(&by_hand, &["--cache", "none,1MiB"])
+        .refused(&["do not say which host cache", "give one --cache"]);
     let wrong = r#"{"runs":[{"policy":"noop","cache_mib":-1,"response_ms":5}]}"#;
     against(&folder.file("wrong.json", wrong), &[]).refused(&["a cache_mib of -1"]);
     let wrong = r#"{"runs":[{"policy":"noop","cache_mib":1,"prefetch":"amp","response_ms":5}]}"#;

@@ -46,30 +46,43 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
     /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
-    #[arg(long, value_name = "LIST", default_value = "all")]
+    #[arg(long, value_name = "LIST", default_value = "all", help_heading = "Comparison")]
     pub policies: String,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
     /// Rate limits of the VMs: `given` by --vm and --group, `none`, or both for runs with
     /// and without them
-    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_value = "given")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "given",
+        help_heading = "Comparison"
+    )]
     pub limits: Vec<LimitsArg>,
     #[command(flatten)]
     pub sharing: SharingArgs,
     /// First seed of generated loads
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
     pub seed: u64,
     /// Number of seeds to run with, from --seed on
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
     pub seeds: u64,
     /// Run each VM once more, alone, under noop on the disk itself (no cache, no shared
     /// processors): what it gets then is its demand, which φ, Jain and max-min need. Equal VMs share one such run. VMs are equal if they are described
     /// alike but for their names and, on a rotating disk, lie in the same eighth of it
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Comparison"
+    )]
     pub alone: Alone,
     /// Stop each run at this simulated time [default: when the load ends, or after 60s if
     /// a VM's load does not end by itself]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub until: Option<String>,
     #[command(flatten)]
     pub out: OutArgs,
