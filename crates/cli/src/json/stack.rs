@@ -37,7 +37,7 @@ impl CacheChoice {
         let bytes = (mib * f64::from(1 << 20)).round();
         let possible = mib > 0.0 && mib <= CACHE_MIB_MAX;
         let prefetch = self.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
-        possible.then(|| Some(HostCache { bytes: bytes as u64, prefetch }))
+        possible.then_some(Some(HostCache { bytes: bytes as u64, prefetch }))
     }
 
     pub fn new(stack: &StackSpec) -> CacheChoice {
