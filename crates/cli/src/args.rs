@@ -9,18 +9,20 @@ mod experiment;
 mod predict;
 mod prefetch;
 mod serve;
+mod sharing;
 mod trace;
 mod workload_run;
 
 pub use arena::ArenaArgs;
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
-pub use compare::{Alone, CompareArgs};
+pub use compare::{Alone, CompareArgs, LimitsArg};
 pub use ctl::{CtlArgs, CtlCommand};
 pub use device::{DeviceCommand, ValidateArgs};
 pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
 pub use serve::ServeArgs;
+pub use sharing::SharingArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;
 
@@ -218,7 +220,7 @@ pub enum PrefetcherCommand {
     },
 }
 
-/// List and describe policies for virtual CPUs (`experiment run migrate-* --vcpu`)
+/// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
 #[derive(Subcommand, Debug)]
 pub enum VcpuCommand {
     /// List available entries

@@ -2,6 +2,7 @@
 
 use crate::args::PrefetchArgs;
 use crate::load;
+use crate::stacks::{HostCache, check_distinct};
 use anyhow::{Context, Result, bail};
 use seekway_policy::cache::BLOCK_BYTES;
 use seekway_policy::params::split_specs;
@@ -10,49 +11,60 @@ use seekway_sim::experiments::CACHE_BYTES_DEFAULT;
 
 /// Most of a cache: its books, not its data, are in memory here.
 const CACHE_BYTES_MAX: u64 = 1 << 40;
+/// The prefetcher that does nothing.
+pub const NO_PREFETCH: &str = "none";
 
-/// With which prefetchers each policy is to run, and over how large a cache.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Caching {
-    /// Their specifications; `None` runs without a host cache.
-    pub prefetch: Vec<Option<String>>,
-    /// Size of the cache of those that have one.
-    pub bytes: u64,
+/// The host caches with their prefetchers that the arguments list: each size with each
+/// prefetcher, and `None` once for no cache. Says on standard error which size it takes where
+/// none is given.
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<HostCache>>> {
+    let prefetchers = prefetchers(&args.prefetch)?;
+    let sizes = match &args.cache {
+        Some(list) => sizes(list)?,
+        None if prefetchers.is_empty() => return Ok(vec![None]),
+        None => {
+            eprintln!("host cache: 1GiB (--cache SIZE for another)");
+            vec![Some(CACHE_BYTES_DEFAULT)]
+        }
+    };
+    let useless = prefetchers.iter().find(|spec| *spec != NO_PREFETCH);
+    if let (true, Some(spec)) = (sizes.iter().all(Option::is_none), useless) {
+        bail!("--prefetch {spec}: it needs a cache to prefetch into; give --cache a size");
+    }
+    let prefetchers =
+        if prefetchers.is_empty() { vec![NO_PREFETCH.to_string()] } else { prefetchers };
+    let mut caches = Vec::new();
+    for size in sizes {
+        match size {
+            None => caches.push(None),
+            Some(bytes) => caches.extend(
+                prefetchers.iter().map(|spec| Some(HostCache { bytes, prefetch: spec.clone() })),
+            ),
+        }
+    }
+    Ok(caches)
 }
 
-impl Default for Caching {
-    /// No host cache.
-    fn default() -> Self {
-        Caching { prefetch: vec![None], bytes: CACHE_BYTES_DEFAULT }
+fn prefetchers(lists: &[String]) -> Result<Vec<String>> {
+    let all = || prefetchers::REGISTRY.iter().map(|e| e.name.to_string()).collect();
+    let named = |list: &String| if list == "all" { all() } else { split_specs(list) };
+    let specs: Vec<String> = lists.iter().flat_map(named).collect();
+    if specs.is_empty() && !lists.is_empty() {
+        bail!("--prefetch: name at least one, or `none`");
     }
+    for spec in &specs {
+        prefetchers::build(spec).context("--prefetch")?;
+    }
+    Ok(specs)
 }
 
-impl Caching {
-    /// What the arguments say. Says on standard error which size it takes where none is given.
-    pub fn new(args: &PrefetchArgs) -> Result<Caching> {
-        let all = || prefetchers::REGISTRY.iter().map(|e| e.name.to_string()).collect();
-        let named = |list: &String| if list == "all" { all() } else { split_specs(list) };
-        let specs: Vec<String> = args.prefetch.iter().flat_map(named).collect();
-        if specs.is_empty() && !args.prefetch.is_empty() {
-            bail!("--prefetch: name at least one, or `none`");
-        }
-        for spec in &specs {
-            prefetchers::build(spec).context("--prefetch")?;
-        }
-        let bytes = match &args.cache {
-            Some(text) => cache_bytes(text)?,
-            None if specs.is_empty() => return Ok(Caching::default()),
-            None => {
-                eprintln!("host cache: 1GiB (--cache SIZE for another)");
-                CACHE_BYTES_DEFAULT
-            }
-        };
-        let prefetch = match specs.is_empty() {
-            true => vec![Some("none".into())],
-            false => specs.into_iter().map(Some).collect(),
-        };
-        Ok(Caching { prefetch, bytes })
-    }
+/// The sizes in bytes; `None` for no cache.
+fn sizes(list: &str) -> Result<Vec<Option<u64>>> {
+    let size = |text: &str| if text == "none" { Ok(None) } else { cache_bytes(text).map(Some) };
+    let sizes = list.split(',').map(|text| size(text.trim())).collect::<Result<Vec<_>>>()?;
+    let shown = |size: &Option<u64>| size.map_or("none".into(), |bytes| format!("{bytes} bytes"));
+    check_distinct("--cache", &sizes, shown)?;
+    Ok(sizes)
 }
 
 fn cache_bytes(text: &str) -> Result<u64> {
@@ -61,4 +73,42 @@ fn cache_bytes(text: &str) -> Result<u64> {
         bail!("--cache {text}: at least one block of 4KiB, at most 1TiB");
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(cache: Option<&str>, prefetch: &[&str]) -> Result<Vec<(u64, String)>> {
+        let prefetch = prefetch.iter().map(|p| p.to_string()).collect();
+        let made = caches(&PrefetchArgs { prefetch, cache: cache.map(str::to_string) })?;
+        let plain =
+            |cache: Option<HostCache>| cache.map_or((0, "".into()), |c| (c.bytes, c.prefetch));
+        Ok(made.into_iter().map(plain).collect())
+    }
+
+    #[test]
+    fn each_size_comes_with_each_prefetcher_and_no_cache_once() {
+        let pairs = made(Some("none,4KiB, 1MiB"), &["none,vio"]).unwrap();
+        let shown: Vec<(u64, &str)> = pairs.iter().map(|(b, p)| (*b, p.as_str())).collect();
+        let (kib, mib) = (4 << 10, 1 << 20);
+        assert_eq!(shown, [(0, ""), (kib, "none"), (kib, "vio"), (mib, "none"), (mib, "vio")]);
+        assert_eq!(made(Some("none"), &["none"]).unwrap(), [(0, String::new())]);
+        assert_eq!(made(None, &[]).unwrap(), [(0, String::new())]);
+        assert_eq!(made(Some("1MiB"), &[]).unwrap(), [(mib, "none".into())]);
+        assert_eq!(made(None, &["vio"]).unwrap(), [(CACHE_BYTES_DEFAULT, "vio".into())]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (cache, prefetch, part) in [
+            ("none", "vio", "--prefetch vio: it needs a cache"),
+            ("1MiB,1024KiB", "vio", "--cache: 1048576 bytes is given twice"),
+            ("none,none", "none", "--cache: none is given twice"),
+            ("1MiB,,2MiB", "none", "--cache : expected"),
+        ] {
+            let error = format!("{:#}", made(Some(cache), &[prefetch]).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

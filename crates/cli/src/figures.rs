@@ -30,9 +30,9 @@ pub fn places(result: &RunResult) -> Svg {
     .render()
 }
 
-/// Seek distances of each run, one panel a policy.
+/// Seek distances of each run, one panel a run.
 pub fn seeks(outcomes: &[&Outcome]) -> Svg {
-    let panel = |o: &&Outcome| (o.plan.label(), bins(&o.result.seeks_per_command));
+    let panel = |o: &&Outcome| (o.label.clone(), bins(&o.result.seeks_per_command));
     Histogram {
         title: String::new(),
         label: "seek distance".into(),
@@ -56,14 +56,13 @@ fn bins(seeks: &SeekDistances) -> SeekBins {
 
 /// Response times of each run as cumulative distributions.
 pub fn responses(outcomes: &[&Outcome]) -> Svg {
-    let series = |o: &&Outcome| Series::new(o.plan.label(), distribution(&o.result.response));
+    let series = |o: &&Outcome| Series::new(&o.label, distribution(&o.result.response));
     cdf(outcomes.iter().map(series).collect())
 }
 
-/// Response times of one VM under each policy.
+/// Response times of one VM in each run.
 pub fn responses_of_vm(outcomes: &[&Outcome], vm: usize) -> Svg {
-    let series =
-        |o: &&Outcome| Series::new(o.plan.label(), distribution(&o.result.vms[vm].response));
+    let series = |o: &&Outcome| Series::new(&o.label, distribution(&o.result.vms[vm].response));
     cdf(outcomes.iter().map(series).collect())
 }
 
@@ -109,7 +108,7 @@ pub fn bandwidth(result: &RunResult) -> Svg {
 pub fn total_bandwidth(outcomes: &[&Outcome]) -> Svg {
     let series = |o: &&Outcome| {
         let vms: Vec<&VmResult> = o.result.vms.iter().collect();
-        Series::new(o.plan.label(), rates(&vms, &o.result))
+        Series::new(&o.label, rates(&vms, &o.result))
     };
     lines_over_time(outcomes.iter().map(series).collect())
 }

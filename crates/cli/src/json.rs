@@ -3,10 +3,13 @@
 
 mod host;
 mod machine;
+mod stack;
 
 pub use host::{Host, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
+pub use stack::{CacheChoice, Stack};
 
+use crate::stacks::StackNames;
 use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
 use seekway_sim::RunResult;
@@ -18,7 +21,16 @@ use std::collections::BTreeMap;
 #[derive(Serialize)]
 pub struct CompareReport {
     pub device: String,
-    /// One for each policy and seed.
+    /// How runs are named.
+    #[serde(skip)]
+    pub names: StackNames,
+    /// What all runs have in common, in a sentence.
+    #[serde(skip)]
+    pub same: String,
+    /// What a VM's demand is, where that needs to be said.
+    #[serde(skip)]
+    pub demand_note: Option<&'static str>,
+    /// One for each stack and seed.
     pub runs: Vec<Run>,
     /// Why φ, Jain's index and the max-min share are null.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,10 +39,11 @@ pub struct CompareReport {
 
 #[derive(Serialize)]
 pub struct Run {
-    pub policy: String,
-    /// The prefetcher of the host cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefetch: Option<String>,
+    /// As tables call it.
+    #[serde(skip)]
+    pub label: String,
+    #[serde(flatten)]
+    pub stack: Stack,
     pub seed: u64,
     pub requests: u64,
     pub simulated_s: f64,
@@ -196,8 +209,8 @@ impl Run {
             bytes: a.bytes,
         };
         Run {
-            policy: outcome.plan.policy.clone(),
-            prefetch: outcome.plan.prefetch.clone(),
+            label: outcome.label.clone(),
+            stack: Stack::new(&outcome.plan.stack),
             seed: outcome.plan.seed,
             requests: r.requests(),
             simulated_s: r.simulated.as_secs_f64(),

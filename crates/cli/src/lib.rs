@@ -11,6 +11,7 @@ mod caching;
 mod commands;
 mod cpu_time;
 mod figures;
+mod host;
 mod json;
 mod load;
 pub mod output;
@@ -18,6 +19,7 @@ pub mod programs;
 pub mod progress;
 mod promises;
 mod runs;
+mod stacks;
 
 pub use args::{Format, NoisyArgs};
 

@@ -280,6 +280,11 @@ impl Load {
         Ok(())
     }
 
+    /// True if any VM or group has a rate limit, a promise or a group.
+    pub fn is_limited(&self) -> bool {
+        !(self.limits.is_empty() && self.groups.is_empty())
+    }
+
     /// Outstanding requests at which an open-loop trace's clock waits.
     pub fn stalls_at(&self) -> Option<usize> {
         self.open_loop.then_some(OPEN_LOOP_OUTSTANDING_MAX as usize)

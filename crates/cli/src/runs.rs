@@ -1,7 +1,8 @@
 //! Many runs of the simulator on the cores there are.
 
 use crate::load::Load;
-use anyhow::{Context, Result};
+use crate::stacks::{HostCache, LimitsChoice, StackNames, StackSpec};
+use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::cache;
@@ -20,9 +21,7 @@ const ALONE_MAX: usize = 16;
 /// One run to be made.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub policy: String,
-    /// The prefetcher of the host cache; without a cache if none.
-    pub prefetch: Option<String>,
+    pub stack: StackSpec,
     /// Seed of generated loads.
     pub seed: u64,
     /// Only this source of the load, by number; all of them if none. Each source must
@@ -31,28 +30,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All of a load under a policy, without a host cache.
-    pub fn new(policy: &str, seed: u64) -> Plan {
-        Plan { policy: policy.into(), prefetch: None, seed, only: None }
-    }
-
-    /// As tables and figures call it: the policy, and the prefetcher if there is one.
-    pub fn label(&self) -> String {
-        label(&self.policy, self.prefetch.as_deref())
-    }
-}
-
-/// A policy, and the prefetcher if there is one.
-pub fn label(policy: &str, prefetch: Option<&str>) -> String {
-    match prefetch {
-        Some(prefetch) => format!("{policy} + {prefetch}"),
-        None => policy.to_string(),
+    /// All of a load through a stack.
+    pub fn new(stack: StackSpec, seed: u64) -> Plan {
+        Plan { stack, seed, only: None }
     }
 }
 
 /// One run that was made.
 pub struct Outcome {
     pub plan: Plan,
+    /// As tables and figures call it.
+    pub label: String,
     pub result: RunResult,
     /// Real time that it took.
     pub wall: Duration,
@@ -69,8 +57,8 @@ pub struct Stage<'a> {
     pub until: Option<Instant>,
     /// Keep journals?
     pub journal: bool,
-    /// Size of the host cache of the plans that have a prefetcher.
-    pub cache_bytes: u64,
+    /// How runs are named.
+    pub names: StackNames,
 }
 
 /// How many runs at a time: `jobs`, or the machine's cores.
@@ -110,11 +98,11 @@ impl Stage<'_> {
         parallel(plans, jobs, |plan| self.run_one(plan, bar))
     }
 
-    /// Runs each VM alone under each of `policies`: by VM, then by policy. `None` with a single
+    /// Runs each VM alone through each of `stacks`: by VM, then by stack. `None` with a single
     /// VM, with more than [`ALONE_MAX`], and where a source is several VMs.
     pub fn run_each_alone(
         &self,
-        policies: &[&str],
+        stacks: &[StackSpec],
         seed: u64,
         jobs: usize,
         bar: &ProgressBar,
@@ -123,46 +111,21 @@ impl Stage<'_> {
         if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
             return Ok(None);
         }
-        let plan = |vm| move |policy| Plan { only: Some(vm), ..Plan::new(policy, seed) };
-        let plans: Vec<Plan> =
-            (0..vms).flat_map(|vm| policies.iter().copied().map(plan(vm))).collect();
+        let plan =
+            |vm| move |stack: &StackSpec| Plan { only: Some(vm), ..Plan::new(stack.clone(), seed) };
+        let plans: Vec<Plan> = (0..vms).flat_map(|vm| stacks.iter().map(plan(vm))).collect();
         let mut outcomes = self.run_all(&plans, jobs, bar)?.into_iter();
-        Ok(Some((0..vms).map(|_| outcomes.by_ref().take(policies.len()).collect()).collect()))
+        Ok(Some((0..vms).map(|_| outcomes.by_ref().take(stacks.len()).collect()).collect()))
     }
 
     /// Makes one run. `bar` counts completed requests.
     pub fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
-        let scheduler = schedulers::build(&plan.policy)?;
-        let device = self.profile.build();
-        let capacity = device.profile().capacity;
-        let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
-        let mut weights = self.load.weights.clone();
-        let mut limits = self.load.limits.clone();
+        let label = self.names.label(&plan.stack);
         let sources = match plan.only {
             None => self.load.sources(plan.seed)?,
-            Some(vm) => {
-                layout = layout.slice(vm..vm + 1);
-                weights.clear();
-                // What it asks for is no more than it may have.
-                limits = limits.get(vm..vm + 1).unwrap_or_default().to_vec();
-                vec![self.load.source(vm, plan.seed)?]
-            }
+            Some(vm) => vec![self.load.source(vm, plan.seed)?],
         };
-        let host = |spec: &String| {
-            let cache = cache::Config::new(self.cache_bytes);
-            Host::new(cache, spec, HostCosts::default(), self.profile.build())
-        };
-        let setup = Setup {
-            scheduler,
-            device,
-            config: self.config,
-            layout,
-            weights,
-            limits,
-            groups: self.load.groups.clone(),
-            journal: self.journal.then(|| plan.policy.clone()),
-            host: plan.prefetch.as_ref().map(host).transpose()?,
-        };
+        let setup = self.setup(plan)?;
         let started = std::time::Instant::now();
         let mut seen = 0;
         let mut progress = |_: Instant, completed: u64| {
@@ -172,16 +135,55 @@ impl Stage<'_> {
         };
         let limits = Limits { until: self.until, ..Limits::default() };
         let made = run(sources, setup, limits, &mut progress);
-        let (mut result, journal) = made
-            .map_err(|e| self.load.error(e))
-            .with_context(|| format!("policy {}, seed {}", plan.label(), plan.seed))?;
+        let (mut result, journal) = made.map_err(|e| self.load.error(e)).with_context(|| {
+            let whole = self.names.for_files().label(&plan.stack);
+            format!("policy {whole}, seed {}", plan.seed)
+        })?;
         bar.inc(result.requests().saturating_sub(seen));
         if plan.only.is_none() {
             for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {
                 vm.name.clone_from(&disk.name);
             }
         }
-        Ok(Outcome { plan: plan.clone(), result, wall: started.elapsed(), journal })
+        Ok(Outcome { plan: plan.clone(), label, result, wall: started.elapsed(), journal })
+    }
+
+    /// The run's device, and what lies between it and the VMs.
+    fn setup(&self, plan: &Plan) -> Result<Setup> {
+        let StackSpec { policy, cache, limits: choice, host, vcpu: _ } = &plan.stack;
+        if let Some(host) = host {
+            bail!("--host {host}: shared processors are not connected yet");
+        }
+        let scheduler = schedulers::build(policy)?;
+        let device = self.profile.build();
+        let capacity = device.profile().capacity;
+        let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
+        let mut weights = self.load.weights.clone();
+        let (mut limits, groups) = match choice {
+            LimitsChoice::Given => (self.load.limits.clone(), self.load.groups.clone()),
+            LimitsChoice::Dropped => (Vec::new(), Vec::new()),
+        };
+        if let Some(vm) = plan.only {
+            layout = layout.slice(vm..vm + 1);
+            weights.clear();
+            // What it asks for is no more than it may have.
+            limits = limits.get(vm..vm + 1).unwrap_or_default().to_vec();
+        }
+        let cached = |cache: &HostCache| {
+            let (config, costs) = (cache::Config::new(cache.bytes), HostCosts::default());
+            Host::new(config, &cache.prefetch, costs, self.profile.build())
+        };
+        Ok(Setup {
+            scheduler,
+            device,
+            config: self.config,
+            layout,
+            weights,
+            limits,
+            groups,
+            journal: self.journal.then(|| policy.clone()),
+            host: cache.as_ref().map(cached).transpose()?,
+        })
     }
 }
 

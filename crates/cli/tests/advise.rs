@@ -186,7 +186,10 @@ fn a_trace_with_one_request_or_none_divides_by_nothing() {
         let made = advised(&[&one, &other, "--for", goal]);
         assert_eq!(made["carried"], true, "{goal}");
         let text = made.to_string();
-        assert!(!text.contains("NaN") && !text.contains("null,\"regret"), "{text}");
+        assert!(!text.contains("NaN"), "{text}");
+        for judged in made["ranking"].as_array().expect("a list") {
+            assert!(judged["value"].is_f64() && judged["regret"].is_f64(), "{judged:#}");
+        }
         let single = advise(&[&one, "--for", goal]).ok();
         assert!(single.contains("Use ") && !single.contains("NaN"), "{single}");
     }
@@ -210,6 +213,89 @@ fn a_wrong_goal_is_refused_with_those_there_are() {
         .refused(&["--goal", "it is now --for latency, throughput, fairness or balance"]);
     advise(&[&path, "--p99-limit", "0s"]).refused(&["--p99-limit 0s: more than 0"]);
     advise(&[&path, "--p99-limit", "10"]).refused(&["--p99-limit 10: expected a time"]);
+}
+
+/// Reads of 4 KiB that come again and again to the same 4 MiB, every `gap_us`.
+fn repeated_reads(requests: u64, gap_us: u64) -> String {
+    random_reads(requests, gap_us, 8192)
+}
+
+#[test]
+fn a_cache_that_helps_is_recommended_with_its_part_of_the_gain() {
+    let folder = Folder::new();
+    let hot = folder.file("hot.trace", &repeated_reads(3_000, 4_000));
+    let cold = folder.file("cold.trace", &random_reads(600, 20_000, 80_000_000));
+    let args = [&hot, &cold, "--cache", "16MiB", "--prefetch", "vio", "--for", "latency"];
+    let made = advised(&args);
+    let ranking = made["ranking"].as_array().expect("a list");
+    // Each policy without a cache, with it, and with its prefetcher.
+    assert_eq!(ranking.len(), 3 * policies().len());
+    assert_eq!(ranking[0]["cache_mib"], 16.0, "{:#}", ranking[0]);
+    assert_eq!(made["recommend"], ranking[0]["policy"]);
+    let value = |policy: &Value, mib: Value, prefetch: Value| {
+        let found = ranking
+            .iter()
+            .find(|r| r["policy"] == *policy && r["cache_mib"] == mib && r["prefetch"] == prefetch);
+        number(&found.unwrap_or_else(|| panic!("no {policy} {mib} {prefetch}"))["value"])
+    };
+    let (gain, best) = (&made["cache_gain"], &ranking[0]["policy"]);
+    let none = || (Value::Null, Value::Null);
+    assert_eq!(number(&gain["cfq"]), value(&"cfq".into(), none().0, none().1));
+    assert_eq!(number(&gain["policy"]), value(best, none().0, none().1));
+    assert_eq!(number(&gain["cache"]), value(best, 16.0.into(), "none".into()));
+    assert_eq!(number(&gain["prefetch"]), number(&ranking[0]["value"]));
+    let share = (number(&gain["policy"]) - number(&gain["prefetch"]))
+        / (number(&gain["cfq"]) - number(&gain["prefetch"]));
+    assert!((number(&gain["cache_share"]) - share).abs() < 1e-9 && share > 0.0, "{gain:#}");
+    let text = advise(&args).ok();
+    for part in ["Stacks on ", " + cache 16MiB", "% is the cache's", "cfq without a cache "] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn a_cache_that_does_not_help_is_not_recommended() {
+    let folder = Folder::new();
+    // Nothing is read twice.
+    let path = folder.file("cold.trace", &random_reads(200, 50_000, 80_000_000));
+    let args = [&path, "--cache", "1MiB", "--for", "latency"];
+    let made = advised(&args);
+    assert_eq!(made["ranking"].as_array().map(Vec::len), Some(2 * policies().len()));
+    assert_eq!(
+        (&made["ranking"][0]["cache_mib"], &made["cache_gain"]),
+        (&Value::Null, &Value::Null)
+    );
+    let text = advise(&args).ok();
+    assert!(text.contains("A cache does not help: ") || text.contains("All stacks lie"), "{text}");
+    let bare = advise(&[&path]).ok();
+    assert!(!bare.contains("A cache") && bare.contains("Policies on "), "{bare}");
+    assert!(bare.contains("The same in all runs: cache none, prefetch none, no limits,"), "{bare}");
+}
+
+/// A thousand reads a second of 64 places all over the disk, each read once before, in peace.
+/// The drive's own cache has half as many segments.
+fn hot_places() -> String {
+    let mut text = String::new();
+    for n in 0..4_064u64 {
+        let time_us = if n < 64 { n * 20_000 } else { 1_280_000 + (n - 64) * 1_000 };
+        let _ = writeln!(text, "{} 0 {} 8 1", time_us * 1000, n * 13 % 64 * 20_000_000);
+    }
+    text
+}
+
+#[test]
+fn a_load_that_only_a_cache_carries_is_said_to_need_it() {
+    let folder = Folder::new();
+    let path = folder.file("hot.trace", &hot_places());
+    let args = [&path, "--p99-limit", "50ms"];
+    let carried = |more: &[&str]| {
+        let made = advised(&[&args[..], more].concat());
+        [&made["carried"], &made["carried_without_cache"]].map(|c| c.as_bool().expect("a verdict"))
+    };
+    assert_eq!(carried(&[]), [false, false]);
+    assert_eq!(carried(&["--cache", "16MiB"]), [true, false]);
+    let text = advise(&[&args[..], &["--cache", "16MiB"]].concat()).ok();
+    assert!(text.contains("Without a cache this disk cannot carry this load. Use "), "{text}");
 }
 
 /// The two traces of servers for which the fastest policy was no answer.

@@ -85,6 +85,11 @@ fn what_cannot_be_predicted_is_refused() {
         ),
         (&["--live", &absent, "--vm", "app=uniform"], &["for --against PROFILE only"]),
         (&["--live", &absent, "--against", "linear-15k4"], &["nothing to run"]),
+        (&["--live", &absent, "--cache", "1MiB"], &["--cache, --prefetch: for simulated disks"]),
+        (
+            &["--on", "linear-15k4", "--against", &drive, "--prefetch", "vio"],
+            &["the trace was measured on the drive itself"],
+        ),
         (&["--live", &absent], &["is `seekway serve` running"]),
         (&["--live", &absent, "--window", "1ms"], &["--window 1ms: from 100ms"]),
         (&["--live", &absent, "--rounds", "0"], &["--rounds 0: from 1"]),
@@ -225,6 +230,83 @@ fn figures_of_a_real_run_choose_the_policies() {
     let made = json(&predict(&by_hand, &["--policies", "cfq,noop"]).ok());
     assert_eq!(made["runs"].as_array().map(Vec::len), Some(2), "what was asked for is predicted");
     assert_eq!(made["agreement"][0]["errors"].as_object().map(|e| e.len()), Some(1));
+}
+
+/// Reads all over an image that a cache of 32 MiB holds and one of 1 MiB does not.
+const SMALL: &[&str] = &["--vm", "image=8MiB,app=uniform:outstanding=2", "--until", "1s"];
+
+fn predict_small(more: &[&str]) -> common::Ran {
+    let on = ["predict", "--on", "samsung-970-pro", "--policies", "noop,cfq"];
+    seekway(&[&on[..], SMALL, more].concat())
+}
+
+#[test]
+fn a_cache_in_front_of_the_disk_is_predicted_and_named() {
+    let caches = ["--cache", "none,1MiB,32MiB"];
+    let made = json(&predict_small(&[&caches[..], &["--format", "json"]].concat()).ok());
+    let policies = made["policies"].as_array().expect("a list");
+    let of = |policy: &str, mib: Option<f64>| {
+        let found = policies
+            .iter()
+            .find(|p| p["policy"] == policy && p["cache_mib"].as_f64() == mib)
+            .unwrap_or_else(|| panic!("no {policy} with {mib:?} in {made:#}"));
+        found["response_ms"]["mean"].as_f64().expect("a mean")
+    };
+    assert_eq!(policies.len(), 6);
+    assert!(2.0 * of("noop", Some(32.0)) < of("noop", Some(1.0)), "{made:#}");
+    assert!(of("cfq", Some(32.0)) < of("cfq", None), "{made:#}");
+    for run in made["runs"].as_array().expect("a list") {
+        assert_eq!(run["prefetch"].is_null(), run["cache_mib"].is_null(), "{run:#}");
+    }
+    let text = predict_small(&caches).ok();
+    for part in ["noop + no cache ", "cfq + cache 32MiB ", "all runs: prefetch none, no limits,"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let bare = predict_small(&[]).ok();
+    assert!(bare.contains("all runs: cache none, prefetch none, no limits, vCPUs not"), "{bare}");
+    let csv = predict_small(&[&caches[..], &["--format", "csv"]].concat()).ok();
+    assert!(csv.lines().next().is_some_and(|l| l.ends_with(",cache_mib,prefetch")), "{csv}");
+    assert!(csv.contains(",32,none\n") && csv.contains(",0,none\n"), "{csv}");
+}
+
+#[test]
+fn runs_find_each_other_by_their_caches() {
+    let folder = Folder::new();
+    let compare = |more: &[&str]| {
+        let on = ["compare", "--device", "samsung-970-pro", "--policies", "noop,cfq"];
+        let made = seekway(&[&on[..], SMALL, more, &["--format", "json"]].concat()).ok();
+        folder.file("compared.json", &made)
+    };
+    let against = |file: &str, more: &[&str]| {
+        predict_small(&[&["--against", file, "--format", "json"], more].concat())
+    };
+    let exact = |made: &Value, stacks: usize| {
+        assert!(made["agreement"].as_array().is_some_and(|a| !a.is_empty()), "{made:#}");
+        each(made, |a| a["error_max"].as_f64().is_some_and(|e| e < 1e-9));
+        each(made, |a| a["errors"].as_object().map(|e| e.len()) == Some(stacks));
+    };
+    // The caches of the file are predicted, as its policies are.
+    let file = compare(&["--cache", "none,1MiB", "--prefetch", "none,vio"]);
+    exact(&json(&against(&file, &[]).ok()), 6);
+    exact(&json(&against(&file, &["--cache", "1MiB", "--prefetch", "vio"]).ok()), 2);
+    let other = ["--cache", "2MiB", "--prefetch", "vio"];
+    against(&file, &other).refused(&["nothing to compare", "the same --policies, --cache"]);
+    // Another profile has the same caches in front.
+    let same = ["--cache", "none,1MiB", "--against", "samsung-970-pro", "--format", "json"];
+    exact(&json(&predict_small(&same).ok()), 4);
+    // Figures that do not say which cache they had stand beside the only one.
+    let by_hand = folder.file("hand.json", r#"{"runs":[{"policy":"noop","response_ms":5}]}"#);
+    let made = json(&against(&by_hand, &["--cache", "1MiB"]).ok());
+    assert_eq!(made["agreement"][0]["errors"].as_object().map(|e| e.len()), Some(1));
+    against(&by_hand, &["--cache", "none,1MiB"])
+        .refused(&["do not say which host cache", "give one --cache"]);
+    let wrong = r#"{"runs":[{"policy":"noop","cache_mib":-1,"response_ms":5}]}"#;
+    against(&folder.file("wrong.json", wrong), &[]).refused(&["a cache_mib of -1"]);
+    let wrong = r#"{"runs":[{"policy":"noop","cache_mib":1,"prefetch":"amp","response_ms":5}]}"#;
+    against(&folder.file("wrong.json", wrong), &[]).refused(&["no prefetcher 'amp'"]);
+    let limits = r#"{"runs":[{"policy":"noop","limits":"none","response_ms":5},
+        {"policy":"noop","limits":"given","response_ms":6}]}"#;
+    against(&folder.file("limits.json", limits), &[]).refused(&["the runs differ in limits"]);
 }
 
 /// A guest's load: reads all over a disk, by NBD with simple replies, four at a

@@ -72,15 +72,22 @@ fn every_policy_runs_with_every_prefetcher() {
 }
 
 #[test]
-fn without_the_flags_nothing_is_said_of_a_cache() {
+fn without_the_flags_there_is_no_cache_and_the_output_says_so() {
     let ran = run(&["--policies", "noop"]);
-    assert!(ran.err.is_empty() && !ran.out.contains("refetch"), "{}{}", ran.out, ran.err);
+    assert!(ran.err.is_empty() && !ran.out.contains("Prefetching"), "{}{}", ran.out, ran.err);
+    assert_eq!(
+        ran.out.matches("in all runs: cache none, prefetch none,").count(),
+        1,
+        "{}",
+        ran.out
+    );
     let made = &runs(&["--policies", "noop"])[0];
-    for (of, key) in [(made, "host"), (made, "prefetch"), (&made["vms"][0], "cache")] {
+    assert_eq!((&made["cache_mib"], &made["prefetch"]), (&Value::Null, &Value::Null));
+    for (of, key) in [(made, "host"), (&made["vms"][0], "cache")] {
         assert!(of.as_object().is_some_and(|o| !o.contains_key(key)), "{key} in {of:#}");
     }
     let csv = run(&["--policies", "noop", "--format", "csv"]).ok();
-    assert!(!csv.contains("prefetch"), "{csv}");
+    assert!(!csv.contains("hit_share") && csv.contains(",none,"), "{csv}");
 }
 
 #[test]
@@ -103,7 +110,13 @@ fn tables_csv_and_report_name_the_pair() {
     let both = ["--policies", "noop", "--cache", "64MiB", "--prefetch", "none", "--prefetch"];
     let both = [&both[..], &["vio:interval=continuous"]].concat();
     let text = run(&[&both[..], &["--report", &report]].concat()).ok();
-    for part in ["Prefetching into a host cache", "noop + none", "noop + vio:interval=continuous"] {
+    for part in [
+        "Prefetching into a host cache of 64 MiB",
+        "prefetch none ",
+        "prefetch vio:interval=continuous ",
+        "The same in all runs: policy noop, cache 64MiB, no limits,",
+        "judged against what each VM gets alone on the disk itself",
+    ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     let page = std::fs::read_to_string(&report).expect("a page");
@@ -138,12 +151,15 @@ fn wrong_flags_are_refused() {
         (&["--cache", "many"], "--cache many: expected"),
         (&["--cache", "3"], "at least one block of 4KiB"),
         (&["--cache", "2TiB"], "at most 1TiB"),
+        (&["--cache", "1MiB,1024KiB"], "--cache: 1048576 bytes is given twice"),
+        (&["--cache", "none", "--prefetch", "vio"], "--prefetch vio: it needs a cache"),
     ] {
         run(more).refused(&[part]);
     }
     let experiment = ["experiment", "run", "pregather-b", "--quick"];
     let refused = |more: &[&str], part| seekway(&[&experiment, more].concat()).refused(&[part]);
     refused(&["--prefetch", "none,vio"], "one for all cells");
+    refused(&["--cache", "none,1MiB"], "one for all cells");
     refused(&["--prefetch", "none", "--live"], "not with --live");
     refused(&["--prefetch", "amp"], "no prefetcher 'amp'");
 }

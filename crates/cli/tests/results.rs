@@ -136,7 +136,9 @@ fn csv_has_a_line_for_each_run_and_vm() {
     assert_eq!(starts, ["noop,all", "noop,a", "noop,b", "cfq,all", "cfq,a", "cfq,b"]);
     let fields = lines[0].split(',').count();
     assert!(lines.iter().all(|l| l.split(',').count() == fields), "{csv}");
-    assert!(lines[0].ends_with(",phi,jain,max_min_share,ended_s"), "{}", lines[0]);
+    let last = ",phi,jain,max_min_share,ended_s,prefetch,cache_mib,limits,shared_cpus,vcpu";
+    assert!(lines[0].ends_with(last), "{}", lines[0]);
+    assert!(lines[1..].iter().all(|l| l.ends_with(",none,0,none,none,vanilla")), "{csv}");
 }
 
 /// Comparison of so many VMs, each by its description, under noop for a second.

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Folder, fixture, json, seekway, seekway_with, trace};
+use std::sync::LazyLock;
 
 const COMMANDS: &[&[&str]] = &[
     &[],
@@ -41,6 +42,12 @@ const COMMANDS: &[&[&str]] = &[
     &["completions"],
     &["man"],
 ];
+
+/// Forty sizes of a cache.
+static SIZES: LazyLock<String> = LazyLock::new(|| {
+    let sizes: Vec<String> = (1..=40).map(|n| format!("{n}MiB")).collect();
+    sizes.join(",")
+});
 
 #[test]
 fn every_command_has_help() {
@@ -84,6 +91,27 @@ fn wrong_usage_is_status_2_with_a_message() {
             "bandwidth and write_bandwidth contradict",
         ),
         (&["compare", "--vm", "app=sysbench,group=t"], "no group 't'; give it its limits"),
+        (&["compare", "--vm", "app=sysbench", "--limits", "given,none"], "no VM has a limit"),
+        (&["compare", "--vm", "iops=5,app=sysbench", "--limits", "all"], "given, none"),
+        (
+            &["compare", "--vm", "iops=5,app=sysbench", "--limits", "none,none"],
+            "none is given twice",
+        ),
+        (&["compare", "--vm", "app=sysbench", "--host", "slice=3ms"], "how many processors"),
+        (&["compare", "--vm", "app=sysbench", "--host", "cpus=2,cores=1"], "it has cpus, slice"),
+        (&["compare", "--vm", "app=sysbench", "--vcpu", "vmigrater"], "share them with --host"),
+        (
+            &["compare", "--vm", "app=sysbench", "--host", "cpus=2", "--vcpu", "vsmt"],
+            "--vcpu: no vCPU policy 'vsmt'; there are vanilla",
+        ),
+        (
+            &["compare", "--vm", "app=sysbench", "--host", "cpus=2", "--policies", "noop"],
+            "not connected yet",
+        ),
+        (
+            &["compare", "--vm", "app=sysbench", "--cache", &SIZES, "--prefetch", "none,vio"],
+            "16 policies × 80 caches with prefetchers are 1280 stacks to run, at most 1000",
+        ),
         (
             &["compare", "--vm", "app=sysbench", "--group", "t:iops=5,total_iops_sec=5"],
             "iops and total_iops_sec are the same limit",

@@ -1,6 +1,6 @@
-//! `compare`: one load, several policies.
+//! `compare`: one load, several stacks.
 
-use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs};
+use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -15,42 +15,74 @@ pub enum Alone {
     Always,
 }
 
-/// Put a load through several policies on one disk
+/// Which rate limits hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LimitsArg {
+    /// Those of --vm and --group
+    Given,
+    /// No rate limits, reservations, targets and groups; weights stay
+    None,
+}
+
+/// Put a load through several stacks on one disk
 ///
 /// Runs the same load on the same model of a disk under each policy, and prints what
 /// each VM and all VMs together get, as a table, JSON or CSV. --report writes a page
-/// with figures that needs no network.
+/// with figures that needs no network. Host cache, prefetcher, limits, shared processors
+/// and the guests' agent are lists as well: every combination runs, and runs are named by
+/// what differs.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
   seekway compare --vm name=a,app=sysbench:mode=SR --vm name=b,app=sysbench:mode=RR --until 60s
   seekway compare --vm name=a,iops=50,app=sysbench:mode=RR --vm name=b,app=sysbench:mode=SR --until 60s
   seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json
-  seekway compare --trace vm.vscsi --device intel-320 --policies noop --prefetch none,vio --cache 2GiB")]
+  seekway compare --trace vm.vscsi --device intel-320 --policies noop --prefetch none,vio --cache none,512MiB,2GiB
+  seekway compare --vm iops=50,app=sysbench:mode=RR --policies noop,fairway --limits given,none --until 60s
+  seekway compare --vm app=sysbench:mode=RR --policies noop --host none --host cpus=1 --vcpu vanilla,vmigrater")]
 pub struct CompareArgs {
     #[command(flatten)]
     pub load: LoadArgs,
     #[command(flatten)]
     pub disk: DiskArgs,
     /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
-    #[arg(long, value_name = "LIST", default_value = "all")]
+    #[arg(long, value_name = "LIST", default_value = "all", help_heading = "Comparison")]
     pub policies: String,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
+    /// Rate limits of the VMs: `given` by --vm and --group, `none`, or both for runs with
+    /// and without them
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "given",
+        help_heading = "Comparison"
+    )]
+    pub limits: Vec<LimitsArg>,
+    #[command(flatten)]
+    pub sharing: SharingArgs,
     /// First seed of generated loads
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
     pub seed: u64,
     /// Number of seeds to run with, from --seed on
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
     pub seeds: u64,
-    /// Run each VM once more, alone: what it gets then is its demand, which φ, Jain and
-    /// max-min need. Equal VMs share one such run. VMs are equal if they are described
+    /// Run each VM once more, alone, under noop on the disk itself (no cache, no shared
+    /// processors): what it gets then is its demand, which φ, Jain and max-min need. Equal VMs share one such run. VMs are equal if they are described
     /// alike but for their names and, on a rotating disk, lie in the same eighth of it
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Comparison"
+    )]
     pub alone: Alone,
     /// Stop each run at this simulated time [default: when the load ends, or after 60s if
     /// a VM's load does not end by itself]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub until: Option<String>,
     #[command(flatten)]
     pub out: OutArgs,

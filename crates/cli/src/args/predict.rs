@@ -1,6 +1,6 @@
 //! Arguments of `seekway predict`.
 
-use super::{LoadArgs, OutArgs};
+use super::{LoadArgs, OutArgs, PrefetchArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -9,12 +9,13 @@ use std::path::PathBuf;
 /// Runs the load under each policy on a model of that disk and ranks the policies by
 /// service time, response time and throughput. You do not need the disk. The load
 /// is traces, generated VMs, or the guests of a running `seekway serve --emulate
-/// PROFILE`. With --against it also prints the error of the prediction. See
+/// PROFILE`. With --cache a host cache lies in front of the disk. With --against it also prints the error of the prediction. See
 /// docs/predict.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway predict --trace vm.vscsi --outstanding 8 --on fitted.toml
   seekway predict --vm app=sysbench:mode=RR --on linear-15k4 --against cheetah-15k4 --seeds 5
+  seekway predict --trace vm.vscsi --on intel-320 --cache none,2GiB --prefetch vio
   seekway predict --on cheetah-15k5 --against drives/cheetah15k5/random.trace
   seekway predict --trace vm.vscsi --on fitted.toml --against measured.json
   seekway predict --live /run/seekway/control.sock --policies cfq,deadline --window 60s")]
@@ -50,6 +51,8 @@ pub struct PredictArgs {
     /// Serve a request that has waited this long, whatever the policy decides
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Prediction")]
     pub hard_limit: String,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
     #[command(flatten)]
     pub live: LivePredictArgs,
     #[command(flatten)]

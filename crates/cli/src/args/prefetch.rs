@@ -1,4 +1,4 @@
-//! Arguments for the host cache of `compare` and `experiment run`.
+//! Arguments for the host cache of `compare`, `predict`, `advise` and `experiment run`.
 
 use clap::Args;
 
@@ -7,11 +7,12 @@ use clap::Args;
 #[command(next_help_heading = "Host cache")]
 pub struct PrefetchArgs {
     /// Prefetch into a host cache (`seekway prefetcher list`), with parameters as
-    /// `NAME:key=value,…`. `compare` takes a list or `all` and runs every policy with
-    /// each prefetcher
+    /// `NAME:key=value,…`; a list or `all`, each runs with every size of --cache
+    /// (`experiment run` takes one)
     #[arg(long, value_name = "LIST")]
     pub prefetch: Vec<String>,
-    /// Size of the host cache [default: 1GiB with --prefetch, else no cache]
-    #[arg(long, value_name = "SIZE")]
+    /// Sizes of the host cache, `none,512MiB,2GiB`; every policy runs with each
+    /// (`experiment run` takes one) [default: 1GiB with --prefetch, else none]
+    #[arg(long, value_name = "LIST")]
     pub cache: Option<String>,
 }

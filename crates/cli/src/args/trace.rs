@@ -1,6 +1,6 @@
 //! Arguments of `seekway advise` and `seekway inspect`.
 
-use super::{DiskArgs, Format, OutArgs, ReadingArgs};
+use super::{DiskArgs, Format, OutArgs, PrefetchArgs, ReadingArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -13,10 +13,14 @@ use std::path::PathBuf;
 /// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
 /// than 2 percent) the first in `seekway policy list` is taken; policies that make a request
 /// wait past --hard-limit come last.
+///
+/// With --cache or --prefetch it ranks stacks: every policy with each cache and prefetcher,
+/// with each cache alone, and without a cache. It says what of the gain is the cache's.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway advise vm.vscsi db.csv --device cheetah-15k5
-  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --for latency")]
+  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --for latency
+  seekway advise vm.vscsi db.csv --cache 512MiB,2GiB --prefetch vio --for latency")]
 pub struct AdviseArgs {
     /// Traces, one VM each; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
@@ -34,6 +38,8 @@ pub struct AdviseArgs {
     pub reading: ReadingArgs,
     #[command(flatten)]
     pub disk: DiskArgs,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
     /// Stretch the traces' times by this factor (2: half the speed, 0.5: double)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub time_scale: f64,

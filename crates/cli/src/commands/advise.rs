@@ -1,16 +1,19 @@
 //! `seekway advise`: can this disk carry these traces, and under which policy?
 
+mod gain;
 mod judged;
 mod overload;
 mod words;
 
 use super::compare::{self, Comparison, Contest};
-use crate::args::{AdviseArgs, Format, Goal, LoadArgs};
+use crate::args::{AdviseArgs, Alone, Format, Goal, LoadArgs, PrefetchArgs};
 use crate::json::Run;
 use crate::load::{self, Load};
 use crate::runs::{self, Stage};
+use crate::stacks::{LimitsChoice, NO_AGENT, StackLists, StackSpec};
 use crate::{Verdict, output, progress};
 use anyhow::{Result, bail};
+use gain::CacheGain;
 use judged::{EQUAL_WITHIN, Judged};
 use overload::Overload;
 use seekway_policy::units::Nanos;
@@ -27,13 +30,17 @@ struct Advice {
     figure: &'static str,
     /// Everyone's figures, best first.
     ranking: Vec<Judged>,
-    /// How much better than cfq, as a share of cfq's figure.
+    /// How much better than cfq without a cache, as a share of cfq's figure.
     gain_over_cfq: Option<f64>,
+    /// What of the gain is the cache's; null if the recommended stack has none.
+    cache_gain: Option<CacheGain>,
     /// VMs that another policy would serve at least 2 % better.
     worse_for: Vec<Loser>,
     /// Does the disk carry the load? Null if the load is closed: it asks for as much as the
     /// disk gives.
     carried: Option<bool>,
+    /// The same without a host cache.
+    carried_without_cache: Option<bool>,
     /// Null unless `carried` is false.
     overload: Option<Overload>,
     advice: String,
@@ -44,7 +51,7 @@ struct Advice {
 #[derive(Serialize)]
 struct Loser {
     vm: String,
-    /// The policy that serves this VM best.
+    /// The stack that serves this VM best.
     better: String,
     /// How much longer its mean response is under the recommended one.
     slower: f64,
@@ -57,7 +64,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     }
     let load = load(args)?;
     let jobs = runs::jobs(args.out.jobs);
-    let contest = Contest::new(compare::policies("all")?);
+    let contest = contest(&args.prefetch)?;
     let made = compare::compare(&load, &args.disk, &contest, &[1], None, false, jobs)?;
     let (profile, config) = load::disk(&args.disk)?;
     let stage = Stage {
@@ -66,19 +73,25 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         config,
         until: None,
         journal: false,
-        cache_bytes: 0,
+        names: made.compared.names,
     };
     let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
-    let policies: Vec<&str> = contest.policies.iter().map(String::as_str).collect();
-    let requests = load.requests().map(|n| n * policies.len() as u64);
+    let carried = match overload {
+        Some(_) => Carried::No,
+        None if !load.open_loop => Carried::Yes,
+        None if overload::carried_without_cache(&load, &made.outcomes, p99_limit) => Carried::Yes,
+        None => Carried::WithCache,
+    };
+    let requests = load.requests().map(|n| n * contest.stacks.len() as u64);
     let bar = progress::requests(requests, "each VM alone");
-    let alone = stage.run_each_alone(&policies, 1, jobs, &bar)?;
+    let alone = stage.run_each_alone(&contest.stacks, 1, jobs, &bar)?;
     bar.finish_and_clear();
     let judged = judged::judge(&made.outcomes, alone.as_deref(), args.goal);
     let advised = Advised {
         goal: args.goal,
         ranking: judged::sort(judged, args.goal),
         open_loop: load.open_loop,
+        carried,
         overload: overload.map(|found| (words::overload(&found), found)),
         made,
     };
@@ -88,6 +101,22 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     }
     advised.print(args.out.format)?;
     Ok(Verdict::Done)
+}
+
+/// Every policy without a cache, and with each cache: what needs less memory comes first, as of
+/// equal stacks the first is taken.
+fn contest(prefetch: &PrefetchArgs) -> Result<Contest> {
+    let lists = StackLists {
+        policies: compare::policies("all")?,
+        caches: gain::caches(prefetch)?,
+        // Traces have none.
+        limits: vec![LimitsChoice::Dropped],
+        hosts: vec![(None, NO_AGENT.into())],
+    };
+    let mut stacks = lists.product()?;
+    let place = |stack: &StackSpec| lists.caches.iter().position(|cache| *cache == stack.cache);
+    stacks.sort_by_key(place);
+    Ok(Contest { stacks, alone: Alone::Auto })
 }
 
 fn load(args: &AdviseArgs) -> Result<Load> {
@@ -104,6 +133,15 @@ fn load(args: &AdviseArgs) -> Result<Load> {
     })
 }
 
+/// Does the disk carry the load? A closed load it always does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    Yes,
+    /// With a host cache in front, and not without one.
+    WithCache,
+    No,
+}
+
 /// Everything that is printed.
 struct Advised {
     goal: Goal,
@@ -111,6 +149,7 @@ struct Advised {
     ranking: Vec<Judged>,
     /// Are requests issued by the traces' clocks?
     open_loop: bool,
+    carried: Carried,
     /// A load that the disk cannot carry, and the lines that say so.
     overload: Option<(String, Overload)>,
     made: Comparison,
@@ -118,9 +157,8 @@ struct Advised {
 
 impl Advised {
     fn recommendation(&self) -> String {
-        let losers = losers(&self.made.compared.runs, &self.ranking[0].policy);
-        let overloaded = self.overload.is_some();
-        words::recommendation(&self.ranking, &losers, self.goal, overloaded, self.several())
+        let losers = losers(&self.made.compared.runs, &self.ranking[0].label);
+        words::recommendation(&self.ranking, &losers, self.goal, self.carried, self.several())
     }
 
     fn several(&self) -> bool {
@@ -129,8 +167,7 @@ impl Advised {
 
     fn tables(&self) -> Vec<Table> {
         let compared = &self.made.compared;
-        let mut tables =
-            vec![words::policies(&self.ranking, self.goal, &compared.device, self.several())];
+        let mut tables = vec![words::ranked(&self.ranking, self.goal, compared, self.several())];
         tables.extend(self.overload.iter().map(|(_, found)| words::disks(found)));
         tables
     }
@@ -153,6 +190,9 @@ impl Advised {
             Some(text) => eprintln!("warning: {text}"),
             None => {}
         }
+        if format == Format::Csv {
+            eprintln!("{}", self.made.compared.same);
+        }
         for warning in &self.made.warnings {
             eprintln!("warning: {warning}");
         }
@@ -170,15 +210,17 @@ impl Advised {
 
 impl Advice {
     fn new(advised: Advised, advice: String) -> Advice {
-        let Advised { goal, ranking, open_loop, overload, made } = advised;
+        let Advised { goal, ranking, open_loop, carried, overload, made } = advised;
         Advice {
             recommend: ranking[0].policy.clone(),
             goal: words::goal_name(goal),
             figure: words::figure_name(goal),
             gain_over_cfq: gain_over_cfq(&ranking, goal),
-            worse_for: losers(&made.compared.runs, &ranking[0].policy),
+            cache_gain: CacheGain::of(&ranking, goal),
+            worse_for: losers(&made.compared.runs, &ranking[0].label),
             ranking,
-            carried: open_loop.then_some(overload.is_none()),
+            carried: open_loop.then_some(carried != Carried::No),
+            carried_without_cache: open_loop.then_some(carried == Carried::Yes),
             overload: overload.map(|(_, found)| found),
             advice,
             compared: made.compared,
@@ -187,20 +229,20 @@ impl Advice {
 }
 
 fn gain_over_cfq(ranking: &[Judged], goal: Goal) -> Option<f64> {
-    let cfq = ranking.iter().find(|judged| judged.policy == "cfq")?.value;
+    let cfq = ranking.iter().find(|j| j.policy == "cfq" && j.cache.cache_mib.is_none())?.value;
     let change = (ranking[0].value - cfq) / cfq;
     let gain = if judged::smaller_is_better(goal) { -change } else { change };
     gain.is_finite().then_some(gain)
 }
 
-/// VMs for whom another policy is clearly better, the one that loses most first.
+/// VMs for whom another stack is clearly better, the one that loses most first.
 fn losers(runs: &[Run], chosen: &str) -> Vec<Loser> {
-    let Some(ours) = runs.iter().find(|run| run.policy == chosen) else { return Vec::new() };
+    let Some(ours) = runs.iter().find(|run| run.label == chosen) else { return Vec::new() };
     let loser = |(n, vm): (usize, &crate::json::Vm)| {
         let mean = |run: &Run| run.vms[n].response_ms.mean;
         let better = runs.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)))?;
         let slower = vm.response_ms.mean / mean(better) - 1.0;
-        let (vm, better) = (vm.name.clone(), better.policy.clone());
+        let (vm, better) = (vm.name.clone(), better.label.clone());
         (slower >= EQUAL_WITHIN).then_some(Loser { vm, better, slower })
     };
     let mut losers: Vec<Loser> = ours.vms.iter().enumerate().filter_map(loser).collect();

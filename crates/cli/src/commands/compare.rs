@@ -1,16 +1,19 @@
-//! `seekway compare`: one load, one disk, several policies.
+//! `seekway compare`: one load, one disk, several stacks.
 
 mod alone;
+mod csv;
 mod prefetching;
+mod warnings;
+
+pub use warnings::warnings;
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, DiskArgs, Format};
-use crate::caching::Caching;
+use crate::args::{Alone, CompareArgs, DiskArgs, Format, LimitsArg};
 use crate::json::{CompareReport, Demands, Run};
 use crate::load::{self, Load};
-use crate::promises;
 use crate::runs::{self, Outcome, Plan, Stage};
-use crate::{figures, output, progress};
+use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec, check_distinct};
+use crate::{caching, figures, host, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::{self, REGISTRY};
@@ -23,19 +26,11 @@ use std::path::Path;
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
+/// The stacks that compete.
 pub struct Contest {
-    pub policies: Vec<String>,
-    /// The prefetchers; each runs with every policy.
-    pub caching: Caching,
+    pub stacks: Vec<StackSpec>,
     /// When VMs are run alone as well.
     pub alone: Alone,
-}
-
-impl Contest {
-    /// Policies alone.
-    pub fn new(policies: Vec<String>) -> Contest {
-        Contest { policies, caching: Caching::default(), alone: Alone::Auto }
-    }
 }
 
 /// Requests and figures of one comparison.
@@ -49,17 +44,20 @@ pub struct Comparison {
 }
 
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
-    let contest = Contest {
+    let lists = StackLists {
         policies: policies(&args.policies)?,
-        caching: Caching::new(&args.prefetch)?,
-        alone: args.alone,
+        caches: caching::caches(&args.prefetch)?,
+        limits: limits(&args.limits)?,
+        hosts: host::sharing(&args.sharing)?,
     };
+    let stacks = lists.product()?;
     let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     if let Some(dir) = &args.journal {
         std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
     }
     let load = Load::new(&args.load)?;
+    let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
     let journal = args.journal.is_some();
     let jobs = runs::jobs(args.out.jobs);
     let made = compare(&load, &args.disk, &contest, &seeds, until, journal, jobs)?;
@@ -67,7 +65,7 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
         eprintln!("warning: {warning}");
     }
     if let Some(dir) = &args.journal {
-        write_journals(dir, &made.outcomes)?;
+        write_journals(dir, made.compared.names, &made.outcomes)?;
     }
     if let Some(path) = &args.out.report {
         let report = report(&made, "Seekway: one load, several policies");
@@ -95,6 +93,33 @@ pub fn policies(list: &str) -> Result<Vec<String>> {
     Ok(specs)
 }
 
+/// The choices that `--limits` lists.
+fn limits(list: &[LimitsArg]) -> Result<Vec<LimitsChoice>> {
+    let choice = |arg: &LimitsArg| match arg {
+        LimitsArg::Given => LimitsChoice::Given,
+        LimitsArg::None => LimitsChoice::Dropped,
+    };
+    let name = |choice: &LimitsChoice| match choice {
+        LimitsChoice::Given => "given".to_string(),
+        LimitsChoice::Dropped => "none".to_string(),
+    };
+    let choices: Vec<LimitsChoice> = list.iter().map(choice).collect();
+    check_distinct("--limits", &choices, name)?;
+    Ok(choices)
+}
+
+/// The stacks for a load: one without limits has none that could hold.
+fn for_load(mut stacks: Vec<StackSpec>, load: &Load) -> Result<Vec<StackSpec>> {
+    if load.is_limited() {
+        return Ok(stacks);
+    }
+    if stacks.iter().any(|stack| stack.limits != stacks[0].limits) {
+        bail!("--limits given,none: no VM has a limit, both are the same; give --vm iops=N,…");
+    }
+    stacks.iter_mut().for_each(|stack| stack.limits = LimitsChoice::Dropped);
+    Ok(stacks)
+}
+
 /// Makes all runs of a comparison.
 pub fn compare(
     load: &Load,
@@ -106,92 +131,68 @@ pub fn compare(
     jobs: usize,
 ) -> Result<Comparison> {
     let (profile, config) = load::disk(disk)?;
-    let stage = Stage {
-        load,
-        profile: &profile,
-        config,
-        until: load.until(until),
-        journal,
-        cache_bytes: contest.caching.bytes,
-    };
-    let mut plans = Vec::new();
-    for policy in &contest.policies {
-        for prefetch in &contest.caching.prefetch {
-            let plan = |&seed| Plan { prefetch: prefetch.clone(), ..Plan::new(policy, seed) };
-            plans.extend(seeds.iter().map(plan));
-        }
-    }
+    let names = StackNames::of(&contest.stacks);
+    let until_end = load.until(until);
+    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names };
+    let plan = |stack: &StackSpec, &seed: &u64| Plan::new(stack.clone(), seed);
+    let stacks = contest.stacks.iter();
+    let plans: Vec<Plan> =
+        stacks.flat_map(|stack| seeds.iter().map(move |seed| plan(stack, seed))).collect();
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), "comparing");
     let outcomes = stage.run_all(&plans, jobs, &bar)?;
-    let demands = alone::demands(&stage, &outcomes, seeds[0], jobs, contest.alone)?;
+    let demands = demands(&stage, contest, &outcomes, seeds[0], jobs)?;
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
-    let runs = outcomes.iter().map(|o| Run::new(o, &demands, &weights)).collect();
+    let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);
+    let runs = outcomes.iter().map(run).collect();
     let warnings = warnings(load, &outcomes, until);
-    let no_fairness = if let Demands::Unknown(why) = demands { Some(why) } else { None };
-    let compared = CompareReport { device: disk.device.clone(), runs, no_fairness };
+    let unknown = demands.iter().find_map(|(_, demands)| match demands {
+        Demands::Unknown(why) => Some(why.clone()),
+        Demands::Known(_) | Demands::Equal => None,
+    });
+    let beyond_disk = |stack: &StackSpec| stack.cache.is_some() || stack.host.is_some();
+    let known = demands.iter().any(|(_, demands)| matches!(demands, Demands::Known(_)));
+    let explain = known && !load.open_loop && contest.stacks.iter().any(beyond_disk);
+    let compared = CompareReport {
+        device: disk.device.clone(),
+        names,
+        same: names.same(&contest.stacks),
+        demand_note: explain.then_some(alone::NOTE),
+        runs,
+        no_fairness: unknown,
+    };
     Ok(Comparison { compared, outcomes, warnings })
 }
 
-/// Warnings that a reader needs before trusting a figure. `until` is what `--until` said.
-pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if let (None, Some(vm)) = (until, load.endless()) {
-        warnings.push(format!(
-            "VM {vm}'s load does not end by itself: each run stops at {} (see --until)",
-            load::RUN_DEFAULT
-        ));
-    }
-    let who = |o: &&Outcome| o.plan.label();
-    let list = |chosen: Vec<String>| chosen.join(", ");
-    if let Some(limit) = load.stalls_at() {
-        let full = outcomes.iter().filter(|o| o.result.outstanding_max >= limit);
-        let full: Vec<String> = full.map(|o| who(&o)).collect();
-        if !full.is_empty() {
-            warnings.push(format!(
-                "the disk could not keep up with the trace's clock under {}: {limit} requests were \
-                 outstanding and the clock waited; response times then measure the backlog \
-                 (try --time-scale 2 or --outstanding)",
-                list(full)
-            ));
+/// What VMs ask for, for each choice of limits that any run has.
+fn demands(
+    stage: &Stage<'_>,
+    contest: &Contest,
+    outcomes: &[Outcome],
+    seed: u64,
+    jobs: usize,
+) -> Result<Vec<(LimitsChoice, Demands)>> {
+    let mut found: Vec<(LimitsChoice, Demands)> = Vec::new();
+    for limits in contest.stacks.iter().map(|stack| stack.limits) {
+        if found.iter().all(|(known, _)| *known != limits) {
+            let demands = alone::demands(stage, outcomes, limits, seed, jobs, contest.alone)?;
+            found.push((limits, demands));
         }
     }
-    let limits = load.limits.iter().map(|l| &l.limits);
-    let limits: Vec<_> = limits.chain(load.groups.iter().map(|(_, limits)| limits)).collect();
-    let broken = |o: &Outcome| {
-        let keys = promises::not_kept(&o.plan.policy, limits.iter().copied());
-        (!keys.is_empty()).then(|| format!("{} ({})", o.plan.label(), keys.join(", ")))
-    };
-    let broken: Vec<String> = outcomes.iter().filter_map(broken).collect();
-    if !broken.is_empty() {
-        let keepers = promises::keepers();
-        warnings.push(format!(
-            "these policies do not keep all promises, {keepers} does: {}",
-            list(broken)
-        ));
-    }
-    let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
-    let forced: Vec<String> =
-        forced.map(|o| format!("{} ({})", o.plan.label(), o.result.stats.forced)).collect();
-    if !forced.is_empty() {
-        warnings.push(format!(
-            "requests waited past the hard limit and were forced out under {}",
-            list(forced)
-        ));
-    }
-    let unfinished = outcomes.iter().filter(|o| !o.result.finished && load.until(until).is_none());
-    let unfinished: Vec<String> = unfinished.map(|o| who(&o)).collect();
-    if !unfinished.is_empty() {
-        warnings.push(format!("the load did not come to its end under {}", list(unfinished)));
-    }
-    warnings
+    Ok(found)
 }
 
-fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
+fn of_limits(demands: &[(LimitsChoice, Demands)], limits: LimitsChoice) -> &Demands {
+    let found = demands.iter().find(|(known, _)| *known == limits);
+    &found.expect("every run's limits are among the stacks'").1
+}
+
+fn write_journals(dir: &Path, names: StackNames, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         let keep = |c: char| if c.is_ascii_alphanumeric() || "=.+-".contains(c) { c } else { '_' };
-        let policy: String = outcome.plan.label().replace(" + ", "+").chars().map(keep).collect();
-        let path = dir.join(format!("{policy}.{}.journal", outcome.plan.seed));
+        let label = names.for_files().label(&outcome.plan.stack).replace(" + ", "+");
+        let label: String = label.chars().map(keep).collect();
+        let path = dir.join(format!("{label}.{}.journal", outcome.plan.seed));
         output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
     }
     Ok(())
@@ -200,17 +201,16 @@ fn write_journals(dir: &Path, outcomes: &[Outcome]) -> Result<()> {
 /// Print the result in the format asked for.
 pub fn print(made: &Comparison, format: Format) -> Result<()> {
     let tables = match format {
-        Format::Csv => vec![flat(&made.compared)],
+        Format::Csv => vec![csv::flat(&made.compared)],
         _ => tables(&made.compared),
     };
     output::print_as(format, &tables, &made.compared)
 }
 
-/// The policy's name, with the prefetcher's if it has one, and the seed where there are several.
+/// The run's name, and the seed where there are several.
 fn label(runs: &[Run], run: &Run) -> String {
     let several = runs.iter().any(|r| r.seed != runs[0].seed);
-    let name = runs::label(&run.policy, run.prefetch.as_deref());
-    if several { format!("{name} #{}", run.seed) } else { name }
+    if several { format!("{} #{}", run.label, run.seed) } else { run.label.clone() }
 }
 
 fn number(value: Option<f64>) -> Cell {
@@ -246,7 +246,7 @@ fn served(mib_s: f64, iops: f64, r: &crate::json::Response) -> [Cell; 7] {
 }
 
 fn totals(compared: &CompareReport) -> Table {
-    let mut columns = vec![Column::text("policy")];
+    let mut columns = vec![Column::text(compared.names.heading())];
     columns.extend(served_columns());
     columns.extend([
         Column::number("service", "ms"),
@@ -277,6 +277,8 @@ fn totals(compared: &CompareReport) -> Table {
     table
         .notes
         .extend(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")));
+    table.notes.extend(compared.demand_note.map(str::to_string));
+    table.notes.push(compared.same.clone());
     table
 }
 
@@ -286,7 +288,7 @@ fn ended_early(compared: &CompareReport) -> bool {
 }
 
 fn by_vm(compared: &CompareReport) -> Table {
-    let mut columns = vec![Column::text("VM"), Column::text("policy")];
+    let mut columns = vec![Column::text("VM"), Column::text(compared.names.heading())];
     columns.extend(served_columns());
     columns.push(Column::number("disk time", ""));
     let ended_early = ended_early(compared);
@@ -329,7 +331,7 @@ fn withheld(compared: &CompareReport) -> Option<Table> {
     if causes.is_empty() {
         return None;
     }
-    let mut columns = vec![Column::text("policy")];
+    let mut columns = vec![Column::text(compared.names.heading())];
     columns.extend(causes.iter().map(|why| Column::number(*why, "ms")));
     columns.extend([
         Column::number("of the run", ""),
@@ -348,62 +350,6 @@ fn withheld(compared: &CompareReport) -> Option<Table> {
     }
     table.notes.push("paid: the wait ended early, with a request that came during it.".into());
     Some(table)
-}
-
-/// One line for each run and VM.
-fn flat(compared: &CompareReport) -> Table {
-    let text = ["policy", "vm"].map(Column::text);
-    let numbers = [
-        "seed",
-        "requests",
-        "iops",
-        "mib_s",
-        "mean_ms",
-        "p50_ms",
-        "p99_ms",
-        "p999_ms",
-        "max_ms",
-        "service_mean_ms",
-        "zero_seek_share",
-        "waits_tried",
-        "waits_paid",
-        "phi",
-        "jain",
-        "max_min_share",
-        "ended_s",
-    ];
-    let mut columns: Vec<Column> = text.into();
-    columns.extend(numbers.map(|n| Column::number(n, "")));
-    let without = columns.len();
-    columns.extend(prefetching::flat_columns(compared));
-    let mut table = Table::new("", columns);
-    for run in &compared.runs {
-        let figures = |requests: u64, iops, mib_s, r: &crate::json::Response| {
-            [Cell::Count(run.seed), Cell::Count(requests)]
-                .into_iter()
-                .chain([iops, mib_s, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number))
-                .collect::<Vec<_>>()
-        };
-        let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text("all".into())];
-        row.extend(figures(run.requests, run.iops, run.mib_s, &run.response_ms));
-        row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
-        row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
-        row.extend([run.phi, run.jain, run.max_min_share, None].map(number));
-        row.extend(run.host.as_ref().map(|h| prefetching::flat(run, &h.usage)).unwrap_or_default());
-        row.resize(table.columns.len(), Cell::Absent);
-        table.push(row);
-        for vm in &run.vms {
-            let mut row = vec![Cell::Text(run.policy.clone()), Cell::Text(vm.name.clone())];
-            row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
-            row.resize(without - 1, Cell::Absent);
-            row.push(number(vm.ended_s));
-            let cache = vm.cache.as_ref();
-            row.extend(cache.map(|c| prefetching::flat(run, &c.usage)).unwrap_or_default());
-            row.resize(table.columns.len(), Cell::Absent);
-            table.push(row);
-        }
-    }
-    table
 }
 
 /// The best run by a figure, and the figure.
@@ -438,7 +384,7 @@ fn sentence(compared: &CompareReport) -> String {
 pub fn report(made: &Comparison, title: &str) -> Report {
     let compared = &made.compared;
     let seed = compared.runs.first().map_or(0, |r| r.seed);
-    // Figures show the runs of the first seed: one line for each policy.
+    // Figures show the runs of the first seed: one line for each stack.
     let shown: Vec<&Outcome> = made.outcomes.iter().filter(|o| o.plan.seed == seed).collect();
     let mut result = Section { heading: "Result".into(), ..Section::default() };
     result.blocks.extend(made.warnings.iter().cloned().map(Block::Warning));
@@ -469,10 +415,7 @@ fn pictures(shown: &[&Outcome]) -> Vec<Section> {
     let places = vec![
         figure(
             figures::places(&first.result),
-            format!(
-                "Where each VM's requests went as they arrived (under {}).",
-                first.plan.label()
-            ),
+            format!("Where each VM's requests went as they arrived (under {}).", first.label),
         ),
         figure(
             figures::seeks(shown),
@@ -492,7 +435,7 @@ fn pictures(shown: &[&Outcome]) -> Vec<Section> {
     let mut bandwidth =
         vec![figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together.".into())];
     for outcome in shown.iter().filter(|_| !each.is_empty()) {
-        let caption = format!("Bandwidth of each VM under {}.", outcome.plan.label());
+        let caption = format!("Bandwidth of each VM under {}.", outcome.label);
         bandwidth.push(figure(figures::bandwidth(&outcome.result), caption));
     }
     vec![

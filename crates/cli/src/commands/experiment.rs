@@ -5,10 +5,11 @@ mod machines;
 use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, NoisyArgs, PrefetchArgs};
-use crate::caching::Caching;
+use crate::caching;
 use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs::{self, Outcome, Plan};
+use crate::stacks::{HostCache, StackSpec};
 use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::schedulers;
@@ -158,7 +159,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if let Some(vcpu) = &args.vcpu {
         vcpu::build(vcpu).context("--vcpu")?;
     }
-    let under = prefetch(&args.prefetch)?;
+    let under = host_cache(&args.prefetch)?;
     if args.live {
         if under.is_some() {
             bail!("--prefetch, --cache: for the simulator only, not with --live");
@@ -254,13 +255,13 @@ fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
     Ok(drives)
 }
 
-/// The prefetcher under all cells that have none of their own, and the cache's size.
-fn prefetch(args: &PrefetchArgs) -> Result<Option<(String, u64)>> {
-    let mut caching = Caching::new(args)?;
-    if caching.prefetch.len() > 1 {
-        bail!("--prefetch: one for all cells; run the experiment again for another");
+/// The host cache under all cells that have none of their own.
+fn host_cache(args: &PrefetchArgs) -> Result<Option<HostCache>> {
+    let mut caches = caching::caches(args)?;
+    if caches.len() > 1 {
+        bail!("--prefetch, --cache: one for all cells; run the experiment again for another");
     }
-    Ok(caching.prefetch.pop().flatten().map(|spec| (spec, caching.bytes)))
+    Ok(caches.pop().flatten())
 }
 
 /// Run every cell with every seed; under those without a prefetcher of their own
@@ -269,12 +270,12 @@ fn run_cells(
     experiment: &Experiment,
     cells: &[Cell],
     seeds: &[u64],
-    under: Option<&(String, u64)>,
+    under: Option<&HostCache>,
     jobs: usize,
 ) -> Result<Results> {
     let mut items = Vec::new();
     for cell in cells {
-        let put = |(spec, bytes): &(String, u64)| cell.or_prefetch(spec, *bytes);
+        let put = |cache: &HostCache| cell.or_prefetch(&cache.prefetch, cache.bytes);
         let cell = under.map_or_else(|| cell.clone(), put);
         items.extend(seeds.iter().map(|&seed| (cell.clone(), seed)));
     }
@@ -435,8 +436,13 @@ fn section(experiment: &Experiment, findings: &Findings, results: &Results, seed
 /// The run of a cell with the first seed.
 fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
     let result: &RunResult = &results.of(&key.0, &key.1)[0];
-    let plan = Plan::new(&key.1, seed);
-    Outcome { plan, result: result.clone(), wall: Duration::ZERO, journal: String::new() }
+    Outcome {
+        plan: Plan::new(StackSpec::new(&key.1), seed),
+        label: key.1.clone(),
+        result: result.clone(),
+        wall: Duration::ZERO,
+        journal: String::new(),
+    }
 }
 
 fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {

@@ -6,10 +6,12 @@ mod figures;
 mod judge;
 mod live;
 mod show;
+mod stacks;
 
-use crate::args::{DiskArgs, PredictArgs};
+use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
 use crate::load::{self, Load};
 use crate::runs::{self, Plan, Stage};
+use crate::stacks::{StackNames, StackSpec};
 use crate::{Verdict, output, progress};
 use against::Against;
 use anyhow::{Context, Result, bail};
@@ -20,6 +22,10 @@ use seekway_policy::schedulers;
 pub struct Prediction {
     pub predicted: Side,
     pub against: Option<Side>,
+    /// Heading of a column with the stacks' names.
+    pub heading: &'static str,
+    /// What all simulated runs have in common, in a sentence.
+    pub same: Option<String>,
 }
 
 pub fn run(args: &PredictArgs) -> Result<Verdict> {
@@ -84,10 +90,11 @@ fn on_measured(
              the same"
         );
     }
+    no_cache(&args.prefetch, "the trace was measured on the drive itself")?;
     let on = on(args)?;
     let profile = load::device(on).context("--on")?;
     let (predicted, against) = against::measured((on, &profile), (what, records))?;
-    Ok(Prediction { predicted, against: Some(against) })
+    Ok(Prediction { predicted, against: Some(against), heading: "policy", same: None })
 }
 
 fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
@@ -108,10 +115,16 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
              --emulate {on}`"
         ),
     }
+    let stacks = if simulates {
+        stacks::product(&args.prefetch, &policies, against.as_ref())?
+    } else {
+        no_cache(&args.prefetch, "the guests' requests pass through the daemon's own cache")?;
+        Vec::new()
+    };
     let load = if simulates { Some(Load::new(&args.load)?) } else { None };
     let simulate = |disk: &str| {
         let load = load.as_ref().context("a simulated disk needs --trace or --vm")?;
-        simulate(args, load, disk, &policies)
+        simulate(args, load, disk, &stacks)
     };
     let predicted = match &args.live.live {
         Some(socket) => live::measure(args, socket, &policies).context("--live")?,
@@ -127,7 +140,18 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
         Some(Against::Profile(what)) => Some(simulate(&what).context("--against")?),
         Some(Against::Measured(..)) => unreachable!("it is its own load"),
     };
-    Ok(Prediction { predicted, against })
+    let mut made = Prediction { predicted, against, heading: "policy", same: None };
+    let limited = load.as_ref().is_some_and(Load::is_limited);
+    stacks::name(&mut made, &stacks, limited)?;
+    Ok(made)
+}
+
+/// Refuses `--cache` and `--prefetch` where nothing is simulated, and says why.
+fn no_cache(args: &PrefetchArgs, why: &str) -> Result<()> {
+    if args.cache.is_some() || !args.prefetch.is_empty() {
+        bail!("--cache, --prefetch: for simulated disks only; {why}");
+    }
+    Ok(())
 }
 
 /// The policies to predict: those named, else those of the real run that this
@@ -158,8 +182,8 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
     Ok(chosen)
 }
 
-/// The load on one disk under each policy, seed by seed.
-fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> Result<Side> {
+/// The load on one disk through each stack, seed by seed.
+fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> Result<Side> {
     let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     let disk = DiskArgs {
@@ -169,11 +193,11 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, policies: &[String]) -> R
     };
     let (profile, config) = load::disk(&disk)?;
     let (run_until, journal) = (load.until(until), false);
-    let stage =
-        Stage { load, profile: &profile, config, until: run_until, journal, cache_bytes: 0 };
+    let names = StackNames::of(stacks);
+    let stage = Stage { load, profile: &profile, config, until: run_until, journal, names };
     let mut plans = Vec::new();
-    for policy in policies {
-        plans.extend(seeds.iter().map(|&seed| Plan::new(policy, seed)));
+    for stack in stacks {
+        plans.extend(seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)));
     }
     let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
     let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;

@@ -1,6 +1,7 @@
-//! What each policy is worth for a load: the figures that `advise` ranks by.
+//! What each stack is worth for a load: the figures that `advise` ranks by.
 
 use crate::args::Goal;
+use crate::json::CacheChoice;
 use crate::runs::Outcome;
 use seekway_sim::VmResult;
 use seekway_sim::experiments::arena::{Figures, Measure, SceneResult};
@@ -10,10 +11,15 @@ use serde::Serialize;
 /// Policies that are closer than this count as equal, and no VM loses by less.
 pub const EQUAL_WITHIN: f64 = 0.02;
 
-/// A policy with its figures. Scripts read these keys.
+/// A stack with its figures. Scripts read these keys.
 #[derive(Clone, Serialize)]
 pub struct Judged {
+    /// As sentences and tables call the stack.
+    #[serde(skip)]
+    pub label: String,
     pub policy: String,
+    #[serde(flatten)]
+    pub cache: CacheChoice,
     /// The figure of the goal.
     pub value: f64,
     pub mean_ms: f64,
@@ -95,7 +101,9 @@ fn one(outcome: &Outcome, references: &[Reference]) -> Judged {
         (1.0 / over(vm.response.mean(), alone.mean_ns)).min(1.0)
     };
     Judged {
-        policy: outcome.plan.policy.clone(),
+        label: outcome.label.clone(),
+        policy: outcome.plan.stack.policy.clone(),
+        cache: CacheChoice::new(&outcome.plan.stack),
         value: 0.0,
         mean_ms: result.response.mean() / 1e6,
         p99_ms: ms(result.response.value_at_quantile(0.99)),
@@ -132,7 +140,8 @@ fn scene(judged: &[Judged]) -> SceneResult {
 }
 
 /// By `value`, the best first. Policies within [`EQUAL_WITHIN`] of the best that is left
-/// stay in the order of the registry: fairway first, then the simpler. Those that made a
+/// stay in their order: without a cache before small and large ones, and in it that of the
+/// registry, fairway first, then the simpler. Those that made a
 /// request wait past the hard limit come last: a guest takes such a disk for a broken one.
 pub fn sort(judged: Vec<Judged>, goal: Goal) -> Vec<Judged> {
     let (forced, kept): (Vec<Judged>, _) = judged.into_iter().partition(|j| j.forced > 0);
@@ -173,12 +182,14 @@ pub fn are_equal(goal: Goal, value: f64, best: f64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn judged(policy: &str, value: f64) -> Judged {
+    pub fn judged(policy: &str, value: f64) -> Judged {
         Judged {
+            label: policy.into(),
             policy: policy.into(),
+            cache: CacheChoice { cache_mib: None, prefetch: None },
             value,
             mean_ms: 1.0,
             p99_ms: 1.0,

@@ -1,9 +1,11 @@
 //! Can the disk carry the load? If not: how much of it, and which modelled disk could?
 
 use super::judged::p99_ms;
+use crate::json::CacheChoice;
 use crate::load::Load;
 use crate::progress;
 use crate::runs::{self, Outcome, Plan, Stage};
+use crate::stacks::StackSpec;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use seekway_device::profile::{self, Profile};
@@ -20,7 +22,12 @@ const SHARE_MIN_LOG2: f64 = -7.0;
 /// How a load was served under the policy that serves it best. Scripts read these keys.
 #[derive(Clone, Serialize)]
 pub struct Service {
+    /// As sentences and tables call its stack.
+    #[serde(skip)]
+    pub label: String,
     pub policy: String,
+    #[serde(flatten)]
+    pub cache: CacheChoice,
     /// The VM with the largest p99, and that p99.
     pub vm: String,
     pub p99_ms: f64,
@@ -40,7 +47,9 @@ impl Service {
         let within = |vm: &VmResult| vm.response.quantile_below(p99_limit.get());
         let worst = result.vms.iter().max_by(|a, b| p99_ms(a).total_cmp(&p99_ms(b)));
         Service {
-            policy: outcome.plan.policy.clone(),
+            label: outcome.label.clone(),
+            policy: outcome.plan.stack.policy.clone(),
+            cache: CacheChoice::new(&outcome.plan.stack),
             vm: worst.map(|vm| vm.name.clone()).unwrap_or_default(),
             p99_ms: worst.map_or(0.0, p99_ms),
             within_limit: worst.map_or(1.0, within),
@@ -119,16 +128,25 @@ impl Overload {
     }
 }
 
-/// The policies most likely to carry what can be carried: those with the shortest p99 and the
-/// shortest mean under the overload, and the policy for every device.
-fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<String> {
+/// True if the disk carries the load without a host cache. `outcomes` are the runs of all stacks.
+pub fn carried_without_cache(load: &Load, outcomes: &[Outcome], p99_limit: Nanos) -> bool {
+    let mut bare = outcomes.iter().filter(|o| o.plan.stack.cache.is_none());
+    bare.any(|o| Service::of(o, load, p99_limit).carries(p99_limit))
+}
+
+/// The stacks most likely to carry what can be carried: those with the shortest p99 and the
+/// shortest mean under the overload, and the policy for every device in place of the first's.
+fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<StackSpec> {
     let mean = |outcome: &&Outcome| outcome.result.response.mean();
     let fastest = outcomes.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)));
-    let fastest = fastest.map(|outcome| outcome.plan.policy.as_str());
-    let mut candidates: Vec<String> = Vec::new();
-    for policy in [best.policy.as_str(), "fairway"].into_iter().chain(fastest) {
-        if !candidates.iter().any(|known| known == policy) {
-            candidates.push(policy.to_string());
+    let fastest = fastest.map(|outcome| outcome.plan.stack.clone());
+    let best = outcomes.iter().find(|outcome| outcome.label == best.label);
+    let best = best.map(|outcome| outcome.plan.stack.clone());
+    let general = best.clone().map(|stack| StackSpec { policy: "fairway".into(), ..stack });
+    let mut candidates: Vec<StackSpec> = Vec::new();
+    for stack in best.into_iter().chain(general).chain(fastest) {
+        if !candidates.contains(&stack) {
+            candidates.push(stack);
         }
     }
     candidates
@@ -137,7 +155,7 @@ fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<String> {
 /// Runs of the same load at other rates and on other disks.
 struct Search<'a> {
     stage: &'a Stage<'a>,
-    candidates: Vec<String>,
+    candidates: Vec<StackSpec>,
     p99_limit: Nanos,
     jobs: usize,
 }
@@ -151,7 +169,8 @@ impl Search<'_> {
     /// share's logarithm. Whatever the disk carries at some rate, it carries at less.
     fn share(&self) -> Result<Option<(f64, Service)>> {
         let bar = self.bar(STEPS as usize * self.candidates.len(), "how much it carries");
-        let plans: Vec<Plan> = self.candidates.iter().map(|policy| Plan::new(policy, 1)).collect();
+        let plans: Vec<Plan> =
+            self.candidates.iter().map(|stack| Plan::new(stack.clone(), 1)).collect();
         let (mut carried, mut too_much) = (SHARE_MIN_LOG2, 0.0);
         let mut found = None;
         for _ in 0..STEPS {
@@ -178,14 +197,14 @@ impl Search<'_> {
         let others = others(self.stage.profile)?;
         let (fit, too_small): (Vec<Profile>, Vec<Profile>) =
             others.into_iter().partition(|profile| self.fits(profile));
-        let items: Vec<(&Profile, &String)> = fit
+        let items: Vec<(&Profile, &StackSpec)> = fit
             .iter()
             .flat_map(|profile| self.candidates.iter().map(move |c| (profile, c)))
             .collect();
         let bar = self.bar(items.len(), "which disk carries it");
-        let services = runs::parallel(&items, self.jobs, |(profile, policy)| {
+        let services = runs::parallel(&items, self.jobs, |(profile, stack)| {
             let stage = Stage { profile, ..*self.stage };
-            let outcome = stage.run_one(&Plan::new(policy, 1), &bar)?;
+            let outcome = stage.run_one(&Plan::new((*stack).clone(), 1), &bar)?;
             Ok(Service::of(&outcome, self.stage.load, self.p99_limit))
         })?;
         bar.finish_and_clear();

@@ -1,9 +1,11 @@
 //! What `advise` says: sentences and tables.
 
-use super::Loser;
+use super::gain;
 use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
 use super::overload::{Disk, Overload, Service};
+use super::{Carried, Loser};
 use crate::args::Goal;
+use crate::json::CompareReport;
 use clap::ValueEnum;
 use seekway_report::number::{count, significant};
 use seekway_report::table::{Cell, Column, Table};
@@ -49,7 +51,7 @@ pub fn overload(overload: &Overload) -> String {
         (Some(share), Some(service)) => format!(
             "It carries about {} of the rate (under {}, with a p99 of {}).",
             percent(share),
-            service.policy,
+            service.label,
             time(service.p99_ms)
         ),
         _ => "It does not carry even 1 % of the rate.".to_string(),
@@ -59,7 +61,7 @@ pub fn overload(overload: &Overload) -> String {
 }
 
 fn why(overload: &Overload) -> String {
-    let Service { policy, vm, p99_ms, within_limit, forced, queue_full, .. } = &overload.best;
+    let Service { label, vm, p99_ms, within_limit, forced, queue_full, .. } = &overload.best;
     let limit = time(overload.p99_limit_ms);
     let mut reasons = vec![format!(
         "{} of {vm}'s requests take at most {limit}, and their p99 is {}",
@@ -73,7 +75,7 @@ fn why(overload: &Overload) -> String {
     }));
     reasons.extend(queue_full.then(|| "requests wait to enter a full queue".to_string()));
     let reasons = reasons.join("; ");
-    format!("This disk cannot carry this load: under {policy}, which comes nearest, {reasons}.")
+    format!("This disk cannot carry this load: under {label}, which comes nearest, {reasons}.")
 }
 
 /// Is it the rate, or how it comes?
@@ -115,21 +117,36 @@ pub fn recommendation(
     ranking: &[Judged],
     losers: &[Loser],
     goal: Goal,
-    overloaded: bool,
+    overload: Carried,
     several: bool,
 ) -> String {
     let (best, goal_name) = (&ranking[0], goal_name(goal));
-    let mut text = if overloaded {
-        format!("No policy mends that. The least bad for {goal_name} is {}: ", best.policy)
-    } else {
-        format!("Use {} for {goal_name}: ", best.policy)
+    let one = kind(ranking).0;
+    let mut text = match overload {
+        Carried::No => {
+            format!("No {one} mends that. The least bad for {goal_name} is {}: ", best.label)
+        }
+        Carried::WithCache => format!(
+            "Without a cache this disk cannot carry this load. Use {} for {goal_name}: ",
+            best.label
+        ),
+        Carried::Yes => format!("Use {} for {goal_name}: ", best.label),
     };
     text += &gives(best, several);
     text += &beside_others(ranking, goal);
+    text += &gain::sentence(ranking, goal);
     if several {
-        text += &who_loses(losers);
+        text += &who_loses(losers, one);
     }
     text.trim_end().to_string()
+}
+
+/// What is ranked, one and several: policies, or stacks where some have a cache.
+fn kind(ranking: &[Judged]) -> (&'static str, &'static str) {
+    match ranking.iter().any(|judged| judged.cache.cache_mib.is_some()) {
+        true => ("stack", "stacks"),
+        false => ("policy", "policies"),
+    }
 }
 
 fn gives(best: &Judged, several: bool) -> String {
@@ -152,7 +169,7 @@ fn gives(best: &Judged, several: bool) -> String {
 /// too long.
 fn beside_others(ranking: &[Judged], goal: Goal) -> String {
     let names = |of: &[&Judged]| -> String {
-        of.iter().map(|j| j.policy.as_str()).collect::<Vec<_>>().join(", ")
+        of.iter().map(|j| j.label.as_str()).collect::<Vec<_>>().join(", ")
     };
     let forced = |j: &Judged| j.forced > 0;
     let rivals = ranking.iter().take_while(|j| forced(j) == forced(&ranking[0])).count();
@@ -162,7 +179,8 @@ fn beside_others(ranking: &[Judged], goal: Goal) -> String {
     let equal: Vec<&Judged> = rivals.iter().take_while(is_equal).skip(1).collect();
     let within = EQUAL_WITHIN * 100.0;
     if equal.len() + 1 == ranking.len() && ranking.len() > 1 {
-        return format!("All policies lie within {within} %: for this goal take any. ");
+        let all = kind(ranking).1;
+        return format!("All {all} lie within {within} %: for this goal take any. ");
     }
     let mut text = String::new();
     if !equal.is_empty() {
@@ -171,7 +189,7 @@ fn beside_others(ranking: &[Judged], goal: Goal) -> String {
     if let Some(next) = rivals.get(equal.len() + 1) {
         let (figure, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
         let name = capital(figure_name(goal));
-        text += &format!("{name}: {figure}, next {} with {value}. ", next.policy);
+        text += &format!("{name}: {figure}, next {} with {value}. ", next.label);
     }
     let passed_over: Vec<&Judged> = last.iter().filter(is_equal).collect();
     if !passed_over.is_empty() {
@@ -188,9 +206,9 @@ fn capital(text: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-fn who_loses(losers: &[Loser]) -> String {
+fn who_loses(losers: &[Loser], kind: &str) -> String {
     if losers.is_empty() {
-        return "No VM would be served 2 % better by another policy.".into();
+        return format!("No VM would be served 2 % better by another {kind}.");
     }
     let one =
         |l: &Loser| format!("{} ({} slower than under {})", l.vm, percent(l.slower), l.better);
@@ -200,10 +218,10 @@ fn who_loses(losers: &[Loser]) -> String {
     format!("Who loses by it: {}.", list.join(", "))
 }
 
-/// Every policy with its figures, in the order of the ranking.
-pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> Table {
-    let mut columns =
-        vec![Column::text("policy"), Column::number("mean", "ms"), Column::number("p99", "ms")];
+/// Every stack with its figures, in the order of the ranking.
+pub fn ranked(ranking: &[Judged], goal: Goal, compared: &CompareReport, several: bool) -> Table {
+    let mut columns = vec![Column::text(compared.names.heading())];
+    columns.extend([Column::number("mean", "ms"), Column::number("p99", "ms")]);
     if several {
         columns.push(Column::text("worst VM"));
         columns.push(Column::number("its p99", "ms"));
@@ -216,10 +234,11 @@ pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> 
     ]);
     let any_forced = ranking.iter().any(|j| j.forced > 0);
     columns.extend(any_forced.then(|| Column::number("forced", "")));
-    let title = format!("Policies on {device} for {}, best first", goal_name(goal));
+    let (kind, device) = (capital(kind(ranking).1), &compared.device);
+    let title = format!("{kind} on {device} for {}, best first", goal_name(goal));
     let mut table = Table::new(title, columns);
     for j in ranking {
-        let mut row = vec![Cell::Text(j.policy.clone()), Cell::Number(j.mean_ms)];
+        let mut row = vec![Cell::Text(j.label.clone()), Cell::Number(j.mean_ms)];
         row.push(Cell::Number(j.p99_ms));
         if several {
             row.extend([Cell::Text(j.worst_vm.clone()), Cell::Number(j.worst_vm_p99_ms)]);
@@ -237,6 +256,7 @@ pub fn policies(ranking: &[Judged], goal: Goal, device: &str, several: bool) -> 
     table.notes.extend(any_forced.then(|| {
         "forced: requests that waited past the hard limit; policies with any come last.".into()
     }));
+    table.notes.push(compared.same.clone());
     table
 }
 
@@ -272,7 +292,7 @@ pub fn disks(overload: &Overload) -> Table {
         };
         let mut row = vec![Cell::Text(disk.disk.clone()), Cell::Text(verdict.into())];
         row.extend(match &disk.service {
-            Some(s) => [Cell::Number(s.p99_ms), Cell::Text(s.policy.clone())],
+            Some(s) => [Cell::Number(s.p99_ms), Cell::Text(s.label.clone())],
             None => [Cell::Absent, Cell::Absent],
         });
         table.push(row);

@@ -5,6 +5,7 @@ use crate::args::ArenaArgs;
 use crate::load::{self, Load};
 use crate::progress;
 use crate::runs::{Outcome, Plan, Stage};
+use crate::stacks::{StackNames, StackSpec};
 use anyhow::Result;
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
@@ -35,21 +36,23 @@ impl Own {
 
     /// Runs it under every policy with every seed.
     pub fn play(&self, policies: &[String], seeds: &[u64], jobs: usize) -> Result<Played> {
+        let stacks: Vec<StackSpec> = policies.iter().map(|p| StackSpec::new(p)).collect();
         let stage = Stage {
             load: &self.load,
             profile: &self.profile,
             config: self.config,
             until: self.load.until(self.until),
             journal: false,
-            cache_bytes: 0,
+            names: StackNames::of(&stacks),
         };
         let hidden = ProgressBar::hidden();
-        let alone = stage.run_each_alone(&["noop"], seeds[0], jobs, &hidden)?;
+        let noop = [StackSpec::new("noop")];
+        let alone = stage.run_each_alone(&noop, seeds[0], jobs, &hidden)?;
         let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
         let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
-        let plans: Vec<Plan> = policies
+        let plans: Vec<Plan> = stacks
             .iter()
-            .flat_map(|policy| seeds.iter().map(|&seed| Plan::new(policy, seed)))
+            .flat_map(|stack| seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)))
             .collect();
         let runs = self.load.requests().map(|n| n * plans.len() as u64);
         let bar = progress::requests(runs, "your load");

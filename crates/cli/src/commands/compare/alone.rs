@@ -1,9 +1,14 @@
 //! What each VM asks for, which the fairness figures are judged against. In an open
-//! loop that is known; otherwise it is what the VM gets when it runs alone.
+//! loop that is known; otherwise it is what the VM gets when it runs alone on the disk itself:
+//! under noop, without host cache, shared processors and agent, with the limits of the run that
+//! is judged. So runs with different caches, prefetchers, hosts and agents are judged by one
+//! yardstick: a cache that raises what one VM gets does not raise what it asks for. Limits are
+//! not part of the host but of what a VM may ask for.
 
 use crate::args::Alone;
 use crate::json::Demands;
 use crate::runs::{Outcome, Plan, Stage};
+use crate::stacks::{LimitsChoice, StackSpec};
 use anyhow::Result;
 use seekway_policy::units::Instant;
 use seekway_sim::Layout;
@@ -17,11 +22,17 @@ const DIFFERENT_MAX: usize = 16;
 /// within an eighth the difference is below a tenth on the drives that are modelled.
 const PLACES: u64 = 8;
 
-/// What each VM asks for. `outcomes` are the runs of all VMs together, and `seed` is
-/// that of the runs alone.
+/// Below totals where runs have more than the disk itself, and VMs were run alone.
+pub const NOTE: &str = "φ, Jain and max-min are judged against what each VM gets alone on the \
+                        disk itself (noop, no cache, no shared processors, with the run's limits): \
+                        the same for all caches, prefetchers, hosts and agents.";
+
+/// What each VM asks for under these limits. `outcomes` are the runs of all VMs together, and
+/// `seed` is that of the runs alone.
 pub fn demands(
     stage: &Stage<'_>,
     outcomes: &[Outcome],
+    limits: LimitsChoice,
     seed: u64,
     jobs: usize,
     when: Alone,
@@ -55,7 +66,8 @@ pub fn demands(
         }
         Alone::Auto | Alone::Always => {}
     }
-    let alone = |&vm: &usize| Plan { only: Some(vm), ..Plan::new("noop", seed) };
+    let noop = StackSpec { limits, ..StackSpec::new("noop") };
+    let alone = |&vm: &usize| Plan { only: Some(vm), ..Plan::new(noop.clone(), seed) };
     let plans: Vec<Plan> = different.iter().map(alone).collect();
     let quiet = Stage { journal: false, ..*stage };
     let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;

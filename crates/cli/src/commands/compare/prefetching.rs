@@ -34,10 +34,14 @@ fn cells(usage: &Usage) -> [Cell; 8] {
 /// One line a run with a host cache; none without any.
 pub fn totals(compared: &CompareReport) -> Option<Table> {
     let first = compared.runs.iter().find_map(|r| r.host.as_ref())?;
-    let mut all = vec![Column::text("policy")];
+    let mut all = vec![Column::text(compared.names.heading())];
     all.extend(columns());
     all.push(Column::number("host busy", ""));
-    let title = format!("Prefetching into a host cache of {:.0} MiB", first.cache_mib);
+    let mut sizes = compared.runs.iter().filter_map(|r| r.host.as_ref()).map(|h| h.cache_mib);
+    let title = match sizes.all(|mib| mib == first.cache_mib) {
+        true => format!("Prefetching into a host cache of {:.0} MiB", first.cache_mib),
+        false => "Prefetching into host caches".into(),
+    };
     let mut table = Table::new(title, all);
     for run in &compared.runs {
         let Some(host) = &run.host else { continue };
@@ -73,25 +77,22 @@ pub fn flat_columns(compared: &CompareReport) -> Vec<Column> {
         "dropped_mib",
         "promoted",
     ];
-    let mut columns = vec![Column::text("prefetch")];
-    columns.extend(numbers.map(|n| Column::number(n, "")));
-    columns
+    numbers.map(|n| Column::number(n, "")).into()
 }
 
-/// What a run, or a VM of it, had of the cache, for the end of a line of CSV.
-pub fn flat(run: &Run, usage: &Usage) -> Vec<Cell> {
-    let mut row = vec![Cell::Text(run.prefetch.clone().unwrap_or_default())];
-    row.extend(cells(usage).map(|cell| match cell {
+/// What a run, or a VM of it, had of the cache, as the columns of [`flat_columns`].
+pub fn flat(usage: &Usage) -> Vec<Cell> {
+    let plain = |cell| match cell {
         Cell::Share(share) => Cell::Number(share),
         cell => cell,
-    }));
-    row
+    };
+    cells(usage).map(plain).into()
 }
 
 /// One line a run, VM and process; none where no process is told apart and no
 /// stream is followed.
 pub fn by_process(compared: &CompareReport) -> Option<Table> {
-    let mut all = ["VM", "process", "policy"].map(Column::text).to_vec();
+    let mut all = ["VM", "process", compared.names.heading()].map(Column::text).to_vec();
     all.extend(columns());
     all.extend([Column::number("streams", ""), Column::number("S", "")]);
     let mut table = Table::new("Prefetching for each process", all);

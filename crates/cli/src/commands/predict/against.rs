@@ -2,11 +2,12 @@
 //! figures of a real run.
 
 use super::figures::{Figures, SECTORS_PER_MS, Side};
+use crate::json::CacheChoice;
 use crate::load;
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_device::validate::{self, Pace, Record};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
 /// Largest file that is read, in bytes: it is held whole.
@@ -71,10 +72,36 @@ enum File {
 struct Run {
     policy: String,
     seed: Option<u64>,
+    /// Null for no cache, absent if nobody says.
+    #[serde(default, deserialize_with = "given")]
+    cache_mib: Option<Option<f64>>,
+    prefetch: Option<String>,
+    /// What `predict` does not choose, where `compare` has chosen it.
+    limits: Option<String>,
+    shared_cpus: Option<String>,
+    vcpu: Option<String>,
     #[serde(flatten)]
     figures: RunFigures,
     /// Where an experiment gives the real run beside the simulated one.
     live: Option<RunFigures>,
+}
+
+/// What is there, be it null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+impl Run {
+    /// The host cache in front of the disk, if the file says.
+    fn cache(&self) -> Result<Option<CacheChoice>> {
+        let Some(cache_mib) = self.cache_mib else { return Ok(None) };
+        let cache = CacheChoice { cache_mib, prefetch: self.prefetch.clone() };
+        if cache.host_cache().is_none() {
+            let mib = cache_mib.unwrap_or_default();
+            bail!("the run of {} has a cache_mib of {mib}: up to 1048576, or null", self.policy);
+        }
+        Ok(Some(cache))
+    }
 }
 
 #[derive(Deserialize)]
@@ -122,6 +149,13 @@ fn run(what: &str, text: &str) -> Result<Side> {
     if runs.is_empty() || runs.len() > RUNS_MAX {
         bail!("{} runs; 1 to {RUNS_MAX} are expected", runs.len());
     }
+    let others: [fn(&Run) -> &Option<String>; 3] =
+        [|run| &run.limits, |run| &run.shared_cpus, |run| &run.vcpu];
+    for (key, other) in ["limits", "shared_cpus", "vcpu"].into_iter().zip(others) {
+        if runs.iter().any(|run| other(run) != other(&runs[0])) {
+            bail!("the runs differ in {key}, which `predict` does not choose: keep those of one");
+        }
+    }
     let figures: Vec<Figures> = runs.iter().map(of_run).collect::<Result<_>>()?;
     Ok(Side { what: what.into(), runs: figures, warnings: Vec::new(), notes: Vec::new() })
 }
@@ -132,7 +166,9 @@ fn of_run(run: &Run) -> Result<Figures> {
     let p99 = || given.response_ms.as_ref().and_then(Time::p99);
     let mib_s = given.mib_s.or_else(|| given.sectors_per_ms.map(|s| s / SECTORS_PER_MS));
     let figures = Figures {
+        name: None,
         policy: run.policy.clone(),
+        cache: run.cache()?,
         seed: run.seed,
         service_ms: mean(&given.service_ms),
         service_from_dispatch_ms: mean(&given.service_from_dispatch_ms),
@@ -194,7 +230,9 @@ fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
     let span_ms = mean_ms * n + gaps_ms;
     let rate = (span_ms > 0.0).then(|| sectors / span_ms);
     Figures {
+        name: None,
         policy: ONE_AT_A_TIME.into(),
+        cache: None,
         seed: None,
         service_ms: Some(mean_ms),
         service_from_dispatch_ms: Some(mean_ms),

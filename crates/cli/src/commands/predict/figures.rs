@@ -1,6 +1,7 @@
-//! What is predicted and measured of a policy, in the shape in which it is
+//! What is predicted and measured of a stack, in the shape in which it is
 //! written as JSON and read back.
 
+use crate::json::CacheChoice;
 use crate::runs::Outcome;
 use seekway_sim::metrics::ms;
 use seekway_sim::rank::{Better, ranks};
@@ -65,7 +66,13 @@ impl Measure {
 /// was not measured is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Figures {
+    /// As tables call its stack; the policy if nothing else differs.
+    #[serde(skip)]
+    pub name: Option<String>,
     pub policy: String,
+    /// The host cache in front of the disk. Absent if nobody says whether there is one.
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    pub cache: Option<CacheChoice>,
     /// The seed of a simulated run: runs of the same seed have the same load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -114,7 +121,9 @@ impl Figures {
         let some = |n: u64, value: f64| (n > 0).then_some(value);
         let (requests, commands) = (r.response.len(), r.service.len());
         Figures {
-            policy: outcome.plan.policy.clone(),
+            name: None,
+            policy: outcome.plan.stack.policy.clone(),
+            cache: Some(CacheChoice::new(&outcome.plan.stack)),
             seed: Some(outcome.plan.seed),
             service_ms: some(commands, r.service.mean() / 1e6),
             service_from_dispatch_ms: some(commands, r.service_from_dispatch.mean() / 1e6),
@@ -124,6 +133,11 @@ impl Figures {
             mib_s: some(requests, r.mib_s()),
             window: None,
         }
+    }
+
+    /// As tables call its stack.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.policy)
     }
 
     /// One of the measures.
@@ -142,7 +156,7 @@ impl Figures {
 pub struct Side {
     /// The profile, the file, the daemon's device.
     pub what: String,
-    /// Policy by policy, in it seed by seed.
+    /// Stack by stack, in it seed by seed.
     pub runs: Vec<Figures>,
     /// What the reader has to know before trusting a figure.
     pub warnings: Vec<String>,
@@ -159,45 +173,44 @@ impl Side {
 
     /// The policies, in their order.
     pub fn policies(&self) -> Vec<String> {
-        let mut policies: Vec<String> = Vec::new();
-        for run in &self.runs {
-            if !policies.contains(&run.policy) {
-                policies.push(run.policy.clone());
-            }
-        }
-        policies
+        distinct(self.runs.iter().map(|run| run.policy.as_str()))
     }
 
-    /// A measure of a policy, run by run; empty where a run has none.
-    pub fn values(&self, policy: &str, measure: Measure) -> Vec<f64> {
-        let runs = self.runs.iter().filter(|r| r.policy == policy);
+    /// The names of the stacks, in their order.
+    pub fn stacks(&self) -> Vec<String> {
+        distinct(self.runs.iter().map(Figures::name))
+    }
+
+    /// A measure of a stack, run by run; empty where a run has none.
+    pub fn values(&self, stack: &str, measure: Measure) -> Vec<f64> {
+        let runs = self.runs.iter().filter(|r| r.name() == stack);
         runs.map(|r| r.get(measure)).collect::<Option<Vec<f64>>>().unwrap_or_default()
     }
 
     /// The mean over the runs; `None` where any lacks it.
-    pub fn mean(&self, policy: &str, measure: Measure) -> Option<f64> {
-        let values = self.values(policy, measure);
+    pub fn mean(&self, stack: &str, measure: Measure) -> Option<f64> {
+        let values = self.values(stack, measure);
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// A measure of these policies, NaN where there is none.
-    pub fn means(&self, policies: &[String], measure: Measure) -> Vec<f64> {
-        policies.iter().map(|p| self.mean(p, measure).unwrap_or(f64::NAN)).collect()
+    /// A measure of these stacks, NaN where there is none.
+    pub fn means(&self, stacks: &[String], measure: Measure) -> Vec<f64> {
+        stacks.iter().map(|stack| self.mean(stack, measure).unwrap_or(f64::NAN)).collect()
     }
 
-    /// The place of each of these policies by its mean.
-    pub fn ranks(&self, policies: &[String], measure: Measure) -> Vec<Option<usize>> {
-        ranks(&self.means(policies, measure), measure.better())
+    /// The place of each of these stacks by its mean.
+    pub fn ranks(&self, stacks: &[String], measure: Measure) -> Vec<Option<usize>> {
+        ranks(&self.means(stacks, measure), measure.better())
     }
 
-    /// The mean of a figure over a policy's live windows.
-    pub fn of_windows(&self, policy: &str, figure: impl Fn(&Window) -> f64) -> Option<f64> {
-        let runs = self.runs.iter().filter(|r| r.policy == policy);
+    /// The mean of a figure over a stack's live windows.
+    pub fn of_windows(&self, stack: &str, figure: impl Fn(&Window) -> f64) -> Option<f64> {
+        let runs = self.runs.iter().filter(|r| r.name() == stack);
         let values: Vec<f64> = runs.filter_map(|r| r.window.as_ref()).map(figure).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// Has any policy this measure?
+    /// Has any run this measure?
     pub fn has(&self, measure: Measure) -> bool {
         self.runs.iter().any(|r| r.get(measure).is_some())
     }
@@ -210,13 +223,13 @@ impl Side {
         })
     }
 
-    /// Runs of each policy, of the one that has most.
+    /// Runs of each stack, of the one that has most.
     pub fn runs_each(&self) -> usize {
-        let count = |p: &String| self.runs.iter().filter(|r| r.policy == *p).count();
-        self.policies().iter().map(count).max().unwrap_or(0)
+        let count = |stack: &String| self.runs.iter().filter(|r| r.name() == stack).count();
+        self.stacks().iter().map(count).max().unwrap_or(0)
     }
 
-    /// The seeds, of all policies.
+    /// The seeds, of all stacks.
     pub fn seeds(&self) -> Vec<u64> {
         let mut seeds: Vec<u64> = self.runs.iter().filter_map(|r| r.seed).collect();
         seeds.sort_unstable();
@@ -224,42 +237,57 @@ impl Side {
         seeds
     }
 
-    /// One seed's figures of these policies, NaN where there is none.
-    pub fn of_seed(&self, policies: &[String], measure: Measure, seed: u64) -> Vec<f64> {
-        let of = |policy: &String| {
-            let run = self.runs.iter().find(|r| r.policy == *policy && r.seed == Some(seed));
+    /// One seed's figures of these stacks, NaN where there is none.
+    pub fn of_seed(&self, stacks: &[String], measure: Measure, seed: u64) -> Vec<f64> {
+        let of = |stack: &String| {
+            let run = self.runs.iter().find(|r| r.name() == stack && r.seed == Some(seed));
             run.and_then(|r| r.get(measure)).unwrap_or(f64::NAN)
         };
-        policies.iter().map(of).collect()
+        stacks.iter().map(of).collect()
     }
 }
 
-/// A policy's means with their ranks, for JSON.
+/// Each text once, in the order of its first.
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for text in texts {
+        if !kept.iter().any(|known| known == text) {
+            kept.push(text.to_string());
+        }
+    }
+    kept
+}
+
+/// A stack's means with their ranks, for JSON.
 #[derive(Serialize)]
-pub struct RankedPolicy {
+pub struct RankedStack {
     pub policy: String,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    pub cache: Option<CacheChoice>,
     #[serde(flatten)]
     pub measures: BTreeMap<&'static str, MeanRank>,
 }
 
-/// A mean over the runs, and its place among the policies.
+/// A mean over the runs, and its place among the stacks.
 #[derive(Serialize)]
 pub struct MeanRank {
     pub mean: Option<f64>,
     pub rank: Option<usize>,
 }
 
-/// All policies of a side, ranked among each other.
-pub fn ranked(side: &Side) -> Vec<RankedPolicy> {
-    let policies = side.policies();
-    let mut ranked: Vec<RankedPolicy> = policies
-        .iter()
-        .map(|p| RankedPolicy { policy: p.clone(), measures: BTreeMap::new() })
-        .collect();
+/// All stacks of a side, ranked among each other.
+pub fn ranked(side: &Side) -> Vec<RankedStack> {
+    let stacks = side.stacks();
+    let row = |stack: &String| {
+        let run = side.runs.iter().find(|run| run.name() == stack)?;
+        let (policy, cache) = (run.policy.clone(), run.cache.clone());
+        Some(RankedStack { policy, cache, measures: BTreeMap::new() })
+    };
+    let mut ranked: Vec<RankedStack> = stacks.iter().filter_map(row).collect();
     for measure in Measure::ALL {
-        let places = side.ranks(&policies, measure);
-        for (row, rank) in ranked.iter_mut().zip(places) {
-            let mean = side.mean(&row.policy, measure);
+        let places = side.ranks(&stacks, measure);
+        for ((row, stack), rank) in ranked.iter_mut().zip(&stacks).zip(places) {
+            let mean = side.mean(stack, measure);
             row.measures.insert(measure.key(), MeanRank { mean, rank });
         }
     }

@@ -39,10 +39,10 @@ pub struct SwappedPair {
     pub differ: Option<f64>,
 }
 
-/// Policies that both sides have, in the prediction's order.
+/// Stacks that both sides have, in the prediction's order.
 pub fn common(predicted: &Side, against: &Side) -> Vec<String> {
-    let theirs = against.policies();
-    predicted.policies().into_iter().filter(|p| theirs.contains(p)).collect()
+    let theirs = against.stacks();
+    predicted.stacks().into_iter().filter(|stack| theirs.contains(stack)).collect()
 }
 
 /// All measures that both sides have.

@@ -247,7 +247,9 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     let mib_s = bytes as f64 / f64::from(1 << 20) / window_s * k;
     let some = |value: f64| (requests > 0).then_some(value);
     Ok(Figures {
+        name: None,
         policy: policy.into(),
+        cache: None,
         seed: None,
         service_ms: per_command(service),
         service_from_dispatch_ms: per_command(from_dispatch),

@@ -1,9 +1,10 @@
 //! A prediction as tables, JSON and a page.
 
 use super::Prediction;
-use super::figures::{Figures, Measure, RankedPolicy, Side, ranked};
+use super::figures::{Figures, Measure, RankedStack, Side, ranked};
 use super::judge::{Agreement, agreement, common};
 use crate::args::Format;
+use crate::caching::NO_PREFETCH;
 use crate::output;
 use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
@@ -16,7 +17,7 @@ use serde::Serialize;
 struct PredictReport<'a> {
     on: &'a str,
     runs: &'a [Figures],
-    policies: Vec<RankedPolicy>,
+    policies: Vec<RankedStack>,
     against: Option<Reference<'a>>,
     agreement: Vec<Agreement>,
     warnings: Vec<String>,
@@ -27,7 +28,7 @@ struct PredictReport<'a> {
 struct Reference<'a> {
     what: &'a str,
     runs: &'a [Figures],
-    policies: Vec<RankedPolicy>,
+    policies: Vec<RankedStack>,
 }
 
 impl<'a> Reference<'a> {
@@ -60,12 +61,13 @@ fn judged(made: &Prediction) -> Vec<Agreement> {
 
 /// What was predicted; beside it what it is held against, and how they agree.
 fn tables(made: &Prediction) -> Vec<Table> {
-    let Some(against) = &made.against else { return vec![alone(&made.predicted)] };
+    let Some(against) = &made.against else { return vec![alone(made)] };
     let judged = judged(made);
-    let beside = |a| beside(&made.predicted, against, a);
+    let beside = |a| beside(made, against, a);
     let mut tables: Vec<Table> = judged.iter().map(beside).collect();
     let mut agreements = agreements(&judged);
     agreements.notes.extend(remarks(&made.predicted, against));
+    agreements.notes.extend(made.same.clone());
     tables.push(agreements);
     tables
 }
@@ -86,9 +88,10 @@ fn shown(side: &Side) -> Vec<Measure> {
 }
 
 /// Policies with each measure and the policy's place by it.
-fn alone(side: &Side) -> Table {
+fn alone(made: &Prediction) -> Table {
+    let side = &made.predicted;
     let measures = shown(side);
-    let mut columns = vec![Column::text("policy")];
+    let mut columns = vec![Column::text(made.heading)];
     for measure in &measures {
         let (name, unit) = measure.name();
         columns.extend([Column::number(name, unit), Column::number("rank", "")]);
@@ -99,7 +102,7 @@ fn alone(side: &Side) -> Table {
         columns.extend([Column::number("k", ""), Column::number("late", "")]);
     }
     let mut table = Table::new(format!("Predicted on {}", side.name()), columns);
-    let policies = side.policies();
+    let policies = side.stacks();
     let places: Vec<_> = measures.iter().map(|m| side.ranks(&policies, *m)).collect();
     for (n, policy) in policies.iter().enumerate() {
         let mut row = vec![Cell::Text(policy.clone())];
@@ -116,6 +119,7 @@ fn alone(side: &Side) -> Table {
     }
     table.notes.push(legend(side));
     table.notes.extend(side.notes.iter().cloned());
+    table.notes.extend(made.same.clone());
     table
 }
 
@@ -139,10 +143,11 @@ fn legend(side: &Side) -> String {
 }
 
 /// A measure of each policy, predicted and measured.
-fn beside(predicted: &Side, against: &Side, agreement: &Agreement) -> Table {
+fn beside(made: &Prediction, against: &Side, agreement: &Agreement) -> Table {
+    let predicted = &made.predicted;
     let (name, unit) = agreement.of.name();
     let columns = vec![
-        Column::text("policy"),
+        Column::text(made.heading),
         Column::number("predicted", unit),
         Column::number("rank", ""),
         Column::number("against", unit),
@@ -173,7 +178,7 @@ fn remarks(predicted: &Side, against: &Side) -> Vec<String> {
     let mut notes = vec![legend(predicted)];
     notes.extend([predicted, against].iter().flat_map(|s| s.notes.iter().cloned()));
     let policies = common(predicted, against);
-    let all = [predicted.policies(), against.policies()].concat();
+    let all = [predicted.stacks(), against.stacks()].concat();
     let missing: Vec<String> = all.into_iter().filter(|p| !policies.contains(p)).collect();
     if !missing.is_empty() {
         notes.push(format!("Of one side only, and left out: {}.", missing.join(", ")));
@@ -248,6 +253,7 @@ fn flat(made: &Prediction) -> Table {
     columns.extend(Measure::ALL.map(|m| Column::number(m.key(), "")));
     columns
         .extend(["mib_s", "round", "k", "window_s", "late_share"].map(|n| Column::number(n, "")));
+    columns.extend([Column::number("cache_mib", ""), Column::text("prefetch")]);
     let mut table = Table::new("", columns);
     let sides = [("predicted", Some(&made.predicted)), ("against", made.against.as_ref())];
     for (name, side) in sides.into_iter().filter_map(|(name, side)| Some((name, side?))) {
@@ -263,16 +269,24 @@ fn flat(made: &Prediction) -> Table {
                 number(window.map(|w| w.window_s)),
                 number(window.map(|w| w.late_share)),
             ]);
+            row.extend(cache(run));
             table.push(row);
         }
     }
     table
 }
 
+/// The host cache of a run; absent if nobody says whether it had one.
+fn cache(run: &Figures) -> [Cell; 2] {
+    let Some(cache) = &run.cache else { return [Cell::Absent, Cell::Absent] };
+    let prefetch = cache.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
+    [Cell::Number(cache.cache_mib.unwrap_or(0.0)), Cell::Text(prefetch)]
+}
+
 /// The result in a sentence.
 fn sentence(made: &Prediction) -> String {
     let side = &made.predicted;
-    let policies = side.policies();
+    let policies = side.stacks();
     let first = |measure: Measure| {
         let places = side.ranks(&policies, measure);
         let best = places.iter().position(|p| *p == Some(1))?;
@@ -326,7 +340,7 @@ pub fn page(made: &Prediction) -> Report {
 }
 
 fn bars(made: &Prediction, measure: Measure) -> Block {
-    let policies = made.predicted.policies();
+    let policies = made.predicted.stacks();
     let series = |side: &Side, reference: bool| {
         let bar = |policy: &String| {
             let values = side.values(policy, measure);
@@ -351,7 +365,7 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
         seekway_sim::rank::Better::Less => "shorter",
         seekway_sim::rank::Better::More => "longer",
     };
-    let mut caption = format!("{} of each policy; {end} is better.", capital(name));
+    let mut caption = format!("{} of each {}; {end} is better.", capital(name), made.heading);
     if made.predicted.runs_each() > 1 {
         caption += " Whiskers: least and most of the runs.";
     }

@@ -1,0 +1,18 @@
+//! Arguments for the host's processors and the guests' agents.
+
+use clap::Args;
+
+/// How VMs share the host's processors.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Shared processors")]
+pub struct SharingArgs {
+    /// VMs' vCPUs share the processors of a host, `cpus=4,slice=11ms`; keys: cpus, slice,
+    /// jitter, cut (slices in 1000 that end early), switch, completes (submitter, fixed,
+    /// any, steered). Repeat it to compare hosts; `none` shares nothing [default: none]
+    #[arg(long, value_name = "SPEC")]
+    pub host: Vec<String>,
+    /// Policies for vCPUs of the guests' agents (`seekway vcpu list`), a list or `all`;
+    /// each runs on every --host [default: vanilla, which is no agent]
+    #[arg(long, value_name = "LIST")]
+    pub vcpu: Option<String>,
+}

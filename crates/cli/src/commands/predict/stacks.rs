@@ -1,0 +1,97 @@
+//! The stacks that are predicted: each policy with each host cache; and their names, by which
+//! both sides of a comparison find each other.
+
+use super::Prediction;
+use super::against::Against;
+use super::figures::{Figures, Side};
+use super::judge::common;
+use crate::args::PrefetchArgs;
+use crate::caching;
+use crate::stacks::{HostCache, LimitsChoice, NO_AGENT, StackLists, StackNames, StackSpec};
+use anyhow::{Context, Result, bail};
+use seekway_policy::prefetchers;
+
+/// Each of these policies with each cache that the arguments name, else with those that the
+/// runs of `--against` had, else without.
+pub fn product(
+    args: &PrefetchArgs,
+    policies: &[String],
+    against: Option<&Against>,
+) -> Result<Vec<StackSpec>> {
+    let caches = match against {
+        Some(Against::Run(side)) if args.cache.is_none() && args.prefetch.is_empty() => {
+            caches_of(side)?
+        }
+        _ => caching::caches(args)?,
+    };
+    let (policies, limits) = (policies.to_vec(), vec![LimitsChoice::Given]);
+    StackLists { policies, caches, limits, hosts: vec![(None, NO_AGENT.into())] }.product()
+}
+
+/// The caches that a file's runs had; none if it does not say.
+fn caches_of(side: &Side) -> Result<Vec<Option<HostCache>>> {
+    let mut caches = Vec::new();
+    for stack in side.runs.iter().filter_map(known_stack) {
+        if let Some(cache) = &stack.cache {
+            let what = || format!("--against {}: the run of {}", side.what, stack.policy);
+            prefetchers::build(&cache.prefetch).with_context(what)?;
+        }
+        if !caches.contains(&stack.cache) {
+            caches.push(stack.cache);
+        }
+    }
+    if caches.is_empty() {
+        caches.push(None);
+    }
+    Ok(caches)
+}
+
+/// The stack of a run, if it says which cache it had.
+fn known_stack(run: &Figures) -> Option<StackSpec> {
+    let cache = run.cache.as_ref()?.host_cache()?;
+    Some(StackSpec { cache, ..StackSpec::new(&run.policy) })
+}
+
+/// Names the runs of both sides by what differs between them. `simulated` are the stacks that
+/// were simulated, with limits if the load is `limited`. A run that does not say which cache it
+/// had, a live or measured one, stands beside the only one there is.
+pub fn name(made: &mut Prediction, simulated: &[StackSpec], limited: bool) -> Result<()> {
+    let sides = || [Some(&made.predicted), made.against.as_ref()].into_iter().flatten();
+    let stacks: Vec<StackSpec> =
+        sides().flat_map(|side| &side.runs).filter_map(known_stack).collect();
+    let names = StackNames::of(&stacks);
+    let silent = sides().find(|side| side.runs.iter().any(|run| run.cache.is_none()));
+    if let Some(side) = silent.filter(|_| names.by_cache()) {
+        bail!(
+            "{}: its runs do not say which host cache they had: give one --cache and one \
+             --prefetch, those of the runs",
+            side.name()
+        );
+    }
+    made.heading = names.heading();
+    for side in [Some(&mut made.predicted), made.against.as_mut()].into_iter().flatten() {
+        for run in &mut side.runs {
+            run.name = known_stack(run).map(|stack| names.label(&stack));
+        }
+    }
+    if let Some(against) = &made.against
+        && common(&made.predicted, against).is_empty()
+    {
+        bail!(
+            "nothing to compare: {} has {}, and {} has {}; give the same --policies, --cache and \
+             --prefetch",
+            made.predicted.name(),
+            made.predicted.stacks().join(", "),
+            against.name(),
+            against.stacks().join(", ")
+        );
+    }
+    if !simulated.is_empty() {
+        let limits = if limited { LimitsChoice::Given } else { LimitsChoice::Dropped };
+        let simulated: Vec<StackSpec> =
+            simulated.iter().map(|stack| StackSpec { limits, ..stack.clone() }).collect();
+        let names = StackNames::of(&simulated);
+        made.same = Some(names.same(&simulated));
+    }
+    Ok(())
+}

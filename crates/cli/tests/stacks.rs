@@ -1,0 +1,187 @@
+//! `compare` over the whole stack: what runs, how it is named, and that what is not chosen
+//! is said.
+
+mod common;
+
+use common::{Folder, json, seekway};
+use serde_json::Value;
+
+/// A VM of 20 IOPS beside one without a limit; both read all over small images, again and
+/// again.
+const LOAD: &[&str] = &[
+    "compare",
+    "--vm",
+    "name=slow,image=8MiB,iops=20,app=uniform:outstanding=2",
+    "--vm",
+    "name=free,image=8MiB,app=uniform:outstanding=2",
+    "--device",
+    "samsung-970-pro",
+    "--until",
+    "1s",
+];
+
+fn run(more: &[&str]) -> String {
+    seekway(&[LOAD, more].concat()).ok()
+}
+
+fn runs(more: &[&str]) -> Vec<Value> {
+    let mut made = json(&run(&[more, &["--format", "json"]].concat()));
+    made["runs"].as_array_mut().map(std::mem::take).expect("a list")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn every_run_says_its_whole_stack() {
+    let made =
+        runs(&["--policies", "noop,cfq", "--cache", "none,1MiB,32MiB", "--prefetch", "none,vio"]);
+    let stack = |run: &Value| {
+        let text = |key: &str| run[key].as_str().unwrap_or("-").to_string();
+        (text("policy"), run["cache_mib"].as_f64().unwrap_or(0.0), text("prefetch"))
+    };
+    let caches = [(0.0, "-"), (1.0, "none"), (1.0, "vio"), (32.0, "none"), (32.0, "vio")];
+    let want = ["noop", "cfq"].into_iter().flat_map(|policy| {
+        caches.map(|(mib, prefetch)| (policy.to_string(), mib, prefetch.to_string()))
+    });
+    assert_eq!(made.iter().map(stack).collect::<Vec<_>>(), want.collect::<Vec<_>>());
+    for run in &made {
+        assert_eq!((&run["limits"], &run["vcpu"]), (&"given".into(), &"vanilla".into()));
+        assert!(run.get("shared_cpus").is_some_and(Value::is_null), "{run:#}");
+        let had = run["host"]["cache_mib"].as_f64();
+        assert_eq!(had, run["cache_mib"].as_f64(), "what was chosen is what ran");
+    }
+    // One cache holds both images, the other an eighth of one.
+    let hits = |n: usize| number(&made[n]["host"]["hit_share"]);
+    assert!(hits(3) > 2.0 * hits(1), "32 MiB: {}, 1 MiB: {}", hits(3), hits(1));
+}
+
+#[test]
+fn limits_hold_where_they_are_chosen_and_demands_follow_them() {
+    let made = runs(&["--policies", "noop", "--limits", "given,none"]);
+    let [given, none] = &made[..] else { panic!("two runs, not {}", made.len()) };
+    assert_eq!((&given["limits"], &none["limits"]), (&"given".into(), &"none".into()));
+    let slow = |run: &Value| run["vms"][0]["requests"].as_u64().expect("a count");
+    assert!(slow(given) <= 23, "20 a second, and a tenth of a second's at once");
+    assert!(slow(none) > 2 * slow(given), "{} without a limit", slow(none));
+    let demand = |run: &Value| number(&run["vms"][0]["demand_mib_s"]);
+    assert!(demand(none) > 2.0 * demand(given), "what it asks for is no more than it may have");
+    let alone = |run: &Value| number(&run["vms"][1]["demand_mib_s"]);
+    assert_eq!(alone(given), alone(none), "no limit, the same demand");
+    // Each is what it is by itself.
+    let timeless = |mut run: Value| {
+        run.as_object_mut().expect("a run").remove("wall_s");
+        run
+    };
+    for (choice, run) in [("given", given), ("none", none)] {
+        let [own] = &runs(&["--policies", "noop", "--limits", choice])[..] else { panic!("one") };
+        assert_eq!(timeless(own.clone()), timeless(run.clone()), "{choice}");
+    }
+}
+
+#[test]
+fn demands_are_of_the_disk_itself_whatever_cache_lies_in_front() {
+    let made = runs(&["--policies", "noop", "--cache", "none,32MiB"]);
+    let demands = |run: &Value| [0, 1].map(|vm| number(&run["vms"][vm]["demand_mib_s"]));
+    assert_eq!(demands(&made[0]), demands(&made[1]));
+    let free = |run: &Value| number(&run["vms"][1]["mib_s"]);
+    assert!(free(&made[1]) > free(&made[0]), "the cache serves it, and it asks for no more");
+}
+
+#[test]
+fn runs_are_named_by_what_differs_and_the_rest_is_said_once() {
+    let folder = Folder::new();
+    let report = folder.arg("report.html");
+    for (more, names, same) in [
+        (
+            &["--policies", "noop,cfq"][..],
+            &["noop ", "cfq "][..],
+            "cache none, prefetch none, limits as given, vCPUs not shared, no agent.",
+        ),
+        (
+            &["--policies", "noop", "--limits", "none"],
+            &["noop "],
+            "cache none, prefetch none, no limits, vCPUs not shared, no agent.",
+        ),
+        (
+            &["--policies", "noop", "--limits", "none,given", "--cache", "1MiB"],
+            &["no limits ", "limits as given "],
+            "policy noop, cache 1MiB, prefetch none, vCPUs not shared, no agent.",
+        ),
+        (
+            &["--policies", "noop,cfq", "--cache", "none,1MiB,1GiB", "--host", "none"],
+            &["noop + no cache ", "noop + cache 1MiB ", "cfq + cache 1GiB "],
+            "prefetch none, limits as given, vCPUs not shared, no agent.",
+        ),
+    ] {
+        let text = run(&[more, &["--report", &report]].concat());
+        let table = text.split("\n\n").nth(1).expect("a title, then a table");
+        for name in names {
+            assert!(table.lines().any(|line| line.starts_with(name)), "no {name:?} in {text}");
+        }
+        let same = format!("The same in all runs: {same}");
+        assert_eq!(text.matches(&same).count(), 1, "{same} in {text}");
+        let page = std::fs::read_to_string(&report).expect("a page");
+        assert_eq!(page.matches(&same).count(), 1, "{same} in the report");
+        let markdown = run(&[more, &["--format", "markdown"]].concat());
+        assert!(markdown.contains(&same), "{markdown}");
+    }
+}
+
+#[test]
+fn csv_has_the_stack_in_each_line() {
+    let csv = run(&[
+        "--policies",
+        "noop",
+        "--cache",
+        "none,1MiB",
+        "--limits",
+        "given,none",
+        "--format",
+        "csv",
+    ]);
+    let mut lines = csv.lines();
+    let columns: Vec<&str> = lines.next().expect("a heading").split(',').collect();
+    let at =
+        |name: &str| columns.iter().position(|c| *c == name).unwrap_or_else(|| panic!("{name}"));
+    let keys = ["vm", "cache_mib", "prefetch", "limits", "shared_cpus", "vcpu"].map(at);
+    let rows = lines.map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), columns.len(), "{line}");
+        keys.map(|key| fields[key])
+    });
+    let stacks = [("0", "given"), ("0", "none"), ("1", "given"), ("1", "none")];
+    let want = stacks.into_iter().flat_map(|(mib, limits)| {
+        ["all", "slow", "free"].map(|vm| [vm, mib, "none", limits, "none", "vanilla"])
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), want.collect::<Vec<_>>());
+}
+
+#[test]
+fn each_stack_has_a_journal_of_its_own() {
+    let folder = Folder::new();
+    let dir = folder.arg("journals");
+    let lists = ["--policies", "noop", "--cache", "none,1MiB", "--prefetch", "none,vio"];
+    run(&[&lists[..], &["--limits", "given,none", "--journal", &dir]].concat());
+    let mut names: Vec<String> = std::fs::read_dir(folder.path("journals"))
+        .expect("made")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "noop+cache_1MiB+none+limits_as_given.1.journal",
+            "noop+cache_1MiB+none+no_limits.1.journal",
+            "noop+cache_1MiB+vio+limits_as_given.1.journal",
+            "noop+cache_1MiB+vio+no_limits.1.journal",
+            "noop+no_cache+limits_as_given.1.journal",
+            "noop+no_cache+no_limits.1.journal",
+        ]
+    );
+    for name in names {
+        let said = seekway(&["replay", &format!("{dir}/{name}")]).ok();
+        assert!(said.contains("all the same"), "{name}: {said}");
+    }
+}
