@@ -1,5 +1,5 @@
 //! `--host` and `--vcpu`: how VMs share the host's processors, and what the agent in each
-//! guest does about it. Plain values: the simulator's own are made of them later.
+//! guest does about it.
 
 use crate::args::SharingArgs;
 use crate::stacks::{NO_AGENT, check_distinct};
@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use seekway_policy::params::{Kind, ParamSpec, Params, parse_spec, split_specs};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
+use seekway_sim::vcpu::{Completes, Processors};
 use std::fmt;
 
 const fn spec(
@@ -36,19 +37,6 @@ pub static SPECS: &[ParamSpec] = &[
 /// Slices of a scheduler: below 10 µs the switches would be all.
 const SLICE_MIN: Nanos = Nanos::from_micros(10);
 const SLICE_MAX: Nanos = Nanos::from_secs(10);
-
-/// Which vCPU hears of a completed request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Completes {
-    /// The one that submitted it.
-    Submitter,
-    /// Always the first.
-    Fixed,
-    /// Any that runs.
-    Any,
-    /// The one to which the agent steers it.
-    Steered,
-}
 
 /// A host whose processors are shared by the VMs' vCPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,6 +84,19 @@ impl SharedHost {
             },
             text: text.split(',').map(str::trim).collect::<Vec<_>>().join(","),
         })
+    }
+}
+
+impl SharedHost {
+    /// As the simulator has it; what the command line does not say is as KVM on Linux has it.
+    pub fn processors(&self) -> Processors {
+        let mut processors = Processors::new(self.cpus);
+        processors.host.slice = self.slice;
+        processors.host.jitter = self.jitter;
+        processors.host.cut_permille = self.cut_permille;
+        processors.host.context_switch = self.context_switch;
+        processors.guest.completes = self.completes;
+        processors
     }
 }
 

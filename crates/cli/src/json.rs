@@ -4,10 +4,12 @@
 mod host;
 mod machine;
 mod stack;
+mod vcpus;
 
 pub use host::{Host, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
 pub use stack::{CacheChoice, Stack};
+pub use vcpus::Vcpus;
 
 use crate::stacks::StackNames;
 use seekway_policy::schedulers;
@@ -71,6 +73,9 @@ pub struct Run {
     pub device_metrics: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// The vCPUs of each VM, where VMs shared processors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vcpus: Vec<Vcpus>,
 }
 
 #[derive(Serialize)]
@@ -237,6 +242,7 @@ impl Run {
             policy_metrics: r.policy_metrics.iter().copied().collect(),
             device_metrics: r.device_metrics.iter().copied().collect(),
             host: Host::new(r),
+            vcpus: Vcpus::all(r),
         }
     }
 }

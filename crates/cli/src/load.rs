@@ -203,6 +203,16 @@ impl Load {
         (0..self.source_count()).map(|n| self.source(n, seed)).collect()
     }
 
+    /// New sources of the traces alone.
+    pub fn traced(&self, seed: u64) -> Result<Vec<Box<dyn Source>>> {
+        (0..self.traces.len()).map(|n| self.source(n, seed)).collect()
+    }
+
+    /// The generated VMs, which have guests, with their numbers among themselves.
+    pub fn guests(&self) -> impl Iterator<Item = (u16, &VmPlan)> {
+        (0..).zip(&self.plans)
+    }
+
     /// A new source, by its number: traces come before generated VMs.
     pub fn source(&self, number: usize, seed: u64) -> Result<Box<dyn Source>> {
         if let Some((trace, scanned, options)) = self.traces.get(number) {

@@ -2,14 +2,16 @@
 
 use crate::load::Load;
 use crate::stacks::{HostCache, LimitsChoice, StackNames, StackSpec};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
+use seekway_sim::vcpu::Machine;
 use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
+use seekway_workload::Source;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,10 +123,16 @@ impl Stage<'_> {
     /// Makes one run. `bar` counts completed requests.
     pub fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
         let label = self.names.label(&plan.stack);
-        let sources = match plan.only {
-            None => self.load.sources(plan.seed)?,
-            Some(vm) => vec![self.load.source(vm, plan.seed)?],
+        let mut machine = self.machine(plan)?;
+        let mut sources: Vec<Box<dyn Source + '_>> = match (plan.only, &machine) {
+            (None, None) => self.load.sources(plan.seed)?,
+            // The VMs that have guests are the machine's.
+            (None, Some(_)) => self.load.traced(plan.seed)?,
+            (Some(vm), _) => vec![self.load.source(vm, plan.seed)?],
         };
+        if let Some(machine) = &mut machine {
+            sources.push(Box::new(machine));
+        }
         let setup = self.setup(plan)?;
         let started = std::time::Instant::now();
         let mut seen = 0;
@@ -140,6 +148,8 @@ impl Stage<'_> {
             format!("policy {whole}, seed {}", plan.seed)
         })?;
         bar.inc(result.requests().saturating_sub(seen));
+        let end = Instant::ZERO + result.simulated;
+        result.machine = machine.map(|mut machine| machine.result(end));
         if plan.only.is_none() {
             for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {
                 vm.name.clone_from(&disk.name);
@@ -148,12 +158,24 @@ impl Stage<'_> {
         Ok(Outcome { plan: plan.clone(), label, result, wall: started.elapsed(), journal })
     }
 
+    /// The machine whose processors the VMs share, if they share any. One alone shares none.
+    fn machine(&self, plan: &Plan) -> Result<Option<Machine>> {
+        let StackSpec { host, vcpu, .. } = &plan.stack;
+        let Some(host) = host.as_ref().filter(|_| plan.only.is_none()) else { return Ok(None) };
+        let plans: Vec<_> = self.load.guests().collect();
+        if plans.is_empty() {
+            bail!(
+                "--host {host}: a trace says when requests were made, and not what for, so there \
+                 is nothing to share processors: give --vm SPEC"
+            );
+        }
+        let made = Machine::of_plans(&host.processors(), &plans, vcpu, plan.seed, Instant::ZERO);
+        made.map(Some).map_err(|e| anyhow!("--host {host}: {e}"))
+    }
+
     /// The run's device, and what lies between it and the VMs.
     fn setup(&self, plan: &Plan) -> Result<Setup> {
-        let StackSpec { policy, cache, limits: choice, host, vcpu: _ } = &plan.stack;
-        if let Some(host) = host {
-            bail!("--host {host}: shared processors are not connected yet");
-        }
+        let StackSpec { policy, cache, limits: choice, host: _, vcpu: _ } = &plan.stack;
         let scheduler = schedulers::build(policy)?;
         let device = self.profile.build();
         let capacity = device.profile().capacity;

@@ -105,10 +105,6 @@ fn wrong_usage_is_status_2_with_a_message() {
             "--vcpu: no vCPU policy 'vsmt'; there are vanilla",
         ),
         (
-            &["compare", "--vm", "app=sysbench", "--host", "cpus=2", "--policies", "noop"],
-            "not connected yet",
-        ),
-        (
             &["compare", "--vm", "app=sysbench", "--cache", &SIZES, "--prefetch", "none,vio"],
             "16 policies × 80 caches with prefetchers are 1280 stacks to run, at most 1000",
         ),

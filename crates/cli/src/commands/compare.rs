@@ -3,6 +3,7 @@
 mod alone;
 mod csv;
 mod prefetching;
+mod vcpus;
 mod warnings;
 
 pub use warnings::warnings;
@@ -224,6 +225,7 @@ pub fn tables(compared: &CompareReport) -> Vec<Table> {
         tables.push(by_vm(compared));
     }
     tables.extend(withheld(compared));
+    tables.extend(vcpus::table(compared));
     tables.extend(prefetching::totals(compared));
     tables
 }

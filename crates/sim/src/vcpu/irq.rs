@@ -13,6 +13,7 @@ impl Machine {
         let v = match self.guest.completes {
             Completes::Submitter => io.vcpu,
             Completes::Fixed => vm.first,
+            Completes::Steered => vm.interrupted,
             Completes::Any => match self.any_running(io.vcpu, self.home(&io)) {
                 Some(v) => v,
                 None => return self.interrupt_first(io, token),

@@ -9,8 +9,8 @@
 //! worker waits with it, and another one makes the next move (kernel/sched/core.c:
 //! `affine_move_task`).
 
-use super::Machine;
 use super::state::{State, VcpuRunState, WorkKind};
+use super::{Completes, Machine};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
 use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
@@ -103,6 +103,7 @@ impl Machine {
         };
         let there = self.vms[self.tasks[t].vm].first + to.index();
         self.arrive(t, there, was_away);
+        self.steer(worker, there);
         match rest_of_move(to, &within, Some(self.vcpus[self.tasks[t].vcpu].id)) {
             Rest::Widen => {
                 let again = WorkKind::Call { action, is_second: true, was_away };
@@ -112,6 +113,15 @@ impl Machine {
             Rest::Nothing => self.tasks[t].then = None,
         }
         self.ended(worker, action, Outcome::Done);
+    }
+
+    /// The disk's interrupts follow a task that was moved: a write to the affinity of one.
+    fn steer(&mut self, worker: usize, to: usize) {
+        let vm = self.vcpus[worker].vm;
+        if self.guest.completes == Completes::Steered && self.vms[vm].interrupted != to {
+            self.vms[vm].interrupted = to;
+            self.spend(worker, self.unless_free(self.costs.call));
+        }
     }
 
     /// A worker has made its second change, after which its task may run on all of the set.

@@ -1,6 +1,6 @@
 //! How vCPUs and tasks fared.
 
-use crate::metrics::Times;
+use crate::metrics::{Times, times};
 use seekway_policy::units::{Instant, Nanos};
 
 /// Of all VMs, from the beginning of the measuring.
@@ -59,6 +59,17 @@ pub struct VmCpu {
     pub overhead: Nanos,
     /// The policy's own figures.
     pub metrics: Vec<(&'static str, f64)>,
+}
+
+impl VmCpu {
+    /// The response times of all its tasks.
+    pub fn waits(&self) -> Times {
+        let mut all = times(2);
+        for task in &self.tasks {
+            all.add(&task.response).expect("histograms of one kind");
+        }
+        all
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -88,6 +88,9 @@ pub enum Completes {
     /// Any that runs, else the first that does: posted interrupts that follow the running
     /// vCPU.
     Any,
+    /// The one to which the VM's agent steers its disk's interrupts: where it moved a task
+    /// last. The first, before it has moved any and without an agent.
+    Steered,
 }
 
 /// How the policy of a guest learns of preemption.

@@ -229,6 +229,8 @@ pub(super) struct Vm {
     pub slice: Nanos,
     /// What no vCPU was there to hear.
     pub unheard: Vec<Heard>,
+    /// The vCPU that its disk interrupts, where the agent steers that.
+    pub interrupted: usize,
     /// When its kernel's timer goes off, and which timer that is.
     pub kernel_timer: (Option<Instant>, u64),
     /// Time in which one ran, or had nothing to run.
@@ -420,6 +422,7 @@ impl Vm {
             halted: usize::from(spec.vcpus),
             slice,
             unheard: Vec::new(),
+            interrupted: first,
             kernel_timer: (None, 0),
             any,
             least: LeastMoves::new(),

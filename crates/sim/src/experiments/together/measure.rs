@@ -28,13 +28,7 @@ pub(super) fn total(r: &RunResult) -> f64 {
 /// Of the times from when a task of the VM begins to wait for the disk to when it executes
 /// again: only one in a hundred is longer. At least a microsecond.
 pub(super) fn p99_ms(r: &RunResult, vm: usize) -> f64 {
-    let mut tasks = machine_of(r, vm).tasks.iter();
-    let Some(first) = tasks.next() else { return ms(1_000) };
-    let mut all = first.response.clone();
-    for task in tasks {
-        all.add(&task.response).expect("histograms of one kind");
-    }
-    ms(all.value_at_quantile(0.99).max(1_000))
+    ms(machine_of(r, vm).waits().value_at_quantile(0.99).max(1_000))
 }
 
 /// The share of its vCPUs' time in which they had something to run and no processor, per cent.
