@@ -185,3 +185,55 @@ fn each_stack_has_a_journal_of_its_own() {
         assert!(said.contains("all the same"), "{name}: {said}");
     }
 }
+
+/// Two VMs that compute and read, on the processors of one.
+const SHARED: &[&str] = &[
+    "compare",
+    "--vm",
+    "name=a,image=6GiB,vcpus=2,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,app=build:jobs=2",
+    "--vm",
+    "name=b,image=6GiB,vcpus=2,app=build:jobs=2",
+    "--device",
+    "samsung-970-pro",
+    "--policies",
+    "noop",
+    "--until",
+    "1s",
+    "--alone",
+    "never",
+];
+
+/// What VMs lose by sharing processors shows, for each way of sharing and each agent; where
+/// they share none the run is what it was without the option.
+#[test]
+fn vms_share_processors_where_they_are_told_to() {
+    let of = |more: &[&str]| json(&seekway(&[SHARED, more, &["--format", "json"]].concat()).ok());
+    let made = of(&["--host", "none", "--host", "cpus=2", "--vcpu", "vanilla,vmigrater"]);
+    let runs = made["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 3, "no agent where nothing is shared");
+    assert!(runs[0].get("vcpus").is_none(), "{:#}", runs[0]);
+    let plain = of(&[]);
+    for key in ["requests", "vms", "apps"] {
+        assert_eq!(plain["runs"][0][key], runs[0][key], "{key}");
+    }
+    for run in &runs[1..] {
+        let vms = run["vcpus"].as_array().expect("a list");
+        assert_eq!(vms.len(), 2);
+        for vm in vms {
+            assert!(number(&vm["stolen_s"]) > 0.1 && number(&vm["ran_s"]) > 0.1, "{vm:#}");
+        }
+    }
+    let moves = |n: usize| runs[n]["vcpus"][0]["moves"].as_u64().expect("a count");
+    assert!(moves(1) == 0 && moves(2) > 0, "{} and {} moves", moves(1), moves(2));
+    let waits = |n: usize| number(&runs[n]["vcpus"][0]["wait_ms"]["max"]);
+    assert!(waits(1) > 5.0, "a reader waits for its vCPU: {} ms", waits(1));
+    let table = seekway(&[SHARED, &["--host", "cpus=2"]].concat()).ok();
+    assert!(table.contains("VMs that share processors"), "{table}");
+}
+
+#[test]
+fn traces_have_no_processors_to_share() {
+    let trace = common::fixture("msr.csv");
+    let ran = seekway(&["compare", "--trace", &trace, "--host", "cpus=2", "--policies", "noop"]);
+    ran.refused(&["give --vm SPEC"]);
+}
