@@ -44,12 +44,7 @@ impl Blocks {
     }
 
     /// Let blocks go of the VM that is most above its share, or else of any.
-    fn evict_for_trim(
-        &mut self,
-        most: usize,
-        bare: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) -> bool {
+    fn evict_for_trim(&mut self, most: usize, bare: &mut Vec<Frame>, gone: &mut Vec<Gone>) -> bool {
         if let Some(donor) = self.donor()
             && self.evict(donor, most, true, bare, gone)
         {
