@@ -127,8 +127,10 @@ fn a_cache_that_shrinks_gives_its_memory_back_and_no_read_is_wrong() {
     }
     let folder = Folder::new();
     // Every block of 4 KiB differs from all others.
-    let data: Vec<u8> =
-        (0..48 * MIB / 8).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
+    let mut data = vec![0; (48 * MIB) as usize];
+    for (block, n) in data.chunks_exact_mut(4096).zip(1u64..) {
+        block[..8].copy_from_slice(&n.to_le_bytes());
+    }
     std::fs::write(folder.path("web.img"), &data).expect("room");
     let (disk, listen) = (format!("web={}", folder.arg("web.img")), folder.arg("run"));
     let journals = folder.arg("journals");

@@ -14,6 +14,9 @@ const GROUPS_MAX: usize = 64;
 /// What is pressure: some task waited so long for memory in so long (µs). An ordinary user may
 /// only have windows of whole two seconds.
 const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
+/// Less than this since the last word of pressure (µs) is none: the first word of a window of two
+/// seconds may be of all stalls since the host was started (seen with Linux 6.18).
+pub const STALL_LEAST_US: u64 = 100_000;
 
 /// Where the system tells of its memory.
 #[derive(Clone, Debug)]
@@ -61,6 +64,13 @@ impl MemorySource {
         Some(reading)
     }
 
+    /// Time (µs) that tasks have waited for memory since the host was started; of the host and of
+    /// the own group together.
+    pub fn stalled_us(&self) -> u64 {
+        let stalled = |path: &PathBuf| stalled_us(&read(path).ok()?);
+        self.pressures.iter().filter_map(stalled).fold(0, u64::saturating_add)
+    }
+
     /// Files that are ready for `EPOLLPRI` when tasks wait for memory. None where the kernel
     /// does not tell (no CONFIG_PSI, `psi=0`, or no right to ask).
     pub fn triggers(&self) -> Vec<File> {
@@ -103,6 +113,12 @@ fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1 << 10)
+}
+
+/// The time in the line `some avg10=0.00 … total=N`.
+fn stalled_us(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
 
 /// What a control group may have at most, and how much more it could have: what is not used, and
@@ -149,6 +165,7 @@ mod tests {
         assert_eq!(source.reading(5), Some(reading));
         assert_eq!((source.groups.len(), source.pressures.len()), (0, 1));
         assert!(source.triggers().is_empty(), "there is no pressure file");
+        assert_eq!(source.stalled_us(), 0);
     }
 
     #[test]
@@ -161,13 +178,15 @@ mod tests {
             ("groups/vms.slice/memory.high", "3000000000\n"),
             ("groups/vms.slice/memory.current", "2500000000\n"),
             ("groups/vms.slice/memory.stat", "anon 1\ninactive_file 500000000\n"),
+            ("proc/pressure/memory", "some avg10=0.00 total=70\nfull avg10=0.00 total=9\n"),
+            ("groups/vms.slice/seekway.service/memory.pressure", "some total=5\n"),
             ("groups/vms.slice/seekway.service/memory.max", "max\n"),
             ("groups/vms.slice/seekway.service/memory.current", "7\n"),
         ]);
         let tight = Reading { total: 3_000_000_000, available: 1_000_000_000, cached: 0 };
         assert_eq!(source.reading(0), Some(tight));
         let own = dir.path().join("groups/vms.slice/seekway.service/memory.pressure");
-        assert_eq!(source.pressures[1], own);
+        assert_eq!((&source.pressures[1], source.stalled_us()), (&own, 75));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Bounds {
 
     /// For a host, or a control group, with so many bytes of memory.
     pub fn of_memory(total_bytes: u64) -> Bounds {
-        let ceiling = (total_bytes / PART).min(Bounds::CEILING).max(1);
+        let ceiling = (total_bytes / PART).clamp(1, Bounds::CEILING);
         Bounds { floor: Bounds::FLOOR.min(ceiling), ceiling }
     }
 

@@ -4,7 +4,7 @@ use super::Host;
 use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
-use crate::daemon::memory::MemorySource;
+use crate::daemon::memory::{MemorySource, STALL_LEAST_US};
 use crate::daemon::sizer::{self, Cause, Sizer};
 use crate::daemon::slots::lock;
 use crate::log::say;
@@ -26,6 +26,8 @@ pub(super) struct Caches {
 struct Following {
     size: AutoSize,
     source: MemorySource,
+    /// What the source said of stalls when it told of pressure last.
+    stalled_us: u64,
     /// Ends with it.
     _thread: Sizer,
 }
@@ -137,9 +139,10 @@ impl Host {
             ));
         }
         let size = AutoSize::new(bounds, &reading, is_told);
+        let stalled_us = source.stalled_us();
         let thread = Sizer::start(Weak::clone(&self.me), triggers, size.look_after());
         let thread = thread.map_err(|e| HostError::System("the cache's thread", e))?;
-        Ok(Following { size, source, _thread: thread })
+        Ok(Following { size, source, stalled_us, _thread: thread })
     }
 
     fn reading(&self, source: &MemorySource) -> Option<Reading> {
@@ -155,8 +158,15 @@ impl Host {
         let now = Instant::from_nanos(self.started.elapsed().as_nanos() as u64);
         {
             let mut caches = lock(&self.caches);
-            let Some(Following { size, .. }) = &mut caches.auto else { return };
+            let Some(auto) = &mut caches.auto else { return };
+            let Following { size, stalled_us, source, .. } = auto;
             let before = size.bytes();
+            if cause == Cause::Pressure {
+                let last = std::mem::replace(stalled_us, source.stalled_us());
+                if stalled_us.saturating_sub(last) < STALL_LEAST_US {
+                    return;
+                }
+            }
             let bytes = match cause {
                 Cause::Pressure => size.pressure(now, &reading),
                 Cause::Time => size.look(now, &reading),
