@@ -38,7 +38,7 @@ fn a_disk_is_all_that_it_needs() {
     let mut try_it = as_user(command(&["serve", "--disk", &disk, "--check-config"]), &folder);
     let tried = Ran::new(match try_it.output() {
         Ok(output) => output,
-        Err(e) => return seekway_testing::skip(&format!("a program that all may start: {e}")),
+        Err(e) => return seekway_testing::skip(format!("a program that all may start: {e}")),
     });
     let told = tried.ok();
     for part in ["fairway (default)", "cache: auto (default)", "prefetch: vio:interval=continuous"]
