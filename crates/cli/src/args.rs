@@ -21,7 +21,7 @@ pub use device::{DeviceCommand, ValidateArgs};
 pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
-pub use serve::ServeArgs;
+pub use serve::{BackendArgs, ServeArgs};
 pub use sharing::SharingArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;

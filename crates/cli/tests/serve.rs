@@ -44,7 +44,6 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
         (&["--listen", &listen, "--tls-required"], "needs a certificate"),
         (&["--listen", &long, "--disk", &disk], "at most 107"),
-        (&["--disk", &disk], "nowhere to serve"),
         (&["--nbd", "127.0.0.1:0"], "nothing to serve"),
         (&["--socket-path", "s", "--disk", &disk, "--disk", &other], "serve one disk: 2"),
         (&["--socket-path", "s", "--fd", "5"], "cannot be used with"),

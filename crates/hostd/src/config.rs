@@ -5,14 +5,18 @@
 //! every error names that place: `serve.toml:3: no policy 'wfq'; there are …`.
 //! Settings are applied in order: flags come after the file and win; disks add.
 
+mod cache;
 mod disk;
 mod file;
 mod limits;
+mod place;
 
+pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
 pub use file::{FILE_BYTES_MAX, read};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
+pub use place::{CONTROL_NAME, default_folder};
 
 use crate::images::fault::Fault;
 use crate::throttle::Throttle;
@@ -30,10 +34,6 @@ use std::time::Duration;
 pub const DISKS_MAX: usize = 1024;
 /// Most commands at once that a device may be given.
 pub const DEPTH_MAX: u32 = 4096;
-/// The smallest cache of a device, and the largest, in bytes.
-pub const CACHE_BYTES_MIN: u64 = 1 << 20;
-/// See [`CACHE_BYTES_MIN`].
-pub const CACHE_BYTES_MAX: u64 = 8 << 40;
 /// Settings that say nothing without a cache.
 const NEED_CACHE: [&str; 3] = ["prefetch", "cache_lock", "bandwidth"];
 /// Longest time for which rings are polled before the reactor sleeps.
@@ -176,9 +176,11 @@ impl Settings {
         if let (Err(message), Some(origin)) = (config.judge_tls(), tls_origin) {
             errors.push(ConfigError { origin, message });
         }
-        if let (None, Some((key, origin))) = (config.cache_bytes, cache_origin) {
+        if let (CacheSize::Off, Some((key, origin))) = (config.cache_size(), cache_origin) {
+            let why = if config.cache.is_some() { "it is off" } else { "emulate turns it off" };
             let message = format!(
-                "{key} needs a cache: give it a size too, as in cache = \"2GiB\" or --cache 2GiB"
+                "{key} needs a cache, and {why}: give it a size, as in cache = \"2GiB\" or \
+                 --cache auto"
             );
             errors.push(ConfigError { origin, message });
         }
@@ -298,8 +300,8 @@ pub struct Config {
     pub hard_limit: Nanos,
     /// Poll rings for so long before sleeping; `None` never polls.
     pub poll: Option<Duration>,
-    /// Bytes of each device's cache, at least [`CACHE_BYTES_MIN`]; `None` for no cache.
-    pub cache_bytes: Option<u64>,
+    /// How large the caches are; [`Config::cache_size`] has the default.
+    pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
     pub prefetch: Option<String>,
     /// The cache is never swapped.
@@ -326,7 +328,7 @@ impl Default for Config {
             coalesce: Sectors::from_bytes(512 << 10),
             hard_limit: Nanos::from_secs(30),
             poll: None,
-            cache_bytes: None,
+            cache: None,
             prefetch: None,
             cache_lock: false,
             bandwidth_bytes_per_s: None,
@@ -338,13 +340,8 @@ impl Default for Config {
 impl Config {
     /// Where the control socket is, if there is one.
     pub fn control_path(&self) -> Option<PathBuf> {
-        let beside = || self.listen.as_ref().map(|dir| dir.join("control.sock"));
+        let beside = || self.listen.as_ref().map(|dir| dir.join(CONTROL_NAME));
         self.control.clone().or_else(beside)
-    }
-
-    /// The prefetcher of devices with a cache.
-    pub fn prefetcher(&self) -> &str {
-        self.prefetch.as_deref().unwrap_or("none")
     }
 
     fn apply(&mut self, key: &str, text: &str) -> Result<(), String> {
@@ -370,7 +367,7 @@ impl Config {
             }
             "hard_limit" => self.hard_limit = span(text)?,
             "poll" => self.poll = poll(text)?,
-            "cache" => self.cache_bytes = Some(cache_bytes(text)?),
+            "cache" => self.cache = Some(CacheSize::parse(text)?),
             "prefetch" => {
                 prefetchers::build(text).map_err(|e| e.to_string())?;
                 self.prefetch = Some(text.to_string());
@@ -418,13 +415,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn truth(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text}: expected true or false"))
-}
-
-fn cache_bytes(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text).filter(|b| (CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(b));
-    bytes.ok_or_else(|| {
-        format!("{text}: expected bytes with a unit such as 512MiB or 2GiB, from 1MiB to 8TiB")
-    })
 }
 
 fn bandwidth(text: &str) -> Result<u64, String> {

@@ -21,7 +21,7 @@ pub use report::{
     Latency, OpReport, ResponsesReport, ServedReport,
 };
 
-use crate::config::DiskConfig;
+use crate::config::{CacheSize, DiskConfig};
 use crate::daemon::{Attached, Host};
 use crate::metrics;
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
     },
+    /// Another size for the caches.
+    Cache { size: CacheSize },
     /// Another share for a disk.
     Weight {
         disk: String,
@@ -85,12 +87,13 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 10] = [
+pub const COMMANDS: [&str; 11] = [
     "status",
     "metrics",
     "responses",
     "policy",
     "prefetch",
+    "cache",
     "weight",
     "limit",
     "attach",
@@ -186,6 +189,7 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
         Request::Prefetch { prefetcher, device } => {
             host.set_prefetcher(&prefetcher, device.as_deref()).map(nothing).map_err(text)
         }
+        Request::Cache { size } => host.set_cache(size).map(nothing).map_err(text),
         Request::Weight { disk, weight } => {
             host.set_weight(&disk, weight).map(nothing).map_err(text)
         }
@@ -227,6 +231,8 @@ mod tests {
         let prefetch = Request::Prefetch { prefetcher: "none".into(), device: Some("sda".into()) };
         let line = r#"{"command":"prefetch","prefetcher":"none","device":"sda"}"#;
         assert_eq!(read(line), Ok(prefetch));
+        let line = r#"{"command":"cache","size":"2GiB"}"#;
+        assert_eq!(read(line), Ok(Request::Cache { size: CacheSize::Bytes(2 << 30) }));
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
         assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
@@ -247,6 +253,7 @@ mod tests {
             ("{\"command\":3}", "no \"command\""),
             ("{\"command\":\"reboot\"}", "no command 'reboot'; there are status, metrics"),
             ("{\"command\":\"status\",\"verbose\":true}", "status: unknown field `verbose`"),
+            ("{\"command\":\"cache\",\"size\":\"2\"}", "cache: 2: expected auto, off, or bytes"),
             ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
             ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
             ("{\"command\":\"limit\",\"limits\":\"iops=1\"}", "limit: whose limits?"),

@@ -9,13 +9,16 @@
 //! 3. It ends by closing all listeners, letting reactors carry out what is
 //!    outstanding, and removing the sockets.
 //!
-//! What is absent: timers, and any work while nobody asks for some.
+//! What is absent: timers, and any work while nobody asks for some. The one exception is the
+//! thread that looks at the host's memory while the caches' size is `auto`.
 
 mod connections;
 mod devices;
 mod error;
 mod host;
+mod memory;
 mod served;
+mod sizer;
 mod slots;
 mod sockets;
 mod start;

@@ -207,6 +207,7 @@ impl Reactor {
     /// What follows from it. When to come back if nothing happens.
     fn end_turn(&mut self) -> Option<Instant> {
         let wake = self.core.pump().earliest();
+        self.core.trim_cache();
         self.flush();
         self.core.remap_stale();
         self.end_ports();

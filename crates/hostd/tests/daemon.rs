@@ -1,7 +1,7 @@
 //! The daemon as its clients find it: who holds up whom, and what is left
 //! after its end.
 
-use seekway_hostd::config::{Config, DiskConfig};
+use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT};
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use std::fs::File;
@@ -71,13 +71,17 @@ impl Drop for Running {
     }
 }
 
+fn with_cache(size: CacheSize) -> Config {
+    Config { cache: Some(size), ..Config::default() }
+}
+
 fn loopback() -> Option<SocketAddr> {
     Some("127.0.0.1:0".parse().unwrap())
 }
 
 #[test]
 fn the_prefetcher_changes_while_it_serves() {
-    let cached = Config { cache_bytes: Some(4 << 20), ..Config::default() };
+    let cached = with_cache(CacheSize::Bytes(4 << 20));
     let daemon = Running::start(cached);
     let disks = [daemon.disk("web"), DiskConfig { cache: false, ..daemon.disk("db") }];
     for disk in disks {
@@ -87,7 +91,7 @@ fn the_prefetcher_changes_while_it_serves() {
     let text = |status: &serde_json::Value| {
         status.pointer("/devices/0/cache/prefetcher").unwrap().as_str().unwrap().to_string()
     };
-    assert_eq!(text(&status()), "none");
+    assert_eq!(text(&status()), PREFETCHER_DEFAULT);
     let set = |prefetcher: &str, device: Option<&str>| {
         let device = device.map(str::to_string);
         daemon.ask(&Request::Prefetch { prefetcher: prefetcher.into(), device })
@@ -106,16 +110,16 @@ fn the_prefetcher_changes_while_it_serves() {
     }
     assert_eq!(text(&status()), "vio:interval=continuous,threshold=auto");
 
-    let plain = Running::start(Config::default());
+    let plain = Running::start(with_cache(CacheSize::Off));
     let prefetch = Request::Prefetch { prefetcher: "none".into(), device: None };
     let error = plain.ask(&prefetch).unwrap_err().to_string();
-    assert!(error.contains("start it with --cache SIZE"), "{error}");
+    assert!(error.contains("start it with --cache auto"), "{error}");
 }
 
 #[test]
 fn bandwidth_is_measured_before_anything_is_served_and_not_later() {
     let bandwidth = |names: [&str; 2], first_cached: bool| {
-        let cached = Config { cache_bytes: Some(4 << 20), ..Config::default() };
+        let cached = with_cache(CacheSize::Bytes(4 << 20));
         let daemon = Running::start(cached);
         for name in names {
             let mut disk = daemon.disk(name);

@@ -50,6 +50,8 @@ mod ahead;
 mod blocks;
 mod fetches;
 mod pieces;
+mod size;
+pub mod sizing;
 mod writes;
 
 pub use accounts::Usage;
@@ -79,7 +81,7 @@ const KEPT_MAX: usize = 4096;
 /// How large, and how reads are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Bytes of data that it keeps at most.
+    /// Bytes of data that it keeps at most, whatever [`HostCache::resize`] says.
     pub bytes: u64,
     /// Longest single prefetch, at least a block.
     pub unit: Sectors,
@@ -500,10 +502,6 @@ impl HostCache {
     /// Reads under way.
     pub fn fetching(&self) -> usize {
         self.fetches.len()
-    }
-    /// Bytes of data that it keeps at most.
-    pub fn capacity_bytes(&self) -> u64 {
-        self.config.bytes / BLOCK_BYTES * BLOCK_BYTES
     }
     /// Bytes of memory that its books take for that, besides the data: at most 3 %
     /// of it in a cache of 16 MiB or more.

@@ -241,6 +241,10 @@ fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<(
             s.switch_prefetcher(now, what, (build.prefetcher)(what).ok()?).then_some(())?;
         }
         "bandwidth" => s.set_bandwidth(now, what.parse().ok()?),
+        "cache" => s.resize_cache(now, what.parse().ok()?).then_some(())?,
+        "trim" if s.has_cache() && s.is_settled() => {
+            s.trim_cache(now, what.parse().ok()?, &mut Vec::new());
+        }
         "group" => {
             let limits = Limits::parse(words.next()?).ok()?;
             s.set_group(now, &GroupName::new(what).ok()?, &limits);

@@ -286,6 +286,11 @@ impl Stack {
         self.actions.push_back(action);
     }
 
+    /// Was every action taken?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.actions.is_empty()
+    }
+
     /// What is to be done without asking the device for more: the next of what has been decided.
     pub fn take(&mut self) -> Option<Action> {
         let action = self.actions.pop_front()?;

@@ -13,15 +13,17 @@ use std::path::PathBuf;
   seekway ctl status
   seekway ctl policy cfq:slice_idle=4ms
   seekway ctl prefetch vio:interval=continuous
+  seekway ctl cache 512MiB
   seekway ctl attach db=/images/db.img,weight=4
   seekway ctl limit db iops=2000,bandwidth=100MiB,group=tenant1
   seekway ctl limit --group tenant1 none
   seekway ctl resize db 20GiB
   seekway ctl --socket /run/other/control.sock metrics")]
 pub struct CtlArgs {
-    /// Path of the daemon's control socket
-    #[arg(long, value_name = "PATH", default_value = "/run/seekway/control.sock", global = true)]
-    pub socket: PathBuf,
+    /// Path of the daemon's control socket [default: /run/seekway/control.sock for root,
+    /// $XDG_RUNTIME_DIR/seekway/control.sock for others]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub command: CtlCommand,
@@ -53,6 +55,12 @@ pub enum CtlCommand {
         /// Change only this device (see `status`)
         #[arg(long, value_name = "DEVICE")]
         device: Option<String>,
+    },
+    /// Change the size of the caches; what no longer fits is let go, and the memory with it
+    Cache {
+        /// `auto`, `off`, or a size for each device, up to what the daemon was started with
+        #[arg(value_name = "SIZE|auto|off")]
+        size: String,
     },
     /// Change a disk's share of its device
     Weight {

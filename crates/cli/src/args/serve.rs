@@ -7,14 +7,15 @@ use std::path::PathBuf;
 ///
 /// Each disk has two sockets: DIR/NAME.vhost for vhost-user-blk and DIR/NAME.nbd
 /// for NBD. One policy schedules all requests to a device. `seekway ctl` connects
-/// to DIR/control.sock. See docs/serve.md.
+/// to DIR/control.sock. Only --disk is needed. See docs/start.md and docs/serve.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/seekway
-  seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq --listen /run/seekway
-  seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch vio --listen /run/seekway
-  seekway serve --disk db=db.img,iops=2000,iops_burst=8000,burst_length=10s --listen /run/seekway
-  seekway serve --disk a=a.img,group=t --disk b=b.img,group=t --group t:iops=9000 --listen /run/seekway
+  seekway serve --disk web=web.img --disk db=db.img
+  seekway serve --disk web=web.img --disk db=db.img,weight=4 --policy pregather --listen /run/vms
+  seekway serve --disk a=a.img --emulate seagate-1tb-7200:k=auto --policy cfq
+  seekway serve --disk web=web.img --disk db=db.img,cache=off --cache 2GiB --prefetch vio
+  seekway serve --disk db=db.img,iops=2000,iops_burst=8000,burst_length=10s
+  seekway serve --disk a=a.img,group=t --disk b=b.img,group=t --group t:iops=9000
   seekway serve --config /etc/seekway/serve.toml --check-config
   seekway serve --blk-file web.img --socket-path web.sock
 
@@ -94,11 +95,13 @@ pub struct ScheduleArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheArgs {
-    /// Size of the read cache in the host's memory, per device [default: no cache]
-    #[arg(long, value_name = "SIZE")]
+    /// Size of the read cache in the host's memory for each device; `auto`: a tenth of the
+    /// available memory for all devices together, less under memory pressure; `off`
+    /// [default: auto; off with --emulate, --blk-file, --socket-path and --fd]
+    #[arg(long, value_name = "SIZE|auto|off")]
     pub cache: Option<String>,
     /// Prefetch into the cache (`seekway prefetcher list`), with parameters as
-    /// `NAME:key=value,…`; needs --cache [default: none]
+    /// `NAME:key=value,…` [default: vio:interval=continuous]
     #[arg(long, value_name = "SPEC")]
     pub prefetch: Option<String>,
     /// Lock the cache in memory, so that it is never swapped; needs CAP_IPC_LOCK or a
@@ -115,7 +118,9 @@ pub struct CacheArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sockets")]
 pub struct ReachArgs {
-    /// Folder for the sockets; created if missing
+    /// Folder for the sockets; created if missing [default: /run/seekway for root,
+    /// $XDG_RUNTIME_DIR/seekway for others; none if the disks are reached otherwise, as by
+    /// --nbd]
     #[arg(long, value_name = "DIR")]
     pub listen: Option<String>,
     /// Path of the control socket [default: DIR/control.sock]

@@ -5,7 +5,7 @@ mod promised;
 use crate::args::{CtlArgs, CtlCommand, Format};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow};
-use seekway_hostd::config::DiskConfig;
+use seekway_hostd::config::{self, CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport, Request,
 };
@@ -16,7 +16,13 @@ use std::collections::BTreeMap;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
     let request = request(&args.command)?;
-    let answer = Client::connect(&args.socket)?.ask(&request)?;
+    let socket = match &args.socket {
+        Some(path) => path.clone(),
+        None => config::default_folder()
+            .map(|folder| folder.join(config::CONTROL_NAME))
+            .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
+    };
+    let answer = Client::connect(&socket)?.ask(&request)?;
     match &args.command {
         CtlCommand::Status { format } => status(*format, answer)?,
         CtlCommand::Metrics => {
@@ -32,6 +38,7 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
         CtlCommand::Resize { .. } => output::print(&format!("{}\n", bytes(&answer)))?,
         CtlCommand::Policy { .. }
         | CtlCommand::Prefetch { .. }
+        | CtlCommand::Cache { .. }
         | CtlCommand::Weight { .. }
         | CtlCommand::Limit { .. }
         | CtlCommand::Detach { .. } => {}
@@ -52,6 +59,10 @@ fn request(command: &CtlCommand) -> Result<Request> {
         }
         CtlCommand::Prefetch { prefetcher, device } => {
             Request::Prefetch { prefetcher: prefetcher.clone(), device: device.clone() }
+        }
+        CtlCommand::Cache { size } => {
+            let size = CacheSize::parse(size).map_err(|e| anyhow!("cache: {e}"))?;
+            Request::Cache { size }
         }
         CtlCommand::Weight { disk, weight } => {
             Request::Weight { disk: disk.clone(), weight: *weight }
@@ -193,10 +204,12 @@ fn caches(devices: &[DeviceReport]) -> Option<Table> {
                 format!("{:.0} MiB/s", mebibytes(bytes_per_s))
             });
         table.notes.push(format!(
-            "{}: {:.1} of {:.0} MiB, prefetch {}, bandwidth {bandwidth}",
+            "{}: {:.1} of {:.0} MiB{}, memory {:.1} MiB, prefetch {}, bandwidth {bandwidth}",
             device.name,
             mebibytes(cache.resident_bytes),
             mebibytes(cache.capacity_bytes),
+            if cache.auto { " (auto)" } else { "" },
+            mebibytes(cache.memory_bytes),
             cache.prefetcher
         ));
         table.notes.extend(known(&device.name, &cache.prefetcher_metrics));

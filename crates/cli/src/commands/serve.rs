@@ -1,15 +1,15 @@
 //! `seekway serve`: the host daemon.
 
-use crate::args::ServeArgs;
+mod words;
+
+use crate::args::{BackendArgs, ServeArgs};
 use crate::promises;
 use crate::{Verdict, output};
-use anyhow::{Context, Result, bail};
-use seekway_hostd::config::{self, Config, DiskConfig, Settings, TlsConfig};
+use anyhow::{Context, Result, anyhow, bail};
+use seekway_hostd::config::{self, CacheSize, Config, DiskConfig, Settings};
 use seekway_hostd::daemon::{
     self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
 };
-use seekway_policy::units::Nanos;
-use std::fmt::Write as _;
 use std::os::unix::fs::FileTypeExt;
 
 /// The only disk's name, where `--blk-file` gives none.
@@ -23,20 +23,33 @@ pub fn run(args: &ServeArgs) -> Result<Verdict> {
         output::print(&format!("{CAPABILITIES}\n"))?;
         return Ok(Verdict::Done);
     }
-    let config = settings(args).resolve()?;
+    let mut config = settings(args).resolve()?;
+    if is_backend(args) && config.cache.is_none() && config.prefetch.is_none() {
+        config.cache = Some(CacheSize::Off);
+    }
     if args.check_config {
+        if config.listen.is_none() && config.nbd.is_none() && !is_backend(args) {
+            // A service manager may have sockets for it. Then it needs no folder.
+            config.listen = config::default_folder().ok();
+        }
         let problems = check(&config);
         if !problems.is_empty() {
             bail!("{}", problems.join("\n"));
         }
-        output::print(&describe(&config))?;
+        output::print(&words::describe(&config))?;
         warn(&config);
         return Ok(Verdict::Done);
     }
     serve(args, config)
 }
 
-fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
+/// Is it the back end of one disk, beside others that serve other disks?
+fn is_backend(args: &ServeArgs) -> bool {
+    let BackendArgs { socket_path, fd, blk_file, .. } = &args.backend;
+    socket_path.is_some() || fd.is_some() || blk_file.is_some()
+}
+
+fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
     // Descriptors from outside first: nothing of ours may get their numbers.
     let sockets = daemon::activated()?;
     let backend = &args.backend;
@@ -49,18 +62,22 @@ fn serve(args: &ServeArgs, config: Config) -> Result<Verdict> {
         (None, None) => None,
     };
     let reachable = config.listen.is_some() || config.nbd.is_some() || !sockets.is_empty();
-    if !reachable && vhost.is_none() {
-        bail!("nowhere to serve: give --listen DIR, --nbd ADDRESS:PORT or --socket-path PATH");
-    }
-    if config.disks.is_empty() && config.control_path().is_none() {
+    if config.disks.is_empty() && config.control_path().is_none() && sockets.is_empty() {
         bail!("nothing to serve: give --disk NAME=PATH (or --listen DIR, to attach disks later)");
+    }
+    let is_default_folder = !reachable && vhost.is_none();
+    if is_default_folder {
+        let folder = config::default_folder();
+        config.listen = Some(folder.map_err(|e| {
+            anyhow!("{e}: give --listen DIR, --nbd ADDRESS:PORT or --socket-path PATH")
+        })?);
     }
     warn(&config);
     daemon::prepare_process();
-    let daemon = Daemon::start(config, StartOptions { sockets, vhost })?;
+    let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost })?;
     daemon.end_by_signals().context("cannot handle signals")?;
     // Whoever started us may not read it; guests do not mind.
-    let _ = output::print(&served(&daemon));
+    let _ = output::print(&words::served(&daemon, &config, is_default_folder));
     if let Err(e) = daemon::notify(&[NotifyState::Ready]) {
         seekway_hostd::log::say(&format!("cannot tell the service manager that all is ready: {e}"));
     }
@@ -151,98 +168,4 @@ fn warn(config: &Config) {
             );
         }
     }
-}
-
-/// What a configuration would serve.
-fn describe(config: &Config) -> String {
-    let mut text = String::new();
-    for disk in &config.disks {
-        let _ = write!(text, "disk {}: {}, weight {}", disk.name, disk.path.display(), disk.weight);
-        for (set, word) in [
-            (disk.read_only, "read-only"),
-            (disk.buffered, "buffered"),
-            (disk.accept_lost_writes, "accepting lost writes"),
-            (!disk.cache && config.cache_bytes.is_some(), "past the cache"),
-        ] {
-            text += &if set { format!(", {word}") } else { String::new() };
-        }
-        if let Some(lba) = disk.lba {
-            let _ = write!(text, ", from sector {lba}");
-        }
-        if !disk.limits.is_none() {
-            let _ = write!(text, ", limits {}", disk.limits);
-        }
-        if let Some(fault) = &disk.fault {
-            let _ = write!(text, ", with faults: {fault}");
-        }
-        text.push('\n');
-        if let Some(folder) = &config.listen {
-            let socket = |kind: &str| folder.join(format!("{}.{kind}", disk.name));
-            let (vhost, nbd) = (socket("vhost"), socket("nbd"));
-            let _ = writeln!(text, "  {}\n  {}", vhost.display(), nbd.display());
-        }
-    }
-    for group in &config.groups {
-        let _ = writeln!(text, "group {}: limits {}", group.name, group.limits);
-    }
-    let shown = |p: std::path::PathBuf| p.display().to_string();
-    let default = POLICY_DEFAULT.to_string();
-    let depth = config.depth.map_or("the device's".into(), |d| d.to_string());
-    let poll = config.poll.map(|d| Nanos::new(d.as_nanos() as u64).to_string());
-    for (key, value) in [
-        ("policy", Some(config.policy.clone().unwrap_or(default))),
-        ("emulate", config.emulate.clone()),
-        ("depth", Some(depth)),
-        ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
-        ("hard limit", Some(config.hard_limit.to_string())),
-        ("poll", poll),
-        ("cache", config.cache_bytes.map(|bytes| cache_of(config, bytes))),
-        ("journal", config.journal.clone().map(shown)),
-        ("control", config.control_path().map(shown)),
-        ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
-        ("nbd", config.nbd.map(|a| format!("nbd://{a}/{}", tls_word(&config.tls)))),
-    ] {
-        if let Some(value) = value {
-            let _ = writeln!(text, "{key}: {value}");
-        }
-    }
-    text
-}
-
-/// The cache of each device in words.
-fn cache_of(config: &Config, bytes: u64) -> String {
-    let locked = if config.cache_lock { ", locked in memory" } else { "" };
-    let mut text =
-        format!("{bytes} bytes for each device{locked}, prefetch {}", config.prefetcher());
-    if let Some(bytes_per_s) = config.bandwidth_bytes_per_s {
-        let _ = write!(text, ", {bytes_per_s} bytes/s");
-    }
-    text
-}
-
-fn tls_word(tls: &TlsConfig) -> &'static str {
-    match tls {
-        TlsConfig { cert: None, .. } => "",
-        TlsConfig { required: false, .. } => " (TLS offered)",
-        TlsConfig { required: true, .. } => " (TLS required)",
-    }
-}
-
-/// What is served, once it is.
-fn served(daemon: &Daemon) -> String {
-    let host = daemon.host();
-    let mut text = String::new();
-    for (device, status) in host.statuses() {
-        let _ = writeln!(text, "device {}: {}, depth {}", device.name, status.policy, status.depth);
-        for disk in host.disks().iter().filter(|d| std::sync::Arc::ptr_eq(&d.device, &device)) {
-            let _ = writeln!(text, "  {}: {}", disk.config.name, disk.config.path.display());
-            for (kind, address) in host.addresses(Some(disk)) {
-                let _ = writeln!(text, "    {kind}: {address}");
-            }
-        }
-    }
-    for (kind, address) in host.addresses(None) {
-        let _ = writeln!(text, "{kind}: {address}");
-    }
-    text + "ready\n"
 }

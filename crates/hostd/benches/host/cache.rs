@@ -5,7 +5,7 @@ use crate::Options;
 use crate::image::Image;
 use crate::load::Sample;
 use crate::report::{Row, Samples, Target};
-use crate::server::{Program, Protocol, Server};
+use crate::server::{NO_CACHE, Program, Protocol, Server};
 use seekway_client::{Client, Load, Result, Span, Wait};
 use seekway_hostd::control::{self, Request};
 use serde_json::Value;
@@ -14,8 +14,8 @@ use std::time::Duration;
 /// What is read, and is in the cache then.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// A cache that holds it, and one that holds next to nothing of the image.
-const LARGE: &[&str] = &["--cache", "256MiB"];
-const SMALL: &[&str] = &["--cache", "1MiB"];
+const LARGE: &[&str] = &["--cache", "256MiB", "--prefetch", "none"];
+const SMALL: &[&str] = &["--cache", "1MiB", "--prefetch", "none"];
 /// The server polls for longer than any pause of the client's.
 const POLL: [&str; 2] = ["--poll", "10ms"];
 /// Hits with nobody asleep, in microseconds.
@@ -42,14 +42,15 @@ impl Contender {
 /// All of it, on an image in memory.
 pub fn run(options: &Options, image: &Image) -> Result<Vec<Row>> {
     let polled = [LARGE, &POLL].concat();
+    let polled_past = [NO_CACHE, POLL].concat();
     let contenders = [
         Contender::ours("cache", LARGE, options.wait, true),
-        Contender::ours("no cache", &[], options.wait, true),
+        Contender::ours("no cache", &NO_CACHE, options.wait, true),
         Contender { name: "qemu-storage-daemon", more: None, wait: options.wait, warm: true },
         Contender::ours("cache, polled", &polled, Wait::Spin, true),
-        Contender::ours("no cache, polled", &POLL, Wait::Spin, true),
+        Contender::ours("no cache, polled", &polled_past, Wait::Spin, true),
         Contender::ours("cache", SMALL, options.wait, false),
-        Contender::ours("no cache", &[], options.wait, false),
+        Contender::ours("no cache", &NO_CACHE, options.wait, false),
     ];
     let load = Load::random(1);
     let mut samples = vec![Vec::new(); contenders.len()];
@@ -122,7 +123,7 @@ fn measure(options: &Options, image: &Image, load: Load, who: &Contender) -> Res
 
 /// What a server with a cache had to read for its only disk's guest.
 fn missed_bytes(server: &Server, who: &Contender) -> Result<Option<u64>> {
-    if who.more.as_ref().is_none_or(|more| !more.contains(&"--cache")) {
+    if who.more.as_ref().is_none_or(|more| more.starts_with(&NO_CACHE)) {
         return Ok(None);
     }
     let failed = |error: control::ClientError| error.to_string();

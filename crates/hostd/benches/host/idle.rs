@@ -2,7 +2,7 @@
 
 use crate::Options;
 use crate::report::{Row, Target};
-use crate::server::Server;
+use crate::server::{NO_CACHE, Server};
 use seekway_client::{Client, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,14 +25,14 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
     let images = (0..DISKS).map(|n| sparse(dir.path(), n)).collect::<Result<Vec<PathBuf>>>()?;
     let mut rows = Vec::new();
 
-    let one = Server::start_many(&options.seekway, &images[..1], &[])?;
+    let one = Server::start_many(&options.seekway, &images[..1], &NO_CACHE)?;
     rows.push(cpu_row(options, "one disk, no client", &one)?);
     let client = Client::connect(&one.dir().join("d0.vhost"), MEMORY_BYTES)
         .map_err(|error| one.complaint(&error))?;
     rows.push(cpu_row(options, "one disk, one idle vhost client", &one)?);
     drop((client, one));
 
-    let many = Server::start_many(&options.seekway, &images, &[])?;
+    let many = Server::start_many(&options.seekway, &images, &NO_CACHE)?;
     rows.push(memory_row(&format!("{DISKS} disks, no client"), &many)?);
     let clients = (0..DISKS)
         .map(|n| Client::connect(&many.dir().join(format!("d{n}.vhost")), MEMORY_BYTES))

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// A server of ours without its cache: the device and the path to it are measured.
+pub const NO_CACHE: [&str; 2] = ["--cache", "off"];
+
 /// How long a server may take to listen.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
@@ -103,6 +106,10 @@ impl Server {
                 });
                 command.args(["serve", "--disk", &disk, "--policy", policy, "--listen"]);
                 command.arg(dir.path());
+                // Earlier programs have none by default.
+                if matches!(program, Program::Seekway { .. }) {
+                    command.args(NO_CACHE);
+                }
                 command
             }
             Program::StorageDaemon => storage_daemon(protocol, image, &socket),

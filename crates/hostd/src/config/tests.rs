@@ -119,7 +119,7 @@ lba = "1GiB"
                 poll: Some(
                     50µs,
                 ),
-                cache_bytes: None,
+                cache: None,
                 prefetch: None,
                 cache_lock: false,
                 bandwidth_bytes_per_s: None,
@@ -219,17 +219,29 @@ fn a_cache_has_a_size_and_what_is_said_of_it_needs_one() {
     let config = |text: &str| file::parse(Path::new("serve.toml"), text).resolve();
     let good = "cache = \"2GiB\"\ncache_lock = true\nprefetch = \"none\"\nbandwidth = \"550MiB\"";
     let found = config(good).unwrap();
-    assert_eq!((found.cache_bytes, found.cache_lock), (Some(2 << 30), true));
+    assert_eq!((found.cache_size(), found.cache_lock), (CacheSize::Bytes(2 << 30), true));
     assert_eq!(found.bandwidth_bytes_per_s, Some(550 << 20));
-    assert_eq!(config("cache = \"1MiB\"").unwrap().prefetcher(), "none");
+    let small = config("cache = \"1MiB\"").unwrap();
+    assert_eq!(small.prefetcher(), PREFETCHER_DEFAULT);
+    let size = |text: &str| config(text).unwrap().cache_size();
+    assert_eq!(size(""), CacheSize::Auto);
+    assert_eq!(size("cache = \"off\""), CacheSize::Off);
+    assert_eq!(size("emulate = \"seagate-1tb-7200\""), CacheSize::Off);
+    assert_eq!(size("emulate = \"seagate-1tb-7200\"\ncache = \"auto\""), CacheSize::Auto);
     for (text, expected) in [
         (
-            "prefetch = \"none\"",
-            "serve.toml:1: prefetch needs a cache: give it a size too, as in cache = \"2GiB\" or --cache 2GiB",
+            "cache = \"off\"\nprefetch = \"none\"",
+            "serve.toml:2: prefetch needs a cache, and it is off: give it a size, as in cache = \"2GiB\" or --cache auto",
         ),
-        ("cache_lock = true", "serve.toml:1: cache_lock needs a cache"),
-        ("policy = \"noop\"\nbandwidth = \"1GiB\"", "serve.toml:2: bandwidth needs a cache"),
-        ("cache = \"1k\"", "serve.toml:1: cache: 1k: expected bytes with a unit such as 512MiB"),
+        ("cache = \"off\"\ncache_lock = true", "serve.toml:2: cache_lock needs a cache"),
+        (
+            "emulate = \"seagate-1tb-7200\"\nbandwidth = \"1GiB\"",
+            "serve.toml:2: bandwidth needs a cache, and emulate turns it off",
+        ),
+        (
+            "cache = \"1k\"",
+            "serve.toml:1: cache: 1k: expected auto, off, or bytes with a unit such",
+        ),
         ("cache = \"9TiB\"", "from 1MiB to 8TiB"),
         (
             "cache = \"2GiB\"\nprefetch = \"psychic\"",
@@ -241,6 +253,7 @@ fn a_cache_has_a_size_and_what_is_said_of_it_needs_one() {
         assert!(error.contains(expected), "{text}: {error}");
     }
     let mut flags = Settings::default();
+    flags.flag("cache", "off");
     flags.flag("prefetch", "none");
     assert!(flags.resolve().unwrap_err().to_string().starts_with("--prefetch: prefetch needs"));
 }

@@ -12,8 +12,17 @@ const SECTOR: u64 = seekway_policy::units::SECTOR_BYTES;
 /// The cache of a device.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CacheReport {
+    /// Its size follows the host's memory.
+    #[serde(default)]
+    pub auto: bool,
     /// Bytes of data at most.
     pub capacity_bytes: u64,
+    /// The same if `ctl cache` makes it as large as it can be while the daemon runs.
+    #[serde(default)]
+    pub room_bytes: u64,
+    /// Bytes of memory that it has.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Bytes of data there, or on their way.
     pub resident_bytes: u64,
     pub prefetcher: String,
@@ -104,12 +113,16 @@ pub(super) fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
 
 /// The report on a cache that these disks share.
 pub(super) fn cache_report<'a>(
+    auto: bool,
     status: &CacheStatus,
     disks: impl Iterator<Item = &'a DiskCache>,
     stats: &seekway_policy::dispatcher::Stats,
 ) -> CacheReport {
     CacheReport {
+        auto,
         capacity_bytes: status.capacity_bytes,
+        room_bytes: status.room_bytes,
+        memory_bytes: status.memory_bytes,
         resident_bytes: disks.map(|d| d.resident_bytes).sum(),
         prefetcher: status.prefetcher.clone(),
         bandwidth_bytes_per_s: status.bandwidth_bytes_per_s,

@@ -203,6 +203,7 @@ pub struct Latency {
 
 pub fn report(host: &Host) -> HostReport {
     let devices = host.statuses();
+    let auto = host.is_cache_auto();
     HostReport {
         version: env!("CARGO_PKG_VERSION").into(),
         process: std::process::id(),
@@ -214,7 +215,7 @@ pub fn report(host: &Host) -> HostReport {
             .map(|(device, status)| DeviceReport {
                 journal: device.journal.as_ref().map(|p| p.display().to_string()),
                 disks: status.disks.iter().filter_map(|disk| disk_report(host, disk)).collect(),
-                ..device_report(&device.name, status)
+                ..device_report(&device.name, status, auto)
             })
             .collect(),
     }
@@ -224,7 +225,7 @@ fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {
     pairs.into_iter().map(|(kind, address)| (kind.to_string(), address)).collect()
 }
 
-fn device_report(name: &str, status: &Status) -> DeviceReport {
+fn device_report(name: &str, status: &Status, auto_cache: bool) -> DeviceReport {
     let mean = |sum: Nanos, n: u64| (n > 0).then(|| sum.as_millis_f64() / n as f64);
     let emulated = status.throttle.as_ref().map(|t| EmulationReport {
         profile: t.profile.clone(),
@@ -275,7 +276,7 @@ fn device_report(name: &str, status: &Status) -> DeviceReport {
         emulated,
         cache: status.cache.as_ref().map(|cache| {
             let disks = status.disks.iter().filter_map(|d| d.cache.as_ref());
-            cache::cache_report(cache, disks, &status.stats)
+            cache::cache_report(auto_cache, cache, disks, &status.stats)
         }),
         journal: None,
         disks: Vec::new(),

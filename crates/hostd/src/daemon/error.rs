@@ -48,10 +48,21 @@ pub enum HostError {
     #[error("prefetch: {0}")]
     Prefetcher(ParamError),
     /// A prefetcher has nothing to fetch into.
-    #[error(
-        "this daemon has no cache to read ahead into: start it with --cache SIZE, such as 2GiB"
-    )]
+    #[error("this daemon has no cache: start it with --cache auto or --cache SIZE, such as 2GiB")]
     NoCache,
+    /// The tables were made for less.
+    #[error(
+        "cache: {bytes} bytes; this daemon was started with room for {room_bytes} bytes a device: \
+         choose less, or start it with a larger --cache"
+    )]
+    CacheTooLarge {
+        /// Asked for.
+        bytes: u64,
+        /// The most that there is room for.
+        room_bytes: u64,
+    },
+    #[error("cache: /proc/meminfo does not say how much memory is available: give --cache a size")]
+    NoMemory,
     #[error("emulate: {0}")]
     Emulate(String),
     /// Certificates.

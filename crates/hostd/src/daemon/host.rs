@@ -4,11 +4,13 @@
 //! Changes take turns (`changes`); looking something up never waits for one,
 //! and nobody waits for a reactor with the registry locked.
 
+mod cache;
 mod limits;
 mod resize;
 mod settings;
 mod tls;
 
+use cache::Caches;
 pub use tls::check_tls;
 
 use super::devices::Device;
@@ -21,14 +23,14 @@ use crate::config::{Config, DISKS_MAX, DiskConfig};
 use crate::images::fault::Fault;
 use crate::images::{Image, ImageError, OpenOptions};
 use crate::log::say;
-use crate::reactor::{CacheSetup, Disk, Message, Status};
+use crate::reactor::{Disk, Message, Status};
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
 use seekway_policy::units::Lba;
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
@@ -93,6 +95,9 @@ pub struct Host {
     policy: Mutex<Option<String>>,
     /// The same of the prefetcher; says nothing without a cache.
     prefetcher: Mutex<String>,
+    caches: Mutex<Caches>,
+    /// For the thread that follows the memory.
+    me: Weak<Host>,
     /// Groups with their limits as they are now, for devices to come as well.
     groups: Mutex<BTreeMap<GroupName, RateLimits>>,
     tls: Option<Arc<rustls::ServerConfig>>,
@@ -116,13 +121,16 @@ impl Host {
         if let Some(folder) = &config.listen {
             sockets::make_folder(folder)?;
         }
-        let host = Arc::new(Host {
+        let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
+        let host = Arc::new_cyclic(|me| Host {
+            me: Weak::clone(me),
+            caches: Mutex::new(Caches::new(&config)),
             policy: Mutex::new(config.policy.clone()),
             prefetcher: Mutex::new(config.prefetcher().to_string()),
             groups: Mutex::new(config.groups.iter().map(|g| (g.name.clone(), g.limits)).collect()),
             config,
             epoll,
-            stopper: stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?,
+            stopper,
             started: Instant::now(),
             connections: ConnectionSlots::new(CONNECTIONS_MAX),
             nbd_connections: ConnectionSlots::new(CONNECTIONS_MAX),
@@ -134,7 +142,7 @@ impl Host {
             inherited: Mutex::new(options.sockets),
             connected: Mutex::new(None),
         });
-        let served = host.open_all(options.vhost);
+        let served = host.start_caches().and_then(|()| host.open_all(options.vhost));
         if let Err(e) = served {
             let _ = host.end(); // the first error is the one to tell
             return Err(e);
@@ -236,7 +244,7 @@ impl Host {
         let image = open_image(asked, &options)?;
         let warnings = image.warnings().clone();
         let (limits, is_block) = (*image.limits(), image.is_block());
-        let is_direct = image.is_direct();
+        let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
         if let Some(group) = &asked.limits.group {
             self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
@@ -253,7 +261,8 @@ impl Host {
             limits: asked.limits.clone(),
             lba: asked.lba.map(Lba::new),
             fault,
-            cached: asked.cache,
+            // What is in the host's memory already it need not have again, unless asked for.
+            cached: asked.cache && (reads_device || !self.is_cache_auto()),
             bandwidth_bytes_per_s,
         });
         let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
@@ -313,17 +322,12 @@ impl Host {
         }
         let policy = lock(&self.policy).clone();
         let prefetcher = lock(&self.prefetcher).clone();
-        let cache = self.config.cache_bytes.map(|bytes| CacheSetup {
-            bytes,
-            prefetcher,
-            lock: self.config.cache_lock,
-            bandwidth_bytes_per_s: self.config.bandwidth_bytes_per_s,
-            seed: None,
-        });
+        let cache = self.cache_setup(prefetcher, self.devices().len());
         let groups = self.groups();
         let policy = policy.as_deref();
         let device = Device::start(&self.config, policy, cache, groups, image, &self.stopper)?;
         self.write().devices.push(device.clone());
+        self.divide_cache(&self.devices());
         Ok(device)
     }
 
@@ -411,6 +415,7 @@ impl Host {
         let mut changes = lock(&self.changes);
         changes.over = true;
         self.write().listeners.clear();
+        self.end_caches();
         let devices = self.devices();
         devices.iter().for_each(|device| device.end());
         devices.iter().for_each(|device| device.join());

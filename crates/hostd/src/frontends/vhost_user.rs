@@ -39,8 +39,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// Most virtqueues of a disk.
-pub const QUEUES_MAX: u16 = 64;
+/// Most virtqueues of a disk. QEMU asks for one for each vCPU, and does not start when that is more.
+pub const QUEUES_MAX: u16 = 256;
 
 /// A disk, for those who connect to its socket.
 #[derive(Clone)]

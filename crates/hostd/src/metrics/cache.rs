@@ -41,6 +41,10 @@ impl Scrape {
             "Data that the cache holds at most",
             |s| whole(s.cache.as_ref().map(|c| c.capacity_bytes)),
         )?;
+        let help = "Memory that the cache has";
+        self.by_device(e, "seekway_cache_memory_bytes", help, |s| {
+            whole(s.cache.as_ref().map(|c| c.memory_bytes))
+        })?;
         let help = "What the device reads a second at best";
         self.by_device(e, "seekway_cache_bandwidth_bytes", help, |s| {
             whole(s.cache.as_ref().and_then(|c| c.bandwidth_bytes_per_s))

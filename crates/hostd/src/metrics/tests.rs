@@ -182,6 +182,8 @@ fn status() -> Status {
         served: Served::default(),
         cache: Some(CacheStatus {
             capacity_bytes: 1 << 31,
+            room_bytes: 1 << 32,
+            memory_bytes: 1 << 30,
             prefetcher: "vio:interval=0.5s".into(),
             bandwidth_bytes_per_s: Some(550_000_000),
             fetching: 3,

@@ -59,6 +59,11 @@ impl Reactor {
             Message::SetPrefetcher(spec, prefetcher, reply) => {
                 let _ = reply.send(core.set_prefetcher(&spec, prefetcher));
             }
+            Message::ResizeCache(bytes, reply) => {
+                core.stack.resize_cache(core.now, bytes);
+                let _ = reply.send(());
+            }
+            Message::CacheMemory(reply) => _ = reply.send(core.stack.cache_backed_bytes()),
             Message::Remapped(id, map) => core.remapped(id, map),
             Message::Status(reply) => _ = reply.send(core.status()),
             Message::Shutdown => {
@@ -270,6 +275,14 @@ impl Core {
         match self.stack.switch_prefetcher(self.now, spec, prefetcher) {
             true => Ok(()),
             false => Err("it has no cache to read ahead into".into()),
+        }
+    }
+
+    /// Give back some of the memory that the cache may not have any more. Only when nothing that
+    /// the stack has decided is left to be carried out.
+    pub(super) fn trim_cache(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            self.news |= memory.trim(self.now, &mut self.stack);
         }
     }
 

@@ -20,11 +20,16 @@ use seekway_policy::units::{Instant, SECTOR_BYTES};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+/// Frames that are given back in one turn of the reactor (4 MiB).
+const TRIM_FRAMES: usize = 1 << 10;
+
 /// What a reactor's cache is made with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheSetup {
     /// Bytes of data at most; what is less than a block is not used.
     pub bytes: u64,
+    /// The same if it is made larger while it runs; at least `bytes`.
+    pub room_bytes: u64,
     pub prefetcher: String,
     /// Keep it out of swap.
     pub lock: bool,
@@ -42,11 +47,12 @@ impl CacheSetup {
     /// # Errors
     /// For the operator: a cache that holds nothing, a prefetcher that is none.
     pub(super) fn spec(&self) -> Result<CacheSpec, String> {
-        if self.bytes < BLOCK_BYTES {
-            return Err(format!("a cache of {} bytes; at least {BLOCK_BYTES}", self.bytes));
+        let room_bytes = self.room_bytes.max(self.bytes);
+        if room_bytes < BLOCK_BYTES {
+            return Err(format!("a cache of {room_bytes} bytes; at least {BLOCK_BYTES}"));
         }
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-        let cache = Config { seed, ..Config::new(self.bytes) };
+        let cache = Config { seed, ..Config::new(room_bytes) };
         CacheSpec::new(cache, &self.prefetcher).map_err(|e| e.to_string())
     }
 }
@@ -54,6 +60,8 @@ impl CacheSetup {
 /// The cache's memory, and what is known of the device's bandwidth.
 pub struct CacheMemory {
     frames: Frames,
+    /// Frames that the stack takes back; reused.
+    bare: Vec<Frame>,
     bandwidth: Bandwidth,
     /// Reused from copy to copy.
     buffers: Vec<libc::iovec>,
@@ -68,13 +76,16 @@ impl CacheMemory {
     /// # Errors
     /// For the operator: memory that is not to be had.
     pub(super) fn new(setup: &CacheSetup, stack: &mut Stack) -> Result<CacheMemory, String> {
-        let frames = Frames::new(stack.cache_bytes(), setup.lock)?;
+        let frames = Frames::new(stack.cache_room_bytes(), setup.lock)?;
+        if setup.bytes < stack.cache_room_bytes() {
+            stack.resize_cache(Instant::ZERO, setup.bytes);
+        }
         let mut bandwidth = Bandwidth::default();
         if let Some(bytes_per_s) = setup.bandwidth_bytes_per_s {
             bandwidth = Bandwidth::given(bytes_per_s);
             stack.set_bandwidth(Instant::ZERO, bytes_per_s);
         }
-        Ok(CacheMemory { frames, bandwidth, buffers: Vec::new() })
+        Ok(CacheMemory { frames, bare: Vec::new(), bandwidth, buffers: Vec::new() })
     }
 
     /// The memory that a part of a fetch is read into.
@@ -113,6 +124,18 @@ impl CacheMemory {
         self.buffers.clear();
     }
 
+    /// Give memory back that the cache may not have any more: some of it, so that guests do not
+    /// wait for all. True when there is more to give.
+    pub(super) fn trim(&mut self, now: Instant, stack: &mut Stack) -> bool {
+        let more = stack.trim_cache(now, TRIM_FRAMES, &mut self.bare);
+        if !self.bare.is_empty() {
+            self.bare.sort_unstable();
+            self.frames.give_back(&self.bare);
+            self.bare.clear();
+        }
+        more
+    }
+
     /// What the device reads a second, as it was measured.
     pub(super) fn measured(&mut self, now: Instant, stack: &mut Stack, bytes_per_s: u64) {
         if self.bandwidth.measured(bytes_per_s) {
@@ -141,6 +164,8 @@ impl CacheMemory {
         stack.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
         CacheStatus {
             capacity_bytes: stack.cache_bytes(),
+            room_bytes: stack.cache_room_bytes(),
+            memory_bytes: stack.cache_backed_bytes(),
             prefetcher: stack.prefetcher().to_string(),
             bandwidth_bytes_per_s: self.bandwidth.bytes_per_s(),
             fetching: stack.fetching(),

@@ -46,6 +46,11 @@ pub enum Message {
     SetPolicy(String, SyncSender<Result<(), String>>),
     /// Another prefetcher, with its specification; what is cached stays.
     SetPrefetcher(String, Box<dyn Prefetcher>, SyncSender<Result<(), String>>),
+    /// The cache keeps at most so many bytes from now on. What it has above that it gives back
+    /// in the turns that follow.
+    ResizeCache(u64, SyncSender<()>),
+    /// Bytes of memory that the cache has; 0 without one.
+    CacheMemory(SyncSender<u64>),
     /// Where the file system says that the image lies now; `None` when it does not.
     Remapped(DiskId, Option<Map>),
     Status(SyncSender<Status>),
@@ -133,6 +138,10 @@ impl Status {
 pub struct CacheStatus {
     /// Bytes of data at most.
     pub capacity_bytes: u64,
+    /// The same if it is made larger.
+    pub room_bytes: u64,
+    /// Bytes of memory that it has.
+    pub memory_bytes: u64,
     /// The prefetcher's specification as it was given.
     pub prefetcher: String,
     /// What the device reads a second at best, where that is known.

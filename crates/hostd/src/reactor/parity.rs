@@ -347,6 +347,7 @@ impl Rig {
             hard_limit: HARD_LIMIT,
             cache: case.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
+                room_bytes: CACHE_BYTES,
                 prefetcher: prefetcher.into(),
                 lock: false,
                 bandwidth_bytes_per_s: Some(bandwidth),

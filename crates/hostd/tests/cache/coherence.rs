@@ -203,9 +203,19 @@ fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {
                 assert_eq!(handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(bytes));
             }
         });
+        // The cache too: nothing that is taken back may be on its way to or from a guest.
+        let cache_resizes = scope.spawn(move || {
+            let mut random = Random(seed | 1);
+            while !over.load(Ordering::SeqCst) {
+                // As large as it may be half of the time.
+                let bytes = random.below(2 * cache_bytes).min(cache_bytes);
+                handle.ask(|r| Message::ResizeCache(bytes, r)).unwrap();
+            }
+        });
         let played: Vec<_> = guests.into_iter().map(|guest| guest.join()).collect();
         over.store(true, Ordering::SeqCst);
         resizes.join().expect("resizes went well");
+        cache_resizes.join().expect("the cache's too");
         played.into_iter().for_each(|played| played.expect("the guest saw what it wrote"));
     });
     let status = quiet(&rig, &clients[0]);

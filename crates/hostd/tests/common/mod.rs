@@ -204,7 +204,14 @@ pub fn open_image(path: &Path, options: &OpenOptions) -> Result<Image, ImageErro
 /// A cache of so many bytes that reads nothing ahead.
 pub fn cache(bytes: u64) -> Option<CacheSetup> {
     let prefetcher = "none".to_string();
-    Some(CacheSetup { bytes, prefetcher, lock: false, bandwidth_bytes_per_s: None, seed: None })
+    Some(CacheSetup {
+        bytes,
+        room_bytes: bytes,
+        prefetcher,
+        lock: false,
+        bandwidth_bytes_per_s: None,
+        seed: None,
+    })
 }
 
 /// A test's end of a port.

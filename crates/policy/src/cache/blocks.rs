@@ -53,6 +53,7 @@ mod index;
 mod moves;
 mod nodes;
 mod runs;
+mod size;
 mod vms;
 
 use crate::request::VmId;
@@ -131,7 +132,8 @@ pub struct Gone {
 }
 
 /// The blocks of all VMs of a device. Bounded: it never names more than
-/// `frames` frames.
+/// `frames` frames, nor has more of them [backed](Blocks::backed) than its
+/// [limit](Blocks::set_limit) but while it is trimmed.
 #[cfg_attr(test, derive(Clone))]
 pub struct Blocks {
     index: Index,
@@ -141,11 +143,16 @@ pub struct Blocks {
     accounts: Vec<Account>,
     /// By frame: the fetch that fills it; of one that holds nothing, the next such.
     links: Vec<u32>,
-    /// The first frame that holds nothing, but was used.
+    /// The first frame that is [backed](size) and holds nothing.
     free: u32,
+    /// The first frame that was taken back.
+    bare: u32,
     /// The first frame that was never used: they are used in order, so that
     /// neighbouring blocks are neighbours in memory.
     fresh: u32,
+    /// Frames that may be backed, and those that are.
+    limit: u32,
+    backed: u32,
     vms: Vec<Vm>,
     /// Bits of the VM's clock that make a granule.
     granule_bits: u32,
@@ -166,9 +173,13 @@ impl Blocks {
             nodes: Nodes::new(frames),
             runs: Runs::new(frames),
             accounts: vec![0; frames as usize],
-            links: vec![NONE; frames as usize],
+            // Zeroes take no memory until they are written; none is looked at before.
+            links: vec![0; frames as usize],
             free: NONE,
+            bare: NONE,
             fresh: 0,
+            limit: frames,
+            backed: 0,
             vms: Vec::new(),
             granule_bits: (frames / 64).clamp(1, GRANULE_MAX.max(frames / GRANULES_MAX)).ilog2(),
             donor: (None, 0),
@@ -199,7 +210,7 @@ impl Blocks {
     fn divide(&mut self) {
         let all: u64 = self.vms.iter().map(|vm| vm.weight).sum();
         for vm in &mut self.vms {
-            let frames = self.accounts.len() as u128;
+            let frames = u128::from(self.limit);
             vm.share = (frames * u128::from(vm.weight) / u128::from(all.max(1))) as u64;
         }
         self.donor = (None, 0);

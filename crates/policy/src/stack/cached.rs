@@ -292,6 +292,36 @@ impl Stack {
         true
     }
 
+    /// The cache keeps at most so many bytes from now on; no more than it was made for.
+    /// What is above that goes by [`Stack::trim_cache`]. False, and nothing happens,
+    /// without a cache.
+    pub fn resize_cache(&mut self, now: Instant, bytes: u64) -> bool {
+        if self.cache.is_none() {
+            return false;
+        }
+        self.record(|j| j.resize_cache(now, bytes));
+        if let Some(cache) = &mut self.cache {
+            cache.contents.resize(bytes);
+        }
+        true
+    }
+
+    /// Take back frames above the cache's size, `most` of them at most: they are
+    /// appended to `bare`, and the engine gives their memory back. Only when every action
+    /// was carried out: a copy of one of them could be among them. False when there is
+    /// nothing more to take now.
+    pub fn trim_cache(&mut self, now: Instant, most: usize, bare: &mut Vec<Frame>) -> bool {
+        if !self.cache.as_ref().is_some_and(|cache| cache.contents.is_above_size()) {
+            return false;
+        }
+        assert!(self.actions.is_empty(), "a copy of what is taken back may be under way");
+        self.record(|j| j.trim_cache(now, most));
+        let Some(cache) = &mut self.cache else { return false };
+        let before = bare.len();
+        cache.contents.trim(now, most, bare);
+        bare.len() > before && cache.contents.is_above_size()
+    }
+
     /// When the prefetcher wants to look at its streams.
     pub fn next_prefetch(&self) -> Option<Instant> {
         self.cache.as_ref().and_then(|cache| cache.contents.next_wake())
@@ -308,6 +338,14 @@ impl Stack {
     /// Bytes of data that the cache keeps at most.
     pub fn cache_bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.contents.capacity_bytes())
+    }
+    /// Bytes of data that it could keep if [`Stack::resize_cache`] allows it.
+    pub fn cache_room_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.contents.room_bytes())
+    }
+    /// Bytes of the engine's memory that the cache has.
+    pub fn cache_backed_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.contents.backed_bytes())
     }
     /// Reads into the cache under way.
     pub fn fetching(&self) -> usize {

@@ -112,6 +112,12 @@ impl Journal {
     pub(crate) fn switch_prefetcher(&mut self, now: Instant, prefetcher: &str) {
         self.line(now, format_args!("prefetcher {}", one_word(prefetcher)));
     }
+    pub(crate) fn resize_cache(&mut self, now: Instant, bytes: u64) {
+        self.line(now, format_args!("cache {bytes}"));
+    }
+    pub(crate) fn trim_cache(&mut self, now: Instant, most: usize) {
+        self.line(now, format_args!("trim {most}"));
+    }
     pub(crate) fn bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
         self.line(now, format_args!("bandwidth {bytes_per_s}"));
     }

@@ -1,6 +1,7 @@
 //! What can be changed while it serves: policies, prefetchers, shares.
 
 use super::{Host, ServedDisk, listed};
+use crate::config::CacheSize;
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
@@ -34,7 +35,7 @@ impl Host {
         let _turn = self.turn()?;
         let build = || prefetchers::build(spec).map_err(HostError::Prefetcher);
         build()?;
-        if self.config.cache_bytes.is_none() {
+        if self.config.cache_size() == CacheSize::Off {
             return Err(HostError::NoCache);
         }
         self.tell_devices(device, |reply| {

@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 pub struct Frames {
     at: NonNull<u8>,
     bytes: usize,
+    /// How memory is given back: locked memory only by a word of its own (Linux 5.18).
+    advice: libc::c_int,
 }
 
 // SAFETY: the mapping is owned, and the reactor's thread alone uses it.
@@ -31,7 +33,8 @@ impl Frames {
             return Err(format!("cache: {bytes} bytes of memory: {e}; choose a smaller --cache"));
         }
         let at = NonNull::new(at.cast::<u8>()).ok_or("cache: mmap gave address 0")?;
-        let frames = Frames { at, bytes: len };
+        let advice = if lock { libc::MADV_DONTNEED_LOCKED } else { libc::MADV_DONTNEED };
+        let frames = Frames { at, bytes: len, advice };
         // SAFETY: our own mapping. Refusal (an old kernel) leaves it as useful as before.
         unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
         if lock {
@@ -60,6 +63,18 @@ impl Frames {
             ),
             _ => format!("cache: locking {bytes} bytes in memory: {e}; leave --cache-lock out"),
         })
+    }
+
+    /// Give the memory of these frames, in order, back to the system. When they are used again
+    /// they have other memory. `false` from the kernel leaves them as they are, which costs memory
+    /// and nothing else.
+    pub fn give_back(&self, frames: &[Frame]) {
+        for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let len = run.len() * BLOCK_BYTES as usize;
+            // SAFETY: our own mapping, and no I/O reads into these frames or copies from them:
+            // the stack takes back only such.
+            unsafe { libc::madvise(self.address(run[0]).cast(), len, self.advice) };
+        }
     }
 
     /// Append the memory of these frames, as far as the first `len` bytes, to

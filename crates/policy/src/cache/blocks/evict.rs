@@ -42,20 +42,11 @@ impl Blocks {
 
     /// Up to so many frames that hold nothing. False when there are none.
     fn free_frames(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
-        let before = frames.len();
-        while self.free != NONE && frames.len() < before + wanted {
-            frames.push(Frame(self.free));
-            self.free = self.links[self.free as usize];
-        }
-        if frames.len() == before {
-            let end = (self.fresh as usize).saturating_add(wanted).min(self.accounts.len()) as u32;
-            frames.extend((self.fresh..end).map(Frame));
-            self.fresh = end;
-        }
-        if frames.len() > before && self.donor.0.is_none() {
+        let found = self.pop_free(wanted, frames) || self.back_more(wanted, frames);
+        if found && self.donor.0.is_none() {
             self.donor.1 = 0;
         }
-        frames.len() > before
+        found
     }
 
     /// Take frames of the VM that is most above its share, or of this one.
@@ -85,7 +76,7 @@ impl Blocks {
 
     /// The VM that is most above its share. Looked for anew after so many
     /// evictions that the search costs little beside them, or when it is within it.
-    fn donor(&mut self) -> Option<usize> {
+    pub(super) fn donor(&mut self) -> Option<usize> {
         match self.donor {
             // Nobody comes to have more by what is taken within one VM.
             (None, 1..) => return None,
@@ -104,7 +95,7 @@ impl Blocks {
 
     /// Let blocks of one of a VM's nodes go, `most` of them at most. False when none
     /// may; one that waits ahead may only when `ahead_too`.
-    fn evict(
+    pub(super) fn evict(
         &mut self,
         vm: usize,
         most: usize,

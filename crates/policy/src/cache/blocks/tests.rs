@@ -45,11 +45,11 @@ fn nodes_of(blocks: &mut Blocks, vm: usize) -> BTreeSet<u32> {
     all
 }
 
-/// Frames that were used and hold nothing.
-fn free_frames(blocks: &Blocks) -> Vec<Frame> {
+/// Frames of a list that begins with this one.
+fn listed(blocks: &Blocks, first: u32) -> Vec<Frame> {
     let some = |frame| (frame != NONE).then_some(frame);
     let next = |&frame: &u32| some(blocks.links[frame as usize]);
-    std::iter::successors(some(blocks.free), next).map(Frame).collect()
+    std::iter::successors(some(first), next).map(Frame).collect()
 }
 
 /// Each frame is in exactly one place, and all counts are sums.
@@ -57,7 +57,9 @@ fn check(blocks: &Blocks, fetches: &[Fetch]) {
     // What looks at the queues turns them: a copy is looked at.
     let blocks = &mut blocks.clone();
     let mut frames: Vec<Frame> = (blocks.fresh..blocks.accounts.len() as u32).map(Frame).collect();
-    frames.extend(free_frames(blocks));
+    frames.extend(listed(blocks, blocks.bare));
+    assert_eq!(blocks.accounts.len() - frames.len(), blocks.backed as usize);
+    frames.extend(listed(blocks, blocks.free));
     let (mut all_nodes, mut names) = (0, BTreeSet::new());
     for number in 0..blocks.vms.len() {
         let (mut filling, mut unused, mut present) = (BTreeSet::new(), 0, 0);
@@ -121,10 +123,23 @@ fn step(blocks: &mut Blocks, fetches: &mut Vec<Fetch>, (what, vm, block, more): 
             blocks.detach(vm, gone);
             blocks.attach(vm, NonZeroU32::new(more % 3 + 1).unwrap());
         }
+        15 if more % 8 < 3 => blocks.set_limit((more >> 8) % (blocks.accounts.len() as u32 + 2)),
+        15 => trim(blocks, fetches, (more >> 8) as usize % 64, gone),
         _ => {}
     }
     let unused = gone.iter().filter(|gone| gone.unused.is_some());
     assert!(unused.clone().all(|gone| gone.prefetched && !gone.blocks.is_empty()));
+}
+
+/// Take back up to `most` frames. All of those above the limit, but those that are being
+/// read into, go if there is room for them.
+fn trim(blocks: &mut Blocks, fetches: &[Fetch], most: usize, gone: &mut Vec<Gone>) {
+    let above = blocks.backed.saturating_sub(blocks.limit) as usize;
+    let filling: usize = fetches.iter().map(|fetch| fetch.2.len()).sum();
+    let (mut bare, before) = (Vec::new(), blocks.backed as usize);
+    blocks.trim(most, &mut bare, gone);
+    assert_eq!(bare.len(), most.min(above).min(before - filling));
+    assert_eq!(blocks.backed as usize, before - bare.len());
 }
 
 proptest! {
@@ -138,15 +153,21 @@ proptest! {
         let (mut blocks, mut fetches) = (Blocks::new(frames, seed), Vec::new());
         (0..VMS).for_each(|vm| blocks.attach(VmId::new(vm), NonZeroU32::MIN));
         for event in steps {
+            let before = blocks.backed.max(blocks.limit);
             step(&mut blocks, &mut fetches, event);
             check(&blocks, &fetches);
+            prop_assert!(blocks.backed <= before, "more is backed than may be");
         }
         for (vm, first, frames) in std::mem::take(&mut fetches) {
             blocks.filled(vm, first, &frames, true, &mut Vec::new());
         }
         (0..VMS).for_each(|vm| blocks.forget(VmId::new(vm), 0, u64::MAX, &mut Vec::new()));
         check(&blocks, &[]);
-        prop_assert_eq!(free_frames(&blocks).len() as u32 + frames - blocks.fresh, frames);
+        prop_assert_eq!(listed(&blocks, blocks.free).len(), blocks.backed as usize);
+        blocks.set_limit(0);
+        trim(&mut blocks, &[], usize::MAX, &mut Vec::new());
+        check(&blocks, &[]);
+        prop_assert_eq!(blocks.backed, 0);
     }
 
     /// Against a counter for each block.

@@ -1,0 +1,169 @@
+//! What is served, in words: where, how, and why so.
+
+use seekway_hostd::config::{CacheSize, Config, TlsConfig};
+use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
+use seekway_policy::units::Nanos;
+use std::fmt::{self, Write as _};
+
+/// What a configuration would serve.
+pub fn describe(config: &Config) -> String {
+    let mut text = String::new();
+    for disk in &config.disks {
+        let _ = write!(text, "disk {}: {}, weight {}", disk.name, disk.path.display(), disk.weight);
+        for (set, word) in [
+            (disk.read_only, "read-only"),
+            (disk.buffered, "buffered"),
+            (disk.accept_lost_writes, "accepting lost writes"),
+            (!disk.cache && config.cache_size() != CacheSize::Off, "past the cache"),
+        ] {
+            text += &if set { format!(", {word}") } else { String::new() };
+        }
+        if let Some(lba) = disk.lba {
+            let _ = write!(text, ", from sector {lba}");
+        }
+        if !disk.limits.is_none() {
+            let _ = write!(text, ", limits {}", disk.limits);
+        }
+        if let Some(fault) = &disk.fault {
+            let _ = write!(text, ", with faults: {fault}");
+        }
+        text.push('\n');
+        if let Some(folder) = &config.listen {
+            let socket = |kind: &str| folder.join(format!("{}.{kind}", disk.name));
+            let (vhost, nbd) = (socket("vhost"), socket("nbd"));
+            let _ = writeln!(text, "  {}\n  {}", vhost.display(), nbd.display());
+        }
+    }
+    for group in &config.groups {
+        let _ = writeln!(text, "group {}: limits {}", group.name, group.limits);
+    }
+    let shown = |p: std::path::PathBuf| p.display().to_string();
+    let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
+    let poll = config.poll.map(|d| Nanos::new(d.as_nanos() as u64).to_string());
+    for (key, value) in [
+        ("policy", Some(policy(config))),
+        ("emulate", config.emulate.clone()),
+        ("depth", Some(depth)),
+        ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
+        ("hard limit", Some(config.hard_limit.to_string())),
+        ("poll", poll),
+        ("cache", Some(cache(config))),
+        ("prefetch", prefetch(config)),
+        ("journal", config.journal.clone().map(shown)),
+        ("control", config.control_path().map(shown)),
+        ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
+        ("nbd", config.nbd.map(|a| format!("nbd://{a}/{}", tls_word(&config.tls)))),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{key}: {value}");
+        }
+    }
+    text
+}
+
+fn policy(config: &Config) -> String {
+    config.policy.clone().unwrap_or_else(|| format!("{POLICY_DEFAULT} (default)"))
+}
+
+/// How large the cache of each device is, and why.
+fn cache(config: &Config) -> String {
+    let locked = if config.cache_lock { ", locked in memory" } else { "" };
+    let default = if config.cache.is_none() { " (default)" } else { "" };
+    match (config.cache_size(), &config.emulate) {
+        (CacheSize::Off, Some(_)) if config.cache.is_none() => {
+            "off (default with --emulate: a cache would hide the device)".into()
+        }
+        (CacheSize::Off, _) => "off".into(),
+        (CacheSize::Auto, _) => format!(
+            "auto{default}{locked}: a tenth of the available memory for all devices together, less \
+             under memory pressure"
+        ),
+        (CacheSize::Bytes(bytes), _) => {
+            format!("{}{locked} for each device", Bytes(bytes))
+        }
+    }
+}
+
+/// What prefetches, and when; nothing without a cache.
+fn prefetch(config: &Config) -> Option<String> {
+    let default = if config.prefetch.is_none() { " (default)" } else { "" };
+    if config.cache_size() == CacheSize::Off {
+        return None;
+    }
+    let prefetcher = config.prefetcher();
+    let mut text = format!("{prefetcher}{default}");
+    if prefetcher != "none" {
+        text += ": only while no guest's request waits for the device";
+    }
+    if let Some(bytes_per_s) = config.bandwidth_bytes_per_s {
+        let _ = write!(text, ", which reads {} a second", Bytes(bytes_per_s));
+    }
+    Some(text)
+}
+
+/// A size in words: `512 MiB`, or bytes where that would not be exact.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
+            bytes => write!(f, "{bytes} bytes"),
+        }
+    }
+}
+
+fn tls_word(tls: &TlsConfig) -> &'static str {
+    match tls {
+        TlsConfig { cert: None, .. } => "",
+        TlsConfig { required: false, .. } => " (TLS offered)",
+        TlsConfig { required: true, .. } => " (TLS required)",
+    }
+}
+
+/// What is served where, once it is; how, and why so.
+pub fn served(daemon: &Daemon, config: &Config, is_default_folder: bool) -> String {
+    let host = daemon.host();
+    let mut text = String::new();
+    let default = |is_set: bool| if is_set { "" } else { " (default)" };
+    for (device, status) in host.statuses() {
+        let (policy, depth) = (&status.policy, status.depth);
+        let (of_policy, of_depth) =
+            (default(config.policy.is_some()), default(config.depth.is_some()));
+        let name = &device.name;
+        let _ = writeln!(text, "device {name}: {policy}{of_policy}, depth {depth}{of_depth}");
+        let _ = writeln!(text, "  cache: {}", cache(config));
+        if let Some(cache) = &status.cache {
+            let (now, most) = (cache.capacity_bytes >> 20, cache.room_bytes >> 20);
+            let _ = writeln!(text, "    now {now} MiB, at most {most} MiB on this device");
+        }
+        if let Some(prefetch) = prefetch(config) {
+            let _ = writeln!(text, "  prefetch: {prefetch}");
+        }
+        for disk in host.disks().iter().filter(|d| std::sync::Arc::ptr_eq(&d.device, &device)) {
+            let _ = write!(text, "  {}: {}", disk.config.name, disk.config.path.display());
+            let is_cached = status.disks.iter().any(|d| d.id == disk.id && d.cache.is_some());
+            let is_past = status.cache.is_some() && !is_cached;
+            text += match (is_past, disk.is_direct) {
+                (true, false) => ", past the cache (it is in the host's page cache)",
+                (true, true) => ", past the cache",
+                (false, _) => "",
+            };
+            text.push('\n');
+            for (kind, address) in host.addresses(Some(disk)) {
+                let _ = writeln!(text, "    {kind}: {address}");
+            }
+        }
+    }
+    for (kind, address) in host.addresses(None) {
+        let _ = writeln!(text, "{kind}: {address}");
+    }
+    if let (true, Some(folder)) = (is_default_folder, &config.listen) {
+        let _ = writeln!(
+            text,
+            "sockets are in {} (default; --listen DIR changes it)",
+            folder.display()
+        );
+    }
+    text + "ready\n"
+}

@@ -1,0 +1,88 @@
+//! How large the caches are.
+
+use super::Config;
+use seekway_policy::params::parse_bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The smallest cache of a device, and the largest, in bytes.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// See [`CACHE_BYTES_MIN`].
+pub const CACHE_BYTES_MAX: u64 = 8 << 40;
+/// What prefetches into a cache when nobody names a prefetcher.
+pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
+
+/// How large the caches are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum CacheSize {
+    /// There are none.
+    Off,
+    /// A tenth of the available memory for all devices together, less under pressure.
+    Auto,
+    /// So many bytes for each device.
+    Bytes(u64),
+}
+
+impl CacheSize {
+    /// Parse `off`, `auto` or a size.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse(text: &str) -> Result<CacheSize, String> {
+        match text {
+            "off" => Ok(CacheSize::Off),
+            "auto" => Ok(CacheSize::Auto),
+            _ => {
+                let allowed = CACHE_BYTES_MIN..=CACHE_BYTES_MAX;
+                let bytes = parse_bytes(text).filter(|b| allowed.contains(b));
+                bytes.map(CacheSize::Bytes).ok_or_else(|| {
+                    format!(
+                        "{text}: expected auto, off, or bytes with a unit such as 512MiB or 2GiB, \
+                         from 1MiB to 8TiB"
+                    )
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Display for CacheSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CacheSize::Off => f.write_str("off"),
+            CacheSize::Auto => f.write_str("auto"),
+            CacheSize::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl From<CacheSize> for String {
+    fn from(size: CacheSize) -> String {
+        size.to_string()
+    }
+}
+
+impl TryFrom<String> for CacheSize {
+    type Error = String;
+    fn try_from(text: String) -> Result<CacheSize, String> {
+        CacheSize::parse(&text)
+    }
+}
+
+impl Config {
+    /// How large the caches are: `auto`, unless somebody says otherwise. An emulated device has
+    /// none by itself: it is there to be seen as it is.
+    pub fn cache_size(&self) -> CacheSize {
+        match (self.cache, &self.emulate) {
+            (Some(size), _) => size,
+            (None, Some(_)) => CacheSize::Off,
+            (None, None) => CacheSize::Auto,
+        }
+    }
+
+    /// The prefetcher of devices with a cache.
+    pub fn prefetcher(&self) -> &str {
+        self.prefetch.as_deref().unwrap_or(PREFETCHER_DEFAULT)
+    }
+}

@@ -1,0 +1,45 @@
+//! Where sockets are when nobody says.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The control socket's name in the folder of the sockets.
+pub const CONTROL_NAME: &str = "control.sock";
+
+/// The folder of the sockets when nobody names one: `/run/seekway` for root, and
+/// `$XDG_RUNTIME_DIR/seekway` for an ordinary user.
+///
+/// # Errors
+/// What to do for a user without such a folder.
+pub fn default_folder() -> Result<PathBuf, String> {
+    // SAFETY: no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    folder_of(is_root, std::env::var_os("XDG_RUNTIME_DIR"))
+}
+
+fn folder_of(is_root: bool, runtime: Option<OsString>) -> Result<PathBuf, String> {
+    if is_root {
+        return Ok(PathBuf::from("/run/seekway"));
+    }
+    // The specification says to ignore a path that is not absolute.
+    let runtime = runtime.filter(|folder| Path::new(folder).is_absolute());
+    let folder = runtime.map(|folder| Path::new(&folder).join("seekway"));
+    folder.ok_or_else(|| {
+        "no default folder for sockets: you are not root, and XDG_RUNTIME_DIR names none".into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_users_have_folders_of_their_own() {
+        let of = |is_root, folder: Option<&str>| folder_of(is_root, folder.map(OsString::from));
+        assert_eq!(of(true, Some("/run/user/0")), Ok("/run/seekway".into()));
+        assert_eq!(of(false, Some("/run/user/7")), Ok("/run/user/7/seekway".into()));
+        for none in [None, Some(""), Some("relative")] {
+            assert!(of(false, none).unwrap_err().contains("XDG_RUNTIME_DIR"), "{none:?}");
+        }
+    }
+}

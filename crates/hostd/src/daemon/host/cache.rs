@@ -1,0 +1,195 @@
+//! How large the caches are, and how that changes while the daemon runs.
+
+use super::Host;
+use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
+use crate::daemon::devices::Device;
+use crate::daemon::error::HostError;
+use crate::daemon::memory::{MemorySource, STALL_LEAST_US};
+use crate::daemon::sizer::{self, Cause, Sizer};
+use crate::daemon::slots::lock;
+use crate::log::say;
+use crate::reactor::{CacheSetup, Message};
+use seekway_policy::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
+use seekway_policy::units::Instant;
+use std::sync::{Arc, Weak};
+
+/// The size of the caches of all devices.
+pub(super) struct Caches {
+    /// As it was asked for last.
+    size: CacheSize,
+    /// What a device's cache has room for; none at all when the daemon was started without.
+    room_bytes: u64,
+    auto: Option<Following>,
+}
+
+/// A size that follows the memory.
+struct Following {
+    size: AutoSize,
+    source: MemorySource,
+    /// What the source said of stalls when it told of pressure last.
+    stalled_us: u64,
+    /// Ends with it.
+    _thread: Sizer,
+}
+
+impl Caches {
+    pub(super) fn new(config: &Config) -> Caches {
+        let room_bytes = match config.cache_size() {
+            CacheSize::Off => 0,
+            CacheSize::Bytes(bytes) => bytes,
+            CacheSize::Auto => {
+                let total = MemorySource::here().reading(0).map_or(0, |reading| reading.total);
+                Bounds::of_memory(total).ceiling.max(CACHE_BYTES_MIN)
+            }
+        };
+        Caches { size: CacheSize::Off, room_bytes, auto: None }
+    }
+
+    /// Bytes of each cache, when so many devices share what there is.
+    fn each(&self, devices: usize) -> u64 {
+        let bytes = match (&self.size, &self.auto) {
+            (CacheSize::Off, _) => 0,
+            (CacheSize::Bytes(bytes), _) => *bytes,
+            (CacheSize::Auto, Some(auto)) => auto.size.bytes() / devices.max(1) as u64,
+            (CacheSize::Auto, None) => 0,
+        };
+        bytes.min(self.room_bytes)
+    }
+}
+
+impl Host {
+    /// Begin with the configuration's size.
+    pub(super) fn start_caches(&self) -> Result<(), HostError> {
+        match self.config.cache_size() {
+            CacheSize::Off => Ok(()),
+            size => self.resize_caches(size),
+        }
+    }
+
+    /// Let no cache change its size any more.
+    pub(super) fn end_caches(&self) {
+        let auto = lock(&self.caches).auto.take();
+        drop(auto); // waits for its thread, which may want the lock
+    }
+
+    /// The cache of a device that is to be started, beside so many others.
+    pub(super) fn cache_setup(&self, prefetcher: String, others: usize) -> Option<CacheSetup> {
+        let caches = lock(&self.caches);
+        (caches.room_bytes > 0).then(|| CacheSetup {
+            bytes: caches.each(others + 1),
+            room_bytes: caches.room_bytes,
+            prefetcher,
+            lock: self.config.cache_lock,
+            bandwidth_bytes_per_s: self.config.bandwidth_bytes_per_s,
+            seed: None,
+        })
+    }
+
+    /// Does the size of the caches follow the memory?
+    pub fn is_cache_auto(&self) -> bool {
+        lock(&self.caches).size == CacheSize::Auto
+    }
+
+    /// Another size for the caches of all devices. What is cached above it is let go.
+    ///
+    /// # Errors
+    /// More than there is room for; no cache at all; what the system says.
+    pub fn set_cache(&self, size: CacheSize) -> Result<(), HostError> {
+        let _turn = self.turn()?;
+        self.resize_caches(size)
+    }
+
+    fn resize_caches(&self, size: CacheSize) -> Result<(), HostError> {
+        let room_bytes = lock(&self.caches).room_bytes;
+        match size {
+            _ if room_bytes == 0 => return Err(HostError::NoCache),
+            CacheSize::Bytes(bytes) if bytes > room_bytes => {
+                return Err(HostError::CacheTooLarge { bytes, room_bytes });
+            }
+            _ => {}
+        }
+        let auto = match size {
+            CacheSize::Auto => Some(self.follow(room_bytes)?),
+            CacheSize::Off | CacheSize::Bytes(_) => None,
+        };
+        let before = {
+            let mut caches = lock(&self.caches);
+            caches.size = size;
+            std::mem::replace(&mut caches.auto, auto)
+        };
+        drop(before); // waits for its thread, which may want the lock
+        self.divide_cache(&self.devices());
+        Ok(())
+    }
+
+    /// Begin to follow the memory.
+    fn follow(&self, room_bytes: u64) -> Result<Following, HostError> {
+        let (source, triggers) = sizer::sources();
+        let Some(reading) = self.reading(&source) else {
+            return Err(HostError::NoMemory);
+        };
+        let mut bounds = Bounds::of_memory(reading.total);
+        bounds.ceiling = bounds.ceiling.min(room_bytes);
+        bounds.floor = bounds.floor.min(bounds.ceiling);
+        let is_told = !triggers.is_empty();
+        if !is_told {
+            say(&format!(
+                "cache: this kernel does not tell of memory pressure (CONFIG_PSI, /proc/pressure): \
+                 looking at the available memory every {LOOK_OFTEN} instead"
+            ));
+        }
+        let size = AutoSize::new(bounds, &reading, is_told);
+        let stalled_us = source.stalled_us();
+        let thread = Sizer::start(Weak::clone(&self.me), triggers, size.look_after());
+        let thread = thread.map_err(|e| HostError::System("the cache's thread", e))?;
+        Ok(Following { size, source, stalled_us, _thread: thread })
+    }
+
+    fn reading(&self, source: &MemorySource) -> Option<Reading> {
+        let memory = |device: &Arc<Device>| device.handle().ask(Message::CacheMemory).unwrap_or(0);
+        source.reading(self.devices().iter().map(memory).sum())
+    }
+
+    /// Look at the memory, and make the caches as large as they should be.
+    pub(in crate::daemon) fn follow_memory(&self, cause: Cause) {
+        let source = lock(&self.caches).auto.as_ref().map(|auto| auto.source.clone());
+        // Read without the lock: it takes as long as the reactors do.
+        let Some(reading) = source.and_then(|source| self.reading(&source)) else { return };
+        let now = Instant::from_nanos(self.started.elapsed().as_nanos() as u64);
+        {
+            let mut caches = lock(&self.caches);
+            let Some(auto) = &mut caches.auto else { return };
+            let Following { size, stalled_us, source, .. } = auto;
+            let before = size.bytes();
+            if cause == Cause::Pressure {
+                let last = std::mem::replace(stalled_us, source.stalled_us());
+                if stalled_us.saturating_sub(last) < STALL_LEAST_US {
+                    return;
+                }
+            }
+            let bytes = match cause {
+                Cause::Pressure => size.pressure(now, &reading),
+                Cause::Time => size.look(now, &reading),
+            };
+            if bytes == before {
+                return;
+            }
+        }
+        self.divide_cache(&self.devices());
+    }
+
+    /// Tell these devices how large their caches are.
+    pub(super) fn divide_cache(&self, devices: &[Arc<Device>]) {
+        let caches = lock(&self.caches);
+        if caches.room_bytes == 0 {
+            return;
+        }
+        let each = caches.each(devices.len());
+        // A reactor that has ended needs no cache. Nobody waits for those that live: this lock
+        // keeps the sizes in order, and a status may want it.
+        for device in devices {
+            let (reply, _) = std::sync::mpsc::sync_channel(1);
+            device.handle().send(Message::ResizeCache(each, reply));
+        }
+    }
+}

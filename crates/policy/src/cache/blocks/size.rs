@@ -1,0 +1,82 @@
+//! How many frames may have memory. The cache becomes smaller and larger while it
+//! runs; the books have room for the largest size from the beginning.
+//!
+//! A frame is *backed* once it was used: the engine has memory for it. Frames that are
+//! taken back are *bare*: the engine gives their memory to the system, and uses it
+//! again only when they come back by [`Blocks::reserve`].
+
+use super::{Blocks, Frame, Gone, NONE};
+
+impl Blocks {
+    /// So many frames may be backed from now on, as far as there are so many. What is
+    /// above that goes by [`Blocks::trim`].
+    pub fn set_limit(&mut self, frames: u32) {
+        self.limit = frames.min(self.accounts.len() as u32);
+        self.divide();
+    }
+
+    /// Frames that may be backed.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Frames that are backed.
+    pub fn backed(&self) -> u32 {
+        self.backed
+    }
+
+    /// Take back frames above the limit, `most` of them at most: they are appended to
+    /// `bare`, and what they held to `gone`. Those that are being read into stay until
+    /// they are filled.
+    pub fn trim(&mut self, most: usize, bare: &mut Vec<Frame>, gone: &mut Vec<Gone>) {
+        let mut left = most.min(self.backed.saturating_sub(self.limit) as usize);
+        while left > 0 {
+            let before = bare.len();
+            if !self.pop_free(left, bare) && !self.evict_for_trim(left, bare, gone) {
+                return;
+            }
+            left -= bare.len() - before;
+            for frame in &bare[before..] {
+                self.links[frame.0 as usize] = std::mem::replace(&mut self.bare, frame.0);
+                self.backed -= 1;
+            }
+        }
+    }
+
+    /// Let blocks go of the VM that is most above its share, or else of any.
+    fn evict_for_trim(&mut self, most: usize, bare: &mut Vec<Frame>, gone: &mut Vec<Gone>) -> bool {
+        if let Some(donor) = self.donor()
+            && self.evict(donor, most, true, bare, gone)
+        {
+            return true;
+        }
+        (0..self.vms.len()).any(|vm| self.evict(vm, most, true, bare, gone))
+    }
+
+    /// Up to so many backed frames that hold nothing. False when there are none.
+    pub(super) fn pop_free(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
+        let before = frames.len();
+        while self.free != NONE && frames.len() < before + wanted {
+            frames.push(Frame(self.free));
+            self.free = self.links[self.free as usize];
+        }
+        frames.len() > before
+    }
+
+    /// Up to so many frames that are not backed yet, as far as the limit allows: bare
+    /// ones first, then those that were never used.
+    pub(super) fn back_more(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
+        let before = frames.len();
+        let wanted = wanted.min(self.limit.saturating_sub(self.backed) as usize);
+        while self.bare != NONE && frames.len() < before + wanted {
+            frames.push(Frame(self.bare));
+            self.bare = self.links[self.bare as usize];
+        }
+        let fresh = (before + wanted - frames.len()).min(self.accounts.len() - self.fresh as usize);
+        let end = self.fresh + fresh as u32;
+        frames.extend((self.fresh..end).map(Frame));
+        self.fresh = end;
+        self.backed += (frames.len() - before) as u32;
+        frames.len() > before
+    }
+}
