@@ -36,6 +36,8 @@ pub(super) struct Ran {
     pub worst: &'static str,
     pub pairs: usize,
     pub void_pairs: usize,
+    /// Those that the figures are of.
+    pub counted_pairs: usize,
     /// `met`, `missed`, or `void`.
     pub verdict: &'static str,
     /// The reason of the verdict.
@@ -114,6 +116,7 @@ impl Ran {
             guests,
             pairs: pairs.len(),
             void_pairs: voids.len(),
+            counted_pairs: good.len(),
             verdict: "void",
             why: format!("{} of {} pairs: {}", voids.len(), pairs.len(), voids.join("; ")),
             windows: pairs.to_vec(),
@@ -343,13 +346,13 @@ mod tests {
         let mut one = good.clone();
         one[0][1].late = 11;
         let ran = Ran::new(&LOADS, &one);
-        assert_eq!((ran.verdict, ran.void_pairs, ran.pairs), ("met", 1, 3));
-        one[1][0].host.busy = 1.0;
+        assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("met", 1, 2));
+        one[1][0].host = HostShares { daemons: 0.0, busy: 1.0, ..one[1][0].host.clone() };
         let ran = Ran::new(&LOADS, &one);
-        assert_eq!((ran.verdict, ran.void_pairs), ("void", 2));
+        assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("void", 2, 3));
         assert!(ran.guests.iter().all(|g| g.verdict == "void"));
         assert!(ran.why.contains("on: 1.1 % of the commands later"), "{}", ran.why);
-        assert!(ran.why.contains("off: others had 5.0 % of the CPU"), "{}", ran.why);
+        assert!(ran.why.contains("off: others had 6.0 % of the CPU"), "{}", ran.why);
         let mut busy = good;
         for [_, on] in &mut busy {
             on.guests[0].load.as_mut().expect("a database").busy = 0.48;

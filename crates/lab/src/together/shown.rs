@@ -72,19 +72,19 @@ fn badge(verdict: &str) -> Cell {
 fn notes(ran: &Ran, options: &TogetherOptions) -> [String; 2] {
     let [off, on] = &options.sides;
     let cache = on.cache.as_ref().map_or_else(String::new, |(bytes, prefetcher)| {
-        format!(", --cache {}MiB --prefetch {prefetcher}", bytes >> 20)
+        format!(" --cache {}MiB --prefetch {prefetcher}", bytes >> 20)
     });
     let setup = format!(
         "{} guests of two vCPUs that share two processors in turns of 11 ms, a compute task on \
          each vCPU, on `seekway serve --emulate {}`. off: --policy {}, no cache, no agents. on: \
-         --policy {}{cache}, `seekway-guest tag` and `seekway-guest migrate` in each guest. \
+         --policy {}{cache}, with `seekway-guest tag` and `seekway-guest migrate` in each guest. \
          Medians of {} pairs of windows of {} s, in turn in the same guests; ratios are taken in \
          each pair.",
         options.loads.len(),
         options.device,
         off.policy,
         on.policy,
-        ran.pairs - ran.void_pairs,
+        ran.counted_pairs,
         options.window.as_secs(),
     );
     let rules = format!(
