@@ -21,11 +21,13 @@ mod raw;
 mod steps;
 mod tags;
 mod ticks;
+mod together;
 mod world;
 
 use seekway_live::Kernel;
 use seekway_live::schedule::Recorder;
 use seekway_live::turns::{Slices, Turns};
+use seekway_live::vcpus;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -112,4 +114,17 @@ fn ticks_show_who_was_away() {
     for kernel in [Kernel::Current, Kernel::Backport] {
         ticks::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
     }
+}
+
+#[test]
+fn everything_runs_together() {
+    if !may_hold() {
+        return;
+    }
+    if vcpus::processors().expect("known").len() < 2 {
+        return seekway_testing::skip("two processors");
+    }
+    let agent = tags::agent();
+    let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
+    together::one_pair(agent);
 }

@@ -13,6 +13,8 @@ mod procs;
 mod scene;
 mod show;
 mod simulate;
+mod spread;
+mod together;
 
 use anyhow::{Context, Result, bail};
 use args::LabArgs;
@@ -46,10 +48,12 @@ fn run(args: &LabArgs) -> Result<Verdict> {
         procs::NAME => procs::run(args),
         migrate::NAME => migrate::run(args),
         noisy::NAME => noisy::run(args),
+        together::NAME => together::run(args),
         other => {
             let scenes = scene::SCENES.iter().map(|s| s.experiment);
             let known = [pregather::NAME].into_iter().chain(scenes);
-            let known: Vec<&str> = known.chain([procs::NAME, migrate::NAME, noisy::NAME]).collect();
+            let others = [procs::NAME, migrate::NAME, noisy::NAME, together::NAME];
+            let known: Vec<&str> = known.chain(others).collect();
             bail!("{other} does not run live; these do: {}", known.join(", "));
         }
     }

@@ -5,6 +5,7 @@ use crate::process::Process;
 use seekway_hostd::control::{Client, HostReport, Request};
 use serde_json::Value;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -86,6 +87,27 @@ impl Daemon {
     /// Has it ended? Then what it said.
     pub fn ended(&mut self) -> Option<String> {
         self.process.ended().map(|status| format!("{status}: {}", self.process.said()))
+    }
+
+    /// Let all its threads run before others, as far as the kernel's fair scheduler does that
+    /// (nice -20). A daemon that emulates a device is the device, and a device does not wait
+    /// for a processor.
+    ///
+    /// # Errors
+    /// This is not root, and has not CAP_SYS_NICE.
+    pub fn prefer(&self) -> Result<()> {
+        let folder = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        for entry in fs::read_dir(&folder).at("list", &folder)? {
+            let path = entry.at("list", &folder)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Ok(thread) = name.parse::<libc::id_t>() else { continue };
+            // SAFETY: numbers only. Threads that start later inherit from these.
+            let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) };
+            if done != 0 {
+                return Err(io::Error::last_os_error()).at("raise the priority of", &path);
+            }
+        }
+        Ok(())
     }
 
     pub fn pid(&self) -> u32 {

@@ -12,6 +12,7 @@ mod migrate;
 mod noisy;
 mod procs;
 mod scene;
+mod together;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
 pub use migrate::{
@@ -25,6 +26,10 @@ pub use noisy::{
 pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{
     LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
+};
+pub use together::{
+    HostShares, Progress, TogetherGuest, TogetherLoad, TogetherLoadFigures, TogetherOptions,
+    TogetherSide, TogetherWindow, run_together,
 };
 
 use crate::daemon::Daemon;

@@ -56,8 +56,8 @@ pub struct ExperimentArgs {
     #[arg(long)]
     pub quick: bool,
     /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct,
-    /// vmcd-fair-sizes or vio-procs; migrate-live runs in guests only, noisy with
-    /// clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
+    /// vmcd-fair-sizes or vio-procs; together and migrate-live run in guests only,
+    /// noisy with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`

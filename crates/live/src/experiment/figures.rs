@@ -116,7 +116,8 @@ impl PolicyFigures {
     }
 }
 
-fn device(report: &HostReport) -> Result<&DeviceReport> {
+/// The only one.
+pub(super) fn device(report: &HostReport) -> Result<&DeviceReport> {
     let none = || LiveError::Daemon("status: not one device".into());
     report.devices.first().filter(|_| report.devices.len() == 1).ok_or_else(none)
 }

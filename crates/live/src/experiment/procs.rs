@@ -211,14 +211,14 @@ fn parse(said: &str) -> Option<(f64, f64)> {
     Some((bytes_s, first.busy_until(&last)))
 }
 
-fn usage(report: &HostReport) -> Result<UsageReport> {
+pub(super) fn usage(report: &HostReport) -> Result<UsageReport> {
     let disks = report.devices.iter().flat_map(|d| &d.disks);
     let usage = disks.filter_map(|d| d.cache.as_ref()).map(|c| c.usage).next();
     usage.ok_or_else(|| LiveError::Daemon("status: no cache".into()))
 }
 
 /// Tags under which something was read between two reports.
-fn tags_between(before: &HostReport, after: &HostReport) -> usize {
+pub(super) fn tags_between(before: &HostReport, after: &HostReport) -> usize {
     let reads = |report: &HostReport| -> Vec<(u16, u64)> {
         let disks = report.devices.iter().flat_map(|d| &d.disks);
         let processes = disks.filter_map(|d| d.cache.as_ref()).flat_map(|c| &c.processes);
@@ -228,13 +228,13 @@ fn tags_between(before: &HostReport, after: &HostReport) -> usize {
     reads(after).iter().filter(|now| !earlier.contains(now)).count()
 }
 
-fn emulated(report: &HostReport, count: fn(&EmulationReport) -> u64) -> u64 {
+pub(super) fn emulated(report: &HostReport, count: fn(&EmulationReport) -> u64) -> u64 {
     report.devices.iter().filter_map(|d| d.emulated.as_ref()).map(count).sum()
 }
 
 /// What happened between two reports. What is prefetched and unused at the end
 /// counts as unused.
-fn difference(before: &UsageReport, after: &UsageReport) -> UsageReport {
+pub(super) fn difference(before: &UsageReport, after: &UsageReport) -> UsageReport {
     let read_bytes = after.read_bytes - before.read_bytes;
     let prefetched_bytes = after.prefetched_bytes - before.prefetched_bytes;
     let used_bytes = after.used_bytes - before.used_bytes;

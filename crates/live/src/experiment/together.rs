@@ -1,0 +1,404 @@
+//! together: real guests of one ordinary host, with everything of Seekway on and with
+//! everything off. Each guest has its own application; their vCPUs share the processors in
+//! turns, and a compute task on each vCPU keeps every turn in use.
+//!
+//! Each guest has two disks: `/dev/vda` is served by a daemon with everything off,
+//! `/dev/vdb` by one with everything on. The images have the same content at the same
+//! places of the same emulated device. Only one daemon has work at a time, so neither
+//! disturbs the other, and no setting or cached block of one is left in the other. A window
+//! with one and a window with the other make a pair, in the same guests, several times.
+
+mod host;
+mod inside;
+mod load;
+
+pub use host::HostShares;
+pub use inside::{LoadFigures as TogetherLoadFigures, Progress};
+pub use load::Load as TogetherLoad;
+
+use super::AgentReport;
+use super::figures::device;
+use super::procs::{emulated, tags_between, usage};
+use crate::daemon::Daemon;
+use crate::error::{At, LiveError, Result};
+use crate::guest::{Accelerator, Guest, GuestSpec};
+use crate::image::GuestImage;
+use crate::shipped::Shipped;
+use crate::turns::{Slices, Turns};
+use crate::vcpus;
+use host::Look;
+use inside::Inside;
+use load::Work;
+use seekway_hostd::control::{HostReport, UsageReport};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// vCPUs of each guest: one on each of two processors.
+const VCPUS: u32 = 2;
+/// The tools, two agents, and a page cache that is small beside what is read.
+const MEMORY_MB: u32 = 384;
+/// As in migrate-live, after the vMigrater paper.
+const SLICE: Duration = Duration::from_millis(11);
+const JITTER: Duration = Duration::from_micros(300);
+/// From the time at which every application does I/O to the window: compute tasks and turns
+/// begin, and agents and prefetchers learn. fio counts from about then on.
+const SETTLE: Duration = Duration::from_secs(4);
+/// Where images lie: a write to a real disk would end after the emulated one's.
+const MEMORY: &str = "/dev/shm";
+const PATIENCE: Duration = Duration::from_secs(120);
+/// I/Os after which an application is at work.
+const AT_WORK: u64 = 10;
+
+/// What is on, or off, for a window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TogetherSide {
+    pub policy: String,
+    /// Bytes of the host's cache and the prefetcher in front of it.
+    pub cache: Option<(u64, String)>,
+    /// `seekway-guest tag` runs in each guest, with these arguments.
+    pub tags: Option<String>,
+    /// `seekway-guest migrate` runs in each guest, with these arguments.
+    pub agent: Option<String>,
+}
+
+/// How to run it.
+#[derive(Clone, Debug)]
+pub struct TogetherOptions {
+    /// The `seekway` program, whose `serve` is run.
+    pub program: PathBuf,
+    /// The `seekway-guest` program.
+    pub agent: PathBuf,
+    /// A guest for each.
+    pub loads: Vec<TogetherLoad>,
+    /// Everything off, and everything on.
+    pub sides: [TogetherSide; 2],
+    /// At least one.
+    pub pairs: u32,
+    /// Length of each window.
+    pub window: Duration,
+    /// The emulated device, as `serve --emulate` takes it.
+    pub device: String,
+    /// What runs the guests.
+    pub accelerator: Accelerator,
+    /// Decides slices, who begins, where files lie and what is read.
+    pub seed: u64,
+    /// The run ends soon after this is set.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl TogetherOptions {
+    fn sleep_until(&self, until: Instant) -> Result<()> {
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(LiveError::Measured("interrupted".into()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+/// One window. As JSON its keys stay.
+#[derive(Clone, Debug, Serialize)]
+pub struct TogetherWindow {
+    /// In their order.
+    pub guests: Vec<TogetherGuest>,
+    /// Who had the host's processors.
+    pub host: HostShares,
+    /// Commands of the emulated device.
+    pub commands: u64,
+    /// Those of them whose real completion came after the device's.
+    pub late: u64,
+}
+
+/// A guest in a window.
+#[derive(Clone, Debug, Serialize)]
+pub struct TogetherGuest {
+    /// What its application did; nothing where only the compute tasks count.
+    pub load: Option<TogetherLoadFigures>,
+    /// What its compute tasks and agents did.
+    pub compute: Progress,
+    /// What the cache did for it.
+    pub usage: Option<UsageReport>,
+    /// Tags under which its requests came; zero without a cache, which counts them.
+    pub tags: usize,
+    /// The agent that moves tasks, where there was one.
+    pub agent: Option<AgentReport>,
+}
+
+/// Off and on, in this order, for each pair. `progress` is told what happens next.
+///
+/// # Errors
+/// What is missing on this host, and whatever goes wrong with daemons and guests.
+pub fn run_together(
+    options: &TogetherOptions,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<[TogetherWindow; 2]>> {
+    let processors = check_host()?;
+    progress("kernel and initramfs");
+    let image = GuestImage::prepare()?;
+    progress(&format!("{} guests boot", options.loads.len()));
+    let mut stage = Stage::new(&image, options, processors)?;
+    let mut pairs = Vec::new();
+    for pair in 0..options.pairs {
+        // What drifts while the run lasts hits both sides alike.
+        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+        let mut windows = [None, None];
+        for side in order {
+            let (name, of) = (["off", "on"][side], options.pairs);
+            progress(&format!("pair {} of {of}: everything {name}", pair + 1));
+            windows[side] = Some(stage.window(side, pair, options)?);
+        }
+        let [Some(off), Some(on)] = windows else { unreachable!("the order has both") };
+        pairs.push([off, on]);
+    }
+    stage.stop()?;
+    Ok(pairs)
+}
+
+/// What this needs of the host, before anything is begun.
+fn check_host() -> Result<Vec<usize>> {
+    let processors = vcpus::processors()?;
+    let needed = VCPUS as usize;
+    if processors.len() < needed {
+        let what = format!(
+            "together --live needs {needed} processors: on one, a guest has no vCPU that runs \
+             while another waits"
+        );
+        return Err(LiveError::Measured(what));
+    }
+    Ok(processors[..needed].to_vec())
+}
+
+/// The daemons and the guests, which boot once for all windows.
+struct Stage {
+    guests: Vec<Inside>,
+    /// Of each guest's vCPUs.
+    threads: Vec<Vec<i32>>,
+    /// One for each side.
+    daemons: [Daemon; 2],
+    /// Removed last.
+    _dir: TempDir,
+}
+
+impl Stage {
+    fn new(image: &GuestImage, options: &TogetherOptions, processors: Vec<usize>) -> Result<Stage> {
+        let memory = Path::new(MEMORY);
+        // Whoever finds the folder later knows whether its owner still runs.
+        let prefix = format!("seekway-live-{}-", std::process::id());
+        let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory);
+        let dir = dir.at("create a directory in", memory)?;
+        let serve = |side: usize| serve(&dir.path().join(side.to_string()), side, options);
+        let daemons = [serve(0)?, serve(1)?];
+        let agent = Shipped::new(&options.agent, "seekway-guest", dir.path())?;
+        let spec = |load: &TogetherLoad| {
+            let name = load.name();
+            let spec = GuestSpec { cpus: VCPUS, memory_mb: MEMORY_MB, ..GuestSpec::new(name) };
+            let (accelerator, extra) = (options.accelerator, agent.args().into());
+            let [off, on] = &daemons;
+            GuestSpec { accelerator, extra, ..spec }.disk(off.socket(name)).disk(on.socket(name))
+        };
+        let specs: Vec<GuestSpec> = options.loads.iter().map(spec).collect();
+        let mut guests = Guest::boot_all(image, &specs)?;
+        guests.iter_mut().try_for_each(|guest| agent.install(guest))?;
+        let threads = place(&guests, &processors)?;
+        let inside = |(guest, load): (Guest, &TogetherLoad)| Inside::new(guest, *load, VCPUS);
+        let guests: Result<Vec<Inside>> =
+            guests.into_iter().zip(&options.loads).map(inside).collect();
+        Ok(Stage { guests: guests?, threads, daemons, _dir: dir })
+    }
+
+    fn stop(self) -> Result<()> {
+        drop(self.guests);
+        let [off, on] = self.daemons;
+        off.stop()?;
+        on.stop()
+    }
+
+    fn window(
+        &mut self,
+        side: usize,
+        pair: u32,
+        options: &TogetherOptions,
+    ) -> Result<TogetherWindow> {
+        let turns = self.begin(side, pair, options)?;
+        options.sleep_until(Instant::now() + SETTLE)?;
+        let compute = self.progress()?;
+        let (before, host) = (self.daemons[side].status()?, self.look()?);
+        options.sleep_until(Instant::now() + options.window)?;
+        let host = host.until(&self.look()?);
+        let after = self.daemons[side].status()?;
+        let compute = compute.iter().zip(self.progress()?).map(|(then, now)| then.until(&now));
+        let compute: Vec<Progress> = compute.collect::<Result<_>>()?;
+        let ended = self.end(side, turns, options)?;
+        let mut guests = Vec::new();
+        for ((inside, compute), (load, agent)) in self.guests.iter().zip(compute).zip(ended) {
+            let (before, after) = (only(&before, inside.name())?, only(&after, inside.name())?);
+            let with_cache = options.sides[side].cache.is_some();
+            let usage = with_cache.then(|| usage(&before).and_then(|u| Ok((u, usage(&after)?))));
+            guests.push(TogetherGuest {
+                load,
+                compute,
+                usage: usage.transpose()?.map(|(then, now)| super::procs::difference(&then, &now)),
+                tags: tags_between(&before, &after),
+                agent,
+            });
+        }
+        Ok(TogetherWindow {
+            guests,
+            host,
+            commands: emulated(&after, |e| e.commands) - emulated(&before, |e| e.commands),
+            late: emulated(&after, |e| e.late) - emulated(&before, |e| e.late),
+        })
+    }
+
+    /// Agents and applications start while compute tasks stand still: a program takes long
+    /// to start with an eighth of a processor. Then these go on, and turns begin.
+    fn begin(&mut self, side: usize, pair: u32, options: &TogetherOptions) -> Result<Turns> {
+        let TogetherSide { tags, agent, .. } = &options.sides[side];
+        // Both windows of a pair have the same slices, and read the same.
+        let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::from(pair));
+        let work = Work { side, pair, seed, settle: SETTLE };
+        for guest in &mut self.guests {
+            guest.forget_cached()?;
+            if let Some(args) = tags {
+                guest.start_tags(args)?;
+            }
+            if let Some(args) = agent {
+                guest.start_agent(args)?;
+            }
+        }
+        let idle = self.daemons[side].status()?;
+        self.guests.iter_mut().try_for_each(|guest| guest.start_load(&work))?;
+        self.wait_all_work(side, &idle)?;
+        self.guests.iter_mut().try_for_each(Inside::go_on)?;
+        self.take_turns(seed)
+    }
+
+    /// Applications end first, so that what they measure is as in the window.
+    fn end(
+        &mut self,
+        side: usize,
+        turns: Turns,
+        options: &TogetherOptions,
+    ) -> Result<Vec<(Option<TogetherLoadFigures>, Option<AgentReport>)>> {
+        let TogetherSide { tags, agent, .. } = &options.sides[side];
+        self.guests.iter_mut().try_for_each(Inside::interrupt_load)?;
+        drop(turns);
+        self.guests.iter_mut().try_for_each(Inside::pause)?;
+        let end = |guest: &mut Inside| {
+            let load = guest.end_load()?;
+            if tags.is_some() {
+                guest.end_tags()?;
+            }
+            Ok((load, agent.as_ref().map(|_| guest.end_agent()).transpose()?))
+        };
+        self.guests.iter_mut().map(end).collect()
+    }
+
+    fn progress(&mut self) -> Result<Vec<Progress>> {
+        self.guests.iter_mut().map(Inside::progress).collect()
+    }
+
+    fn look(&self) -> Result<Look> {
+        let qemus: Vec<u32> = self.guests.iter().map(Inside::pid).collect();
+        Look::now(&qemus, &self.threads, &self.daemons.each_ref().map(Daemon::pid))
+    }
+
+    /// Wait until every guest's application has the disk read or write.
+    fn wait_all_work(&self, side: usize, idle: &HostReport) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let names = self.guests.iter().filter(|g| g.has_load()).map(Inside::name);
+        let names: Vec<&str> = names.collect();
+        loop {
+            let now = self.daemons[side].status()?;
+            let mut waiting = Vec::new();
+            for name in &names {
+                if requests(&now, name)? < requests(idle, name)? + AT_WORK {
+                    waiting.push(*name);
+                }
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let who = waiting.join(", ");
+                let what = format!("{who}: no I/O within {} s", PATIENCE.as_secs());
+                return Err(LiveError::Measured(what));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// On each processor the guests' vCPUs in turn. Who begins is another on each, as it is
+    /// on processors that know nothing of each other.
+    fn take_turns(&self, seed: u64) -> Result<Turns> {
+        let on = |vcpu: usize| -> Vec<i32> {
+            let mut queue: Vec<i32> = self.threads.iter().map(|t| t[vcpu]).collect();
+            let guests = queue.len();
+            queue.rotate_left(vcpu * guests / VCPUS as usize % guests);
+            queue
+        };
+        let queues = (0..VCPUS as usize).map(on).collect();
+        Turns::hold(queues, Slices { mean: SLICE, jitter: JITTER, seed })
+    }
+}
+
+/// The daemon of a side, with its own images.
+fn serve(dir: &Path, side: usize, options: &TogetherOptions) -> Result<Daemon> {
+    std::fs::create_dir(dir).at("create", dir)?;
+    let TogetherSide { policy, cache, .. } = &options.sides[side];
+    let mut args: Vec<String> =
+        ["--emulate", &options.device, "--policy", policy].map(String::from).into();
+    if let Some((bytes, prefetcher)) = cache {
+        args.extend(["--cache".into(), format!("{}KiB", bytes >> 10)]);
+        args.extend(["--prefetch".into(), prefetcher.clone()]);
+    }
+    let mut lba = 0;
+    for load in &options.loads {
+        let image = dir.join(format!("{}.img", load.name()));
+        load.make_image(&image, options.pairs, options.seed)?;
+        args.extend(["--disk".into(), format!("{}={},lba={lba}", load.name(), image.display())]);
+        lba += load::IMAGE_BYTES / 512;
+    }
+    let daemon = Daemon::start(&options.program, dir, &args)?;
+    daemon.prefer()?;
+    Ok(daemon)
+}
+
+/// Pin vCPU n of each guest to processor n; the vCPUs' threads.
+fn place(guests: &[Guest], processors: &[usize]) -> Result<Vec<Vec<i32>>> {
+    let mut all = Vec::new();
+    for guest in guests {
+        let threads = vcpus::threads(guest)?;
+        for (&tid, &processor) in threads.iter().zip(processors) {
+            vcpus::pin(tid, processor)?;
+        }
+        all.push(threads);
+    }
+    Ok(all)
+}
+
+/// The report of one disk alone.
+fn only(report: &HostReport, disk: &str) -> Result<HostReport> {
+    let mut report = report.clone();
+    for device in &mut report.devices {
+        device.disks.retain(|d| d.name == disk);
+    }
+    device(&report)?;
+    Ok(report)
+}
+
+/// Reads and writes of a disk since its daemon's start.
+fn requests(report: &HostReport, disk: &str) -> Result<u64> {
+    let found = device(report)?.disks.iter().find(|d| d.name == disk);
+    let disk = found.ok_or_else(|| LiveError::Daemon(format!("status: no disk {disk}")))?;
+    Ok(disk.ops.values().map(|op| op.requests).sum())
+}

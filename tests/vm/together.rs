@@ -1,0 +1,69 @@
+//! The live experiment `together` as a whole, for a moment: guests with their applications on
+//! two daemons in turn, both agents, and turns of the vCPUs. What it measures is not looked at.
+
+use crate::world::{PATIENCE, program};
+use seekway_live::Accelerator;
+use seekway_live::experiment::{
+    TogetherLoad, TogetherOptions, TogetherSide, TogetherWindow, run_together,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const LOADS: [TogetherLoad; 3] = [TogetherLoad::Database, TogetherLoad::Files, TogetherLoad::Build];
+
+pub fn one_pair(agent: PathBuf) {
+    let off = TogetherSide { policy: "noop".into(), cache: None, tags: None, agent: None };
+    let on = TogetherSide {
+        policy: "fairway".into(),
+        cache: Some((64 << 20, "vio:interval=continuous".into())),
+        tags: Some("--match fio".into()),
+        // Without BPF: see migrate.rs.
+        agent: Some("--preemption heartbeat --loads proc".into()),
+    };
+    let options = TogetherOptions {
+        program: program().into(),
+        agent,
+        loads: LOADS.into(),
+        sides: [off, on],
+        pairs: 1,
+        window: Duration::from_secs(2),
+        device: "intel-x25m-g2:k=1,read_us=2000".into(),
+        accelerator: Accelerator::Tcg,
+        seed: 1,
+        interrupted: Arc::new(AtomicBool::new(false)),
+    };
+    let pairs = run_together(&options, &mut |step| eprintln!("together: {step}"));
+    let pairs = match pairs {
+        Err(e) if e.to_string().contains("raise the priority") => return seekway_testing::skip(e),
+        pairs => pairs.unwrap_or_else(|e| panic!("{e}")),
+    };
+    let [[off, on]] = &pairs[..] else { panic!("{} pairs", pairs.len()) };
+    for window in [off, on] {
+        did_something(window);
+    }
+    for guest in &off.guests {
+        assert!(guest.usage.is_none() && guest.agent.is_none() && guest.tags == 0, "{guest:?}");
+        assert_eq!((guest.compute.tag_cpu, guest.compute.migrate_cpu), (0.0, 0.0));
+    }
+    assert!(on.guests.iter().all(|g| g.agent.as_ref().is_some_and(|a| !a.preemption.is_empty())));
+    for (guest, load) in on.guests.iter().zip(LOADS).filter(|(g, _)| g.load.is_some()) {
+        let name = load.name();
+        assert!(guest.tags >= 1, "{name}: {guest:?}");
+        assert!(guest.usage.is_some_and(|u| u.read_bytes > 0), "{name}: {guest:?}");
+    }
+}
+
+fn did_something(window: &TogetherWindow) {
+    assert!(window.commands > 0 && window.late <= window.commands);
+    let ours: f64 = window.host.vcpus.iter().chain(&window.host.qemu).sum();
+    assert!(ours > 0.0 && ours < 1.1, "{:?}", window.host);
+    for (guest, load) in window.guests.iter().zip(LOADS) {
+        let has_io = !matches!(load, TogetherLoad::Build);
+        assert_eq!(guest.load.is_some(), has_io, "{guest:?}");
+        assert!(guest.load.is_none_or(|l| l.iops > 0.0 && l.p99_ms > 0.0));
+        assert!(guest.compute.mib > 0.0 && guest.compute.seconds >= 1.0, "{guest:?}");
+        assert!(guest.compute.seconds < PATIENCE.as_secs_f64(), "{guest:?}");
+    }
+}
