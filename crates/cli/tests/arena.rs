@@ -131,7 +131,11 @@ fn wrong_usage_is_refused() {
         (&["arena", "--live"][..], "not with --live"),
         (&["arena", "--prefetch", "vio"], "not with --prefetch"),
         (&["arena", "--scenes", "nothing"], "no such scene"),
-        (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena and noisy only"),
+        (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena, noisy and together only"),
+        (
+            &["together", "--scenes", "tape"],
+            "--scenes tape: no disk of together has such a name; it has 7200 rpm, SATA SSD",
+        ),
         (&["arena", "pregather-b"], "arena: runs by itself"),
     ] {
         seekway(&[&experiment, args].concat()).refused(&[part]);

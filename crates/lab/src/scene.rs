@@ -87,7 +87,12 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
 fn scenario(live: &LiveScene) -> Result<Arc<Scenario>> {
     let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
     let experiment = experiment.ok_or_else(|| anyhow!("no experiment {}", live.experiment))?;
-    let cells = (experiment.cells)(&Options { shrink: 1, drives: Vec::new(), cpu_clock: None });
+    let cells = (experiment.cells)(&Options {
+        shrink: 1,
+        drives: Vec::new(),
+        cpu_clock: None,
+        scenes: None,
+    });
     let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == live.scenario);
     found.ok_or_else(|| anyhow!("{} has no scenario {}", live.experiment, live.scenario))
 }

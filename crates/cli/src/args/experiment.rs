@@ -27,6 +27,7 @@ pub enum ExperimentCommand {
   seekway experiment run migrate-scale --vcpu vmigrater:literal=true
   seekway experiment run arena --scenes 'nvme/*'
   seekway experiment run noisy --live --scenes 'intel-x25m-g2/*'
+  seekway experiment run together --scenes 'SATA*' --seeds 1
 
 Exit status 1 when a row is not accepted.")]
 pub struct ExperimentArgs {
@@ -49,15 +50,16 @@ pub struct ExperimentArgs {
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
     /// arena: the scenes by name, with `*` and commas (`seekway arena --list`);
-    /// noisy: DEVICE/FLOOD, such as `intel-x25m-g2/*` or `disk/writes`
+    /// noisy: DEVICE/FLOOD, such as `intel-x25m-g2/*` or `disk/writes`; together: the disks,
+    /// such as `SATA*`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
     /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct,
-    /// vmcd-fair-sizes or vio-procs; together and migrate-live run in guests only,
-    /// noisy with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
+    /// vmcd-fair-sizes, vio-procs or together; migrate-live runs in guests only, noisy
+    /// with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
     /// Real drives with measured service times, each a folder with a `.trace`

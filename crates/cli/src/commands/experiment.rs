@@ -22,7 +22,7 @@ use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{
     self, Cell, Experiment, Extras, Figure, Findings, MeasuredDrive, Options, REGISTRY, Results,
-    Row, Verdict as Judgement,
+    Row, Verdict as Judgement, disk_names,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -127,6 +127,9 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(chosen)
 }
 
+/// Its scenes are disks.
+const TOGETHER: &str = "together";
+
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if args.names == [arena::NAME] {
         return arena::run_as_experiment(args);
@@ -136,9 +139,10 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     }
     let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
     let is_noisy = args.names == [live::NOISY.name];
-    if args.scenes.is_some() && !is_noisy {
+    let has_scenes = is_noisy || args.names == [TOGETHER] && !args.live;
+    if args.scenes.is_some() && !has_scenes {
         bail!(
-            "--scenes: for {} and {} only, which run by themselves",
+            "--scenes: for {}, {} and {TOGETHER} only, each by itself",
             arena::NAME,
             live::NOISY.name
         );
@@ -174,7 +178,16 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
     let shrink = if args.quick { QUICK } else { 1 };
     let cpu_clock = cpu_time::of_this_thread().map(|_| clock as fn() -> Nanos);
-    let options = Options { shrink, drives, cpu_clock };
+    let options = Options { shrink, drives, cpu_clock, scenes: args.scenes.clone() };
+    if let Some(scenes) = &args.scenes
+        && chosen.iter().all(|e| (e.cells)(&options).is_empty())
+    {
+        let known: Vec<&str> = disk_names().collect();
+        bail!(
+            "--scenes {scenes}: no disk of {TOGETHER} has such a name; it has {}",
+            known.join(", ")
+        );
+    }
     if args.vcpu.is_some() && !chosen.iter().any(|e| has_vcpus(e, &options)) {
         let known: Vec<&str> =
             REGISTRY.iter().filter(|e| has_vcpus(e, &options)).map(|e| e.name).collect();

@@ -25,6 +25,7 @@ pub use figure::{BarSeries, Figure};
 pub use judge::{Row, Verdict};
 pub use results::{Key, Results, Ways};
 pub use run::run_cell;
+pub use together::disk_names;
 
 use crate::engine::HostCosts;
 use crate::vcpu::{MachineSpec, Processors};
@@ -157,6 +158,9 @@ pub struct Options {
     /// CPU time of the calling thread, where the caller has a clock: this crate
     /// has none, and what a policy costs is measured only with one.
     pub cpu_clock: Option<fn() -> Nanos>,
+    /// Of an experiment that has scenes, those whose names match (`*` stands for anything);
+    /// all of them if none is given.
+    pub scenes: Option<String>,
 }
 
 /// A real drive's measured requests.
@@ -229,7 +233,7 @@ mod testing {
     use crate::metrics::RunResult;
 
     pub(super) fn options(shrink: u64) -> Options {
-        Options { shrink, drives: Vec::new(), cpu_clock: None }
+        Options { shrink, drives: Vec::new(), cpu_clock: None, scenes: None }
     }
 
     pub(super) fn named(name: &str) -> &'static Experiment {

@@ -11,7 +11,7 @@ mod measure;
 
 use super::judge::{Row, mean, short};
 use super::results::{across, over};
-use super::{Cell, Experiment, Figure, Findings, Options, Results, figure};
+use super::{Cell, Experiment, Figure, Findings, Options, Results, figure, glob};
 use crate::metrics::RunResult;
 use load::{DISKS, Disk, Mix, NAMES, Parts, cell, cell_alone, ways};
 use measure::{lost_percent, p99_ms, rate, total};
@@ -39,7 +39,22 @@ fn cells(options: &Options) -> Vec<Cell> {
         ways.map(move |(_, parts)| cell(disk, mix, parts, options)).chain(alone)
     };
     let mixes = [Mix::Ordinary, Mix::Flood];
-    mixes.iter().flat_map(|&mix| DISKS.iter().flat_map(move |disk| of(disk, mix))).collect()
+    mixes.iter().flat_map(|&mix| disks(options).flat_map(move |disk| of(disk, mix))).collect()
+}
+
+/// The names of the disks, for `scenes` of [`Options`].
+pub fn disk_names() -> impl Iterator<Item = &'static str> {
+    DISKS.iter().map(|disk| disk.name)
+}
+
+/// The disks that were chosen.
+fn disks(options: &Options) -> impl Iterator<Item = &'static Disk> {
+    let chosen = |disk: &&Disk| {
+        let mut patterns = options.scenes.iter().flat_map(|scenes| scenes.split(','));
+        options.scenes.is_none()
+            || patterns.any(|p| glob(p.trim().as_bytes(), disk.name.as_bytes()))
+    };
+    DISKS.iter().filter(chosen)
 }
 
 /// Runs of some VMs on a disk, by seed.
@@ -97,14 +112,16 @@ impl Runs<'_> {
 
 fn judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    let of = |mix: Mix| DISKS.iter().map(move |disk| Runs { options, results, disk, mix });
+    let of = |mix: Mix| disks(options).map(move |disk| Runs { options, results, disk, mix });
     let ordinary: Vec<Runs<'_>> = of(Mix::Ordinary).collect();
     for runs in &ordinary {
         findings.rows.extend(asked(runs));
         findings.rows.extend(vm_rows(runs));
         findings.rows.extend(part_rows(runs));
     }
-    findings.rows.extend(Parts::EACH.map(|(name, part)| worth_row(&ordinary, name, part)));
+    if !ordinary.is_empty() {
+        findings.rows.extend(Parts::EACH.map(|(name, part)| worth_row(&ordinary, name, part)));
+    }
     of(Mix::Flood).for_each(|runs| findings.rows.extend(vm_rows(&runs)));
     findings.notes.push(FLOOD.into());
     findings.figures.push(vms_figure(&ordinary));

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn scene() -> Scene {
-        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None };
+        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None };
         Scene::of(RANDOM, Disk::Ssd, 4, 2, &options)
     }
 
