@@ -261,7 +261,7 @@ impl Stage {
             self.window(side, pair, options)
         };
         // What drifts while the run lasts hits both sides alike.
-        if pair % 2 == 0 {
+        if pair.is_multiple_of(2) {
             return Ok([window(0)?, window(1)?]);
         }
         let on = window(1)?;
