@@ -183,7 +183,7 @@ pub fn run_together(
 /// or runs the old code.
 fn is_lost(error: &LiveError) -> bool {
     match error {
-        LiveError::Timeout { .. } | LiveError::Gone { .. } => true,
+        LiveError::Timeout { .. } | LiveError::Gone { .. } | LiveError::Protocol { .. } => true,
         // Killed after its time.
         LiveError::InGuest { status, .. } => *status == 137,
         _ => false,
