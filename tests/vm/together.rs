@@ -34,12 +34,12 @@ pub fn one_pair(agent: PathBuf) {
         seed: 1,
         interrupted: Arc::new(AtomicBool::new(false)),
     };
-    let pairs = run_together(&options, &mut |step| eprintln!("together: {step}"));
-    let pairs = match pairs {
+    let figures = run_together(&options, &mut |step| eprintln!("together: {step}"));
+    let figures = match figures {
         Err(e) if e.to_string().contains("raise the priority") => return seekway_testing::skip(e),
-        pairs => pairs.unwrap_or_else(|e| panic!("{e}")),
+        figures => figures.unwrap_or_else(|e| panic!("{e}")),
     };
-    let [[off, on]] = &pairs[..] else { panic!("{} pairs", pairs.len()) };
+    let [[off, on]] = &figures.pairs[..] else { panic!("{} pairs", figures.pairs.len()) };
     for window in [off, on] {
         did_something(window);
     }

@@ -60,10 +60,10 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         interrupted,
     };
     let bar = progress::steps(NAME);
-    let pairs = run_together(&options, &mut |step| bar.set_message(step.to_string()));
-    let pairs = pairs.context("--live")?;
+    let figures = run_together(&options, &mut |step| bar.set_message(step.to_string()));
+    let figures = figures.context("--live")?;
     bar.finish_and_clear();
-    let ran = Ran::new(&LOADS, &pairs);
+    let ran = Ran::new(&LOADS, &figures);
     let tables = [shown::guests(&ran, &options), shown::host(&ran)];
     finish(args, shown::page(&ran, &tables), &tables, &ran)?;
     Ok(if ran.verdict == "missed" { Verdict::NotAccepted } else { Verdict::Done })

@@ -29,8 +29,8 @@ pub use scene::{
     LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
 };
 pub use together::{
-    HostShares, Progress, TogetherGuest, TogetherLoad, TogetherLoadFigures, TogetherOptions,
-    TogetherSide, TogetherWindow, run_together,
+    HostShares, Progress, TogetherFigures, TogetherGuest, TogetherLoad, TogetherLoadFigures,
+    TogetherOptions, TogetherSide, TogetherWindow, run_together,
 };
 
 use crate::daemon::Daemon;

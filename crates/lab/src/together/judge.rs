@@ -2,7 +2,9 @@
 //! enough.
 
 use crate::spread::Spread;
-use seekway_live::experiment::{HostShares, TogetherGuest, TogetherLoad, TogetherWindow};
+use seekway_live::experiment::{
+    HostShares, TogetherFigures, TogetherGuest, TogetherLoad, TogetherWindow,
+};
 use serde::Serialize;
 
 /// The geometric mean of the guests' throughput, on over off, at least: what is asked on a
@@ -42,6 +44,8 @@ pub(super) struct Ran {
     pub verdict: &'static str,
     /// The reason of the verdict.
     pub why: String,
+    /// For each time that the emulation lost a guest and a pair was made again: why.
+    pub lost: Vec<String>,
     /// Off and on, void ones too.
     pub windows: Vec<Pair>,
 }
@@ -96,7 +100,8 @@ type Pair = [TogetherWindow; 2];
 
 impl Ran {
     /// Of at least one pair; each has the guests of `loads`.
-    pub(super) fn new(loads: &[TogetherLoad], pairs: &[Pair]) -> Ran {
+    pub(super) fn new(loads: &[TogetherLoad], figures: &TogetherFigures) -> Ran {
+        let pairs = &figures.pairs[..];
         let voids: Vec<String> = pairs.iter().filter_map(void).collect();
         // One good pair among many is luck.
         let is_void = voids.len() * 2 >= pairs.len();
@@ -119,6 +124,7 @@ impl Ran {
             counted_pairs: good.len(),
             verdict: "void",
             why: format!("{} of {} pairs: {}", voids.len(), pairs.len(), voids.join("; ")),
+            lost: figures.lost.clone(),
             windows: pairs.to_vec(),
         };
         if is_void {
@@ -307,10 +313,14 @@ mod tests {
         pairs([(); 3].map(|()| window(iops, p99_ms, mib)))
     }
 
+    fn judged(pairs: &[Pair]) -> Ran {
+        Ran::new(&LOADS, &TogetherFigures { pairs: pairs.to_vec(), lost: Vec::new() })
+    }
+
     #[test]
     fn medians_of_pairs_are_judged() {
         let on = [(400.0, 40.0), (200.0, 54.0), (150.0, 90.0)];
-        let ran = Ran::new(&LOADS, &pairs(on.map(|(iops, p99)| window(iops, p99, 490.0))));
+        let ran = judged(&pairs(on.map(|(iops, p99)| window(iops, p99, 490.0))));
         let [database, build] = &ran.guests[..] else { panic!("two") };
         assert_eq!((database.off.median, database.on.median), (100.0, 200.0));
         assert_eq!(database.ratio, Spread { median: 2.0, least: 1.5, largest: 4.0 });
@@ -327,7 +337,7 @@ mod tests {
     #[test]
     fn each_miss_is_said() {
         let verdict = |pairs: &[Pair]| {
-            let ran = Ran::new(&LOADS, pairs);
+            let ran = judged(pairs);
             let guests = ran.guests.iter().map(|g| g.verdict).collect::<Vec<_>>();
             (ran.verdict, guests, ran.why)
         };
@@ -345,10 +355,10 @@ mod tests {
         let good = same(300.0, 50.0, 500.0);
         let mut one = good.clone();
         one[0][1].late = 11;
-        let ran = Ran::new(&LOADS, &one);
+        let ran = judged(&one);
         assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("met", 1, 2));
         one[1][0].host = HostShares { daemons: 0.0, busy: 1.0, ..one[1][0].host.clone() };
-        let ran = Ran::new(&LOADS, &one);
+        let ran = judged(&one);
         assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("void", 2, 3));
         assert!(ran.guests.iter().all(|g| g.verdict == "void"));
         assert!(ran.why.contains("on: 1.1 % of the commands later"), "{}", ran.why);
@@ -357,7 +367,7 @@ mod tests {
         for [_, on] in &mut busy {
             on.guests[0].load.as_mut().expect("a database").busy = 0.48;
         }
-        let ran = Ran::new(&LOADS, &busy);
+        let ran = judged(&busy);
         let guests: Vec<&str> = ran.guests.iter().map(|g| g.verdict).collect();
         assert_eq!((ran.verdict, guests), ("void", vec!["void", "met"]), "{}", ran.why);
     }

@@ -69,7 +69,7 @@ fn badge(verdict: &str) -> Cell {
     Cell::badge(verdict, tone)
 }
 
-fn notes(ran: &Ran, options: &TogetherOptions) -> [String; 2] {
+fn notes(ran: &Ran, options: &TogetherOptions) -> Vec<String> {
     let [off, on] = &options.sides;
     let cache = on.cache.as_ref().map_or_else(String::new, |(bytes, prefetcher)| {
         format!(" --cache {}MiB --prefetch {prefetcher}", bytes >> 20)
@@ -102,7 +102,11 @@ fn notes(ran: &Ran, options: &TogetherOptions) -> [String; 2] {
         ran.void_pairs,
         ran.pairs,
     );
-    [setup, rules]
+    let lost = (!ran.lost.is_empty()).then(|| {
+        let (times, why) = (ran.lost.len(), ran.lost.join("; "));
+        format!("QEMU's emulation lost a guest {times} times, and pairs were made again: {why}.")
+    });
+    [setup, rules].into_iter().chain(lost).collect()
 }
 
 /// Who had the host's processors, and what all had together.

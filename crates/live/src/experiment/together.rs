@@ -50,6 +50,8 @@ const SETTLE: Duration = Duration::from_secs(4);
 /// Where images lie: a write to a real disk would end after the emulated one's.
 const MEMORY: &str = "/dev/shm";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Guests that may be lost in a run.
+const LOST_MAX: usize = 4;
 /// I/Os after which an application is at work.
 const AT_WORK: u64 = 10;
 
@@ -105,6 +107,15 @@ impl TogetherOptions {
     }
 }
 
+/// What the run came to.
+#[derive(Clone, Debug)]
+pub struct TogetherFigures {
+    /// Off and on, in this order.
+    pub pairs: Vec<[TogetherWindow; 2]>,
+    /// For each time that a guest was lost and the pair made again: why.
+    pub lost: Vec<String>,
+}
+
 /// One window. As JSON its keys stay.
 #[derive(Clone, Debug, Serialize)]
 pub struct TogetherWindow {
@@ -133,34 +144,50 @@ pub struct TogetherGuest {
     pub agent: Option<AgentReport>,
 }
 
-/// Off and on, in this order, for each pair. `progress` is told what happens next.
+/// Run all pairs. `progress` is told what happens next.
 ///
 /// # Errors
 /// What is missing on this host, and whatever goes wrong with daemons and guests.
 pub fn run_together(
     options: &TogetherOptions,
     progress: &mut dyn FnMut(&str),
-) -> Result<Vec<[TogetherWindow; 2]>> {
+) -> Result<TogetherFigures> {
     let processors = check_host()?;
     progress("kernel and initramfs");
     let image = GuestImage::prepare()?;
-    progress(&format!("{} guests boot", options.loads.len()));
-    let mut stage = Stage::new(&image, options, processors)?;
-    let mut pairs = Vec::new();
+    let boots = format!("{} guests boot", options.loads.len());
+    progress(&boots);
+    let mut stage = Stage::new(&image, options, &processors)?;
+    let mut figures = TogetherFigures { pairs: Vec::new(), lost: Vec::new() };
     for pair in 0..options.pairs {
-        // What drifts while the run lasts hits both sides alike.
-        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
-        let mut windows = [None, None];
-        for side in order {
-            let (name, of) = (["off", "on"][side], options.pairs);
-            progress(&format!("pair {} of {of}: everything {name}", pair + 1));
-            windows[side] = Some(stage.window(side, pair, options)?);
+        loop {
+            match stage.pair(pair, options, progress) {
+                Ok(windows) => break figures.pairs.push(windows),
+                Err(error) if is_lost(&error) && figures.lost.len() < LOST_MAX => {
+                    let why = error.to_string();
+                    figures.lost.push(why.lines().next().unwrap_or_default().to_string());
+                    drop(stage);
+                    progress(&format!("a guest is lost: {boots}"));
+                    stage = Stage::new(&image, options, &processors)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        let [Some(off), Some(on)] = windows else { unreachable!("the order has both") };
-        pairs.push([off, on]);
     }
     stage.stop()?;
-    Ok(pairs)
+    Ok(figures)
+}
+
+/// Has QEMU's emulation lost a guest? When an agent loads its BPF programs, the kernel changes
+/// its own code, and with several threads QEMU 7.2 now and then stops a vCPU for ever over it,
+/// or runs the old code.
+fn is_lost(error: &LiveError) -> bool {
+    match error {
+        LiveError::Timeout { .. } | LiveError::Gone { .. } | LiveError::Protocol { .. } => true,
+        // Killed after its time.
+        LiveError::InGuest { status, .. } => *status == 137,
+        _ => false,
+    }
 }
 
 /// What this needs of the host, before anything is begun.
@@ -189,7 +216,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(image: &GuestImage, options: &TogetherOptions, processors: Vec<usize>) -> Result<Stage> {
+    fn new(image: &GuestImage, options: &TogetherOptions, processors: &[usize]) -> Result<Stage> {
         let memory = Path::new(MEMORY);
         // Whoever finds the folder later knows whether its owner still runs.
         let prefix = format!("seekway-live-{}-", std::process::id());
@@ -208,7 +235,7 @@ impl Stage {
         let specs: Vec<GuestSpec> = options.loads.iter().map(spec).collect();
         let mut guests = Guest::boot_all(image, &specs)?;
         guests.iter_mut().try_for_each(|guest| agent.install(guest))?;
-        let threads = place(&guests, &processors)?;
+        let threads = place(&guests, processors)?;
         let inside = |(guest, load): (Guest, &TogetherLoad)| Inside::new(guest, *load, VCPUS);
         let guests: Result<Vec<Inside>> =
             guests.into_iter().zip(&options.loads).map(inside).collect();
@@ -220,6 +247,25 @@ impl Stage {
         let [off, on] = self.daemons;
         off.stop()?;
         on.stop()
+    }
+
+    fn pair(
+        &mut self,
+        pair: u32,
+        options: &TogetherOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<[TogetherWindow; 2]> {
+        let mut window = |side: usize| {
+            let (name, of) = (["off", "on"][side], options.pairs);
+            progress(&format!("pair {} of {of}: everything {name}", pair + 1));
+            self.window(side, pair, options)
+        };
+        // What drifts while the run lasts hits both sides alike.
+        if pair.is_multiple_of(2) {
+            return Ok([window(0)?, window(1)?]);
+        }
+        let on = window(1)?;
+        Ok([window(0)?, on])
     }
 
     fn window(

@@ -10,6 +10,8 @@ use serde_json::Value;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// For an agent to start: a guest that takes longer is lost.
+const START: Duration = Duration::from_secs(60);
 /// Of counters that are read as one, the first and the last may be so far apart.
 const LOOK_MAX_S: f64 = 0.02;
 /// Looks until that is so: one that loses its vCPU on the way is made again.
@@ -140,13 +142,13 @@ impl Inside {
 
     fn start(&mut self, agent: &'static str, args: &str, at_work: &str) -> Result<()> {
         self.agents.push(agent);
-        self.run(&format!(
+        let command = format!(
             "rm -f /tmp/{agent}.log; (exec seekway-guest {agent} {args} >/tmp/{agent}.log 2>&1) & \
              pid=$!; echo $pid >/tmp/{agent}.pid; \
              until {at_work}; do \
              kill -0 $pid || {{ cat /tmp/{agent}.log; exit 1; }}; sleep 0.05; done"
-        ))
-        .map(drop)
+        );
+        self.guest.check(&command, START).map(drop)
     }
 
     /// Returns when all priorities are as they were.
