@@ -122,7 +122,8 @@ impl Running {
 }
 
 fn serve_args(policy: &str, disk: &NoisyDisk, images: &[(&str, PathBuf)]) -> Vec<String> {
-    let mut args = vec!["--policy".to_string(), policy.into()];
+    // It is the policies that are compared, and the other server has no cache.
+    let mut args = ["--policy", policy, "--cache", "off"].map(String::from).to_vec();
     args.extend(disk.emulate.iter().flat_map(|device| ["--emulate".into(), device.clone()]));
     for (n, (vm, image)) in images.iter().enumerate() {
         let lba = n as u64 * disk.image_bytes / 512;
