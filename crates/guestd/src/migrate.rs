@@ -31,7 +31,6 @@ mod restore;
 mod selection;
 mod shared;
 mod status;
-mod steering;
 mod tasks;
 mod wakeups;
 mod workers;
@@ -39,7 +38,7 @@ mod workers;
 pub use agent::migrate;
 pub use ask::status;
 pub use probe::probe;
-pub use restore::restore;
+pub use restore::put_back;
 
 /// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

@@ -36,7 +36,6 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
         ("to readers", "%"),
         ("to the agent", "%"),
         ("agent", "% of a vCPU"),
-        ("wake-ups of a guest's agent", "1/s"),
     ] {
         columns.push(Column::number(name, unit));
     }
@@ -60,7 +59,6 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
             percent(ran.loss_readers),
             percent(ran.loss_agent),
             percent(ran.agent_vcpus),
-            ran.wakeups_s.median,
         ];
         let tone = match ran.verdict {
             "met" => Tone::Good,
