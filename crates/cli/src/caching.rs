@@ -1,8 +1,9 @@
 //! `--prefetch` and `--cache`, checked.
 
 use crate::args::PrefetchArgs;
+use crate::lists::check_distinct;
 use crate::load;
-use crate::stacks::{HostCache, check_distinct};
+use crate::stacks::ChosenCache;
 use anyhow::{Context, Result, bail};
 use seekway_policy::cache::BLOCK_BYTES;
 use seekway_policy::params::split_specs;
@@ -17,7 +18,7 @@ pub const NO_PREFETCH: &str = "none";
 /// The host caches with their prefetchers that the arguments list: each size with each
 /// prefetcher, and `None` once for no cache. Says on standard error which size it takes where
 /// none is given.
-pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<HostCache>>> {
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
     let prefetchers = prefetchers(&args.prefetch)?;
     let sizes = match &args.cache {
         Some(list) => sizes(list)?,
@@ -38,7 +39,7 @@ pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<HostCache>>> {
         match size {
             None => caches.push(None),
             Some(bytes) => caches.extend(
-                prefetchers.iter().map(|spec| Some(HostCache { bytes, prefetch: spec.clone() })),
+                prefetchers.iter().map(|spec| Some(ChosenCache { bytes, prefetch: spec.clone() })),
             ),
         }
     }
@@ -83,7 +84,7 @@ mod tests {
         let prefetch = prefetch.iter().map(|p| p.to_string()).collect();
         let made = caches(&PrefetchArgs { prefetch, cache: cache.map(str::to_string) })?;
         let plain =
-            |cache: Option<HostCache>| cache.map_or((0, "".into()), |c| (c.bytes, c.prefetch));
+            |cache: Option<ChosenCache>| cache.map_or((0, "".into()), |c| (c.bytes, c.prefetch));
         Ok(made.into_iter().map(plain).collect())
     }
 

@@ -2,13 +2,16 @@
 //! guest does about it.
 
 use crate::args::SharingArgs;
-use crate::stacks::{NO_AGENT, check_distinct};
+use crate::lists::check_distinct;
 use anyhow::{Context, Result, bail};
 use seekway_policy::params::{Kind, ParamSpec, Params, parse_spec, split_specs};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
 use seekway_sim::vcpu::{Completes, Processors};
 use std::fmt;
+
+/// The policy for vCPUs that does nothing: no agent in the guest.
+pub const NO_AGENT: &str = "vanilla";
 
 const fn spec(
     key: &'static str,

@@ -1,7 +1,7 @@
 //! Many runs of the simulator on the cores there are.
 
 use crate::load::Load;
-use crate::stacks::{HostCache, LimitsChoice, StackNames, StackSpec};
+use crate::stacks::{ChosenCache, LimitsChoice, StackNames, StackSpec};
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
@@ -191,7 +191,7 @@ impl Stage<'_> {
             // What it asks for is no more than it may have.
             limits = limits.get(vm..vm + 1).unwrap_or_default().to_vec();
         }
-        let cached = |cache: &HostCache| {
+        let cached = |cache: &ChosenCache| {
             let (config, costs) = (cache::Config::new(cache.bytes), HostCosts::default());
             Host::new(config, &cache.prefetch, costs, self.profile.build())
         };

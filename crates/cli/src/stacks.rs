@@ -1,19 +1,16 @@
 //! The stack that a run goes through: what a command line chooses of it, as lists, and how
 //! runs are named by what differs between them.
 
-use crate::host::SharedHost;
+use crate::host::{NO_AGENT, SharedHost};
 use anyhow::{Result, bail};
 use std::fmt;
 
 /// Most stacks of one command. Each runs with every seed.
 const STACKS_MAX: usize = 1_000;
 
-/// The policy for vCPUs that does nothing: no agent in the guest.
-pub const NO_AGENT: &str = "vanilla";
-
 /// A cache in the host with its prefetcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostCache {
+pub struct ChosenCache {
     pub bytes: u64,
     /// Specification of the prefetcher; `none` caches what is read and nothing else.
     pub prefetch: String,
@@ -32,7 +29,7 @@ pub enum LimitsChoice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackSpec {
     pub policy: String,
-    pub cache: Option<HostCache>,
+    pub cache: Option<ChosenCache>,
     pub limits: LimitsChoice,
     /// Processors that the VMs' vCPUs share; each vCPU has one of its own if none.
     pub host: Option<SharedHost>,
@@ -67,7 +64,7 @@ impl StackSpec {
 #[derive(Clone, Debug)]
 pub struct StackLists {
     pub policies: Vec<String>,
-    pub caches: Vec<Option<HostCache>>,
+    pub caches: Vec<Option<ChosenCache>>,
     pub limits: Vec<LimitsChoice>,
     /// How processors are shared, with the policy for vCPUs.
     pub hosts: Vec<(Option<SharedHost>, String)>,
@@ -252,26 +249,12 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Refuses a list that names the same twice: these runs would have the same name.
-pub fn check_distinct<T: PartialEq>(
-    flag: &str,
-    list: &[T],
-    name: impl Fn(&T) -> String,
-) -> Result<()> {
-    for (n, item) in list.iter().enumerate() {
-        if list[..n].contains(item) {
-            bail!("{flag}: {} is given twice", name(item));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn cached(policy: &str, mib: u64, prefetch: &str) -> StackSpec {
-        let cache = Some(HostCache { bytes: mib << 20, prefetch: prefetch.into() });
+        let cache = Some(ChosenCache { bytes: mib << 20, prefetch: prefetch.into() });
         StackSpec { cache, ..StackSpec::new(policy) }
     }
 

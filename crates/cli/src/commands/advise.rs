@@ -7,10 +7,11 @@ mod words;
 
 use super::compare::{self, Comparison, Contest};
 use crate::args::{AdviseArgs, Alone, Format, Goal, LoadArgs, PrefetchArgs};
+use crate::host::NO_AGENT;
 use crate::json::Run;
 use crate::load::{self, Load};
 use crate::runs::{self, Stage};
-use crate::stacks::{LimitsChoice, NO_AGENT, StackLists, StackSpec};
+use crate::stacks::{LimitsChoice, StackLists, StackSpec};
 use crate::{Verdict, output, progress};
 use anyhow::{Result, bail};
 use gain::CacheGain;
@@ -214,7 +215,7 @@ impl Advice {
         Advice {
             recommend: ranking[0].policy.clone(),
             goal: words::goal_name(goal),
-            figure: words::figure_name(goal),
+            figure: judged::figure_name(goal),
             gain_over_cfq: gain_over_cfq(&ranking, goal),
             cache_gain: CacheGain::of(&ranking, goal),
             worse_for: losers(&made.compared.runs, &ranking[0].label),

@@ -9,7 +9,7 @@ use crate::caching;
 use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs::{self, Outcome, Plan};
-use crate::stacks::{HostCache, StackSpec};
+use crate::stacks::{ChosenCache, StackSpec};
 use crate::{Verdict, figures, output, progress};
 use anyhow::{Context, Result, bail};
 use seekway_policy::schedulers;
@@ -269,7 +269,7 @@ fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
 }
 
 /// The host cache under all cells that have none of their own.
-fn host_cache(args: &PrefetchArgs) -> Result<Option<HostCache>> {
+fn host_cache(args: &PrefetchArgs) -> Result<Option<ChosenCache>> {
     let mut caches = caching::caches(args)?;
     if caches.len() > 1 {
         bail!("--prefetch, --cache: one for all cells; run the experiment again for another");
@@ -283,12 +283,12 @@ fn run_cells(
     experiment: &Experiment,
     cells: &[Cell],
     seeds: &[u64],
-    under: Option<&HostCache>,
+    under: Option<&ChosenCache>,
     jobs: usize,
 ) -> Result<Results> {
     let mut items = Vec::new();
     for cell in cells {
-        let put = |cache: &HostCache| cell.or_prefetch(&cache.prefetch, cache.bytes);
+        let put = |cache: &ChosenCache| cell.or_prefetch(&cache.prefetch, cache.bytes);
         let cell = under.map_or_else(|| cell.clone(), put);
         items.extend(seeds.iter().map(|&seed| (cell.clone(), seed)));
     }

@@ -1,11 +1,10 @@
 //! Which stacks `advise` ranks when a cache is asked for, and what of the gain is the cache's.
 
-use super::judged::{Judged, smaller_is_better};
-use super::words::figure_name;
+use super::judged::{Judged, figure_name, smaller_is_better};
 use crate::args::{Goal, PrefetchArgs};
 use crate::caching::{self, NO_PREFETCH};
 use crate::json::CacheChoice;
-use crate::stacks::HostCache;
+use crate::stacks::ChosenCache;
 use anyhow::Result;
 use seekway_report::number::significant;
 use serde::Serialize;
@@ -15,14 +14,14 @@ const BASE: &str = "cfq";
 
 /// The caches to rank, from the least to the largest: none first, then each size without a
 /// prefetcher and with each. So each part of a gain has a run that lacks only that part.
-pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<HostCache>>> {
-    let given: Vec<HostCache> = caching::caches(args)?.into_iter().flatten().collect();
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
+    let given: Vec<ChosenCache> = caching::caches(args)?.into_iter().flatten().collect();
     let mut sizes: Vec<u64> = given.iter().map(|cache| cache.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut caches = vec![None];
     for bytes in sizes {
-        caches.push(Some(HostCache { bytes, prefetch: NO_PREFETCH.into() }));
+        caches.push(Some(ChosenCache { bytes, prefetch: NO_PREFETCH.into() }));
         let of_size = given.iter().filter(|cache| cache.bytes == bytes);
         for cache in of_size.filter(|cache| cache.prefetch != NO_PREFETCH) {
             if !caches.contains(&Some(cache.clone())) {

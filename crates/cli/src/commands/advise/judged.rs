@@ -181,6 +181,16 @@ pub fn are_equal(goal: Goal, value: f64, best: f64) -> bool {
     }
 }
 
+/// What the goal's figure is called, with its unit.
+pub fn figure_name(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Latency => "worst VM's p99 over its p99 alone",
+        Goal::Throughput => "bandwidth (MiB/s)",
+        Goal::Fairness => "worst VM's speed as a share of its speed alone",
+        Goal::Balance => "mean regret in latency, throughput and fairness",
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

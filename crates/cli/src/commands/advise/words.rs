@@ -1,7 +1,7 @@
 //! What `advise` says: sentences and tables.
 
 use super::gain;
-use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
+use super::judged::{EQUAL_WITHIN, Judged, are_equal, best, figure_name};
 use super::overload::{Disk, Overload, Service};
 use super::{Carried, Loser};
 use crate::args::Goal;
@@ -19,16 +19,6 @@ const LOSERS_SHOWN: usize = 5;
 /// As `--for` takes it.
 pub fn goal_name(goal: Goal) -> String {
     goal.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
-}
-
-/// What the goal's figure is called, with its unit.
-pub fn figure_name(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Latency => "worst VM's p99 over its p99 alone",
-        Goal::Throughput => "bandwidth (MiB/s)",
-        Goal::Fairness => "worst VM's speed as a share of its speed alone",
-        Goal::Balance => "mean regret in latency, throughput and fairness",
-    }
 }
 
 fn time(ms: f64) -> String {

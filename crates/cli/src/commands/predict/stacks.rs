@@ -7,7 +7,8 @@ use super::figures::{Figures, Side};
 use super::judge::common;
 use crate::args::PrefetchArgs;
 use crate::caching;
-use crate::stacks::{HostCache, LimitsChoice, NO_AGENT, StackLists, StackNames, StackSpec};
+use crate::host::NO_AGENT;
+use crate::stacks::{ChosenCache, LimitsChoice, StackLists, StackNames, StackSpec};
 use anyhow::{Context, Result, bail};
 use seekway_policy::prefetchers;
 
@@ -29,7 +30,7 @@ pub fn product(
 }
 
 /// The caches that a file's runs had; none if it does not say.
-fn caches_of(side: &Side) -> Result<Vec<Option<HostCache>>> {
+fn caches_of(side: &Side) -> Result<Vec<Option<ChosenCache>>> {
     let mut caches = Vec::new();
     for stack in side.runs.iter().filter_map(known_stack) {
         if let Some(cache) = &stack.cache {

@@ -88,8 +88,10 @@ fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     let log_handle = handles.len() as u32 - 1;
     let log_blocks = log_bytes / LOG_WRITE_BYTES;
     let log = Region::new((log_handle, 0), LOG_WRITE_BYTES, log_blocks, Order::Random);
+    let pace = Pace::even(p.count("rate")).map(|pace| pace.exponential(true));
     let compute = Step::Compute(p.duration("compute"));
-    let shadow = vec![Step::Pace, Step::Read(READS), compute, Step::Post];
+    let paced = pace.iter().map(|_| Step::Pace);
+    let shadow = paced.chain([Step::Read(READS), compute, Step::Post]).collect();
     // Shadows at the high water mark can go on when a writer has come to its gate.
     let mut writer = vec![Step::Write(WRITES); BATCH];
     writer.extend([Step::Compute(WRITER_COMPUTE), Step::Arrive, Step::Await]);
@@ -102,7 +104,7 @@ fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {
         limit: Limit::new(p),
         regions: vec![data, data, log],
         gates,
-        pace: Pace::even(p.count("rate")).map(|pace| pace.exponential(true)),
+        pace,
         ..Flows::new(
             "oltp",
             (files, handles),

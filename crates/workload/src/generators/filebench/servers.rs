@@ -29,8 +29,7 @@ struct Personality {
 
 impl Personality {
     fn flow(&self) -> Vec<Step> {
-        let reads = [Open, ReadWhole, Close].repeat(self.reads);
-        [&[Step::Pace], self.first, &reads, self.last].concat()
+        [self.first, &[Open, ReadWhole, Close].repeat(self.reads), self.last].concat()
     }
 }
 
@@ -176,7 +175,9 @@ fn server(kind: &'static Personality, p: &Params, seed: u64) -> Result<Flows, Pa
     let count = p.count("threads") as u32;
     let handle = |n: u32| HandleSpec { process: n as u16, ..HandleSpec::default() };
     let mut handles: Vec<HandleSpec> = (0..count).map(handle).collect();
-    let flow = kind.flow();
+    let pace = Pace::even(p.count("rate")).map(|pace| pace.exponential(true));
+    let paced = pace.iter().map(|_| Step::Pace);
+    let flow: Vec<Step> = paced.chain(kind.flow()).collect();
     if flow.iter().any(|step| matches!(step, AppendLog)) {
         let file = files.len() as u32;
         files.push(FileSpec { bytes: LOG_BYTES, present: mean_bytes.min(LOG_BYTES) });
@@ -190,7 +191,7 @@ fn server(kind: &'static Personality, p: &Params, seed: u64) -> Result<Flows, Pa
         call_bytes: call_bytes(name, p, "iosize")?,
         append_bytes,
         log_end: mean_bytes,
-        pace: Pace::even(p.count("rate")).map(|pace| pace.exponential(true)),
+        pace,
         ..Flows::new(name, (files, handles), vec![flow], threads, rngs)
     })
 }
