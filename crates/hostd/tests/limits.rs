@@ -85,7 +85,8 @@ fn a_rate_holds_over_all_ports_of_a_disk() {
     ports.iter().for_each(|port| port.ask(reads(30)));
     ports.iter().for_each(|port| take(port, 30));
     let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
-    assert!(60.0 <= most, "60 requests passed where {most:.1} may");
+    // The bucket counts whole nanoseconds.
+    assert!(60.0 <= most + 0.01, "60 requests passed where {most:.3} may");
     bench.rig.stop();
 }
 

@@ -349,6 +349,8 @@ impl Scheduler for Flash {
         if completion.dispatched < self.hung_since {
             self.hung = self.hung.saturating_sub(cost);
         }
+        // What went at the very instant of the stall is in `hung`, and not before it.
+        self.hung = self.hung.min(self.in_flight);
         if self.waits {
             self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
         }
