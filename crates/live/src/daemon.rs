@@ -103,8 +103,10 @@ impl Daemon {
             let Ok(thread) = name.parse::<libc::id_t>() else { continue };
             // SAFETY: numbers only. Threads that start later inherit from these.
             let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) };
-            if done != 0 {
-                return Err(io::Error::last_os_error()).at("raise the priority of", &path);
+            let error = io::Error::last_os_error();
+            // A thread that has ended since it was listed needs no priority.
+            if done != 0 && error.raw_os_error() != Some(libc::ESRCH) {
+                return Err(error).at("raise the priority of", &path);
             }
         }
         Ok(())

@@ -23,9 +23,9 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// So many, as KVM on Linux shares them: slices of 11 ms (Red Hat's advice for KVM; see
-    /// algorithms.md), give or take 0.3 ms; 5 µs from one vCPU to another and for a beat of a
-    /// detector (guesses of the right order).
+    /// So many, as KVM on Linux shares them: slices of 11 ms (Red Hat's advice for KVM, which the
+    /// vMigrater paper follows), which vary by 0.3 ms. The costs are guesses of the right order
+    /// for hardware: 5 µs for a switch of vCPUs or a beat (a timer's exit and two switches).
     pub fn new(count: u16) -> Processors {
         let micros = Nanos::from_micros;
         Processors {

@@ -4,9 +4,7 @@
 //! What is a guess says so: the paper names its applications and no more.
 
 use super::super::{Cell, Options, Scenario};
-use crate::vcpu::{
-    Ablation, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec,
-};
+use crate::vcpu::{Ablation, Load, MachineSpec, Processors, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -174,26 +172,11 @@ pub(super) fn vm(number: usize, vcpus: u16) -> VmSpec {
     }
 }
 
-/// The paper's host: slices of 11 ms (Red Hat's advice for KVM, section 5), which here
-/// vary by 0.3 ms. The costs are guesses of the right order for KVM on hardware: 5 µs for a
-/// switch of vCPUs or a beat (a timer's exit and two switches), 1 to 2 µs for a system
-/// call, 20 µs for some 200 KiB of caches.
+/// The paper's host: slices of 11 ms, section 5 (see [`Processors::new`]).
 pub(super) fn machine(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
-    MachineSpec {
-        pcpus,
-        host: HostCpu {
-            slice: Nanos::from_millis(11),
-            jitter: micros(300),
-            cut_permille: 0,
-            wakeup_preempts: true,
-            context_switch: micros(5),
-        },
-        guest: GuestCpu::default(),
-        detector: Detector::Heartbeat { beat: micros(5) },
-        costs: Costs::default(),
-        ablation: Ablation::default(),
-        vms,
-    }
+    let Processors { count, host, guest, detector, costs } = Processors::new(pcpus);
+    let ablation = Ablation::default();
+    MachineSpec { pcpus: count, host, guest, detector, costs, ablation, vms }
 }
 
 impl Scene {
