@@ -31,6 +31,7 @@ mod restore;
 mod selection;
 mod shared;
 mod status;
+mod steering;
 mod tasks;
 mod wakeups;
 mod workers;
@@ -38,7 +39,7 @@ mod workers;
 pub use agent::migrate;
 pub use ask::status;
 pub use probe::probe;
-pub use restore::put_back;
+pub use restore::restore;
 
 /// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

@@ -17,7 +17,8 @@ mod together;
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
 pub use migrate::{
     AgentReport, Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions,
-    MigrateRun, MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
+    MigrateRun, MigrateWindow, Response, SLICE, Stripe, VCPUS, VcpuReport, WindowSchedule,
+    run_migrate,
 };
 pub use noisy::{
     BASE as NOISY_BASE, NoisyDisk, NoisyFigures, NoisyOptions, NoisyRound, NoisyScene, NoisyServer,

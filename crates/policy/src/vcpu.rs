@@ -69,6 +69,11 @@ pub enum Sign {
     },
     /// The host took it away.
     Preempted,
+    /// The host took it away: not before this sign was made, and by then at the latest.
+    Lost {
+        /// It did not run then.
+        by: Instant,
+    },
     /// The host gave it back.
     Resumed,
     /// It has nothing to run: that it does not run is nobody's doing.
@@ -163,6 +168,21 @@ pub struct VcpuView {
     pub away: Nanos,
 }
 
+/// Which edges of a vCPU a policy has to hear of at once, where an exact detector tells of
+/// edges. It hears of the others in its next turn, whatever that is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Urgent {
+    /// The host takes the vCPU away.
+    pub loss: bool,
+    /// The host gives it back.
+    pub back: bool,
+}
+
+impl Urgent {
+    /// Every edge at once.
+    pub const ALL: Urgent = Urgent { loss: true, back: true };
+}
+
 /// A policy for the vCPUs of one guest.
 pub trait VcpuPolicy: Send {
     /// The guest has these vCPUs from now on. Called first of all, and when one goes
@@ -187,6 +207,17 @@ pub trait VcpuPolicy: Send {
     /// When to ask again if nothing is heard before.
     fn next_wake(&self) -> Option<Instant> {
         None
+    }
+
+    /// The vCPU whose monitor had best ask then: what is to be decided concerns a task there.
+    fn wakes_on(&self) -> Option<VcpuId> {
+        None
+    }
+
+    /// The edges of this vCPU that the policy has to hear of at once. Asked with an exact
+    /// detector only; a wake-up for each edge costs more than most edges tell.
+    fn urgent(&self, _vcpu: VcpuId) -> Urgent {
+        Urgent::ALL
     }
 
     /// When this vCPU's monitor is to beat next, where beats are what tells; `None`: not

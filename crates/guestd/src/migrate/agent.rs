@@ -5,9 +5,10 @@ use super::coordinator::View;
 use super::preemption::thread::{Rank, stay_in_memory};
 use super::preemption::{self, Waker};
 use super::records::{Changed, Record, Records};
-use super::restore::put_back;
+use super::restore::{INTERRUPTS, put_back};
 use super::shared::Shared;
 use super::status::{About, Meter};
+use super::steering::Steering;
 use super::workers::Pool;
 use super::{clock, loads, monitors};
 use crate::agent::{AgentError, Voice, failed};
@@ -113,6 +114,7 @@ impl Agent {
             loads: loads.detector.name().into(),
             passed_over: obstacles.map(ToString::to_string).collect(),
         };
+        let records = (records, Steering::new(Linux, file.beside(INTERRUPTS)?)?);
         kernel::allow_more_files();
         stay_in_memory();
         let chosen = Chosen::new(&args.comms, &args.pids);
@@ -146,6 +148,7 @@ impl Agent {
     fn run(&mut self, signals: &Signals) -> Result<(), AgentError> {
         let mut seldom = Instant::now();
         self.follow_vcpus()?;
+        self.steer()?;
         self.write_status(signals)?;
         self.warn_of_what_is_missing();
         let mut followed = false;
@@ -196,12 +199,19 @@ impl Agent {
         self.follow_vcpus()?;
         let now = clock::now();
         self.meter.sample(now);
+        let forgotten = self.shared.coordinator.forgets(now);
+        if let Some(lead) = forgotten.and_then(|lead| self.monitors.get(&lead)) {
+            lead.wake();
+        }
         self.shared.coordinator.rest(now).map_err(failed("see who waits for I/O"))?;
         // What the dead have started is found by them.
         if follows && self.connector.is_none() {
             self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
         }
         self.shared.tasks.tidy(now);
+        if follows {
+            self.steer()?;
+        }
         if let Some(e) = self.shared.tasks.take_error() {
             let message = format!("write down what is changed: {e}; tasks are not moved");
             self.voice.say(&Event::Warning { message });
@@ -210,6 +220,16 @@ impl Agent {
             Some(message) => Err(failed("monitor")(io::Error::other(message))),
             None => Ok(()),
         }
+    }
+
+    /// Which disks' interrupts can follow tasks.
+    fn steer(&self) -> Result<(), AgentError> {
+        self.shared.steering.look(self.online.len()).map_err(failed("read /proc/interrupts"))?;
+        if let Some(e) = self.shared.steering.take_error() {
+            let message = format!("steer interrupts: {e}; completions come where they came before");
+            self.voice.say(&Event::Warning { message });
+        }
+        Ok(())
     }
 
     /// Processes and threads that tasks have started. `before`: they were followed up to now.
@@ -283,12 +303,24 @@ impl Agent {
         Ok(())
     }
 
+    fn warn(&self, message: String) {
+        self.voice.say(&Event::Warning { message });
+    }
+
     fn end(&mut self) {
         for (vcpu, monitor) in std::mem::take(&mut self.monitors) {
             monitor.end(&self.shared, vcpu);
         }
         // Those of a vCPU whose monitor could not be started too.
         self.shared.pools.iter().for_each(Pool::end);
+        match self.shared.steering.end() {
+            Ok(0) => {}
+            Ok(left) => self.warn(format!(
+                "{left} settings of interrupts could not be put back: `seekway-guest restore \
+                 migrate` tries again"
+            )),
+            Err(e) => self.warn(format!("put back interrupts: {e}")),
+        }
         let message = match self.shared.tasks.put_all_back() {
             Ok((_, Some(_))) => return,
             Ok((_, None)) => {

@@ -254,13 +254,13 @@ pub fn distance(from: &str, to: &str) -> Result<u64, BpfError> {
     Ok(u64::from(to).wrapping_sub(from.into()))
 }
 
-/// What may be read from memory that the kernel writes meanwhile.
+/// What may be read and written in memory that the kernel reads and writes meanwhile.
 ///
 /// # Safety
 /// All fields are atomic, and every pattern of bits is a value.
 pub unsafe trait Plain {}
 
-/// Records in memory that programs write and this process reads.
+/// Records in memory that programs and this process read and write.
 #[derive(Debug)]
 pub struct Mapped<T> {
     records: NonNull<T>,
@@ -274,10 +274,10 @@ unsafe impl<T: Plain> Sync for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
     fn new(fd: i32, len: usize) -> io::Result<Mapped<T>> {
-        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let bytes = len * size_of::<T>();
         // SAFETY: a new mapping of the kernel's choice of place, freed when this is dropped.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, shared, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -286,7 +286,7 @@ impl<T: Plain> Mapped<T> {
     }
 
     pub fn records(&self) -> &[T] {
-        // SAFETY: so many were mapped, readable for as long as this lives; a `Plain` is what
+        // SAFETY: so many were mapped, to be read and written for as long as this lives; a `Plain` is what
         // may change meanwhile, and the mapping is aligned to a page.
         unsafe { std::slice::from_raw_parts(self.records.as_ptr(), self.len) }
     }

@@ -15,7 +15,7 @@ mod parity;
 mod tests;
 
 use super::loads::{Loads, ThreadLoad};
-use super::preemption::Waker;
+use super::preemption::{Bells, Waker};
 use super::selection::Selection;
 use super::tasks::Tasks;
 use crate::system::System;
@@ -32,9 +32,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most signs of one vCPU that wait for the policy. More come only if the thread that holds
 /// the lock is away for long: then the older signs tell nothing that the newer do not.
 const SIGNS_MAX: usize = 256;
-/// A thread that is awake within this part of a window before its end reads the loads at once.
-/// The simulator does not model that.
+/// A thread that is awake within this part of a window before its end reads the loads at once,
+/// and so does one that is awake once a window is as long as the policy asks. The simulator does
+/// not model that.
 const EARLY: u64 = 5;
+/// Windows take at most this part of a vCPU (a two-hundredth), ...
+const WINDOWS_PART: u64 = 200;
+/// ... as long as they need not be longer than so many times what the policy asks.
+const LONGER_MAX: u64 = 4;
+/// Something is due for so long, and nobody has come: no vCPU had anything to run.
+const FORGOTTEN: Nanos = Nanos::from_millis(500);
 /// Loads rest when the policy has asked for none for so long.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
 /// "Never", in an atomic.
@@ -64,6 +71,8 @@ pub struct Coordinator<S> {
     answered: Waker,
     tasks: Arc<Tasks<S>>,
     exact: bool,
+    /// Where the kernel keeps alarms: monitors set no timers then.
+    bells: Option<Arc<dyn Bells>>,
     clock: fn() -> Instant,
 }
 
@@ -170,14 +179,15 @@ fn time(raw: u64) -> Option<Instant> {
 }
 
 impl<S: System> Coordinator<S> {
-    /// Before the first thread comes. `watching`: how waits for I/O are seen, and whose tasks
-    /// count. `clock` reads CLOCK_MONOTONIC.
+    /// Before the first thread comes. `edges`: are edges of vCPUs told, and does the kernel
+    /// keep alarms? `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
+    /// CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
     pub fn new(
         policy: Box<dyn VcpuPolicy>,
-        exact: bool,
+        (exact, bells): (bool, Option<Arc<dyn Bells>>),
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
@@ -209,21 +219,47 @@ impl<S: System> Coordinator<S> {
             answered,
             tasks,
             exact,
+            bells,
             clock,
         };
         coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
         Ok(coordinator)
     }
 
-    /// Until when this vCPU's monitor is to sleep, and when it is to beat.
-    pub fn due(&self, vcpu: VcpuId) -> (Option<Instant>, Option<Instant>) {
+    /// Until when this vCPU's monitor is to sleep, and when it is to beat. Where the kernel
+    /// keeps alarms, it is told this one, and the monitor sleeps until it is woken. What is due
+    /// is not tried before `pause`, if there is one: another thread is at it.
+    pub fn due(&self, vcpu: VcpuId, pause: Option<Instant>) -> (Option<Instant>, Option<Instant>) {
+        let later = |at: Instant| pause.map_or(at, |pause| at.max(pause));
+        if let Some(bells) = &self.bells {
+            loop {
+                let before = self.published.timetable();
+                bells.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
+                // Another thread may have set it meanwhile, for a newer timetable.
+                if self.published.timetable() == before {
+                    return (None, None);
+                }
+            }
+        }
         let beat = time(self.published.beats[vcpu.index()].load(SeqCst)).filter(|_| !self.exact);
-        (self.published.timetable().alarm(vcpu, beat), beat)
+        (self.published.timetable().alarm(vcpu, beat).map(later), beat)
+    }
+
+    /// Does the kernel keep alarms?
+    pub fn has_bells(&self) -> bool {
+        self.bells.is_some()
     }
 
     /// A monitor has woken. If the lead is overdue, this one leads from now on.
     pub fn woke(&self, vcpu: VcpuId, now: Instant) {
         self.published.update(|timetable| timetable.woke(vcpu, now));
+    }
+
+    /// The lead, if what is due has been so for long: no vCPU was busy enough to notice.
+    pub fn forgets(&self, now: Instant) -> Option<VcpuId> {
+        let timetable = self.published.timetable();
+        let due = timetable.due().filter(|_| self.bells.is_some())?;
+        (now > due + FORGOTTEN).then_some(timetable.lead)
     }
 
     /// A monitor spent so much CPU time on its last wake-up.
@@ -307,9 +343,14 @@ impl<S: System> Coordinator<S> {
         let now = (self.clock)();
         let length = self.published.windows.load(SeqCst);
         if length == NEVER {
+            // Set by a thread that read loads while the policy gave them up.
+            if self.published.timetable().window.is_some() {
+                self.published.update(|timetable| timetable.window = None);
+            }
             return Ok(true);
         }
-        let early = Nanos::new(length / EARLY);
+        let long = self.cost.windows(length);
+        let early = Nanos::new((length / EARLY).max(long - length));
         let is_due = || self.published.timetable().window_is_due(now, early);
         if !is_due() {
             return Ok(true);
@@ -410,6 +451,14 @@ impl<S: System> Coordinator<S> {
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
         let windows = core.agent.windows().map_or(NEVER, Nanos::get);
         self.published.windows.store(windows, SeqCst);
+        if let Some(bells) = &self.bells {
+            let timetable = self.published.timetable();
+            for vcpu in core.agent.online().iter() {
+                bells.set_alarm(vcpu, timetable.alarm(vcpu, None));
+                bells.set_urgent(vcpu, core.agent.urgent(vcpu));
+            }
+            return;
+        }
         for waker in sleeps.iter().filter_map(|vcpu| core.wakers[vcpu.index()].as_ref()) {
             waker.wake();
         }
@@ -444,11 +493,11 @@ impl Cost {
     }
 
     /// The length of windows where the policy asks for `asked`: so long that wake-ups for
-    /// windows take a hundredth of a vCPU at most, but no more than four times `asked`. In an
-    /// emulated guest a wake-up takes 0.1 ms and more; else some microseconds.
+    /// windows take little of a vCPU ([`WINDOWS_PART`], [`LONGER_MAX`]). In an emulated guest a
+    /// wake-up takes 0.1 ms and more; else some microseconds.
     fn windows(&self, asked: u64) -> u64 {
-        let affordable = self.0.load(SeqCst).saturating_mul(100);
-        affordable.clamp(asked, asked.saturating_mul(4))
+        let affordable = self.0.load(SeqCst).saturating_mul(WINDOWS_PART);
+        affordable.clamp(asked, asked.saturating_mul(LONGER_MAX))
     }
 }
 

@@ -16,6 +16,8 @@ use std::thread::{Builder, JoinHandle};
 /// The pause before a monitor tries again what another thread was at, and the time between
 /// dense beats (algorithms.md, section 7).
 const PAUSE: Nanos = Nanos::from_micros(300);
+/// The same where the kernel keeps alarms: about a tick, which is how often it looks at them.
+const RETRY: Nanos = Nanos::from_millis(4);
 /// The shortest time between beats that a policy asks for.
 const GAP_MIN: Nanos = Nanos::from_micros(50);
 /// A beat that is this late says that its vCPU was away.
@@ -94,14 +96,17 @@ fn watch(
     let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut before = cpu_time();
     while !ending.load(SeqCst) {
-        let (until, beat) = pace.due(shared.coordinator.due(vcpu), clock::now());
+        let now = clock::now();
+        let pause = pace.pause(shared.coordinator.has_bells(), now);
+        let (until, beat) = pace.due(shared.coordinator.due(vcpu, pause), now);
         monitor.wait(until, beat, &mut seen)?;
         let now = clock::now();
-        wakeups.count(
-            !seen.is_empty(),
-            until.is_some_and(|at| at <= now),
-            shared.coordinator.is_due(now),
-        );
+        let due = shared.coordinator.is_due(now);
+        match until {
+            // The kernel's alarm, whatever edges were kept for it.
+            None if due.0 || due.1 => wakeups.count(false, true, due),
+            _ => wakeups.count(!seen.is_empty(), until.is_some_and(|at| at <= now), due),
+        }
         shared.coordinator.woke(vcpu, now);
         // The kernel takes who is pinned to a vCPU that goes off line elsewhere.
         if kernel::current_vcpu() != Some(vcpu) {
@@ -131,13 +136,19 @@ struct Pace {
 }
 
 impl Pace {
+    /// Until when not to try again what another thread is at.
+    fn pause(&self, has_bells: bool, now: Instant) -> Option<Instant> {
+        // That thread may have lost its vCPU: where a wake-up is dear, it is not waited for.
+        let pause = if has_bells { RETRY } else { PAUSE };
+        self.met_others.then(|| now + pause)
+    }
+
     /// Until when to sleep, and when to beat: as the timetable says, but no beat twice.
     fn due(
         &self,
         (until, beat): (Option<Instant>, Option<Instant>),
         now: Instant,
     ) -> (Option<Instant>, Option<Instant>) {
-        let until = until.map(|at| if self.met_others { at.max(now + PAUSE) } else { at });
         let beat =
             beat.map(|at| if at > self.beaten { at } else { self.beaten + self.gap.max(GAP_MIN) });
         // What it is late for already is no absence: it was asked for too late, or this thread
@@ -187,9 +198,10 @@ mod tests {
             Some(at(11)),
             "never late from the start"
         );
+        assert_eq!(pace.pause(false, at(10)), None);
         pace.met_others = true;
-        assert_eq!(pace.due((Some(at(5)), None), at(10)).0, Some(at(310)));
-        assert_eq!(pace.due((Some(at(900)), None), at(10)).0, Some(at(900)));
+        assert_eq!(pace.pause(false, at(10)), Some(at(310)));
+        assert_eq!(pace.pause(true, at(10)), Some(at(4_010)));
     }
 
     #[test]

@@ -11,10 +11,11 @@ pub mod thread;
 
 use super::detectors::{Chosen, Detector, NoDetector, choose};
 use seekway_policy::units::Instant;
-use seekway_policy::vcpu::VcpuId;
 pub use seekway_policy::vcpu::agent::Seen;
+use seekway_policy::vcpu::{Urgent, VcpuId};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// A detector of preemption.
 pub trait Preemption: Send + Sync {
@@ -24,11 +25,28 @@ pub trait Preemption: Send + Sync {
     /// Does it tell of edges by itself? Otherwise its monitors beat as the policy asks.
     fn exact(&self) -> bool;
 
+    /// Alarms that the kernel keeps, and edges that wake nobody: where there are none,
+    /// monitors set timers and hear of each edge.
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        None
+    }
+
     /// What the thread that is pinned to this vCPU waits on. Called once for each.
     ///
     /// # Errors
     /// Whatever keeps it from watching.
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>>;
+}
+
+/// What is worth a wake-up, as programs in the kernel know it. Any thread may change it for any
+/// vCPU, at the price of a store in memory.
+pub trait Bells: Send + Sync {
+    /// Wakes this vCPU's monitor once this time has come and the vCPU switches tasks or has a
+    /// timer; while it is busy, that is within a tick. `None`: not for the time.
+    fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>);
+
+    /// These edges of this vCPU wake the monitor of the vCPU that sees them. All do at first.
+    fn set_urgent(&self, vcpu: VcpuId, urgent: Urgent);
 }
 
 /// The part of one vCPU's thread.

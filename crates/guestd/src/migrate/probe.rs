@@ -4,11 +4,13 @@ use super::ask::print;
 use super::loads::{Loads, ThreadLoad};
 use super::preemption::thread::settle;
 use super::preemption::{Preemption, Seen, Waker};
+use super::steering::{self, NarrowDisk};
 use super::{clock, loads, preemption};
 use crate::agent::{AgentError, failed};
 use crate::args::{Format, MigrateArgs};
 use crate::procfs;
 use crate::signals::Signals;
+use crate::system::Linux;
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::{Sign, VcpuId};
 use serde::Serialize;
@@ -21,7 +23,7 @@ use std::{fmt, io, thread};
 #[derive(Serialize)]
 struct Probed {
     what: &'static str,
-    way: &'static str,
+    way: String,
     missing: Option<String>,
     /// How long it looked.
     looked_ms: u64,
@@ -89,7 +91,8 @@ pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
             .and_then(|chosen| look(chosen.detector, time, &signals).map_err(|e| e.to_string()));
         Probed::new("loads", detector, clock::now().since(begun), seen)
     });
-    for probed in preemption.chain(loads) {
+    let interrupts = interrupts()?.into_iter();
+    for probed in preemption.chain(loads).chain(interrupts) {
         let line = match args.format {
             Format::Json => serde_json::to_string(&probed).expect("plain data"),
             Format::Text => probed.to_string(),
@@ -97,6 +100,18 @@ pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
         print(&(line + "\n"))?;
     }
     Ok(())
+}
+
+/// Disks with fewer queues than there are vCPUs: can their interrupts follow tasks?
+fn interrupts() -> Result<Vec<Probed>, AgentError> {
+    let vcpus = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
+    let disks = steering::narrow_disks(&Linux, vcpus.iter().count(), &[]);
+    let disks = disks.map_err(failed("read /proc/interrupts"))?;
+    let probed = |narrow: NarrowDisk| {
+        let seen = narrow.fixed.map_or_else(|| Ok(Looked::default()), Err);
+        Probed::new("interrupts", narrow.disk.name, Nanos::ZERO, seen)
+    };
+    Ok(disks.into_iter().map(probed).collect())
 }
 
 /// Waits for this time, or until a signal asks for the end.
@@ -173,7 +188,7 @@ fn watch_one(
         looked.wakeups += 1;
         looked.edges.extend(seen.drain(..).map(|Seen { at, vcpu, sign }| Edge {
             vcpu: vcpu.index(),
-            away: sign == Sign::Preempted,
+            away: matches!(sign, Sign::Preempted | Sign::Lost { .. }),
             at_ns: at.as_nanos(),
             told_ns,
         }));
@@ -189,7 +204,7 @@ fn cpu_time() -> Nanos {
 impl Probed {
     fn new(
         what: &'static str,
-        way: &'static str,
+        way: impl Into<String>,
         time: Nanos,
         seen: Result<Looked, String>,
     ) -> Probed {
@@ -198,6 +213,7 @@ impl Probed {
             Err(why) => (Some(why), Looked::default()),
         };
         let Looked { waiting, edges, wakeups, cpu } = looked;
+        let way = way.into();
         let (looked_ms, cpu_us) = (time.get() / 1_000_000, cpu.get() / 1000);
         Probed { what, way, missing, looked_ms, waiting, edges, wakeups, cpu_us }
     }

@@ -6,6 +6,7 @@ use super::preemption::thread::Rank;
 use super::records::Records;
 use super::selection::Selection;
 use super::status::Counts;
+use super::steering::Steering;
 use super::tasks::Tasks;
 use super::wakeups::Wakeups;
 use super::workers::Pool;
@@ -25,6 +26,8 @@ pub struct Shared {
     pub coordinator: Coordinator<Linux>,
     /// Tasks and their masks.
     pub tasks: Arc<Tasks<Linux>>,
+    /// Interrupts of disks, which follow tasks.
+    pub steering: Steering<Linux>,
     /// The workers of each vCPU, by its number.
     pub pools: Vec<Pool>,
     /// Moves that no worker was free for.
@@ -40,8 +43,9 @@ pub struct Shared {
 pub struct Orders {
     /// What the policy asks for.
     actions: Vec<Action>,
-    /// Actions that no worker took and that the policy has not been told of.
-    dropped: Vec<(TaskId, Outcome)>,
+    /// Actions that were carried out at once, or that no worker took, and that the policy has
+    /// not been told of.
+    ended: Vec<(TaskId, Outcome)>,
 }
 
 impl Shared {
@@ -53,7 +57,7 @@ impl Shared {
         policy: Box<dyn VcpuPolicy>,
         preemption: Box<dyn Preemption>,
         watching: (Box<dyn Loads>, Chosen),
-        records: Records,
+        (records, steering): (Records, Steering<Linux>),
         (online, stirred): (VcpuSet, Waker),
     ) -> io::Result<Shared> {
         let (loads, chosen) = watching;
@@ -61,12 +65,27 @@ impl Shared {
         let own = std::process::id().cast_signed();
         let watching = (loads, Selection::new(Linux, chosen, own));
         let at = (online, clock::now as fn() -> Instant);
-        let coordinator =
-            Coordinator::new(policy, preemption.exact(), watching, tasks.clone(), at)?;
+        let coordinator = Coordinator::new(
+            policy,
+            (preemption.exact(), preemption.bells()),
+            watching,
+            tasks.clone(),
+            at,
+        )?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();
-        Ok(Shared { preemption, coordinator, tasks, pools, dropped, wakeups, failed, rank })
+        Ok(Shared {
+            preemption,
+            coordinator,
+            tasks,
+            steering,
+            pools,
+            dropped,
+            wakeups,
+            failed,
+            rank,
+        })
     }
 
     /// Starts the workers of this vCPU: a thread with an action waits for no start.
@@ -77,26 +96,57 @@ impl Shared {
         self.pools[vcpu.index()].start(|| {
             let (shared, mut orders) = (self.clone(), Orders::default());
             Box::new(move |action| {
-                let outcome = shared.tasks.carry_out(&action);
+                let outcome = shared.make(&action);
                 shared.coordinator.ended(action.task(), outcome);
                 shared.turn(vcpu, false, &mut orders);
             })
         })
     }
 
-    /// Gives the policy its turn, and has workers of the vCPU `here` carry out what it asks
-    /// for. An action that no worker takes is reported to the policy as dropped, now or in the
-    /// next turn. Returns false if another thread has the policy.
+    /// Gives the policy its turn, and carries out what it asks for: the caller does what cannot
+    /// block, and workers of the vCPU `here` the rest. An action that no worker takes is reported
+    /// to the policy as dropped, now or in the next turn. Returns false if another thread has the
+    /// policy. `awake`: the caller is the monitor of `here`.
     pub fn turn(&self, here: VcpuId, awake: bool, orders: &mut Orders) -> bool {
         let got = self.coordinator.turn(here, awake, &mut orders.actions);
+        let made = self.carry_out(here, awake, orders);
+        self.coordinator.ended_all(&mut orders.ended);
+        if !made {
+            return got;
+        }
+        // The policy hears at once of what was done, and says what comes next. That is for
+        // workers: a monitor that went on by itself would keep others from the vCPU.
+        let got = self.coordinator.turn(here, awake, &mut orders.actions);
+        self.carry_out(here, false, orders);
+        self.coordinator.ended_all(&mut orders.ended);
+        got
+    }
+
+    /// Carries out an action; a disk whose interrupts can be moved follows.
+    fn make(&self, action: &Action) -> Outcome {
+        let outcome = self.tasks.carry_out(action);
+        if let (Action::Move { to, .. }, Outcome::Done) = (action, outcome) {
+            self.steering.follow(*to);
+        }
+        outcome
+    }
+
+    /// `itself`: the caller carries out what cannot block, and is the monitor of `here`. Returns
+    /// true if it has carried out an action.
+    fn carry_out(&self, here: VcpuId, itself: bool, orders: &mut Orders) -> bool {
+        let mut made = false;
         for action in orders.actions.drain(..) {
-            if !self.pools[here.index()].submit(action) {
+            // A monitor runs before the tasks of its vCPU: none of them is the current one, and
+            // nobody has to be stopped for the move. To wake a worker costs more than that.
+            if itself && self.tasks.is_on(action.task(), here) {
+                orders.ended.push((action.task(), self.make(&action)));
+                made = true;
+            } else if !self.pools[here.index()].submit(action) {
                 self.dropped.fetch_add(1, Relaxed);
-                orders.dropped.push((action.task(), Outcome::Dropped));
+                orders.ended.push((action.task(), Outcome::Dropped));
             }
         }
-        self.coordinator.ended_all(&mut orders.dropped);
-        got
+        made
     }
 
     /// A thread cannot go on: then nothing can.
@@ -124,6 +174,7 @@ impl Shared {
         let rank = self.rank().map(|rank| rank.to_string()).unwrap_or_default();
         let moves = self.tasks.moves();
         let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
-        Counts { moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
+        let narrow = self.steering.disks();
+        Counts { narrow, moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::coordinator::View;
 use super::preemption::stat::{self, Steal};
+use super::steering::NarrowDisk;
 use super::tasks::TaskView;
 use super::wakeups::WakeupsStatus;
 use crate::procfs;
@@ -102,6 +103,9 @@ pub struct TaskStatus {
 pub struct DiskStatus {
     pub disk: String,
     pub queues: usize,
+    /// What becomes of its interrupts.
+    #[serde(default)]
+    pub interrupts: String,
 }
 
 /// What the first thread keeps for it.
@@ -139,6 +143,8 @@ pub struct Counts {
     pub rank: String,
     /// vCPUs on line.
     pub online: usize,
+    /// Disks with fewer queues, as far as their interrupts were looked at.
+    pub narrow: Vec<NarrowDisk>,
     /// Why each vCPU's monitor woke.
     pub wakeups: Vec<WakeupsStatus>,
 }
@@ -192,7 +198,7 @@ impl Meter {
             moves_dropped: counts.dropped,
             vcpus: self.vcpus(view, &counts.wakeups, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
-            narrow_disks: narrow_disks(counts.online),
+            narrow_disks: narrow_disks(counts.online, &counts.narrow),
             metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         }
     }
@@ -241,9 +247,18 @@ fn percent(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| (part / whole * 1000.0).round() / 10.0)
 }
 
-fn narrow_disks(online: usize) -> Vec<DiskStatus> {
+fn narrow_disks(online: usize, looked_at: &[NarrowDisk]) -> Vec<DiskStatus> {
     let narrow = procfs::disk_queues().into_iter().filter(|(_, queues)| *queues < online);
-    narrow.map(|(disk, queues)| DiskStatus { disk, queues }).collect()
+    let status = |(disk, queues): (String, usize)| {
+        let found = looked_at.iter().find(|narrow| narrow.disk.name == disk);
+        let interrupts = match found.map(|narrow| &narrow.fixed) {
+            Some(None) => "its interrupts follow tasks that are moved".into(),
+            Some(Some(why)) => format!("its interrupts stay: {why}"),
+            None => "its interrupts stay: it is not a virtio disk".into(),
+        };
+        DiskStatus { disk, queues, interrupts }
+    };
+    narrow.map(status).collect()
 }
 
 /// Time taken from each vCPU since boot; none where this kernel cannot see it.
@@ -273,11 +288,11 @@ impl fmt::Display for Status {
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
         let (all, last) = (self.cpu_percent, self.cpu_percent_lately);
         writeln!(f, "own cost: {all} % of a vCPU since the start, {last} % in the last 10 s")?;
-        for DiskStatus { disk, queues } in &self.narrow_disks {
+        for DiskStatus { disk, queues, interrupts } in &self.narrow_disks {
             writeln!(
                 f,
                 "warning: {disk} has {queues} queues for {} vCPUs: completions of one queue come \
-                 to a few vCPUs only, and wait while these are away (give the disk num-queues={})",
+                 to a few vCPUs only, and wait while these are away (give the disk num-queues={}); {interrupts}",
                 self.vcpus.len(),
                 self.vcpus.len()
             )?;

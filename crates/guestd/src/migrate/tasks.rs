@@ -179,6 +179,13 @@ impl<S: System> Tasks<S> {
         self.moved.store(moved, SeqCst);
     }
 
+    /// Is this task on that vCPU, as far as is known? False if another thread has the table.
+    pub fn is_on(&self, task: TaskId, vcpu: VcpuId) -> bool {
+        let Ok(table) = self.table.try_lock() else { return false };
+        let tid = i32::try_from(task.0).ok();
+        tid.and_then(|tid| table.tasks.get(&tid)).is_some_and(|task| task.load.vcpu == vcpu)
+    }
+
     /// The number of moves made.
     pub fn moves(&self) -> u64 {
         self.table().moves

@@ -36,6 +36,7 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
         ("to readers", "%"),
         ("to the agent", "%"),
         ("agent", "% of a vCPU"),
+        ("wake-ups of a guest's agent", "1/s"),
     ] {
         columns.push(Column::number(name, unit));
     }
@@ -59,6 +60,7 @@ pub(super) fn results(rows: &[Ran], options: &MigrateOptions) -> Table {
             percent(ran.loss_readers),
             percent(ran.loss_agent),
             percent(ran.agent_vcpus),
+            ran.wakeups_s.median,
         ];
         let tone = match ran.verdict {
             "met" => Tone::Good,

@@ -11,7 +11,7 @@ mod bound;
 mod inside;
 
 pub use bound::{GuestSchedule, Stripe, WindowSchedule};
-pub use inside::{AgentReport, Counts, Response};
+pub use inside::{AgentReport, Counts, Response, VcpuReport};
 
 use super::figures::reads;
 use crate::daemon::Daemon;
@@ -134,6 +134,8 @@ pub struct MigrateGuest {
     pub counts: Counts,
     /// When its vCPUs ran.
     pub schedule: GuestSchedule,
+    /// Wake-ups of all threads of the agent, a second; 0 without one.
+    pub wakeups_s: f64,
     /// The agent, where there was one.
     pub agent: Option<AgentReport>,
 }
@@ -264,6 +266,7 @@ impl Stage {
     ) -> Result<(MigrateWindow, Stripe)> {
         let (turns, settled) = self.begin(run, agent, seed)?;
         options.sleep(settled.saturating_duration_since(Instant::now()))?;
+        let sleeps_before = self.agent_sleeps(run.guests)?;
         let before = self.look(run.guests)?;
         let (reads_before, began) = (reads_counted(&self.daemon, run.guests)?, Instant::now());
         recorder.start()?;
@@ -271,6 +274,7 @@ impl Stage {
         let (reads_after, took) = (reads_counted(&self.daemon, run.guests)?, began.elapsed());
         let recording = recorder.stop()?;
         let after = self.look(run.guests)?;
+        let sleeps_after = self.agent_sleeps(run.guests)?;
         let ended = self.end(run.guests, turns, agent.is_some())?;
         let threads = self.traced(run.guests)?;
         let mut guests = Vec::new();
@@ -280,6 +284,7 @@ impl Stage {
                 response,
                 counts: before[n].until(&after[n])?,
                 schedule: bound::guest(&recording, &threads, n),
+                wakeups_s: per_second(sleeps_before[n], sleeps_after[n]),
                 agent,
             });
         }
@@ -310,6 +315,11 @@ impl Stage {
             Host::Kernel => None,
         };
         Ok((turns, settled))
+    }
+
+    /// See [`Inside::agent_sleeps`].
+    fn agent_sleeps(&mut self, guests: usize) -> Result<Vec<Option<(f64, u64)>>> {
+        self.guests[..guests].iter_mut().map(Inside::agent_sleeps).collect()
     }
 
     /// What the guests have counted.
@@ -362,6 +372,12 @@ impl Stage {
             qemu: self.guests[..guests].iter().map(Inside::qemu).collect(),
         })
     }
+}
+
+/// What was counted from one time to a later one, a second.
+fn per_second(before: Option<(f64, u64)>, after: Option<(f64, u64)>) -> f64 {
+    let (Some((from, before)), Some((to, after))) = (before, after) else { return 0.0 };
+    after.saturating_sub(before) as f64 / (to - from).max(f64::EPSILON)
 }
 
 /// Spread each guest's vCPUs evenly over the processors, and ask for slices. Their threads,

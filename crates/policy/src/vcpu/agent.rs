@@ -28,7 +28,7 @@ mod timetable;
 pub use moves::{Rest, WORKERS_MAX, rest_of_move};
 pub use timetable::{OVERDUE, PATIENCE, TOGETHER, Timetable, is_sooner};
 
-use super::{Action, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use super::{Action, Outcome, Sign, TaskId, TaskLoad, Urgent, VcpuId, VcpuPolicy, VcpuSet};
 use crate::units::{Instant, Nanos};
 
 /// The most actions in one turn; a policy that asks for more never stops.
@@ -91,6 +91,12 @@ impl Agent {
         &self.online
     }
 
+    /// The edges of this vCPU for which a monitor is to be woken, where edges are told. The
+    /// others are told in the next turn.
+    pub fn urgent(&self, vcpu: VcpuId) -> Urgent {
+        self.policy.urgent(vcpu)
+    }
+
     /// Tells the policy the news, and appends what it asks for to `actions`. Panics if the
     /// policy asks without end.
     pub fn turn(&mut self, now: Instant, news: &mut News, actions: &mut Vec<Action>) {
@@ -138,8 +144,12 @@ impl Agent {
             timetable.window = windows.map(|length| now + length);
             sooner |= windows.is_some();
         }
+        // A thread that has just read loads sets the next window without asking the policy. One
+        // that nobody wants would be due for ever.
+        timetable.window = timetable.window.filter(|_| windows.is_some());
         if let Some(due) = timetable.due() {
-            timetable.choose_lead(due.since(now), &self.policy.vcpus(now), here);
+            let wanted = self.policy.wakes_on();
+            timetable.choose_lead(due.since(now), &self.policy.vcpus(now), (wanted, here));
             sooner |= timetable.lead != before.1;
         }
         timetable.vcpus = self.online.iter().last().map_or(1, |last| last.index() + 1);

@@ -55,6 +55,9 @@ pub(super) struct Task {
     pub releasing: bool,
     /// It may not be moved.
     pub refused: bool,
+    /// Its I/Os take longer than a slice: wherever it asks, its vCPU is taken away before the
+    /// answer. To move it gains nothing.
+    pub outlasts: bool,
     /// Nothing of it was seen since it was moved: its completion is pending where it was.
     pub silent: bool,
 }
@@ -62,11 +65,16 @@ pub(super) struct Task {
 impl Task {
     /// Is it I/O-bound, and free to be moved?
     pub fn is_movable(&self) -> bool {
-        self.is_bound() && !self.refused && self.going.is_none() && !self.releasing
+        self.is_wanted() && self.going.is_none() && !self.releasing
     }
 
     pub fn is_bound(&self) -> bool {
         self.left > Nanos::ZERO
+    }
+
+    /// Is it I/O-bound, and is it of use to move it?
+    pub fn is_wanted(&self) -> bool {
+        self.is_bound() && !self.refused && !self.outlasts
     }
 
     /// Typical time of its I/Os.
@@ -137,9 +145,14 @@ impl Detector {
             task.look(load, began, span);
             if load.ios > 0 {
                 let latency = load.io_time.scaled(1, u64::from(load.ios));
-                // What came while its vCPU was away was heard late: it says nothing.
+                // What came while its vCPU was away was heard late, when that came back: it says
+                // nothing. What ended in a window in which its vCPU ran all the time does, also
+                // if it began before an absence.
                 let ran_from = monitor.get(load.vcpu).map(|watch| watch.runs_from());
-                if !corrected || ran_from.is_some_and(|from| now.since(from) > latency) {
+                let heard_in_time = ran_from.is_some_and(|from| {
+                    now.since(from) > latency || began.is_some_and(|began| from < began)
+                });
+                if !corrected || heard_in_time {
                     task.latencies.push(latency);
                 }
             }
@@ -205,6 +218,7 @@ impl Task {
             going: None,
             releasing: false,
             refused: false,
+            outlasts: false,
             silent: false,
         }
     }

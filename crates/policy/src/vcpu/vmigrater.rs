@@ -23,7 +23,7 @@ mod plan;
 use super::detector::{self, Detector};
 use super::monitor::{self, Monitor, News, Predict};
 use super::{
-    Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
+    Action, Entry, Outcome, Sign, TaskId, TaskLoad, Urgent, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::units::{Instant, Nanos};
@@ -178,6 +178,10 @@ struct VMigrater {
     dirty: bool,
     /// When to decide anew if nothing changes.
     decide_at: Option<Instant>,
+    /// Where the task is for which that is.
+    decide_on: Option<VcpuId>,
+    /// A task has found no place, and takes the first vCPU that comes back.
+    seeks: bool,
     /// By vCPU, of those that have a task which could be pulled: when its beat will be
     /// missing, if it is one that is due.
     expected: Vec<Option<Option<Instant>>>,
@@ -199,6 +203,8 @@ impl VMigrater {
             actions: VecDeque::new(),
             dirty: false,
             decide_at: None,
+            decide_on: None,
+            seeks: false,
             expected: Vec::new(),
             missing_at: None,
             moves: 0,
@@ -267,6 +273,21 @@ impl VcpuPolicy for VMigrater {
 
     fn next_wake(&self) -> Option<Instant> {
         [self.decide_at, self.missing_at, self.sharing.until()].into_iter().flatten().min()
+    }
+
+    fn wakes_on(&self) -> Option<VcpuId> {
+        self.decide_on.filter(|_| self.sharing.is_exact())
+    }
+
+    /// Losses of vCPUs that have a task to be moved; returns of these, and any return if a
+    /// task seeks a place. The other edges only tell how long slices are, which can wait.
+    fn urgent(&self, vcpu: VcpuId) -> Urgent {
+        if self.settings.literal || !self.sharing.is_shared() {
+            return Urgent::ALL;
+        }
+        let mut tasks = self.detector.tasks.iter().filter(|task| task.is_wanted());
+        let hosts = tasks.any(|task| [task.vcpu, task.asked_on].contains(&vcpu));
+        Urgent { loss: hosts, back: hosts || self.seeks }
     }
 
     fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {

@@ -226,7 +226,8 @@ impl Replay {
         let watching: (Box<dyn Loads>, _) = (Box::new(loads.clone()), selection);
         let (policy, calls) = noting(policy);
         let coordinator =
-            Coordinator::new(policy, exact, watching, tasks.clone(), (online, now)).unwrap();
+            Coordinator::new(policy, (exact, None), watching, tasks.clone(), (online, now))
+                .unwrap();
         Replay { coordinator, tasks, loads, calls, actions: BTreeMap::new(), _dir: dir }
     }
 

@@ -7,7 +7,8 @@ use crate::state::StateFile;
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
 use seekway_policy::vcpu::agent::PATIENCE;
-use seekway_policy::vcpu::{Means, Sign};
+use seekway_policy::vcpu::{Means, Sign, Urgent};
+use std::collections::BTreeMap;
 
 /// What a policy was told, and what it wants.
 #[derive(Default)]
@@ -66,7 +67,7 @@ fn coordinator() -> (Coordinator<Linux>, Arc<Mutex<Told>>) {
         (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
     let told: Arc<Mutex<Told>> = Arc::default();
     let policy = Box::new(Policy(told.clone()));
-    (Coordinator::new(policy, false, watching, tasks, (online, clock::now)).unwrap(), told)
+    (Coordinator::new(policy, (false, None), watching, tasks, (online, clock::now)).unwrap(), told)
 }
 
 fn seen(at: u64, vcpu: u16) -> Vec<Seen> {
@@ -129,7 +130,7 @@ fn a_beat_that_was_not_wanted_before_wakes_its_monitor_and_no_other() {
     let beat = Instant::from_nanos(u64::MAX / 2);
     told.lock().unwrap().beat = Some(beat);
     assert_eq!(turn(0, true), [false, true]);
-    assert_eq!(coordinator.due(VcpuId::new(1)).1, Some(beat));
+    assert_eq!(coordinator.due(VcpuId::new(1), None).1, Some(beat));
     assert_eq!(turn(0, true), [false; 2], "it knows");
     told.lock().unwrap().beat = Some(Instant::from_nanos(u64::MAX / 3));
     assert_eq!(turn(1, true), [false; 2], "who asks is awake");
@@ -161,14 +162,14 @@ fn a_lead_that_is_overdue_is_replaced_without_the_lock() {
     coordinator.published.window.store(NEVER, SeqCst);
     let _held = coordinator.core.lock().unwrap();
     assert_eq!(
-        (coordinator.due(zero).0, coordinator.due(one).0),
+        (coordinator.due(zero, None).0, coordinator.due(one, None).0),
         (Some(wake), Some(wake + PATIENCE))
     );
     coordinator.woke(one, wake + ms(1));
-    assert_eq!(coordinator.due(zero).0, Some(wake), "not so late yet");
+    assert_eq!(coordinator.due(zero, None).0, Some(wake), "not so late yet");
     coordinator.woke(one, wake + ms(3));
     assert_eq!(
-        (coordinator.due(zero).0, coordinator.due(one).0),
+        (coordinator.due(zero, None).0, coordinator.due(one, None).0),
         (Some(wake + PATIENCE), Some(wake))
     );
     assert_eq!(coordinator.published.timetable().absent, Some(zero));
@@ -211,10 +212,53 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
     cost.spent(us(400));
     assert_eq!(cost.windows(ms(5)), ms(5));
     (0..100).for_each(|_| cost.spent(us(120)));
-    assert_eq!(cost.windows(ms(5)), ms(12));
-    (0..100).for_each(|_| cost.spent(us(900)));
     assert_eq!(cost.windows(ms(5)), ms(20), "no more than four times as far");
+    (0..100).for_each(|_| cost.spent(us(60)));
+    assert_eq!(cost.windows(ms(5)), ms(12));
     cost.spent(us(8));
     assert_eq!(cost.windows(ms(5)), ms(5));
     assert_eq!(cost.windows(u64::MAX), u64::MAX);
+}
+
+/// What the kernel was told: alarms, and the edges that ring.
+#[derive(Default)]
+struct Bells(Mutex<(BTreeMap<usize, Option<Instant>>, BTreeMap<usize, Urgent>)>);
+
+impl super::Bells for Bells {
+    fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
+        self.0.lock().unwrap().0.insert(vcpu.index(), at);
+    }
+    fn set_urgent(&self, vcpu: VcpuId, urgent: Urgent) {
+        self.0.lock().unwrap().1.insert(vcpu.index(), urgent);
+    }
+}
+
+#[test]
+fn where_the_kernel_keeps_alarms_nobody_sets_timers_or_wakes_others() {
+    let (mut coordinator, told) = coordinator();
+    let bells = Arc::new(Bells::default());
+    coordinator.bells = Some(bells.clone());
+    let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
+    let waker = Waker::new().unwrap();
+    coordinator.add_waker(one, Some(waker.try_clone().unwrap()));
+    let wake = clock::now() + Nanos::from_millis(10_000);
+    told.lock().unwrap().wake = Some(wake);
+    coordinator.left.store(true, SeqCst);
+    assert!(coordinator.turn(zero, true, &mut Vec::new()));
+    coordinator.published.window.store(NEVER, SeqCst);
+    coordinator.left.store(true, SeqCst);
+    assert!(coordinator.turn(zero, true, &mut Vec::new()));
+    let alarm = |n| bells.0.lock().unwrap().0[&n];
+    assert_eq!((alarm(0), alarm(1)), (Some(wake), Some(wake + PATIENCE)));
+    assert_eq!(bells.0.lock().unwrap().1[&1], Urgent::ALL);
+    assert!(!waker.take(), "an alarm is set by a store");
+    // The alarm rang in vain: it is set again. What another thread is at waits.
+    bells.set_alarm(zero, None);
+    assert_eq!(coordinator.due(zero, None), (None, None));
+    assert_eq!(alarm(0), Some(wake));
+    let pause = wake + Nanos::from_millis(4);
+    assert_eq!(coordinator.due(zero, Some(pause)), (None, None));
+    assert_eq!(alarm(0), Some(pause));
+    assert_eq!(coordinator.forgets(wake), None);
+    assert_eq!(coordinator.forgets(wake + Nanos::from_secs(1)), Some(zero));
 }

@@ -7,14 +7,15 @@ mod tick;
 pub use steal::Steal;
 pub use tick::Tick;
 
-use super::{Monitor, Seen, Waker};
+use super::{Bells, Monitor, Seen, Waker};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::migrate::clock;
 use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Sign, VcpuId};
+use seekway_policy::vcpu::{Sign, Urgent, VcpuId};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,15 +28,30 @@ const RING_BYTES: u32 = 4096;
 #[derive(Debug)]
 struct Vcpu {
     edges: AtomicU64,
-    from: AtomicU64,
-    until: AtomicU64,
     noticed: AtomicU64,
     last: AtomicU64,
     looked: AtomicU64,
     next: AtomicU32,
     idle: AtomicU32,
     place: AtomicU64,
+    alarm: AtomicU64,
+    quiet: AtomicU64,
+    past: [Absence; PAST],
 }
+
+/// From when to when a vCPU was away.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Absence {
+    from: AtomicU64,
+    until: AtomicU64,
+}
+
+/// Absences of each vCPU that the programs keep.
+const PAST: usize = 8;
+/// Bits of `quiet`.
+const QUIET_LOSS: u64 = 1;
+const QUIET_BACK: u64 = 2;
 
 // SAFETY: atomics only.
 unsafe impl Plain for Vcpu {}
@@ -47,6 +63,8 @@ struct Edges {
     vcpus: Mapped<Vcpu>,
     /// The edges of each vCPU that some monitor has told of.
     told: Vec<AtomicU64>,
+    /// A vCPU is gone at most this long after the time that the programs give.
+    blur: Nanos,
 }
 
 /// What programs go by: `given` in `edges.h`.
@@ -60,17 +78,19 @@ struct EdgeParams {
     vcpus: usize,
     /// From a CPU's runqueue to its steal_time, in bytes, for `steal`.
     steal_from_rq: u64,
+    /// A vCPU is gone at most this long after the time that the programs give.
+    blur: Nanos,
 }
 
 /// Load an object of programs that see edges. None runs before it is attached.
 fn load(name: &'static str, bytes: &[u8], given: EdgeParams) -> Result<Edges, BpfError> {
-    let EdgeParams { least, look, vcpus: possible, steal_from_rq } = given;
+    let EdgeParams { least, look, vcpus: possible, steal_from_rq, blur } = given;
     let given = [least.get(), look.get(), possible as u64, steal_from_rq];
     let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
     let programs = bpf::load(name, bytes, |open| bpf::set_constant(open, &given))?;
     let vcpus = programs.map::<Vcpu>("vcpus")?;
     let told = (0..possible).map(|_| AtomicU64::new(0)).collect();
-    Ok(Edges { programs, vcpus, told })
+    Ok(Edges { programs, vcpus, told, blur })
 }
 
 /// The vCPUs that this guest can have: numbers below this.
@@ -148,6 +168,20 @@ impl Watch {
     }
 }
 
+impl Bells for Edges {
+    fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
+        let Some(record) = self.vcpus.records().get(vcpu.index()) else { return };
+        record.alarm.store(at.map_or(0, |at| at.as_nanos().max(1)), Ordering::Relaxed);
+    }
+
+    fn set_urgent(&self, vcpu: VcpuId, urgent: Urgent) {
+        let Some(record) = self.vcpus.records().get(vcpu.index()) else { return };
+        let quiet = |rings: bool, bit: u64| if rings { 0 } else { bit };
+        let quiet = quiet(urgent.loss, QUIET_LOSS) | quiet(urgent.back, QUIET_BACK);
+        record.quiet.store(quiet, Ordering::Relaxed);
+    }
+}
+
 impl Edges {
     /// What no monitor has told of yet.
     fn news(&self, seen: &mut Vec<Seen>) {
@@ -157,8 +191,8 @@ impl Edges {
             if edges == before {
                 continue;
             }
-            let noted = |time: &AtomicU64| Instant::from_nanos(time.load(Ordering::Relaxed));
-            let (from, until) = (noted(&vcpu.from), noted(&vcpu.until));
+            let past: [(Instant, Instant); PAST] =
+                std::array::from_fn(|n| (noted(&vcpu.past[n].from), noted(&vcpu.past[n].until)));
             let noticed = noted(&vcpu.noticed);
             // Changed meanwhile: whoever changed it rings, or it is seen next time.
             if vcpu.edges.load(Ordering::Acquire) != edges
@@ -169,18 +203,83 @@ impl Edges {
                 continue;
             }
             let vcpu = VcpuId::new(n as u16);
-            let mut tell = |at, sign| seen.push(Seen { at, vcpu, sign });
-            let (was_away, is_away) = (before & 1 == 1, edges & 1 == 1);
-            if was_away {
-                tell(until, Sign::Resumed);
-            }
-            if !was_away && !is_away {
-                tell(from, Sign::Preempted);
-                tell(until, Sign::Resumed);
-            }
-            if is_away {
-                tell(noticed, Sign::Preempted);
-            }
+            let loss = |at: Instant| Seen { at, vcpu, sign: self.loss(at) };
+            let back = |at: Instant| Seen { at, vcpu, sign: Sign::Resumed };
+            tell(before..edges, &past, noticed, (&loss, &back), seen);
         }
+    }
+
+    /// A loss that the programs give this time.
+    fn loss(&self, at: Instant) -> Sign {
+        match self.blur {
+            Nanos::ZERO => Sign::Preempted,
+            blur => Sign::Lost { by: at + blur },
+        }
+    }
+}
+
+fn noted(time: &AtomicU64) -> Instant {
+    Instant::from_nanos(time.load(Ordering::Relaxed))
+}
+
+/// The edges of one vCPU in their order. Edge 2n-1 begins absence n, edge 2n ends it. Of more
+/// absences than are kept only the last are told.
+fn tell(
+    edges: Range<u64>,
+    past: &[(Instant, Instant); PAST],
+    noticed: Instant,
+    (loss, back): (&dyn Fn(Instant) -> Seen, &dyn Fn(Instant) -> Seen),
+    seen: &mut Vec<Seen>,
+) {
+    let (first, last) = (edges.start / 2 + 1, edges.end / 2);
+    let kept = first.max((last + 1).saturating_sub(PAST as u64));
+    for n in kept..=last {
+        let (from, until) = past[(n % PAST as u64) as usize];
+        // The beginning of the first may have been told before.
+        if n > first || edges.start.is_multiple_of(2) {
+            seen.push(loss(from));
+        }
+        seen.push(back(until));
+    }
+    if edges.end % 2 == 1 {
+        seen.push(loss(noticed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Absence n lasts from 100 n to 100 n + 50. What is told: a loss is -at.
+    fn told(edges: Range<u64>) -> Vec<i64> {
+        let at = Instant::from_nanos;
+        let last = edges.end / 2;
+        let past = std::array::from_fn(|place| {
+            let kept = (0..=last).rev().find(|n| (n % PAST as u64) as usize == place);
+            let n = kept.unwrap_or(0);
+            (at(100 * n), at(100 * n + 50))
+        });
+        let vcpu = VcpuId::new(0);
+        let loss = |at| Seen { at, vcpu, sign: Sign::Preempted };
+        let back = |at| Seen { at, vcpu, sign: Sign::Resumed };
+        let mut seen = Vec::new();
+        tell(edges, &past, at(100 * (last + 1)), (&loss, &back), &mut seen);
+        let signed = |seen: &Seen| match seen.sign {
+            Sign::Resumed => seen.at.as_nanos() as i64,
+            _ => -(seen.at.as_nanos() as i64),
+        };
+        seen.iter().map(signed).collect()
+    }
+
+    #[test]
+    fn edges_that_rang_no_bell_are_told_later_each_once() {
+        assert_eq!(told(0..2), [-100, 150]);
+        assert_eq!(told(0..1), [-100]);
+        assert_eq!(told(1..2), [150], "its loss was told");
+        assert_eq!(told(1..5), [150, -200, 250, -300]);
+        assert_eq!(told(2..6), [-200, 250, -300, 350]);
+        let many = told(0..40);
+        assert_eq!((many.len(), many[0], many[15]), (16, -1300, 2050), "the last eight");
+        assert_eq!(told(1..41).len(), 17);
     }
 }

@@ -49,6 +49,9 @@ impl<S: System> Tasks<S> {
             Ok(changed) => {
                 let moved = u64::from(is_move && changed == Changed::Set);
                 task.moves += moved;
+                if let Action::Move { to, .. } = action {
+                    task.load.vcpu = *to;
+                }
                 table.moves += moved;
                 Outcome::Done
             }

@@ -52,6 +52,21 @@ pub struct AgentReport {
     pub moves_dropped: u64,
     /// What its policy alone knows.
     pub metrics: BTreeMap<String, f64>,
+    /// Time since it began.
+    #[serde(default)]
+    pub running_s: f64,
+    /// Why its threads woke.
+    #[serde(default)]
+    pub vcpus: Vec<VcpuReport>,
+}
+
+/// What the agent says of one vCPU.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct VcpuReport {
+    /// Slices that it has seen.
+    pub slices: u64,
+    /// Wake-ups by cause.
+    pub wakeups: BTreeMap<String, u64>,
 }
 
 /// Times of reads, in milliseconds.
@@ -146,6 +161,20 @@ impl Inside {
         response(&said).ok_or_else(wrong)
     }
 
+    /// How often the agent's threads have gone to sleep so far, each to be woken once, and
+    /// when that was counted (seconds of the guest's time). None where no agent runs.
+    pub(super) fn agent_sleeps(&mut self) -> Result<Option<(f64, u64)>> {
+        let said = self.run(
+            "for p in $(pidof seekway-guest); do cat /proc/uptime; \
+             cat /proc/$p/task/*/status | grep ^voluntary_ctxt_switches; done",
+        )?;
+        if said.trim().is_empty() {
+            return Ok(None);
+        }
+        let wrong = || LiveError::Measured(format!("{}: switches {said}", self.guest.name()));
+        sleeps(&said).map(Some).ok_or_else(wrong)
+    }
+
     /// All counters as of one moment.
     pub(super) fn look(&mut self) -> Result<Counts> {
         let command = format!(
@@ -214,6 +243,15 @@ fn parse(said: &str) -> Option<(Counts, f64)> {
     Some((counts, last - first))
 }
 
+/// `uptime`, and the switches of each thread.
+fn sleeps(said: &str) -> Option<(f64, u64)> {
+    let mut lines = said.lines();
+    let at = lines.next()?.split(' ').next()?.parse().ok()?;
+    let switches =
+        lines.map(|line| line.rsplit(|c: char| c.is_whitespace()).next()?.parse::<u64>().ok());
+    Some((at, switches.sum::<Option<u64>>()?))
+}
+
 /// From fio's JSON, which may have a message before it.
 fn response(said: &str) -> Option<Response> {
     let json: Value =
@@ -244,6 +282,15 @@ mod tests {
         let between = counts.until(&later).expect("all grew");
         assert_eq!((between.work_mib, between.readers_cpu, between.agent_cpu), (4.0, 1.0, 0.0));
         assert!(later.until(&counts).is_err());
+    }
+
+    #[test]
+    fn switches_of_all_threads_are_added() {
+        let said = "7.50 3.00\nvoluntary_ctxt_switches:\t10\nvoluntary_ctxt_switches:\t32\n";
+        assert_eq!(sleeps(said), Some((7.5, 42)));
+        for wrong in ["", "x 1\n", "7.5 3\nvoluntary_ctxt_switches:\tx\n"] {
+            assert_eq!(sleeps(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -32,16 +32,26 @@ fn the_lead_stays_while_its_vcpu_lasts_and_then_the_awake_or_the_longest_leads()
     let lead_of = |left_ms: [Option<u64>; 3]| {
         let views = [0u16, 1, 2].map(|n| view(n, true, left_ms[usize::from(n)]));
         let mut timetable = timetable(None, None);
-        timetable.choose_lead(ms(5), &views, vcpu(1));
+        timetable.choose_lead(ms(5), &views, (None, vcpu(1)));
         timetable.lead.index()
     };
     assert_eq!(lead_of([Some(6), Some(7), Some(8)]), 0);
     assert_eq!(lead_of([Some(5), Some(7), Some(8)]), 1);
     assert_eq!(lead_of([Some(5), Some(2), Some(8)]), 2);
     assert_eq!(lead_of([Some(5), Some(2), None]), 1, "it runs for certain");
+    let mut wanted = timetable(None, None);
+    let views = [view(0, true, Some(9)), view(1, true, Some(9)), view(2, true, Some(4))];
+    wanted.choose_lead(ms(5), &views, (Some(vcpu(1)), vcpu(0)));
+    assert_eq!(wanted.lead, vcpu(1), "its task is to be decided on");
+    wanted.choose_lead(ms(5), &views, (Some(vcpu(2)), vcpu(0)));
+    assert_eq!(wanted.lead, vcpu(1), "the wanted one will have gone");
     let mut timetable = timetable(None, None);
     timetable.absent = Some(vcpu(0));
-    timetable.choose_lead(ms(5), &[view(0, true, Some(9)), view(2, false, Some(9))], vcpu(1));
+    timetable.choose_lead(
+        ms(5),
+        &[view(0, true, Some(9)), view(2, false, Some(9))],
+        (None, vcpu(1)),
+    );
     assert_eq!(timetable.lead, vcpu(1), "one is absent, the other is away");
 }
 
@@ -118,6 +128,19 @@ impl VcpuPolicy for Noting {
     }
 }
 
+/// A policy that wants nothing.
+struct Quiet;
+
+impl VcpuPolicy for Quiet {
+    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
+    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
+    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        None
+    }
+}
+
 #[test]
 fn news_are_told_in_one_order_and_are_gone_then() {
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -154,4 +177,7 @@ fn monitors_that_sleep_too_long_are_named_but_not_the_one_that_plans() {
     let sleeps = agent.plan(at(1), (vcpu(0), false), &mut timetable, &mut |_, _| false);
     assert_eq!(sleeps, VcpuSet::EMPTY);
     assert_eq!(timetable.window, Some(at(6)), "it goes on");
+    let mut agent = Agent::new(Box::new(Quiet));
+    agent.plan(at(1), (vcpu(0), true), &mut timetable, &mut |_, _| false);
+    assert_eq!(timetable.due(), None, "nobody wants the window that another thread has set");
 }

@@ -74,16 +74,22 @@ impl Timetable {
         }
     }
 
-    /// Which monitor leads when something is due in `left`: the lead so far if its vCPU is
-    /// expected to run until then, else the monitor of `here`, else the one with most time left.
-    /// If no vCPU is expected to last, `here` leads: that one runs.
-    pub(super) fn choose_lead(&mut self, left: Nanos, vcpus: &[VcpuView], here: VcpuId) {
+    /// Which monitor leads when something is due in `left`: the `wanted` one if its vCPU is
+    /// expected to run until then, else likewise the lead so far, else the monitor of `here`,
+    /// else the one with most time left. If no vCPU is expected to last, `here` leads: that one
+    /// runs.
+    pub(super) fn choose_lead(
+        &mut self,
+        left: Nanos,
+        vcpus: &[VcpuView],
+        (wanted, here): (Option<VcpuId>, VcpuId),
+    ) {
         let lasts = |view: &&VcpuView| {
             view.active && Some(view.vcpu) != self.absent && view.remaining > Some(left)
         };
         let lasting = || vcpus.iter().filter(lasts);
         let most = lasting().max_by_key(|view| view.remaining).map(|view| view.vcpu);
-        let mut near = [self.lead, here].into_iter();
+        let mut near = wanted.into_iter().chain([self.lead, here]);
         let near = near.find(|vcpu| lasting().any(|view| view.vcpu == *vcpu));
         self.lead = near.or(most).unwrap_or(here);
     }

@@ -240,3 +240,22 @@ fn beats_that_come_late_now_and_then_end_no_slice() {
     assert!(predicted <= us(4_300), "{predicted}");
     assert!(host.watch().absence() <= us(4_300));
 }
+
+/// Slices of 11 ms whose ends are known to a tick of 4 ms, wherever the last tick was.
+#[test]
+fn ends_that_are_known_to_a_span_do_not_make_slices_short() {
+    let predicted = |spans: bool| {
+        let mut monitor = Monitor::new(settings(false));
+        monitor.attach(at(0), &VcpuSet::only(V));
+        for n in 0..32 {
+            let (back, last) = (22_000 * n, 22_000 * n + 11_000 - 370 * (n * 7 % 11));
+            monitor.heard(at(back), V, Sign::Resumed);
+            let loss = if spans { Sign::Lost { by: at(last + 4_000) } } else { Sign::Preempted };
+            monitor.heard(at(last), V, loss);
+        }
+        monitor.get(V).unwrap().predicted().unwrap()
+    };
+    assert_eq!(predicted(false), us(7_300), "the shortest of eight");
+    let spans = predicted(true);
+    assert!((us(10_000)..=us(11_000)).contains(&spans), "{spans:?}");
+}

@@ -36,6 +36,8 @@ pub(in crate::vcpu) struct Watch {
     pub seen: Instant,
     /// While it is away: when it was taken away, as far as is known.
     left: Instant,
+    /// While it is away, and its edges are told: when it had gone for certain.
+    gone: Instant,
     /// Its edges are told: it runs until one says that it does not.
     exact: bool,
     slices: Recent,
@@ -79,6 +81,7 @@ impl Watch {
             runs_from: now,
             seen: now,
             left: now,
+            gone: now,
             exact: false,
             slices: Recent::default(),
             absences: Recent::default(),
@@ -104,10 +107,20 @@ impl Watch {
                     return News::None;
                 }
                 // One that was idle wants to run, and has to wait: that begins now.
-                (self.state, self.seen, self.left) = (State::Away, at, at);
+                (self.state, self.seen) = (State::Away, at);
+                (self.left, self.gone) = (at, at);
                 News::Left
             }
-            Sign::Resumed if self.state == State::Away => self.returned(at, self.left, settings),
+            Sign::Lost { by } => {
+                if self.state == State::Away {
+                    return News::None;
+                }
+                let by = by.max(at);
+                self.left = self.left_at(at, by, settings);
+                (self.state, self.seen, self.gone) = (State::Away, at, by);
+                News::Left
+            }
+            Sign::Resumed if self.state == State::Away => self.returned(at, self.gone, settings),
             Sign::Resumed | Sign::Idle => {
                 let idle = sign == Sign::Idle;
                 let was = self.state;
@@ -192,8 +205,10 @@ impl Watch {
         } else {
             self.unwatched += 1;
         }
+        // Beats are dense until the first slice was sharp; told edges are never denser.
+        let first = self.exact && self.slices() == 0;
         let slice = match () {
-            () if settings.literal || sharp || least > predicted => least,
+            () if settings.literal || sharp || first || least > predicted => least,
             () if most < predicted => most,
             () => return,
         };

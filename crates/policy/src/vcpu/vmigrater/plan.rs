@@ -76,7 +76,7 @@ impl VMigrater {
     /// Decide for all tasks, as of now.
     pub(super) fn decide(&mut self, now: Instant) {
         self.dirty = false;
-        self.decide_at = None;
+        (self.decide_at, self.decide_on, self.seeks) = (None, None, false);
         self.actions.clear();
         let works = self.settings.literal || self.sharing.is_shared();
         if works {
@@ -84,6 +84,7 @@ impl VMigrater {
         } else {
             self.detector.rest()
         }
+        self.find_outlasting();
         self.release();
         if !works {
             return;
@@ -121,17 +122,29 @@ impl VMigrater {
         if here.is_some_and(|here| here.in_time) {
             return;
         }
+        self.seeks = true;
         let slice = home.and_then(|home| home.slice).unwrap_or(Nanos::ZERO);
-        let at_times = self.settings.period.max(slice.scaled(1, 8));
+        // Where edges are told, a vCPU that comes back is heard of.
+        let part = if self.sharing.is_exact() { 1 } else { 8 };
+        let at_times = self.settings.period.max(slice.scaled(1, part));
         let parks = here.map(|here| here.left.saturating_sub(self.parks_with(latency)));
         let parks = parks.filter(|after| *after > Nanos::ZERO).map(|after| after + Nanos::new(1));
         let after = parks.map_or(at_times, |after| after.min(at_times));
         self.decide_at = earlier(self.decide_at, Some(now + after));
     }
 
-    /// Let tasks go that are not I/O-bound any more.
+    /// Which tasks' I/Os take longer than the slice of the vCPU on which they are.
+    fn find_outlasting(&mut self) {
+        let slice = |vcpu| self.monitor.get(vcpu).and_then(|watch| watch.predicted());
+        for task in self.detector.tasks.iter_mut().filter(|_| !self.settings.literal) {
+            task.outlasts = slice(task.vcpu).is_some_and(|slice| task.latency() > slice);
+        }
+    }
+
+    /// Let tasks go that are not I/O-bound any more, or gain nothing by a move.
     fn release(&mut self) {
-        let tasks = self.detector.tasks.iter().filter(|task| !task.is_bound());
+        let tasks = self.detector.tasks.iter();
+        let tasks = tasks.filter(|task| !task.is_bound() || task.outlasts);
         let free = |task: &&Task| task.moved && task.going.is_none() && !task.releasing;
         self.actions.extend(tasks.filter(free).map(|task| Action::Release { task: task.id }));
     }
@@ -170,8 +183,10 @@ impl VMigrater {
             let here = match place.and_then(|place| self.prospect(now, task, place)) {
                 Some(here) if here.in_time => {
                     let leave = place.map_or(Nanos::ZERO, |place| self.leave(task, place));
-                    let until = now + here.left.saturating_sub(leave);
-                    self.decide_at = earlier(self.decide_at, Some(until + Nanos::new(1)));
+                    let until = now + here.left.saturating_sub(leave) + Nanos::new(1);
+                    if self.decide_at.is_none_or(|at| until < at) {
+                        (self.decide_at, self.decide_on) = (Some(until), Some(task.vcpu));
+                    }
                     if !cuts {
                         continue;
                     }

@@ -352,3 +352,45 @@ fn beats_are_few_while_a_task_is_followed() {
     assert!((20..=60).contains(&a_second), "{a_second} beats a second on each vCPU");
     assert!(wakes <= 200, "{wakes} wakes a second beside beats and windows");
 }
+
+/// A window in which one I/O ended that had taken 15 ms; slices take 11.
+fn long(on: u16) -> TaskLoad {
+    TaskLoad { ios: 1, io_time: us(15_000), ..load(7, on, 4_000) }
+}
+
+#[test]
+fn whose_io_outlasts_a_slice_is_left_alone_and_let_go() {
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    assert_eq!(guest.until(400_000, &[long(0)]), []);
+    let mut guest = Guest::new("vmigrater", 4_000);
+    guest.until(60_000, &[]);
+    let moves = guest.until(77_000, &[load(7, 0, 4_000)]);
+    assert_eq!(moves.len(), 1);
+    guest.done(&moves);
+    let mut wanted = Vec::new();
+    while guest.now < 400_000 {
+        let more = guest.until(guest.now + 1_000, &[long(2)]);
+        guest.done(&more);
+        wanted.extend(more.into_iter().map(|(_, action)| action));
+    }
+    assert_eq!(wanted.last(), Some(&Action::Release { task: TaskId(7) }), "{wanted:?}");
+    assert_eq!(guest.until(800_000, &[long(2)]), []);
+}
+
+#[test]
+fn edges_are_urgent_where_a_task_is_or_seeks_a_place() {
+    let none = Urgent { loss: false, back: false };
+    let mut guest = Guest::new("vmigrater", 4_000);
+    assert_eq!(guest.policy.urgent(vcpu(1)), Urgent::ALL, "nobody is known to share");
+    guest.until(60_000, &[]);
+    assert_eq!(guest.policy.urgent(vcpu(0)), none, "no task is I/O-bound");
+    guest.until(71_000, &[load(7, 0, 4_000)]);
+    assert_eq!((guest.policy.urgent(vcpu(0)), guest.policy.urgent(vcpu(1))), (Urgent::ALL, none));
+    assert_eq!(guest.policy.wakes_on(), Some(vcpu(0)));
+    // All are away from 14 to 22 ms of each round: it takes the first that comes back.
+    let mut guest = Guest::new("vmigrater:park=false", 1_000);
+    guest.until(60_000, &[]);
+    guest.until(81_000, &[load(7, 3, 4_000)]);
+    assert_eq!(guest.policy.urgent(vcpu(1)), Urgent { loss: false, back: true });
+}

@@ -2,7 +2,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus, watch};
 use crate::migrate::bpf::{self, BpfError};
-use crate::migrate::preemption::{Monitor, Preemption};
+use crate::migrate::preemption::{Bells, Monitor, Preemption};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::VcpuId;
 use std::io;
@@ -71,7 +71,8 @@ impl Steal {
     /// For so many vCPUs.
     fn with(vcpus: usize) -> Result<Steal, BpfError> {
         let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
-        let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq };
+        let given =
+            EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };
         let mut edges = load("steal", OBJECT, given)?;
         match edges.programs.run("steal_told")? {
             TOLD => {}
@@ -96,6 +97,10 @@ impl Preemption for Steal {
 
     fn exact(&self) -> bool {
         true
+    }
+
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        Some(self.0.clone())
     }
 
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {

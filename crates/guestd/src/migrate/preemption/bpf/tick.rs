@@ -3,7 +3,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus, watch};
 use crate::migrate::bpf::BpfError;
-use crate::migrate::preemption::{Monitor, Preemption};
+use crate::migrate::preemption::{Bells, Monitor, Preemption};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu::VcpuId;
 use std::sync::Arc;
@@ -34,7 +34,9 @@ impl Tick {
 
     fn with(tick: Nanos, vcpus: usize) -> Result<Tick, BpfError> {
         let least = tick.scaled(MISSED, 1);
-        let given = EdgeParams { least, look: tick.scaled(1, 4), vcpus, steal_from_rq: 0 };
+        // A vCPU that runs looks once a tick at least.
+        let (look, blur) = (tick.scaled(1, 4), tick);
+        let given = EdgeParams { least, look, vcpus, steal_from_rq: 0, blur };
         let mut edges = load("tick", OBJECT, given)?;
         edges.programs.attach()?;
         Ok(Tick(Arc::new(edges)))
@@ -72,6 +74,10 @@ impl Preemption for Tick {
 
     fn exact(&self) -> bool {
         true
+    }
+
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        Some(self.0.clone())
     }
 
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
