@@ -32,12 +32,14 @@ struct entry {
 	u64 in;	     /* it runs since then; 0: it does not */
 	u64 ran;     /* ended runs together */
 	u64 io_time; /* ended bios together, from submission to completion */
+	u64 asked;   /* the last ended bio: when it was submitted */
+	u64 done;    /* when its end was heard; 0: `asked` is being written */
 	u32 ios;     /* ended bios */
 	u32 under_way;
 	u32 iowait; /* what it waits for is more than its bios */
 	u32 pid;
 	u32 cpu; /* where it runs, ran last, or is queued */
-	u32 unused;
+	u32 heard_on; /* where the end of the last bio was heard */
 };
 
 struct set {
@@ -296,8 +298,13 @@ __attribute__((noinline)) int ended(u64 bio)
 		return 0;
 	now = monotonic_ns();
 	__sync_fetch_and_add(&entry->ios, 1);
-	if (now > of.at)
+	if (now > of.at) {
 		__sync_fetch_and_add(&entry->io_time, now - of.at);
+		__sync_lock_test_and_set(&entry->done, 0);
+		entry->asked = of.at;
+		entry->heard_on = this_cpu();
+		__sync_lock_test_and_set(&entry->done, now);
+	}
 	touch(set, entry, now);
 	if (!entry->under_way)
 		return 0;

@@ -43,6 +43,7 @@ impl Guest {
             ran: Nanos::from_micros(500),
             ios: 40,
             io_time: Nanos::from_micros(4_000),
+            last: None,
         };
         let mut guest = Guest {
             policy,

@@ -99,6 +99,19 @@ pub struct TaskLoad {
     pub ios: u32,
     /// Time that these took together, from issue to completion.
     pub io_time: Nanos,
+    /// The last of its I/Os that ended, in this window or before; `None` if nobody keeps that.
+    pub last: Option<LastIo>,
+}
+
+/// An I/O that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastIo {
+    /// When it was issued.
+    pub asked: Instant,
+    /// When its completion was heard.
+    pub done: Instant,
+    /// The vCPU that heard it.
+    pub heard_on: VcpuId,
 }
 
 /// Who makes a move.

@@ -200,6 +200,7 @@ impl Engine {
                 ran: Nanos::new(load.ran),
                 ios: load.ios,
                 io_time: Nanos::new(load.waited),
+                last: None,
             })
             .collect();
         self.told.extend(loads.iter().map(|load| (load.task, load.allowed)));

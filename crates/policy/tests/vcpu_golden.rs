@@ -84,6 +84,7 @@ impl Scene {
                 ran: Nanos::from_micros(ran),
                 ios: if ran > 0 { ios } else { 0 },
                 io_time: Nanos::from_micros(u64::from(ios) * each),
+                last: None,
             }
         };
         let computes = (400_000..500_000).contains(&us);

@@ -227,8 +227,9 @@ impl<S: System> Coordinator<S> {
     }
 
     /// Until when this vCPU's monitor is to sleep, and when it is to beat. Where the kernel
-    /// keeps alarms, it is told this one, and the monitor sleeps until it is woken. What is due
-    /// is not tried before `pause`, if there is one: another thread is at it.
+    /// keeps alarms, it is told this one, and the monitor sleeps until it is woken. Only for a
+    /// decision does it set a timer: an alarm may be a tick late, and then the task's vCPU has
+    /// gone. What is due is not tried before `pause`, if there is one: another thread is at it.
     pub fn due(&self, vcpu: VcpuId, pause: Option<Instant>) -> (Option<Instant>, Option<Instant>) {
         let later = |at: Instant| pause.map_or(at, |pause| at.max(pause));
         if let Some(bells) = &self.bells {
@@ -237,7 +238,8 @@ impl<S: System> Coordinator<S> {
                 bells.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
                 // Another thread may have set it meanwhile, for a newer timetable.
                 if self.published.timetable() == before {
-                    return (None, None);
+                    let decides = before.lead == vcpu;
+                    return (before.decision.filter(|_| decides).map(later), None);
                 }
             }
         }

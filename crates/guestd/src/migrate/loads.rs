@@ -11,7 +11,7 @@ mod walk;
 
 use super::detectors::{Chosen, Detector, NoDetector, choose};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::VcpuId;
+use seekway_policy::vcpu::{LastIo, VcpuId};
 use std::io;
 
 /// What a thread did since the last look.
@@ -29,6 +29,8 @@ pub struct ThreadLoad {
     pub ios: u32,
     /// Time that these took together.
     pub io_time: Nanos,
+    /// The last I/O that ended, in this window or before; `None` if that is not known.
+    pub last: Option<LastIo>,
 }
 
 /// A detector of waits for I/O.

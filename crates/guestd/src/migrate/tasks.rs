@@ -256,6 +256,7 @@ impl<S: System> Tasks<S> {
                 ran: Nanos::ZERO,
                 ios: 0,
                 io_time: Nanos::ZERO,
+                last: None,
             },
             seen: now,
             window: Nanos::ZERO,
@@ -275,7 +276,8 @@ impl<S: System> Tasks<S> {
         let task = table.tasks.get_mut(&load.tid)?;
         let (waited, ran, ios, io_time) = (load.waited, load.ran, load.ios, load.io_time);
         (task.seen, task.window) = (now, window);
-        task.load = TaskLoad { vcpu: load.vcpu, waited, ran, ios, io_time, ..task.load };
+        let (vcpu, last) = (load.vcpu, load.last);
+        task.load = TaskLoad { vcpu, waited, ran, ios, io_time, last, ..task.load };
         if task.left_alone.is_some() {
             return None;
         }

@@ -6,7 +6,9 @@
 //!
 //! - `corrected`: time for which its vCPU was away is left out of the window: a completion that came
 //!   meanwhile is heard late, and a task that computes would be taken for one that waits.
-//!   A window of which little is left says nothing.
+//!   A window of which little is left says nothing. A long window, of an agent for which
+//!   wake-ups are dear, tells if as much is left of it as of a short one: then all the time
+//!   for which the vCPU was away is taken to be time in which the task waited.
 //! - It stays I/O-bound for `keep` after the last such window. A phase that ends unseen
 //!   costs some moves; one that is given up too soon costs a whole absence. While its vCPU
 //!   is away that time stands still: it can do no I/O then, whatever it is.
@@ -17,6 +19,10 @@ use crate::units::{Instant, Nanos};
 
 /// Tasks that are followed at a time; more are left alone.
 pub(super) const TASKS_MAX: usize = 1024;
+/// An I/O that is heard so long after its vCPU has come back ended then, and not before.
+const HEARD_AFTER: Nanos = Nanos::from_millis(1);
+/// A window of so many times what was asked for is a long one.
+const LONG: u64 = 2;
 
 /// What makes a task I/O-bound.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +55,8 @@ pub(super) struct Task {
     pub moved: bool,
     /// When it was moved last.
     pub moved_at: Instant,
+    /// For how long its vCPU had been away by then.
+    away_before: Nanos,
     /// Its move is under way.
     pub going: Option<VcpuId>,
     /// It is being released.
@@ -115,27 +123,20 @@ impl Detector {
         let span = self.last.map_or(self.settings.window, |last| now.since(last));
         let began = self.last.replace(now);
         let lost = self.lost(now, span, monitor);
-        let corrected = self.settings.corrected;
-        // One that is off line has lost nothing: what is there does nothing.
-        let lost = |vcpu: VcpuId| match lost.get(vcpu.index()) {
-            Some(lost) if corrected => *lost,
-            _ => Nanos::ZERO,
-        };
+        let window = Window { now, span, began, lost, monitor, settings: self.settings };
         for task in &mut self.tasks {
             // Those of whom nothing is told did no I/O.
             if loads.binary_search_by_key(&task.id, |load| load.task).is_err() {
-                task.age(span, lost(task.vcpu));
+                task.age(span, window.lost(task.vcpu));
             }
         }
         for load in loads {
-            let usable = span.saturating_sub(lost(load.vcpu));
-            let tells = usable >= span.scaled(1, 2);
-            let waited = load.waited.get().min(usable.get());
-            let permille = waited.saturating_mul(1000) / usable.get().max(1);
-            let bound = tells && permille >= self.settings.threshold_permille;
-            let at = match self.tasks.binary_search_by_key(&load.task, |task| task.id) {
+            let found = self.tasks.binary_search_by_key(&load.task, |task| task.id);
+            let (permille, usable) = window.share(load, found.ok().map(|at| &self.tasks[at]));
+            let bound = permille.filter(|share| *share >= self.settings.threshold_permille);
+            let at = match found {
                 Ok(at) => at,
-                Err(at) if bound && self.tasks.len() < TASKS_MAX => {
+                Err(at) if bound.is_some() && self.tasks.len() < TASKS_MAX => {
                     self.tasks.insert(at, Task::new(load));
                     at
                 }
@@ -143,20 +144,10 @@ impl Detector {
             };
             let task = &mut self.tasks[at];
             task.look(load, began, span);
-            if load.ios > 0 {
-                let latency = load.io_time.scaled(1, u64::from(load.ios));
-                // What came while its vCPU was away was heard late, when that came back: it says
-                // nothing. What ended in a window in which its vCPU ran all the time does, also
-                // if it began before an absence.
-                let ran_from = monitor.get(load.vcpu).map(|watch| watch.runs_from());
-                let heard_in_time = ran_from.is_some_and(|from| {
-                    now.since(from) > latency || began.is_some_and(|began| from < began)
-                });
-                if !corrected || heard_in_time {
-                    task.latencies.push(latency);
-                }
+            if let Some(latency) = window.latency(load) {
+                task.latencies.push(latency);
             }
-            if bound {
+            if let Some(permille) = bound {
                 task.load_permille = permille;
                 task.left = self.settings.keep.max(Nanos::new(1));
             } else {
@@ -194,14 +185,82 @@ impl Detector {
     }
 }
 
+/// A window of loads that ends now.
+struct Window<'a> {
+    now: Instant,
+    span: Nanos,
+    /// `None`: it is the first.
+    began: Option<Instant>,
+    /// For how long each vCPU was away in it.
+    lost: Vec<Nanos>,
+    monitor: &'a Monitor,
+    settings: Settings,
+}
+
+impl Window<'_> {
+    /// For how long this vCPU was away. One that is off line has lost nothing: what is there
+    /// does nothing.
+    fn lost(&self, vcpu: VcpuId) -> Nanos {
+        let lost = self.lost.get(vcpu.index()).filter(|_| self.settings.corrected);
+        lost.copied().unwrap_or(Nanos::ZERO)
+    }
+
+    /// The share for which a task waited, in thousandths, if the window tells that; and the time
+    /// in which it could have done something. `task`: what is known of it, if it is followed.
+    fn share(&self, load: &TaskLoad, task: Option<&Task>) -> (Option<u64>, Nanos) {
+        let permille =
+            |waited: Nanos, of: Nanos| waited.get().saturating_mul(1000) / of.get().max(1);
+        let usable = self.span.saturating_sub(self.lost(load.vcpu));
+        if usable >= self.span.scaled(1, 2) {
+            return (Some(permille(load.waited.min(usable), usable)), usable);
+        }
+        if self.span < self.settings.window.scaled(LONG, 1) {
+            return (None, usable);
+        }
+        let arrived = task.filter(|task| {
+            task.vcpu == load.vcpu && self.began.is_some_and(|began| task.moved_at > began)
+        });
+        // What its vCPU lost before the task came is not the task's loss.
+        let lost = arrived.map_or(self.lost(load.vcpu), |task| {
+            let away = self.monitor.get(load.vcpu).map(|watch| watch.away(self.now));
+            away.unwrap_or(Nanos::ZERO).saturating_sub(task.away_before)
+        });
+        let usable = self.span.saturating_sub(lost);
+        let tells = usable >= self.settings.window.scaled(1, 2);
+        (tells.then(|| permille(load.waited.saturating_sub(lost), usable)), usable)
+    }
+
+    /// How long a task's I/Os take, if one ended whose vCPU was there to hear of it: it ran all
+    /// the time, or had been back for a while. What ended during an absence says nothing: it was
+    /// heard late.
+    fn latency(&self, load: &TaskLoad) -> Option<Nanos> {
+        let ran_from = |vcpu| self.monitor.get(vcpu).map(|watch| watch.runs_from());
+        if let Some(last) = load.last.filter(|_| self.settings.corrected) {
+            let ended = self.began.is_none_or(|began| last.done > began);
+            let from = ran_from(last.heard_on).filter(|_| ended)?;
+            let in_time = from <= last.asked || last.done >= from + HEARD_AFTER;
+            return in_time.then(|| last.done.since(last.asked));
+        }
+        if load.ios == 0 {
+            return None;
+        }
+        let latency = load.io_time.scaled(1, u64::from(load.ios));
+        let in_time = |from: Instant| {
+            self.now.since(from) > latency || self.began.is_some_and(|began| from < began)
+        };
+        (!self.settings.corrected || ran_from(load.vcpu).is_some_and(in_time)).then_some(latency)
+    }
+}
+
 impl Task {
-    /// It was moved.
-    pub fn arrive(&mut self, now: Instant, to: VcpuId) {
+    /// It was moved, to a vCPU that has been `away` for so long until now.
+    pub fn arrive(&mut self, now: Instant, to: VcpuId, away: Nanos) {
         // What it waits for now it asked for before, and there if it lived there.
         if !self.silent {
             self.asked_on = self.vcpu;
         }
         (self.moved, self.moved_at, self.vcpu) = (true, now, to);
+        self.away_before = away;
     }
 
     fn new(load: &TaskLoad) -> Task {
@@ -215,6 +274,7 @@ impl Task {
             asked_on: load.vcpu,
             moved: false,
             moved_at: Instant::ZERO,
+            away_before: Nanos::ZERO,
             going: None,
             releasing: false,
             refused: false,
@@ -253,8 +313,8 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sign;
     use super::super::monitor::{Predict, Settings as Slices};
+    use super::super::{LastIo, Sign};
     use super::*;
 
     fn ms(ms: u64) -> Nanos {
@@ -274,6 +334,7 @@ mod tests {
             ran: Nanos::from_micros(100),
             ios,
             io_time: waited,
+            last: None,
         }
     }
 
@@ -337,6 +398,49 @@ mod tests {
         let mut literal = detector(true);
         assert!(bound_after(&mut literal, 5, &[load(ms(4), 9)]));
         assert!(!bound_after(&mut literal, 10, &[]));
+    }
+
+    /// An agent for which wake-ups are dear has windows of 20 ms, and slices are shorter.
+    #[test]
+    fn a_long_window_with_an_absence_tells_of_who_waits_but_not_of_who_was_kept_waiting() {
+        let long = |waited| {
+            let mut detector = detector(false);
+            bound_after(&mut detector, 17, &[]);
+            bound_after(&mut detector, 43, &[load(waited, 3)])
+        };
+        // Of 26 ms, 20 were lost.
+        assert!(long(ms(24)));
+        assert!(!long(ms(22)), "two of six");
+        assert!(!long(ms(6)), "it may have waited while its vCPU was away");
+        let mut short = detector(false);
+        bound_after(&mut short, 19, &[]);
+        assert!(!bound_after(&mut short, 41, &[load(ms(22), 3)]), "2 ms of 22 are few");
+    }
+
+    #[test]
+    fn who_was_moved_in_a_long_window_has_lost_what_was_lost_since() {
+        let mut detector = detector(false);
+        bound_after(&mut detector, 15, &[load(ms(15), 3)]);
+        detector.tasks[0].arrive(at(39), VcpuId::new(0), ms(19));
+        detector.tasks[0].left = Nanos::ZERO;
+        // It was elsewhere until 39 ms, where it waited.
+        assert!(bound_after(&mut detector, 42, &[load(ms(20), 3)]));
+    }
+
+    #[test]
+    fn an_io_that_is_told_by_its_times_counts_if_its_vcpu_was_there_to_hear() {
+        let told = |asked, done| {
+            let mut detector = detector(false);
+            bound_after(&mut detector, 30, &[]);
+            let last = LastIo { asked: at(asked), done: at(done), heard_on: VcpuId::new(0) };
+            let load = TaskLoad { last: Some(last), ..load(ms(20), 1) };
+            bound_after(&mut detector, 50, &[load]);
+            detector.tasks[0].latency()
+        };
+        assert_eq!(told(41, 43), ms(2), "it ran all the time");
+        assert_eq!(told(15, 44), ms(29), "it had been back for a while: that is what it takes");
+        assert_eq!(told(18, 40), Nanos::ZERO, "heard when the vCPU came back");
+        assert_eq!(told(15, 29), Nanos::ZERO, "of an earlier window");
     }
 
     #[test]

@@ -233,9 +233,10 @@ impl VcpuPolicy for VMigrater {
     fn moved(&mut self, now: Instant, task: TaskId, outcome: Outcome) {
         let Some(task) = self.detector.get(task) else { return };
         let to = task.going.take();
+        let away = |to| self.monitor.get(to).map_or(Nanos::ZERO, |watch| watch.away(now));
         match (outcome, to) {
             (Outcome::Dropped, _) => {}
-            (Outcome::Done, Some(to)) => task.arrive(now, to),
+            (Outcome::Done, Some(to)) => task.arrive(now, to, away(to)),
             (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refuse(),
         }

@@ -126,6 +126,7 @@ mod tests {
             ran: Nanos::ZERO,
             ios: 9,
             io_time: Nanos::from_millis(4),
+            last: None,
         }
     }
 

@@ -288,7 +288,8 @@ impl Machine {
             if window.asked || window.ios > 0 || task.phase == Phase::Wait {
                 let (task, allowed) = (TaskId(t as u64), task.allowed);
                 let WindowLoad { ran, ios, io_time, .. } = window;
-                loads.push(TaskLoad { task, vcpu, allowed, waited, ran, ios, io_time });
+                let last = None;
+                loads.push(TaskLoad { task, vcpu, allowed, waited, ran, ios, io_time, last });
             }
         }
         loads

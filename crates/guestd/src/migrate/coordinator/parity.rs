@@ -273,9 +273,9 @@ impl Replay {
 }
 
 fn thread_load(load: &TaskLoad) -> ThreadLoad {
-    let TaskLoad { task, vcpu, waited, ran, ios, io_time, .. } = *load;
+    let TaskLoad { task, vcpu, waited, ran, ios, io_time, last, .. } = *load;
     let tid = task.0 as i32;
-    ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time }
+    ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time, last }
 }
 
 /// Both do the same; how many moves.

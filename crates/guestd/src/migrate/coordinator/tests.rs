@@ -222,21 +222,24 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
 
 /// What the kernel was told: alarms, and the edges that ring.
 #[derive(Default)]
-struct Bells(Mutex<(BTreeMap<usize, Option<Instant>>, BTreeMap<usize, Urgent>)>);
+struct Kept {
+    alarms: Mutex<BTreeMap<usize, Option<Instant>>>,
+    urgent: Mutex<BTreeMap<usize, Urgent>>,
+}
 
-impl super::Bells for Bells {
+impl Bells for Kept {
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
-        self.0.lock().unwrap().0.insert(vcpu.index(), at);
+        self.alarms.lock().unwrap().insert(vcpu.index(), at);
     }
     fn set_urgent(&self, vcpu: VcpuId, urgent: Urgent) {
-        self.0.lock().unwrap().1.insert(vcpu.index(), urgent);
+        self.urgent.lock().unwrap().insert(vcpu.index(), urgent);
     }
 }
 
 #[test]
-fn where_the_kernel_keeps_alarms_nobody_sets_timers_or_wakes_others() {
+fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide() {
     let (mut coordinator, told) = coordinator();
-    let bells = Arc::new(Bells::default());
+    let bells = Arc::new(Kept::default());
     coordinator.bells = Some(bells.clone());
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let waker = Waker::new().unwrap();
@@ -248,16 +251,17 @@ fn where_the_kernel_keeps_alarms_nobody_sets_timers_or_wakes_others() {
     coordinator.published.window.store(NEVER, SeqCst);
     coordinator.left.store(true, SeqCst);
     assert!(coordinator.turn(zero, true, &mut Vec::new()));
-    let alarm = |n| bells.0.lock().unwrap().0[&n];
+    let alarm = |n| bells.alarms.lock().unwrap()[&n];
     assert_eq!((alarm(0), alarm(1)), (Some(wake), Some(wake + PATIENCE)));
-    assert_eq!(bells.0.lock().unwrap().1[&1], Urgent::ALL);
+    assert_eq!(bells.urgent.lock().unwrap()[&1], Urgent::ALL);
     assert!(!waker.take(), "an alarm is set by a store");
     // The alarm rang in vain: it is set again. What another thread is at waits.
     bells.set_alarm(zero, None);
-    assert_eq!(coordinator.due(zero, None), (None, None));
+    assert_eq!(coordinator.due(zero, None), (Some(wake), None), "to decide, on time");
+    assert_eq!(coordinator.due(one, None), (None, None));
     assert_eq!(alarm(0), Some(wake));
     let pause = wake + Nanos::from_millis(4);
-    assert_eq!(coordinator.due(zero, Some(pause)), (None, None));
+    assert_eq!(coordinator.due(zero, Some(pause)), (Some(pause), None));
     assert_eq!(alarm(0), Some(pause));
     assert_eq!(coordinator.forgets(wake), None);
     assert_eq!(coordinator.forgets(wake + Nanos::from_secs(1)), Some(zero));

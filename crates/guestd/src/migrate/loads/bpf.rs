@@ -5,7 +5,7 @@
 use super::{Loads, ThreadLoad};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
+use seekway_policy::vcpu::{LastIo, VCPUS_MAX, VcpuId};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -26,12 +26,14 @@ struct Entry {
     in_since: AtomicU64,
     ran: AtomicU64,
     io_time: AtomicU64,
+    asked: AtomicU64,
+    done: AtomicU64,
     ios: AtomicU32,
     under_way: AtomicU32,
     iowait: AtomicU32,
     pid: AtomicU32,
     cpu: AtomicU32,
-    unused: AtomicU32,
+    heard_on: AtomicU32,
 }
 
 #[repr(C)]
@@ -124,6 +126,7 @@ impl Loads for Bpf {
                 let Some((totals, pid, vcpu)) = look(tid, entry, now) else { continue };
                 self.open[n] |= totals.open;
                 let load = difference(before, totals, pid, vcpu);
+                let load = load.map(|load| ThreadLoad { last: last_io(entry), ..load });
                 let counts = |load: &ThreadLoad| load.waited > Nanos::ZERO || load.ios > 0;
                 loads.extend(load.filter(|load| load.pid != self.except && counts(load)));
             }
@@ -158,6 +161,20 @@ fn look(tid: &AtomicU32, entry: &Entry, now: u64) -> Option<(Totals, i32, VcpuId
     (still && i32::try_from(number).is_ok_and(|n| n > 0)).then_some((totals, pid, vcpu))
 }
 
+/// The last I/O of a task that ended; `None` while the programs write it.
+fn last_io(entry: &Entry) -> Option<LastIo> {
+    let done = entry.done.load(Ordering::Acquire);
+    let asked = entry.asked.load(Ordering::Acquire);
+    let heard_on = entry.heard_on.load(Ordering::Acquire);
+    let still = done != 0 && entry.done.load(Ordering::Relaxed) == done;
+    let heard_on = u16::try_from(heard_on).ok().filter(|n| usize::from(*n) < VCPUS_MAX)?;
+    still.then(|| LastIo {
+        asked: Instant::from_nanos(asked),
+        done: Instant::from_nanos(done),
+        heard_on: VcpuId::new(heard_on),
+    })
+}
+
 /// What came on top of what was there. Totals never fall: a look between the two halves of
 /// an update of the kernel's sees less for a moment, and the next one makes up for it.
 fn difference(before: &mut Totals, now: Totals, pid: i32, vcpu: VcpuId) -> Option<ThreadLoad> {
@@ -179,6 +196,7 @@ fn difference(before: &mut Totals, now: Totals, pid: i32, vcpu: VcpuId) -> Optio
         ran: grown(&mut before.ran, now.ran),
         ios,
         io_time: grown(&mut before.io_time, now.io_time),
+        last: None,
     })
 }
 

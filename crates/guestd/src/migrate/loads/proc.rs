@@ -94,6 +94,7 @@ impl Proc {
                 ran: load.ran,
                 ios: load.ios,
                 io_time: load.io_time,
+                last: None,
             });
         }
         now.since(candidate.warm) < COLD

@@ -157,6 +157,7 @@ pub fn watch(
                 ran: Nanos::ZERO,
                 ios: 0,
                 io_time: Nanos::ZERO,
+                last: None,
                 ..load.clone()
             });
             sum.waited = plus(sum.waited, load.waited);

@@ -36,6 +36,7 @@ fn load(tid: i32) -> ThreadLoad {
         ran: Nanos::from_millis(1),
         ios: 20,
         io_time: Nanos::from_millis(4),
+        last: None,
     }
 }
 
@@ -203,6 +204,7 @@ fn when_there_are_too_many_the_idle_make_room() {
         ran: Nanos::ZERO,
         ios: 1,
         io_time: Nanos::ZERO,
+        last: None,
     };
     let count = TASKS_MAX as i32 + 2;
     (11..10 + count).for_each(|tid| s.system().start(tid, 1, "x"));
@@ -473,7 +475,7 @@ fn costs_of_a_change_of_a_mask() {
     let vcpus: Vec<VcpuId> = online.iter().collect();
     let vcpu = vcpus[0];
     let (waited, ran, ios, io_time) = (nothing, nothing, 0, nothing);
-    let load = ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time };
+    let load = ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time, last: None };
     assert!(tasks.admit(&[load], WINDOW, &mut Vec::new()));
     let began = clock::now();
     for &vcpu in vcpus.iter().cycle().take(CHANGES as usize / 2) {

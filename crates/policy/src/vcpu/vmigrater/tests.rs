@@ -22,6 +22,7 @@ fn load(task: u64, on: u16, waited: u64) -> TaskLoad {
         ran: us(5_000 - waited),
         ios: 40,
         io_time: us(4_000),
+        last: None,
     }
 }
 

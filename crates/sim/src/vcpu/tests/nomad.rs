@@ -21,7 +21,7 @@ impl VcpuPolicy for Nomad {
     fn heard(&mut self, _: Instant, vcpu: VcpuId, sign: Sign) {
         let runs = self.runs.as_mut().expect("attached");
         match sign {
-            Sign::Preempted | Sign::Idle => runs.remove(vcpu),
+            Sign::Preempted | Sign::Lost { .. } | Sign::Idle => runs.remove(vcpu),
             Sign::Resumed | Sign::Beat { .. } => runs.insert(vcpu),
         }
     }

@@ -125,8 +125,10 @@ fn who_was_away_did_not_run_meanwhile() {
 fn a_monitor_tells_what_no_other_has_told() {
     let Some(steal) = possible() else { return };
     let vcpu = &steal.0.vcpus.records()[0];
-    let edges = vcpu.edges.load(Ordering::Acquire);
-    steal.0.told[0].store(edges.wrapping_sub(2), Ordering::Release);
+    // As the programs count an absence.
+    let before = vcpu.edges.fetch_add(2, Ordering::AcqRel);
+    let edges = before + 2;
+    steal.0.told[0].store(before, Ordering::Release);
     let first_two = |seen: &[Seen]| -> Vec<Sign> {
         seen.iter().filter(|seen| seen.vcpu == VcpuId::new(0)).take(2).map(|s| s.sign).collect()
     };
