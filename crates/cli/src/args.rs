@@ -108,7 +108,9 @@ pub struct LoadArgs {
     /// Generate the load of a VM (repeatable):
     /// `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR` (see `seekway
     /// workload list`), with rate limits as for `serve --disk`:
-    /// `iops=2000,bandwidth=100MiB,group=tenant1`
+    /// `iops=2000,bandwidth=100MiB,group=tenant1`. More disks: `disk=log:2GiB` before the
+    /// first app=, followed by that disk's limits, and `disk=log` behind an application
+    /// whose files are on it. Each disk counts like a VM of its own, shown as `web.log`
     #[arg(long = "vm", value_name = "SPEC")]
     pub vms: Vec<String>,
     /// Limit a group of VMs together, `tenant1:bandwidth=300MiB` (repeatable)
@@ -123,10 +125,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", conflicts_with = "time_scale")]
     pub outstanding: Option<u32>,
     /// Where the VMs lie on the disk: `packed`, `packed:LBA`, `spread`,
-    /// `identity` (each trace's own LBAs), or one LBA for each VM: `0,50000000`
+    /// `identity` (each trace's own LBAs), or one LBA for each disk: `0,50000000`
     #[arg(long, value_name = "PLACE", default_value = "packed")]
     pub map: String,
-    /// Weights of the VMs in their order, `4,1,1` [default: 1 each]
+    /// Weights of the VMs' disks in their order, `4,1,1` [default: 1 each]
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     pub weights: Vec<std::num::NonZeroU32>,
     /// Size of each trace's disk (bytes with a unit, or sectors); addresses beyond it

@@ -16,6 +16,7 @@ use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,6 +141,8 @@ pub struct Load {
     plans: Vec<VmPlan>,
     /// The disks of all VMs, in order, names made unique.
     pub disks: Vec<VmDisk>,
+    /// Which of them is the first one of each source.
+    first_disks: Vec<usize>,
     pub placement: Placement,
     /// Weights in the VMs' order.
     pub weights: Vec<std::num::NonZeroU32>,
@@ -171,7 +174,18 @@ impl Load {
         let placement = placement(&args.map)?;
         let weights = args.weights.clone();
         let (disks, limits) = (Vec::new(), Vec::new());
-        let mut load = Load { traces, plans, disks, placement, weights, limits, groups, open_loop };
+        let first_disks = Vec::new();
+        let mut load = Load {
+            traces,
+            plans,
+            disks,
+            first_disks,
+            placement,
+            weights,
+            limits,
+            groups,
+            open_loop,
+        };
         let sources = load.sources(0)?;
         let mut disks = Vec::new();
         let mut limits = Vec::new();
@@ -182,8 +196,11 @@ impl Load {
                 named.iter_mut().for_each(|d| d.name = trace.vm_name(&d.name, vms.len() == 1));
             }
             let plan = n.checked_sub(load.traces.len()).and_then(|n| load.plans.get(n));
-            let own = plan.map_or(DiskLimits::default(), |p| p.limits.clone());
-            limits.resize(limits.len() + named.len(), own);
+            match plan {
+                Some(plan) => limits.extend(plan.limits_by_disk().cloned()),
+                None => limits.resize(limits.len() + named.len(), DiskLimits::default()),
+            }
+            load.first_disks.push(disks.len());
             disks.extend(named);
         }
         load.disks = unique(disks);
@@ -243,6 +260,17 @@ impl Load {
             (None, None) => self.traces[a].0.path == self.traces[b].0.path,
             _ => false,
         }
+    }
+
+    /// The disks of a source, as indices into [`Load::disks`].
+    pub fn disks_of(&self, source: usize) -> Range<usize> {
+        let end = self.first_disks.get(source + 1).copied().unwrap_or(self.disks.len());
+        self.first_disks[source]..end
+    }
+
+    /// Can each VM run alone? Several volumes of one trace are VMs of one source, which cannot.
+    pub fn can_split(&self) -> bool {
+        (0..self.traces.len()).all(|trace| self.disks_of(trace).len() == 1)
     }
 
     /// How many sources there are.
@@ -311,7 +339,9 @@ fn groups(texts: &[String], plans: &[VmPlan]) -> Result<Vec<(GroupName, Limits)>
         }
         groups.push(group);
     }
-    for (plan, group) in plans.iter().filter_map(|p| Some((p, p.limits.group.as_ref()?))) {
+    let limits = |plan| VmPlan::limits_by_disk(plan).map(move |limits| (plan, limits));
+    let joined = plans.iter().flat_map(limits);
+    for (plan, group) in joined.filter_map(|(p, limits)| Some((p, limits.group.as_ref()?))) {
         if !groups.iter().any(|(name, _)| name == group) {
             let vm = &plan.name;
             bail!(
@@ -378,7 +408,7 @@ fn placement(map: &str) -> Result<Placement> {
 fn lba(text: &str) -> Result<Lba> {
     let sectors = parse_size(text.trim()).ok_or_else(|| {
         anyhow!(
-            "--map {text}: expected packed, packed:LBA, spread, identity, or one LBA for each VM"
+            "--map {text}: expected packed, packed:LBA, spread, identity, or one LBA for each disk"
         )
     })?;
     Ok(Lba::new(sectors.get()))

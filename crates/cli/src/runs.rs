@@ -27,7 +27,7 @@ pub struct Plan {
     /// Seed of generated loads.
     pub seed: u64,
     /// Only this source of the load, by number; all of them if none. Each source must
-    /// then be one VM.
+    /// then be one VM (see [`Load::can_split`]).
     pub only: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Stage<'_> {
     }
 
     /// Runs each VM alone through each of `stacks`: by VM, then by stack. `None` with a single
-    /// VM, with more than [`ALONE_MAX`], and where a source is several VMs.
+    /// VM, with more than [`ALONE_MAX`], and where a source is several VMs or has several disks.
     pub fn run_each_alone(
         &self,
         stacks: &[StackSpec],
@@ -128,7 +128,7 @@ impl Stage<'_> {
             (None, None) => self.load.sources(plan.seed)?,
             // The VMs that have guests are the machine's.
             (None, Some(_)) => self.load.traced(plan.seed)?,
-            (Some(vm), _) => vec![self.load.source(vm, plan.seed)?],
+            (Some(source), _) => vec![self.load.source(source, plan.seed)?],
         };
         if let Some(machine) = &mut machine {
             sources.push(Box::new(machine));
@@ -185,11 +185,12 @@ impl Stage<'_> {
             LimitsChoice::Given => (self.load.limits.clone(), self.load.groups.clone()),
             LimitsChoice::Dropped => (Vec::new(), Vec::new()),
         };
-        if let Some(vm) = plan.only {
-            layout = layout.slice(vm..vm + 1);
+        if let Some(source) = plan.only {
+            let disks = self.load.disks_of(source);
+            layout = layout.slice(disks.clone());
             weights.clear();
             // What it asks for is no more than it may have.
-            limits = limits.get(vm..vm + 1).unwrap_or_default().to_vec();
+            limits = limits.get(disks).unwrap_or_default().to_vec();
         }
         let cached = |cache: &ChosenCache| {
             let (config, costs) = (cache::Config::new(cache.bytes), HostCosts::default());

@@ -231,6 +231,59 @@ fn vms_share_processors_where_they_are_told_to() {
     assert!(table.contains("VMs that share processors"), "{table}");
 }
 
+/// A guest with two disks, each with limits, a place and a line of its own, and a VM beside it.
+const TWO_DISKS: &[&str] = &[
+    "compare",
+    "--vm",
+    "name=db,image=2GiB,disk=log:1GiB,iops=50,weight=3,\
+     app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,\
+     app=fio:rw=randwrite,size=256MiB,direct=true,io_size=1TiB,disk=log",
+    "--vm",
+    "name=web,image=2GiB,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB",
+    "--device",
+    "samsung-970-pro",
+    "--policies",
+    "noop",
+    "--until",
+    "1s",
+];
+
+/// Each disk is shown, limited, placed and judged by itself; where processors are shared the
+/// guest is one VM with the work of both.
+#[test]
+fn each_disk_of_a_guest_is_one_of_its_own() {
+    let of =
+        |more: &[&str]| json(&seekway(&[TWO_DISKS, more, &["--format", "json"]].concat()).ok());
+    let made = of(&["--host", "none", "--host", "cpus=4", "--map", "0,100GiB,10GiB"]);
+    for run in made["runs"].as_array().expect("a list") {
+        let vms = run["vms"].as_array().expect("a list");
+        let names: Vec<&str> = vms.iter().map(|vm| vm["name"].as_str().expect("a name")).collect();
+        assert_eq!(names, ["db", "db.log", "web"]);
+        let iops = |vm: usize| number(&vms[vm]["iops"]);
+        assert!(iops(1) < 60.0 && iops(0) > 1000.0, "{} and {}", iops(1), iops(0));
+        // The guest ran alone for what both of its disks ask for.
+        let demand = |vm: usize| number(&vms[vm]["demand_mib_s"]);
+        assert!(demand(1) < 0.3 && demand(0) > 4.0, "{} and {}", demand(1), demand(0));
+        let apps = run["apps"].as_array().expect("a list");
+        let of: Vec<&str> = apps.iter().map(|app| app["vm"].as_str().expect("a name")).collect();
+        assert_eq!(of, ["db", "db.log", "web"]);
+    }
+    let vcpus = made["runs"][1]["vcpus"].as_array().expect("a list");
+    assert_eq!(vcpus.iter().map(|vm| &vm["vm"]).collect::<Vec<_>>(), ["db", "web"]);
+    let apps = &made["runs"][1]["apps"];
+    let mib_s = |app: usize| number(&apps[app]["bytes"]) / f64::from(1 << 20);
+    assert!((number(&vcpus[0]["app_mib_s"]) - mib_s(0) - mib_s(1)).abs() < 0.01, "{vcpus:#?}");
+    assert!((number(&vcpus[1]["app_mib_s"]) - mib_s(2)).abs() < 0.01, "{vcpus:#?}");
+}
+
+#[test]
+fn a_group_of_a_second_disk_has_to_be_there() {
+    let vm = "name=db,disk=log:1GiB,group=t,app=sysbench,disk=log";
+    seekway(&["compare", "--vm", vm]).refused(&["--vm name=db: no group 't'"]);
+    let run = ["workload", "run", "--vm", vm, "--on", "/dev/null"];
+    seekway(&run).refused(&["it has 2 disks, and --on is one: drop disk="]);
+}
+
 #[test]
 fn traces_have_no_processors_to_share() {
     let trace = common::fixture("msr.csv");

@@ -50,8 +50,8 @@ pub use admit::{Urgency, is_sync};
 pub use cached::frames_of;
 pub use map::{FileExtent, Map};
 pub use types::{
-    Action, CacheSpec, Config, Copy, DiskSpec, Done, Finished, IoError, Member,
-    OUTSTANDING_DEFAULT, Refused, Role, Submit, Target, Wake,
+    Action, CacheSpec, Config, Copy, DiskSpec, Done, IoError, Member, OUTSTANDING_DEFAULT, Refused,
+    Submit, Target, Wake,
 };
 
 use crate::cache::Frame;
@@ -91,7 +91,7 @@ pub struct Stack {
     /// Frames of the copies among them.
     frames: Vec<Frame>,
     /// What the last command completed.
-    finished: Vec<Finished>,
+    finished: Vec<Completion>,
     /// Reused from call to call.
     completions: Vec<Completion>,
     background: Vec<RequestId>,
@@ -250,17 +250,10 @@ impl Stack {
     fn part_done(&mut self, completion: Completion) {
         let id = completion.request.id;
         let index = self.calls.part(id).call;
-        let call = &self.calls[index];
-        let (fetch, looked_up) = (call.fetch, call.looked_up);
-        let role = match fetch {
-            Some(fetch) => {
-                self.fetch_left_device(fetch, id);
-                Role::Fetch
-            }
-            None if looked_up => Role::PastCache,
-            None => Role::Guest,
-        };
-        self.finished.push(Finished { completion, role });
+        if let Some(fetch) = self.calls[index].fetch {
+            self.fetch_left_device(fetch, id);
+        }
+        self.finished.push(completion);
         self.disk(completion.request.vm).load.requests -= 1;
         if self.calls.part_done(id) {
             self.call_done(index);
@@ -351,7 +344,7 @@ impl Stack {
     }
 
     /// What the last [`Stack::io_done`] completed.
-    pub fn finished(&self) -> &[Finished] {
+    pub fn finished(&self) -> &[Completion] {
         &self.finished
     }
 

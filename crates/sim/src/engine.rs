@@ -14,7 +14,7 @@ use host::{Guest, HostSide};
 use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
-use seekway_policy::stack::{self, Action, DiskSpec, IoError, Map, Member, Role, Stack, Submit};
+use seekway_policy::stack::{self, Action, DiskSpec, IoError, Map, Member, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{AppReport, Issue, Source};
 use std::cmp::Reverse;
@@ -213,8 +213,6 @@ impl<'a> Engine<'a> {
             self.complete(id);
         }
         while let Some(guest) = self.host.as_mut().and_then(|host| host.pop_answer(self.now)) {
-            let Guest { vm, arrived, bytes, .. } = guest;
-            self.meter.answered(self.now, usize::from(vm), Op::Read, arrived, bytes);
             self.answer(&guest);
         }
         while let Some(&Reverse((at, source))) = self.wakes.peek() {
@@ -240,12 +238,8 @@ impl<'a> Engine<'a> {
     fn complete(&mut self, id: RequestId) {
         let failed = self.failed(id);
         self.stack.io_done(self.now, id, &failed);
-        for (n, finished) in self.stack.finished().iter().enumerate() {
-            let (completion, leads) = (&finished.completion, n == 0);
-            match finished.role {
-                Role::Guest => self.meter.completed(self.now, completion, leads),
-                Role::PastCache | Role::Fetch => self.meter.served(self.now, completion, leads),
-            }
+        for (n, completion) in self.stack.finished().iter().enumerate() {
+            self.meter.served(self.now, completion, n == 0);
         }
         self.act_all();
     }
@@ -302,8 +296,11 @@ impl<'a> Engine<'a> {
         self.guests[token as usize].as_mut().expect("a guest's request under way")
     }
 
-    /// A source's request is done.
+    /// A source's request is done. Its response counts from its submission, also what it waited
+    /// at a limit.
     fn answer(&mut self, guest: &Guest) {
+        let Guest { vm, op, arrived, bytes, .. } = *guest;
+        self.meter.answered(self.now, usize::from(vm), op, arrived, bytes);
         self.outstanding -= 1;
         self.completed += 1;
         self.sources[guest.source as usize].completed(self.now, guest.token);
@@ -362,6 +359,7 @@ impl<'a> Engine<'a> {
             source,
             token,
             vm: vm as u16,
+            op,
             arrived: self.now,
             bytes: extent.len().bytes(),
             ready: None,

@@ -166,7 +166,7 @@ pub struct VmResult {
     /// What its rates are over: up to its last completion when all it asked for
     /// was done, else the whole run.
     pub span: Nanos,
-    /// From arrival to completion.
+    /// From the guest's submission to its completion: also what it waited at a limit.
     pub response: Times,
     /// Bytes over time.
     pub bandwidth: Series,
@@ -363,19 +363,11 @@ impl Meter {
         }
     }
 
-    /// A guest's own request is done by the device; `leads` its command.
-    pub(crate) fn completed(&mut self, now: Instant, c: &Completion, leads: bool) {
-        let Request { vm, op, arrived, extent, .. } = c.request;
-        if !op.is_data() {
-            self.barriers += 1;
+    /// The device is done with a request, of a guest or for the host cache; `leads` its command.
+    pub(crate) fn served(&mut self, now: Instant, c: &Completion, leads: bool) {
+        if !c.request.op.is_data() {
             return;
         }
-        self.served(now, c, leads);
-        self.answered(now, vm.index(), op, arrived, extent.len().bytes());
-    }
-
-    /// The device has served a read or write, of a guest or for the host cache.
-    pub(crate) fn served(&mut self, now: Instant, c: &Completion, leads: bool) {
         self.vms[c.request.vm.index()].device_time += c.service;
         if leads {
             self.service.saturating_record(c.service.get());
@@ -385,7 +377,7 @@ impl Meter {
         }
     }
 
-    /// A guest has what it asked for.
+    /// A guest, which submitted at `arrived`, hears that its request is done.
     pub(crate) fn answered(
         &mut self,
         now: Instant,
@@ -394,6 +386,10 @@ impl Meter {
         arrived: Instant,
         bytes: u64,
     ) {
+        if !op.is_data() {
+            self.barriers += 1;
+            return;
+        }
         let response = now.since(arrived).get();
         let vm = &mut self.vms[vm];
         vm.requests += 1;

@@ -4,12 +4,14 @@
 mod common;
 
 use common::{CAPACITY, Constant, Timed, ms};
+use seekway_policy::cache::Config as CacheConfig;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceView, VmSpec};
 use seekway_policy::schedulers;
+use seekway_policy::stack::limit::LimitsDraft;
 use seekway_policy::units::{Instant, Nanos};
-use seekway_sim::{Layout, Limits, Placement, RunResult, Setup, SimError, run};
+use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, SimError, run};
 use seekway_workload::Source;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
@@ -84,6 +86,46 @@ fn bad_sources_are_errors_not_hangs() {
     source.forever = true;
     let endless = simulate(source, 1, Limits::default()).unwrap_err();
     assert!(matches!(endless, SimError::RunAway { .. }), "{endless}");
+}
+
+/// What a guest sees of a request begins when it submits it: a wait at its limit counts, with a
+/// host cache and without.
+#[test]
+fn a_wait_at_a_limit_is_part_of_the_response() {
+    // Two at once, and from then on one in 100 ms. The cache is of one block, and never hits.
+    let plan = [Read, Write, Read, Write];
+    let plan: Vec<_> = (0..).zip(plan).map(|(n, op)| (0, 0, op, n * 800, 8)).collect();
+    for cached in [false, true] {
+        let source = Timed::new(&plan);
+        let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
+        let mut limit = LimitsDraft::default();
+        assert!(limit.set("iops", "10").unwrap());
+        let host = cached.then(|| {
+            let like = Box::new(Constant::new(8));
+            Host::new(CacheConfig::new(4096), "none", HostCosts::default(), like).unwrap()
+        });
+        let setup = Setup {
+            scheduler: schedulers::build("noop").unwrap(),
+            device: Box::new(Constant::new(8)),
+            config: Config::default(),
+            layout,
+            weights: Vec::new(),
+            limits: vec![limit.finish().unwrap()],
+            groups: Vec::new(),
+            journal: None,
+            host,
+        };
+        let source: Box<dyn Source> = Box::new(source);
+        let result = run(vec![source], setup, Limits::default(), &mut |_, _| true).unwrap().0;
+        let response = &result.vms[0].response;
+        for (n, want_ms) in [(1.0, 5.0), (2.0, 5.0), (3.0, 105.0), (4.0, 205.0)] {
+            let seen_ms = response.value_at_quantile(n / 4.0) as f64 / 1e6;
+            assert!((seen_ms / want_ms - 1.0).abs() < 0.02, "{seen_ms} ms, cache: {cached}");
+        }
+        assert_eq!((result.vms[0].reads, result.requests(), result.barriers), (2, 4, 0));
+        assert_eq!(result.service.len(), 4);
+        assert!(result.service.max() < 6_000_000, "the device had it for 5 ms");
+    }
 }
 
 /// Serves the newest request first, so that the oldest starves.

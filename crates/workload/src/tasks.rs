@@ -26,7 +26,8 @@ pub enum Need {
 
 /// The tasks of a VM. A pure state machine, like a [`Source`](crate::Source).
 pub trait TaskSource: Send {
-    fn disk(&self) -> &VmDisk;
+    /// The guest's disks, fixed for its lifetime, at least one; [`Issue::vm`] is one of them.
+    fn disks(&self) -> &[VmDisk];
 
     /// The names of its tasks, fixed for its lifetime, at least one.
     fn tasks(&self) -> Vec<String>;
@@ -74,21 +75,21 @@ pub struct BareTask {
 }
 
 impl BareTask {
-    /// The tasks of a source with one VM; `call` is the CPU time of a request.
+    /// The tasks of a source with one disk; `call` is the CPU time of a request.
     pub fn new(source: Box<dyn Source>, call: Nanos) -> BareTask {
-        assert_eq!(source.vms().len(), 1, "a guest has one VM's disk");
+        assert_eq!(source.vms().len(), 1, "a bare source has one disk");
         let (prepared, issued) = (VecDeque::new(), Vec::new());
         BareTask { source, call, prepared, issued, is_woken: false, waits: false }
     }
 }
 
 impl TaskSource for BareTask {
-    fn disk(&self) -> &VmDisk {
-        &self.source.vms()[0]
+    fn disks(&self) -> &[VmDisk] {
+        self.source.vms()
     }
 
     fn tasks(&self) -> Vec<String> {
-        vec![self.disk().name.clone()]
+        vec![self.source.vms()[0].name.clone()]
     }
 
     fn run(&mut self, now: Instant, _: u32) -> Result<Need, SourceError> {

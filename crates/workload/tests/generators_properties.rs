@@ -6,10 +6,12 @@ mod device;
 use device::{Run, run_watched};
 use seekway_policy::params::Params;
 use seekway_policy::request::Op as DiskOp;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_workload::VmDisk;
 use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{App, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 const LATENCY: Nanos = Nanos::from_micros(300);
@@ -106,37 +108,63 @@ impl App for Script {
     }
 }
 
+/// What the application on one disk did.
 struct Outcome {
     seed: u64,
-    run: Run,
+    run: Rc<Run>,
     calls: Vec<Call>,
-    vm: GuestVm,
+    vm: Rc<GuestVm>,
+    /// The number of the application, and that of its disk.
+    app: usize,
 }
 
 fn simulate(seed: u64, given: &[(&str, &str)], what: (bool, bool), calls: u32) -> Outcome {
-    let log: Log = Arc::new(Mutex::new(vec![Vec::new(); THREADS as usize]));
-    let app = Script::new(seed, what, calls, log.clone());
+    simulate_on(1, seed, given, what, calls).remove(0)
+}
+
+/// A guest with so many disks and an application on each.
+fn simulate_on(
+    disks: usize,
+    seed: u64,
+    given: &[(&str, &str)],
+    what: (bool, bool),
+    calls: u32,
+) -> Vec<Outcome> {
+    let mut logs: Vec<Log> = Vec::new();
+    let mut apps: Vec<(usize, Box<dyn App>)> = Vec::new();
+    for disk in 0..disks {
+        let log: Log = Arc::new(Mutex::new(vec![Vec::new(); THREADS as usize]));
+        logs.push(log.clone());
+        apps.push((disk, Box::new(Script::new(seed + ((disk as u64) << 32), what, calls, log))));
+    }
+    let disk = |n| VmDisk { name: format!("t.{n}"), capacity: Sectors::new((1 + n) << 21) };
     let params = Params::with(params::SPECS, "a VM", given).unwrap();
-    let mut vm = GuestVm::new("t", GuestParams::from(&params), vec![Box::new(app)], seed).unwrap();
+    let disks = (0..disks as u64).map(disk).collect();
+    let mut vm = GuestVm::with_disks(disks, GuestParams::from(&params), apps, seed).unwrap();
     let run = run_watched(&mut vm, LATENCY, |vm, now| {
         let (used, limit) = vm.cache_pages();
         assert!(used <= limit, "seed {seed} at {now}: {used} pages of {limit}");
     });
     assert_eq!(vm.dirty_pages(), 0, "seed {seed}");
-    let wanted = THREADS * calls;
-    let calls: Vec<Call> = log.lock().unwrap().iter().flatten().copied().collect();
-    assert!(calls.iter().all(|c| c.end.is_some()), "seed {seed}: a call never returned");
-    assert_eq!(calls.len() as u32, wanted, "seed {seed}");
-    Outcome { seed, run, calls, vm }
+    let (run, vm) = (Rc::new(run), Rc::new(vm));
+    let outcome = |(app, log): (usize, &Log)| {
+        let wanted = THREADS * calls;
+        let calls: Vec<Call> = log.lock().unwrap().iter().flatten().copied().collect();
+        assert!(calls.iter().all(|c| c.end.is_some()), "seed {seed}: a call never returned");
+        assert_eq!(calls.len() as u32, wanted, "seed {seed}");
+        Outcome { seed, run: run.clone(), calls, vm: vm.clone(), app }
+    };
+    logs.iter().enumerate().map(outcome).collect()
 }
 
 impl Outcome {
     /// Requests of `op` that cover the page: (issued, done).
     fn on_page(&self, op: DiskOp, file: u32, page: u32) -> Vec<(Instant, Instant)> {
-        let sector = self.vm.sector_of(0, file, page).get();
+        let sector = self.vm.sector_of(self.app, file, page).get();
         let covers = |i: &&(Instant, seekway_workload::Issue, usize)| {
             let start = i.1.start.get();
-            i.1.op == op && start <= sector && sector < start + i.1.len.get()
+            let is_here = usize::from(i.1.vm) == self.app;
+            is_here && i.1.op == op && start <= sector && sector < start + i.1.len.get()
         };
         self.run.issued.iter().filter(covers).map(|i| (i.0, i.0 + LATENCY)).collect()
     }
@@ -180,6 +208,23 @@ fn what_is_written_reaches_the_disk_and_fsync_waits_for_it() {
         let outcome = simulate(seed, &given, (true, false), 40);
         check_durable(&outcome);
         check_fsyncs(&outcome);
+    }
+}
+
+/// The same with an application on each of several disks, in one page cache: what each disk
+/// gets, and when an fsync returns, is what holds for one disk.
+#[test]
+fn each_of_several_disks_gets_what_is_written_to_its_files() {
+    for seed in 300..330 {
+        let ram = ["104MiB", "1GiB"][seed as usize % 2];
+        let mode = ["ordered", "writeback", "none"][seed as usize % 3];
+        let barrier = if seed % 5 == 0 { "true" } else { "false" };
+        let given = [("ram", ram), ("journal", mode), ("mtime", "4ms"), ("barrier", barrier)];
+        let outcomes = simulate_on(2 + seed as usize % 2, seed, &given, (true, false), 30);
+        for outcome in &outcomes {
+            check_durable(outcome);
+            check_fsyncs(outcome);
+        }
     }
 }
 
@@ -240,6 +285,6 @@ fn a_full_cache_of_a_small_guest_never_stalls() {
             ("ring", "4"),
             ("nr_requests", "4"),
         ];
-        simulate(seed, &given, (seed % 2 == 0, seed % 4 < 2), 60);
+        simulate_on(1 + seed as usize % 3, seed, &given, (seed % 2 == 0, seed % 4 < 2), 60);
     }
 }

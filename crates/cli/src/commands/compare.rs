@@ -272,9 +272,9 @@ fn totals(compared: &CompareReport) -> Table {
         table.push(row);
     }
     table.notes.push(
-        "response: mean from arrival to completion. service: mean time of a command on the disk. \
-         φ (VMCD): smaller is fairer; Jain: 1 is fair; max-min: what the worst VM got of its \
-         max-min share, 1 is fair."
+        "response: mean from submission to completion, with the wait at a limit. service: mean \
+         time of a command on the disk. φ (VMCD): smaller is fairer; Jain: 1 is fair; max-min: \
+         what the worst VM got of its max-min share, 1 is fair."
             .into(),
     );
     table

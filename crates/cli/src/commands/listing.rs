@@ -122,7 +122,11 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
                     generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
                 (generator.summary, generator.params)
             };
-            let page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
+            let mut page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
+            if name == "vm" {
+                page += "\nMore disks: `disk=NAME:SIZE`, followed by that disk's rate limits. `disk=NAME` \
+                         behind an application puts its files there.\n";
+            }
             output::print(&page)?;
             Ok(Verdict::Done)
         }

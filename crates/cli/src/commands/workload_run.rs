@@ -37,6 +37,9 @@ struct Response {
 
 pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
     let plan = parse_vm(&args.vm).context("--vm")?;
+    if !plan.disks.is_empty() {
+        bail!("--vm: it has {} disks, and --on is one: drop disk=", plan.disks.len() + 1);
+    }
     if !plan.limits.is_none() {
         bail!("--vm: {}: a real disk is not limited here; `seekway serve` does it", plan.limits);
     }

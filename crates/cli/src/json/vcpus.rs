@@ -29,17 +29,19 @@ impl Vcpus {
     /// Those of a run; none where no processors were shared.
     pub fn all(r: &RunResult) -> Vec<Vcpus> {
         let Some(machine) = &r.machine else { return Vec::new() };
-        // They come behind the VMs that are traces.
-        let first = r.vms.len() - machine.vms.len();
-        (first..).zip(&machine.vms).map(|(number, vm)| Vcpus::new(r, number, vm)).collect()
+        // Their disks come behind those of traces.
+        let first = r.vms.len() - machine.vms.last().map_or(0, |vm| vm.disks.end);
+        machine.vms.iter().map(|vm| Vcpus::new(r, first, vm)).collect()
     }
 
-    fn new(r: &RunResult, number: usize, vm: &VmCpu) -> Vcpus {
+    /// `first`: the run's first disk that is the machine's.
+    fn new(r: &RunResult, first: usize, vm: &VmCpu) -> Vcpus {
         let waits = vm.waits();
-        let apps = r.apps.iter().filter(|app| usize::from(app.vm) == number);
+        let disks = first + vm.disks.start..first + vm.disks.end;
+        let apps = r.apps.iter().filter(|app| disks.contains(&usize::from(app.vm)));
         let bytes: u64 = apps.map(|app| app.bytes).sum();
         Vcpus {
-            vm: r.vms[number].name.clone(),
+            vm: r.vms[disks.start].name.clone(),
             vcpus: vm.vcpus,
             app_mib_s: per_second(bytes as f64 / f64::from(1 << 20), r.simulated),
             ran_s: vm.ran.as_secs_f64(),

@@ -1,5 +1,5 @@
 //! What the system says of its memory: how much is available to this process, and when tasks
-//! wait for some. The host's, and that of the control groups (v2) that the process is in.
+//! wait for some. The host's, and that of the control groups (v1 or v2) that the process is in.
 
 use seekway_policy::cache::sizing::Reading;
 use std::fs::{self, File, OpenOptions};
@@ -24,9 +24,32 @@ pub struct MemorySource {
     meminfo: PathBuf,
     /// `memory` of the host's pressure, and `memory.pressure` of the own group.
     pressures: Vec<PathBuf>,
-    /// The own control group and those around it, without the root.
+    /// The own control group and those around it, up to the root: in a container the root is the
+    /// container's own group, and has limits.
     groups: Vec<PathBuf>,
+    files: &'static GroupFiles,
 }
+
+/// What a control group's files are called.
+#[derive(Debug)]
+struct GroupFiles {
+    /// Limits, in bytes.
+    most: &'static [&'static str],
+    used: &'static str,
+    /// The line of `memory.stat` with the page cache that nobody used for a while.
+    idle: &'static str,
+}
+
+const V1: GroupFiles = GroupFiles {
+    most: &["memory.limit_in_bytes"],
+    used: "memory.usage_in_bytes",
+    idle: "total_inactive_file ",
+};
+const V2: GroupFiles = GroupFiles {
+    most: &["memory.max", "memory.high"],
+    used: "memory.current",
+    idle: "inactive_file ",
+};
 
 impl MemorySource {
     /// Of this process.
@@ -37,16 +60,21 @@ impl MemorySource {
     /// With these folders for `/proc` and for the control groups' file system.
     fn at(proc: &Path, groups: &Path) -> MemorySource {
         let own = read(&proc.join("self/cgroup")).unwrap_or_default();
-        let groups: Vec<PathBuf> = match own_group(&own) {
-            Some(own) if groups.join("cgroup.controllers").exists() => {
-                let around = own.ancestors().filter(|group| !group.as_os_str().is_empty());
-                around.take(GROUPS_MAX).map(|group| groups.join(group)).collect()
+        let (files, root, own) = match groups.join("cgroup.controllers").exists() {
+            true => (&V2, groups.to_path_buf(), own_group(&own, str::is_empty)),
+            false => {
+                let has_memory = |controllers: &str| controllers.split(',').any(|c| c == "memory");
+                (&V1, groups.join("memory"), own_group(&own, has_memory))
             }
-            _ => Vec::new(),
         };
-        let own_pressure = groups.first().map(|group| group.join("memory.pressure"));
+        let around = own.iter().flat_map(|own| own.ancestors()).take(GROUPS_MAX);
+        let groups: Vec<PathBuf> = around.map(|group| root.join(group)).collect();
+        // The host's root group has no limits, and its pressure is the host's.
+        let own_group =
+            groups.first().filter(|own| **own != root || own.join("memory.max").exists());
+        let own_pressure = own_group.map(|group| group.join("memory.pressure"));
         let pressures = [proc.join("pressure/memory")].into_iter().chain(own_pressure).collect();
-        MemorySource { meminfo: proc.join("meminfo"), pressures, groups }
+        MemorySource { meminfo: proc.join("meminfo"), pressures, groups, files }
     }
 
     /// How much memory there is, when the cache has `cached` bytes. `None` when the system does
@@ -57,7 +85,7 @@ impl MemorySource {
         let mut reading =
             Reading { total: field("MemTotal:")?, available: field("MemAvailable:")?, cached };
         for group in &self.groups {
-            let Some((most, available)) = group_memory(group) else { continue };
+            let Some((most, available)) = group_memory(group, self.files) else { continue };
             reading.total = reading.total.min(most);
             reading.available = reading.available.min(available);
         }
@@ -100,10 +128,15 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The path of the own control group in the hierarchy of version 2, relative to its root.
-fn own_group(text: &str) -> Option<PathBuf> {
-    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let path = Path::new(path);
+/// The path of the own control group, relative to the root of the hierarchy of which
+/// `is_wanted` says by its controllers that it is the one: lines are `4:cpu,memory:/path`, and
+/// without controllers in version 2.
+fn own_group(text: &str, is_wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let path = text.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        path.strip_prefix('/').filter(|_| is_wanted(controllers))
+    });
+    let path = Path::new(path?);
     let is_plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
     is_plain.then(|| path.to_path_buf())
 }
@@ -123,14 +156,14 @@ fn stalled_us(text: &str) -> Option<u64> {
 
 /// What a control group may have at most, and how much more it could have: what is not used, and
 /// the page cache that nobody used for a while. `None` for one without a limit.
-fn group_memory(group: &Path) -> Option<(u64, u64)> {
+fn group_memory(group: &Path, files: &GroupFiles) -> Option<(u64, u64)> {
     let number = |file: &str| -> Option<u64> {
         fs::read_to_string(group.join(file)).ok()?.trim().parse().ok() // "max" is no number
     };
-    let most = number("memory.max").into_iter().chain(number("memory.high")).min()?;
-    let used = number("memory.current")?;
+    let most = files.most.iter().filter_map(|file| number(file)).min()?;
+    let used = number(files.used)?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
-    let idle = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let idle = stat.lines().find_map(|line| line.strip_prefix(files.idle));
     let idle: u64 = idle.and_then(|n| n.trim().parse().ok()).unwrap_or(0);
     Some((most, most.saturating_sub(used.saturating_sub(idle))))
 }
@@ -138,6 +171,8 @@ fn group_memory(group: &Path) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use seekway_policy::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN};
+    use seekway_policy::units::{Instant, Nanos};
 
     const MEMINFO: &str =
         "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n";
@@ -163,7 +198,7 @@ mod tests {
         ]);
         let reading = Reading { total: 16_384_000_000, available: 8_192_000_000, cached: 5 };
         assert_eq!(source.reading(5), Some(reading));
-        assert_eq!((source.groups.len(), source.pressures.len()), (0, 1));
+        assert_eq!(source.pressures.len(), 1, "the root group's pressure is the host's");
         assert!(source.triggers().is_empty(), "there is no pressure file");
         assert_eq!(source.stalled_us(), 0);
     }
@@ -189,6 +224,77 @@ mod tests {
         assert_eq!((&source.pressures[1], source.stalled_us()), (&own, 75));
     }
 
+    /// A container's own group is the root of what it sees.
+    #[test]
+    fn the_limit_of_a_container_counts() {
+        let (dir, source) = world(&[
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "0::/\n"),
+            ("groups/cgroup.controllers", "memory\n"),
+            ("groups/memory.max", "2000000000\n"),
+            ("groups/memory.current", "500000000\n"),
+            ("groups/memory.pressure", "some total=3\n"),
+        ]);
+        let container = Reading { total: 2_000_000_000, available: 1_500_000_000, cached: 0 };
+        assert_eq!(source.reading(0), Some(container));
+        let own = dir.path().join("groups/memory.pressure");
+        assert_eq!((source.pressures.get(1), source.stalled_us()), (Some(&own), 3));
+    }
+
+    /// Version 1, with a hierarchy of version 2 beside it that has no controllers (systemd's
+    /// hybrid layout). What has no limit has a very large one there.
+    #[test]
+    fn limits_of_version_1_count() {
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "7:cpu,cpuacct:/a\n4:memory:/vms/seekway\n0::/x\n"),
+            ("groups/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("groups/memory/memory.usage_in_bytes", "9000000000\n"),
+            ("groups/memory/vms/memory.limit_in_bytes", "3000000000\n"),
+            ("groups/memory/vms/memory.usage_in_bytes", "2500000000\n"),
+            ("groups/memory/vms/memory.stat", "inactive_file 1\ntotal_inactive_file 500000000\n"),
+            ("groups/memory/vms/seekway/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("groups/memory/vms/seekway/memory.usage_in_bytes", "7\n"),
+        ];
+        let (_dir, source) = world(&files);
+        let tight = Reading { total: 3_000_000_000, available: 1_000_000_000, cached: 0 };
+        assert_eq!(source.reading(0), Some(tight));
+        // A container sees its own group as the root, whatever path the host has for it.
+        let (_dir, source) = world(&[
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "4:memory:/docker/0123\n"),
+            ("groups/memory/memory.limit_in_bytes", "2000000000\n"),
+            ("groups/memory/memory.usage_in_bytes", "500000000\n"),
+        ]);
+        let container = Reading { total: 2_000_000_000, available: 1_500_000_000, cached: 0 };
+        assert_eq!(source.reading(0), Some(container));
+    }
+
+    /// No `/proc/pressure`: too little memory is noticed by looking, and often.
+    #[test]
+    fn without_word_of_pressure_the_size_follows_what_is_available() {
+        let (dir, source) = world(&[("proc/meminfo", MEMINFO)]);
+        let is_told = !source.triggers().is_empty();
+        let reading = source.reading(0).unwrap();
+        let mut size = AutoSize::new(Bounds::of_memory(reading.total), &reading, is_told);
+        assert_eq!((is_told, size.look_after()), (false, LOOK_OFTEN));
+        let before = size.bytes();
+        assert_eq!(before, 819_200_000, "a tenth");
+        // The cache has all of it, and others have taken the rest but for a hundredth.
+        let scarce = MEMINFO.replace(" 8000000 kB", " 160000 kB");
+        fs::write(dir.path().join("proc/meminfo"), scarce).unwrap();
+        let at = |seconds| Instant::ZERO + Nanos::from_secs(seconds);
+        size.look(at(2), &source.reading(before).unwrap());
+        assert!(size.bytes() <= before * 3 / 4, "{} of {before}", size.bytes());
+        // Enough again: it does not grow before a minute has passed.
+        fs::write(dir.path().join("proc/meminfo"), MEMINFO).unwrap();
+        let pressed = size.bytes();
+        size.look(at(60), &source.reading(pressed).unwrap());
+        assert_eq!(size.bytes(), pressed);
+        size.look(at(62), &source.reading(pressed).unwrap());
+        assert!(size.bytes() > pressed);
+    }
+
     #[test]
     fn what_cannot_be_read_is_not_guessed() {
         for meminfo in
@@ -197,8 +303,9 @@ mod tests {
             let (_dir, source) = world(&[("proc/meminfo", meminfo)]);
             assert_eq!(source.reading(0), None, "{meminfo:?}");
         }
-        assert_eq!(own_group("0::/../outside\n"), None);
-        assert_eq!(own_group("4:memory:/old\n"), None);
+        assert_eq!(own_group("0::/../outside\n", str::is_empty), None);
+        assert_eq!(own_group("4:memory:/old\n", str::is_empty), None);
+        assert_eq!(own_group("4:memory\nnonsense\n", |_| true), None);
         let here = MemorySource::here().reading(0).expect("this computer tells of its memory");
         assert!(here.available <= here.total && here.total > 0);
     }

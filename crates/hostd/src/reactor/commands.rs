@@ -121,8 +121,7 @@ impl Core {
     fn count_bandwidth(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
-        for finished in self.stack.finished() {
-            let completion = &finished.completion;
+        for completion in self.stack.finished() {
             let disk = DiskId(completion.request.vm.index() as u16);
             let reads_device = self.disks.get(disk).is_some_and(|d| d.image.reads_device());
             let from_device = self.throttle.is_some() || reads_device;

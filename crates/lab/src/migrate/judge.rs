@@ -1,5 +1,6 @@
 //! What the pairs of windows come to, and whether that is enough.
 
+use crate::spread::Spread;
 use seekway_live::experiment::{AgentReport, Host, MigrateFigures, MigrateWindow, VCPUS};
 use serde::Serialize;
 
@@ -11,28 +12,6 @@ pub(super) const GAIN: f64 = 1.0;
 pub(super) const LOSS: f64 = 0.10;
 /// Wake-ups of a guest's agent, a second, at most this.
 pub(super) const WAKEUPS: f64 = 130.0;
-
-/// A figure over the pairs.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(super) struct Spread {
-    pub median: f64,
-    pub least: f64,
-    pub largest: f64,
-}
-
-impl Spread {
-    /// Of at least one value.
-    fn of(mut values: Vec<f64>) -> Spread {
-        values.sort_unstable_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            (values[middle - 1] + values[middle]) / 2.0
-        };
-        Spread { median, least: values[0], largest: values[values.len() - 1] }
-    }
-}
 
 /// A row, as JSON. The keys stay. Shares are 0 to 1.
 #[derive(Serialize)]
@@ -185,8 +164,7 @@ impl Ran {
                 with: WindowRan::new(with),
             })
             .collect();
-        let over =
-            |figure: &dyn Fn(&PairRan) -> f64| Spread::of(pairs.iter().map(figure).collect());
+        let over = |figure: &dyn Fn(&PairRan) -> f64| of_pairs(pairs.iter().map(figure));
         let vcpus = f64::from(VCPUS);
         let mut ran = Ran {
             guests: run.guests,
@@ -245,9 +223,8 @@ impl Ran {
 
 impl Windows {
     fn new(pairs: &[PairRan], side: fn(&PairRan) -> &WindowRan) -> Windows {
-        let over = |figure: fn(&WindowRan) -> f64| {
-            Spread::of(pairs.iter().map(|pair| figure(side(pair))).collect())
-        };
+        let over =
+            |figure: fn(&WindowRan) -> f64| of_pairs(pairs.iter().map(|pair| figure(side(pair))));
         Windows {
             iops: over(|w| w.iops),
             response_mean_ms: over(|w| w.response_mean_ms),
@@ -263,6 +240,11 @@ impl Windows {
             served_wait_p99_ms: over(|w| w.served_wait_p99_ms),
         }
     }
+}
+
+/// A figure over the pairs, of which there is at least one.
+fn of_pairs(values: impl Iterator<Item = f64>) -> Spread {
+    Spread::of(values).expect("a run has at least one pair of windows")
 }
 
 #[cfg(test)]
@@ -335,12 +317,5 @@ mod tests {
         let ran = Ran::new(&figures(Host::Turns, &[often]));
         assert_eq!(ran.why, "131 wake-ups a second (130 at most)");
         assert_eq!(verdict(Host::Kernel, 100.0, 100.0).0, "measured");
-    }
-
-    #[test]
-    fn a_median_lies_in_the_middle() {
-        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]).median, 2.0);
-        let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]);
-        assert_eq!((even.median, even.least, even.largest), (2.5, 1.0, 4.0));
     }
 }

@@ -1,8 +1,9 @@
 //! Tables and the page.
 
 use super::NAME;
-use super::judge::{Ran, Spread};
+use super::judge::Ran;
 use crate::show::Page;
+use crate::spread::Spread;
 use seekway_live::experiment::{MigrateFigures, MigrateOptions, Stripe};
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Row, Stripes};

@@ -134,7 +134,6 @@ impl Stack {
         }
         cache.waiting += waiting;
         let call = &mut self.calls[index];
-        call.looked_up = true;
         // One more, so that nothing ends it before all is said.
         call.parts_left += waiting as u32 + 1;
         self.clear_frames();

@@ -15,8 +15,6 @@ pub(super) struct Call {
     pub parts_left: u32,
     /// The read into the cache that this is.
     pub fetch: Option<FetchId>,
-    /// Looked up in the cache.
-    pub looked_up: bool,
     /// The first error.
     pub error: Option<IoError>,
     pub arrived: Instant,
@@ -44,15 +42,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Take a request in, without parts.
     pub fn insert(&mut self, now: Instant, request: Submit, fetch: Option<FetchId>) -> u32 {
-        let call = Call {
-            request,
-            parts_left: 0,
-            fetch,
-            looked_up: false,
-            error: None,
-            arrived: now,
-            live: true,
-        };
+        let call = Call { request, parts_left: 0, fetch, error: None, arrived: now, live: true };
         match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = call;

@@ -6,7 +6,7 @@ use crate::dispatcher;
 use crate::params::ParamError;
 use crate::prefetcher::Prefetcher;
 use crate::prefetchers;
-use crate::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use crate::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
 use crate::units::{Instant, Sectors};
 
 /// Guests' requests that may be outstanding on one device, unless [`Config`] says otherwise.
@@ -146,26 +146,6 @@ pub enum Target {
     },
     /// Frames of the cache ([`super::Stack::fetch`]).
     Cache(FetchId),
-}
-
-/// A request of the dispatcher that a command completed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Finished {
-    /// When it was dispatched, and what the device spent on it.
-    pub completion: Completion,
-    /// What it was.
-    pub role: Role,
-}
-
-/// What a request of the dispatcher was for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// A guest's request, or a part of one, which did not go through the cache.
-    Guest,
-    /// A part of a guest's read that the cache has not.
-    PastCache,
-    /// A read into the cache.
-    Fetch,
 }
 
 /// The cache of a stack as it is made.

@@ -6,7 +6,7 @@ use crate::metrics::{HostResult, ProcessUsage, VmHost};
 use seekway_device::DeviceModel;
 use seekway_policy::cache::Config;
 use seekway_policy::params::ParamError;
-use seekway_policy::request::VmId;
+use seekway_policy::request::{Op, VmId};
 use seekway_policy::stack::{CacheSpec, Stack};
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::cmp::Reverse;
@@ -86,6 +86,7 @@ pub(super) struct Guest {
     pub(super) source: u32,
     pub(super) token: u64,
     pub(super) vm: u16,
+    pub(super) op: Op,
     pub(super) arrived: Instant,
     pub(super) bytes: u64,
     /// When the host has done its part; `None` for what did not go through the cache.

@@ -84,10 +84,9 @@ fn sources(cell: &Cell, seed: u64) -> Result<Vec<Box<dyn Source>>, String> {
     plans(cell)?.iter().enumerate().map(source).collect()
 }
 
-/// The limits of each VM of a cell.
+/// The limits of each disk of a cell's VMs. The VMs of a machine of tasks have none.
 fn limits(cell: &Cell) -> Result<Vec<DiskLimits>, String> {
-    // A described VM has one disk; the VMs of a machine of tasks have no limits.
-    Ok(plans(cell)?.into_iter().map(|plan| plan.limits).collect())
+    Ok(plans(cell)?.iter().flat_map(|plan| plan.limits_by_disk().cloned()).collect())
 }
 
 /// What a cell needs besides its sources.

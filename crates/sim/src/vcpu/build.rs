@@ -19,7 +19,6 @@ use std::collections::VecDeque;
 impl Machine {
     /// Nothing runs yet. `spec` was checked.
     pub(super) fn build(spec: &MachineSpec, name: &str, seed: u64, from: Instant) -> Machine {
-        let disk = |vm: &VmSpec| VmDisk { name: vm.name.clone(), capacity: vm.disk };
         let mut machine = Machine {
             host: spec.host,
             guest: spec.guest,
@@ -27,7 +26,7 @@ impl Machine {
             costs: spec.costs,
             ablation: spec.ablation,
             policy: name.into(),
-            disks: spec.vms.iter().map(disk).collect(),
+            disks: Vec::new(),
             pcpus: (0..spec.pcpus).map(|p| pcpu(split(seed, u64::from(p)))).collect(),
             vcpus: Vec::new(),
             vms: Vec::new(),
@@ -66,6 +65,18 @@ impl Machine {
         }
         let tasks = first_task..self.tasks.len();
         self.vms.push(Vm::new(spec, first, tasks, self.host.slice));
+    }
+
+    /// The disks of all VMs: those of its guest, or the one of a VM without.
+    pub(super) fn plug_disks(&mut self, spec: &MachineSpec) {
+        for ((vm, guest), spec) in self.vms.iter_mut().zip(&self.guests).zip(&spec.vms) {
+            let first = self.disks.len();
+            match guest {
+                Some(guest) => self.disks.extend_from_slice(guest.disks()),
+                None => self.disks.push(VmDisk { name: spec.name.clone(), capacity: spec.disk }),
+            }
+            vm.disks = first..self.disks.len();
+        }
     }
 
     /// A VM's agent begins.

@@ -125,6 +125,10 @@ pub(super) fn check_guests(
     if guests.len() != spec.vms.len() {
         return Err(format!("{} guests for {} VMs: one for each", guests.len(), spec.vms.len()));
     }
+    let disks: usize = guests.iter().map(|g| g.as_ref().map_or(1, |g| g.disks().len())).sum();
+    if disks > usize::from(u16::MAX) {
+        return Err(format!("{disks} disks of all VMs: there are at most {}", u16::MAX));
+    }
     for (vm, guest) in spec.vms.iter().zip(guests) {
         let tasks = guest.as_ref().map_or(0, |guest| guest.tasks().len());
         let leads = vm.tasks.iter().take(tasks).enumerate();

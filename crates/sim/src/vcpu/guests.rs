@@ -110,7 +110,8 @@ impl Machine {
         let by = Asker::Guest { vm, token: issue.token };
         let io = Io { by, vcpu: v, begun: self.now, asked: self.now };
         let token = self.new_token(io) as u64;
-        self.issues.push(Issue { token, vm: vm as u16, ..issue });
+        let disk = self.vms[vm].disks.start as u16 + issue.vm;
+        self.issues.push(Issue { token, vm: disk, ..issue });
     }
 
     /// The disk is done with a request; its interrupt takes the way to the guest.

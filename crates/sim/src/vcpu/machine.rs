@@ -17,6 +17,7 @@ pub struct Machine {
     pub(super) costs: Costs,
     pub(super) ablation: Ablation,
     pub(super) policy: String,
+    /// Of all VMs, one after the other: see [`Vm::disks`].
     pub(super) disks: Vec<VmDisk>,
     pub(super) pcpus: Vec<Pcpu>,
     pub(super) vcpus: Vec<Vcpu>,
@@ -83,6 +84,7 @@ impl Machine {
         check::check_guests(spec, &guests)?;
         let mut machine = Machine::build(spec, name, seed, measured_from);
         machine.guests = guests;
+        machine.plug_disks(spec);
         for (n, vm) in spec.vms.iter().enumerate() {
             if vm.agent {
                 machine.give_agent(n, policy()?);
@@ -214,11 +216,12 @@ impl Source for &mut Machine {
     }
 
     fn apps(&self) -> Vec<AppReport> {
-        let of = |(n, guest): (usize, &Option<Box<dyn TaskSource>>)| {
+        let of = |(vm, guest): (&Vm, &Option<Box<dyn TaskSource>>)| {
+            let first = vm.disks.start as u16;
             let apps = guest.iter().flat_map(|guest| guest.apps());
-            apps.map(|app| AppReport { vm: n as u16, ..app }).collect::<Vec<_>>()
+            apps.map(|app| AppReport { vm: first + app.vm, ..app }).collect::<Vec<_>>()
         };
-        self.guests.iter().enumerate().flat_map(of).collect()
+        self.vms.iter().zip(&self.guests).flat_map(of).collect()
     }
 }
 

@@ -33,6 +33,7 @@ impl Machine {
         }
         VmCpu {
             name: vm.name.clone(),
+            disks: vm.disks.clone(),
             ran: vcpus.iter().fold(Nanos::ZERO, |sum, vcpu| sum + vcpu.ran.at(self.now)),
             stolen: vcpus.iter().fold(Nanos::ZERO, |sum, vcpu| sum + vcpu.waits.at(self.now)),
             vcpus: vcpus.len() as u16,

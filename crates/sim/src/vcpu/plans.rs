@@ -92,7 +92,7 @@ fn vm(plan: &VmPlan, guest: &dyn TaskSource) -> VmSpec {
         vcpus: plan.guest.vcpus as u16,
         cpu_weight: NonZeroU32::MIN,
         agent: true,
-        disk: guest.disk().capacity,
+        disk: guest.disks()[0].capacity,
         tasks: (0..).zip(guest.tasks()).map(task).collect(),
     }
 }

@@ -31,6 +31,8 @@ pub struct PcpuResult {
 #[derive(Clone, Debug)]
 pub struct VmCpu {
     pub name: String,
+    /// Its disks, as indices among those of all VMs of the machine.
+    pub disks: std::ops::Range<usize>,
     /// Time for which its vCPUs ran, together.
     pub ran: Nanos,
     /// Time for which they wanted to run and had no processor, together (what Linux counts as

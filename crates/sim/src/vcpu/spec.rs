@@ -169,6 +169,7 @@ pub struct VmSpec {
     pub cpu_weight: NonZeroU32,
     /// Has it the cell's policy? It is vanilla otherwise.
     pub agent: bool,
+    /// Size of its disk; one with a guest has that guest's disks.
     pub disk: Sectors,
     pub tasks: Vec<TaskSpec>,
 }

@@ -216,6 +216,8 @@ impl GuestAgent {
 
 pub(super) struct Vm {
     pub name: String,
+    /// Of [`Machine::disks`](super::Machine), those that are its own.
+    pub disks: std::ops::Range<usize>,
     pub agent: Option<GuestAgent>,
     pub first: usize,
     pub vcpus: usize,
@@ -413,6 +415,7 @@ impl Vm {
         any.start(Instant::ZERO);
         Vm {
             name: spec.name.clone(),
+            disks: 0..0,
             agent: None,
             first,
             vcpus: usize::from(spec.vcpus),

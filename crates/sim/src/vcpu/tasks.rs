@@ -136,7 +136,7 @@ impl Machine {
         let token = self.new_token(asked);
         self.issues.push(Issue {
             token: token as u64,
-            vm: vm as u16,
+            vm: self.vms[vm].disks.start as u16,
             tag: u16::try_from(t - first + 1).ok().and_then(ProcessTag::new),
             op: Op::Read,
             sync: true,

@@ -65,7 +65,7 @@ pub fn parse_fio_job(text: &str) -> Result<Vec<AppPlan>, ParamError> {
     let finish = |given: &Vec<(String, String)>| {
         let given: Vec<_> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let params = Params::with(generator.params, "fio", &given)?;
-        Ok(AppPlan { generator, params })
+        Ok(AppPlan { generator, params, disk: 0 })
     };
     jobs.iter().map(finish).collect()
 }

@@ -25,6 +25,7 @@ pub mod surge;
 pub mod sysbench;
 pub mod tpch;
 pub mod uniform;
+mod vm_text;
 pub mod web;
 pub mod ycsb;
 
@@ -35,7 +36,8 @@ use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
-pub use plan::{AppPlan, VmPlan, fleet, parse_vm};
+pub use plan::{AppPlan, DiskPlan, VmPlan, fleet};
+pub use vm_text::parse_vm;
 
 /// Makes an application from its parameters and a seed.
 pub type BuildApp = fn(&Params, u64) -> Result<Box<dyn App>, ParamError>;

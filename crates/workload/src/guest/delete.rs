@@ -31,7 +31,7 @@ impl GuestVm {
             }
         }
         for number in &numbers {
-            self.block.add_waiter(*number, thread);
+            self.disk_of(file).block.add_waiter(*number, thread);
         }
         numbers.len() as u32
     }
@@ -46,7 +46,7 @@ impl GuestVm {
             if self.cache.frame(at).flags & DIRTY != 0 {
                 *self.cache.flags_mut(at) &= !DIRTY;
                 f.clear_dirty(page as u32);
-                self.flusher.dirty -= 1;
+                self.disks[f.disk].flusher.dirty -= 1;
                 self.cache.unpin(at);
             }
             let dropped = self.cache.discard(at);

@@ -9,6 +9,8 @@ use seekway_policy::units::Instant;
 /// One file (or the inode area, which is cached like one).
 #[derive(Debug)]
 pub struct File {
+    /// The disk that it is on, by number.
+    pub disk: usize,
     runs: Vec<Run>,
     /// Frame of each page, [`NONE`] when absent.
     pub frames: Vec<u32>,
@@ -37,10 +39,11 @@ pub struct File {
 }
 
 impl File {
-    /// A file of which `size_pages` exist, in these runs.
-    pub fn new(runs: Vec<Run>, size_pages: u32, inode_block: u32) -> Self {
+    /// A file on `disk` of which `size_pages` exist, in these runs.
+    pub fn new(disk: usize, runs: Vec<Run>, size_pages: u32, inode_block: u32) -> Self {
         let pages = runs.last().map_or(0, |r| r.page + r.pages) as usize;
         File {
+            disk,
             runs,
             frames: vec![NONE; pages],
             size_pages,
@@ -113,7 +116,7 @@ mod tests {
             Run { page: 0, pages: 100, sector: 8000 },
             Run { page: 100, pages: 100, sector: 80 },
         ];
-        let mut f = File::new(runs, 200, 0);
+        let mut f = File::new(0, runs, 200, 0);
         for p in [199, 0, 63, 64, 130] {
             f.set_dirty(Instant::ZERO, p);
         }

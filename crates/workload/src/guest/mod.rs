@@ -1,4 +1,4 @@
-//! One guest VM between its applications and its virtual disk: file system
+//! One guest VM between its applications and its virtual disks: file system
 //! layout, Linux's page cache with read-ahead and write-back, an ext3-like
 //! journal, and a noop block layer.
 //!
@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!  params, cache, block, layout, laid, app   parts without knowledge of the guest
-//!  file, thread, journal, flusher            state of the guest's kernel
+//!  file, thread, journal, flusher, disk      state of the guest's kernel
 //!  vm                                        what a guest is made of
 //!  pages, writeback, commit, delete          what its kernel does
 //!  threads, source, tasks                    system calls; the event loop; the same for
@@ -27,6 +27,8 @@
 //! - write-back: dirty background limit, dirty limit with writers held back
 //!   (woken when 1/32 below the limit, without rate estimation), a flusher every
 //!   5 s for files dirty for 30 s, file by file, ascending, 4 MiB a turn;
+//! - disks: each has a file system with a journal, a block layer and a flusher of its own; page
+//!   cache and dirty limits are the guest's. An application's files are on one disk;
 //! - journal: one running and one committing transaction, a commit every 5 s or
 //!   by fsync, log blocks in sequence, then the commit block; the inode and
 //!   bitmap blocks are written in place later, by the flusher;
@@ -45,6 +47,7 @@ pub mod block;
 pub mod cache;
 mod commit;
 mod delete;
+mod disk;
 pub mod file;
 mod flusher;
 mod journal;
@@ -64,5 +67,7 @@ pub use vm::GuestVm;
 
 /// Sectors of 512 bytes in a page (and in a file system block): 4 KiB.
 pub const PAGE_SECTORS: u64 = 8;
+/// Most disks of a guest.
+pub const DISKS_MAX: usize = 16;
 /// Bytes in a page.
 pub const PAGE_BYTES: u64 = 4096;

@@ -65,7 +65,7 @@ impl GuestVm {
                 pages: n,
                 waiters: Vec::new(),
             };
-            let (number, _) = self.block.submit(io);
+            let (number, _) = self.disk_of(file).block.submit(io);
             for p in page..page + n {
                 let at = self.files[file as usize].frames[p as usize];
                 self.cache.set_io(at, number);
@@ -106,11 +106,13 @@ impl GuestVm {
         *flags |= DIRTY;
         self.cache.pin(at);
         self.files[file as usize].set_dirty(now, page);
-        self.flusher.dirty += 1;
-        if !std::mem::replace(&mut self.files[file as usize].listed, true) {
-            self.flusher.list(file);
+        let f = &mut self.files[file as usize];
+        let flusher = &mut self.disks[f.disk].flusher;
+        flusher.dirty += 1;
+        if !std::mem::replace(&mut f.listed, true) {
+            flusher.list(file);
         }
-        self.flusher.schedule(now, self.params.flush_interval);
+        flusher.schedule(now, self.params.flush_interval);
     }
 
     /// Write the first run of dirty pages of `file` in `from..to` that is
@@ -154,10 +156,11 @@ impl GuestVm {
             pages,
             waiters: Vec::new(),
         };
-        let (number, merged) = self.block.submit(io);
+        let disk = self.disk_of(file);
+        let (number, merged) = disk.block.submit(io);
         if !merged {
+            disk.flusher.outstanding += u32::from(background);
             self.files[file as usize].cleaning.push(number);
-            self.flusher.outstanding += u32::from(background);
         }
         Some((number, next))
     }
@@ -175,14 +178,15 @@ impl GuestVm {
         }
         *flags = (*flags & !DIRTY) | WRITEBACK;
         self.files[file as usize].clear_dirty(page);
-        self.flusher.dirty -= 1;
-        self.flusher.under_way += 1;
+        let flusher = &mut self.disk_of(file).flusher;
+        flusher.dirty -= 1;
+        flusher.under_way += 1;
         true
     }
 
-    /// Write-back request `number` is done.
-    pub(super) fn cleaned(&mut self, number: u32, background: bool) {
-        let io = self.block.io(number);
+    /// Write-back request `number` of `disk` is done.
+    pub(super) fn cleaned(&mut self, disk: usize, number: u32, background: bool) {
+        let io = self.disks[disk].block.io(number);
         let (file, page, pages) = (io.file, io.page, io.pages);
         let f = &mut self.files[file as usize];
         f.cleaning.retain(|n| *n != number);
@@ -191,8 +195,9 @@ impl GuestVm {
             *self.cache.flags_mut(at) &= !WRITEBACK;
             self.cache.unpin(at);
         }
-        self.flusher.under_way -= pages;
-        self.flusher.outstanding -= u32::from(background);
+        let flusher = &mut self.disks[disk].flusher;
+        flusher.under_way -= pages;
+        flusher.outstanding -= u32::from(background);
         self.wake_memory_waiters();
         self.wake_throttled();
     }
@@ -210,7 +215,7 @@ impl GuestVm {
     /// Let writers go on that the dirty limit held back, once there is room.
     pub(super) fn wake_throttled(&mut self) {
         let resume = self.params.dirty_pages - self.params.dirty_pages / 32;
-        if self.flusher.unwritten() <= resume {
+        if self.unwritten_pages() <= resume {
             self.ready.extend(self.throttled.drain(..));
         }
     }

@@ -1,6 +1,7 @@
 //! The event loop of a guest, as a [`Source`].
 
-use crate::guest::block::Purpose;
+use crate::guest::block::{Io, Purpose};
+use crate::guest::disk::{self, GuestDisk};
 use crate::guest::journal::JOURNAL;
 use crate::guest::vm::{GuestVm, Running};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
@@ -27,35 +28,45 @@ impl GuestVm {
         }
     }
 
-    /// Append the requests that may go to the disk now.
+    /// When the kernel does something of its own accord: the first commit or flusher that is due.
+    pub(super) fn kernel_timer(&self) -> Option<Instant> {
+        let due = |disk: &GuestDisk| [disk.journal.due(self.params.commit), disk.flusher.due()];
+        self.disks.iter().flat_map(due).flatten().min()
+    }
+
+    /// Append the requests that may go to the disks now.
     pub(super) fn issue(&mut self, out: &mut Vec<Issue>) {
-        while let Some(number) = self.block.issue() {
-            let io = self.block.io(number);
-            out.push(Issue {
-                token: u64::from(number),
-                vm: 0,
-                tag: io.tag,
-                op: io.op,
-                sync: io.sync || self.params.host_direct,
-                start: Lba::new(io.sector),
-                len: Sectors::new(u64::from(io.sectors)),
-            });
+        for (disk, GuestDisk { block, .. }) in self.disks.iter_mut().enumerate() {
+            while let Some(number) = block.issue() {
+                let io = block.io(number);
+                out.push(Issue {
+                    token: disk::token(disk, number),
+                    vm: disk as u16,
+                    tag: io.tag,
+                    op: io.op,
+                    sync: io.sync || self.params.host_direct,
+                    start: Lba::new(io.sector),
+                    len: Sectors::new(u64::from(io.sectors)),
+                });
+            }
         }
     }
 
-    /// The guest sees the completion of I/O `number`.
-    pub(super) fn arrived(&mut self, now: Instant, number: u32) {
-        self.block.complete(number);
-        let io = self.block.io(number);
-        match io.purpose {
-            Purpose::Fill => self.filled(io.file, io.page, io.pages),
-            Purpose::Clean { background } => self.cleaned(number, background),
+    /// The guest sees the completion of the request with this token.
+    pub(super) fn arrived(&mut self, now: Instant, token: u64) {
+        let (disk, number) = disk::of_token(token);
+        let block = &mut self.disks[disk].block;
+        block.complete(number);
+        let &Io { purpose, file, page, pages, .. } = block.io(number);
+        match purpose {
+            Purpose::Fill => self.filled(file, page, pages),
+            Purpose::Clean { background } => self.cleaned(disk, number, background),
             Purpose::Direct | Purpose::Journal | Purpose::Barrier => {}
         }
-        let waiters = self.block.take_waiters(number);
+        let waiters = self.disks[disk].block.take_waiters(number);
         for waiter in &waiters {
             if *waiter == JOURNAL {
-                self.journal_io_done(now);
+                self.journal_io_done(now, disk);
             } else {
                 let thread = &mut self.threads[*waiter as usize];
                 thread.pending -= 1;
@@ -64,22 +75,22 @@ impl GuestVm {
                 }
             }
         }
-        self.block.release(number, waiters);
+        self.disks[disk].block.release(number, waiters);
     }
 }
 
 impl Source for GuestVm {
     fn vms(&self) -> &[VmDisk] {
-        &self.disk
+        &self.vm_disks
     }
 
     fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
-        while let Some((at, number)) = self.arriving.front().copied() {
+        while let Some((at, token)) = self.arriving.front().copied() {
             if at > now {
                 break;
             }
             self.arriving.pop_front();
-            self.arrived(now, number);
+            self.arrived(now, token);
         }
         self.settle(now);
         self.issue(out);
@@ -88,16 +99,16 @@ impl Source for GuestVm {
 
     fn completed(&mut self, now: Instant, token: u64) {
         if self.params.latency == Nanos::ZERO {
-            self.arrived(now, token as u32);
+            self.arrived(now, token);
         } else {
-            self.arriving.push_back((now + self.params.latency, token as u32));
+            self.arriving.push_back((now + self.params.latency, token));
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
         let arrival = self.arriving.front().map(|(at, _)| *at);
-        let candidates = [timer, arrival, self.commit_due(), self.flusher.due()];
+        let candidates = [timer, arrival, self.kernel_timer()];
         candidates.into_iter().flatten().min()
     }
 
@@ -105,13 +116,12 @@ impl Source for GuestVm {
         self.threads_left == 0
             && self.ready.is_empty()
             && self.arriving.is_empty()
-            && self.block.is_idle()
-            && (!self.params.sync_at_end || (self.flusher.dirty == 0 && self.journal.is_idle()))
+            && self.disks.iter().all(|disk| disk.is_finished(self.params.sync_at_end))
     }
 
     fn apps(&self) -> Vec<AppReport> {
         let report = |a: &Running| AppReport {
-            vm: 0,
+            vm: a.disk as u16,
             name: a.name.clone(),
             finished: a.finished,
             bytes: a.bytes,

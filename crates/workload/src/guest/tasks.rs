@@ -1,5 +1,6 @@
 //! A guest whose vCPUs somebody else models: its threads are tasks of theirs.
 
+use crate::guest::disk;
 use crate::guest::journal::JOURNAL;
 use crate::guest::vm::{Cpus, GuestVm};
 use crate::tasks::{Need, TaskSource};
@@ -23,8 +24,8 @@ impl GuestVm {
 }
 
 impl TaskSource for GuestVm {
-    fn disk(&self) -> &VmDisk {
-        &self.disk[0]
+    fn disks(&self) -> &[VmDisk] {
+        &self.vm_disks
     }
 
     fn tasks(&self) -> Vec<String> {
@@ -50,18 +51,19 @@ impl TaskSource for GuestVm {
     }
 
     fn heard(&mut self, now: Instant, token: u64) {
-        self.arrived(now, token as u32);
+        self.arrived(now, token);
         self.work_of_kernel(now);
     }
 
     fn waiting_for(&self, token: u64) -> Vec<u32> {
-        let waiters = self.block.io(token as u32).waiters.iter().copied();
+        let (disk, number) = disk::of_token(token);
+        let waiters = self.disks[disk].block.io(number).waiters.iter().copied();
         let last = |&thread: &u32| thread != JOURNAL && self.threads[thread as usize].pending <= 1;
         waiters.filter(last).collect()
     }
 
     fn timer(&self) -> Option<Instant> {
-        [self.commit_due(), self.flusher.due()].into_iter().flatten().min()
+        self.kernel_timer()
     }
 
     fn timer_due(&mut self, now: Instant) {

@@ -6,7 +6,7 @@ use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{MARKER, NONE, UPTODATE};
 use crate::guest::pages::Cleaner;
 use crate::guest::thread::{Call, SyncStage, Thread, Work};
-use crate::guest::vm::GuestVm;
+use crate::guest::vm::{GuestVm, Handle};
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
 use crate::tasks::Need;
 use seekway_policy::readahead::Window;
@@ -184,7 +184,7 @@ impl GuestVm {
             }
             if self.cache.frame(at).flags & MARKER != 0 {
                 *self.cache.flags_mut(at) &= !MARKER;
-                if !self.block.reads_congested() {
+                if !self.disk_of(file).block.reads_congested() {
                     self.read_ahead(handle, page, wanted, true);
                     continue; // in a tiny cache, this page may have gone
                 }
@@ -193,7 +193,8 @@ impl GuestVm {
             if frame.flags & UPTODATE != 0 {
                 return Some(at);
             }
-            self.block.add_waiter(frame.io, thread);
+            let io = frame.io;
+            self.disk_of(file).block.add_waiter(io, thread);
             self.threads[thread as usize].pending = 1;
             return None;
         }
@@ -262,7 +263,8 @@ impl GuestVm {
         if frame.flags & UPTODATE != 0 {
             return Some(at);
         }
-        self.block.add_waiter(frame.io, thread);
+        let io = frame.io;
+        self.disk_of(file).block.add_waiter(io, thread);
         self.threads[thread as usize].pending = 1;
         None
     }
@@ -333,7 +335,7 @@ impl GuestVm {
             let most = u64::from(contiguous) * PAGE_SECTORS - into;
             let limit = u64::from(self.params.request_pages) * PAGE_SECTORS;
             let sectors = most.min(limit).min(end - at) as u32;
-            self.block.submit(Io {
+            self.disk_of(file).block.submit(Io {
                 purpose: Purpose::Direct,
                 op,
                 sync: true,
@@ -371,8 +373,9 @@ impl GuestVm {
             }
             SyncStage::Journal => {
                 let transaction = self.files[file as usize].transaction;
-                if !self.journal.has_committed(transaction) {
-                    self.journal.wait(transaction, thread);
+                let journal = &mut self.disk_of(file).journal;
+                if !journal.has_committed(transaction) {
+                    journal.wait(transaction, thread);
                     Step::Sleep
                 } else if self.params.barrier {
                     self.submit_barrier(handle, thread);
@@ -395,11 +398,12 @@ impl GuestVm {
 
     fn submit_barrier(&mut self, handle: u32, thread: u32) {
         self.threads[thread as usize].pending = 1;
-        self.block.submit(Io {
+        let Handle { file, tag, .. } = self.handles[handle as usize];
+        self.disk_of(file).block.submit(Io {
             purpose: Purpose::Barrier,
             op: Op::Flush,
             sync: true,
-            tag: self.handles[handle as usize].tag,
+            tag,
             sector: 0,
             sectors: 1,
             file: NONE,

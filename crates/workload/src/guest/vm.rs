@@ -1,18 +1,14 @@
-//! What a guest is made of: its applications, open files, page cache, block layer, journal and
-//! flusher, its vCPUs and timers.
+//! What a guest is made of: its applications, open files, page cache, disks, vCPUs and timers.
 
-use crate::generators::rng::{Rng, split};
 use crate::guest::app::App;
-use crate::guest::block::BlockLayer;
 use crate::guest::cache::{Cache, NONE};
+use crate::guest::disk::{Formatted, GuestDisk};
 use crate::guest::file::File;
-use crate::guest::flusher::Flusher;
-use crate::guest::journal::Journal;
 use crate::guest::laid::LaidFiles;
-use crate::guest::layout::{Layout, Run, lay_out, pages_of};
+use crate::guest::layout::{Run, pages_of};
 use crate::guest::params::GuestParams;
 use crate::guest::thread::Thread;
-use crate::guest::{PAGE_BYTES, PAGE_SECTORS};
+use crate::guest::{DISKS_MAX, PAGE_BYTES};
 use crate::tasks::Need;
 use crate::{SourceError, VmDisk};
 use seekway_policy::readahead::ReadAhead;
@@ -22,8 +18,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// The inode area is the first file.
-pub(super) const INODES: u32 = 0;
 /// The first tag that a process gets (1–7 mean something else, see algorithms.md section 6).
 const TAG_FIRST: u16 = 8;
 /// The tags of one application start this far from the next one's.
@@ -42,6 +36,8 @@ pub(super) struct Handle {
 pub(super) struct Running {
     pub app: Box<dyn App>,
     pub name: String,
+    /// The disk that its files are on.
+    pub disk: usize,
     pub threads_left: u32,
     pub finished: Option<Instant>,
     pub bytes: u64,
@@ -70,17 +66,16 @@ struct Brought {
 
 /// One guest VM with its applications.
 pub struct GuestVm {
-    pub(super) disk: [VmDisk; 1],
+    pub(super) vm_disks: Vec<VmDisk>,
+    pub(super) disks: Vec<GuestDisk>,
     pub(super) params: GuestParams,
     pub(super) apps: Vec<Running>,
     pub(super) threads: Vec<Thread>,
     pub(super) threads_left: u32,
     pub(super) handles: Vec<Handle>,
+    /// The inode areas of the disks, then the applications' files.
     pub(super) files: Vec<File>,
     pub(super) cache: Cache,
-    pub(super) block: BlockLayer,
-    pub(super) journal: Journal,
-    pub(super) flusher: Flusher,
     /// Threads that can go on now.
     pub(super) ready: VecDeque<u32>,
     pub(super) memory_waiters: Vec<u32>,
@@ -89,46 +84,57 @@ pub struct GuestVm {
     timer_number: u64,
     pub(super) cpus: Cpus,
     /// Completions on their way through the virtualisation path.
-    pub(super) arriving: VecDeque<(Instant, u32)>,
+    pub(super) arriving: VecDeque<(Instant, u64)>,
 }
 
 impl GuestVm {
-    /// A guest called `name` that runs `apps`. Placement on the image follows
+    /// A guest called `name` with one disk that runs `apps`. Placement on the image follows
     /// from `seed`. Fails when the files do not fit on the image.
     pub fn new(
         name: &str,
         params: GuestParams,
-        mut apps: Vec<Box<dyn App>>,
+        apps: Vec<Box<dyn App>>,
         seed: u64,
     ) -> Result<GuestVm, SourceError> {
-        let brought: Vec<_> = apps.iter_mut().map(|a| a.laid_files()).collect();
-        // The area of files brought along is laid out like one file.
-        let sizes = apps.iter().zip(&brought).map(|(app, brought)| match brought {
-            Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
-            None => app.files().iter().map(|file| file.bytes).collect(),
-        });
-        let sizes: Vec<Vec<u64>> = sizes.collect();
-        let mut rng = Rng::new(split(seed, 0));
-        let layout = lay_out(params.image_sectors, &sizes, params.pieces, &mut rng);
-        let layout = layout.map_err(|missing| {
-            SourceError(format!(
-                "VM {name}: its applications' files exceed the image by {missing} bytes: \
-                 raise image= or make them smaller"
-            ))
-        })?;
-        let phase = Nanos::new(rng.below(params.flush_interval.get()));
-        let sectors_max = params.request_pages * PAGE_SECTORS as u32;
+        let capacity = Sectors::new(params.image_sectors);
+        let disks = vec![VmDisk { name: name.into(), capacity }];
+        let apps = apps.into_iter().map(|app| (0, app)).collect();
+        GuestVm::with_disks(disks, params, apps, seed)
+    }
+
+    /// A guest with these disks, at least one and at most [`DISKS_MAX`]: each application comes
+    /// with the number of the disk that its files are on. The disks' sizes are theirs, and not
+    /// the parameters'.
+    ///
+    /// # Errors
+    /// As [`GuestVm::new`].
+    pub fn with_disks(
+        vm_disks: Vec<VmDisk>,
+        params: GuestParams,
+        mut apps: Vec<(usize, Box<dyn App>)>,
+        seed: u64,
+    ) -> Result<GuestVm, SourceError> {
+        assert!((1..=DISKS_MAX).contains(&vm_disks.len()), "a guest has 1 to {DISKS_MAX} disks");
+        let brought: Vec<_> = apps.iter_mut().map(|(_, app)| app.laid_files()).collect();
+        let (mut disks, mut files, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, spec) in vm_disks.iter().enumerate() {
+            let here = apps.iter().zip(&brought).filter(|((disk, _), _)| *disk == number);
+            let sizes: Vec<Vec<u64>> = here.map(|((_, app), b)| sizes(&**app, b)).collect();
+            let formatted = GuestDisk::format(spec, number, &sizes, &params, seed)?;
+            let Formatted { disk, inodes, files: of_apps } = formatted;
+            disks.push(disk);
+            files.push(inodes);
+            runs.push(of_apps.into_iter());
+        }
         let mut vm = GuestVm {
-            disk: [VmDisk { name: name.into(), capacity: Sectors::new(params.image_sectors) }],
+            vm_disks,
+            disks,
             apps: Vec::new(),
             threads: Vec::new(),
             threads_left: 0,
             handles: Vec::new(),
-            files: vec![inode_file(&layout)],
+            files,
             cache: Cache::new(params.cache_pages),
-            block: BlockLayer::new(params.nr_requests, params.ring, sectors_max),
-            journal: Journal::new(&layout),
-            flusher: Flusher::new(phase),
             ready: VecDeque::new(),
             memory_waiters: Vec::new(),
             throttled: Vec::new(),
@@ -138,20 +144,22 @@ impl GuestVm {
             arriving: VecDeque::new(),
             params,
         };
-        for ((app, runs), brought) in apps.into_iter().zip(layout.files).zip(brought) {
-            vm.add_app(app, runs, brought);
+        for ((disk, app), brought) in apps.into_iter().zip(brought) {
+            let runs = runs[disk].next().expect("the files of each application were laid out");
+            vm.add_app(disk, app, runs, brought);
         }
         Ok(vm)
     }
 
-    /// The block of the inode area with the inode of an application's file:
+    /// The block of its disk's inode area with the inode of an application's file:
     /// 16 inodes of 256 bytes to a block; each directory in a group of its own.
-    fn inode_block(&self, app: u32, file: u32) -> u32 {
-        (app * 64 + file / 16) % (self.files[INODES as usize].size_pages / 2)
+    fn inode_block(&self, disk: usize, app: u32, file: u32) -> u32 {
+        (app * 64 + file / 16) % (self.files[disk].size_pages / 2)
     }
 
     fn add_app(
         &mut self,
+        disk: usize,
         app: Box<dyn App>,
         mut runs: Vec<Vec<Run>>,
         brought: Option<Arc<LaidFiles>>,
@@ -164,8 +172,8 @@ impl GuestVm {
         });
         for (at, (spec, runs)) in (0..).zip(app.files().iter().zip(runs)) {
             let pages = pages_of(spec.present) as u32;
-            let inode_block = self.inode_block(number, at);
-            self.files.push(File::new(runs, pages, inode_block));
+            let inode_block = self.inode_block(disk, number, at);
+            self.files.push(File::new(disk, runs, pages, inode_block));
         }
         let first_handle = self.handles.len() as u32;
         for handle in app.handles() {
@@ -191,6 +199,7 @@ impl GuestVm {
         };
         self.apps.push(Running {
             name,
+            disk,
             threads_left: app.threads(),
             finished: None,
             bytes: 0,
@@ -209,8 +218,9 @@ impl GuestVm {
         if brought.numbers[file as usize] != NONE {
             return brought.numbers[file as usize];
         }
-        let runs = brought.files.runs(file, &brought.area);
-        let new = File::new(runs, brought.files.pages(file), self.inode_block(app, file));
+        let (disk, runs) = (running.disk, brought.files.runs(file, &brought.area));
+        let inode_block = self.inode_block(disk, app, file);
+        let new = File::new(disk, runs, brought.files.pages(file), inode_block);
         let number = self.files.len() as u32;
         self.files.push(new);
         if let Some(brought) = &mut self.apps[app as usize].brought {
@@ -271,11 +281,23 @@ impl GuestVm {
     }
     /// Pages that are dirty.
     pub fn dirty_pages(&self) -> u32 {
-        self.flusher.dirty
+        self.disks.iter().map(|disk| disk.flusher.dirty).sum()
+    }
+    /// Pages that are dirty or under write-back.
+    pub(super) fn unwritten_pages(&self) -> u32 {
+        self.disks.iter().map(|disk| disk.flusher.unwritten()).sum()
+    }
+    /// The disk that `file` is on.
+    pub(super) fn disk_of(&mut self, file: u32) -> &mut GuestDisk {
+        &mut self.disks[self.files[file as usize].disk]
     }
 }
 
-fn inode_file(layout: &Layout) -> File {
-    let run = Run { page: 0, pages: layout.inode_pages, sector: layout.inode_sector };
-    File::new(vec![run], layout.inode_pages, 0)
+/// The sizes in bytes of what an application needs on its disk. The area of files brought along
+/// is laid out like one file.
+fn sizes(app: &dyn App, brought: &Option<Arc<LaidFiles>>) -> Vec<u64> {
+    match brought {
+        Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
+        None => app.files().iter().map(|file| file.bytes).collect(),
+    }
 }

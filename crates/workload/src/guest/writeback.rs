@@ -9,63 +9,70 @@ use seekway_policy::units::Instant;
 impl GuestVm {
     /// Are there more dirty pages than writers may make? They wait if so.
     pub(super) fn over_dirty_limit(&self) -> bool {
-        self.flusher.unwritten() > self.params.dirty_pages
+        self.unwritten_pages() > self.params.dirty_pages
     }
 
     fn over_background(&self) -> bool {
         // Memory that waits for clean pages is as good a reason as the limit.
-        self.flusher.dirty > self.params.background_pages || !self.memory_waiters.is_empty()
+        self.dirty_pages() > self.params.background_pages || !self.memory_waiters.is_empty()
     }
 
-    /// Choose work if there is none, and do as much as the queue takes.
+    /// On each disk, choose work if there is none, and do as much as the queue takes.
     pub(super) fn flush(&mut self, now: Instant) {
-        if self.flusher.due().is_some_and(|at| at <= now) {
-            self.tick(now);
+        (0..self.disks.len()).for_each(|disk| self.flush_disk(now, disk));
+    }
+
+    fn flush_disk(&mut self, now: Instant, disk: usize) {
+        if self.disks[disk].flusher.due().is_some_and(|at| at <= now) {
+            self.tick(now, disk);
         }
         // What is dirty may all be under write-back already: look once, then wait.
         let mut progress = true;
-        while self.flusher.outstanding < self.params.nr_requests {
-            if !self.flusher.has_work() && (!std::mem::take(&mut progress) || !self.choose_work()) {
+        while self.disks[disk].flusher.outstanding < self.params.nr_requests {
+            let has_work = self.disks[disk].flusher.has_work();
+            if !has_work && (!std::mem::take(&mut progress) || !self.choose_work(disk)) {
                 return;
             }
-            if self.flusher.reason() == Reason::Background && !self.over_background() {
-                return self.flusher.end();
+            let is_background = self.disks[disk].flusher.reason() == Reason::Background;
+            if is_background && !self.over_background() {
+                return self.disks[disk].flusher.end();
             }
-            progress |= self.flush_front();
+            progress |= self.flush_front(disk);
         }
     }
 
     /// The periodic wake-up: files that have been dirty for too long become work.
-    fn tick(&mut self, now: Instant) {
+    fn tick(&mut self, now: Instant, disk: usize) {
         let (files, expire) = (&self.files, self.params.expire);
         let expired = |file: &u32| {
             let at = files[*file as usize].dirtied_at;
             at.is_some_and(|at| now.since(at) >= expire)
         };
-        self.flusher.tick(now, self.params.flush_interval, expired);
+        self.disks[disk].flusher.tick(now, self.params.flush_interval, expired);
     }
 
-    fn choose_work(&mut self) -> bool {
+    fn choose_work(&mut self, disk: usize) -> bool {
         let reason = if self.threads_left == 0 && self.params.sync_at_end {
             Reason::Sync
         } else {
             Reason::Background
         };
-        if !self.flusher.has_listed() || (reason != Reason::Sync && !self.over_background()) {
+        let has_listed = self.disks[disk].flusher.has_listed();
+        if !has_listed || (reason != Reason::Sync && !self.over_background()) {
             return false;
         }
-        self.flusher.begin(reason);
+        self.disks[disk].flusher.begin(reason);
         true
     }
 
     /// One request from the file in front; false when it had none to write.
-    fn flush_front(&mut self) -> bool {
-        let Some(file) = self.flusher.front() else { return false };
+    fn flush_front(&mut self, disk: usize) -> bool {
+        let Some(file) = self.disks[disk].flusher.front() else { return false };
         let cursor = self.files[file as usize].cursor;
         match self.clean_run(file, cursor, u32::MAX, Cleaner::Flusher) {
             Some((_, next)) => {
                 self.files[file as usize].cursor = next;
-                self.flusher.spend(self.params.request_pages);
+                self.disks[disk].flusher.spend(self.params.request_pages);
                 true
             }
             None if cursor > 0 => {
@@ -76,7 +83,7 @@ impl GuestVm {
                 // Clean, or what is dirty is under write-back already.
                 let f = &mut self.files[file as usize];
                 f.listed = f.dirty_pages() > 0;
-                self.flusher.front_done(f.listed);
+                self.disks[disk].flusher.front_done(f.listed);
                 false
             }
         }
@@ -93,7 +100,7 @@ impl GuestVm {
         }
         let f = &self.files[file as usize];
         for number in &f.cleaning {
-            self.block.add_waiter(*number, waiter);
+            self.disks[f.disk].block.add_waiter(*number, waiter);
         }
         (f.cleaning.len() as u32, f.dirty_pages() > 0)
     }
@@ -112,10 +119,12 @@ impl GuestVm {
             from = next;
         }
         let mut requests = 0;
-        for number in &self.files[file as usize].cleaning {
-            let io = self.block.io(*number);
+        let f = &self.files[file as usize];
+        let block = &mut self.disks[f.disk].block;
+        for number in &f.cleaning {
+            let io = block.io(*number);
             if io.page < pages.end && pages.start < io.page + io.pages {
-                self.block.add_waiter(*number, waiter);
+                block.add_waiter(*number, waiter);
                 requests += 1;
             }
         }

@@ -27,8 +27,8 @@ pub const NOTE: &str = "φ, Jain and max-min are judged against what each VM get
                         disk itself (noop, no cache, no shared processors, with the run's limits): \
                         the same for all caches, prefetchers, hosts and agents.";
 
-/// What each VM asks for under these limits. `outcomes` are the runs of all VMs together, and
-/// `seed` is that of the runs alone.
+/// What each disk of each VM asks for under these limits. `outcomes` are the runs of all VMs
+/// together, and `seed` is that of the runs alone.
 pub fn demands(
     stage: &Stage<'_>,
     outcomes: &[Outcome],
@@ -37,8 +37,8 @@ pub fn demands(
     jobs: usize,
     when: Alone,
 ) -> Result<Demands> {
-    let vms = stage.load.disks.len();
-    if vms < 2 {
+    let disks = stage.load.disks.len();
+    if disks < 2 {
         return Ok(Demands::Equal);
     }
     if stage.load.open_loop {
@@ -50,11 +50,11 @@ pub fn demands(
         return Ok(vms.map_or(Demands::Equal, Demands::Known));
     }
     // Several VMs of one closed-loop trace cannot be run alone.
-    if stage.load.source_count() != vms {
+    if !stage.load.can_split() {
         return Ok(Demands::Equal);
     }
     let like = first_alike(stage)?;
-    let different: Vec<usize> = (0..vms).filter(|&vm| like[vm] == vm).collect();
+    let different: Vec<usize> = (0..like.len()).filter(|&vm| like[vm] == vm).collect();
     let n = different.len();
     match when {
         Alone::Never => return Ok(Demands::Unknown("no VM was run alone (--alone never)".into())),
@@ -71,11 +71,11 @@ pub fn demands(
     let plans: Vec<Plan> = different.iter().map(alone).collect();
     let quiet = Stage { journal: false, ..*stage };
     let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
-    let mut mib_s = vec![0.0; vms];
-    for (&vm, outcome) in different.iter().zip(&outcomes) {
-        mib_s[vm] = outcome.result.vms[0].mib_s();
-    }
-    Ok(Demands::Known(like.iter().map(|&vm| mib_s[vm]).collect()))
+    let mib_s = |vm: usize| {
+        let ran = different.binary_search(&vm).expect("each that differs was run");
+        outcomes[ran].result.vms.iter().map(|disk| disk.mib_s())
+    };
+    Ok(Demands::Known(like.iter().flat_map(|&vm| mib_s(vm)).collect()))
 }
 
 /// For each VM the first that is equal to it: the same load, guest and limits, or the
@@ -84,18 +84,19 @@ fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
     let load = stage.load;
     let device = stage.profile.build().profile();
     let layout = Layout::place(&load.disks, device.capacity, &load.placement)?;
-    let place = |vm: usize| {
-        let region = layout.region(vm);
+    let place = |disk: usize| {
+        let region = layout.region(disk);
         let middle = region.start().get() + region.len().get() / 2;
         if device.rotational() { middle * PLACES / device.capacity.get() } else { 0 }
     };
+    let places = |vm: usize| load.disks_of(vm).map(place).collect::<Vec<u64>>();
     let mut different: Vec<usize> = Vec::new();
     let first = |vm| {
-        let known = different.iter().find(|&&d| place(d) == place(vm) && load.alike(d, vm));
+        let known = different.iter().find(|&&d| load.alike(d, vm) && places(d) == places(vm));
         known.copied().unwrap_or_else(|| {
             different.push(vm);
             vm
         })
     };
-    Ok((0..load.disks.len()).map(first).collect())
+    Ok((0..load.source_count()).map(first).collect())
 }

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 pub struct Frames {
     at: NonNull<u8>,
     bytes: usize,
+    is_locked: bool,
     /// How memory is given back: locked memory only by a word of its own (Linux 5.18).
     advice: libc::c_int,
 }
@@ -34,7 +35,7 @@ impl Frames {
         }
         let at = NonNull::new(at.cast::<u8>()).ok_or("cache: mmap gave address 0")?;
         let advice = if lock { libc::MADV_DONTNEED_LOCKED } else { libc::MADV_DONTNEED };
-        let frames = Frames { at, bytes: len, advice };
+        let frames = Frames { at, bytes: len, is_locked: lock, advice };
         // SAFETY: our own mapping. Refusal (an old kernel) leaves it as useful as before.
         unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
         if lock {
@@ -66,14 +67,24 @@ impl Frames {
     }
 
     /// Give the memory of these frames, in order, back to the system. When they are used again
-    /// they have other memory. `false` from the kernel leaves them as they are, which costs memory
+    /// they have other memory. If the kernel refuses, they stay as they are, which costs memory
     /// and nothing else.
     pub fn give_back(&self, frames: &[Frame]) {
         for run in frames.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let len = run.len() * BLOCK_BYTES as usize;
+            let (at, len) = (self.address(run[0]).cast(), run.len() * BLOCK_BYTES as usize);
             // SAFETY: our own mapping, and no I/O reads into these frames or copies from them:
             // the stack takes back only such.
-            unsafe { libc::madvise(self.address(run[0]).cast(), len, self.advice) };
+            let is_given = unsafe { libc::madvise(at, len, self.advice) } == 0;
+            if !is_given && self.is_locked {
+                // A kernel before 5.18 gives back only what is not locked. The lock comes back
+                // with no more than it had, so that no limit is in its way.
+                // SAFETY: as above.
+                unsafe {
+                    libc::munlock(at, len);
+                    libc::madvise(at, len, libc::MADV_DONTNEED);
+                    libc::mlock2(at, len, libc::MLOCK_ONFAULT);
+                }
+            }
         }
     }
 
@@ -188,6 +199,63 @@ mod tests {
         let error = refused.join().unwrap();
         let said = format!("RLIMIT_MEMLOCK allows {} bytes: raise it", limit.rlim_cur);
         assert!(error.contains(&said) && error.contains("LimitMEMLOCK=infinity"), "{error}");
+    }
+
+    /// Frames whose memory is there.
+    fn resident(frames: &Frames) -> Vec<bool> {
+        let mut pages = vec![0_u8; frames.bytes / BLOCK_BYTES as usize];
+        // SAFETY: our own mapping, and a byte for each of its pages.
+        let asked =
+            unsafe { libc::mincore(frames.at.as_ptr().cast(), frames.bytes, pages.as_mut_ptr()) };
+        assert_eq!(asked, 0, "{}", io::Error::last_os_error());
+        pages.iter().map(|page| page & 1 == 1).collect()
+    }
+
+    /// Memory in swap's reach and locked memory, the latter also as kernels before 5.18 have it,
+    /// which do not know the advice for it.
+    #[test]
+    fn memory_that_is_given_back_is_gone_and_comes_again_empty() {
+        // SAFETY: a system call without arguments.
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != BLOCK_BYTES as i64 {
+            return seekway_testing::skip("pages of 4 KiB");
+        }
+        for (lock, advice) in [(false, None), (true, None), (true, Some(libc::c_int::MAX))] {
+            let Ok(mut frames) = Frames::new(8 * BLOCK_BYTES, lock) else {
+                return seekway_testing::skip("the right to lock 32 KiB of memory");
+            };
+            frames.advice = advice.unwrap_or(frames.advice);
+            // SAFETY: the whole of our own mapping.
+            let fill = |byte| unsafe { frames.at.as_ptr().write_bytes(byte, frames.bytes) };
+            fill(7);
+            assert_eq!(resident(&frames), [true; 8]);
+            frames.give_back(&[Frame(1), Frame(2), Frame(5)]);
+            let left = [true, false, false, true, true, false, true, true];
+            assert_eq!(resident(&frames), left, "lock: {lock}, advice: {advice:?}");
+            // SAFETY: inside of the mapping.
+            let first = |frame: u32| unsafe { frames.address(Frame(frame)).read() };
+            assert_eq!([first(0), first(1), first(5), first(7)], [7, 0, 0, 7]);
+            fill(9);
+            assert_eq!(resident(&frames), [true; 8]);
+            assert_eq!(is_locked(&frames), lock, "advice: {advice:?}");
+        }
+    }
+
+    /// Is all of the mapping locked, as the kernel tells (`lo` among its flags)?
+    fn is_locked(frames: &Frames) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (from, to) = (frames.at.as_ptr() as usize, frames.at.as_ptr() as usize + frames.bytes);
+        let (mut inside, mut locked) = (false, Vec::new());
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((first, last)) = range.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+                inside = first < to && last > from;
+            } else if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
+                locked.push(flags.split_whitespace().any(|flag| flag == "lo"));
+            }
+        }
+        assert!(!locked.is_empty(), "the mapping is in the list");
+        locked.iter().all(|is| *is)
     }
 
     #[test]

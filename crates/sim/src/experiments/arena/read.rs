@@ -105,6 +105,9 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
         });
         let weight = NonZeroU32::new(weight).ok_or_else(|| format!("{name}: a weight of 0"))?;
         let plan = parse_vm(&format!("name=vm,{load}")).map_err(|e| format!("{name}: {e}"))?;
+        if !plan.disks.is_empty() {
+            return Err(format!("{name}: a scene judges VMs with one disk each; drop disk="));
+        }
         for _ in 0..count {
             let quiet = file.quiet.is_some() && vms.is_empty();
             let vm = if quiet { "quiet".into() } else { format!("vm{}", vms.len() + 1) };

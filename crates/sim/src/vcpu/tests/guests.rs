@@ -119,6 +119,32 @@ fn who_shares_a_processor_waits_for_it() {
     assert!(lost(&free) == Nanos::ZERO && lost(&contended) > ms(400), "{}", lost(&contended));
 }
 
+/// A guest's disks are its own between those of other VMs, whoever models its vCPUs, and what
+/// an application does goes to its disk.
+#[test]
+fn a_guest_with_two_disks_shares_processors() {
+    let load = "app=fio:rw=randread,bs=4KiB,size=256MiB,direct=true,\
+                app=fio:rw=write,bs=64KiB,size=64MiB,direct=true,disk=log";
+    let texts = [
+        "name=a,image=2g,app=fio:rw=randread,size=256MiB",
+        &format!("name=b,image=1g,disk=log:1g,{load}"),
+        "name=c,image=2g,app=fio:rw=randread,size=256MiB",
+    ];
+    let result = shared(&texts, 2, "vanilla", None);
+    assert!(result.finished);
+    let names: Vec<&str> = result.vms.iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "b.log", "c"]);
+    let disks = |vm: usize| result.machine.as_ref().unwrap().vms[vm].disks.clone();
+    assert_eq!([0, 1, 2].map(disks), [0..1, 1..3, 3..4]);
+    assert_eq!([0, 1, 2, 3].map(|disk| bytes(&result, disk) >> 20), [256, 256, 64, 256]);
+    let [own, log] = [1, 2].map(|disk| &result.vms[disk]);
+    assert_eq!((own.bytes >> 20, log.reads), (256, 0), "{own:?} {log:?}");
+    assert!(log.bytes >> 20 == 64 && own.reads == own.requests, "{own:?} {log:?}");
+    let alone = alone(texts[1], None);
+    assert_eq!(alone.vms[1].bytes >> 20, 64);
+    assert_eq!([0, 1].map(|disk| bytes(&alone, disk)), [1, 2].map(|disk| bytes(&result, disk)));
+}
+
 /// The same seed gives the same run, to the last byte.
 #[test]
 fn runs_repeat() {

@@ -1,0 +1,307 @@
+//! The text that describes a VM on the command line:
+//! `name=web,image=12g,max_request_kib=64,app=sysbench:mode=SR,app=sysbench:mode=RR`.
+//!
+//! First the VM's own keys, then one `app=GENERATOR` after the other, each
+//! followed by its parameters. Rate limits of the VM's disk (`iops=2000,group=t`) stand
+//! among its own keys, or behind an application that has no parameter of that name. `target=2ms`
+//! is the target of latency, because `latency` is the guest's own way to the host.
+//!
+//! `disk=log:2GiB` among the VM's keys is a disk beside the image, and rate limits behind it are
+//! that disk's. `disk=log` behind an application says that its files are there.
+
+use crate::generators::plan::{APPS_MAX, AppPlan, DiskPlan, VmPlan};
+use crate::generators::{Build, Generator, REGISTRY};
+use crate::guest::{DISKS_MAX, GuestParams, params};
+use seekway_policy::params::{ParamError, Params, parse_size};
+use seekway_policy::stack::limit::LimitsDraft;
+use seekway_policy::units::Sectors;
+
+/// Longest name of a VM.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longest name of a disk beside the image.
+const DISK_NAME_BYTES_MAX: usize = 16;
+
+/// A load as written: its generator, the pairs given to it, and the name of its disk.
+struct AppDraft<'a> {
+    generator: &'static Generator,
+    given: Vec<(&'a str, &'a str)>,
+    disk: Option<&'a str>,
+}
+
+/// A description of a VM while it is read.
+#[derive(Default)]
+struct VmDraft<'a> {
+    name: Option<&'a str>,
+    guest: Vec<(&'a str, &'a str)>,
+    /// Limits of the image.
+    limits: LimitsDraft,
+    /// The disks beside the image.
+    disks: Vec<(&'a str, Sectors, LimitsDraft)>,
+    apps: Vec<AppDraft<'a>>,
+}
+
+/// Read the description of a VM. The error names the key and lists the valid ones.
+pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
+    let mut draft = VmDraft::default();
+    for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(ParamError::new(format!("'{pair}' in '{text}' is not key=value")));
+        };
+        draft.add(key.trim(), value.trim())?;
+    }
+    if draft.apps.is_empty() || draft.apps.len() > APPS_MAX {
+        let n = draft.apps.len();
+        let need =
+            format!("VM '{text}' has {n} loads: give 1 to {APPS_MAX}, as app=sysbench:mode=SR");
+        return Err(ParamError::new(need));
+    }
+    let plan = draft.finish()?;
+    plan.apps_for(0)?; // what only making them finds out
+    Ok(plan)
+}
+
+impl<'a> VmDraft<'a> {
+    fn add(&mut self, key: &'a str, value: &'a str) -> Result<(), ParamError> {
+        let has_key = |app: &AppDraft<'_>| app.generator.params.iter().any(|s| s.key == key);
+        if !self.apps.last().is_some_and(has_key) && self.add_limit(key, value)? {
+            return Ok(());
+        }
+        match (key, self.apps.last_mut()) {
+            ("app", _) => self.apps.push(start_app(value)?),
+            ("disk", Some(app)) => {
+                if app.disk.replace(value).is_some() {
+                    let name = app.generator.name;
+                    return Err(ParamError::new(format!("disk is given twice for {name}")));
+                }
+            }
+            (_, Some(app)) => add_once(&mut app.given, key, value, app.generator.name)?,
+            ("disk", None) => self.add_disk(value)?,
+            ("name", None) => {
+                if value.is_empty() || value.len() > NAME_BYTES_MAX {
+                    let what = format!("name={value}: expected 1 to {NAME_BYTES_MAX} bytes");
+                    return Err(ParamError::new(what));
+                }
+                self.name = Some(value);
+            }
+            (_, None) => add_once(&mut self.guest, key, value, "the VM")?,
+        }
+        Ok(())
+    }
+
+    /// Takes a rate limit, which is that of the disk declared last; false for another key.
+    fn add_limit(&mut self, key: &str, value: &str) -> Result<bool, ParamError> {
+        // `latency` is the guest's way to the host; a target of latency has another name here.
+        let name = match key {
+            "latency" => return Ok(false),
+            "target" => "latency",
+            _ => key,
+        };
+        let limits = self.disks.last_mut().map_or(&mut self.limits, |(.., limits)| limits);
+        let is_limit = limits.set(name, value)?;
+        if is_limit && !(self.disks.is_empty() || self.apps.is_empty()) {
+            return Err(ParamError::new(format!(
+                "{key}={value}: which disk? Write it before the first app=, behind the disk= that \
+                 it limits (in front of all disk= for the image)"
+            )));
+        }
+        Ok(is_limit)
+    }
+
+    /// `NAME:SIZE`, a disk beside the image.
+    fn add_disk(&mut self, value: &'a str) -> Result<(), ParamError> {
+        let wrong = |what: &str| Err(ParamError::new(format!("disk={value}: {what}")));
+        let Some((name, size)) = value.split_once(':') else {
+            return wrong("expected a name and a size, as disk=log:2GiB");
+        };
+        let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        if name.is_empty() || name.len() > DISK_NAME_BYTES_MAX || !letters {
+            return wrong(&format!(
+                "a disk's name is 1 to {DISK_NAME_BYTES_MAX} letters, digits, - or _"
+            ));
+        }
+        if self.disks.iter().any(|(known, ..)| *known == name) {
+            return wrong("there is a disk of this name already");
+        }
+        if self.disks.len() + 1 == DISKS_MAX {
+            return wrong(&format!("a VM has at most {DISKS_MAX} disks"));
+        }
+        let Some(sectors) = parse_size(size).filter(|size| *size > Sectors::ZERO) else {
+            return wrong("expected a size in sectors, or bytes with a unit such as 2GiB");
+        };
+        self.disks.push((name, sectors, LimitsDraft::default()));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<VmPlan, ParamError> {
+        let bare = |app: &&AppDraft<'_>| matches!(app.generator.build, Build::Bare(_));
+        if let Some(AppDraft { generator, disk, .. }) = self.apps.iter().find(bare) {
+            let other = self.guest.iter().map(|(key, _)| *key).find(|key| *key != "image");
+            let has_disks = disk.is_some() || !self.disks.is_empty();
+            if let Some(key) = other.or(has_disks.then_some("disk")) {
+                let name = generator.name;
+                return Err(ParamError::new(format!(
+                    "{key} is a guest's, and {name} has none: of the VM's keys it takes image and \
+                     rate limits"
+                )));
+            }
+        }
+        let names: Vec<&str> = self.disks.iter().map(|(name, ..)| *name).collect();
+        let disk = |(name, sectors, limits): (&str, Sectors, LimitsDraft)| {
+            Ok(DiskPlan { name: name.to_string(), sectors, limits: limits.finish()? })
+        };
+        Ok(VmPlan {
+            name: self.name.unwrap_or("vm").to_string(),
+            guest: GuestParams::from(&Params::with(params::SPECS, "a VM", &self.guest)?),
+            limits: self.limits.finish()?,
+            apps: self.apps.into_iter().map(|a| a.finish(&names)).collect::<Result<_, _>>()?,
+            disks: self.disks.into_iter().map(disk).collect::<Result<_, ParamError>>()?,
+        })
+    }
+}
+
+impl AppDraft<'_> {
+    /// `disks` are the names of those beside the image.
+    fn finish(self, disks: &[&str]) -> Result<AppPlan, ParamError> {
+        let AppDraft { generator, given, disk } = self;
+        let params = Params::with(generator.params, generator.name, &given);
+        let params = params.map_err(|e| misplaced(e, generator, &given))?;
+        let number = |name: &str| {
+            let found = disks.iter().position(|known| *known == name);
+            found.map(|n| n + 1).ok_or_else(|| {
+                let there = if disks.is_empty() { "none".into() } else { disks.join(", ") };
+                ParamError::new(format!(
+                    "disk={name} of {}: no such disk, there are {there}; declare it before the \
+                     first app=, as disk=log:2GiB. Without disk= files are on the image",
+                    generator.name
+                ))
+            })
+        };
+        let disk = disk.map_or(Ok(0), number)?;
+        Ok(AppPlan { generator, params, disk })
+    }
+}
+
+/// `NAME` or `NAME:key=value`, the first part of an application.
+fn start_app(value: &str) -> Result<AppDraft<'_>, ParamError> {
+    let (name, first) = value.split_once(':').unwrap_or((value, ""));
+    let generator = REGISTRY.find(name.trim())?;
+    let mut given = Vec::new();
+    if !first.trim().is_empty() {
+        let Some((key, value)) = first.split_once('=') else {
+            return Err(ParamError::new(format!("'{first}' in 'app={value}' is not key=value")));
+        };
+        given.push((key.trim(), value.trim()));
+    }
+    Ok(AppDraft { generator, given, disk: None })
+}
+
+fn add_once<'a>(
+    given: &mut Vec<(&'a str, &'a str)>,
+    key: &'a str,
+    value: &'a str,
+    whose: &str,
+) -> Result<(), ParamError> {
+    if given.iter().any(|(k, _)| *k == key) {
+        return Err(ParamError::new(format!("{key} is given twice for {whose}")));
+    }
+    given.push((key, value));
+    Ok(())
+}
+
+/// A key of the VM behind an `app=` deserves a better word than "unknown".
+fn misplaced(error: ParamError, generator: &Generator, given: &[(&str, &str)]) -> ParamError {
+    let is_vms = |key: &str| key == "name" || params::SPECS.iter().any(|s| s.key == key);
+    let is_apps = |key: &str| generator.params.iter().any(|s| s.key == key);
+    match given.iter().find(|(key, _)| is_vms(key) && !is_apps(key)) {
+        Some((key, _)) => {
+            ParamError::new(format!("{key} belongs to the VM: write it before the first app="))
+        }
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_is_read_from_its_description() {
+        let plan = parse_vm(
+            "name=web, image=2g,max_request_kib=64,app=sysbench:mode=SR,size=64m,app=sysbench",
+        )
+        .unwrap();
+        assert_eq!((plan.name.as_str(), plan.apps.len()), ("web", 2));
+        assert_eq!((plan.guest.request_pages, plan.guest.image_sectors), (16, 4 << 20));
+        assert_eq!(plan.apps[0].params.size("size"), Sectors::new(131_072));
+        assert_eq!(plan.source(3, 0).unwrap().vms()[0].name, "web");
+        assert!(plan.limits.is_none());
+    }
+
+    #[test]
+    fn limits_are_the_vms_unless_its_load_has_such_a_key() {
+        let limits = |text: &str| parse_vm(text).unwrap().limits.to_string();
+        assert_eq!(limits("iops=5,image=2g,group=t,app=sysbench"), "iops=5,group=t");
+        assert_eq!(limits("app=sysbench:mode=SR,bandwidth=1MiB"), "bandwidth=1MiB");
+        assert_eq!(limits("app=iometer:iops=7"), "none");
+        assert_eq!(limits("iops=5,app=iometer:iops=7"), "iops=5");
+        assert_eq!(limits("target=2ms,latency=100us,app=sysbench"), "latency=2ms");
+        assert_eq!(limits("latency=100us,app=sysbench"), "none");
+    }
+
+    #[test]
+    fn disks_and_their_limits_are_read_and_applications_choose_one() {
+        let text = "name=db,iops=9,disk=log:2GiB,iops=7,group=t,ram=1g,disk=tmp:4096,\
+                    app=sysbench:mode=SR,app=sysbench:mode=SW,disk=tmp,app=sysbench,disk=log";
+        let plan = parse_vm(text).unwrap();
+        let limits: Vec<String> = plan.limits_by_disk().map(ToString::to_string).collect();
+        assert_eq!(limits, ["iops=9", "iops=7,group=t", "none"]);
+        assert_eq!(plan.apps.iter().map(|app| app.disk).collect::<Vec<_>>(), [0, 2, 1]);
+        assert_eq!(plan.disks[1].sectors, Sectors::new(4096));
+        let other = |from: &str, to: &str| parse_vm(&text.replace(from, to)).unwrap();
+        assert!(plan.is_like(&other("log", "lag")), "names do not matter");
+        for (from, to) in [("iops=7", "iops=8"), ("4096", "4097"), (",disk=tmp,", ",")] {
+            assert!(!plan.is_like(&other(from, to)), "{to} for {from}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        for (text, part) in [
+            ("name=a", "has 0 loads"),
+            ("iamge=1g,app=sysbench", "a VM has no parameter 'iamge'; it has image, ram"),
+            ("app=sysbnech", "no generator 'sysbnech'; there are sysbench"),
+            ("app=sysbench:mod=SR", "sysbench has no parameter 'mod'; it has mode"),
+            ("app=sysbench:mode=SR,ram=1g", "ram belongs to the VM"),
+            ("app=sysbench:mode=SR,mode=RR", "mode is given twice for sysbench"),
+            ("app=sysbench:mode", "is not key=value"),
+            ("iops=5,read_iops=5,app=sysbench", "iops and read_iops contradict"),
+            ("iops=0,app=sysbench", "iops=0: expected"),
+            ("latency=60us,app=uniform", "latency is a guest's, and uniform has none"),
+            ("name=,app=sysbench", "expected 1 to 64 bytes"),
+            ("app=sysbench:block=1g", "a block must fit in a file"),
+            ("disk=log,app=sysbench", "disk=log: expected a name and a size"),
+            ("disk=log:0,app=sysbench", "disk=log:0: expected a size"),
+            ("disk=a.b:1g,app=sysbench", "1 to 16 letters, digits, - or _"),
+            ("disk=b:1g,disk=b:2g,app=sysbench", "a disk of this name already"),
+            ("disk=b:1g,app=sysbench,disk=c", "disk=c of sysbench: no such disk, there are b;"),
+            ("app=sysbench,disk=c", "there are none; declare it before the first app="),
+            ("disk=b:1g,app=sysbench,disk=b,disk=b", "disk is given twice for sysbench"),
+            ("disk=b:1g,app=sysbench,iops=5", "iops=5: which disk?"),
+            ("disk=b:1g,app=uniform", "disk is a guest's, and uniform has none"),
+        ] {
+            let error = parse_vm(text).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let small = parse_vm("image=1g,app=sysbench,app=sysbench").unwrap();
+        let error = small.source(1, 0).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("VM vm: its applications' files exceed the image"), "{error}");
+        let small = parse_vm("disk=b:512m,app=sysbench,disk=b").unwrap();
+        let error = small.source(1, 0).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("VM vm.b: its applications' files exceed the disk"), "{error}");
+        let many: String = (1..16).map(|n| format!("disk=d{n}:1g,")).collect();
+        assert_eq!(parse_vm(&format!("{many}app=sysbench")).unwrap().disks.len(), 15);
+        let error = parse_vm(&format!("{many}disk=e:1g,app=sysbench")).unwrap_err().to_string();
+        assert!(error.contains("at most 16 disks"), "{error}");
+    }
+}
