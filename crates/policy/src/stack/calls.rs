@@ -4,7 +4,7 @@
 use super::types::{IoError, Submit};
 use crate::cache::FetchId;
 use crate::request::{Extent, RequestId};
-use crate::units::Instant;
+use crate::units::{Instant, Sectors};
 use std::ops::{Index, IndexMut};
 
 /// A guest's request, or a read into the cache, under way.
@@ -17,6 +17,8 @@ pub(super) struct Call {
     pub fetch: Option<FetchId>,
     /// Looked up in the cache.
     pub looked_up: bool,
+    /// How much of a discard or write-zeroes has gone to the dispatcher.
+    pub sent: Sectors,
     /// The first error.
     pub error: Option<IoError>,
     pub arrived: Instant,
@@ -49,6 +51,7 @@ impl Calls {
             parts_left: 0,
             fetch,
             looked_up: false,
+            sent: Sectors::ZERO,
             error: None,
             arrived: now,
             live: true,
