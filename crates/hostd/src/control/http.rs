@@ -48,7 +48,7 @@ where
 pub(super) fn answer(host: &Host, input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
     let (status, kind, body, head) = match read_request(input)? {
         Ok(Asked { get: true, head, path }) if path == "/metrics" => {
-            ("200 OK", metrics::CONTENT_TYPE, metrics::render(host), head)
+            ("200 OK", metrics::CONTENT_TYPE, metrics::render_recent(host), head)
         }
         Ok(Asked { get: true, head, .. }) => {
             ("404 Not Found", "text/plain", "There is /metrics only.\n".into(), head)
