@@ -5,7 +5,7 @@ use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, S
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -284,4 +284,36 @@ fn disks_have_no_nbd_sockets_where_they_are_off() {
     assert_eq!((mode("off.vhost"), mode("off.nbd")), (Some(0o666), None));
     assert_eq!((mode("on.vhost"), mode("on.nbd")), (Some(0o640), Some(0o640)));
     assert_eq!(mode("control.sock"), Some(0o600), "never others'");
+}
+
+/// A client of NBD at the address of all disks that has asked for one; `None` when it may not.
+fn nbd_client(address: SocketAddr, disk: &str) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let mut asked = vec![0, 0, 0, 3];
+    asked.extend(b"IHAVEOPT\0\0\0\x01");
+    asked.extend((disk.len() as u32).to_be_bytes());
+    asked.extend(disk.as_bytes());
+    stream.write_all(&asked).ok()?;
+    stream.read_exact(&mut [0; 10]).ok()?;
+    Some(stream)
+}
+
+#[test]
+fn clients_of_a_disk_take_no_room_of_its_vmm() {
+    seekway_hostd::daemon::prepare_process(); // for as many descriptors
+    let daemon = Running::start(Config { nbd: loopback(), ..Config::default() });
+    daemon.host.attach(&daemon.disk("web")).unwrap();
+    daemon.host.attach(&daemon.disk("db")).unwrap();
+    let address = daemon.tcp("nbd");
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| nbd_client(address, "web")).map_while(|client| client).collect();
+    assert!((1..200).contains(&idle.len()), "{} clients", idle.len());
+    assert!(nbd_client(address, "db").is_some(), "another disk has places of its own");
+    // GET_FEATURES of vhost-user: request 1, version 1, no payload; and its reply.
+    let mut vmm = UnixStream::connect(daemon.path("web.vhost")).unwrap();
+    vmm.set_read_timeout(Some(PATIENCE)).unwrap();
+    vmm.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    vmm.read_exact(&mut [0; 20]).unwrap();
 }

@@ -28,7 +28,7 @@ use adjacency::Adjacency;
 use background::Background;
 use barriers::Barriers;
 use commands::{Answer, Load, Unit};
-use dues::{Dues, Turn};
+use dues::{Dues, Rivals, Turn};
 use holds::Holds;
 use parts::Split;
 use slots::{Slot, State, Table};
@@ -248,14 +248,28 @@ impl Dispatcher {
         if self.barriers.is_empty() {
             return None;
         }
-        let Dispatcher { barriers, dues, vms, slots, queued, config, .. } = self;
+        // Out of the way, to look at the rest meanwhile.
+        let mut barriers = std::mem::take(&mut self.barriers);
         let may_go = |vm: VmId, id: RequestId| {
-            let own = vms[vm.index()].as_ref().map_or(0, AttachedVm::queued);
-            let limit = slots[id].request.arrived + config.hard_limit;
-            dues.turn(now, vm, *queued > own) == Turn::Now || now > limit
+            let limit = self.slots[id].request.arrived + self.config.hard_limit;
+            self.turn_of(now, vm) == Turn::Now || now > limit
         };
-        let id = barriers.next(may_go)?;
+        let next = barriers.next(may_go);
+        self.barriers = barriers;
+        let id = next?;
+        self.dues.goes(self.slots[id].request.vm);
         Some(Unit { id, most: Sectors::ZERO })
+    }
+
+    /// Is it a VM's turn to send a barrier?
+    fn turn_of(&self, now: Instant, vm: VmId) -> Turn {
+        let of = self.vms[vm.index()].as_ref();
+        let rivals = Rivals {
+            queued: self.queued > of.map_or(0, AttachedVm::queued),
+            room: self.load.commands + 1 < self.config.depth,
+            idle_since: self.last_completion,
+        };
+        self.dues.turn(now, vm, of.map_or(1, AttachedVm::weight), rivals)
     }
 
     /// When a barrier may go that waits for other VMs to be quiet, if there is room for it.
@@ -263,12 +277,9 @@ impl Dispatcher {
         if self.barriers.is_empty() || self.load.commands >= self.config.depth {
             return None;
         }
-        let due = |vm: VmId| {
-            let own = self.vms[vm.index()].as_ref().map_or(0, AttachedVm::queued);
-            match self.dues.turn(now, vm, self.queued > own) {
-                Turn::At(at) => Some(at),
-                Turn::Now | Turn::Later => None,
-            }
+        let due = |vm: VmId| match self.turn_of(now, vm) {
+            Turn::At(at) => Some(at),
+            Turn::Now | Turn::Later => None,
         };
         self.barriers.ready_vms().filter_map(due).min()
     }

@@ -168,6 +168,31 @@ fn a_vm_alone_waits_for_nobody() {
     assert_eq!(command(&mut d, at(42)).op, Op::Flush);
 }
 
+#[test]
+fn what_nobody_else_wants_is_free() {
+    let us = |us| Instant::ZERO + Nanos::from_micros(us);
+    for depth in [1, 2] {
+        let mut d = dispatcher("noop", depth, &[1, 1]);
+        let flush_us = |d: &mut Dispatcher, from: u64, to: u64| {
+            flush(d, us(from), FLUSHER);
+            let next = command(d, us(from)).id;
+            complete(d, us(to), next);
+        };
+        flush_us(&mut d, 0, 300);
+        arrive(&mut d, us(900), READER, Op::Read, 0, 8);
+        let read = command(&mut d, us(900)).id;
+        complete(&mut d, us(1_000), read);
+        // It owes 300 us, of which the read has paid 100.
+        flush(&mut d, us(1_100), FLUSHER);
+        if depth == 1 {
+            assert_eq!(d.poll(us(1_100)), Output::WakeAt(us(1_200)));
+        }
+        // The time in which the device was idle pays as well; with room beside it, nothing is owed.
+        let at = if depth == 1 { us(1_200) } else { us(1_100) };
+        assert_eq!(command(&mut d, at).op, Op::Flush);
+    }
+}
+
 /// A stack with two disks of 8 GiB and one command at a time.
 fn two_disks() -> Stack {
     let profile = DeviceProfile::unknown(Sectors::new(1 << 30), false);

@@ -20,7 +20,8 @@ use std::path::PathBuf;
   seekway serve --blk-file web.img --socket-path web.sock
 
 SIGTERM or SIGINT stops it after the requests in flight have ended; a second one
-stops it at once. Exit status: 0 after a signal, 2 if something could not be served.")]
+stops it at once. A disk whose image cannot be opened is left out and reported.
+Exit status: 0 after a signal, 2 if the settings are wrong or no disk could be served.")]
 pub struct ServeArgs {
     /// Serve a raw image or a block device under this name (repeatable)
     ///

@@ -138,6 +138,9 @@ impl Core {
             self.done_commands.commands += 1;
             self.done_commands.service += command.service;
             self.done_commands.service_from_dispatch += self.now.since(command.dispatched);
+        } else if self.throttle.is_some() {
+            // A modelled device knows reads and writes only.
+            return;
         }
         if let Some(disk) = self.disks.get_mut(DiskId(command.vm.index() as u16)) {
             disk.meter.add(command.service, 0);

@@ -4,8 +4,12 @@
 //! A virtual clock advances with the device time of reads and writes, divided by the weights of
 //! the VMs that want some. What a VM's barrier took puts the VM's next one off until the clock has
 //! advanced by as much per unit of weight: while others want the device, a VM's barriers take no
-//! more of it than its weight gives it. Time that nobody else wants is free: a VM whose others
-//! have been quiet for [`GRACE`] does not wait.
+//! more of it than its weight gives it.
+//!
+//! What nobody else wants is free. When no other VM has a request queued, a barrier goes at once
+//! if the device has room for others beside it. If it would have the device to itself, it waits
+//! for a VM that was served a moment ago ([`GRACE`]) and may be about to ask for more, but no
+//! longer than what is owed.
 
 use crate::request::VmId;
 use crate::units::{Instant, Nanos};
@@ -25,6 +29,17 @@ pub(super) struct Dues {
     paid_at: Vec<u64>,
     /// The VM that last had a read or write arrive or complete, and when; and the last other one.
     recent: [Option<(VmId, Instant)>; 2],
+}
+
+/// What else there is for the device to do beside a VM's barrier.
+#[derive(Clone, Copy)]
+pub(super) struct Rivals {
+    /// Another VM has reads or writes queued.
+    pub queued: bool,
+    /// The device has room for one of them beside the barrier.
+    pub room: bool,
+    /// When the device was last busy, if it is not now.
+    pub idle_since: Instant,
 }
 
 /// May a VM's barrier go?
@@ -58,11 +73,21 @@ impl Dues {
 
     /// A barrier of this VM took `service`.
     pub fn charge(&mut self, vm: VmId, service: Nanos, weight: u64) {
+        let paid_at = self.paid_at(vm);
+        *paid_at = paid_at.saturating_add(scaled(service, weight));
+    }
+
+    /// A barrier of this VM goes: what is owed still, nobody wanted.
+    pub fn goes(&mut self, vm: VmId) {
+        let clock = self.clock;
+        *self.paid_at(vm) = clock;
+    }
+
+    fn paid_at(&mut self, vm: VmId) -> &mut u64 {
         if self.paid_at.len() <= vm.index() {
             self.paid_at.resize(vm.index() + 1, 0);
         }
-        let paid_at = &mut self.paid_at[vm.index()];
-        *paid_at = (*paid_at).max(self.clock).saturating_add(scaled(service, weight));
+        &mut self.paid_at[vm.index()]
     }
 
     /// The VM leaves: the next one of its number owes nothing.
@@ -72,19 +97,22 @@ impl Dues {
         }
     }
 
-    /// May a barrier of this VM go? `others`: another VM has reads or writes queued.
-    pub fn turn(&self, now: Instant, vm: VmId, others: bool) -> Turn {
-        if self.paid_at.get(vm.index()).is_none_or(|&at| at <= self.clock) {
-            return Turn::Now;
-        }
-        if others {
+    /// May a barrier of this VM, of this `weight`, go?
+    pub fn turn(&self, now: Instant, vm: VmId, weight: u64, rivals: Rivals) -> Turn {
+        let owed = match self.paid_at.get(vm.index()) {
+            Some(&at) if at > self.clock => {
+                u128::from(at - self.clock) * u128::from(weight) / SCALE
+            }
+            _ => return Turn::Now,
+        };
+        if rivals.queued {
             return Turn::Later;
         }
         let other = self.recent.iter().flatten().find(|(of, _)| *of != vm);
-        match other.map(|&(_, at)| at + GRACE) {
-            Some(free) if now < free => Turn::At(free),
-            _ => Turn::Now,
-        }
+        let Some(&(_, last)) = other.filter(|_| !rivals.room) else { return Turn::Now };
+        let owed = Nanos::new(u64::try_from(owed).unwrap_or(u64::MAX));
+        let free = (last + GRACE).min(rivals.idle_since + owed);
+        if now < free { Turn::At(free) } else { Turn::Now }
     }
 }
 
