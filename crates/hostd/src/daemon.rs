@@ -18,6 +18,7 @@ mod error;
 mod host;
 mod memory;
 mod places;
+mod recent;
 mod served;
 mod sizer;
 mod slots;

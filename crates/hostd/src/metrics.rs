@@ -32,13 +32,6 @@ pub fn render(host: &Host) -> String {
     encode(Scrape { devices, failed: failed(host) })
 }
 
-/// All metrics of a daemon, up to a second old: however many scrape, a reactor answers once.
-pub fn render_recent(host: &Host) -> String {
-    let statuses = host.recent_statuses().into_iter();
-    let devices = statuses.map(|(d, status)| (d.name.clone(), status)).collect();
-    encode(Scrape { devices, failed: failed(host) })
-}
-
 /// All metrics of these devices, by name.
 pub fn render_statuses(devices: Vec<(String, Arc<Status>)>) -> String {
     encode(Scrape { devices, failed: Vec::new() })

@@ -1,7 +1,6 @@
 //! Devices: which one an image lies on, what it is called, and its reactor.
 
 use super::error::HostError;
-use super::slots::lock;
 use super::start::Stopper;
 use crate::config::Config;
 use crate::images::Image;
@@ -16,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
 
 /// The policy of a device when the operator names none.
 pub const POLICY_DEFAULT: &str = "fairway";
@@ -24,32 +22,6 @@ pub const POLICY_DEFAULT: &str = "fairway";
 const SMALL_STACK_BYTES: usize = 64 << 10;
 /// Most journals of one device in a folder.
 const JOURNALS_MAX: u32 = 100_000;
-
-/// How old an answer may be that several share.
-const RECENT: Duration = Duration::from_secs(1);
-
-/// The last answer, for those who ask again soon after.
-struct Recent<T>(Mutex<Option<(Instant, Arc<T>)>>);
-
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Recent(Mutex::new(None))
-    }
-}
-
-impl<T> Recent<T> {
-    /// The last answer if it is recent at `now`, else a new one, for which others wait meanwhile.
-    fn get(&self, now: Instant, ask: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
-        let mut last = lock(&self.0);
-        if let Some((at, answer)) = &*last
-            && now.saturating_duration_since(*at) < RECENT
-        {
-            return Some(answer.clone());
-        }
-        *last = ask().map(|answer| (now, Arc::new(answer)));
-        last.as_ref().map(|(_, answer)| answer.clone())
-    }
-}
 
 /// A device with its reactor.
 pub struct Device {
@@ -62,7 +34,6 @@ pub struct Device {
     /// Nobody knows yet what it reads a second, and its prefetcher would like to.
     unmeasured: AtomicBool,
     handle: Handle,
-    recent: Recent<Status>,
     watcher: Mutex<Option<JoinHandle<()>>>,
     /// It has been asked to end.
     ending: Arc<AtomicBool>,
@@ -121,7 +92,6 @@ impl Device {
             journal: journal_path,
             unmeasured: AtomicBool::new(unmeasured && number.is_some()),
             handle,
-            recent: Recent::default(),
             watcher: Mutex::new(Some(watcher)),
             ending,
             died,
@@ -146,11 +116,6 @@ impl Device {
     /// How it stands; `None` when its reactor has ended.
     pub fn status(&self) -> Option<Status> {
         self.handle.ask(Message::Status)
-    }
-
-    /// How it stood at most [`RECENT`] ago: those who scrape share what the reactor answers once.
-    pub(super) fn recent_status(&self) -> Option<Arc<Status>> {
-        self.recent.get(Instant::now(), || self.status())
     }
 
     /// Ask it to end. [`Device::join`] waits until it has.
@@ -230,23 +195,6 @@ fn new_journal(folder: &Path, device: &str) -> Result<(File, PathBuf), HostError
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scrapes_share_an_answer_for_a_second() {
-        let (recent, asked) = (Recent::default(), std::cell::Cell::new(0));
-        let ask = || {
-            asked.set(asked.get() + 1);
-            Some(asked.get())
-        };
-        let start = Instant::now();
-        for (after_ms, expected) in [(0, 1), (500, 1), (999, 1), (1_000, 2), (1_999, 2), (5_000, 3)]
-        {
-            let now = start + Duration::from_millis(after_ms);
-            assert_eq!(recent.get(now, ask).as_deref(), Some(&expected), "after {after_ms} ms");
-        }
-        // A reactor that has ended has no status any more.
-        assert_eq!(recent.get(start + Duration::from_secs(9), || None), None);
-    }
 
     #[test]
     fn names() {

@@ -18,6 +18,7 @@ pub use tls::check_tls;
 
 use super::devices::Device;
 use super::error::HostError;
+use super::recent::Recent;
 use super::served::{ServedDisk, ServedSocket, Service};
 use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
@@ -75,6 +76,7 @@ pub struct Host {
     /// Clients of metrics. Apart: they come over the network, and whoever
     /// manages the daemon must find room whatever they do.
     pub(super) scrapers: Arc<ConnectionSlots>,
+    metrics: Recent<String>,
     registry: RwLock<Registry>,
     changes: Mutex<Changes>,
     /// Held while a device's reactor is looked for, and started if there is none.
@@ -126,6 +128,7 @@ impl Host {
             negotiating: ConnectionSlots::new(NEGOTIATING_MAX),
             clients: ConnectionSlots::new(CLIENTS_MAX),
             scrapers: ConnectionSlots::new(CLIENTS_MAX),
+            metrics: Recent::default(),
             registry: RwLock::default(),
             changes: Mutex::default(),
             starting: Mutex::default(),
@@ -213,9 +216,9 @@ impl Host {
         self.devices().into_iter().filter_map(|d| d.status().map(|s| (d, s))).collect()
     }
 
-    /// The same, up to a second old.
-    pub fn recent_statuses(&self) -> Vec<(Arc<Device>, Arc<Status>)> {
-        self.devices().into_iter().filter_map(|d| d.recent_status().map(|s| (d, s))).collect()
+    /// What `render` makes of the metrics, up to a second old: those who scrape share it.
+    pub fn recent_metrics(&self, render: impl FnOnce() -> String) -> Arc<String> {
+        self.metrics.get(Instant::now(), render)
     }
 
     /// Where a disk, or with `None` the whole daemon, can be reached.

@@ -65,7 +65,7 @@ impl Host {
     }
 
     /// Serve the disks of the configuration. One whose image cannot be opened is left out and
-    /// noted, unless `all` are wanted or no other is left.
+    /// noted, unless `all` are wanted, its image is given twice, or no other is left.
     ///
     /// # Errors
     /// The first one, of another kind or when no disk is served.
@@ -74,7 +74,7 @@ impl Host {
         for disk in &self.config.disks {
             match self.attach(disk) {
                 Ok(_) => {}
-                Err(e @ HostError::Image(..)) if !all => {
+                Err(e @ HostError::Image(..)) if !all && !self.is_given_twice(disk) => {
                     let (config, error) = (disk.clone(), e.to_string());
                     lock(&self.failed).insert(disk.name.clone(), FailedDisk { config, error });
                     first.get_or_insert(e);
@@ -90,6 +90,14 @@ impl Host {
             say(&format!("{error}; NOT SERVED: mend it, then run: seekway ctl attach {name}"));
         }
         Ok(())
+    }
+
+    /// Is its image that of another disk too? That is a mistake in the configuration, and no bad
+    /// image.
+    fn is_given_twice(&self, disk: &DiskConfig) -> bool {
+        let path = |disk: &DiskConfig| std::fs::canonicalize(&disk.path).ok();
+        let others = self.config.disks.iter().filter(|other| other.name != disk.name);
+        path(disk).is_some_and(|own| others.filter_map(path).any(|other| other == own))
     }
 
     /// Disks of the configuration that are not served, by name.
