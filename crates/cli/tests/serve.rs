@@ -67,7 +67,7 @@ fn wrong_arguments_are_refused() {
         (&["status"][..], "is `seekway serve` running"),
         (&["weight", "a", "0"], "invalid value"),
         (&["resize", "a", "20Q"], "20GiB"),
-        (&["attach", "a"], "expected NAME=PATH"),
+        (&["attach", "a/b=x"], "cannot be a disk's name"),
         (&["resize", "a", "--shrink"], "SIZE"),
     ] {
         let ran = seekway(&[&["ctl", "--socket", &absent], args].concat());

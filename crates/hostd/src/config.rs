@@ -10,6 +10,7 @@ mod disk;
 mod file;
 mod limits;
 mod place;
+mod sockets;
 
 pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
@@ -17,6 +18,7 @@ pub use file::{FILE_BYTES_MAX, read};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
 pub use place::{CONTROL_NAME, default_folder};
+pub use sockets::SocketConfig;
 
 use crate::images::fault::Fault;
 use crate::throttle::Throttle;
@@ -67,12 +69,15 @@ pub struct Setting {
 }
 
 /// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 22] = [
     "policy",
     "listen",
     "control",
     "metrics",
     "nbd",
+    "socket_owner",
+    "socket_group",
+    "socket_mode",
     "emulate",
     "depth",
     "coalesce",
@@ -288,6 +293,9 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// All exports by NBD.
     pub nbd: Option<SocketAddr>,
+    /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
+    /// any for NBD.
+    pub sockets: SocketConfig,
     /// TLS for NBD.
     pub tls: TlsConfig,
     /// Make all disks lie on this device (see [`Throttle::parse`]).
@@ -322,6 +330,7 @@ impl Default for Config {
             control: None,
             metrics: None,
             nbd: None,
+            sockets: SocketConfig::default(),
             tls: TlsConfig::default(),
             emulate: None,
             depth: None,
@@ -354,7 +363,13 @@ impl Config {
             "control" => self.control = Some(path(text)?),
             "journal" => self.journal = Some(path(text)?),
             "metrics" => self.metrics = Some(address(text)?),
-            "nbd" => self.nbd = Some(address(text)?),
+            "nbd" if text == "off" => (self.nbd, self.sockets.nbd) = (None, Some(false)),
+            "nbd" => {
+                (self.nbd, self.sockets.nbd) = (Some(address(text)?), None);
+            }
+            "socket_owner" | "socket_group" | "socket_mode" => {
+                self.sockets.set(key, text)?;
+            }
             "emulate" => {
                 Throttle::parse(text)?;
                 self.emulate = Some(text.to_string());

@@ -17,8 +17,8 @@ pub use client::{Client, ClientError};
 pub use http::serve_http;
 pub use limit::{LimitRequest, LimitTarget};
 pub use report::{
-    DeviceReport, DeviceResponses, DiskReport, EmulationReport, FairnessReport, HostReport,
-    Latency, OpReport, ResponsesReport, ServedReport,
+    DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
+    HostReport, Latency, OpReport, ResponsesReport, ServedReport,
 };
 
 use crate::config::{CacheSize, DiskConfig};
@@ -72,6 +72,8 @@ pub enum Request {
     Limit(Box<LimitRequest>),
     /// Serve one more disk.
     Attach(Box<DiskConfig>),
+    /// Try again to serve a disk of the configuration whose image could not be opened.
+    Retry { disk: String },
     /// Stop serving a disk.
     Detach { disk: String },
     /// Give a disk another size.
@@ -87,7 +89,7 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 11] = [
+pub const COMMANDS: [&str; 12] = [
     "status",
     "metrics",
     "responses",
@@ -97,6 +99,7 @@ pub const COMMANDS: [&str; 11] = [
     "weight",
     "limit",
     "attach",
+    "retry",
     "detach",
     "resize",
 ];
@@ -201,21 +204,23 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
             };
             set.map(nothing).map_err(text)
         }
-        Request::Attach(disk) => {
-            let Attached { capacity_bytes, sockets, warnings } =
-                host.attach(&disk).map_err(text)?;
-            let mut answer = json!({ "capacity_bytes": capacity_bytes, "sockets": sockets });
-            if !warnings.is_empty() {
-                answer["warnings"] = json!(warnings);
-            }
-            Ok(answer)
-        }
+        Request::Attach(disk) => host.attach(&disk).map(attached).map_err(text),
+        Request::Retry { disk } => host.retry(&disk).map(attached).map_err(text),
         Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
         Request::Resize { disk, size_bytes, shrink } => {
             let bytes = host.resize(&disk, size_bytes, shrink).map_err(text)?;
             Ok(json!({ "capacity_bytes": bytes }))
         }
     }
+}
+
+fn attached(disk: Attached) -> Value {
+    let Attached { capacity_bytes, sockets, warnings } = disk;
+    let mut answer = json!({ "capacity_bytes": capacity_bytes, "sockets": sockets });
+    if !warnings.is_empty() {
+        answer["warnings"] = json!(warnings);
+    }
+    answer
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ mod devices;
 mod error;
 mod host;
 mod memory;
+mod places;
+mod recent;
 mod served;
 mod sizer;
 mod slots;
@@ -26,7 +28,7 @@ mod systemd;
 
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
-pub use host::{Attached, Host, check_tls};
+pub use host::{Attached, FailedDisk, Host, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};

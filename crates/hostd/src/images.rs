@@ -7,6 +7,7 @@
 //!
 //! What is absent: image formats. Guests see the bytes of the file as they are.
 
+mod allocation;
 pub mod fault;
 mod fiemap;
 mod lock;
@@ -16,6 +17,7 @@ mod probe;
 mod rate;
 mod surface;
 
+pub use allocation::Allocation;
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
@@ -361,54 +363,24 @@ impl Image {
         Ok(Mapper { file, place, is_block: self.is_block, capacity_bytes })
     }
 
-    /// Runs of data and holes: length in bytes and "is a hole", at most `max`,
-    /// covering a prefix of the range, multiples of the alignment when
-    /// `offset` and `len` are. Data when in doubt: a block device, a file
-    /// system that does not say, an error.
+    /// As [`Allocation::runs`].
     pub fn runs(&self, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)> {
-        let end = offset.saturating_add(len);
-        let mut runs: Vec<(u64, bool)> = Vec::new();
-        let mut at = offset;
-        while at < end && runs.len() < max {
-            let (data, hole) = if self.is_block { (at, end) } else { self.next_run(at, end) };
-            if at < data {
-                runs.push((data - at, true));
-            }
-            // No data before the end, or no room to say so.
-            if data < end && runs.len() < max {
-                runs.push((hole - data, false));
-            }
-            at = hole;
-        }
-        runs
+        allocation::runs(
+            &self.file,
+            self.is_block,
+            self.limits.align_bytes,
+            offset..offset.saturating_add(len),
+            max,
+        )
     }
 
-    /// The next data at or behind `at`: where it begins and ends, both rounded
-    /// outwards to the alignment and cut at `end`. At least one of the two lies
-    /// behind `at`.
-    fn next_run(&self, at: u64, end: u64) -> (u64, u64) {
-        let align = u64::from(self.limits.align_bytes);
-        let data = match self.seek(at, libc::SEEK_DATA) {
-            Ok(data) => (data / align * align).max(at),
-            Err(Some(libc::ENXIO)) => return (end, end),
-            Err(_) => return (at, end),
-        };
-        if data >= end {
-            return (end, end);
-        }
-        let hole = match self.seek(data, libc::SEEK_HOLE) {
-            // `max`: a hole punched meanwhile must not stop the loop.
-            Ok(hole) => hole.max(data + 1).div_ceil(align).saturating_mul(align),
-            Err(_) => end,
-        };
-        (data, hole.min(end))
-    }
-
-    fn seek(&self, at: u64, whence: i32) -> Result<u64, Option<i32>> {
-        let at = i64::try_from(at).map_err(|_| None)?;
-        // SAFETY: plain system call on a descriptor that is open.
-        let to = unsafe { libc::lseek64(self.file.as_raw_fd(), at, whence) };
-        u64::try_from(to).map_err(|_| io::Error::last_os_error().raw_os_error())
+    /// What says which parts hold data, for another thread.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn allocation(&self) -> io::Result<Allocation> {
+        let file = self.file.try_clone()?;
+        Ok(Allocation::new(file, self.is_block, self.limits.align_bytes))
     }
 }
 

@@ -13,6 +13,7 @@ use seekway_policy::dispatcher::{Cause, Withheld};
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use std::fmt;
+use std::sync::Arc;
 
 /// What HTTP says of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -26,14 +27,23 @@ pub const BUCKETS_S: [f64; 17] = [
 
 /// All metrics of a daemon.
 pub fn render(host: &Host) -> String {
-    let statuses = host.statuses().into_iter().map(|(d, status)| (d.name.clone(), status));
-    render_statuses(statuses.collect())
+    let statuses = host.statuses().into_iter();
+    let devices = statuses.map(|(d, status)| (d.name.clone(), Arc::new(status))).collect();
+    encode(Scrape { devices, failed: failed(host) })
 }
 
 /// All metrics of these devices, by name.
-pub fn render_statuses(devices: Vec<(String, Status)>) -> String {
+pub fn render_statuses(devices: Vec<(String, Arc<Status>)>) -> String {
+    encode(Scrape { devices, failed: Vec::new() })
+}
+
+fn failed(host: &Host) -> Vec<String> {
+    host.failed().into_iter().map(|failed| failed.config.name).collect()
+}
+
+fn encode(scrape: Scrape) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(devices)));
+    registry.register_collector(Box::new(scrape));
     let mut text = String::new();
     match text::encode(&mut text, &registry) {
         Ok(()) => text,
@@ -42,7 +52,11 @@ pub fn render_statuses(devices: Vec<(String, Status)>) -> String {
 }
 
 #[derive(Debug)]
-struct Scrape(Vec<(String, Status)>);
+struct Scrape {
+    devices: Vec<(String, Arc<Status>)>,
+    /// Disks of the configuration that are not served.
+    failed: Vec<String>,
+}
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -111,13 +125,13 @@ impl Scrape {
         help: &str,
         samples: impl Fn(&'a Status) -> Vec<(Labels, Value<'a>)>,
     ) -> fmt::Result {
-        let of = |(device, status): &'a (String, Status)| {
+        let of = |(device, status): &'a (String, Arc<Status>)| {
             let own = vec![("device", device.clone())];
             let join =
                 move |(labels, value): (Labels, Value<'a>)| ([own.clone(), labels].concat(), value);
             samples(status).into_iter().map(join).collect::<Vec<_>>()
         };
-        family(encoder, name, help, self.0.iter().flat_map(of).collect())
+        family(encoder, name, help, self.devices.iter().flat_map(of).collect())
     }
 
     /// A metric of each disk.
@@ -157,6 +171,12 @@ impl Scrape {
         })
     }
 
+    fn failed(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let of = |name: &String| (vec![("disk", name.clone())], Value::Whole(1));
+        let help = "1 for a disk of the configuration that is not served";
+        family(e, "seekway_disk_failed", help, self.failed.iter().map(of).collect())
+    }
+
     fn disks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         self.by_op(e, "seekway_requests", "Guests' requests done", |op| Value::Count(op.requests))?;
         self.by_op(e, "seekway_bytes", "Bytes of requests that succeeded", |op| {
@@ -169,7 +189,7 @@ impl Scrape {
         self.by_op(e, "seekway_request_duration_seconds", help, Value::Times)?;
         let help = "Device time withheld while this disk was served last";
         self.by_disk(e, "seekway_held_seconds", help, |disk| held(&disk.held))?;
-        let help = "Device time of this disk's reads and writes";
+        let help = "Device time of this disk's commands, flushes and discards included";
         self.by_disk(e, "seekway_service_seconds", help, |disk| {
             vec![(Vec::new(), Value::Seconds(disk.device_time))]
         })?;
@@ -298,6 +318,7 @@ fn family(
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.failed(&mut encoder)?;
         self.disks(&mut encoder)?;
         self.devices(&mut encoder)?;
         self.fairness(&mut encoder)?;

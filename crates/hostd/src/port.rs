@@ -6,7 +6,7 @@
 //! 2. [`Port::event`] for every CQE of an SQE that the port pushed. Requests
 //!    that it finds go to [`PortContext::submit`].
 //! 3. [`Port::done`] for every job submitted, exactly once, in any order.
-//! 4. [`Port::flush`] after a batch of the two above, once: notify the guest,
+//! 4. [`Port::flush`] after a batch of the two above (and of [`Port::runs`]), once: notify the guest,
 //!    send replies. Never called without one of them before.
 //! 5. [`Port::message`] for what the front end's thread sent to it.
 //! 6. A port ends by [`PortContext::close`] (itself) or by `Message::ClosePort` (its
@@ -22,6 +22,7 @@ use io_uring::squeue;
 use seekway_policy::request::Op;
 use seekway_policy::units::Instant;
 use std::any::Any;
+use std::ops::Range;
 
 /// A disk that is served: its number among those of its reactor, dense, and
 /// the number of its VM in the dispatcher.
@@ -97,9 +98,10 @@ pub trait PortContext {
     /// Begin to close this port (step 6 of the module's text). Closing twice is closing once.
     fn close(&mut self, port: PortId);
 
-    /// Runs of data and of holes in `offset..offset+len` (for NBD's block status):
-    /// pairs of length and "is a hole", at most `max`, covering a prefix of the range.
-    fn block_status(&self, disk: DiskId, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)>;
+    /// Ask which parts of `range` of the port's disk hold data (for NBD's block status), for at
+    /// most `max` runs. The answer comes by [`Port::runs`], exactly once, as for a job: a thread
+    /// of the disk asks the file system, which may take its time.
+    fn block_status(&mut self, port: PortId, token: u64, range: Range<u64>, max: usize);
 }
 
 /// One stream of requests of one guest. The module's text says who calls what when.
@@ -116,6 +118,10 @@ pub trait Port: Send {
 
     /// A job is done: all of its bytes, or the first error.
     fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext);
+
+    /// The answer to [`PortContext::block_status`]: runs of data and of holes, length in bytes and
+    /// "is a hole", covering a prefix of the range.
+    fn runs(&mut self, _token: u64, _runs: Vec<(u64, bool)>, _context: &mut dyn PortContext) {}
 
     /// A batch of events and completions is over: notify the peer.
     fn flush(&mut self, context: &mut dyn PortContext);

@@ -15,6 +15,7 @@
 //!
 //! ```text
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
+//!  status                                     the thread that asks where images hold data
 //!  jobs, ports, disks                         tables of what is there
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
@@ -36,6 +37,7 @@ mod message;
 mod parity;
 mod ports;
 mod ring;
+mod status;
 
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};

@@ -31,7 +31,7 @@ fn device_time_is_the_commands_and_each_disks() {
     let asks = |n: u64| (0..n).map(|i| Ask::read((i * 7 % 16) << 20, 4096)).collect::<Vec<_>>();
     let (few, many) = (clients[0].do_all(asks(5)), clients[1].do_all(asks(15)));
     assert!(few.iter().chain(&many).all(|a| a.result.is_ok()));
-    // Neither a read nor a write: no device time of ours.
+    // Neither a read nor a write: no time of a modelled device.
     assert!(clients[0].do_one(Ask::flush()).result.is_ok());
     let status = rig.status();
     assert_eq!(status.served.commands, 20);
@@ -48,6 +48,21 @@ fn device_time_is_the_commands_and_each_disks() {
     let model = status.model_now.expect("emulated");
     assert_eq!(model, status.now, "k = 1");
     clients.into_iter().for_each(common::Client::close);
+    rig.stop();
+}
+
+#[test]
+fn the_device_time_of_a_flush_is_its_disks() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&image(&dir, "a"), None).unwrap());
+    assert!(client.do_one(Ask::write(0, vec![1; 4096])).result.is_ok());
+    let before = rig.status();
+    assert!(client.do_one(Ask::flush()).result.is_ok());
+    let after = rig.status();
+    assert!(after.disks[0].device_time > before.disks[0].device_time);
+    assert_eq!(after.served, before.served, "it is no read or write");
+    client.close();
     rig.stop();
 }
 

@@ -1,12 +1,13 @@
 //! The daemon as its clients find it: who holds up whom, and what is left
 //! after its end.
 
-use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT};
+use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, SocketConfig};
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -226,4 +227,93 @@ fn a_file_is_not_grown_where_its_disk_may_not_grow() {
     daemon.host.resize("first", Some(2 << 20), false).unwrap_err();
     assert_eq!(std::fs::metadata(&first.path).unwrap().len(), 1 << 20);
     assert_eq!(daemon.host.resize("next", Some(2 << 20), false).unwrap(), 2 << 20);
+}
+
+#[test]
+fn one_bad_image_keeps_no_other_from_being_served() {
+    let images = tempfile::tempdir().unwrap();
+    let image = |name: &str| {
+        let path = images.path().join(name);
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        path
+    };
+    let good = DiskConfig::new("good", image("good.img"));
+    let bad = DiskConfig::new("bad", images.path().join("bad.img"));
+    let disks = vec![bad.clone(), good];
+    let daemon = Running::start(Config { disks, ..Config::default() });
+    let status = || daemon.ask(&Request::Status {}).unwrap();
+    let names = |status: &serde_json::Value| {
+        let disks = status.pointer("/devices/0/disks").unwrap().as_array().unwrap().clone();
+        disks.iter().map(|d| d["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let before = status();
+    assert_eq!(names(&before), ["good"]);
+    assert_eq!(before["failed"][0]["name"], "bad");
+    assert!(before["failed"][0]["error"].as_str().unwrap().contains("bad.img"), "{before}");
+    assert!(!daemon.path("bad.vhost").exists());
+    let metrics = || daemon.ask(&Request::Metrics {}).unwrap()["text"].to_string();
+    assert!(metrics().contains("seekway_disk_failed{disk=\\\"bad\\\"} 1"), "{}", metrics());
+
+    let retry = |disk: &str| daemon.ask(&Request::Retry { disk: disk.into() });
+    retry("bad").unwrap_err();
+    assert!(retry("good").unwrap_err().to_string().contains("give its path"));
+    image("bad.img");
+    assert_eq!(retry("bad").unwrap()["capacity_bytes"], 1 << 20);
+    let after = status();
+    assert_eq!(names(&after).len(), 2);
+    assert_eq!(after.get("failed"), None);
+
+    // With none that is good there is nothing to serve.
+    let disks = vec![DiskConfig::new("none", images.path().join("none.img"))];
+    let failed = Daemon::start(Config { disks, ..Config::default() }, StartOptions::default());
+    assert!(failed.err().unwrap().to_string().contains("none.img"));
+}
+
+#[test]
+fn disks_have_no_nbd_sockets_where_they_are_off() {
+    let sockets = SocketConfig { nbd: Some(false), mode: Some(0o666), ..SocketConfig::default() };
+    let daemon = Running::start(Config { sockets, ..Config::default() });
+    daemon.host.attach(&daemon.disk("off")).unwrap();
+    let mut on = daemon.disk("on");
+    (on.sockets.nbd, on.sockets.mode) = (Some(true), Some(0o640));
+    daemon.host.attach(&on).unwrap();
+    let mode = |name: &str| {
+        let about = std::fs::symlink_metadata(daemon.path(name)).ok()?;
+        Some(about.permissions().mode() & 0o777)
+    };
+    assert_eq!((mode("off.vhost"), mode("off.nbd")), (Some(0o666), None));
+    assert_eq!((mode("on.vhost"), mode("on.nbd")), (Some(0o640), Some(0o640)));
+    assert_eq!(mode("control.sock"), Some(0o600), "never others'");
+}
+
+/// A client of NBD at the address of all disks that has asked for one; `None` when it may not.
+fn nbd_client(address: SocketAddr, disk: &str) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let mut asked = vec![0, 0, 0, 3];
+    asked.extend(b"IHAVEOPT\0\0\0\x01");
+    asked.extend((disk.len() as u32).to_be_bytes());
+    asked.extend(disk.as_bytes());
+    stream.write_all(&asked).ok()?;
+    stream.read_exact(&mut [0; 10]).ok()?;
+    Some(stream)
+}
+
+#[test]
+fn clients_of_a_disk_take_no_room_of_its_vmm() {
+    seekway_hostd::daemon::prepare_process(); // for as many descriptors
+    let daemon = Running::start(Config { nbd: loopback(), ..Config::default() });
+    daemon.host.attach(&daemon.disk("web")).unwrap();
+    daemon.host.attach(&daemon.disk("db")).unwrap();
+    let address = daemon.tcp("nbd");
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| nbd_client(address, "web")).map_while(|client| client).collect();
+    assert!((1..200).contains(&idle.len()), "{} clients", idle.len());
+    assert!(nbd_client(address, "db").is_some(), "another disk has places of its own");
+    // GET_FEATURES of vhost-user: request 1, version 1, no payload; and its reply.
+    let mut vmm = UnixStream::connect(daemon.path("web.vhost")).unwrap();
+    vmm.set_read_timeout(Some(PATIENCE)).unwrap();
+    vmm.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    vmm.read_exact(&mut [0; 20]).unwrap();
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{Ask, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_hostd::reactor::{Disk, Message, OpKind};
+use seekway_hostd::reactor::{Disk, Message, OpKind, Status};
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -505,4 +506,34 @@ fn everything_changes_under_load_and_the_journal_replays() {
         let mut replay = Replay::new(Build::default());
         text.lines().for_each(|line| replay.feed(line).unwrap());
     }
+}
+
+#[test]
+fn a_flush_that_fails_fails_all_that_went_with_it() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    // The kernel reports what was lost once: the first sync fails, and the next would go well.
+    let disk = rig.attach(&image(&dir, "a.img", MIB), Some("eio:op=flush")).unwrap();
+    let client = rig.open(disk);
+    let answers = client.do_all((0..16).map(|_| Ask::flush()).collect());
+    assert!(answers.iter().all(|answer| answer.result == Err(Errno(libc::EIO))));
+    let status = rig.status();
+    assert_eq!(status.disks[0].ops[OpKind::Flush as usize].errors, 16);
+    assert_eq!((status.stats.requests, status.stats.commands), (16, 1));
+    client.close();
+    rig.stop();
+}
+
+#[test]
+fn what_is_counted_is_shared_with_who_asks_until_it_changes() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+    let reads = |status: &Status| status.disks[0].ops[OpKind::Read as usize].latency_ns.clone();
+    client.do_one(Ask::read(0, 4096));
+    let (first, second) = (rig.status(), rig.status());
+    assert!(Arc::ptr_eq(&reads(&first), &reads(&second)), "nothing is copied to be looked at");
+    client.do_one(Ask::read(0, 4096));
+    assert_eq!((reads(&first).len(), reads(&rig.status()).len()), (1, 2));
+    rig.stop();
 }

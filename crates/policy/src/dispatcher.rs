@@ -7,6 +7,7 @@ mod adjacency;
 mod background;
 mod barriers;
 mod commands;
+mod dues;
 mod holds;
 mod parts;
 mod slots;
@@ -27,6 +28,7 @@ use adjacency::Adjacency;
 use background::Background;
 use barriers::Barriers;
 use commands::{Answer, Load, Unit};
+use dues::{Dues, Rivals, Turn};
 use holds::Holds;
 use parts::Split;
 use slots::{Slot, State, Table};
@@ -50,11 +52,14 @@ pub struct Dispatcher {
     vms: Vec<Option<AttachedVm>>,
     /// Requests that the policy holds.
     queued: usize,
+    /// Weights of the VMs that have some of them.
+    waiting_weight: u64,
     /// All queued requests, oldest first.
     by_age: ExpiryQueue,
     links: Links,
     adjacency: Adjacency,
     barriers: Barriers,
+    dues: Dues,
     background: Background,
     /// When demand was last seen: an arrival or a completion.
     last_demand: Instant,
@@ -84,10 +89,12 @@ impl Dispatcher {
             splits: Slots::new(),
             vms: Vec::new(),
             queued: 0,
+            waiting_weight: 0,
             by_age: ExpiryQueue::new(),
             links: Links::new(),
             adjacency: Adjacency::new(),
             barriers: Barriers::default(),
+            dues: Dues::default(),
             background: Background::default(),
             last_demand: Instant::ZERO,
             barriers_in_row: 0,
@@ -109,9 +116,10 @@ impl Dispatcher {
         self.last_demand = now;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
-            Op::Flush => self.barriers.flush(id),
+            Op::Flush => self.barriers.flush(vm, id),
             Op::Discard | Op::WriteZeroes => self.push_barrier(request),
             Op::Read | Op::Write => {
+                self.dues.wants(now, vm);
                 let serial = self.slots[id].serial;
                 if self.barriers.is_empty() || !self.barriers.blocks(serial, &request) {
                     self.enqueue(now, id);
@@ -155,13 +163,43 @@ impl Dispatcher {
             false => {
                 self.load.requests -= members as u32;
                 self.last_demand = now;
+                self.account(now, &served);
             }
         }
         served
     }
 
+    /// A command of demand is done: barriers are charged, and others' reads and writes pay for
+    /// the next ones.
+    fn account(&mut self, now: Instant, served: &CompletedCommand) {
+        let CompletedCommand { vm, op, service, .. } = *served;
+        let of = self.vms.get(vm.index()).and_then(Option::as_ref);
+        let weight = of.map_or(1, AttachedVm::weight);
+        if op.is_data() {
+            let waits = of.is_some_and(|vm| vm.queued() > 0);
+            let weights = self.waiting_weight + if waits { 0 } else { weight };
+            self.dues.served(vm, service, weights);
+            return self.dues.wants(now, vm);
+        }
+        if of.is_some() {
+            self.dues.charge(vm, service, weight);
+        }
+        if op == Op::Flush {
+            self.barriers.flushed(vm);
+        }
+    }
+
     /// What the engine has to do now. Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
+        let output = self.poll_once(now);
+        match (output, self.barrier_due(now)) {
+            (Output::WakeAt(at), Some(due)) => Output::WakeAt(at.min(due)),
+            (Output::Idle, Some(due)) => Output::WakeAt(due),
+            _ => output,
+        }
+    }
+
+    fn poll_once(&mut self, now: Instant) -> Output {
         if self.load.commands >= self.config.depth {
             if self.wants_full && self.queued > 0 {
                 let view = self.load.view(&self.config, &self.profile);
@@ -170,7 +208,7 @@ impl Dispatcher {
             return Output::Idle;
         }
         let turn = self.barriers_in_row < BARRIERS_IN_ROW;
-        if turn && let Some(barrier) = self.next_barrier() {
+        if turn && let Some(barrier) = self.next_barrier(now) {
             return self.dispatch(now, barrier);
         }
         if let Some(staged) = self.staged.take() {
@@ -185,7 +223,7 @@ impl Dispatcher {
         match self.ask(now) {
             Answer::Send(unit) => self.dispatch(now, unit),
             // The policy has had its chance.
-            _ if !turn && let Some(barrier) = self.next_barrier() => self.dispatch(now, barrier),
+            _ if !turn && let Some(barrier) = self.next_barrier(now) => self.dispatch(now, barrier),
             Answer::Hold { until, why } => {
                 if self.load.commands == 0 {
                     self.holds.hold(now, until, why);
@@ -206,9 +244,44 @@ impl Dispatcher {
     }
 
     /// The next barrier that may go.
-    fn next_barrier(&mut self) -> Option<Unit> {
-        let id = if self.barriers.is_empty() { None } else { self.barriers.next() };
-        id.map(|id| Unit { id, most: Sectors::ZERO })
+    fn next_barrier(&mut self, now: Instant) -> Option<Unit> {
+        if self.barriers.is_empty() {
+            return None;
+        }
+        // Out of the way, to look at the rest meanwhile.
+        let mut barriers = std::mem::take(&mut self.barriers);
+        let may_go = |vm: VmId, id: RequestId| {
+            let limit = self.slots[id].request.arrived + self.config.hard_limit;
+            self.turn_of(now, vm) == Turn::Now || now > limit
+        };
+        let next = barriers.next(may_go);
+        self.barriers = barriers;
+        let id = next?;
+        self.dues.goes(self.slots[id].request.vm);
+        Some(Unit { id, most: Sectors::ZERO })
+    }
+
+    /// Is it a VM's turn to send a barrier?
+    fn turn_of(&self, now: Instant, vm: VmId) -> Turn {
+        let of = self.vms[vm.index()].as_ref();
+        let rivals = Rivals {
+            queued: self.queued > of.map_or(0, AttachedVm::queued),
+            room: self.load.commands + 1 < self.config.depth,
+            idle_since: self.last_completion,
+        };
+        self.dues.turn(now, vm, of.map_or(1, AttachedVm::weight), rivals)
+    }
+
+    /// When a barrier may go that waits for other VMs to be quiet, if there is room for it.
+    fn barrier_due(&self, now: Instant) -> Option<Instant> {
+        if self.barriers.is_empty() || self.load.commands >= self.config.depth {
+            return None;
+        }
+        let due = |vm: VmId| match self.turn_of(now, vm) {
+            Turn::At(at) => Some(at),
+            Turn::Now | Turn::Later => None,
+        };
+        self.barriers.ready_vms().filter_map(due).min()
     }
 
     /// When the oldest request is past the hard limit.
@@ -233,7 +306,7 @@ impl Dispatcher {
         if slot.split {
             request.extent = self.left(id);
         }
-        self.queued += 1;
+        self.count_queued(request.vm);
         self.by_age.push(&mut self.links, id);
         self.adjacency.insert(id, request.extent.start());
         self.scheduler.arrived(now, request);

@@ -17,7 +17,8 @@
 //! - **cache** ([`crate::cache`]): reads are looked up, writes take blocks out, the prefetcher
 //!   reads ahead;
 //! - **place** ([`Map`]): a request is cut by where its disk lies on the device;
-//! - **order**: a bounded number of each VM's discards and write-zeroes is under way, the others wait;
+//! - **order**: a bounded number of each VM's discards and write-zeroes is under way, long ones in
+//!   pieces; the others wait;
 //! - **dispatch** ([`crate::dispatcher`]): barriers, policy, depth, coalescing, background class.
 //!
 //! # The engine's part
@@ -266,12 +267,14 @@ impl Stack {
         if let (Some(id), Some(cache)) = (call.fetch, &mut self.cache) {
             return cache.has_ended(id);
         }
-        let (Submit { vm, op, extent, token, .. }, error) = (call.request, call.error);
+        let Submit { vm, op, extent, token, .. } = call.request;
+        if matches!(op, Op::Discard | Op::WriteZeroes) && self.parks_again(index) {
+            return;
+        }
+        let error = self.calls[index].error;
         self.calls.remove(index);
         self.write_ends(vm, op, extent);
-        let disk = self.disk(vm);
-        disk.outstanding -= 1;
-        disk.barriers -= u32::from(matches!(op, Op::Discard | Op::WriteZeroes));
+        self.disk(vm).outstanding -= 1;
         self.act(Action::Done(Done { token, vm, result: error.map_or(Ok(()), Err) }));
     }
 

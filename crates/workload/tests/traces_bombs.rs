@@ -1,7 +1,7 @@
 //! Small files that unpack to much: memory stays bounded, and what is refused is
 //! refused before its end. One test, for it looks at the whole process.
 
-use seekway_workload::traces::{Format, TraceOptions, TraceReader};
+use seekway_workload::traces::{Format, Reason, TraceOptions, TraceReader};
 use std::io::{self, Read};
 
 /// `megabytes` MiB of zeros, each member of the gzip stream 16 MiB long.
@@ -37,6 +37,26 @@ impl Read for Bomb {
     }
 }
 
+/// Lines of a trace whose volumes have names nearly as long as a line may be, none twice.
+struct Names {
+    line: Vec<u8>,
+    lines: u32,
+}
+
+impl Read for Names {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.line.is_empty() && self.lines > 0 {
+            self.lines -= 1;
+            let name = "x".repeat(3900);
+            let line = format!("12816637200300{},{name}{},0,Read,0,512,1\n", 9999, self.lines);
+            self.line = line.into_bytes();
+        }
+        let n = self.line.as_slice().read(to)?;
+        self.line.drain(..n);
+        Ok(n)
+    }
+}
+
 /// The most memory that this process has had, in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -60,6 +80,14 @@ fn a_bomb_of_any_kind_is_read_in_bounded_memory() {
     let reader =
         TraceReader::from_read("late", Box::new(io::Cursor::new(late)), &TraceOptions::default());
     assert_eq!(reader.unwrap().filter(|r| r.is_ok()).count(), 2 << 20);
+    // Volumes' names would be kept: 65,536 of them, of 4 KiB each.
+    let names = Box::new(Names { line: Vec::new(), lines: 1 << 16 });
+    let options =
+        TraceOptions { format: Some(Format::Msr), lenient: true, ..TraceOptions::default() };
+    let mut reader = TraceReader::from_read("names", names, &options).unwrap();
+    assert!(reader.next_record().unwrap().is_none());
+    let skipped = &reader.stats().skipped;
+    assert_eq!((skipped[0].reason, skipped[0].count), (Reason::LongName, 1 << 16));
     let peak = peak_kib();
     assert!(peak < 100 << 10, "{peak} KiB");
 }

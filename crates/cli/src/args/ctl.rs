@@ -85,10 +85,10 @@ pub enum CtlCommand {
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
     },
-    /// Start serving another disk
+    /// Start serving another disk, or one of the configuration that failed when the daemon started
     Attach {
-        /// The disk and its options, as for `serve --disk`
-        #[arg(value_name = "NAME=PATH[,…]")]
+        /// The disk and its options, as for `serve --disk`; of one that failed the name alone
+        #[arg(value_name = "NAME=PATH[,…]|NAME")]
         disk: String,
     },
     /// Stop serving a disk; guests that use it lose it

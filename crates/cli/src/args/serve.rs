@@ -20,14 +20,16 @@ use std::path::PathBuf;
   seekway serve --blk-file web.img --socket-path web.sock
 
 SIGTERM or SIGINT stops it after the requests in flight have ended; a second one
-stops it at once. Exit status: 0 after a signal, 2 if something could not be served.")]
+stops it at once. A disk whose image cannot be opened is left out and reported.
+Exit status: 0 after a signal, 2 if the settings are wrong or no disk could be served.")]
 pub struct ServeArgs {
     /// Serve a raw image or a block device under this name (repeatable)
     ///
     /// Options: `weight=N` (share of the device), `ro` (read-only),
     /// `lba=SECTORS|BYTES` (its place on an emulated device), `buffered` (use the
     /// page cache), `cache=off` (do not use --cache), `accept-lost-writes` (serve an
-    /// image that lost acknowledged writes), `fault=SPEC` (inject faults, for tests;
+    /// image that lost acknowledged writes), `nbd=off` (no NBD socket), `socket_owner=USER`,
+    /// `socket_group=GROUP` and `socket_mode=MODE` (see --socket-owner), `fault=SPEC` (inject faults, for tests;
     /// must be last). Write a comma in the path twice.
     ///
     /// Rate limits: `iops=N` and `bandwidth=SIZE` per second, also as `read_iops`,
@@ -129,9 +131,19 @@ pub struct ReachArgs {
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
-    /// Serve all disks by NBD over TCP, each as an export of its name
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Serve all disks by NBD over TCP, each as an export of its name; `off`: no NBD at all, the
+    /// disks have no NBD sockets either
+    #[arg(long, value_name = "ADDRESS:PORT|off")]
     pub nbd: Option<String>,
+    /// Owner of the disks' sockets, by name or number [default: who runs the daemon]
+    #[arg(long, value_name = "USER")]
+    pub socket_owner: Option<String>,
+    /// Group of the disks' sockets, by name or number [default: that of who runs the daemon]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<String>,
+    /// Permissions of the disks' sockets, in octal [default: 600, with --socket-group 660]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
     /// Certificate chain of the NBD server (PEM); turns TLS on
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<String>,

@@ -75,6 +75,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
             };
             Request::Limit(Box::new(request.map_err(|e| anyhow!("limit {limits}: {e}"))?))
         }
+        CtlCommand::Attach { disk } if !disk.contains('=') => Request::Retry { disk: disk.clone() },
         CtlCommand::Attach { disk } => {
             let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
             // The daemon's working directory is another one.
@@ -100,11 +101,25 @@ fn status(format: Format, answer: Value) -> Result<()> {
     let report: HostReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
+    tables.extend(failed(&report));
     tables.extend(limits(&report));
     tables.extend(promised::table(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
+}
+
+/// Disks of the configuration that are not served, where there are some.
+fn failed(report: &HostReport) -> Option<Table> {
+    report.failed.first()?;
+    let columns = vec![Column::text("disk"), Column::text("image"), Column::text("why")];
+    let mut table = Table::new("NOT SERVED", columns);
+    for failed in &report.failed {
+        let texts = [&failed.name, &failed.path, &failed.error];
+        table.push(texts.map(|text| Cell::Text(text.clone())));
+    }
+    table.notes.push("once it is mended: seekway ctl attach DISK".into());
+    Some(table)
 }
 
 /// How evenly devices were shared lately, where there are several disks to share

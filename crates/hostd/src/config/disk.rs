@@ -2,6 +2,7 @@
 //! file, or an object of the control protocol.
 
 use super::limits;
+use super::sockets::SocketConfig;
 use seekway_policy::params::parse_size;
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
@@ -41,6 +42,9 @@ pub struct DiskConfig {
     /// Serve an image that lacks writes which were acknowledged.
     #[serde(default)]
     pub accept_lost_writes: bool,
+    /// Who may connect to its sockets, and whether there is one for NBD.
+    #[serde(flatten)]
+    pub sockets: SocketConfig,
     /// Rate limits of its own, and the group whose limits hold as well.
     #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "limits::text")]
     pub limits: DiskLimits,
@@ -67,12 +71,14 @@ impl DiskConfig {
             buffered: false,
             cache: true,
             accept_lost_writes: false,
+            sockets: SocketConfig::default(),
             limits: DiskLimits::default(),
         }
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
+    /// accept-lost-writes,nbd=off,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
+    /// fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
     /// # Errors
@@ -123,8 +129,11 @@ impl DiskConfig {
                 })?);
             }
             "fault" => self.fault = Some(text("eio")?.to_string()),
+            "nbd" => self.sockets.nbd = Some(switch(key, value)?),
+            _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
-                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, fault";
+                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, nbd, \
+                             socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));

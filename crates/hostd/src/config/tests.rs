@@ -63,6 +63,12 @@ lba = "1GiB"
                         buffered: false,
                         cache: true,
                         accept_lost_writes: false,
+                        sockets: SocketConfig {
+                            owner: None,
+                            group: None,
+                            mode: None,
+                            nbd: None,
+                        },
                         limits: none,
                     },
                     DiskConfig {
@@ -77,6 +83,12 @@ lba = "1GiB"
                         buffered: true,
                         cache: true,
                         accept_lost_writes: false,
+                        sockets: SocketConfig {
+                            owner: None,
+                            group: None,
+                            mode: None,
+                            nbd: None,
+                        },
                         limits: none,
                     },
                 ],
@@ -96,6 +108,12 @@ lba = "1GiB"
                 nbd: Some(
                     [::1]:10809,
                 ),
+                sockets: SocketConfig {
+                    owner: None,
+                    group: None,
+                    mode: None,
+                    nbd: None,
+                },
                 tls: TlsConfig {
                     cert: Some(
                         "/etc/seekway/cert.pem",
@@ -153,12 +171,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -181,7 +199,7 @@ path = "other.img"
 "#,
         expect![[r#"
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, nbd, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
@@ -190,7 +208,7 @@ path = "other.img"
     check(
         "policy = \"cfq:quantun=4\"\n",
         expect![[r#"
-            /etc/seekway/serve.toml:1: policy: cfq has no parameter 'quantun'; it has slice_sync, slice_async, slice_async_rq, slice_idle, quantum, fifo_expire_sync, fifo_expire_async, back_seek_max, back_seek_penalty, low_latency, target_latency, generation, issuer
+            /etc/seekway/serve.toml:1: policy: cfq has no parameter 'quantun'; it has slice_sync, slice_async, slice_async_rq, slice_idle, quantum, fifo_expire_sync, fifo_expire_async, back_seek_max, back_seek_penalty, low_latency, target_latency, generation, share, issuer
         "#]],
     );
     check(

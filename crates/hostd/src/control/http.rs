@@ -5,6 +5,7 @@ use crate::metrics;
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest request, headers included, in bytes.
@@ -48,18 +49,21 @@ where
 pub(super) fn answer(host: &Host, input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
     let (status, kind, body, head) = match read_request(input)? {
         Ok(Asked { get: true, head, path }) if path == "/metrics" => {
-            ("200 OK", metrics::CONTENT_TYPE, metrics::render(host), head)
+            ("200 OK", metrics::CONTENT_TYPE, host.recent_metrics(|| metrics::render(host)), head)
         }
         Ok(Asked { get: true, head, .. }) => {
-            ("404 Not Found", "text/plain", "There is /metrics only.\n".into(), head)
+            ("404 Not Found", "text/plain", Arc::new("There is /metrics only.\n".into()), head)
         }
-        Ok(Asked { get: false, .. }) => {
-            ("405 Method Not Allowed", "text/plain", "GET /metrics is all.\n".into(), false)
-        }
-        Err(text) => ("400 Bad Request", "text/plain", format!("{text}\n"), false),
+        Ok(Asked { get: false, .. }) => (
+            "405 Method Not Allowed",
+            "text/plain",
+            Arc::new("GET /metrics is all.\n".into()),
+            false,
+        ),
+        Err(text) => ("400 Bad Request", "text/plain", Arc::new(format!("{text}\n")), false),
     };
     let length = body.len();
-    let body = if head { "" } else { &body };
+    let body = if head { "" } else { body.as_str() };
     let text = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"

@@ -1,7 +1,7 @@
 //! How everything stands, as JSON. The keys stay.
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
-use crate::daemon::Host;
+use crate::daemon::{FailedDisk, Host};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::stack::limit::DiskLimits;
@@ -22,6 +22,18 @@ pub struct HostReport {
     pub groups: BTreeMap<String, String>,
     /// One for each device.
     pub devices: Vec<DeviceReport>,
+    /// Disks of the configuration that are not served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedReport>,
+}
+
+/// A disk of the configuration whose image could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailedReport {
+    pub name: String,
+    pub path: String,
+    /// Why, when it was last tried.
+    pub error: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -160,7 +172,7 @@ pub struct DiskReport {
     pub limited_ms: f64,
     /// Device time withheld while it was served last, in milliseconds, by cause.
     pub held_ms: BTreeMap<String, f64>,
-    /// Device time of its reads and writes.
+    /// Device time of its commands, flushes and discards included.
     pub device_time_ms: f64,
     /// What the policy alone knows of it.
     pub policy_metrics: BTreeMap<String, f64>,
@@ -218,7 +230,13 @@ pub fn report(host: &Host) -> HostReport {
                 ..device_report(&device.name, status, auto)
             })
             .collect(),
+        failed: host.failed().into_iter().map(failed_report).collect(),
     }
+}
+
+fn failed_report(failed: FailedDisk) -> FailedReport {
+    let FailedDisk { config, error } = failed;
+    FailedReport { name: config.name, path: config.path.display().to_string(), error }
 }
 
 fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 
 use super::host::{CLIENTS_MAX, Host};
 use super::served::{ServedDisk, Service};
-use super::slots::ConnectionSlot;
+use super::slots::{ConnectionSlot, lock};
 use super::sockets::Stream;
 use crate::control;
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
@@ -10,7 +10,7 @@ use crate::frontends::vhost_user::{self, DiskHandle};
 use crate::log::say;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
 /// Stack of a connection's thread; what is touched of it is what it costs.
@@ -84,9 +84,8 @@ pub(super) fn vhost(
     ended: impl FnOnce() + Send + 'static,
 ) {
     let stream = Stream::Unix(stream);
-    let Some(all) = host.connections.take("the daemon", None) else { return };
     let Ok(own) = stream.duplicate() else { return };
-    let Some(slot) = disk.connections.take(&disk.what(), Some(own)) else { return };
+    let Some(place) = disk.places.vmm(&disk.what(), &host.connections, own) else { return };
     let Stream::Unix(stream) = stream else { return };
     let handle = DiskHandle {
         name: disk.config.name.clone(),
@@ -97,7 +96,7 @@ pub(super) fn vhost(
         queues: vhost_user::QUEUES_MAX,
     };
     spawn(&format!("vhost-{}", disk.config.name), move || {
-        let _slots = (all, slot);
+        let _place = place;
         vhost_user::serve(stream, handle);
         ended();
     });
@@ -105,25 +104,18 @@ pub(super) fn vhost(
 
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
-    let all = match &only {
-        Some(_) => host.connections.take("the daemon", None),
-        None => host.nbd_connections.take("NBD", None),
-    };
-    let Some(all) = all else { return };
     let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
-    let of_only = match &only {
-        Some(disk) => match disk.connections.take(&disk.what(), Some(other)) {
-            None => return,
-            slot => slot,
-        },
-        None => None,
+    let negotiating = match &only {
+        Some(disk) => disk.places.negotiating(&disk.what(), other),
+        None => host.negotiating.take("NBD, not yet negotiated", None),
     };
-    let slots = Arc::new((all, of_only));
+    let Some(negotiating) = negotiating else { return };
     if let Stream::Tcp(tcp) = &stream {
         super::sockets::keep_alive(tcp);
     }
     let (tls, required) = (host.tls().cloned(), host.config().tls.required);
-    let door = Arc::new(Door { host: host.clone(), only, stream: own, slots });
+    let negotiating = Mutex::new(Some(negotiating));
+    let door = Arc::new(Door { host: host.clone(), only, stream: own, negotiating });
     spawn("nbd", move || {
         let served = match stream {
             Stream::Unix(stream) => nbd::serve(stream, door, tls, required),
@@ -145,8 +137,8 @@ struct Door {
     /// already which disk is meant.
     only: Option<Arc<ServedDisk>>,
     stream: Stream,
-    /// Among all connections, and among the only disk's.
-    slots: Arc<(ConnectionSlot, Option<ConnectionSlot>)>,
+    /// Its place until it has a disk's.
+    negotiating: Mutex<Option<ConnectionSlot>>,
 }
 
 impl Exports for Door {
@@ -161,25 +153,27 @@ impl Exports for Door {
         };
         // Whoever has the export can open a port by it: the disk's number must
         // not become another's before it is gone.
-        let slot = match &self.only {
-            Some(_) => None,
-            None => Some(disk.connections.take(&disk.what(), Some(self.stream.duplicate().ok()?))?),
-        };
-        let slots = (slot, self.slots.clone());
+        let stream = self.stream.duplicate().ok()?;
+        let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),
             disk: disk.id,
             handle: disk.device.handle().clone(),
             limits: Arc::new(move || {
-                let _held = &slots;
+                let _held = &place;
                 limits()
             }),
+            memory: disk.nbd_memory.clone(),
         })
     }
 
     fn names(&self) -> Vec<String> {
         let disks = self.only.clone().map_or_else(|| self.host.disks(), |disk| vec![disk]);
         disks.iter().map(|disk| disk.config.name.clone()).collect()
+    }
+
+    fn negotiated(&self) {
+        lock(&self.negotiating).take();
     }
 }

@@ -12,8 +12,8 @@ use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
 use seekway_policy::units::Sectors;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 /// The policy of a device when the operator names none.
@@ -34,7 +34,7 @@ pub struct Device {
     /// Nobody knows yet what it reads a second, and its prefetcher would like to.
     unmeasured: AtomicBool,
     handle: Handle,
-    watcher: std::sync::Mutex<Option<JoinHandle<()>>>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
     /// It has been asked to end.
     ending: Arc<AtomicBool>,
     /// It has ended by itself.
@@ -92,7 +92,7 @@ impl Device {
             journal: journal_path,
             unmeasured: AtomicBool::new(unmeasured && number.is_some()),
             handle,
-            watcher: std::sync::Mutex::new(Some(watcher)),
+            watcher: Mutex::new(Some(watcher)),
             ending,
             died,
         }))

@@ -14,6 +14,15 @@ pub enum HostError {
     /// Something about a disk.
     #[error("disk {0}: {1}")]
     Disk(String, String),
+    /// Somebody attaches, detaches or resizes it.
+    #[error("disk {0}: is being attached, detached or resized now; try again later")]
+    Claimed(String),
+    /// Only what failed can be tried again without its path.
+    #[error(
+        "no disk '{0}' failed when the daemon was started; to attach another, give its path: \
+         {0}=PATH"
+    )]
+    NotFailed(String),
     /// No such disk.
     #[error("no disk '{name}'; there are {there}")]
     NoDisk {

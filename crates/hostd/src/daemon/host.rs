@@ -1,50 +1,45 @@
 //! What is served: devices, disks, their sockets; and how that changes while
 //! it runs. Shared by the control thread and by whoever talks to a client.
 //!
-//! Changes take turns (`changes`); looking something up never waits for one,
-//! and nobody waits for a reactor with the registry locked.
+//! Changes of settings take turns (`changes`). Who attaches, detaches or resizes a disk claims its
+//! name instead, and others go on meanwhile: its device may hang. Looking something up never waits
+//! for a change, and nobody waits for a reactor with the registry locked.
 
+mod attach;
 mod cache;
 mod limits;
 mod resize;
 mod settings;
 mod tls;
 
+pub use attach::{Attached, FailedDisk};
 use cache::Caches;
 pub use tls::check_tls;
 
 use super::devices::Device;
 use super::error::HostError;
+use super::recent::Recent;
 use super::served::{ServedDisk, ServedSocket, Service};
 use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
 use super::start::{StartOptions, Stopper, VhostAt};
-use crate::config::{Config, DISKS_MAX, DiskConfig};
-use crate::images::fault::Fault;
-use crate::images::{Image, ImageError, OpenOptions};
-use crate::log::say;
-use crate::reactor::{Disk, Message, Status};
+use crate::config::Config;
+use crate::reactor::Status;
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
-use seekway_policy::units::Lba;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Most connections at once, at the sockets of disks together; and as many at
-/// the address of all disks.
+/// Most connections at once, beyond those reserved for each disk.
 const CONNECTIONS_MAX: usize = 1024;
-/// Most connections of one disk at once.
-const CONNECTIONS_DISK_MAX: usize = 64;
+/// Most clients at the NBD address of all disks that have not said which disk they want.
+const NEGOTIATING_MAX: usize = 256;
 /// Most clients of the control socket, and as many of metrics, at once.
 pub(super) const CLIENTS_MAX: usize = 64;
-
-/// How long to wait for the lock of an image, and how often to look.
-const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
-const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Registry {
@@ -55,21 +50,13 @@ struct Registry {
     last_token: u64,
 }
 
-/// Held by whoever changes what is served.
+/// Held by whoever changes what is served; never while a device is waited for, which may hang.
 #[derive(Default)]
 struct Changes {
     /// The daemon ends: a socket that was made now would stay behind.
     over: bool,
-}
-
-/// Where a disk that was attached can be reached.
-#[derive(Clone, Debug)]
-pub struct Attached {
-    pub capacity_bytes: u64,
-    /// Its sockets, as clients name them.
-    pub sockets: Vec<String>,
-    /// What the operator should know of its image.
-    pub warnings: Vec<String>,
+    /// Disks that are being attached, detached or resized.
+    claimed: BTreeSet<String>,
 }
 
 /// What is served. See the module's text.
@@ -79,18 +66,23 @@ pub struct Host {
     stopper: Stopper,
     /// When it was started.
     pub started: Instant,
-    /// Connections at the sockets of disks.
+    /// Connections beyond those reserved for each disk.
     pub(super) connections: Arc<ConnectionSlots>,
-    /// Those at the NBD address of all disks. Apart: anybody may come there and
-    /// say nothing, and VMMs must find room all the same.
-    pub(super) nbd_connections: Arc<ConnectionSlots>,
+    /// Those at the NBD address of all disks that have not negotiated yet. Apart: anybody may
+    /// come there and say nothing.
+    pub(super) negotiating: Arc<ConnectionSlots>,
     /// Clients of the control socket.
     pub(super) clients: Arc<ConnectionSlots>,
     /// Clients of metrics. Apart: they come over the network, and whoever
     /// manages the daemon must find room whatever they do.
     pub(super) scrapers: Arc<ConnectionSlots>,
+    metrics: Recent<String>,
     registry: RwLock<Registry>,
     changes: Mutex<Changes>,
+    /// Held while a device's reactor is looked for, and started if there is none.
+    starting: Mutex<()>,
+    /// Disks of the configuration that are not served, and why.
+    failed: Mutex<BTreeMap<String, FailedDisk>>,
     /// For devices to come; the configuration's, until it is changed for all.
     policy: Mutex<Option<String>>,
     /// The same of the prefetcher; says nothing without a cache.
@@ -133,11 +125,14 @@ impl Host {
             stopper,
             started: Instant::now(),
             connections: ConnectionSlots::new(CONNECTIONS_MAX),
-            nbd_connections: ConnectionSlots::new(CONNECTIONS_MAX),
+            negotiating: ConnectionSlots::new(NEGOTIATING_MAX),
             clients: ConnectionSlots::new(CLIENTS_MAX),
             scrapers: ConnectionSlots::new(CLIENTS_MAX),
+            metrics: Recent::default(),
             registry: RwLock::default(),
             changes: Mutex::default(),
+            starting: Mutex::default(),
+            failed: Mutex::default(),
             tls,
             inherited: Mutex::new(options.sockets),
             connected: Mutex::new(None),
@@ -159,9 +154,7 @@ impl Host {
         } else if let Some(listener) = self.take_inherited(&["control", "control.sock"]) {
             self.listen(Service::Control, listener)?;
         }
-        for disk in &self.config.disks {
-            self.attach(disk)?;
-        }
+        self.attach_all(vhost.is_some())?;
         if let (Some(at), Some(disk)) = (vhost, self.disks().first()) {
             match at {
                 VhostAt::Path(path) => {
@@ -218,145 +211,14 @@ impl Host {
         added.map_err(|e| HostError::System("epoll", e))
     }
 
-    /// Serve one more disk.
-    ///
-    /// # Errors
-    /// Name or options, image, sockets, and what the device's reactor says.
-    /// Nothing of the disk is left then.
-    pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
-        let _turn = self.turn()?;
-        let name = &asked.name;
-        let wrong = |text: String| HostError::Disk(name.clone(), text);
-        asked.check().map_err(wrong)?;
-        if self.read().disks.contains_key(name) {
-            return Err(wrong("is there already; detach it or choose another name".into()));
-        }
-        if self.read().disks.len() >= DISKS_MAX {
-            return Err(wrong(format!("{DISKS_MAX} disks are served, and that is the most")));
-        }
-        let fault = asked.fault.as_deref().map(Fault::parse).transpose();
-        let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
-        let options = OpenOptions {
-            read_only: asked.read_only,
-            direct: !asked.buffered,
-            accept_lost_writes: asked.accept_lost_writes,
-        };
-        let image = open_image(asked, &options)?;
-        let warnings = image.warnings().clone();
-        let (limits, is_block) = (*image.limits(), image.is_block());
-        let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
-        let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
-        if let Some(group) = &asked.limits.group {
-            self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
-        }
-        let sockets = self.disk_sockets(name)?;
-        let device = self.device_of(&image)?;
-        // Others would wait behind what is measured, and make it too low.
-        let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
-        let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
-        let disk = Box::new(Disk {
-            name: name.clone(),
-            image,
-            weight: asked.weight,
-            limits: asked.limits.clone(),
-            lba: asked.lba.map(Lba::new),
-            fault,
-            // What is in the host's memory already it need not have again, unless asked for.
-            cached: asked.cache && (reads_device || !self.is_cache_auto()),
-            bandwidth_bytes_per_s,
-        });
-        let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
-        let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
-        let disk = Arc::new(ServedDisk {
-            config: asked.clone(),
-            id: id.map_err(wrong)?,
-            device,
-            is_block,
-            is_direct,
-            connections: ConnectionSlots::new(CONNECTIONS_DISK_MAX),
-            config_changed: Arc::default(),
-            warnings,
-            rate_limits: Mutex::new(asked.limits.clone()),
-            limits: Arc::new(Mutex::new(limits)),
-            file: Mutex::new(Some(file)),
-        });
-
-        self.write().disks.insert(name.clone(), disk.clone());
-        let warnings = disk.warnings.all();
-        warnings.iter().for_each(|warning| say(&format!("{name}: {warning}")));
-        let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
-        for (vhost, listener) in sockets {
-            let disk = disk.clone();
-            self.listen(if vhost { Service::Vhost(disk) } else { Service::NbdOf(disk) }, listener)?;
-        }
-        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
-    }
-
-    /// The sockets of a disk: is it that of vhost-user?
-    fn disk_sockets(&self, name: &str) -> Result<Vec<(bool, Listener)>, SocketError> {
-        let mut sockets = Vec::new();
-        for (kind, vhost) in [("vhost", true), ("nbd", false)] {
-            let file = format!("{name}.{kind}");
-            match (self.take_inherited(&[&file]), &self.config.listen) {
-                (Some(listener), _) => sockets.push((vhost, listener)),
-                (None, Some(folder)) => sockets.push((vhost, Listener::unix(&folder.join(file))?)),
-                (None, None) => {}
-            }
-        }
-        Ok(sockets)
-    }
-
-    /// Major and minor number of the device that an image lies on; `None` when all
-    /// lie on the emulated one.
-    fn device_number(&self, image: &Image) -> Option<(u32, u32)> {
-        self.config.emulate.is_none().then(|| image.device())
-    }
-
-    /// The device that an image lies on, with its reactor; started when it is
-    /// the first.
-    fn device_of(&self, image: &Image) -> Result<Arc<Device>, HostError> {
-        let number = self.device_number(image);
-        let known = self.read().devices.iter().find(|d| d.number == number).cloned();
-        if let Some(device) = known {
-            return Ok(device);
-        }
-        let policy = lock(&self.policy).clone();
-        let prefetcher = lock(&self.prefetcher).clone();
-        let cache = self.cache_setup(prefetcher, self.devices().len());
-        let groups = self.groups();
-        let policy = policy.as_deref();
-        let device = Device::start(&self.config, policy, cache, groups, image, &self.stopper)?;
-        self.write().devices.push(device.clone());
-        self.divide_cache(&self.devices());
-        Ok(device)
-    }
-
-    /// Stop serving a disk: its sockets go, what is outstanding is carried out,
-    /// and the image is closed.
-    ///
-    /// # Errors
-    /// An unknown name; or what the reactor says.
-    pub fn detach(&self, name: &str) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        let disk = self.disk(name)?;
-        {
-            let mut registry = self.write();
-            registry.disks.remove(name);
-            registry.listeners.retain(|_, served| !served.service.is_of(&disk));
-        }
-        // Its number may be another disk's afterwards: nobody may be left who
-        // could open a port by it.
-        disk.connections.close();
-        disk.connections.wait_empty();
-        lock(&disk.file).take(); // holds the lock of the image too
-        let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))
-    }
-
     /// How all devices stand. One whose reactor has ended is left out.
     pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
         self.devices().into_iter().filter_map(|d| d.status().map(|s| (d, s))).collect()
+    }
+
+    /// What `render` makes of the metrics, up to a second old: those who scrape share it.
+    pub fn recent_metrics(&self, render: impl FnOnce() -> String) -> Arc<String> {
+        self.metrics.get(Instant::now(), render)
     }
 
     /// Where a disk, or with `None` the whole daemon, can be reached.
@@ -420,7 +282,7 @@ impl Host {
         devices.iter().for_each(|device| device.end());
         devices.iter().for_each(|device| device.join());
         // Not before: clients get the replies to what was outstanding.
-        self.disks().iter().for_each(|disk| disk.connections.close());
+        self.disks().iter().for_each(|disk| disk.places.close());
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
     }
@@ -437,20 +299,6 @@ impl Host {
 
     fn write(&self) -> RwLockWriteGuard<'_, Registry> {
         self.registry.write().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// Open an image. What a daemon that was killed had in flight keeps its files
-/// open, and locked, until the kernel has done with it: that takes a moment.
-fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostError> {
-    let began = Instant::now();
-    loop {
-        match Image::open(&asked.path, options) {
-            Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
-                std::thread::sleep(LOCKED_PAUSE);
-            }
-            opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
-        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! A disk that is served, and the sockets at which disks and the daemon are.
 
 use super::devices::Device;
-use super::slots::{ConnectionSlots, lock};
+use super::places::DiskPlaces;
+use super::slots::lock;
 use super::sockets::Listener;
 use crate::config::DiskConfig;
+use crate::frontends::nbd::DiskMemory;
 use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::{Limits, Warnings};
 use crate::port::DiskId;
@@ -22,7 +24,9 @@ pub struct ServedDisk {
     /// I/O goes past the page cache.
     pub is_direct: bool,
     /// Its connections, those included that may still open a port.
-    pub connections: Arc<ConnectionSlots>,
+    pub places: DiskPlaces,
+    /// Counts the buffers of its NBD clients.
+    pub nbd_memory: Arc<DiskMemory>,
     /// Who is told when its size changes.
     pub config_changed: Arc<ConfigListeners>,
     /// What the operator should know of its image.

@@ -42,14 +42,18 @@ impl ConnectionSlots {
         what: &str,
         stream: Option<Stream>,
     ) -> Option<ConnectionSlot> {
+        let slot = self.try_take(stream);
         let mut taken = lock(&self.taken);
-        if taken.closed {
-            return None;
+        if slot.is_none() && !taken.closed && !std::mem::replace(&mut taken.logged_full, true) {
+            say(&format!("{what}: {} connections, no more are accepted", self.max));
         }
-        if taken.streams.len() >= self.max {
-            if !std::mem::replace(&mut taken.logged_full, true) {
-                say(&format!("{what}: {} connections, no more are accepted", self.max));
-            }
+        slot
+    }
+
+    /// The same without a word to the log.
+    pub fn try_take(self: &Arc<ConnectionSlots>, stream: Option<Stream>) -> Option<ConnectionSlot> {
+        let mut taken = lock(&self.taken);
+        if taken.closed || taken.streams.len() >= self.max {
             return None;
         }
         taken.last += 1;

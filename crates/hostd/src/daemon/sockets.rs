@@ -28,6 +28,9 @@ pub enum SocketError {
     /// What the system says.
     #[error("{path}: {1}", path = .0.display())]
     Io(PathBuf, io::Error),
+    /// It cannot have the owner, group or mode that was asked for.
+    #[error("{path}: {1}", path = .0.display())]
+    Access(PathBuf, String),
     /// A TCP address cannot be had.
     #[error("{0}: {1}")]
     Tcp(SocketAddr, io::Error),

@@ -33,6 +33,7 @@ mod tests;
 mod tls;
 mod wire;
 
+pub use buffers::DiskMemory;
 pub use handshake::serve;
 pub use socket::{ServeError, Socket};
 pub use tls::{TlsError, tls_config};
@@ -53,6 +54,8 @@ pub struct Export {
     pub handle: Handle,
     /// Its limits at this moment: the next client sees a disk that was resized.
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
+    /// Counts the buffers of all its clients.
+    pub memory: Arc<DiskMemory>,
 }
 
 /// What a listening socket offers.
@@ -61,6 +64,8 @@ pub trait Exports: Send + Sync {
     fn find(&self, name: &str) -> Option<Export>;
     /// What `NBD_OPT_LIST` answers.
     fn names(&self) -> Vec<String>;
+    /// The client has an export, and its time limit is over.
+    fn negotiated(&self) {}
 }
 
 /// The exports of a socket that belongs to one disk: whatever name the client

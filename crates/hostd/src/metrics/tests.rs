@@ -110,7 +110,7 @@ fn op(latencies_ns: &[u64]) -> OpStatus {
     let mut latency_ns = Histogram::new(2).expect("in range");
     latencies_ns.iter().for_each(|ns| latency_ns.record(*ns).expect("in range"));
     let requests = latencies_ns.len() as u64;
-    OpStatus { requests, bytes: requests * 4096, errors: 1, latency_ns }
+    OpStatus { requests, bytes: requests * 4096, errors: 1, latency_ns: Arc::new(latency_ns) }
 }
 
 fn disk_cache() -> DiskCache {
@@ -197,7 +197,8 @@ fn status() -> Status {
 #[test]
 fn the_text_is_open_metrics_and_says_what_is() {
     let other = Status { throttle: None, cache: None, disks: Vec::new(), ..status() };
-    let text = render_statuses(vec![("sda".into(), status()), ("sdb".into(), other)]);
+    let text =
+        render_statuses(vec![("sda".into(), Arc::new(status())), ("sdb".into(), Arc::new(other))]);
     let samples = parse(&text);
     let get = |name: &str, labels: &[(&str, &str)]| {
         let is = |(k, v): &(&str, &str), of: &[(String, String)]| {

@@ -64,6 +64,7 @@ impl Reactor {
                 let _ = reply.send(());
             }
             Message::CacheMemory(reply) => _ = reply.send(core.stack.cache_backed_bytes()),
+            Message::Runs(id, token, runs) => self.runs(id, token, runs),
             Message::Remapped(id, map) => core.remapped(id, map),
             Message::Status(reply) => _ = reply.send(core.status()),
             Message::Shutdown => {
@@ -72,6 +73,15 @@ impl Reactor {
                 let open: Vec<PortId> = core.ports.all().collect();
                 open.into_iter().for_each(|id| core.ports.close(id));
             }
+        }
+    }
+
+    /// A port has its answer about runs of data, and one job less.
+    fn runs(&mut self, id: PortId, token: u64, runs: Vec<(u64, bool)>) {
+        self.core.ports.slot(id).jobs -= 1;
+        if let Some(port) = &mut self.ports[usize::from(id.index)] {
+            port.runs(token, runs, &mut self.core);
+            self.core.ports.mark(id.index);
         }
     }
 
@@ -139,6 +149,7 @@ impl Core {
             map_due: self.now + REMAP_AFTER,
             remap_after: REMAP_AFTER,
             mapping: false,
+            status_thread: Default::default(),
             fault,
             outstanding: 0,
             held: Default::default(),

@@ -133,12 +133,14 @@ impl Core {
     }
 
     fn count_command(&mut self, command: &dispatcher::CompletedCommand) {
-        if !command.op.is_data() {
+        if command.op.is_data() {
+            self.done_commands.commands += 1;
+            self.done_commands.service += command.service;
+            self.done_commands.service_from_dispatch += self.now.since(command.dispatched);
+        } else if self.throttle.is_some() {
+            // A modelled device knows reads and writes only.
             return;
         }
-        self.done_commands.commands += 1;
-        self.done_commands.service += command.service;
-        self.done_commands.service_from_dispatch += self.now.since(command.dispatched);
         if let Some(disk) = self.disks.get_mut(DiskId(command.vm.index() as u16)) {
             disk.meter.add(command.service, 0);
         }
@@ -167,6 +169,8 @@ impl Core {
         self.commands.begin(command.id);
         match members[..] {
             [only] => self.start_io(command, &[only]),
+            // One covers them all.
+            _ if command.op == Op::Flush => self.start_io(command, &members),
             _ => self.start_runs(command, &members),
         }
         members.clear();
@@ -334,7 +338,12 @@ impl Core {
             return self.submit_io(index);
         }
         let command = io.command;
-        if io.members.len() > 1 {
+        if command.op == Op::Flush {
+            // Not each again: the kernel reports what was lost once, and the next would go well.
+            for member in &io.members {
+                self.commands.fail(command.id, member.id, IoError(error.0));
+            }
+        } else if io.members.len() > 1 {
             let members = io.members.clone();
             for member in members {
                 self.start_io(&command, &[member]);

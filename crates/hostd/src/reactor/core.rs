@@ -8,6 +8,7 @@ use super::jobs::{Jobs, buffers_len, extent_of};
 use super::message::{Handle, Served};
 use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
+use super::status::Ask;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;
@@ -18,6 +19,7 @@ use seekway_policy::request::{Op, VmId};
 use seekway_policy::stack::{Member, Refused, Stack, Submit, Urgency, is_sync};
 use seekway_policy::units::Instant;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The state of a reactor, all but the ports themselves.
 pub struct Core {
@@ -216,9 +218,12 @@ impl PortContext for Core {
         self.ports.close(port);
     }
 
-    fn block_status(&self, disk: DiskId, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)> {
-        let disk = self.disks.get(disk).expect("a port's disk stays until the port has ended");
-        disk.image.runs(offset, len, max)
+    fn block_status(&mut self, port: PortId, token: u64, range: Range<u64>, max: usize) {
+        let slot = self.ports.slot(port);
+        slot.jobs += 1;
+        let disk = slot.disk.and_then(|disk| self.disks.get_mut(disk));
+        let disk = disk.expect("a port's disk stays until the port has ended");
+        disk.status_thread.ask(&disk.image, &self.handle, Ask { port, token, range, max });
     }
 }
 

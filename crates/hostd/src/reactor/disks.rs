@@ -2,6 +2,7 @@
 
 use super::intervals::UseMeter;
 use super::message::{DiskStatus, OpKind, OpStatus};
+use super::status::StatusThread;
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::port::{DiskId, Job};
@@ -10,6 +11,7 @@ use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
@@ -36,6 +38,8 @@ pub struct DiskState {
     pub remap_after: Nanos,
     /// A thread is asking it now.
     pub mapping: bool,
+    /// Says where the image holds data.
+    pub status_thread: StatusThread,
     /// Failures to inject.
     pub fault: Option<Fault>,
     /// Guests' jobs under way.
@@ -79,8 +83,9 @@ impl DiskState {
             true => status.bytes += job.len,
             false => status.errors += 1,
         }
-        // An auto-resizing histogram takes every value but zero.
-        let _ = status.latency_ns.record(response.get().max(1));
+        // A copy, if somebody still looks at the last one. An auto-resizing histogram takes
+        // every value but zero.
+        let _ = Arc::make_mut(&mut status.latency_ns).record(response.get().max(1));
         if ok && job.op.is_data() {
             self.meter.add(Nanos::ZERO, job.len);
         }

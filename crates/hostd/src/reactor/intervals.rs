@@ -19,7 +19,7 @@ pub const INTERVAL: Nanos = Nanos::from_secs(10);
 /// What a disk got of its device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskUse {
-    /// Device time of its reads and writes; of a command that carries several,
+    /// Device time of its commands, flushes and discards included; of a command that carries several,
     /// the first one's disk has it.
     pub device_time: Nanos,
     /// Bytes of its reads and writes that succeeded.

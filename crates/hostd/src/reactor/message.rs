@@ -53,6 +53,8 @@ pub enum Message {
     CacheMemory(SyncSender<u64>),
     /// Where the file system says that the image lies now; `None` when it does not.
     Remapped(DiskId, Option<Map>),
+    /// A port's answer about runs of data and holes, by its token.
+    Runs(PortId, u64, Vec<(u64, bool)>),
     Status(SyncSender<Status>),
     /// Close all ports, carry out what is outstanding, end.
     Shutdown,
@@ -227,7 +229,7 @@ pub struct DiskStatus {
     pub held: Withheld,
     /// Indexed by [`OpKind`].
     pub ops: [OpStatus; OpKind::COUNT],
-    /// Device time of its reads and writes.
+    /// Device time of its commands, flushes and discards included.
     pub device_time: Nanos,
     /// What it got in the last whole interval.
     pub last_interval: DiskUse,
@@ -276,15 +278,16 @@ pub struct OpStatus {
     pub bytes: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// From arrival to completion, in nanoseconds.
-    pub latency_ns: Histogram<u64>,
+    /// From arrival to completion, in nanoseconds. Shared with the reactor until it counts the
+    /// next one: who asks for the status makes it copy nothing.
+    pub latency_ns: Arc<Histogram<u64>>,
 }
 
 impl Default for OpStatus {
     /// Nothing done yet.
     fn default() -> Self {
         let latency_ns = Histogram::new(DIGITS).expect("two digits are in range");
-        OpStatus { requests: 0, bytes: 0, errors: 0, latency_ns }
+        OpStatus { requests: 0, bytes: 0, errors: 0, latency_ns: Arc::new(latency_ns) }
     }
 }
 
@@ -299,7 +302,7 @@ pub struct Handle {
 
 impl Handle {
     /// A handle, the receiving end, and what tells it of messages.
-    pub(super) fn new() -> std::io::Result<(Handle, Receiver<Message>)> {
+    pub(crate) fn new() -> std::io::Result<(Handle, Receiver<Message>)> {
         let wake = Arc::new(EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?);
         let (sender, mailbox) = mpsc::channel();
         Ok((Handle { sender, wake }, mailbox))

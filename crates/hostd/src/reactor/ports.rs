@@ -11,7 +11,7 @@ const PORTS_MAX: usize = 1 << 14;
 pub struct PortSlot {
     generation: u16,
     live: bool,
-    disk: Option<DiskId>,
+    pub disk: Option<DiskId>,
     /// SQEs under way.
     pub sqes: u32,
     /// Jobs that the port has not been told of that they are done.

@@ -116,7 +116,7 @@ impl Server {
             let disk = status.disks.iter().find(|d| d.id == disk).expect("attached");
             Limits { capacity_bytes: disk.capacity_bytes, ..limits }
         });
-        let export = Export { name, disk, handle, limits };
+        let export = Export { name, disk, handle, limits, memory: Arc::default() };
         self.disks.push(export.clone());
         export
     }

@@ -1,9 +1,10 @@
-//! Order among requests that policies never see. A flush covers the writes
-//! that completed before it was issued, so it needs to wait for nothing. A
-//! discard or write-zeroes changes data: it waits for earlier requests of its
-//! VM on the same sectors, and later ones wait for it.
+//! Order among requests that policies never see. A flush covers the writes that completed before
+//! it was issued, so it needs to wait for no request; but a VM has one on the device at a time, and
+//! those that come meanwhile go together as its next one, which covers all of them: it begins
+//! after they have come. VMs take turns. A discard or write-zeroes changes data: it waits for
+//! earlier requests of its VM on the same sectors, and later ones wait for it.
 
-use crate::request::{Op, Request, RequestId};
+use crate::request::{Op, Request, RequestId, VmId};
 use std::collections::VecDeque;
 
 /// A discard or write-zeroes that has arrived and not completed.
@@ -18,17 +19,38 @@ struct Barrier {
     dispatched: bool,
 }
 
-/// All barriers of a device, and the flushes that may go.
+impl Barrier {
+    /// Does it wait for no other request?
+    fn is_ready(&self) -> bool {
+        !self.dispatched && self.waits_for.is_empty()
+    }
+}
+
+/// The flushes of one VM.
+#[derive(Default)]
+struct Flushes {
+    /// In order of arrival; the next command covers all of them.
+    waiting: Vec<RequestId>,
+    /// One is on the device.
+    under_way: bool,
+}
+
+/// All barriers of a device.
 #[derive(Default)]
 pub(super) struct Barriers {
-    flushes: VecDeque<RequestId>,
+    /// By VM number.
+    flushes: Vec<Flushes>,
+    /// VMs with flushes that wait and none on the device, the next one first.
+    turns: VecDeque<VmId>,
+    /// The flushes that go together, when [`Barriers::next`] has given one.
+    together: Vec<RequestId>,
     pending: Vec<Barrier>,
 }
 
 impl Barriers {
     /// Nothing to order: the common case, one comparison.
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.flushes.is_empty()
+        self.pending.is_empty() && self.turns.is_empty()
     }
 
     /// Must this request, which arrived as number `serial`, wait for an earlier
@@ -49,8 +71,29 @@ impl Barriers {
     }
 
     /// A flush arrives.
-    pub(super) fn flush(&mut self, id: RequestId) {
-        self.flushes.push_back(id);
+    pub(super) fn flush(&mut self, vm: VmId, id: RequestId) {
+        if self.flushes.len() <= vm.index() {
+            self.flushes.resize_with(vm.index() + 1, Flushes::default);
+        }
+        let flushes = &mut self.flushes[vm.index()];
+        if flushes.waiting.is_empty() && !flushes.under_way {
+            self.turns.push_back(vm);
+        }
+        flushes.waiting.push(id);
+    }
+
+    /// A command of flushes is done.
+    pub(super) fn flushed(&mut self, vm: VmId) {
+        let flushes = &mut self.flushes[vm.index()];
+        flushes.under_way = false;
+        if !flushes.waiting.is_empty() {
+            self.turns.push_back(vm);
+        }
+    }
+
+    /// The flushes that go with the one that [`Barriers::next`] gave last, it included.
+    pub(super) fn together(&self) -> &[RequestId] {
+        &self.together
     }
 
     /// A discard or write-zeroes arrives; `earlier` overlap it and are not done.
@@ -60,14 +103,30 @@ impl Barriers {
         self.pending.push(Barrier { request, serial, waits_for, blocked, dispatched: false });
     }
 
-    /// The next that may go to the device.
-    pub(super) fn next(&mut self) -> Option<RequestId> {
-        if let Some(id) = self.flushes.pop_front() {
-            return Some(id);
+    /// The next that may go to the device, of those whose VM may send one now. With a flush go all
+    /// others of its VM that wait: [`Barriers::together`].
+    pub(super) fn next(&mut self, may_go: impl Fn(VmId, RequestId) -> bool) -> Option<RequestId> {
+        let flushes = &mut self.flushes;
+        let is_next = |vm: &VmId| may_go(*vm, flushes[vm.index()].waiting[0]);
+        if let Some(at) = self.turns.iter().position(is_next)
+            && let Some(vm) = self.turns.remove(at)
+        {
+            let flushes = &mut flushes[vm.index()];
+            flushes.under_way = true;
+            self.together.clear();
+            self.together.append(&mut flushes.waiting);
+            return self.together.first().copied();
         }
-        let ready = self.pending.iter_mut().find(|b| !b.dispatched && b.waits_for.is_empty())?;
-        ready.dispatched = true;
-        Some(ready.request.id)
+        let ready = |b: &&mut Barrier| b.is_ready() && may_go(b.request.vm, b.request.id);
+        let barrier = self.pending.iter_mut().find(ready)?;
+        barrier.dispatched = true;
+        Some(barrier.request.id)
+    }
+
+    /// The VMs with a barrier that waits for nothing but its VM's turn.
+    pub(super) fn ready_vms(&self) -> impl Iterator<Item = VmId> + '_ {
+        let pending = self.pending.iter().filter(|b| b.is_ready()).map(|b| b.request.vm);
+        self.turns.iter().copied().chain(pending)
     }
 
     /// A request is done: who may go now that waited for it? Barriers find out
@@ -84,9 +143,12 @@ impl Barriers {
 
     /// A VM leaves: forget what is queued of it. `gone` lists its requests that
     /// never reached the device, ascending.
-    pub(super) fn detach(&mut self, gone: &[RequestId]) {
+    pub(super) fn detach(&mut self, vm: VmId, gone: &[RequestId]) {
         let stays = |id: &RequestId| gone.binary_search(id).is_err();
-        self.flushes.retain(stays);
+        self.turns.retain(|of| *of != vm);
+        if let Some(flushes) = self.flushes.get_mut(vm.index()) {
+            flushes.waiting.clear();
+        }
         self.pending.retain(|b| stays(&b.request.id));
         for barrier in &mut self.pending {
             barrier.waits_for.retain(stays);

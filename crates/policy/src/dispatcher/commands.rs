@@ -2,7 +2,7 @@
 
 use super::slots::State;
 use super::{Config, Dispatcher, HOLD_MAX, Output};
-use crate::request::{Extent, Request, RequestId};
+use crate::request::{Extent, Op, Request, RequestId};
 use crate::scheduler::{Decision, DeviceProfile, DeviceView};
 use crate::units::{Instant, Lba, Sectors};
 
@@ -87,7 +87,8 @@ impl Dispatcher {
             return self.cut(id, len, known);
         }
         (slot.state, slot.known) = (State::Waiting, known);
-        self.queued -= 1;
+        let vm = slot.request.vm;
+        self.count_leaving(vm);
         self.by_age.remove(&mut self.links, id);
         self.adjacency.remove(id);
         id
@@ -118,6 +119,9 @@ impl Dispatcher {
         self.holds.end(now, Some(&command));
         self.sent(now, first);
         let mut last = first;
+        if command.op == Op::Flush {
+            self.join_flushes(now, first);
+        }
         while command.op.is_data()
             && self.continues(&command, most)
             && let Answer::Send(next) = self.ask(now)
@@ -136,6 +140,17 @@ impl Dispatcher {
         }
         self.stats.commands += 1;
         Output::Dispatch(command)
+    }
+
+    /// All flushes that go with the first one become members of its command.
+    fn join_flushes(&mut self, now: Instant, first: RequestId) {
+        let mut last = first;
+        for at in 1..self.barriers.together().len() {
+            let next = self.barriers.together()[at];
+            self.slots[last].next = Some(next);
+            self.sent(now, next);
+            last = next;
+        }
     }
 
     /// A request has joined a command: does the policy now know the command?

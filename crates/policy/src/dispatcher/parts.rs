@@ -58,9 +58,11 @@ impl Dispatcher {
             Some(rest) => self.adjacency.insert(id, rest.start()),
             None => {
                 slot.state = State::Parted;
-                self.queued -= 1;
                 self.by_age.remove(&mut self.links, id);
             }
+        }
+        if rest.is_none() {
+            self.count_leaving(self.slots[id].request.vm);
         }
         let part = self.slots.allocate_part(id, part);
         self.slots[part].known = known;

@@ -11,6 +11,18 @@ use crate::units::{Instant, Nanos};
 /// A VM that is attached.
 pub(super) struct AttachedVm {
     spec: VmSpec,
+    /// Its requests that the policy holds.
+    queued: usize,
+}
+
+impl AttachedVm {
+    pub fn weight(&self) -> u64 {
+        self.spec.weight.get().into()
+    }
+    /// Its requests that the policy holds.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
 }
 
 impl Dispatcher {
@@ -21,7 +33,7 @@ impl Dispatcher {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone() });
+        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone(), queued: 0 });
         self.scheduler.attach(now, vm, spec);
     }
 
@@ -40,7 +52,8 @@ impl Dispatcher {
         let mut gone: Vec<RequestId> =
             self.slots.requests().filter(of_vm).map(|s| s.request.id).collect();
         gone.retain(|&id| !self.slots[id].split || !self.drop_rest(id));
-        self.barriers.detach(&gone);
+        self.barriers.detach(vm, &gone);
+        self.dues.forget(vm);
         gone.sort_by_key(|&id| self.slots[id].serial);
         let requests = gone.iter().map(|&id| self.slots[id].request).collect();
         for id in gone {
@@ -60,7 +73,7 @@ impl Dispatcher {
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         let requests = self.take_back(now, vm);
-        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone() });
+        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone(), queued: 0 });
         self.scheduler.attach(now, vm, spec);
         for request in requests {
             self.enqueue(now, request.id);
@@ -105,9 +118,11 @@ impl Dispatcher {
             let state = self.slots[id].state;
             assert!(state == State::Queued, "policy handed back {id:?}, which is {state:?}");
             self.slots[id].state = State::Waiting;
-            self.queued -= 1;
             self.by_age.remove(&mut self.links, id);
             self.adjacency.remove(id);
+        }
+        for _ in &requests {
+            self.count_leaving(vm);
         }
         requests
     }
@@ -122,6 +137,24 @@ impl Dispatcher {
             self.part_ends(now, id, end);
         } else if slot.known {
             self.scheduler.completed(now, &end);
+        }
+    }
+
+    /// The policy holds one more request of this VM.
+    pub(super) fn count_queued(&mut self, vm: VmId) {
+        self.queued += 1;
+        if let Some(vm) = &mut self.vms[vm.index()] {
+            vm.queued += 1;
+            self.waiting_weight += u64::from(vm.queued == 1) * vm.weight();
+        }
+    }
+
+    /// It holds one less.
+    pub(super) fn count_leaving(&mut self, vm: VmId) {
+        self.queued -= 1;
+        if let Some(vm) = &mut self.vms[vm.index()] {
+            vm.queued -= 1;
+            self.waiting_weight -= u64::from(vm.queued == 0) * vm.weight();
         }
     }
 

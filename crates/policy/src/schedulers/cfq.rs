@@ -16,6 +16,10 @@
 //! fit in `target_latency`.
 //!
 //! Where the source leaves room or Seekway differs:
+//! - Shares are the VMs' (`share=vm`): one synchronous queue of each VM is in the service trees at
+//!   a time, and when its slice is over or it runs empty, the VM's next one takes its place. A
+//!   guest chooses its tags itself, so a share for each would give it as much as it likes. Linux
+//!   does the same by control groups, where it is asked to; `share=issuer` is Linux without.
 //! - Weights are the VMs': a slice is scaled by the weight of the queue's VM
 //!   over the mean weight of the busy queues, so that a round keeps its length.
 //! - Linux has one asynchronous queue for each priority; here each VM has one.
@@ -25,7 +29,7 @@
 //! - Busy queues are counted as they are, not as a moving mean.
 //! - Where Linux counts requests, which are merged there, commands are counted:
 //!   runs of adjacent requests up to 512 KiB.
-//! - In `generation=2.6.30` there is one service tree, and every synchronous
+//! - In `generation=2.6.30` every issuer has a share, there is one service tree, and every synchronous
 //!   queue idles for the whole of `slice_idle`, however it seeks.
 //! - On a device that does not rotate nothing is idled for.
 
@@ -73,6 +77,9 @@ static PARAMS: &[ParamSpec] = &[
         help: "what low_latency aims at" },
     ParamSpec { key: "generation", kind: Kind::Choice(&["4.x", "2.6.30"]), default: "4.x",
         help: "2.6.30: one service tree, no low_latency, every queue idles" },
+    ParamSpec { key: "share", kind: Kind::Choice(&["vm", "issuer"]), default: "vm",
+        help: "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
+               has a share of its own" },
     ISSUER_PARAM,
 ];
 
@@ -104,6 +111,8 @@ struct Config {
     back_seek_penalty: u64,
     low_latency: bool,
     target_latency: Nanos,
+    /// VMs share the device, and the issuers in each its share.
+    share_by_vm: bool,
     /// The form of Linux 2.6.30.
     old: bool,
 }
@@ -163,6 +172,7 @@ impl Cfq {
             back_seek_penalty: params.count("back_seek_penalty"),
             low_latency: params.flag("low_latency") && !old,
             target_latency: params.duration("target_latency"),
+            share_by_vm: params.choice("share") == "vm" && !old,
             old,
         };
         Ok(Cfq {
@@ -291,15 +301,20 @@ impl Cfq {
     }
 
     /// A request has left the pool unserved.
-    fn leaves(&mut self, request: &Request) {
+    fn leaves(&mut self, now: Instant, request: &Request) {
         let RequestRecord { queue: id, .. } = self.known.remove(request.id).expect("queued: known");
         let queue = self.queues[id.sync as usize].get_mut(id.issuer);
         queue.sorted.remove(request);
         queue.fifo.remove(&mut self.links, request.id);
-        if queue.sorted.is_empty() && self.active != Some(id) {
+        let vm = queue.vm;
+        let goes = queue.sorted.is_empty() && self.active != Some(id);
+        if goes {
             self.trees.remove(id, queue);
         }
         self.queues[id.sync as usize].leave(id.issuer);
+        if goes {
+            self.succeed(now, vm);
+        }
     }
 
     /// Has an asynchronous queue had its commands for this slice, while others wait?
@@ -326,7 +341,7 @@ impl Scheduler for Cfq {
 
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
-        leaving.iter().for_each(|request| self.leaves(request));
+        leaving.iter().for_each(|request| self.leaves(now, request));
         if self.active.is_some_and(|id| self.queue(id).vm == vm) {
             self.expire(now, false);
         }
@@ -336,9 +351,9 @@ impl Scheduler for Cfq {
         leaving
     }
 
-    fn withdraw(&mut self, _now: Instant, id: RequestId) {
+    fn withdraw(&mut self, now: Instant, id: RequestId) {
         let request = self.queued.take(id);
-        self.leaves(&request);
+        self.leaves(now, &request);
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -355,13 +370,14 @@ impl Scheduler for Cfq {
                 self.active = None;
                 self.idle_until = None;
             }
+            self.succeed(now, vm);
         }
         let queue = self.queues[sync as usize].get_mut(issuer);
         queue.sorted.insert(&request);
         queue.fifo.push(&mut self.links, request.id);
         self.known.insert(request.id, RequestRecord { queue: id, leads: false });
         self.queued.insert(request);
-        if queue.place.is_none() {
+        if queue.place.is_none() && queue.waits.is_none() {
             self.enqueue(now, id);
         }
         if sync {

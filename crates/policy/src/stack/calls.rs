@@ -4,7 +4,7 @@
 use super::types::{IoError, Submit};
 use crate::cache::FetchId;
 use crate::request::{Extent, RequestId};
-use crate::units::Instant;
+use crate::units::{Instant, Sectors};
 use std::ops::{Index, IndexMut};
 
 /// A guest's request, or a read into the cache, under way.
@@ -15,6 +15,8 @@ pub(super) struct Call {
     pub parts_left: u32,
     /// The read into the cache that this is.
     pub fetch: Option<FetchId>,
+    /// How much of a discard or write-zeroes has gone to the dispatcher.
+    pub sent: Sectors,
     /// The first error.
     pub error: Option<IoError>,
     pub arrived: Instant,
@@ -42,7 +44,15 @@ pub(super) struct Calls {
 impl Calls {
     /// Take a request in, without parts.
     pub fn insert(&mut self, now: Instant, request: Submit, fetch: Option<FetchId>) -> u32 {
-        let call = Call { request, parts_left: 0, fetch, error: None, arrived: now, live: true };
+        let call = Call {
+            request,
+            parts_left: 0,
+            fetch,
+            sent: Sectors::ZERO,
+            error: None,
+            arrived: now,
+            live: true,
+        };
         match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = call;

@@ -1,13 +1,18 @@
 //! Discards and write-zeroes on their way to the dispatcher, which orders them among the
-//! requests of their VM: a bounded number of each VM is there, the others wait here.
+//! requests of their VM: a bounded number of each VM is there, the others wait here. A long one
+//! goes in pieces, one after the other, so that the device does other things in between: a guest
+//! or client can ask for gigabytes in one request, and an image may have to write them.
 
 use super::Stack;
-use crate::request::VmId;
-use crate::units::Instant;
+use crate::request::{Extent, VmId};
+use crate::units::{Instant, Sectors};
 
 /// Discards and write-zeroes of one VM that the dispatcher has at once: it
 /// compares each with all others, which a guest could make expensive for all.
 const BARRIERS_MAX: u32 = 16;
+
+/// The longest piece: 16 MiB.
+const PIECE_MAX: Sectors = Sectors::new(16 << 11);
 
 impl Stack {
     /// Discards and write-zeroes reach the dispatcher, as many as there is room
@@ -22,11 +27,30 @@ impl Stack {
             && let Some(call) = disk.parked.pop_front()
         {
             disk.barriers += 1;
-            if disk.cached {
-                disk.load.forgot(now, self.calls[call].request.extent.len().bytes());
+            let (whole, sent) = (self.calls[call].request.extent, self.calls[call].sent);
+            if sent == Sectors::ZERO {
+                if disk.cached {
+                    disk.load.forgot(now, whole.len().bytes());
+                }
+                self.write_begins(now, call);
             }
-            self.write_begins(now, call);
-            self.arrive(now, call);
+            let len = PIECE_MAX.min(Sectors::new(whole.len().get() - sent.get()));
+            let piece = Extent::new(whole.start() + sent, len).expect("a part of an extent");
+            self.calls[call].sent = sent + len;
+            self.arrive_part(now, call, piece);
         }
+    }
+
+    /// A piece of a discard or write-zeroes is done. True when the rest of it has to go, which
+    /// then waits behind the VM's others.
+    pub(super) fn parks_again(&mut self, index: u32) -> bool {
+        let call = &self.calls[index];
+        let more = call.error.is_none() && call.sent < call.request.extent.len();
+        let disk = self.disk(self.calls[index].request.vm);
+        disk.barriers -= 1;
+        if more {
+            disk.parked.push_back(index);
+        }
+        more
     }
 }

@@ -31,11 +31,13 @@ pub enum Reason {
     Truncated,
     /// More than [`super::VOLUMES_MAX`] volumes.
     TooManyVolumes,
+    /// The name of a volume has more than [`super::VOLUME_NAME_BYTES_MAX`] bytes.
+    LongName,
 }
 
 impl Reason {
     /// Every reason, in the order of their declaration.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Missing,
         Reason::Malformed,
         Reason::Binary,
@@ -48,6 +50,7 @@ impl Reason {
         Reason::BadVersion,
         Reason::Truncated,
         Reason::TooManyVolumes,
+        Reason::LongName,
     ];
 
     /// A few words for tables and messages.
@@ -65,6 +68,7 @@ impl Reason {
             Reason::BadVersion => "unsupported version",
             Reason::Truncated => "truncated record",
             Reason::TooManyVolumes => "too many volumes",
+            Reason::LongName => "name of a volume too long",
         }
     }
 }

@@ -38,6 +38,8 @@ use seekway_policy::units::{Lba, Nanos, Sectors};
 pub const LINE_BYTES_MAX: usize = 4096;
 /// The most volumes in a trace.
 pub const VOLUMES_MAX: usize = 1 << 16;
+/// Longest name of a volume, in bytes: a small compressed file must not become a large table.
+pub const VOLUME_NAME_BYTES_MAX: usize = 255;
 /// The longest request, in sectors (1 TiB: a discard can be this long).
 pub const REQUEST_SECTORS_MAX: u64 = 1 << 31;
 /// No request ends beyond this sector, so that byte offsets fit in 64 bits.

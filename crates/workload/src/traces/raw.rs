@@ -3,7 +3,7 @@
 
 use super::cursor::Fault;
 use super::error::Reason;
-use super::{REQUEST_SECTORS_MAX, SECTORS_MAX, VOLUMES_MAX};
+use super::{REQUEST_SECTORS_MAX, SECTORS_MAX, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 use seekway_policy::request::Op;
 use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
 use std::collections::HashMap;
@@ -181,6 +181,9 @@ impl Volumes {
     fn add(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> Result<u32, Reason> {
         if self.names.len() >= VOLUMES_MAX {
             return Err(Reason::TooManyVolumes);
+        }
+        if key.len() > VOLUME_NAME_BYTES_MAX {
+            return Err(Reason::LongName);
         }
         let number = self.names.len() as u32;
         let name = if key.is_empty() { self.anonymous.to_string() } else { name(key) };

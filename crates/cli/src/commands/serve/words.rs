@@ -30,8 +30,10 @@ pub fn describe(config: &Config) -> String {
         text.push('\n');
         if let Some(folder) = &config.listen {
             let socket = |kind: &str| folder.join(format!("{}.{kind}", disk.name));
-            let (vhost, nbd) = (socket("vhost"), socket("nbd"));
-            let _ = writeln!(text, "  {}\n  {}", vhost.display(), nbd.display());
+            let _ = writeln!(text, "  {}", socket("vhost").display());
+            if disk.sockets.or(&config.sockets).nbd != Some(false) {
+                let _ = writeln!(text, "  {}", socket("nbd").display());
+            }
         }
     }
     for group in &config.groups {
@@ -154,6 +156,9 @@ pub fn served(daemon: &Daemon, config: &Config, is_default_folder: bool) -> Stri
                 let _ = writeln!(text, "    {kind}: {address}");
             }
         }
+    }
+    for failed in host.failed() {
+        let _ = writeln!(text, "{}: NOT SERVED: {}", failed.config.name, failed.error);
     }
     for (kind, address) in host.addresses(None) {
         let _ = writeln!(text, "{kind}: {address}");

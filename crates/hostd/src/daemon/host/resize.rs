@@ -19,7 +19,7 @@ impl Host {
         size_bytes: Option<u64>,
         shrink: bool,
     ) -> Result<u64, HostError> {
-        let _turn = self.turn()?;
+        let _claim = self.claim(name)?;
         let disk = self.disk(name)?;
         let wrong = |text| HostError::Disk(name.into(), text);
         let grown_from = match size_bytes {

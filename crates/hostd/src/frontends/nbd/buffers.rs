@@ -5,6 +5,7 @@ use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Received bytes, in order.
 pub struct Inbox {
@@ -71,25 +72,82 @@ impl Inbox {
 const CLASS_MIN_SHIFT: u32 = 12;
 const CLASSES: usize = (REQUEST_LEN_MAX.trailing_zeros() - CLASS_MIN_SHIFT + 1) as usize;
 
-/// Bytes in the buffers of all connections: clients that do not read their
-/// replies, however many, cannot exhaust the host.
-static ALL_BYTES: AtomicUsize = AtomicUsize::new(0);
-const ALL_BYTES_MAX: usize = 1 << 30;
+/// Bytes that the buffers of one disk's clients have in any case: no other disk's clients can
+/// take them away.
+const RESERVED_BYTES: usize = 64 << 20;
+/// The most that they have.
+const DISK_BYTES_MAX: usize = 256 << 20;
+/// Bytes that all disks have together beyond what is reserved.
+const SHARED_BYTES_MAX: usize = 1 << 30;
+
+/// Of [`SHARED_BYTES_MAX`], what is in use.
+static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the memory of one disk's clients, however many: those that do not read their replies
+/// can exhaust neither the host nor what other disks' clients need.
+#[derive(Debug)]
+pub struct DiskMemory {
+    held_bytes: Mutex<usize>,
+    shared_bytes: &'static AtomicUsize,
+}
+
+impl Default for DiskMemory {
+    fn default() -> DiskMemory {
+        DiskMemory::sharing(&SHARED_BYTES)
+    }
+}
+
+impl DiskMemory {
+    /// Of a disk that shares with those with the same counter.
+    pub(super) fn sharing(shared_bytes: &'static AtomicUsize) -> DiskMemory {
+        DiskMemory { held_bytes: Mutex::new(0), shared_bytes }
+    }
+
+    fn take(&self, len: usize) -> bool {
+        let mut held = self.held();
+        let all = *held + len;
+        if all > DISK_BYTES_MAX {
+            return false;
+        }
+        let shared = all.saturating_sub(RESERVED_BYTES) - held.saturating_sub(RESERVED_BYTES);
+        let fits = |now: usize| Some(now + shared).filter(|&now| now <= SHARED_BYTES_MAX);
+        if self.shared_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            return false;
+        }
+        *held = all;
+        true
+    }
+
+    fn give(&self, len: usize) {
+        let mut held = self.held();
+        let left = *held - len;
+        let shared = held.saturating_sub(RESERVED_BYTES) - left.saturating_sub(RESERVED_BYTES);
+        self.shared_bytes.fetch_sub(shared, Ordering::Relaxed);
+        *held = left;
+    }
+
+    fn held(&self) -> MutexGuard<'_, usize> {
+        self.held_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A page-aligned piece of memory of its own, a power of two long.
 pub struct Buffer {
     start: NonNull<u8>,
     class: u8,
+    /// Where it is counted.
+    memory: Arc<DiskMemory>,
 }
 
 // SAFETY: the memory belongs to the buffer alone.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    fn map(class: u8) -> Option<Buffer> {
+    fn map(class: u8, memory: &Arc<DiskMemory>) -> Option<Buffer> {
         let len = class_bytes(class);
-        let fits = |all: usize| Some(all + len).filter(|&all| all <= ALL_BYTES_MAX);
-        ALL_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        if !memory.take(len) {
+            return None;
+        }
         // SAFETY: an anonymous mapping at an address that the kernel chooses
         // touches no memory that exists.
         let start = unsafe {
@@ -103,10 +161,10 @@ impl Buffer {
             )
         };
         if start == libc::MAP_FAILED {
-            ALL_BYTES.fetch_sub(len, Ordering::Relaxed);
+            memory.give(len);
             return None;
         }
-        Some(Buffer { start: NonNull::new(start.cast())?, class })
+        Some(Buffer { start: NonNull::new(start.cast())?, class, memory: memory.clone() })
     }
 
     pub fn start(&self) -> *mut u8 {
@@ -125,7 +183,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length and unmapped nowhere else.
         unsafe { libc::munmap(self.start().cast(), class_bytes(self.class)) };
-        ALL_BYTES.fetch_sub(class_bytes(self.class), Ordering::Relaxed);
+        self.memory.give(class_bytes(self.class));
     }
 }
 
@@ -140,18 +198,19 @@ pub struct Pool {
     held_bytes: usize,
     used_bytes: usize,
     limit_bytes: usize,
+    memory: Arc<DiskMemory>,
 }
 
 impl Pool {
     /// An empty pool that never holds more than `limit_bytes`, which is at
-    /// least one longest request.
-    pub fn new(limit_bytes: usize) -> Pool {
+    /// least one longest request. Its memory is counted in `memory`.
+    pub fn new(limit_bytes: usize, memory: Arc<DiskMemory>) -> Pool {
         let limit_bytes = limit_bytes.max(REQUEST_LEN_MAX as usize);
-        Pool { free: Default::default(), held_bytes: 0, used_bytes: 0, limit_bytes }
+        Pool { free: Default::default(), held_bytes: 0, used_bytes: 0, limit_bytes, memory }
     }
 
-    /// A buffer of at least `len_bytes`. `None` when the limit is reached, or that
-    /// of all connections, or memory is out: wait for another buffer to come back.
+    /// A buffer of at least `len_bytes`. `None` when the limit is reached, or that of the disk's
+    /// clients, or memory is out: wait for another buffer to come back, of this client or others.
     pub fn take(&mut self, len_bytes: u32) -> Option<Buffer> {
         let class = len_bytes.next_power_of_two().max(1 << CLASS_MIN_SHIFT).trailing_zeros();
         let class = (class - CLASS_MIN_SHIFT) as u8;
@@ -166,7 +225,10 @@ impl Pool {
         if self.held_bytes + len > self.limit_bytes {
             self.clear();
         }
-        let buffer = Buffer::map(class)?;
+        let buffer = Buffer::map(class, &self.memory).or_else(|| {
+            self.clear();
+            Buffer::map(class, &self.memory)
+        })?;
         self.held_bytes += len;
         self.used_bytes += len;
         Some(buffer)

@@ -54,6 +54,7 @@ pub fn serve(
     match (converse(&mut timed, &mut negotiation)?, tls) {
         (Ended::Transmit(session), _) => {
             socket.set_timeouts(None, None)?;
+            exports.negotiated();
             open_port(socket.into(), &session)
         }
         (Ended::StartTls, Some(config)) => {
@@ -62,6 +63,7 @@ pub fn serve(
             let mut stream = rustls::Stream::new(&mut tls, &mut timed);
             if let Ended::Transmit(session) = converse(&mut stream, &mut negotiation)? {
                 socket.set_timeouts(None, None)?;
+                exports.negotiated();
                 let (inner, outer) = UnixStream::pair()?;
                 open_port(inner.into(), &session)?;
                 return proxy::run(&socket, tls, &outer);

@@ -10,6 +10,9 @@ const HEADERS_LEN: usize = 16 << 10;
 /// Most pieces that one message may have (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
 
+/// Bytes that are sent at once: what a client has to read in the time that it has for it.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// A batch of replies.
 pub struct Outbox {
     /// Never grows beyond its first capacity, so that pieces may point into it.
@@ -17,6 +20,8 @@ pub struct Outbox {
     pieces: Vec<libc::iovec>,
     /// Pieces before this one have been sent.
     sent: usize,
+    /// What is sent next of the rest.
+    next: Vec<libc::iovec>,
     message: Box<libc::msghdr>,
 }
 
@@ -28,7 +33,7 @@ impl Outbox {
     pub fn new() -> Outbox {
         // SAFETY: a message header of zeroes is one without address, pieces and control data.
         let message = Box::new(unsafe { std::mem::zeroed::<libc::msghdr>() });
-        Outbox { headers: Vec::new(), pieces: Vec::new(), sent: 0, message }
+        Outbox { headers: Vec::new(), pieces: Vec::new(), sent: 0, next: Vec::new(), message }
     }
 
     /// Begin a new batch. Only when none is under way.
@@ -43,6 +48,7 @@ impl Outbox {
     pub fn shrink(&mut self) {
         self.headers = Vec::new();
         self.pieces = Vec::new();
+        self.next = Vec::new();
         self.sent = 0;
     }
 
@@ -76,12 +82,21 @@ impl Outbox {
         }
     }
 
-    /// The message to send next; it and all that it points to stay where they
+    /// The message to send next, a bounded part of what is left; it and all that it points to stay where they
     /// are until [`Outbox::clear`] or [`Outbox::advance`].
     pub fn message(&mut self) -> *const libc::msghdr {
-        let rest = &mut self.pieces[self.sent..];
-        self.message.msg_iovlen = rest.len();
-        self.message.msg_iov = rest.as_mut_ptr();
+        self.next.clear();
+        let mut room = MESSAGE_BYTES_MAX;
+        for piece in &self.pieces[self.sent..] {
+            let iov_len = piece.iov_len.min(room);
+            self.next.push(libc::iovec { iov_len, ..*piece });
+            room -= iov_len;
+            if room == 0 {
+                break;
+            }
+        }
+        self.message.msg_iovlen = self.next.len();
+        self.message.msg_iov = self.next.as_mut_ptr();
         &raw const *self.message
     }
 

@@ -4,17 +4,21 @@
 //! in as many as have come, and all of them are handed in. One message is
 //! under way to the client at most; what is done meanwhile leaves with the next.
 //! A request takes a slot from its header to the end of its reply, and data
-//! take a buffer: both are bounded, and a client that goes beyond waits.
+//! take a buffer: both are bounded, and a client that goes beyond waits. From a client that does
+//! not read its replies no more requests are taken, and after some time it is hung up on.
 
 mod receive;
 mod slots;
+#[cfg(test)]
+mod tests;
+mod timer;
 
 use super::buffers::{Inbox, Pool};
 use super::options::Session;
 use super::outbox::Outbox;
 use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
-use super::wire::{CMD_BLOCK_STATUS, CMD_READ, NbdError};
+use super::wire::{CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, CMD_READ, NbdError};
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
@@ -24,6 +28,7 @@ use slots::{Data, Slots};
 use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use timer::Timer;
 
 /// Requests between header and reply.
 const REQUESTS_MAX: usize = 1024;
@@ -33,24 +38,10 @@ const BUFFERS_MAX_BYTES: usize = 64 << 20;
 const INBOX_BYTES: usize = 128 << 10;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
-/// After this long without a request the connection gives its memory back.
-const IDLE: types::Timespec = types::Timespec::new().sec(2);
-/// How long a client that does not read its replies may hold up the closing.
-const LINGER: types::Timespec = types::Timespec::new().sec(3);
-
 /// Tags of our SQEs.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
 const TIMER: u32 = 2;
-
-/// What the timer is armed for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Timer {
-    Off,
-    /// Memory, when it ends with no request since it began.
-    Idle,
-    Linger,
-}
 
 /// What the next received bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +99,12 @@ pub struct Connection {
     timer: Timer,
     /// Has a request come since the timer began?
     busy: bool,
+    /// Has the client read anything since the timer began, or had it nothing to read?
+    reads: bool,
+    /// So many times in a row the timer ended and it had not.
+    stalls: u32,
+    /// A request waits for memory that other clients of the disk have.
+    starved: bool,
 }
 
 impl Connection {
@@ -128,7 +125,7 @@ impl Connection {
             scatter: Box::new(Scatter::new()),
             receiving: false,
             drained: true,
-            pool: Pool::new(BUFFERS_MAX_BYTES),
+            pool: Pool::new(BUFFERS_MAX_BYTES, session.export.memory.clone()),
             slots: Slots::new(REQUESTS_MAX),
             ready: Vec::new(),
             leaving: Vec::new(),
@@ -136,6 +133,9 @@ impl Connection {
             sending: false,
             timer: Timer::Off,
             busy: false,
+            reads: true,
+            stalls: 0,
+            starved: false,
         }
     }
 
@@ -146,6 +146,7 @@ impl Connection {
     /// Understand what has been received, as far as there is room, and arm the
     /// next receive.
     fn take_requests(&mut self, context: &mut dyn PortContext) {
+        self.starved = false;
         while self.phase == Phase::Serving && self.advance(context) {}
         if self.phase == Phase::Serving && !self.receiving && self.wants_bytes() {
             self.receive(context);
@@ -193,7 +194,7 @@ impl Connection {
             self.end(Phase::Broken, context);
             return false;
         };
-        if !self.slots.has_room() {
+        if !self.slots.has_room() || self.stalls > 0 {
             return false;
         }
         match judge(&request, context.limits(self.disk), self.structured, self.allocation) {
@@ -231,14 +232,10 @@ impl Connection {
             false => Data::None,
             true => match self.pool.take(request.len_bytes) {
                 Some(buffer) => Data::Buffer(buffer),
-                // What is in use comes back, and then we try again.
-                None if self.pool.used_bytes() > 0 => return false,
+                // What is in use comes back, and then we try again; of others, after a while.
                 None => {
-                    let refusal = Refusal::new(NbdError::NoMem, "the server is out of memory");
-                    let slot = self.slots.insert(request, Reply::Failed(refusal));
-                    let left_bytes = u64::from(request.payload_bytes());
-                    self.expect = Expect::Swallow { slot, left_bytes };
-                    return true;
+                    self.starved = self.pool.used_bytes() == 0;
+                    return false;
                 }
             },
         };
@@ -293,19 +290,10 @@ impl Connection {
     }
 
     fn block_status(&mut self, request: Request, one: bool, context: &mut dyn PortContext) {
-        let (offset, len) = (request.offset_bytes, request.len_bytes);
         let max = if one { 2 } else { EXTENTS_MAX };
-        let runs = context.block_status(self.disk, offset, u64::from(len), max);
-        let align = context.limits(self.disk).align_bytes;
-        let mut bytes = Vec::new();
-        for (len, state) in reply::extents(&runs, len, align, one) {
-            bytes.extend(len.to_be_bytes());
-            bytes.extend(state.to_be_bytes());
-        }
-        let reply = Reply::Extents { len_bytes: bytes.len() as u32 };
-        let slot = self.slots.insert(request, reply);
-        self.slots[slot].data = Data::Bytes(bytes);
-        self.ready.push(slot);
+        let end = request.offset_bytes + u64::from(request.len_bytes);
+        let slot = self.slots.insert(request, Reply::Extents { len_bytes: 0 });
+        context.block_status(self.id, slot.into(), request.offset_bytes..end, max);
     }
 
     /// Take no more requests, and close.
@@ -350,6 +338,7 @@ impl Connection {
 
     fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
         self.sending = false;
+        (self.reads, self.stalls) = (true, 0);
         let left = match result {
             _ if self.phase == Phase::Broken => false,
             0.. => !self.outbox.advance(result as usize),
@@ -374,37 +363,6 @@ impl Connection {
     fn release(&mut self, slot: u32) {
         if let Data::Buffer(buffer) = self.slots.remove(slot) {
             self.pool.give(buffer);
-        }
-    }
-
-    fn arm_timer(&mut self, timer: Timer, context: &mut dyn PortContext) {
-        let time = match timer {
-            Timer::Off => return,
-            Timer::Idle => &IDLE,
-            Timer::Linger => &LINGER,
-        };
-        (self.timer, self.busy) = (timer, false);
-        // SAFETY: the time is a constant.
-        unsafe { context.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
-    }
-
-    fn timer_ended(&mut self, context: &mut dyn PortContext) {
-        let ended = std::mem::replace(&mut self.timer, Timer::Off);
-        match ended {
-            Timer::Idle if !self.closing => {
-                if self.busy || !self.slots.is_empty() {
-                    return self.arm_timer(Timer::Idle, context);
-                }
-                self.pool.clear();
-                self.outbox.shrink();
-            }
-            Timer::Linger if self.sending => {
-                self.phase = Phase::Broken;
-                context.cancel(self.id, SEND);
-            }
-            // Cancelled because the port closes: replies still have their time.
-            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, context),
-            _ => {}
         }
     }
 
@@ -455,6 +413,21 @@ impl Port for Connection {
         self.ready.push(slot);
     }
 
+    fn runs(&mut self, token: u64, runs: Vec<(u64, bool)>, context: &mut dyn PortContext) {
+        let slot = token as u32;
+        let request = self.slots[slot].request;
+        let one = request.flags & CMD_FLAG_REQ_ONE != 0;
+        let align = context.limits(self.disk).align_bytes;
+        let mut bytes = Vec::new();
+        for (len, state) in reply::extents(&runs, request.len_bytes, align, one) {
+            bytes.extend(len.to_be_bytes());
+            bytes.extend(state.to_be_bytes());
+        }
+        self.slots[slot].reply = Reply::Extents { len_bytes: bytes.len() as u32 };
+        self.slots[slot].data = Data::Bytes(bytes);
+        self.ready.push(slot);
+    }
+
     fn flush(&mut self, context: &mut dyn PortContext) {
         if self.phase == Phase::Broken {
             let ready = std::mem::take(&mut self.ready);
@@ -463,9 +436,11 @@ impl Port for Connection {
             self.send(context);
         }
         match self.timer {
-            Timer::Off if !self.closing && self.pool.held_bytes() > 0 => {
+            Timer::Off if self.closing => {}
+            Timer::Off if self.sending || self.pool.held_bytes() > 0 => {
                 self.arm_timer(Timer::Idle, context);
             }
+            Timer::Off if self.starved => self.arm_timer(Timer::Retry, context),
             Timer::Linger if !self.has_replies() => context.cancel(self.id, TIMER),
             _ => {}
         }
@@ -484,7 +459,7 @@ impl Port for Connection {
         }
         match self.timer {
             // Its end begins the lingering.
-            Timer::Idle | Timer::Linger => context.cancel(self.id, TIMER),
+            Timer::Idle | Timer::Retry | Timer::Linger => context.cancel(self.id, TIMER),
             Timer::Off if self.has_replies() => self.arm_timer(Timer::Linger, context),
             Timer::Off => {}
         }

@@ -1,6 +1,6 @@
 //! What needs no socket: options, requests, replies, memory.
 
-use super::buffers::{Inbox, Pool};
+use super::buffers::{Buffer, DiskMemory, Inbox, Pool};
 use super::options::{Negotiation, ProtocolError, Security, Step, greeting, option_header};
 use super::outbox::Outbox;
 use super::reply::{self, Reply};
@@ -14,6 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 const LIMITS: Limits = Limits {
@@ -54,7 +55,8 @@ struct TwoDisks;
 impl Exports for TwoDisks {
     fn find(&self, name: &str) -> Option<Export> {
         let disk = DiskId(["web", "db"].iter().position(|n| *n == name)? as u16);
-        Some(Export { name: name.into(), disk, handle: reactor(), limits: Arc::new(|| LIMITS) })
+        let (limits, memory) = (Arc::new(|| LIMITS), Arc::default());
+        Some(Export { name: name.into(), disk, handle: reactor(), limits, memory })
     }
     fn names(&self) -> Vec<String> {
         vec!["web".into(), "db".into()]
@@ -329,13 +331,13 @@ fn extents_never_call_data_zero() {
 
 #[test]
 fn buffers_are_reused_and_bounded() {
-    let mut pool = Pool::new(64 << 20);
+    let mut pool = Pool::new(64 << 20, Arc::default());
     let first = pool.take(5000).expect("there is room");
     let start = first.start();
     assert_eq!(start as usize % 4096, 0);
     pool.give(first);
     assert_eq!(pool.take(8192).expect("there is room").start(), start);
-    let mut pool = Pool::new(64 << 20);
+    let mut pool = Pool::new(64 << 20, Arc::default());
     let mut long = pool.take(REQUEST_LEN_MAX).expect("there is room");
     long.bytes()[REQUEST_LEN_MAX as usize - 1] = 1;
     let other = pool.take(REQUEST_LEN_MAX).expect("there is room");
@@ -348,6 +350,33 @@ fn buffers_are_reused_and_bounded() {
     pool.give(long);
     pool.clear();
     assert_eq!((pool.held_bytes(), pool.used_bytes()), (0, 0));
+}
+
+/// Buffers of as many longest requests as a disk's clients may have.
+fn exhaust(memory: &Arc<DiskMemory>) -> Vec<(Pool, Vec<Buffer>)> {
+    let mut all = Vec::new();
+    loop {
+        let mut pool = Pool::new(64 << 20, Arc::clone(memory));
+        let buffers: Vec<Buffer> = std::iter::from_fn(|| pool.take(REQUEST_LEN_MAX)).collect();
+        if buffers.is_empty() {
+            return all;
+        }
+        all.push((pool, buffers));
+    }
+}
+
+#[test]
+fn clients_of_one_disk_take_no_memory_of_anothers() {
+    static SHARED: AtomicUsize = AtomicUsize::new(0);
+    let disks: Vec<_> = (0..32).map(|_| Arc::new(DiskMemory::sharing(&SHARED))).collect();
+    let held: Vec<_> = disks.iter().map(exhaust).collect();
+    let count = |of: &Vec<(Pool, Vec<Buffer>)>| of.iter().map(|(_, b)| b.len()).sum::<usize>();
+    assert_eq!(count(&held[0]), 8, "256 MiB, however many clients");
+    // What is shared has run out; what is reserved for each disk has not.
+    for of in &held {
+        assert!(count(of) >= 2, "64 MiB of its own");
+    }
+    assert_eq!(held.iter().map(count).sum::<usize>(), 32 * 2 + 32, "1 GiB beyond that");
 }
 
 /// What an outbox would send, in steps of `step` bytes.
@@ -385,6 +414,21 @@ fn outbox_holds_many_replies() {
     }
     assert!(count >= 256, "only {count} replies in one message");
     assert_eq!(drain(&mut outbox, usize::MAX).len(), count * 528);
+}
+
+#[test]
+fn a_message_is_no_longer_than_a_client_has_to_read_in_time() {
+    let mut outbox = Outbox::new();
+    let data = vec![7u8; 3 << 20];
+    outbox.clear();
+    outbox.push(|out| reply::header(out, 1, Reply::Done, false), Some((data.as_ptr(), data.len())));
+    // SAFETY: the message points to the outbox's own pieces.
+    let pieces = unsafe {
+        let message = &*outbox.message();
+        std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen)
+    };
+    assert_eq!(pieces.iter().map(|piece| piece.iov_len).sum::<usize>(), 1 << 20);
+    assert_eq!(drain(&mut outbox, usize::MAX).len(), 16 + (3 << 20));
 }
 
 proptest! {

@@ -77,6 +77,8 @@ pub(super) struct Queue {
     /// Worth idling for, by its seeks and its think time.
     pub idle_window: bool,
     pub place: Option<Place>,
+    /// It waits for others of its VM: its order of entry among them.
+    pub waits: Option<u64>,
     /// When its slice ends; `None` until the first completion starts it.
     pub slice_end: Option<Instant>,
     /// What was left of the last slice when it was cut short; negative: overrun.
@@ -104,6 +106,7 @@ impl Queue {
             think: Think::new(now),
             idle_window: sync,
             place: None,
+            waits: None,
             slice_end: None,
             residual_ns: 0,
             slice_commands: 0,

@@ -2,6 +2,7 @@
 
 use super::Cfq;
 use super::queue::{Queue, QueueId, Workload};
+use crate::request::VmId;
 use crate::units::{Instant, Nanos};
 
 /// The least time that a workload is given (`CFQ_MIN_TT`).
@@ -11,9 +12,10 @@ impl Cfq {
     /// `cfq_scaled_cfqq_slice`: by weight, and by `low_latency`.
     pub(super) fn slice(&self, queue: &Queue) -> Nanos {
         let busy = self.trees.busy().max(1) as u64;
+        let standing = self.trees.standing().max(1) as u64;
         let weights = self.trees.weight.max(1);
         let base = self.config.slice[queue.sync as usize];
-        let slice = base.scaled(queue.weight.saturating_mul(busy), weights);
+        let slice = base.scaled(queue.weight.saturating_mul(standing), weights);
         let slice_sync = self.config.slice[1];
         let round = slice_sync.scaled(busy, 1);
         if !self.config.low_latency || round <= self.config.target_latency {
@@ -30,13 +32,33 @@ impl Cfq {
         let longest = self.config.slice[1].scaled(9, 5);
         let short = longest.saturating_sub(self.config.slice[queue.sync as usize]);
         // It stands in no tree now: those that do are the others.
-        let others = self.trees.busy() as u64;
+        let others = self.trees.standing() as u64;
         let key = (now + short.scaled(others, 1)).as_nanos() as i64;
         key.saturating_sub(queue.residual_ns)
     }
 
-    /// Put a queue into its tree, at the back.
+    /// A queue has work: put it into its tree, at the back, or behind the others of its VM.
     pub(super) fn enqueue(&mut self, now: Instant, id: QueueId) {
+        let vm = self.queue(id).vm;
+        let others = self.trees.current(vm).is_some() || self.trees.have_waiting(vm);
+        if self.config.share_by_vm && id.sync && others {
+            let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+            return self.trees.wait(id, queue);
+        }
+        self.insert(now, id);
+    }
+
+    /// A queue has left the trees: the next one of its VM takes its place, at the back.
+    pub(super) fn succeed(&mut self, now: Instant, vm: VmId) {
+        if self.trees.current(vm).is_none()
+            && let Some(next) = self.trees.next_waiting(vm)
+        {
+            self.trees.remove(next, self.queues[1].get_mut(next.issuer));
+            self.insert(now, next);
+        }
+    }
+
+    fn insert(&mut self, now: Instant, id: QueueId) {
         let key = self.key(now, self.queue(id));
         let old = self.config.old;
         let queue = self.queues[id.sync as usize].get_mut(id.issuer);
@@ -57,9 +79,11 @@ impl Cfq {
             queue.residual_ns = queue.slice_end.map_or(whole, left);
         }
         self.trees.remove(id, queue);
-        if !queue.sorted.is_empty() {
+        let (vm, has_work) = (queue.vm, !queue.sorted.is_empty());
+        if has_work {
             self.enqueue(now, id);
         }
+        self.succeed(now, vm);
     }
 
     /// Choose the workload (`choose_wl_class_and_type`) and in it the next queue.
@@ -82,7 +106,7 @@ impl Cfq {
     /// How long the workload in `serving` may last: its share of the target latency.
     fn workload_time(&self) -> Nanos {
         let count = self.trees.count(self.serving) as u64;
-        let share = self.config.target_latency.scaled(count, self.trees.busy() as u64);
+        let share = self.config.target_latency.scaled(count, self.trees.standing() as u64);
         let [slice_async, slice_sync] = self.config.slice;
         let time = match self.serving {
             Workload::Async => share.scaled(slice_async.get(), slice_sync.get()),
@@ -102,7 +126,8 @@ impl Cfq {
         // Not by itself; but the last one of its tree keeps the tree's share.
         let tree = queue.place.map_or(queue.workload(), |(workload, ..)| workload);
         let think = &self.trees.think[tree as usize];
-        self.trees.count(tree) == 1 && !think.is_longer_than(self.idle)
+        let last = self.trees.count(tree) == 1 && !self.trees.have_waiting(queue.vm);
+        last && !think.is_longer_than(self.idle)
     }
 
     /// `cfq_update_idle_window`.
@@ -154,6 +179,16 @@ impl Cfq {
             self.workload_ends = now;
         }
         self.trees.remove(id, queue);
+        let vm = queue.vm;
+        if self.config.share_by_vm
+            && id.sync
+            && let Some(other) = self.trees.current(vm)
+        {
+            let other_queue = self.queues[1].get_mut(other.issuer);
+            self.trees.remove(other, other_queue);
+            self.trees.wait(other, other_queue);
+        }
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
         let tree = if old { Workload::Sync } else { workload };
         self.trees.insert_front(now, id, queue, tree);
     }

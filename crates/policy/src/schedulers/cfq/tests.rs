@@ -2,6 +2,7 @@
 
 use super::{ANTICIPATION, ASYNC};
 use crate::request::{Op, VmId};
+use crate::scheduler::Decision;
 use crate::schedulers::testing::Rig;
 
 /// Whose requests are dispatched, in runs of (VM, count), when VMs read at
@@ -280,4 +281,53 @@ fn an_async_queue_stands_back_by_each_other_busy_queue() {
     // stands when the workload's time is over at 220 ms, and before the 490 of 440 ms.
     let vms: Vec<u64> = turns(&mut rig, 45, 10_000).into_iter().map(|(vm, _)| vm).collect();
     assert_eq!(vms, [0, 1, 0, 1, 2]);
+}
+
+/// VM 0 has a process for each of `tags`, each with a read at a time; VM 1 has one process. How
+/// many reads each has had after `n`.
+fn crowd(mut rig: Rig, tags: u16, n: usize) -> [usize; 2] {
+    let mut next = 0;
+    let mut ask = |rig: &mut Rig, vm: u16, tag: u16| {
+        next += 7_919;
+        rig.arrive(vm, tag, Op::Read, true, u64::from(vm) * 10_000_000 + next % 9_000_000);
+    };
+    (1..=tags).for_each(|tag| ask(&mut rig, 0, tag));
+    ask(&mut rig, 1, 1);
+    let mut served = [0; 2];
+    for _ in 0..n {
+        while let Decision::Hold { until, .. } = rig.decide() {
+            rig.now = until;
+        }
+        let done = rig.newest_in_flight();
+        rig.wait_us(500);
+        rig.complete();
+        let vm = done.vm.index();
+        served[vm] += 1;
+        ask(&mut rig, vm as u16, done.tag.map_or(0, |tag| tag.get()));
+    }
+    served
+}
+
+#[test]
+fn a_vm_with_many_tags_has_one_share() {
+    for rig in [Rig::new("cfq"), Rig::new("cfq").solid()] {
+        let [many, one] = crowd(rig, 64, 4_000);
+        assert!(many < 2 * one, "{many} : {one}");
+    }
+    let [many, one] = crowd(Rig::new("cfq:share=issuer").solid(), 64, 4_000);
+    assert!(many > 20 * one, "{many} : {one}: without control groups, as in Linux");
+}
+
+#[test]
+fn the_tags_of_a_vm_take_turns_in_its_share() {
+    let mut rig = Rig::new("cfq");
+    for tag in 1..=3 {
+        for n in 0..40 {
+            let lba = u64::from(tag) * 1_000_000 + 100 * n;
+            rig.arrive(0, tag, Op::Read, true, lba);
+        }
+    }
+    rig.reads(1, (0..40).map(|n| 9_000_000 + 100 * n));
+    let tags: Vec<u64> = turns(&mut rig, 60, 10_000).into_iter().map(|(tag, _)| tag).collect();
+    assert_eq!(tags[..6], [1, 9, 2, 9, 3, 9]);
 }

@@ -2,6 +2,7 @@
 //! they are to be served, by workload.
 
 use super::queue::{Place, Queue, QueueId, Think, Workload};
+use crate::request::VmId;
 use crate::units::Instant;
 use std::collections::BTreeSet;
 
@@ -16,6 +17,19 @@ pub(super) struct Trees {
     entered: u64,
     /// Sum of the weights of all queues in the trees.
     pub weight: u64,
+    /// The synchronous queues of each VM, by its number.
+    vms: Vec<VmQueues>,
+    /// Queues that wait for others of their VM.
+    waiting: usize,
+}
+
+/// Where the shares are the VMs': one synchronous queue of each VM is in the trees at a time.
+#[derive(Default)]
+struct VmQueues {
+    /// The one in the trees.
+    current: Option<QueueId>,
+    /// Those that have work and wait for their turn, by order of entry.
+    waiting: BTreeSet<(u64, QueueId)>,
 }
 
 /// In the order that decides between equal keys.
@@ -28,6 +42,8 @@ impl Trees {
             think: [Think::new(Instant::ZERO); 3],
             entered: 0,
             weight: 0,
+            vms: Vec::new(),
+            waiting: 0,
         }
     }
 
@@ -35,12 +51,43 @@ impl Trees {
     pub fn count(&self, workload: Workload) -> usize {
         self.trees[workload as usize].len()
     }
-    /// Queues with work, or idled for.
-    pub fn busy(&self) -> usize {
+    /// Queues in the trees.
+    pub fn standing(&self) -> usize {
         self.trees.iter().map(BTreeSet::len).sum()
     }
+    /// Queues with work, or idled for.
+    pub fn busy(&self) -> usize {
+        self.standing() + self.waiting
+    }
     pub fn busy_sync(&self) -> usize {
-        self.count(Workload::SyncNoIdle) + self.count(Workload::Sync)
+        self.count(Workload::SyncNoIdle) + self.count(Workload::Sync) + self.waiting
+    }
+
+    /// The synchronous queue of a VM that is in the trees.
+    pub fn current(&self, vm: VmId) -> Option<QueueId> {
+        self.vms.get(vm.index())?.current
+    }
+    /// Do synchronous queues of a VM wait for their turn among each other?
+    pub fn have_waiting(&self, vm: VmId) -> bool {
+        self.vms.get(vm.index()).is_some_and(|vm| !vm.waiting.is_empty())
+    }
+    /// The next of them.
+    pub fn next_waiting(&self, vm: VmId) -> Option<QueueId> {
+        self.vms.get(vm.index())?.waiting.first().map(|&(_, id)| id)
+    }
+    /// Let a queue wait behind the others of its VM.
+    pub fn wait(&mut self, id: QueueId, queue: &mut Queue) {
+        let entered = self.entered;
+        self.vm(queue.vm).waiting.insert((entered, id));
+        queue.waits = Some(self.entered);
+        self.entered += 1;
+        self.waiting += 1;
+    }
+    fn vm(&mut self, vm: VmId) -> &mut VmQueues {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, VmQueues::default);
+        }
+        &mut self.vms[vm.index()]
     }
 
     /// Put a queue in, at `key`.
@@ -50,6 +97,9 @@ impl Trees {
         queue.place = Some((workload, key, self.entered));
         self.entered += 1;
         self.weight += queue.weight;
+        if id.sync {
+            self.vm(queue.vm).current = Some(id);
+        }
     }
     /// Put a queue in, before all others of its tree.
     pub fn insert_front(&mut self, now: Instant, id: QueueId, queue: &mut Queue, of: Workload) {
@@ -57,8 +107,14 @@ impl Trees {
         let key = first.unwrap_or(now.as_nanos() as i64).saturating_sub(FRONT_NS);
         self.insert(id, queue, of, key);
     }
-    /// Take a queue out, if it is in.
+    /// Take a queue out, if it is in or waits.
     pub fn remove(&mut self, id: QueueId, queue: &mut Queue) {
+        if let Some(entered) = queue.waits.take() {
+            self.vm(queue.vm).waiting.remove(&(entered, id));
+            self.waiting -= 1;
+        }
+        let vm = self.vm(queue.vm);
+        vm.current = vm.current.filter(|current| *current != id);
         if let Some((workload, key, entered)) = queue.place.take() {
             self.remove_at(id, (workload, key, entered), queue.weight);
         }

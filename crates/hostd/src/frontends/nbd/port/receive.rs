@@ -34,7 +34,9 @@ impl Connection {
     /// Is it more bytes that are missing, and not room?
     pub(super) fn wants_bytes(&self) -> bool {
         match self.expect {
-            Expect::Header => self.inbox.header().is_none() && self.slots.has_room(),
+            Expect::Header => {
+                self.inbox.header().is_none() && self.slots.has_room() && self.stalls == 0
+            }
             Expect::Payload { .. } | Expect::Swallow { .. } => true,
         }
     }

@@ -1,0 +1,198 @@
+//! Who may connect to the sockets of a disk.
+
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fmt;
+use std::mem::zeroed;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The mode of a socket when nobody gives one: its owner's alone, and its group's where a group is
+/// given.
+const MODE_OWNER: u32 = 0o600;
+const MODE_GROUP: u32 = 0o660;
+/// Longest entry of the user database that is read.
+const ENTRY_BYTES_MAX: usize = 64 << 10;
+
+/// Owner, group and mode of sockets, and whether there are any for NBD. What is not given is that
+/// of all disks, or the daemon's own.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketConfig {
+    /// User, by name or number.
+    #[serde(rename = "socket_owner", skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Group, by name or number.
+    #[serde(rename = "socket_group", skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Permissions, 0 to 0o777.
+    #[serde(rename = "socket_mode", skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// There is a socket for NBD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<bool>,
+}
+
+impl SocketConfig {
+    /// Set one option; false when it is none of these.
+    ///
+    /// # Errors
+    /// What is expected.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key.replace('-', "_").as_str() {
+            "socket_owner" => self.owner = Some(name(key, value)?),
+            "socket_group" => self.group = Some(name(key, value)?),
+            "socket_mode" => {
+                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+                let wrong = || format!("{key}={value}: expected permissions in octal, such as 660");
+                self.mode = Some(mode.ok_or_else(wrong)?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// These, and where one is not given `other`'s.
+    #[must_use]
+    pub fn or(&self, other: &SocketConfig) -> SocketConfig {
+        SocketConfig {
+            owner: self.owner.clone().or_else(|| other.owner.clone()),
+            group: self.group.clone().or_else(|| other.group.clone()),
+            mode: self.mode.or(other.mode),
+            nbd: self.nbd.or(other.nbd),
+        }
+    }
+
+    /// Give a socket that was made just now to its owner, and let in who may come in.
+    ///
+    /// # Errors
+    /// An unknown user or group, or what the system says.
+    pub fn apply(&self, path: &Path) -> Result<(), String> {
+        let uid = self.owner.as_deref().map(user_id).transpose()?;
+        let gid = self.group.as_deref().map(group_id).transpose()?;
+        if uid.is_some() || gid.is_some() {
+            // It is nobody else's until here, and its mode comes last.
+            std::os::unix::fs::lchown(path, uid, gid).map_err(|e| {
+                format!(
+                    "cannot give the socket to {self}: {e}; only root may, or a member of the group"
+                )
+            })?;
+        }
+        let mode = self.mode.unwrap_or(if gid.is_some() { MODE_GROUP } else { MODE_OWNER });
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+        // SAFETY: a plain system call; the path ends with a NUL.
+        match unsafe { libc::chmod(path.as_ptr(), mode) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().to_string()),
+        }
+    }
+}
+
+impl fmt::Display for SocketConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (owner, group) = (self.owner.as_deref(), self.group.as_deref());
+        write!(f, "{}:{}", owner.unwrap_or(""), group.unwrap_or(""))
+    }
+}
+
+fn name(key: &str, value: &str) -> Result<String, String> {
+    match value.is_empty() || value.contains('\0') {
+        true => Err(format!("{key}: expected a name or a number")),
+        false => Ok(value.to_string()),
+    }
+}
+
+fn user_id(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let asked = CString::new(name).map_err(|e| e.to_string())?;
+    let (mut buffer, mut found) = (vec![0; ENTRY_BYTES_MAX], std::ptr::null_mut());
+    // SAFETY: zeroes are an entry without texts; the call fills it, and `found` tells whether.
+    let (error, uid) = unsafe {
+        let mut entry = zeroed::<libc::passwd>();
+        let (start, len) = (buffer.as_mut_ptr(), buffer.len());
+        let error = libc::getpwnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
+        (error, entry.pw_uid)
+    };
+    if error == 0 && !found.is_null() { Ok(uid) } else { Err(format!("there is no user '{name}'")) }
+}
+
+fn group_id(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let asked = CString::new(name).map_err(|e| e.to_string())?;
+    let (mut buffer, mut found) = (vec![0; ENTRY_BYTES_MAX], std::ptr::null_mut());
+    // SAFETY: as in `user_id`.
+    let (error, gid) = unsafe {
+        let mut entry = zeroed::<libc::group>();
+        let (start, len) = (buffer.as_mut_ptr(), buffer.len());
+        let error = libc::getgrnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
+        (error, entry.gr_gid)
+    };
+    if error == 0 && !found.is_null() {
+        Ok(gid)
+    } else {
+        Err(format!("there is no group '{name}'"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixListener;
+
+    fn config(options: &[(&str, &str)]) -> SocketConfig {
+        let mut config = SocketConfig::default();
+        for (key, value) in options {
+            assert_eq!(config.set(key, value), Ok(true));
+        }
+        config
+    }
+
+    #[test]
+    fn options_are_read() {
+        let given =
+            config(&[("socket_owner", "qemu"), ("socket-group", "7"), ("socket_mode", "0660")]);
+        assert_eq!(given.owner.as_deref(), Some("qemu"));
+        assert_eq!((given.group.as_deref(), given.mode), (Some("7"), Some(0o660)));
+        assert_eq!(SocketConfig::default().set("weight", "4"), Ok(false));
+        for (key, value) in [("socket_mode", "999"), ("socket_mode", "1777"), ("socket_owner", "")]
+        {
+            assert!(SocketConfig::default().set(key, value).is_err(), "{key}={value}");
+        }
+        let all = config(&[("socket_owner", "root"), ("socket_mode", "600")]);
+        let disk = config(&[("socket_mode", "666")]);
+        assert_eq!(disk.or(&all), config(&[("socket_owner", "root"), ("socket_mode", "666")]));
+    }
+
+    #[test]
+    fn names_become_numbers() {
+        assert_eq!((user_id("root"), group_id("root")), (Ok(0), Ok(0)));
+        assert_eq!((user_id("12"), group_id("34")), (Ok(12), Ok(34)));
+        assert!(user_id("no such user").unwrap_err().contains("no user 'no such user'"));
+        assert!(group_id("no such group").is_err());
+    }
+
+    #[test]
+    fn sockets_get_group_and_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.vhost");
+        let _socket = UnixListener::bind(&path).unwrap();
+        // SAFETY: no preconditions.
+        let own = unsafe { libc::getegid() };
+        let own_group = config(&[("socket_group", &own.to_string())]);
+        for (given, mode) in [
+            (SocketConfig::default(), 0o600),
+            (own_group.clone(), 0o660),
+            (config(&[("socket_mode", "666")]).or(&own_group), 0o666),
+        ] {
+            given.apply(&path).unwrap();
+            let about = std::fs::symlink_metadata(&path).unwrap();
+            assert_eq!((about.permissions().mode() & 0o777, about.gid()), (mode, own));
+        }
+        assert!(config(&[("socket_owner", "no such user")]).apply(&path).is_err());
+    }
+}

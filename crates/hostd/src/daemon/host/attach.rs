@@ -1,0 +1,332 @@
+//! Disks come and go. Whoever attaches or detaches one claims its name and waits without a lock
+//! for its image and its device: one that hangs holds up nobody else.
+
+use super::{Host, lock};
+use crate::config::{DISKS_MAX, DiskConfig};
+use crate::daemon::devices::Device;
+use crate::daemon::error::HostError;
+use crate::daemon::places::DiskPlaces;
+use crate::daemon::served::{ServedDisk, Service};
+use crate::daemon::sockets::{Listener, SocketError};
+use crate::images::fault::Fault;
+use crate::images::{Image, ImageError, OpenOptions};
+use crate::log::say;
+use crate::reactor::{Disk, Message};
+use seekway_policy::units::Lba;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long to wait for the lock of an image, and how often to look.
+const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where a disk that was attached can be reached.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    pub capacity_bytes: u64,
+    /// Its sockets, as clients name them.
+    pub sockets: Vec<String>,
+    /// What the operator should know of its image.
+    pub warnings: Vec<String>,
+}
+
+/// A disk of the configuration that is not served.
+#[derive(Clone, Debug)]
+pub struct FailedDisk {
+    /// As it was asked for.
+    pub config: DiskConfig,
+    /// Why not.
+    pub error: String,
+}
+
+/// The right to attach, detach or resize the disk of a name, until it is dropped.
+pub(super) struct Claim<'h> {
+    host: &'h Host,
+    name: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.host.changes).claimed.remove(&self.name);
+    }
+}
+
+impl Host {
+    /// Claim the disk of a name.
+    ///
+    /// # Errors
+    /// The daemon ends, or another has claimed it.
+    pub(super) fn claim(&self, name: &str) -> Result<Claim<'_>, HostError> {
+        let mut changes = self.turn()?;
+        if !changes.claimed.insert(name.to_string()) {
+            return Err(HostError::Claimed(name.into()));
+        }
+        Ok(Claim { host: self, name: name.into() })
+    }
+
+    /// Serve the disks of the configuration. One whose image cannot be opened is left out and
+    /// noted, unless `all` are wanted, its image is given twice, or no other is left.
+    ///
+    /// # Errors
+    /// The first one, of another kind or when no disk is served.
+    pub(super) fn attach_all(&self, all: bool) -> Result<(), HostError> {
+        let mut first = None;
+        for disk in &self.config.disks {
+            match self.attach(disk) {
+                Ok(_) => {}
+                Err(e @ HostError::Image(..)) if !all && !self.is_given_twice(disk) => {
+                    let (config, error) = (disk.clone(), e.to_string());
+                    lock(&self.failed).insert(disk.name.clone(), FailedDisk { config, error });
+                    first.get_or_insert(e);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        match first {
+            Some(e) if self.disks().is_empty() => return Err(e),
+            _ => {}
+        }
+        for (name, FailedDisk { error, .. }) in &*lock(&self.failed) {
+            say(&format!("{error}; NOT SERVED: mend it, then run: seekway ctl attach {name}"));
+        }
+        Ok(())
+    }
+
+    /// Is its image that of another disk too? That is a mistake in the configuration, and no bad
+    /// image.
+    fn is_given_twice(&self, disk: &DiskConfig) -> bool {
+        let path = |disk: &DiskConfig| std::fs::canonicalize(&disk.path).ok();
+        let others = self.config.disks.iter().filter(|other| other.name != disk.name);
+        path(disk).is_some_and(|own| others.filter_map(path).any(|other| other == own))
+    }
+
+    /// Disks of the configuration that are not served, by name.
+    pub fn failed(&self) -> Vec<FailedDisk> {
+        lock(&self.failed).values().cloned().collect()
+    }
+
+    /// Try again to serve a disk of the configuration, as it was configured.
+    ///
+    /// # Errors
+    /// As [`Host::attach`]; and when the disk is not one that failed.
+    pub fn retry(&self, name: &str) -> Result<Attached, HostError> {
+        let failed = lock(&self.failed).get(name).map(|failed| failed.config.clone());
+        let config =
+            failed.ok_or_else(|| HostError::NotFailed(name.escape_debug().take(100).collect()))?;
+        let attached = self.attach(&config);
+        if let (Err(e), Some(failed)) = (&attached, lock(&self.failed).get_mut(name)) {
+            failed.error = e.to_string();
+        }
+        attached
+    }
+
+    /// Serve one more disk.
+    ///
+    /// # Errors
+    /// Name or options, image, sockets, and what the device's reactor says.
+    /// Nothing of the disk is left then.
+    pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
+        let name = &asked.name;
+        let wrong = |text: String| HostError::Disk(name.clone(), text);
+        asked.check().map_err(wrong)?;
+        let _claim = self.claim(name)?;
+        if self.read().disks.contains_key(name) {
+            return Err(wrong("is there already; detach it or choose another name".into()));
+        }
+        if self.read().disks.len() >= DISKS_MAX {
+            return Err(wrong(format!("{DISKS_MAX} disks are served, and that is the most")));
+        }
+        let fault = asked.fault.as_deref().map(Fault::parse).transpose();
+        let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
+        let options = OpenOptions {
+            read_only: asked.read_only,
+            direct: !asked.buffered,
+            accept_lost_writes: asked.accept_lost_writes,
+        };
+        let image = open_image(asked, &options)?;
+        let warnings = image.warnings().clone();
+        let (limits, is_block) = (*image.limits(), image.is_block());
+        let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
+        let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
+        if let Some(group) = &asked.limits.group {
+            self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
+        }
+        let sockets = self.disk_sockets(asked)?;
+        let device = self.device_of(&image)?;
+        // Others would wait behind what is measured, and make it too low.
+        let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
+        let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
+        let disk = Box::new(Disk {
+            name: name.clone(),
+            image,
+            weight: asked.weight,
+            limits: asked.limits.clone(),
+            lba: asked.lba.map(Lba::new),
+            fault,
+            // What is in the host's memory already it need not have again, unless asked for.
+            cached: asked.cache && (reads_device || !self.is_cache_auto()),
+            bandwidth_bytes_per_s,
+        });
+        let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
+        let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+        let id = id.map_err(wrong)?;
+        let disk = Arc::new(ServedDisk {
+            config: asked.clone(),
+            id,
+            device,
+            is_block,
+            is_direct,
+            places: DiskPlaces::new(),
+            nbd_memory: Arc::default(),
+            config_changed: Arc::default(),
+            warnings,
+            rate_limits: Mutex::new(asked.limits.clone()),
+            limits: Arc::new(Mutex::new(limits)),
+            file: Mutex::new(Some(file)),
+        });
+
+        if let Err(e) = self.publish(&disk) {
+            let _ = disk.device.handle().ask(|reply| Message::DetachDisk(id, reply));
+            return Err(e);
+        }
+        let warnings = disk.warnings.all();
+        warnings.iter().for_each(|warning| say(&format!("{name}: {warning}")));
+        let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
+        for (vhost, listener) in sockets {
+            let disk = disk.clone();
+            self.listen(if vhost { Service::Vhost(disk) } else { Service::NbdOf(disk) }, listener)?;
+        }
+        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
+    }
+
+    /// Let a disk be found, unless the daemon ends or its group has come to lie elsewhere.
+    fn publish(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
+        let _turn = self.turn()?;
+        let name = &disk.config.name;
+        if let Some(group) = &disk.config.limits.group {
+            let joined = self.may_join(name, disk.device.number, group);
+            joined.map_err(|e| HostError::Disk(name.clone(), e))?;
+        }
+        lock(&self.failed).remove(name);
+        self.write().disks.insert(name.clone(), disk.clone());
+        Ok(())
+    }
+
+    /// The sockets of a disk: is it that of vhost-user?
+    fn disk_sockets(&self, disk: &DiskConfig) -> Result<Vec<(bool, Listener)>, SocketError> {
+        let access = disk.sockets.or(&self.config.sockets);
+        let mut sockets = Vec::new();
+        for (kind, vhost) in [("vhost", true), ("nbd", false)] {
+            let file = format!("{}.{kind}", disk.name);
+            match (self.take_inherited(&[&file]), &self.config.listen) {
+                (Some(listener), _) => sockets.push((vhost, listener)),
+                (None, Some(folder)) if vhost || access.nbd != Some(false) => {
+                    let path = folder.join(file);
+                    let listener = Listener::unix(&path)?;
+                    access.apply(&path).map_err(|e| SocketError::Access(path, e))?;
+                    sockets.push((vhost, listener));
+                }
+                (None, _) => {}
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// Major and minor number of the device that an image lies on; `None` when all
+    /// lie on the emulated one.
+    fn device_number(&self, image: &Image) -> Option<(u32, u32)> {
+        self.config.emulate.is_none().then(|| image.device())
+    }
+
+    /// The device that an image lies on, with its reactor; started when it is
+    /// the first.
+    fn device_of(&self, image: &Image) -> Result<Arc<Device>, HostError> {
+        let number = self.device_number(image);
+        let _starting = lock(&self.starting);
+        let known = self.read().devices.iter().find(|d| d.number == number).cloned();
+        if let Some(device) = known {
+            return Ok(device);
+        }
+        let policy = lock(&self.policy).clone();
+        let prefetcher = lock(&self.prefetcher).clone();
+        let cache = self.cache_setup(prefetcher, self.devices().len());
+        let groups = self.groups();
+        let policy = policy.as_deref();
+        let device = Device::start(&self.config, policy, cache, groups, image, &self.stopper)?;
+        self.write().devices.push(device.clone());
+        self.divide_cache(&self.devices());
+        Ok(device)
+    }
+
+    /// Stop serving a disk: its sockets go, what is outstanding is carried out,
+    /// and the image is closed.
+    ///
+    /// # Errors
+    /// An unknown name; or what the reactor says.
+    pub fn detach(&self, name: &str) -> Result<(), HostError> {
+        let _claim = self.claim(name)?;
+        let disk = self.disk(name)?;
+        {
+            let mut registry = self.write();
+            registry.disks.remove(name);
+            registry.listeners.retain(|_, served| !served.service.is_of(&disk));
+        }
+        // Its number may be another disk's afterwards: nobody may be left who
+        // could open a port by it.
+        disk.places.close();
+        disk.places.wait_empty();
+        lock(&disk.file).take(); // holds the lock of the image too
+        let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
+        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        answer.map_err(|e| HostError::Disk(name.into(), e))
+    }
+}
+
+/// Open an image. What a daemon that was killed had in flight keeps its files
+/// open, and locked, until the kernel has done with it: that takes a moment.
+fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostError> {
+    let began = Instant::now();
+    loop {
+        match Image::open(&asked.path, options) {
+            Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
+                std::thread::sleep(LOCKED_PAUSE);
+            }
+            opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::daemon::{Daemon, StartOptions};
+    use std::fs::File;
+
+    #[test]
+    fn a_change_that_hangs_holds_up_no_other_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { listen: Some(folder.path().into()), ..Config::default() };
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+        let disk = |name: &str| {
+            let path = folder.path().join(format!("{name}.img"));
+            File::create(&path).unwrap().set_len(1 << 20).unwrap();
+            DiskConfig::new(name, path)
+        };
+        let host = daemon.host();
+        host.attach(&disk("hung")).unwrap();
+        // As long as its detach waits for its device:
+        let claim = host.claim("hung").unwrap();
+        host.attach(&disk("other")).unwrap();
+        host.resize("other", Some(2 << 20), false).unwrap();
+        host.set_weight("other", std::num::NonZeroU32::new(4).unwrap()).unwrap();
+        host.detach("other").unwrap();
+        let refused = host.detach("hung").unwrap_err();
+        assert!(matches!(&refused, HostError::Claimed(name) if name == "hung"), "{refused}");
+        assert!(matches!(host.attach(&disk("hung")), Err(HostError::Claimed(_))));
+        drop(claim);
+        host.detach("hung").unwrap();
+        host.end().unwrap();
+        assert!(matches!(host.claim("late"), Err(HostError::Ending)));
+    }
+}

@@ -1,0 +1,191 @@
+//! A connection without a reactor: its events come when the test says so.
+
+use super::*;
+use crate::frontends::nbd::Export;
+use crate::frontends::nbd::buffers::DiskMemory;
+use crate::frontends::nbd::request::HEADER_LEN;
+use crate::frontends::nbd::wire::{CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC};
+use crate::reactor::Handle;
+use io_uring::squeue;
+use seekway_policy::units::Instant;
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+
+const LIMITS: Limits = Limits {
+    capacity_bytes: 1 << 30,
+    logical_block_bytes: 512,
+    physical_block_bytes: 4096,
+    align_bytes: 512,
+    memory_align_bytes: 512,
+    read_only: false,
+    rotational: false,
+};
+
+/// What a connection asked of its reactor.
+#[derive(Default)]
+struct Asked {
+    jobs: Vec<Job>,
+    pushed: Vec<u32>,
+    cancelled: Vec<u32>,
+    statuses: Vec<(u64, Range<u64>)>,
+    closed: bool,
+}
+
+impl PortContext for Asked {
+    fn now(&self) -> Instant {
+        Instant::ZERO
+    }
+    fn limits(&self, _disk: DiskId) -> &Limits {
+        &LIMITS
+    }
+    fn submit(&mut self, job: &Job, _buffers: &[libc::iovec]) -> Result<(), Errno> {
+        self.jobs.push(*job);
+        Ok(())
+    }
+    unsafe fn push(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) {
+        self.pushed.push(tag);
+    }
+    fn cancel(&mut self, _port: PortId, tag: u32) {
+        self.cancelled.push(tag);
+    }
+    fn close(&mut self, _port: PortId) {
+        self.closed = true;
+    }
+    fn block_status(&mut self, _port: PortId, token: u64, range: Range<u64>, _max: usize) {
+        self.statuses.push((token, range));
+    }
+}
+
+struct Rig {
+    connection: Connection,
+    asked: Asked,
+    _client: UnixStream,
+}
+
+impl Rig {
+    fn new(memory: &Arc<DiskMemory>) -> Rig {
+        let (client, server) = UnixStream::pair().unwrap();
+        let export = Export {
+            name: "disk".into(),
+            disk: DiskId(0),
+            handle: Handle::new().unwrap().0,
+            limits: Arc::new(|| LIMITS),
+            memory: memory.clone(),
+        };
+        let session = Session { export, structured: true, allocation: true };
+        let mut rig = Rig {
+            connection: Connection::new(server.into(), &session),
+            asked: Asked::default(),
+            _client: client,
+        };
+        rig.connection.open(PortId { index: 0, generation: 0 }, &mut rig.asked);
+        rig
+    }
+
+    /// An event, as the reactor tells of it.
+    fn event(&mut self, tag: u32, result: i32) {
+        let at = self.asked.pushed.iter().position(|pushed| *pushed == tag);
+        self.asked.pushed.remove(at.expect("an event has been asked for"));
+        self.connection.event(tag, result, false, &mut self.asked);
+        self.connection.flush(&mut self.asked);
+    }
+
+    /// A request comes.
+    fn request(&mut self, command: u16, len: u32) {
+        let mut header = [0; HEADER_LEN];
+        header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        header[6..8].copy_from_slice(&command.to_be_bytes());
+        header[24..].copy_from_slice(&len.to_be_bytes());
+        self.connection.inbox.space()[..HEADER_LEN].copy_from_slice(&header);
+        self.event(RECEIVE, HEADER_LEN as i32);
+    }
+
+    fn done(&mut self, job: usize) {
+        let token = self.asked.jobs[job].token;
+        self.connection.done(token, Ok(()), &mut self.asked);
+        self.connection.flush(&mut self.asked);
+    }
+
+    fn is_armed(&self, tag: u32) -> bool {
+        self.asked.pushed.contains(&tag)
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_listened_to_and_then_hung_up_on() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.request(CMD_READ, 4096);
+    rig.done(0);
+    assert!(rig.is_armed(SEND) && rig.is_armed(TIMER));
+    // It may still ask, until a whole interval has passed in which it reads nothing.
+    rig.request(CMD_READ, 4096);
+    assert_eq!(rig.asked.jobs.len(), 2);
+    rig.event(TIMER, -libc::ETIME);
+    rig.event(TIMER, -libc::ETIME);
+    assert!(!rig.asked.closed);
+    rig.request(CMD_READ, 4096);
+    assert_eq!(rig.asked.jobs.len(), 2, "it is not listened to");
+    assert!(!rig.is_armed(RECEIVE));
+    // It reads on, and is served again.
+    rig.event(SEND, 4096 + 28);
+    assert_eq!(rig.asked.jobs.len(), 3);
+    rig.done(1);
+    assert!(rig.is_armed(SEND));
+    let mut intervals = 0;
+    while !rig.asked.closed {
+        rig.event(TIMER, -libc::ETIME);
+        intervals += 1;
+    }
+    // One has begun before there was anything to read.
+    assert!((15..=16).contains(&intervals), "{intervals}");
+    rig.connection.closing(&mut rig.asked);
+    assert!(rig.asked.cancelled.contains(&SEND));
+}
+
+#[test]
+fn a_client_that_reads_slowly_stays() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.request(CMD_READ, REQUEST_LEN_MAX);
+    rig.done(0);
+    for _ in 0..20 {
+        rig.event(TIMER, -libc::ETIME);
+        assert!(!rig.asked.closed);
+        rig.event(SEND, 1 << 20);
+    }
+}
+
+#[test]
+fn memory_that_other_clients_of_the_disk_have_is_waited_for() {
+    let memory = Arc::default();
+    let mut greedy: Vec<Pool> =
+        (0..4).map(|_| Pool::new(BUFFERS_MAX_BYTES, Arc::clone(&memory))).collect();
+    let held: Vec<_> = greedy
+        .iter_mut()
+        .flat_map(|pool| [pool.take(REQUEST_LEN_MAX), pool.take(REQUEST_LEN_MAX)])
+        .map(|buffer| buffer.expect("as many as the disk may have"))
+        .collect();
+    let mut rig = Rig::new(&memory);
+    rig.request(CMD_WRITE, 4096);
+    assert!(rig.connection.ready.is_empty(), "it does not fail");
+    rig.event(TIMER, -libc::ETIME);
+    assert!(rig.is_armed(TIMER) && !rig.is_armed(RECEIVE));
+    drop(held);
+    rig.event(TIMER, -libc::ETIME);
+    assert!(rig.is_armed(RECEIVE), "it waits for the payload");
+}
+
+#[test]
+fn block_status_is_answered_later() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.request(CMD_BLOCK_STATUS, 8192);
+    let (token, range) = rig.asked.statuses[0].clone();
+    assert_eq!(range, 0..8192);
+    assert!(!rig.is_armed(SEND) && rig.is_armed(RECEIVE));
+    // Others are served meanwhile.
+    rig.request(CMD_READ, 4096);
+    rig.done(0);
+    rig.event(SEND, 4096 + 28);
+    rig.connection.runs(token, vec![(4096, true), (4096, false)], &mut rig.asked);
+    rig.connection.flush(&mut rig.asked);
+    assert!(rig.is_armed(SEND));
+}

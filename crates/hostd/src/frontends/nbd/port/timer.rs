@@ -1,0 +1,70 @@
+//! The one timer of a connection: when memory is given back, when it is asked for again, and when
+//! a client has gone too long without reading.
+
+use super::{Connection, Phase, SEND, TIMER};
+use crate::port::PortContext;
+use io_uring::{opcode, types};
+
+/// After this long without a request the connection gives its memory back.
+const IDLE: types::Timespec = types::Timespec::new().sec(2);
+/// When there was no memory because other clients of the disk had it: how soon to look again.
+const RETRY: types::Timespec = types::Timespec::new().nsec(100_000_000);
+/// So many times [`IDLE`] a client may read nothing of its replies: 30 s.
+const STALLS_MAX: u32 = 15;
+/// How long a client that does not read its replies may hold up the closing.
+const LINGER: types::Timespec = types::Timespec::new().sec(3);
+
+/// What the timer is armed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timer {
+    Off,
+    /// Memory, when it ends with no request since it began; and clients that read nothing.
+    Idle,
+    /// Memory that other clients have.
+    Retry,
+    Linger,
+}
+
+impl Connection {
+    pub(super) fn arm_timer(&mut self, timer: Timer, context: &mut dyn PortContext) {
+        let time = match timer {
+            Timer::Off => return,
+            Timer::Idle => &IDLE,
+            Timer::Retry => &RETRY,
+            Timer::Linger => &LINGER,
+        };
+        (self.timer, self.busy, self.reads) = (timer, false, !self.sending);
+        // SAFETY: the time is a constant.
+        unsafe { context.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
+    }
+
+    pub(super) fn timer_ended(&mut self, context: &mut dyn PortContext) {
+        let ended = std::mem::replace(&mut self.timer, Timer::Off);
+        match ended {
+            Timer::Retry if !self.closing => self.take_requests(context),
+            Timer::Idle if !self.closing => {
+                if !self.reads {
+                    self.stalls += 1;
+                    if self.stalls >= STALLS_MAX {
+                        return self.end(Phase::Broken, context);
+                    }
+                }
+                if self.starved {
+                    self.take_requests(context);
+                }
+                if self.busy || !self.slots.is_empty() {
+                    return self.arm_timer(Timer::Idle, context);
+                }
+                self.pool.clear();
+                self.outbox.shrink();
+            }
+            Timer::Linger if self.sending => {
+                self.phase = Phase::Broken;
+                context.cancel(self.id, SEND);
+            }
+            // Cancelled because the port closes: replies still have their time.
+            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, context),
+            _ => {}
+        }
+    }
+}
