@@ -86,7 +86,7 @@ impl Dispatcher {
             queued: 0,
             by_age: ExpiryQueue::new(),
             links: Links::new(),
-            adjacency: Adjacency::new(),
+            adjacency: Adjacency::default(),
             barriers: Barriers::default(),
             background: Background::default(),
             last_demand: Instant::ZERO,
@@ -235,7 +235,7 @@ impl Dispatcher {
         }
         self.queued += 1;
         self.by_age.push(&mut self.links, id);
-        self.adjacency.insert(id, request.extent.start());
+        self.adjacency.insert(request.vm, id, request.extent.start());
         self.scheduler.arrived(now, request);
     }
 
@@ -246,11 +246,11 @@ impl Dispatcher {
         let earlier = |s: &&Slot| {
             s.state != State::Background
                 && s.serial < serial
-                && s.request.vm == request.vm
                 && s.request.op != Op::Flush
                 && s.request.extent.overlaps(request.extent)
         };
-        let waits_for = self.slots.requests().filter(earlier).map(|s| s.request.id).collect();
+        let of_vm = self.slots.of_vm(request.vm);
+        let waits_for = of_vm.filter(earlier).map(|s| s.request.id).collect();
         self.barriers.push(request, serial, waits_for);
     }
 
