@@ -39,19 +39,13 @@ struct Chunk {
     next: AtomicPtr<Chunk>,
 }
 
-static FIRST: Chunk = Chunk::new();
-/// Held by whoever adds or removes a watch.
-static CHANGES: Mutex<()> = Mutex::new(());
+static FIRST: AtomicPtr<Chunk> = AtomicPtr::new(null_mut());
+/// Entries that are free, for whoever adds or removes a watch.
+static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 /// Watched ranges that are lost.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 /// What SIGBUS did before.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
-
-impl Chunk {
-    const fn new() -> Chunk {
-        Chunk { entries: [const { Entry::new() }; CHUNK_ENTRIES], next: AtomicPtr::new(null_mut()) }
-    }
-}
 
 impl Entry {
     const fn new() -> Entry {
@@ -64,7 +58,7 @@ impl Entry {
         }
     }
 
-    /// Watch another range, or none. Only with [`CHANGES`] held.
+    /// Watch another range, or none. Only by the entry's owner.
     fn set(&self, start: usize, end: usize, page_bytes: usize) {
         self.version.fetch_add(1, SeqCst);
         self.start.store(start, SeqCst);
@@ -102,12 +96,12 @@ impl Entry {
 
 /// All entries, the free ones included.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    let mut chunk = Some(&FIRST);
+    let mut next = &FIRST;
     let chunks = std::iter::from_fn(move || {
-        let this = chunk?;
         // SAFETY: null, or a chunk that is never freed.
-        chunk = unsafe { this.next.load(SeqCst).as_ref() };
-        Some(this)
+        let chunk = unsafe { next.load(SeqCst).as_ref() }?;
+        next = &chunk.next;
+        Some(chunk)
     });
     chunks.flat_map(|chunk| chunk.entries.iter())
 }
@@ -125,9 +119,12 @@ impl Watch {
         install();
         let start = start as usize;
         let end = start + bytes.next_multiple_of(page_bytes);
-        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = entries().find(|entry| entry.start.load(SeqCst) == 0);
-        let entry = free.unwrap_or_else(|| &add_chunk().entries[0]);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() {
+            free.extend(&add_chunk().entries);
+        }
+        let entry = free.pop().expect("a chunk has entries");
+        drop(free);
         entry.set(start, end, page_bytes);
         Watch(entry)
     }
@@ -140,11 +137,11 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_lost() {
             LOST.fetch_sub(1, SeqCst);
         }
         self.0.set(0, 0, 0);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 
@@ -162,15 +159,12 @@ pub fn is_lost(buffers: &[libc::iovec]) -> bool {
         })
 }
 
-/// Append a chunk to the list. Only with [`CHANGES`] held.
+/// Put a chunk before the others in the list. Only with [`FREE`] held.
 fn add_chunk() -> &'static Chunk {
-    let chunk: &'static Chunk = Box::leak(Box::new(Chunk::new()));
-    let mut last = &FIRST;
-    // SAFETY: null, or a chunk that is never freed.
-    while let Some(next) = unsafe { last.next.load(SeqCst).as_ref() } {
-        last = next;
-    }
-    last.next.store(std::ptr::from_ref(chunk).cast_mut(), SeqCst);
+    let next = AtomicPtr::new(FIRST.load(SeqCst));
+    let entries = [const { Entry::new() }; CHUNK_ENTRIES];
+    let chunk = Box::leak(Box::new(Chunk { entries, next }));
+    FIRST.store(chunk, SeqCst);
     chunk
 }
 

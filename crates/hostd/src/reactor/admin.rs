@@ -20,7 +20,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
 
 /// Messages that are handled in one turn.
-const MESSAGES_MAX: usize = 64;
+pub(super) const MESSAGES_MAX: usize = 64;
 /// After this long the file system is asked again where an image lies; twice as
 /// long each time, since a policy forgets what it knows of a VM that moves.
 const REMAP_AFTER: Nanos = Nanos::from_secs(2);

@@ -1,7 +1,8 @@
-//! Ports that always have more to take leave the others their turn.
+//! Ports and other threads that always have more leave the others their turn.
 
+use super::admin::MESSAGES_MAX;
 use super::io::Io;
-use super::message::{Disk, Handle};
+use super::message::{Disk, Handle, Message};
 use super::ring::{Backend, Cqe, Source};
 use super::{Reactor, Setup};
 use crate::images::{Image, OpenOptions};
@@ -127,6 +128,23 @@ fn each_disk_has_its_turn_however_much_others_have_to_do() {
         seen.extend(taken);
     }
     assert_eq!(seen, many, "the queues of one disk go round");
+}
+
+#[test]
+fn messages_have_their_part_of_a_turn_and_no_more() {
+    const SENT: usize = 2 * MESSAGES_MAX + 1;
+    let mut reactor = reactor();
+    let (reply, answers) = sync_channel(SENT);
+    for _ in 0..SENT {
+        reactor.core.handle.send(Message::CacheMemory(reply.clone()));
+    }
+    reactor.mail = true;
+    let mut turns = [MESSAGES_MAX, MESSAGES_MAX, 1].into_iter();
+    while reactor.mail {
+        reactor.begin_turn();
+        assert_eq!(answers.try_iter().count(), turns.next().unwrap());
+    }
+    assert_eq!(turns.next(), None);
 }
 
 #[test]

@@ -74,6 +74,32 @@ fn memory_that_is_cut_short_ends_one_connection() {
     server.stop();
 }
 
+/// There are zeroes where the data was, which must not reach the disk.
+#[test]
+fn data_that_was_taken_away_is_not_written() {
+    const HEADER: u64 = 0xa000;
+    const DATA: u64 = 0x2_0007;
+    let server = Server::start(MIB, 1);
+    let mut guest = Guest::new(64);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    guest.write(0, 0, &[7; 512]);
+    guest.kick.write(1).unwrap();
+    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
+    guest.put(HEADER, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    guest.descriptor(0, HEADER, 16, 1, 1);
+    guest.descriptor(1, DATA, 512, 1, 2);
+    guest.descriptor(2, HEADER + 0x20, 1, 2, 0);
+    guest.offer(0);
+    guest.cut_memory(DATA & !0xfff);
+    guest.kick.write(1).unwrap();
+    // Where the image is direct the daemon copies the data, and hangs up; else the kernel does.
+    guest.wait_used(1);
+    drop(vmm);
+    server.wait_idle();
+    assert!(server.image()[..512] == [7; 512]);
+    server.stop();
+}
+
 /// A VMM that makes long requests available as fast as it can would take memory without bound.
 #[test]
 fn requests_stay_in_the_ring_where_a_disk_has_enough() {
