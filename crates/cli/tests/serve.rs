@@ -170,6 +170,24 @@ fn a_service_manager_opens_its_sockets_and_hears_of_it() {
 }
 
 #[test]
+fn a_service_managers_watchdog_hears_of_it_while_its_reactors_turn() {
+    let folder = Folder::new();
+    let notify = UnixDatagram::bind(folder.path("notify")).expect("a socket");
+    notify.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekway"));
+    let (disk, run) = (format!("web={}", image(&folder, "web.img")), folder.arg("run"));
+    command.args(["serve", "--disk", &disk, "--listen", &run]);
+    command.env("NOTIFY_SOCKET", folder.arg("notify")).env("WATCHDOG_USEC", "200000");
+    let served = Served::run(command, String::new());
+    let mut text = [0; 64];
+    for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        let len = notify.recv(&mut text).expect("word of the daemon");
+        assert_eq!(String::from_utf8_lossy(&text[..len]).trim(), expected);
+    }
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
 fn sockets_come_with_it_and_go_with_it() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--policy", "pregather"]);

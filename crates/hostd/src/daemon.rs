@@ -9,8 +9,9 @@
 //! 3. It ends by closing all listeners, letting reactors carry out what is
 //!    outstanding, and removing the sockets.
 //!
-//! What is absent: timers, and any work while nobody asks for some. The one exception is the
-//! thread that looks at the host's memory while the caches' size is `auto`.
+//! What is absent: timers, and any work while nobody asks for some. The exceptions are the
+//! thread that looks at the host's memory while the caches' size is `auto`, and the service
+//! manager's watchdog, if it asks for one.
 
 mod connections;
 mod devices;
@@ -25,6 +26,7 @@ mod slots;
 mod sockets;
 mod start;
 mod systemd;
+mod watchdog;
 
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
@@ -44,6 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use watchdog::Watchdog;
 
 /// The token of what wakes the control thread.
 const WAKE: u64 = 0;
@@ -115,8 +118,11 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), HostError> {
         self.serve_connected();
         let mut events = [EpollEvent::default(); 64];
+        let mut watchdog = Watchdog::start();
         let ended = loop {
-            let ready = match self.host.epoll().wait(-1, &mut events) {
+            let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
+            let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
+            let ready = match self.host.epoll().wait(timeout_ms, &mut events) {
                 Ok(ready) => ready,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => break Err(HostError::System("epoll", e)),

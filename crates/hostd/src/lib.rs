@@ -25,4 +25,5 @@ pub mod log;
 pub mod metrics;
 pub mod port;
 pub mod reactor;
+mod sigbus;
 pub mod throttle;

@@ -5,11 +5,15 @@
 //! 1. [`Port::open`] once: arm the SQEs that watch the peer ([`PortContext::push`]).
 //! 2. [`Port::event`] for every CQE of an SQE that the port pushed. Requests
 //!    that it finds go to [`PortContext::submit`].
-//! 3. [`Port::done`] for every job submitted, exactly once, in any order.
-//! 4. [`Port::flush`] after a batch of the two above (and of [`Port::runs`]), once: notify the guest,
+//! 3. A port whose peer decides how much there is to do asks for its turn
+//!    ([`PortContext::wait_turn`]). In its turn, [`Port::take`], it takes requests
+//!    as long as its [`Budget`] lasts and the disk has room ([`PortContext::has_room`]).
+//!    All disks have a turn before one has its second.
+//! 4. [`Port::done`] for every job submitted, exactly once, in any order.
+//! 5. [`Port::flush`] after a batch of the three above (and of [`Port::runs`]), once: notify the guest,
 //!    send replies. Never called without one of them before.
-//! 5. [`Port::message`] for what the front end's thread sent to it.
-//! 6. A port ends by [`PortContext::close`] (itself) or by `Message::ClosePort` (its
+//! 6. [`Port::message`] for what the front end's thread sent to it.
+//! 7. A port ends by [`PortContext::close`] (itself) or by `Message::ClosePort` (its
 //!    front end). The reactor then calls [`Port::closing`], in which the port
 //!    stops taking requests and makes its SQEs end ([`PortContext::cancel`]); when no
 //!    job and no SQE of it is left, [`Port::closed`] is the last call.
@@ -63,6 +67,35 @@ pub struct Job {
     pub unmap: bool,
 }
 
+/// The work that the ports of one disk may do in one turn of the reactor.
+#[derive(Debug)]
+pub struct Budget {
+    left: u32,
+}
+
+impl Budget {
+    /// A turn's work. The unit is about ten nanoseconds: a descriptor read.
+    pub const WORK: u32 = 8192;
+    /// What it takes to hand a request in, or to refuse it.
+    pub const REQUEST_WORK: u32 = 32;
+
+    /// So much was done. What is done beyond the budget is not asked back.
+    pub fn spend(&mut self, work: u32) {
+        self.left = self.left.saturating_sub(work);
+    }
+
+    /// Is the turn over?
+    pub fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { left: Budget::WORK }
+    }
+}
+
 /// Why a request failed: an errno, positive (`EIO`, `ENOSPC`, `EINVAL`,
 /// `EPERM`, `ENOTSUP`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +119,13 @@ pub trait PortContext {
     /// see it).
     fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno>;
 
+    /// May a job of this disk be handed in? If not, leave requests where they are and return from
+    /// [`Port::take`]: it is called again when jobs are done.
+    fn has_room(&self, disk: DiskId) -> bool;
+
+    /// Call [`Port::take`] when it is this port's turn. Asking twice is asking once.
+    fn wait_turn(&mut self, port: PortId);
+
     /// Push an SQE of this port; its CQE comes back as [`Port::event`] with `tag` (24 bits).
     ///
     /// # Safety
@@ -95,7 +135,7 @@ pub trait PortContext {
     /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
     fn cancel(&mut self, port: PortId, tag: u32);
 
-    /// Begin to close this port (step 6 of the module's text). Closing twice is closing once.
+    /// Begin to close this port (step 7 of the module's text). Closing twice is closing once.
     fn close(&mut self, port: PortId);
 
     /// Ask which parts of `range` of the port's disk hold data (for NBD's block status), for at
@@ -116,6 +156,12 @@ pub trait Port: Send {
     /// SQE that stays armed.
     fn event(&mut self, tag: u32, result: i32, more: bool, context: &mut dyn PortContext);
 
+    /// It is the port's turn: take requests. True when there may be more, for which it gets another
+    /// turn.
+    fn take(&mut self, _budget: &mut Budget, _context: &mut dyn PortContext) -> bool {
+        false
+    }
+
     /// A job is done: all of its bytes, or the first error.
     fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext);
 
@@ -135,7 +181,7 @@ pub trait Port: Send {
     /// Nothing of the port is left in the reactor.
     fn closed(self: Box<Self>);
 
-    /// For adaptive polling: look for requests without an event. True when
+    /// For adaptive polling: look for requests without an event, and ask for a turn. True when
     /// there were some.
     fn poll(&mut self, _context: &mut dyn PortContext) -> bool {
         false

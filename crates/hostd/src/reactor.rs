@@ -4,9 +4,10 @@
 //! 1. completions of the ring: I/O that ended, events of ports, messages;
 //! 2. commands that the throttle lets go;
 //! 3. jobs that are done are handed to their ports;
-//! 4. the stack is polled, and what it says is done, until it waits;
-//! 5. ports with news tell their guests;
-//! 6. submit everything in one call, and sleep until there is news or a hold ends.
+//! 4. ports whose turn it is take requests, as many as their budget allows;
+//! 5. the stack is polled, and what it says is done, until it waits;
+//! 6. ports with news tell their guests;
+//! 7. submit everything in one call, and sleep until there is news or a hold ends.
 //!
 //! The stack ([`seekway_policy::stack`]) decides what happens to a request between its port and
 //! the image; the reactor has the request's buffers, and carries out its I/O.
@@ -16,7 +17,7 @@
 //! ```text
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
 //!  status                                     the thread that asks where images hold data
-//!  jobs, ports, disks                         tables of what is there
+//!  jobs, turns, ports, disks                  tables of what is there
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
 //!  commands   from the stack's decisions to I/O and back
@@ -27,6 +28,7 @@ mod admin;
 mod cache;
 mod commands;
 mod core;
+mod critical;
 mod disks;
 mod intervals;
 mod io;
@@ -38,6 +40,9 @@ mod parity;
 mod ports;
 mod ring;
 mod status;
+#[cfg(test)]
+mod taking;
+mod turns;
 
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
@@ -47,7 +52,7 @@ pub use message::{
 };
 
 use self::core::Core;
-use crate::port::{Port, PortContext};
+use crate::port::{Budget, Port, PortContext};
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
@@ -104,6 +109,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
     let thread = Builder::new()
         .name(format!("dev-{}", setup.name).chars().take(15).collect())
         .spawn(move || {
+            critical::begin();
             // The ring belongs to the thread that makes it.
             let ring = Ring::new().map_err(|e| {
                 format!(
@@ -115,6 +121,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
                 Ok(mut reactor) => {
                     let _ = ready.send(Ok(()));
                     reactor.run();
+                    crate::log::flush();
                 }
                 Err(e) => _ = ready.send(Err(e)),
             }
@@ -129,6 +136,8 @@ struct Reactor {
     core: Core,
     ports: Vec<Option<Box<dyn Port>>>,
     mailbox: Receiver<Message>,
+    /// There may be more in the mailbox.
+    mail: bool,
     shutdown: bool,
     poll: Option<Nanos>,
     journal: Option<JournalWriter>,
@@ -176,18 +185,19 @@ impl Reactor {
         let Setup { policy, throttle, .. } = setup;
         let core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
         let (ports, cqes) = (Vec::new(), Vec::new());
-        Ok(Reactor { core, ports, mailbox, shutdown: false, poll, journal, cqes })
+        Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, poll, journal, cqes })
     }
 
     fn run(&mut self) {
         loop {
+            self.core.handle.turned();
             self.begin_turn();
             let wake = self.end_turn();
             if self.shutdown && self.is_drained() {
                 break;
             }
             self.note(false);
-            match self.core.has_ready() {
+            match self.mail || self.core.has_ready() {
                 // The kernel has its turn all the same: what never needs the device
                 // must not keep the rest from it.
                 true => _ = self.core.peek(),
@@ -204,6 +214,7 @@ impl Reactor {
         self.reap();
         self.core.release_throttled();
         self.deliver();
+        self.take_requests();
     }
 
     /// What follows from it. When to come back if nothing happens.
@@ -227,7 +238,7 @@ impl Reactor {
                     if !cqe.more {
                         self.core.watch_mailbox();
                     }
-                    self.messages();
+                    self.mail = true;
                 }
                 Source::Cancel => {}
                 Source::Port(id, tag) => {
@@ -243,6 +254,9 @@ impl Reactor {
             }
         }
         self.cqes = cqes;
+        if self.mail {
+            self.messages();
+        }
         self.core.fail_injected();
     }
 
@@ -250,12 +264,38 @@ impl Reactor {
     fn deliver(&mut self) {
         // Not those that they hand in meanwhile and the cache answers at once:
         // a guest that always has another would keep the others waiting.
+        if self.core.ready() > 0 {
+            self.core.ports.turns.resume();
+        }
         for _ in 0..self.core.ready() {
             let Some((id, token, result)) = self.core.next_ready() else { break };
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.done(token, result, &mut self.core);
                 self.core.ports.mark(id.index);
             }
+        }
+    }
+
+    /// Let ports take requests, each disk's ports as much as one budget allows.
+    fn take_requests(&mut self) {
+        for _ in 0..self.core.ports.turns.len() {
+            let Some(disk) = self.core.ports.turns.next_disk() else { break };
+            let mut budget = Budget::default();
+            let mut has_room = self.core.has_room(disk);
+            while has_room
+                && !budget.is_spent()
+                && let Some(id) = self.core.ports.next_turn(disk)
+            {
+                budget.spend(Budget::REQUEST_WORK);
+                if let Some(port) = &mut self.ports[usize::from(id.index)] {
+                    if port.take(&mut budget, &mut self.core) {
+                        self.core.ports.wait_turn(id);
+                    }
+                    self.core.ports.mark(id.index);
+                }
+                has_room = self.core.has_room(disk);
+            }
+            self.core.ports.turns.end(disk, !has_room);
         }
     }
 
@@ -276,11 +316,15 @@ impl Reactor {
                 port.flush(&mut self.core);
             }
         }
-        for id in self.core.ports.drained() {
+        let drained = self.core.ports.drained();
+        for &id in &drained {
             if let Some(port) = self.ports[usize::from(id.index)].take() {
                 self.core.ports.release(id);
                 port.closed();
             }
+        }
+        if !drained.is_empty() {
+            self.core.jobs.shrink();
         }
         self.core.finish_detaching();
     }

@@ -3,19 +3,22 @@
 
 mod common;
 
-use common::{Ask, Rig, RigSetup, pattern};
+use common::{Ask, PATIENCE, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message, OpKind, Status};
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
+use seekway_policy::stack::OUTSTANDING_DEFAULT;
 use seekway_policy::units::Lba;
 use std::any::Any;
 use std::fs::{self, File};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -391,6 +394,81 @@ fn one_guests_overlapping_discards_do_not_keep_others_from_the_device() {
     hostile.ask(vec![Ask::new(Op::WriteZeroes, 0, MIB, Vec::new()), Ask::read(0, 4096)]);
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     assert!((0..20_002).all(|_| hostile.answer().result.is_ok()));
+    rig.stop();
+}
+
+#[test]
+fn an_idle_reactor_turns_when_it_is_asked_to() {
+    let rig = Rig::start(RigSetup::default());
+    rig.status();
+    let turns = rig.handle.turns();
+    rig.handle.nudge();
+    let end = std::time::Instant::now() + PATIENCE;
+    while rig.handle.turns() == turns {
+        assert!(std::time::Instant::now() < end, "no turn");
+        std::thread::yield_now();
+    }
+    rig.stop();
+}
+
+/// Panics when it is told to. Says so when it is dropped, as it would be if the thread were unwound.
+struct Panics(DiskId);
+
+impl Port for Panics {
+    fn disk(&self) -> DiskId {
+        self.0
+    }
+    fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {
+        panic!("as the test wants it");
+    }
+    fn closing(&mut self, _: &mut dyn PortContext) {}
+    fn closed(self: Box<Self>) {}
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        std::process::exit(77);
+    }
+}
+
+/// With this variable, an image's path, the test below is the process that it starts.
+const CHILD: &str = "SEEKWAY_TEST_PANIC";
+
+#[test]
+fn a_panic_of_a_reactor_ends_the_process_and_frees_nothing() {
+    let Some(path) = std::env::var_os(CHILD) else {
+        let dir = dir();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "a_panic_of_a_reactor_ends_the_process_and_frees_nothing"]);
+        let output = child.env(CHILD, image(&dir, "a.img", MIB)).output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+        return;
+    };
+    let rig = Rig::start(RigSetup::default());
+    let disk = rig.attach(path.as_ref(), None).unwrap();
+    let port = rig.handle.ask(|r| Message::OpenPort(Box::new(Panics(disk)), r)).unwrap();
+    rig.handle.send(Message::ToPort(port, Box::new(())));
+    // The end comes before the answer.
+    rig.handle.ask(Message::Status);
+}
+
+/// Clients without a bound of their own, such as many connections of NBD.
+#[test]
+fn one_disks_requests_leave_room_for_those_of_others() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let hostile = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+    let client = rig.open(rig.attach(&image(&dir, "b.img", MIB), None).unwrap());
+    let count = OUTSTANDING_DEFAULT + 1000;
+    // The first 16 have to be done before the next begins.
+    hostile.ask((0..count).map(|_| Ask::new(Op::Discard, 0, 4096, Vec::new())).collect());
+    assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
+    let refused = (0..count).filter(|_| hostile.answer().result == Err(Errno(libc::EBUSY))).count();
+    assert_eq!(refused, count - OUTSTANDING_DEFAULT / 2);
     rig.stop();
 }
 

@@ -92,7 +92,7 @@ impl Dispatcher {
             waiting_weight: 0,
             by_age: ExpiryQueue::new(),
             links: Links::new(),
-            adjacency: Adjacency::new(),
+            adjacency: Adjacency::default(),
             barriers: Barriers::default(),
             dues: Dues::default(),
             background: Background::default(),
@@ -308,7 +308,7 @@ impl Dispatcher {
         }
         self.count_queued(request.vm);
         self.by_age.push(&mut self.links, id);
-        self.adjacency.insert(id, request.extent.start());
+        self.adjacency.insert(request.vm, id, request.extent.start());
         self.scheduler.arrived(now, request);
     }
 
@@ -319,11 +319,11 @@ impl Dispatcher {
         let earlier = |s: &&Slot| {
             s.state != State::Background
                 && s.serial < serial
-                && s.request.vm == request.vm
                 && s.request.op != Op::Flush
                 && s.request.extent.overlaps(request.extent)
         };
-        let waits_for = self.slots.requests().filter(earlier).map(|s| s.request.id).collect();
+        let of_vm = self.slots.of_vm(request.vm);
+        let waits_for = of_vm.filter(earlier).map(|s| s.request.id).collect();
         self.barriers.push(request, serial, waits_for);
     }
 

@@ -134,8 +134,7 @@ impl Stack {
     /// # Panics
     /// When the VM is not attached.
     pub fn submit(&mut self, now: Instant, request: Submit) -> Result<(), Refused> {
-        let outstanding = self.calls.len() - self.cache.as_ref().map_or(0, CacheStage::fetching);
-        if outstanding >= self.config.outstanding_max {
+        if !self.has_room() {
             return Err(Refused::Full);
         }
         let disk = self.disk(request.vm);
@@ -154,6 +153,12 @@ impl Stack {
         }
         self.enter(now, call);
         Ok(())
+    }
+
+    /// Is less outstanding than may be? If not, requests are refused.
+    pub fn has_room(&self) -> bool {
+        let fetching = self.cache.as_ref().map_or(0, CacheStage::fetching);
+        self.calls.len() - fetching < self.config.outstanding_max
     }
 
     /// A guest's call passes its limits: it goes to the cache, or towards the device.

@@ -12,10 +12,11 @@
 //! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
 //! `docs/interop/vhost-user.rst`.
 //!
-//! A guest can do nothing here but stop its own virtqueues. Its VMM, which has
-//! handed over the memory, could cut the file short under us and end the daemon
-//! by SIGBUS; only memory that is sealed against shrinking (QEMU's
-//! `memory-backend-memfd`, `seal=on`, its default) rules that out.
+//! A guest can do nothing here but stop its own virtqueues. Its VMM can do no more: where it takes
+//! memory away that it has handed over, its guest's queues stop and the connection ends
+//! ([`crate::sigbus`]). Memory is refused only where reading it could wait for somebody
+//! (`memory`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
+//! file can lack pages too.
 
 mod config;
 mod doorbell;

@@ -19,6 +19,8 @@ use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
 
+/// Messages that are handled in one turn.
+pub(super) const MESSAGES_MAX: usize = 64;
 /// After this long the file system is asked again where an image lies; twice as
 /// long each time, since a policy forgets what it knows of a VM that moves.
 const REMAP_AFTER: Nanos = Nanos::from_secs(2);
@@ -26,10 +28,16 @@ const REMAP_AFTER: Nanos = Nanos::from_secs(2);
 const REMAP_AFTER_MAX: Nanos = Nanos::from_secs(300);
 
 impl Reactor {
-    /// Handle what has been sent.
+    /// Handle what has been sent, some of it in the next turn if it is much.
     pub(super) fn messages(&mut self) {
-        while let Ok(message) = self.mailbox.try_recv() {
-            self.message(message);
+        for _ in 0..MESSAGES_MAX {
+            match self.mailbox.try_recv() {
+                Ok(message) => self.message(message),
+                Err(_) => {
+                    self.mail = false;
+                    return;
+                }
+            }
         }
     }
 
@@ -152,6 +160,7 @@ impl Core {
             status_thread: Default::default(),
             fault,
             outstanding: 0,
+            pieces: 0,
             held: Default::default(),
             detaching: None,
             ops: Default::default(),
@@ -173,6 +182,7 @@ impl Core {
             memory.measured(self.now, &mut self.stack, bytes_per_s);
         }
         self.disks.0[number] = Some(state);
+        self.share_jobs();
         Ok(id)
     }
 
@@ -220,6 +230,7 @@ impl Core {
             };
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
+            self.share_jobs();
             self.stack.detach(self.now, vm);
             let result = self.ring.register_file(number as u16, None);
             let reply = disk.detaching.take();

@@ -8,6 +8,7 @@ use super::io::{Bounce, IOVECS_MAX, Kind, PUNCH, ZERO, is_aligned, kind_of};
 use super::jobs::{bytes_of, slice_buffers};
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
+use crate::sigbus;
 use seekway_policy::dispatcher;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::stack::{Action, Copy, Done, IoError, Member, Target, Wake};
@@ -150,9 +151,9 @@ impl Core {
     fn job_done(&mut self, done: &Done) {
         let token = done.token as u32;
         let slot = &self.jobs[token];
-        let (job, response) = (slot.job, self.now.since(slot.arrived));
+        let job = slot.job;
+        self.disks.of_job(job.disk).count(self.now, slot, done.result.is_ok());
         self.jobs.remove(token);
-        self.disks.of_job(job.disk).count(self.now, &job, done.result.is_ok(), response);
         let result = done.result.map_err(|IoError(errno)| Errno(errno));
         self.ready.push_back((job.port, job.token, result));
     }
@@ -277,6 +278,11 @@ impl Core {
                 fault.inject(Op::WriteZeroes, io.offset, io.len)
             }
         });
+        io.fill_bounce();
+        if sigbus::is_lost(&io.buffers) {
+            // There are zeroes where the guest's data was.
+            return self.injected.push_back((index, -libc::EFAULT));
+        }
         let mut short = None;
         match injected {
             Some(Injected::Errno(errno)) => return self.injected.push_back((index, -errno)),

@@ -16,10 +16,17 @@ use io_uring::squeue;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::ioprio;
 use seekway_policy::request::{Op, VmId};
-use seekway_policy::stack::{Member, Refused, Stack, Submit, Urgency, is_sync};
+use seekway_policy::stack::{
+    Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync,
+};
 use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 use std::ops::Range;
+
+/// Jobs of one disk for which its ports take requests.
+const JOBS_TAKEN_MAX: usize = 1 << 14;
+/// Pieces of memory that those jobs may have, but for the last one's: 16 bytes each.
+const PIECES_TAKEN_MAX: usize = 1 << 18;
 
 /// The state of a reactor, all but the ports themselves.
 pub struct Core {
@@ -35,6 +42,8 @@ pub struct Core {
     pub(super) commands: Commands,
     /// The cache's memory, when there is a cache.
     pub(super) memory: Option<CacheMemory>,
+    /// Jobs that each disk may have outstanding: its part of what the stack takes.
+    pub(super) jobs_max: usize,
     /// What faults have made of I/Os that never reach the kernel.
     pub(super) injected: VecDeque<(u32, i32)>,
     /// Members of the command that is being started.
@@ -84,6 +93,7 @@ impl Core {
             ios: Ios::default(),
             commands: Commands::default(),
             memory,
+            jobs_max: OUTSTANDING_DEFAULT,
             injected: VecDeque::new(),
             scratch: Vec::new(),
             news: false,
@@ -151,6 +161,11 @@ impl Core {
         self.news || !self.ready.is_empty() || !self.injected.is_empty() || self.ports.have_news()
     }
 
+    /// Divide what the stack takes among the disks, so that none keeps another one out.
+    pub(super) fn share_jobs(&mut self) {
+        self.jobs_max = OUTSTANDING_DEFAULT / self.disks.0.iter().flatten().count().max(1);
+    }
+
     /// Is nothing under way, and no port open?
     pub(super) fn is_drained(&self) -> bool {
         self.stack.is_idle() && self.ports.all().next().is_none()
@@ -175,6 +190,9 @@ impl PortContext for Core {
 
     fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno> {
         check(job, buffers, self.disks.limits(job.disk))?;
+        if self.disks.of_job(job.disk).outstanding as usize >= self.jobs_max {
+            return Err(Errno(libc::EBUSY));
+        }
         let token = self.jobs.insert(job, buffers, self.now);
         let (vm, extent) = (VmId::new(job.disk.0), extent_of(job));
         let urgency = Urgency { fua: job.fua, write_through: false, priority: job.priority };
@@ -196,12 +214,25 @@ impl PortContext for Core {
         self.news = true;
         self.ports.slot(job.port).jobs += 1;
         let disk = self.disks.of_job(job.disk);
-        disk.begin(self.now);
+        disk.begin(self.now, buffers.len());
         let writes = matches!(job.op, Op::Write | Op::WriteZeroes);
         if writes && (disk.unmapped || self.stack.map(vm).has_hole(extent)) {
             (disk.map_stale, self.stale) = (true, true);
         }
         Ok(())
+    }
+
+    fn has_room(&self, disk: DiskId) -> bool {
+        // The ports of a disk that is not there have nothing to hand in.
+        self.disks.get(disk).is_none_or(|disk| {
+            (disk.outstanding as usize) < self.jobs_max.min(JOBS_TAKEN_MAX)
+                && disk.pieces < PIECES_TAKEN_MAX
+                && self.stack.has_room()
+        })
+    }
+
+    fn wait_turn(&mut self, port: PortId) {
+        self.ports.wait_turn(port);
     }
 
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {

@@ -1,11 +1,12 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
 use super::intervals::UseMeter;
+use super::jobs::JobSlot;
 use super::message::{DiskStatus, OpKind, OpStatus};
 use super::status::StatusThread;
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
-use crate::port::{DiskId, Job};
+use crate::port::DiskId;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
@@ -44,6 +45,8 @@ pub struct DiskState {
     pub fault: Option<Fault>,
     /// Guests' jobs under way.
     pub outstanding: u32,
+    /// Pieces of guests' memory that they have.
+    pub pieces: usize,
     /// Device time withheld while this disk was the one served last.
     pub held: Withheld,
     /// It is being detached; who waits for that.
@@ -61,16 +64,19 @@ impl DiskState {
         Some((start, start + self.limits.capacity_bytes.div_ceil(512)))
     }
 
-    /// A job has come.
-    pub fn begin(&mut self, now: Instant) {
+    /// A job has come, with so many pieces of memory.
+    pub fn begin(&mut self, now: Instant, pieces: usize) {
         if self.outstanding == 0 {
             self.meter.begin_busy(now);
         }
         self.outstanding += 1;
+        self.pieces += pieces;
     }
 
     /// A job is done.
-    pub fn count(&mut self, now: Instant, job: &Job, ok: bool, response: Nanos) {
+    pub fn count(&mut self, now: Instant, slot: &JobSlot, ok: bool) {
+        let (job, response) = (&slot.job, now.since(slot.arrived));
+        self.pieces -= slot.buffers.len();
         let kind = match job.op {
             Op::Read => OpKind::Read,
             Op::Write => OpKind::Write,

@@ -123,6 +123,13 @@ impl Io {
         }
     }
 
+    /// Copy what is to be written to the bounce buffer, if there is one.
+    pub fn fill_bounce(&self) {
+        if let (Kind::Write { .. }, Some(bounce)) = (self.kind, &self.bounce) {
+            bounce.copy(&self.buffers, self.len, false);
+        }
+    }
+
     /// The SQE of what is still to do, or of the first `short` bytes of it.
     pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
         // The registered file of the disk.
@@ -152,9 +159,6 @@ impl Io {
                 }
             },
             Kind::Write { durable } => {
-                if let Some(bounce) = &self.bounce {
-                    bounce.copy(&self.buffers, self.len, false);
-                }
                 let flags = dsync(durable);
                 match self.target(short) {
                     [one] => {

@@ -41,6 +41,16 @@ impl Jobs {
         index
     }
 
+    /// Give memory back: what free slots keep for the next jobs.
+    pub fn shrink(&mut self) {
+        while self.slots.pop_if(|slot| !slot.live).is_some() {}
+        let slots = self.slots.len() as u32;
+        self.free.retain(|&job| job < slots);
+        self.slots.iter_mut().filter(|slot| !slot.live).for_each(|slot| slot.buffers = Vec::new());
+        self.slots.shrink_to_fit();
+        self.free.shrink_to_fit();
+    }
+
     /// The job is done with.
     pub fn remove(&mut self, job: u32) {
         let slot = &mut self.slots[job as usize];
@@ -100,6 +110,31 @@ pub fn buffers_len(buffers: &[libc::iovec]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_jobs_that_are_done_is_given_back() {
+        let disk = crate::port::DiskId(0);
+        let port = crate::port::PortId { index: 0, generation: 0 };
+        let (op, offset, len) = (seekway_policy::request::Op::Read, 0, 512);
+        let (priority, fua, unmap) = (0, false, false);
+        let job = Job { disk, port, token: 0, op, offset, len, priority, fua, unmap };
+        let buffers = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 512 }; 1000];
+        let mut jobs = Jobs::default();
+        let numbers: Vec<u32> =
+            (0..100).map(|_| jobs.insert(&job, &buffers, Instant::ZERO)).collect();
+        for number in numbers.into_iter().filter(|&number| number != 40) {
+            jobs.remove(number);
+        }
+        jobs.shrink();
+        assert_eq!((jobs.slots.len(), jobs.free.len()), (41, 40));
+        assert_eq!(jobs[40].buffers.len(), 1000);
+        assert!(jobs.slots[..40].iter().all(|slot| slot.buffers.capacity() == 0));
+        // All numbers can be used, and no one twice.
+        let mut numbers: Vec<u32> =
+            (0..50).map(|_| jobs.insert(&job, &[], Instant::ZERO)).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..=50).filter(|&number| number != 40).collect::<Vec<_>>());
+    }
 
     #[test]
     fn slices_cross_buffers() {

@@ -14,6 +14,7 @@ use seekway_policy::units::{Instant, Lba, Nanos};
 use std::any::Any;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -298,6 +299,7 @@ impl Default for OpStatus {
 pub struct Handle {
     sender: mpsc::Sender<Message>,
     wake: Arc<EventFd>,
+    turns: Arc<AtomicU64>,
 }
 
 impl Handle {
@@ -305,7 +307,23 @@ impl Handle {
     pub(crate) fn new() -> std::io::Result<(Handle, Receiver<Message>)> {
         let wake = Arc::new(EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?);
         let (sender, mailbox) = mpsc::channel();
-        Ok((Handle { sender, wake }, mailbox))
+        Ok((Handle { sender, wake, turns: Arc::default() }, mailbox))
+    }
+
+    /// How many turns the reactor has made. One that has nothing to do makes none: see
+    /// [`Handle::nudge`].
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Let the reactor make a turn, if it can.
+    pub fn nudge(&self) {
+        let _ = self.wake.write(1); // full: it has been told
+    }
+
+    /// The reactor has made a turn.
+    pub(crate) fn turned(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What is written to at each message.

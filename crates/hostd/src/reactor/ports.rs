@@ -1,6 +1,7 @@
 //! The table of a reactor's ports: which are open, what each has under way, which have news
 //! for their guests, which are to close.
 
+use super::turns::Turns;
 use crate::port::{DiskId, PortId};
 
 /// Ports of one reactor.
@@ -18,6 +19,8 @@ pub struct PortSlot {
     pub jobs: u32,
     /// Is in `marked`.
     marked: bool,
+    /// Waits for its turn.
+    waiting: bool,
     closing: bool,
 }
 
@@ -25,6 +28,8 @@ pub struct PortSlot {
 pub struct Ports {
     slots: Vec<PortSlot>,
     free: Vec<u16>,
+    /// Ports that wait for their turn.
+    pub turns: Turns,
     /// Ports with news for their guests.
     marked: Vec<u16>,
     /// Ports that are to close and have not been told.
@@ -89,7 +94,7 @@ impl Ports {
         counts
     }
 
-    /// Ask a port to close ([`crate::port`], step 6). Asking twice is asking once.
+    /// Ask a port to close ([`crate::port`], step 7). Asking twice is asking once.
     pub fn close(&mut self, id: PortId) {
         if !self.is_live(id) {
             return;
@@ -114,6 +119,31 @@ impl Ports {
         self.filter(|s| s.closing && s.sqes == 0 && s.jobs == 0).collect()
     }
 
+    /// Let a port have its turn. Asking twice is asking once.
+    pub fn wait_turn(&mut self, id: PortId) {
+        if !self.is_live(id) {
+            return;
+        }
+        let slot = &mut self.slots[usize::from(id.index)];
+        if let Some(disk) = slot.disk
+            && !std::mem::replace(&mut slot.waiting, true)
+        {
+            self.turns.wait(disk, id);
+        }
+    }
+
+    /// The port of `disk` whose turn it is.
+    pub fn next_turn(&mut self, disk: DiskId) -> Option<PortId> {
+        loop {
+            let id = self.turns.next_port(disk)?;
+            // Another one may have its number now.
+            if self.is_live(id) {
+                self.slots[usize::from(id.index)].waiting = false;
+                return Some(id);
+            }
+        }
+    }
+
     /// Note that a port may have news for its guest.
     pub fn mark(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
@@ -130,9 +160,10 @@ impl Ports {
         Some(PortId { index, generation: slot.generation })
     }
 
-    /// Is there a port to be told something, or one that may have news for its guest?
+    /// Is there a port to be told something, one that may have news for its guest, or one that has
+    /// a turn?
     pub fn have_news(&self) -> bool {
-        !self.marked.is_empty() || !self.closing.is_empty()
+        !self.marked.is_empty() || !self.closing.is_empty() || self.turns.len() > 0
     }
 
     fn filter(&self, is_wanted: impl Fn(&PortSlot) -> bool) -> impl Iterator<Item = PortId> {

@@ -5,6 +5,8 @@ use crate::common::PATIENCE;
 use crate::driver::Driver;
 use crate::raw::{self, AVAILABLE, Guest, USED, Vmm};
 use crate::server::{Server, Shape};
+use seekway_hostd::reactor::Message;
+use seekway_policy::stack::limit::DiskLimits;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 use vmm_sys_util::eventfd::EventFd;
@@ -37,6 +39,102 @@ fn a_full_call_eventfd_stops_nobody() {
     }
     // It was called all the same, as far as the counter goes.
     assert_eq!(guest.call.read().unwrap(), u64::MAX);
+    drop((driver, vmm));
+    drop(other);
+    server.stop();
+}
+
+/// A VMM that cuts its guest's memory short would end the daemon by SIGBUS.
+#[test]
+fn memory_that_is_cut_short_ends_one_connection() {
+    let server = Server::start(MIB, 1);
+    let other = server.also("other", Shape { bytes: MIB, queues: 1, read_only: false });
+    let mut driver = Driver::connect(&other, 1, 128);
+    assert_eq!(driver.write(0, 0, &[7; 4096]), 0);
+    // Nothing is left, or the descriptors, or all but the used ring and the requests.
+    for left_bytes in [0, 0x1000, USED] {
+        let mut guest = Guest::new(64);
+        let vmm = Vmm::serve(&server.socket, &guest);
+        guest.request(0, 0, 0);
+        guest.cut_memory(left_bytes);
+        guest.kick.write(1).unwrap();
+        raw::wait(&guest.err);
+        assert!(vmm.is_refused(), "{left_bytes} bytes are left");
+        server.wait_idle();
+        assert_eq!(driver.read(0, 0, 4096), (0, vec![7; 4096]));
+    }
+    // With its memory back the guest goes on.
+    let mut guest = Guest::new(64);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    guest.request(0, 0, 0);
+    guest.kick.write(1).unwrap();
+    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
+    drop((driver, vmm));
+    drop(other);
+    server.stop();
+}
+
+/// There are zeroes where the data was, which must not reach the disk.
+#[test]
+fn data_that_was_taken_away_is_not_written() {
+    const HEADER: u64 = 0xa000;
+    const DATA: u64 = 0x2_0007;
+    let server = Server::start(MIB, 1);
+    let mut guest = Guest::new(64);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    guest.write(0, 0, &[7; 512]);
+    guest.kick.write(1).unwrap();
+    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
+    guest.put(HEADER, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    guest.descriptor(0, HEADER, 16, 1, 1);
+    guest.descriptor(1, DATA, 512, 1, 2);
+    guest.descriptor(2, HEADER + 0x20, 1, 2, 0);
+    guest.offer(0);
+    guest.cut_memory(DATA & !0xfff);
+    guest.kick.write(1).unwrap();
+    // Where the image is direct the daemon copies the data, and hangs up; else the kernel does.
+    guest.wait_used(1);
+    drop(vmm);
+    server.wait_idle();
+    assert!(server.image()[..512] == [7; 512]);
+    server.stop();
+}
+
+/// A VMM that makes long requests available as fast as it can would take memory without bound.
+#[test]
+fn requests_stay_in_the_ring_where_a_disk_has_enough() {
+    const PIECES: u16 = 1000;
+    const REQUESTS: u16 = 512;
+    let server = Server::start(MIB, 1);
+    let other = server.also("other", Shape { bytes: MIB, queues: 1, read_only: false });
+    let slow = DiskLimits::parse("iops=1").unwrap();
+    let disk = server.rig().status().disks.iter().find(|d| d.name == "disk").unwrap().id;
+    let set = |limits| server.rig().handle.ask(|r| Message::SetLimits(disk, limits, r)).unwrap();
+    set(slow).unwrap();
+    let mut guest = Guest::new(REQUESTS);
+    let vmm = Vmm::connect(&server.socket);
+    vmm.negotiate(raw::FEATURES | raw::INDIRECT);
+    vmm.set_memory(&guest).unwrap();
+    (0..REQUESTS).for_each(|head| guest.long_read(head, PIECES));
+    vmm.start(&guest, 0, 0).unwrap();
+    // As many as have 2^18 pieces; what is done makes room for others.
+    let most = (1u32 << 18).div_ceil(u32::from(PIECES));
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let status = server.rig().status();
+        let outstanding = status.disks.iter().find(|d| d.id == disk).unwrap().outstanding;
+        assert!(outstanding <= most, "{outstanding} of at most {most}");
+        if outstanding == most {
+            break;
+        }
+        assert!(Instant::now() < end, "{outstanding} of {most}");
+        std::thread::yield_now();
+    }
+    let mut driver = Driver::connect(&other, 1, 128);
+    assert_eq!(driver.read(0, 0, 4096).0, 0);
+    set(DiskLimits::default()).unwrap();
+    assert_eq!(guest.wait_used(REQUESTS.into()).len(), usize::from(REQUESTS));
+    assert_eq!(guest.status(0), 0);
     drop((driver, vmm));
     drop(other);
     server.stop();

@@ -33,6 +33,7 @@ pub const SET_INFLIGHT_FD: u32 = 32;
 
 /// VERSION_1, FLUSH, CONFIG_WCE, and the protocol's own features.
 pub const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 9 | 1 << 11;
+pub const INDIRECT: u64 = 1 << 28;
 /// MQ, REPLY_ACK, BACKEND_REQ, CONFIG, INFLIGHT_SHMFD.
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12;
 
@@ -92,6 +93,11 @@ impl Guest {
         u16::from_le_bytes(self.get(at, 2).try_into().unwrap())
     }
 
+    /// Take memory away but for the first bytes. Nobody here may look at it any more.
+    pub fn cut_memory(&self, bytes: u64) {
+        self.file.set_len(bytes).unwrap();
+    }
+
     pub fn descriptor(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
         let words = [&address.to_le_bytes()[..], &len.to_le_bytes()].concat();
         let shorts = [flags.to_le_bytes(), next.to_le_bytes()].concat();
@@ -130,6 +136,22 @@ impl Guest {
         self.descriptor(head, at, 16, 1, head + 1);
         self.descriptor(head + 1, Guest::data(head), 512, 1 | writable, head + 2);
         self.descriptor(head + 2, at + 0x20, 1, 2, 0);
+        self.offer(head);
+    }
+
+    /// A read of `pieces` sectors into the same memory, by an indirect table that all such
+    /// requests share. `head` is one descriptor.
+    pub fn long_read(&mut self, head: u16, pieces: u16) {
+        const TABLE: u64 = 0x8_0000;
+        let put = |index: u16, address: u64, len: u32, flags: u16| {
+            let words = [&address.to_le_bytes()[..], &len.to_le_bytes()].concat();
+            let shorts = [flags.to_le_bytes(), (index + 1).to_le_bytes()].concat();
+            self.put(TABLE + 16 * u64::from(index), &[words, shorts].concat());
+        };
+        put(0, REQUESTS, 16, 1);
+        (1..=pieces).for_each(|index| put(index, Guest::data(0), 512, 1 | 2));
+        put(pieces + 1, REQUESTS + 0x20, 1, 2);
+        self.descriptor(head, TABLE, 16 * (u32::from(pieces) + 2), 4, 0);
         self.offer(head);
     }
 

@@ -5,7 +5,7 @@
 //! earlier requests of its VM on the same sectors, and later ones wait for it.
 
 use crate::request::{Op, Request, RequestId, VmId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A discard or write-zeroes that has arrived and not completed.
 struct Barrier {
@@ -13,7 +13,7 @@ struct Barrier {
     /// Order of arrival among all requests.
     serial: u64,
     /// Earlier overlapping requests that have not completed.
-    waits_for: Vec<RequestId>,
+    waits_for: BTreeSet<RequestId>,
     /// Later overlapping reads and writes, in arrival order.
     blocked: Vec<RequestId>,
     dispatched: bool,
@@ -97,7 +97,7 @@ impl Barriers {
     }
 
     /// A discard or write-zeroes arrives; `earlier` overlap it and are not done.
-    pub(super) fn push(&mut self, request: Request, serial: u64, earlier: Vec<RequestId>) {
+    pub(super) fn push(&mut self, request: Request, serial: u64, earlier: BTreeSet<RequestId>) {
         debug_assert!(matches!(request.op, Op::Discard | Op::WriteZeroes));
         let (waits_for, blocked) = (earlier, Vec::new());
         self.pending.push(Barrier { request, serial, waits_for, blocked, dispatched: false });
@@ -133,7 +133,7 @@ impl Barriers {
     /// through [`Barriers::next`]; blocked requests are handed back here.
     pub(super) fn done(&mut self, id: RequestId) -> Vec<RequestId> {
         for barrier in &mut self.pending {
-            barrier.waits_for.retain(|&w| w != id);
+            barrier.waits_for.remove(&id);
         }
         match self.pending.iter().position(|b| b.request.id == id) {
             Some(at) => self.pending.remove(at).blocked,

@@ -166,7 +166,7 @@ impl Dispatcher {
         most > command.extent.len()
             && self
                 .adjacency
-                .at(command.extent.end())
+                .at(command.vm, command.extent.end())
                 .any(|id| fits(command, &self.slots[id].request, self.left(id), most))
     }
 

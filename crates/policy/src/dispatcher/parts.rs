@@ -55,7 +55,7 @@ impl Dispatcher {
         split.known += u32::from(known);
         self.adjacency.remove(id);
         match rest {
-            Some(rest) => self.adjacency.insert(id, rest.start()),
+            Some(rest) => self.adjacency.insert(slot.request.vm, id, rest.start()),
             None => {
                 slot.state = State::Parted;
                 self.by_age.remove(&mut self.links, id);

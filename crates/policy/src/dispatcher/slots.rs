@@ -1,7 +1,8 @@
 //! The table of all requests that a dispatcher knows, by the number in their id.
 
 use super::{Arrival, OUTSTANDING_MAX};
-use crate::request::{Extent, Request, RequestId};
+use crate::queues::{ExpiryQueue, Links};
+use crate::request::{Extent, Request, RequestId, VmId};
 use crate::units::Instant;
 use std::ops::{Index, IndexMut};
 
@@ -54,6 +55,9 @@ pub(super) struct Table {
     serial: u64,
     /// Slots that are parts.
     parts: usize,
+    /// The requests of each VM in order of arrival, parts left out.
+    by_vm: Vec<ExpiryQueue>,
+    links: Links,
 }
 
 impl Table {
@@ -68,6 +72,10 @@ impl Table {
         self.serial += 1;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         self.occupy(id, request, self.serial, false);
+        if vm.index() >= self.by_vm.len() {
+            self.by_vm.resize_with(vm.index() + 1, ExpiryQueue::new);
+        }
+        self.by_vm[vm.index()].push(&mut self.links, id);
         id
     }
 
@@ -108,7 +116,10 @@ impl Table {
     pub fn release(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.slot()];
         slot.state = State::Free;
-        self.parts -= usize::from(slot.part);
+        match slot.part {
+            true => self.parts -= 1,
+            false => self.by_vm[slot.request.vm.index()].remove(&mut self.links, id),
+        }
         self.free.push(id);
     }
 
@@ -119,6 +130,11 @@ impl Table {
     /// All requests, parts left out.
     pub fn requests(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(|slot| slot.state != State::Free && !slot.part)
+    }
+    /// The requests of one VM in order of arrival, parts left out.
+    pub fn of_vm(&self, vm: VmId) -> impl Iterator<Item = &Slot> {
+        let queue = self.by_vm.get(vm.index()).into_iter();
+        queue.flat_map(|queue| queue.iter(&self.links)).map(|id| &self[id])
     }
     /// Everything becomes unknown to the policy.
     pub fn forget(&mut self) {
@@ -141,5 +157,32 @@ impl Index<RequestId> for Table {
 impl IndexMut<RequestId> for Table {
     fn index_mut(&mut self, id: RequestId) -> &mut Slot {
         &mut self.slots[id.slot()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Op;
+    use crate::units::{Lba, Sectors};
+
+    fn arrival(vm: u16) -> Arrival {
+        let extent = Extent::new(Lba::ZERO, Sectors::new(8)).unwrap();
+        Arrival { vm: VmId::new(vm), tag: None, op: Op::Read, sync: true, extent }
+    }
+
+    #[test]
+    fn looking_for_a_vms_requests_sees_no_others_and_no_free_slots() {
+        let mut table = Table::default();
+        let many: Vec<_> = (0..1000).map(|_| table.allocate(Instant::ZERO, arrival(0))).collect();
+        let one = table.allocate(Instant::ZERO, arrival(1));
+        let part = table.allocate_part(one, arrival(1).extent);
+        let count = |table: &Table, vm| table.of_vm(VmId::new(vm)).count();
+        assert_eq!((count(&table, 0), count(&table, 1), count(&table, 2)), (1000, 1, 0));
+        many.into_iter().skip(2).for_each(|id| table.release(id));
+        assert_eq!((count(&table, 0), table.len()), (2, 3));
+        table.release(part);
+        table.release(one);
+        assert_eq!((count(&table, 0), count(&table, 1), table.len()), (2, 0, 2));
     }
 }

@@ -8,6 +8,8 @@
 //! the guest has switched the disk's write cache off. Records of other back ends,
 //! and of older versions, end without it.
 
+use super::memory::page_bytes;
+use crate::sigbus::{self, Watch};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -62,9 +64,24 @@ pub enum InflightError {
     },
 }
 
+/// Memory of the VMM's.
+struct Mapped {
+    /// A sealed file cannot shrink, but its pages may be huge and not there. Before the mapping:
+    /// fields are dropped in this order.
+    watch: Watch,
+    map: MmapRegion,
+}
+
+impl std::ops::Deref for Mapped {
+    type Target = MmapRegion;
+    fn deref(&self) -> &MmapRegion {
+        &self.map
+    }
+}
+
 /// The records of all queues of a device.
 pub struct Inflight {
-    map: Arc<MmapRegion>,
+    map: Arc<Mapped>,
     queues: u16,
     size: u16,
 }
@@ -124,9 +141,12 @@ impl Inflight {
             return Err(InflightError::Unsealed);
         }
         let bytes = have.min(Self::bytes(queues, size)) as usize;
+        let page_bytes = page_bytes(&file)?;
         let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes)
             .map_err(io::Error::other)?;
-        Ok(Inflight { map: Arc::new(map), queues, size })
+        // SAFETY: mapped in whole pages; unmapped after the watch is dropped.
+        let watch = unsafe { Watch::new(map.as_ptr(), bytes, page_bytes) };
+        Ok(Inflight { map: Arc::new(Mapped { watch, map }), queues, size })
     }
 
     /// Was the disk's write cache on when this was last noted? `None` when it
@@ -184,13 +204,18 @@ impl Inflight {
 
 /// The record of one queue.
 pub struct Record {
-    map: Arc<MmapRegion>,
+    map: Arc<Mapped>,
     offset: usize,
     /// Entries, at most what is mapped.
     size: u16,
 }
 
 impl Record {
+    /// Was some of its memory taken away?
+    pub fn is_lost(&self) -> bool {
+        sigbus::any_lost() && self.map.watch.is_lost()
+    }
+
     /// A chain has been taken: it is in flight, the `counter`th.
     pub fn begin(&self, head: u16, counter: u64) {
         self.counter(head).store(counter, Ordering::Relaxed);

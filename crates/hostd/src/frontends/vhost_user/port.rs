@@ -2,10 +2,12 @@
 //! called.
 
 use super::doorbell::{Bell, Doorbell};
+use super::listeners::ConfigListeners;
+use super::memory::GuestMemory;
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
-use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
 use libc::iovec;
 use seekway_policy::request::Op;
@@ -15,20 +17,22 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use vm_memory::GuestMemoryMmap;
 
 /// The tag of the SQE that watches the kick eventfd.
 const KICK: u32 = 0;
+/// What a discard or write-zeroes takes besides: it is compared with all requests of its disk that
+/// are under way.
+const DISCARD_WORK: u32 = 1024;
 
 /// What the connection's thread tells a port that is open.
 pub enum PortMessage {
     /// The guest's memory is another; the virtqueue's parts are now here in it.
     /// The reply comes when nothing new will use the old one.
-    Memory(Parts, Arc<GuestMemoryMmap>, SyncSender<()>),
-    /// Call the guest here.
-    Call(Option<Bell>),
-    /// Report a broken virtqueue here.
-    Err(Option<Doorbell>),
+    Memory(Parts, Arc<GuestMemory>, SyncSender<()>),
+    /// Call the guest here. The reply is what was used before: taking it down takes time.
+    Call(Option<Bell>, SyncSender<Option<Bell>>),
+    /// Report a broken virtqueue here. The reply comes when that is known.
+    Err(Option<Doorbell>, SyncSender<()>),
 }
 
 /// What a port is made of, besides the virtqueue.
@@ -46,6 +50,8 @@ pub struct Wiring {
     /// Writes must be durable before they are done: there is no cache that
     /// the guest could flush. Shared by all queues of a device.
     pub write_through: Arc<AtomicBool>,
+    /// The VMM, to hang up on it.
+    pub peer: Arc<ConfigListeners>,
     /// Told, when the port has closed, where the available ring goes on.
     pub closed: SyncSender<u16>,
 }
@@ -90,20 +96,41 @@ impl VringPort {
         unsafe { context.push(id, KICK, entry) }
     }
 
-    /// Take what is available. True when there was something.
-    fn look(&mut self, context: &mut dyn PortContext) -> bool {
-        let Some(id) = self.id else { return false };
+    /// Take what is available, as far as the budget and the disk's room go. True when that is
+    /// where it ended.
+    fn take_chains(
+        &mut self,
+        id: PortId,
+        budget: &mut Budget,
+        context: &mut dyn PortContext,
+    ) -> Result<bool, Broken> {
         let disk = self.wiring.disk;
         let write_through = self.wiring.write_through.load(Ordering::Relaxed);
-        let taken = self.vring.take(|head, request, pieces| {
-            submit(context, disk, id, head, request, write_through, pieces)
-        });
-        match taken {
-            Ok(any) => any,
-            Err(broken) => {
-                self.fail(broken.into(), context);
-                true
-            }
+        while !budget.is_spent() && context.has_room(disk) {
+            let taken = self.vring.take(|head, request, pieces| {
+                if matches!(request.ask, Ask::Discard { .. } | Ask::WriteZeroes { .. }) {
+                    budget.spend(DISCARD_WORK);
+                }
+                submit(context, disk, id, head, request, write_through, pieces)
+            })?;
+            let Some(descriptors) = taken else { return Ok(false) };
+            budget.spend(Budget::REQUEST_WORK + descriptors);
+        }
+        Ok(true)
+    }
+
+    fn wait_turn(&self, context: &mut dyn PortContext) {
+        if let Some(id) = self.id {
+            context.wait_turn(id);
+        }
+    }
+
+    /// Stop when memory of the guest was taken away.
+    fn check_memory(&mut self, context: &mut dyn PortContext) {
+        if self.state == State::Open
+            && let Err(lost) = self.vring.check_memory()
+        {
+            self.fail(lost.into(), context);
         }
     }
 
@@ -111,6 +138,10 @@ impl VringPort {
     fn fail(&mut self, fault: Fault, context: &mut dyn PortContext) {
         crate::log::say(&format!("{}: stopped, because of the guest: {fault}", self.wiring.name));
         self.stop(context);
+        if self.vring.check_memory().is_err() {
+            // No other queue can go on with this memory: hang up.
+            self.wiring.peer.disconnect();
+        }
         if let Some(err) = &self.wiring.err
             && let Err(e) = err.ring_once()
         {
@@ -196,8 +227,7 @@ impl Port for VringPort {
         self.arm(context);
         // A kick from before the queue was ours, or before a restart, comes
         // no second time.
-        self.look(context);
-        self.vring.publish();
+        context.wait_turn(id);
         // A daemon that was killed may have published requests and not called the
         // guest, which then waits for ever: nothing in the ring tells.
         self.call();
@@ -213,7 +243,15 @@ impl Port for VringPort {
         if !more {
             self.arm(context);
         }
-        self.look(context);
+        self.wait_turn(context);
+    }
+
+    fn take(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
+        let (State::Open, Some(id)) = (&self.state, self.id) else { return false };
+        self.take_chains(id, budget, context).unwrap_or_else(|broken| {
+            self.fail(broken.into(), context);
+            false
+        })
     }
 
     fn done(&mut self, token: u64, result: Result<(), Errno>, _context: &mut dyn PortContext) {
@@ -221,8 +259,9 @@ impl Port for VringPort {
         self.vring.done(token as u16, status(result));
     }
 
-    fn flush(&mut self, _context: &mut dyn PortContext) {
+    fn flush(&mut self, context: &mut dyn PortContext) {
         self.publish();
+        self.check_memory(context);
     }
 
     fn message(&mut self, message: Box<dyn Any + Send>, _context: &mut dyn PortContext) {
@@ -234,12 +273,15 @@ impl Port for VringPort {
                 // Nobody waits any more when the connection is ending.
                 let _ = reply.send(());
             }
-            PortMessage::Call(call) => {
-                self.wiring.call = call;
+            PortMessage::Call(call, reply) => {
+                let _ = reply.send(std::mem::replace(&mut self.wiring.call, call));
                 // What was published while the guest listened elsewhere, or nowhere.
                 self.call();
             }
-            PortMessage::Err(err) => self.wiring.err = err,
+            PortMessage::Err(err, reply) => {
+                self.wiring.err = err;
+                let _ = reply.send(());
+            }
         }
     }
 
@@ -249,11 +291,16 @@ impl Port for VringPort {
 
     fn closed(mut self: Box<Self>) {
         self.publish();
+        self.vring.leave();
         // Nobody waits when the connection has given up on the reactor.
         let _ = self.wiring.closed.send(self.vring.base());
     }
 
     fn poll(&mut self, context: &mut dyn PortContext) -> bool {
-        self.state == State::Open && self.vring.has_work() && self.look(context)
+        let has_work = self.state == State::Open && self.vring.has_work();
+        if has_work {
+            self.wait_turn(context);
+        }
+        has_work
     }
 }

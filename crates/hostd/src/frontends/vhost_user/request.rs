@@ -117,6 +117,8 @@ pub struct Request {
     pub status: Option<*mut u8>,
     /// Writable bytes, the status included: what the used ring is told.
     pub writable_len: u32,
+    /// Descriptors that were read.
+    pub descriptors: u32,
 }
 
 /// A table of descriptors in host memory.
@@ -203,7 +205,7 @@ pub fn parse(
         first_writable: None,
     };
     let (mut table, mut index, mut is_indirect) = (table, head, false);
-    for _ in 0..CHAIN_MAX {
+    for descriptors in 1..=CHAIN_MAX as u32 {
         let descriptor = table.get(index)?;
         if descriptor.is(vring::VRING_DESC_F_INDIRECT) {
             if is_indirect || descriptor.is(vring::VRING_DESC_F_NEXT) {
@@ -214,7 +216,7 @@ pub fn parse(
         }
         walk.take(&descriptor)?;
         if !descriptor.is(vring::VRING_DESC_F_NEXT) {
-            return Ok(walk.finish());
+            return Ok(walk.finish(descriptors));
         }
         index = descriptor.next;
     }
@@ -278,14 +280,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Request {
+    fn finish(mut self, descriptors: u32) -> Request {
         let status = self.take_status();
         let priority = le32(&self.header[4..8]);
         let ask = match status {
             Some(_) if self.header_len == HEADER_BYTES => self.ask(),
             _ => Ask::Refuse(STATUS_IOERR),
         };
-        Request { ask, priority, status, writable_len: self.writable }
+        Request { ask, priority, status, writable_len: self.writable, descriptors }
     }
 
     /// Cut the status off the end of the pieces.

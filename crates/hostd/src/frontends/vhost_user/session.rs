@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
@@ -146,6 +146,7 @@ impl Session {
             call: bell(&queue.call)?,
             err: queue.err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?,
             write_through: self.write_through.clone(),
+            peer: self.disk.config_changed.clone(),
             closed: sender,
         };
         let setup = Setup {
@@ -188,11 +189,17 @@ impl Session {
         }
     }
 
-    /// Tell a queue's port, when it has one.
-    fn tell(&self, index: usize, message: PortMessage) {
-        if let Some(running) = &self.queues[index].running {
-            self.disk.handle.send(Message::ToPort(running.port, Box::new(message)));
-        }
+    /// Tell a queue's port, and wait for its reply: a VMM that sends messages without end fills
+    /// its own socket, and not the reactor's queue. `None` where there is no port any more.
+    fn tell<T>(
+        &self,
+        index: usize,
+        message: impl FnOnce(SyncSender<T>) -> PortMessage,
+    ) -> Option<T> {
+        let running = self.queues[index].running.as_ref()?;
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.disk.handle.send(Message::ToPort(running.port, Box::new(message(reply))));
+        answer.recv().ok()
     }
 
     /// The guest's memory is this from now on.
@@ -205,11 +212,9 @@ impl Session {
                 continue;
             };
             match memory.parts(addresses, size) {
+                // A port that has closed uses nothing.
                 Ok(parts) => {
-                    let (reply, taken) = mpsc::sync_channel(1);
-                    self.tell(index, PortMessage::Memory(parts, memory.map(), reply));
-                    // No reply comes from a port that has closed: it uses nothing.
-                    let _ = taken.recv();
+                    self.tell(index, |reply| PortMessage::Memory(parts, memory.map(), reply));
                 }
                 // Its memory is being taken away: so is the queue.
                 Err(_) => self.stop(index),
@@ -387,7 +392,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         queue.call = call;
         if queue.running.is_some() {
             let bell = bell(&queue.call)?;
-            self.tell(usize::from(index), PortMessage::Call(bell));
+            self.tell(usize::from(index), |reply| PortMessage::Call(bell, reply));
         }
         Ok(())
     }
@@ -396,7 +401,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let err = doorbell(file)?;
         let clone = err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?;
         self.queue(u32::from(index))?.err = err;
-        self.tell(usize::from(index), PortMessage::Err(clone));
+        self.tell(usize::from(index), |reply| PortMessage::Err(clone, reply));
         Ok(())
     }
 
@@ -524,3 +529,6 @@ impl Session {
         Ok((queues, size))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,13 @@
 //! to a closure.
 
 use super::inflight::Record;
+use super::memory::GuestMemory;
 use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
 use super::ring::{BrokenRing, Parts, Ring};
 use libc::iovec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
-use vm_memory::GuestMemoryMmap;
 
 /// A disk's serial number: text, padded with zero bytes.
 pub type Serial = [u8; VIRTIO_BLK_ID_BYTES as usize];
@@ -25,6 +26,9 @@ pub enum Broken {
     /// A chain is made available while the device still has it.
     #[error("descriptor {0} is made available a second time before it was used")]
     Twice(u16),
+    /// Memory of the guest, or the record of what is in flight, is not there any more.
+    #[error("some of its memory was taken away")]
+    Memory,
 }
 
 /// What becomes of a request that was handed on.
@@ -61,7 +65,7 @@ enum State {
 struct RetiredMemory {
     epoch: u32,
     in_flight: u16,
-    _memory: Arc<GuestMemoryMmap>,
+    _memory: Arc<GuestMemory>,
 }
 
 /// What a virtqueue is made of.
@@ -75,7 +79,7 @@ pub struct Setup {
     /// Where to begin in the available ring; a record of requests in flight
     /// knows better.
     pub base: u16,
-    pub memory: Arc<GuestMemoryMmap>,
+    pub memory: Arc<GuestMemory>,
     /// Where to note what is in flight.
     pub record: Option<Record>,
     /// The answer to GET_ID.
@@ -84,7 +88,7 @@ pub struct Setup {
 
 pub struct Vring {
     ring: Ring,
-    memory: Arc<GuestMemoryMmap>,
+    memory: Arc<GuestMemory>,
     epoch: u32,
     retired: Vec<RetiredMemory>,
     slots: Box<[Slot]>,
@@ -96,7 +100,9 @@ pub struct Vring {
     record: Option<Record>,
     counter: u64,
     /// Left by the daemon before this one, to be submitted first.
-    resubmit: Vec<u16>,
+    resubmit: VecDeque<u16>,
+    /// The guest has been asked to kick.
+    kicks: bool,
     serial: Serial,
     /// Reused for each chain.
     pieces: Vec<iovec>,
@@ -115,10 +121,11 @@ impl Vring {
     pub unsafe fn new(setup: Setup) -> Vring {
         // SAFETY: the caller's promise; `memory` is kept beside it.
         let mut ring = unsafe { Ring::new(setup.parts, setup.size, setup.event_idx, setup.base) };
-        let (mut resubmit, mut counter) = (Vec::new(), 0);
+        let (mut resubmit, mut counter) = (VecDeque::new(), 0);
         if let Some(record) = &setup.record {
             let used = ring.used_index();
-            (resubmit, counter) = record.recover(used);
+            let (left, next) = record.recover(used);
+            (resubmit, counter) = (left.into(), next);
             // What was taken is either used or in flight.
             ring.seek(used.wrapping_add(resubmit.len() as u16));
         }
@@ -135,34 +142,53 @@ impl Vring {
             record: setup.record,
             counter,
             resubmit,
+            // As far as this is known.
+            kicks: true,
             serial: setup.serial,
             pieces: Vec::with_capacity(request::CHAIN_MAX),
         }
     }
 
-    /// Take all available chains, those of the daemon before first. `submit` is
-    /// given the head, by which [`Vring::done`] names the chain. True when there
-    /// were some.
+    /// Take the next available chain, those of the daemon before first. `submit` is
+    /// given the head, by which [`Vring::done`] names the chain. Returns how many
+    /// descriptors were read; `None` when no chain is there, and the guest will kick for the next.
     pub fn take(
         &mut self,
-        mut submit: impl FnMut(u16, &Request, &[iovec]) -> Taken,
-    ) -> Result<bool, Broken> {
-        let mut any = false;
-        for head in std::mem::take(&mut self.resubmit) {
-            any = true;
-            self.start(head, true, &mut submit)?;
+        submit: impl FnMut(u16, &Request, &[iovec]) -> Taken,
+    ) -> Result<Option<u32>, Broken> {
+        if let Some(head) = self.resubmit.pop_front() {
+            return self.start(head, true, submit).map(Some);
         }
-        self.ring.disable_kicks();
-        // Ends: each head can be taken once until it has been published, which
-        // does not happen here.
         loop {
-            while let Some(head) = self.ring.pop()? {
-                any = true;
-                self.start(head, false, &mut submit)?;
+            if std::mem::replace(&mut self.kicks, false) {
+                self.ring.disable_kicks();
             }
-            if !self.ring.enable_kicks()? {
-                return Ok(any);
+            if let Some(head) = self.ring.pop()? {
+                return self.start(head, false, submit).map(Some);
             }
+            if !self.allow_kicks()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Ask the guest to kick for the next chain. True when one came meanwhile.
+    fn allow_kicks(&mut self) -> Result<bool, BrokenRing> {
+        self.kicks = true;
+        self.ring.enable_kicks()
+    }
+
+    /// Nothing more is taken. Whoever serves the ring next finds the guest's kicks allowed.
+    pub fn leave(&mut self) {
+        // What is wrong with the ring is for the next one to say.
+        let _ = self.allow_kicks();
+    }
+
+    /// Fails when some of the memory that it uses was taken away.
+    pub fn check_memory(&self) -> Result<(), Broken> {
+        match self.memory.is_lost() || self.record.as_ref().is_some_and(Record::is_lost) {
+            true => Err(Broken::Memory),
+            false => Ok(()),
         }
     }
 
@@ -175,16 +201,17 @@ impl Vring {
         &mut self,
         head: u16,
         again: bool,
-        submit: &mut impl FnMut(u16, &Request, &[iovec]) -> Taken,
-    ) -> Result<(), Broken> {
-        let slot = &mut self.slots[usize::from(head)];
-        if slot.state != State::Free {
+        mut submit: impl FnMut(u16, &Request, &[iovec]) -> Taken,
+    ) -> Result<u32, Broken> {
+        if self.slots[usize::from(head)].state != State::Free {
             return Err(Broken::Twice(head));
         }
         // SAFETY: the ring's descriptors are `size` entries, mapped by `memory`.
         let table = unsafe { Table::new(self.ring.descriptors(), self.ring.size()) };
         let request = request::parse(&self.memory, table, head, &mut self.pieces)?;
-        *slot = Slot {
+        // What was read may be zeroes in place of the guest's bytes.
+        self.check_memory()?;
+        self.slots[usize::from(head)] = Slot {
             state: State::InFlight,
             next: 0,
             epoch: self.epoch,
@@ -209,14 +236,16 @@ impl Vring {
         if let Taken::Refused(status) = taken {
             self.done(head, status);
         }
-        Ok(())
+        Ok(request.descriptors)
     }
 
     /// A chain is done. Panics when it was not in flight.
     pub fn done(&mut self, head: u16, status: u8) {
         let slot = &mut self.slots[usize::from(head)];
         assert!(slot.state == State::InFlight, "chain {head} is done and was not in flight");
-        if let Some(byte) = slot.status {
+        if let Some(byte) = slot.status
+            && !self.memory.is_lost()
+        {
             // SAFETY: the memory that was current when the chain was read is kept
             // until the chain is done.
             unsafe { byte.write_volatile(status) };
@@ -233,12 +262,12 @@ impl Vring {
         if epoch == self.epoch {
             self.in_flight -= 1;
         } else {
-            self.leave(epoch);
+            self.retire(epoch);
         }
     }
 
     /// A chain in old memory is done.
-    fn leave(&mut self, epoch: u32) {
+    fn retire(&mut self, epoch: u32) {
         let at = self.retired.iter().position(|old| old.epoch == epoch);
         let at = at.expect("memory is kept while chains use it");
         self.retired[at].in_flight -= 1;
@@ -272,7 +301,7 @@ impl Vring {
     ///
     /// # Safety
     /// As for [`Vring::new`], with the new memory.
-    pub unsafe fn relocate(&mut self, parts: Parts, memory: Arc<GuestMemoryMmap>) {
+    pub unsafe fn relocate(&mut self, parts: Parts, memory: Arc<GuestMemory>) {
         // SAFETY: the caller's promise.
         unsafe { self.ring.relocate(parts) };
         let old = std::mem::replace(&mut self.memory, memory);

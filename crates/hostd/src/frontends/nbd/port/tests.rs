@@ -42,6 +42,10 @@ impl PortContext for Asked {
         self.jobs.push(*job);
         Ok(())
     }
+    fn has_room(&self, _disk: DiskId) -> bool {
+        true
+    }
+    fn wait_turn(&mut self, _port: PortId) {}
     unsafe fn push(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) {
         self.pushed.push(tag);
     }

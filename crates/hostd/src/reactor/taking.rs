@@ -1,0 +1,163 @@
+//! Ports and other threads that always have more leave the others their turn.
+
+use super::admin::MESSAGES_MAX;
+use super::io::Io;
+use super::message::{Disk, Handle, Message};
+use super::ring::{Backend, Cqe, Source};
+use super::{Reactor, Setup};
+use crate::images::{Image, OpenOptions};
+use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
+use io_uring::squeue;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Instant, Nanos, Sectors};
+use std::any::Any;
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+
+/// A ring on which nothing happens.
+struct Still;
+
+impl Backend for Still {
+    fn now(&mut self) -> Instant {
+        Instant::ZERO
+    }
+    fn register_file(&mut self, _: u16, _: Option<RawFd>) -> std::io::Result<()> {
+        Ok(())
+    }
+    unsafe fn start(&mut self, _: u32, _: &mut Io, _: Option<u32>) {}
+    unsafe fn push(&mut self, _: Source, _: squeue::Entry) {}
+    fn completions(&mut self, _: &mut Vec<Cqe>) {}
+    fn peek(&mut self) -> bool {
+        false
+    }
+    fn submit_and_wait(&mut self, _: Option<u64>) {}
+}
+
+/// The ports that took requests, one entry for each request.
+type Log = Arc<Mutex<Vec<PortId>>>;
+
+/// A port that always has one more request, each of so much work.
+struct Endless {
+    disk: DiskId,
+    id: Option<PortId>,
+    work: u32,
+    log: Log,
+}
+
+impl Port for Endless {
+    fn disk(&self) -> DiskId {
+        self.disk
+    }
+    fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
+        self.id = Some(id);
+        context.wait_turn(id);
+    }
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn take(&mut self, budget: &mut Budget, _: &mut dyn PortContext) -> bool {
+        while !budget.is_spent() {
+            self.log.lock().unwrap().push(self.id.unwrap());
+            budget.spend(self.work);
+        }
+        true
+    }
+    fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
+    fn closing(&mut self, _: &mut dyn PortContext) {}
+    fn closed(self: Box<Self>) {}
+}
+
+fn reactor() -> Reactor {
+    let (handle, mailbox) = Handle::new().unwrap();
+    let setup = Setup {
+        name: "test".into(),
+        policy: "noop".into(),
+        depth: None,
+        coalesce: Sectors::new(1024),
+        hard_limit: Nanos::from_secs(30),
+        cache: None,
+        throttle: None,
+        profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
+        poll: None,
+        journal: None,
+        groups: Vec::new(),
+    };
+    Reactor::new(setup, mailbox, handle, Box::new(Still)).unwrap()
+}
+
+fn attach(reactor: &mut Reactor, dir: &Path, name: &str) -> DiskId {
+    let path = dir.join(name);
+    File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
+    let image = Image::open(&path, &OpenOptions::writing()).unwrap();
+    reactor.core.attach_disk(Disk::new(name, image)).unwrap()
+}
+
+fn open(reactor: &mut Reactor, disk: DiskId, work: u32, log: &Log) -> PortId {
+    let (reply, port) = sync_channel(1);
+    let log = log.clone();
+    reactor.open_port(Box::new(Endless { disk, id: None, work, log }), &reply);
+    port.recv().unwrap()
+}
+
+#[test]
+fn each_disk_has_its_turn_however_much_others_have_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reactor = reactor();
+    let (greedy, modest) =
+        (attach(&mut reactor, dir.path(), "greedy"), attach(&mut reactor, dir.path(), "modest"));
+    let log = Log::default();
+    // A refused chain of a thousand descriptors, on many queues; a short request on one.
+    let (long, short) = (Budget::REQUEST_WORK + 1000, Budget::REQUEST_WORK + 3);
+    let many: Vec<PortId> = (0..64).map(|_| open(&mut reactor, greedy, long, &log)).collect();
+    let one = open(&mut reactor, modest, short, &log);
+    let mut seen = Vec::new();
+    for turn in 0..many.len() {
+        reactor.begin_turn();
+        reactor.end_turn();
+        let mut taken = std::mem::take(&mut *log.lock().unwrap());
+        let of_one = taken.iter().filter(|&&id| id == one).count() as u32;
+        let least = (Budget::WORK - Budget::REQUEST_WORK).div_ceil(short);
+        assert_eq!(of_one, least, "turn {turn}");
+        taken.retain(|&id| id != one);
+        assert!(taken.len() as u32 * long <= Budget::WORK + long, "turn {turn}: {}", taken.len());
+        assert!(reactor.core.has_ready(), "it goes on without an event");
+        taken.dedup();
+        seen.extend(taken);
+    }
+    assert_eq!(seen, many, "the queues of one disk go round");
+}
+
+#[test]
+fn messages_have_their_part_of_a_turn_and_no_more() {
+    const SENT: usize = 2 * MESSAGES_MAX + 1;
+    let mut reactor = reactor();
+    let (reply, answers) = sync_channel(SENT);
+    for _ in 0..SENT {
+        reactor.core.handle.send(Message::CacheMemory(reply.clone()));
+    }
+    reactor.mail = true;
+    let mut turns = [MESSAGES_MAX, MESSAGES_MAX, 1].into_iter();
+    while reactor.mail {
+        reactor.begin_turn();
+        assert_eq!(answers.try_iter().count(), turns.next().unwrap());
+    }
+    assert_eq!(turns.next(), None);
+}
+
+#[test]
+fn a_port_that_is_closed_has_no_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reactor = reactor();
+    let disk = attach(&mut reactor, dir.path(), "disk");
+    let log = Log::default();
+    let first = open(&mut reactor, disk, 1, &log);
+    reactor.core.close(first);
+    reactor.end_ports();
+    let second = open(&mut reactor, disk, 1, &log);
+    assert_eq!(first.index, second.index);
+    reactor.begin_turn();
+    assert!(log.lock().unwrap().iter().all(|&id| id == second));
+}

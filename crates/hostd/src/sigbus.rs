@@ -1,0 +1,219 @@
+//! Memory that others can take away: a VMM may cut its guest's memory short while we use it, a
+//! huge page or a page of a full tmpfs may not be there, a page may have gone bad. The kernel then
+//! sends SIGBUS, which would end the daemon for all guests.
+//!
+//! Whoever maps such memory holds a [`Watch`] on it. A SIGBUS inside a watched range puts a page of
+//! zeroes in place of the missing one and marks the range as lost; the access goes on, and the
+//! range's owner stops using it. A SIGBUS anywhere else ends the process as before. Accesses by the
+//! kernel (io_uring) do not come here: they fail with EFAULT.
+//!
+//! The handler may interrupt any thread at any point, so it takes no lock and allocates nothing:
+//! it walks a list that only grows. The range that it looks for does not change meanwhile, because
+//! the interrupted thread uses it. Other ranges may change; their version tells.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+
+/// Entries that are allocated at a time.
+const CHUNK_ENTRIES: usize = 64;
+/// Pages of one range that are replaced one by one, so that the others keep their data. After
+/// that the whole range is replaced: each page takes one of the process's mappings, of which the
+/// kernel allows some 65,000.
+const PAGES_MAX: usize = 64;
+
+/// A watched range, or none when `start` is 0.
+struct Entry {
+    /// Odd while the entry changes.
+    version: AtomicUsize,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    page_bytes: AtomicUsize,
+    /// How often a page was missing.
+    faults: AtomicUsize,
+}
+
+/// A part of the list of entries.
+struct Chunk {
+    entries: [Entry; CHUNK_ENTRIES],
+    next: AtomicPtr<Chunk>,
+}
+
+static FIRST: AtomicPtr<Chunk> = AtomicPtr::new(null_mut());
+/// Entries that are free, for whoever adds or removes a watch.
+static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+/// Watched ranges that are lost.
+static LOST: AtomicUsize = AtomicUsize::new(0);
+/// What SIGBUS did before.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+impl Entry {
+    const fn new() -> Entry {
+        Entry {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            page_bytes: AtomicUsize::new(0),
+            faults: AtomicUsize::new(0),
+        }
+    }
+
+    /// Watch another range, or none. Only by the entry's owner.
+    fn set(&self, start: usize, end: usize, page_bytes: usize) {
+        self.version.fetch_add(1, SeqCst);
+        self.start.store(start, SeqCst);
+        self.end.store(end, SeqCst);
+        self.page_bytes.store(page_bytes, SeqCst);
+        self.faults.store(0, SeqCst);
+        self.version.fetch_add(1, SeqCst);
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        let version = self.version.load(SeqCst);
+        let inside = (self.start.load(SeqCst)..self.end.load(SeqCst)).contains(&address);
+        inside && version.is_multiple_of(2) && self.version.load(SeqCst) == version
+    }
+
+    /// Put zeroes in place of the page at `address`. False when the kernel does not.
+    fn replace(&self, address: usize) -> bool {
+        let faults = self.faults.fetch_add(1, SeqCst);
+        if faults == 0 {
+            LOST.fetch_add(1, SeqCst);
+        }
+        let (start, end) = (self.start.load(SeqCst), self.end.load(SeqCst));
+        let page_bytes = self.page_bytes.load(SeqCst);
+        let (from, bytes) = match faults < PAGES_MAX {
+            true => (address - (address - start) % page_bytes, page_bytes),
+            false => (start, end - start),
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: inside a range that is mapped, and whose owner holds a watch on it.
+        let at = unsafe { libc::mmap(from as *mut _, bytes, protection, flags, -1, 0) };
+        at != libc::MAP_FAILED
+    }
+}
+
+/// All entries, the free ones included.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    let mut next = &FIRST;
+    let chunks = std::iter::from_fn(move || {
+        // SAFETY: null, or a chunk that is never freed.
+        let chunk = unsafe { next.load(SeqCst).as_ref() }?;
+        next = &chunk.next;
+        Some(chunk)
+    });
+    chunks.flat_map(|chunk| chunk.entries.iter())
+}
+
+/// A range of mapped memory in which SIGBUS does no harm, as long as this lives.
+pub struct Watch(&'static Entry);
+
+impl Watch {
+    /// Watch `bytes` of memory in pages of `page_bytes` from `start` on, which begins a page.
+    ///
+    /// # Safety
+    /// The range is mapped, holds nothing but bytes that others may change at any time, and stays
+    /// mapped until the watch has been dropped.
+    pub unsafe fn new(start: *mut u8, bytes: usize, page_bytes: usize) -> Watch {
+        install();
+        let start = start as usize;
+        let end = start + bytes.next_multiple_of(page_bytes);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() {
+            free.extend(&add_chunk().entries);
+        }
+        let entry = free.pop().expect("a chunk has entries");
+        drop(free);
+        entry.set(start, end, page_bytes);
+        Watch(entry)
+    }
+
+    /// Was a page of the range missing?
+    pub fn is_lost(&self) -> bool {
+        self.0.faults.load(SeqCst) > 0
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.is_lost() {
+            LOST.fetch_sub(1, SeqCst);
+        }
+        self.0.set(0, 0, 0);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+    }
+}
+
+/// Is some watched range lost? One load, for the data path.
+pub fn any_lost() -> bool {
+    LOST.load(SeqCst) > 0
+}
+
+/// Does one of these buffers begin in a range that is lost?
+pub fn is_lost(buffers: &[libc::iovec]) -> bool {
+    any_lost()
+        && buffers.iter().any(|buffer| {
+            let at = buffer.iov_base as usize;
+            entries().any(|entry| entry.faults.load(SeqCst) > 0 && entry.contains(at))
+        })
+}
+
+/// Put a chunk before the others in the list. Only with [`FREE`] held.
+fn add_chunk() -> &'static Chunk {
+    let next = AtomicPtr::new(FIRST.load(SeqCst));
+    let entries = [const { Entry::new() }; CHUNK_ENTRIES];
+    let chunk = Box::leak(Box::new(Chunk { entries, next }));
+    FIRST.store(chunk, SeqCst);
+    chunk
+}
+
+/// Handle SIGBUS from now on.
+fn install() {
+    static INSTALL: Once = Once::new();
+    // SAFETY: the structs are plain; the handler does only what a handler may.
+    INSTALL.call_once(|| unsafe {
+        let mut previous = std::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous), 0);
+        // Before the handler, which looks at it.
+        let _ = PREVIOUS.set(previous);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as extern "C" fn(_, _, _) as usize;
+        // On the stack that Rust gives each thread for its own handler of stack overflows.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigemptyset(&mut action.sa_mask);
+        assert_eq!(libc::sigaction(libc::SIGBUS, &action, null_mut()), 0);
+    });
+}
+
+extern "C" fn on_sigbus(
+    _signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel fills it; plain system calls follow. The interrupted thread must find
+    // errno as it was.
+    unsafe {
+        let (address, code) = ((*info).si_addr() as usize, (*info).si_code);
+        let errno = *libc::__errno_location();
+        // A code that is not positive is a signal that somebody sent.
+        let found = entries().find(|entry| code > 0 && entry.contains(address));
+        if !found.is_some_and(|entry| entry.replace(address)) {
+            match PREVIOUS.get() {
+                // The access is made again, and the signal comes again.
+                Some(previous) if code > 0 => {
+                    libc::sigaction(libc::SIGBUS, previous, null_mut());
+                }
+                // The signal itself comes again, when this returns.
+                _ => {
+                    libc::signal(libc::SIGBUS, libc::SIG_DFL);
+                    libc::raise(libc::SIGBUS);
+                }
+            }
+        }
+        *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(test)]
+mod tests;
