@@ -5,7 +5,8 @@
 //! under way to the client at most; what is done meanwhile leaves with the next.
 //! A request takes a slot from its header to the end of its reply, and data
 //! take a buffer: both are bounded, and a client that goes beyond waits. From a client that does
-//! not read its replies no more requests are taken, and after some time it is hung up on.
+//! not read its replies no more requests are taken, and after some time it is hung up on, as is one
+//! that does not send a payload that it has announced.
 
 mod receive;
 mod slots;
@@ -38,6 +39,7 @@ const BUFFERS_MAX_BYTES: usize = 64 << 20;
 const INBOX_BYTES: usize = 128 << 10;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
+
 /// Tags of our SQEs.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
@@ -99,8 +101,9 @@ pub struct Connection {
     timer: Timer,
     /// Has a request come since the timer began?
     busy: bool,
-    /// Has the client read anything since the timer began, or had it nothing to read?
-    reads: bool,
+    /// Has the client done its part since the timer began: read of its replies, sent of a payload
+    /// for which it has a buffer, or had it nothing to do?
+    moves: bool,
     /// So many times in a row the timer ended and it had not.
     stalls: u32,
     /// A request waits for memory that other clients of the disk have.
@@ -133,7 +136,7 @@ impl Connection {
             sending: false,
             timer: Timer::Off,
             busy: false,
-            reads: true,
+            moves: true,
             stalls: 0,
             starved: false,
         }
@@ -338,7 +341,7 @@ impl Connection {
 
     fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
         self.sending = false;
-        (self.reads, self.stalls) = (true, 0);
+        (self.moves, self.stalls) = (true, 0);
         let left = match result {
             _ if self.phase == Phase::Broken => false,
             0.. => !self.outbox.advance(result as usize),

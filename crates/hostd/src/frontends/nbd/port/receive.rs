@@ -8,6 +8,9 @@ use io_uring::opcode;
 /// A payload of which more than this is missing is received for itself; less,
 /// together with what follows it.
 const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
+/// What is received at once for a payload alone: what a client has to send in the time that it has
+/// for it.
+const PIECE_BYTES_MAX: usize = 1 << 20;
 /// `IORING_RECVSEND_POLL_FIRST`.
 const POLL_FIRST: u16 = 1;
 
@@ -41,6 +44,11 @@ impl Connection {
         }
     }
 
+    /// Has a request its buffer, and not its payload?
+    pub(super) fn wants_payload(&self) -> bool {
+        matches!(self.expect, Expect::Payload { .. })
+    }
+
     /// Arm a receive for what comes next: into the payload, the inbox, or both.
     pub(super) fn receive(&mut self, context: &mut dyn PortContext) {
         let fd = self.fd();
@@ -55,7 +63,7 @@ impl Connection {
                 let left = self.slots[slot].request.len_bytes as usize - filled;
                 let into = buffer.start().wrapping_add(filled);
                 if left > PAYLOAD_ALONE_BYTES {
-                    opcode::Recv::new(fd, into, left as u32)
+                    opcode::Recv::new(fd, into, left.min(PIECE_BYTES_MAX) as u32)
                         .flags(libc::MSG_WAITALL)
                         .ioprio(poll_first)
                         .build()
@@ -89,12 +97,15 @@ impl Connection {
             return self.end(if self.closing { self.phase } else { phase }, context);
         }
         let mut len = result as usize;
+        if self.wants_payload() && !self.sending {
+            (self.moves, self.stalls) = (true, 0);
+        }
         if let Expect::Payload { slot, filled } = self.expect {
             let left = self.slots[slot].request.len_bytes as usize - filled;
             let direct = len.min(left);
             self.expect = Expect::Payload { slot, filled: filled + direct };
             len -= direct;
-            self.drained = direct < left;
+            self.drained = direct < left.min(PIECE_BYTES_MAX);
         }
         self.inbox.received(len);
         if len > 0 {

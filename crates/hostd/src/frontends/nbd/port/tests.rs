@@ -147,6 +147,24 @@ fn a_client_that_does_not_read_is_not_listened_to_and_then_hung_up_on() {
 }
 
 #[test]
+fn a_client_that_announces_a_payload_and_does_not_send_it_is_hung_up_on() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.request(CMD_WRITE, REQUEST_LEN_MAX);
+    for _ in 0..20 {
+        rig.event(TIMER, -libc::ETIME);
+        assert!(!rig.asked.closed);
+        rig.event(RECEIVE, 1 << 20); // slow, but it comes
+    }
+    let mut intervals = 0;
+    while !rig.asked.closed {
+        rig.event(TIMER, -libc::ETIME);
+        intervals += 1;
+    }
+    assert!((15..=16).contains(&intervals), "{intervals}");
+    assert!(rig.asked.jobs.is_empty());
+}
+
+#[test]
 fn a_client_that_reads_slowly_stays() {
     let mut rig = Rig::new(&Arc::default());
     rig.request(CMD_READ, REQUEST_LEN_MAX);

@@ -1,5 +1,5 @@
 //! The one timer of a connection: when memory is given back, when it is asked for again, and when
-//! a client has gone too long without reading.
+//! a client has stood still for too long.
 
 use super::{Connection, Phase, SEND, TIMER};
 use crate::port::PortContext;
@@ -9,7 +9,8 @@ use io_uring::{opcode, types};
 const IDLE: types::Timespec = types::Timespec::new().sec(2);
 /// When there was no memory because other clients of the disk had it: how soon to look again.
 const RETRY: types::Timespec = types::Timespec::new().nsec(100_000_000);
-/// So many times [`IDLE`] a client may read nothing of its replies: 30 s.
+/// So many times [`IDLE`] a client may read nothing of its replies, or send nothing of a payload:
+/// 30 s.
 const STALLS_MAX: u32 = 15;
 /// How long a client that does not read its replies may hold up the closing.
 const LINGER: types::Timespec = types::Timespec::new().sec(3);
@@ -18,7 +19,7 @@ const LINGER: types::Timespec = types::Timespec::new().sec(3);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
     Off,
-    /// Memory, when it ends with no request since it began; and clients that read nothing.
+    /// Memory, when it ends with no request since it began; and clients that stand still.
     Idle,
     /// Memory that other clients have.
     Retry,
@@ -33,7 +34,8 @@ impl Connection {
             Timer::Retry => &RETRY,
             Timer::Linger => &LINGER,
         };
-        (self.timer, self.busy, self.reads) = (timer, false, !self.sending);
+        (self.timer, self.busy) = (timer, false);
+        self.moves = !self.sending && !self.wants_payload();
         // SAFETY: the time is a constant.
         unsafe { context.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
     }
@@ -43,7 +45,7 @@ impl Connection {
         match ended {
             Timer::Retry if !self.closing => self.take_requests(context),
             Timer::Idle if !self.closing => {
-                if !self.reads {
+                if !self.moves {
                     self.stalls += 1;
                     if self.stalls >= STALLS_MAX {
                         return self.end(Phase::Broken, context);
