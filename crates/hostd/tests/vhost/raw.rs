@@ -40,7 +40,7 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12;
 /// Bytes of guest memory, in the guest at 0.
 pub const MEMORY_BYTES: u64 = 1 << 20;
 /// Where the VMM says that it has them.
-const USER: u64 = 0x7f00_0000_0000;
+pub const USER: u64 = 0x7f00_0000_0000;
 pub const AVAILABLE: u64 = 0x8000;
 pub const USED: u64 = 0x9000;
 /// Request h: header, 512 bytes of data, status, from this + 0x400 h.
@@ -90,7 +90,17 @@ impl Guest {
     }
 
     pub fn get16(&self, at: u64) -> u16 {
-        u16::from_le_bytes(self.get(at, 2).try_into().unwrap())
+        // One load: the device may write at any time.
+        assert!(at.is_multiple_of(2) && at + 2 <= MEMORY_BYTES);
+        // SAFETY: inside the mapping, which begins at a page.
+        u16::from_le(unsafe { self.base.add(at as usize).cast::<u16>().read_volatile() })
+    }
+
+    pub fn put16(&self, at: u64, value: u16) {
+        // One store: the device may look at any time.
+        assert!(at.is_multiple_of(2) && at + 2 <= MEMORY_BYTES);
+        // SAFETY: inside the mapping, which begins at a page.
+        unsafe { self.base.add(at as usize).cast::<u16>().write_volatile(value.to_le()) };
     }
 
     /// Take memory away but for the first bytes. Nobody here may look at it any more.
@@ -110,13 +120,13 @@ impl Guest {
         self.put(entry, &head.to_le_bytes());
         self.available = self.available.wrapping_add(1);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.put(AVAILABLE + 2, &self.available.to_le_bytes());
+        self.put16(AVAILABLE + 2, self.available);
     }
 
     /// Put anything where the available index is.
     pub fn set_available_index(&mut self, index: u16) {
         self.available = index;
-        self.put(AVAILABLE + 2, &index.to_le_bytes());
+        self.put16(AVAILABLE + 2, index);
     }
 
     pub fn data(head: u16) -> u64 {

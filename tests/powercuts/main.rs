@@ -1,0 +1,252 @@
+//! The power of the disk below an image fails, at any point of a load; disks that fail flushes
+//! and disks that hang.
+//!
+//! The image lies on a disk that logs what reaches it ([`layer`]), and the client logs there
+//! what it is told. A crash point is a place in the log and a seed for what of the unflushed
+//! writes survives: it is checked against what the client had been promised by then. So one run
+//! of the daemon has thousands of crash points.
+//!
+//! A few crash points run in `make test`; `make powercuts` runs 1,000 for each kind of client.
+//! `SEEKWAY_CUTS` is their number, `SEEKWAY_SEED` the first seed. Both are printed.
+
+mod common {
+    use std::time::Duration;
+
+    /// For single messages of the raw client: a failing test says so after this long.
+    pub const PATIENCE: Duration = Duration::from_secs(60);
+}
+#[path = "../storage/client.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod client;
+mod layer;
+#[path = "../storage/model.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod model;
+#[path = "../../crates/hostd/tests/vhost/raw.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod raw;
+mod sick;
+
+use client::{Client, Kind, Request, Watch};
+use layer::{Disk, Event, Layer};
+use model::{Content, Model, SECTOR_BYTES};
+use seekway_live::Daemon;
+use seekway_workload::generators::rng::{Rng, split};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+const SECTORS: usize = 2048;
+/// Crash points of one run of the daemon.
+const CUTS_PER_ROUND: u64 = 50;
+
+/// The program under test.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_seekway"))
+}
+
+/// A number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else { return default };
+    text.parse().unwrap_or_else(|e| panic!("{name}={text}: expected a number: {e}"))
+}
+
+/// A folder with a mounted disk, a daemon's sockets and its log.
+struct Bench<M> {
+    layer: Layer<M>,
+    folder: tempfile::TempDir,
+}
+
+impl<M: Send + 'static> Bench<M> {
+    /// `None`, with a message, where there is no FUSE or no right to mount.
+    fn new(bytes: usize, page_cache: bool, seed: u64) -> Option<Bench<M>> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("disk");
+        std::fs::create_dir(&below).expect("a folder");
+        let layer = Layer::mount(&below, bytes, Vec::new(), page_cache, seed);
+        let missing = |e: &io::Error| format!("a FUSE file system and the right to mount it: {e}");
+        let layer = layer.inspect_err(|e| seekway_testing::skip(missing(e))).ok()?;
+        Some(Bench { layer, folder })
+    }
+
+    fn image(&self) -> PathBuf {
+        self.layer.image.clone()
+    }
+
+    fn serve(&self, more: &[&str], disks: &[String]) -> Result<Daemon, String> {
+        let mut args: Vec<String> = more.iter().map(ToString::to_string).collect();
+        args.extend(disks.iter().flat_map(|disk| ["--disk".into(), disk.clone()]));
+        Daemon::start(program(), self.folder.path(), &args).map_err(|e| e.to_string())
+    }
+}
+
+/// What the client does, in the disk's log.
+#[derive(Clone, Debug)]
+enum Mark {
+    Submitted(Request),
+    Answered(Request),
+}
+
+/// Logs it.
+struct Marker(Arc<Disk<Mark>>);
+
+impl Watch for Marker {
+    fn submitted(&mut self, request: &Request) {
+        self.0.mark(Mark::Submitted(request.clone()));
+    }
+
+    fn answered(&mut self, request: &Request) {
+        self.0.mark(Mark::Answered(request.clone()));
+    }
+}
+
+/// What the client had been promised by a crash point: replays the marks before it.
+struct Promises {
+    model: Model,
+    write_cache: bool,
+    /// Acknowledged, and not yet durable.
+    acknowledged: BTreeSet<u64>,
+    /// What each flush in flight makes durable.
+    flushes: Vec<(u64, BTreeSet<u64>)>,
+}
+
+impl Promises {
+    fn by(events: &[Event<Mark>], write_cache: bool) -> Promises {
+        let (acknowledged, flushes) = (BTreeSet::new(), Vec::new());
+        let model = Model::new(SECTORS);
+        let mut promises = Promises { model, write_cache, acknowledged, flushes };
+        for event in events {
+            match event {
+                Event::Mark(Mark::Submitted(request)) => promises.submitted(request),
+                Event::Mark(Mark::Answered(request)) => promises.answered(request),
+                _ => {}
+            }
+        }
+        promises
+    }
+
+    fn submitted(&mut self, request: &Request) {
+        let (number, sectors) = (request.number, request.sectors.clone());
+        match request.kind {
+            Kind::Read => {}
+            Kind::Flush => self.flushes.push((number, self.acknowledged.clone())),
+            Kind::Write => self.model.submit(number, sectors, Content::Data),
+            Kind::Discard | Kind::WriteZeroes => {
+                self.model.submit(number, sectors, Content::Zeroes);
+            }
+        }
+    }
+
+    fn answered(&mut self, request: &Request) {
+        match request.kind {
+            Kind::Read => {}
+            Kind::Flush => {
+                let place = self.flushes.iter().position(|(n, _)| *n == request.number);
+                let (_, durable) = self.flushes.swap_remove(place.expect("a flush in flight"));
+                for write in durable.intersection(&self.acknowledged) {
+                    self.model.settle(*write);
+                }
+                self.acknowledged.retain(|write| !durable.contains(write));
+            }
+            kind => {
+                self.model.acknowledge(request.number);
+                // A discard promises nothing of when its blocks are zero.
+                if !self.write_cache && kind != Kind::Discard {
+                    self.model.settle(request.number);
+                } else {
+                    self.acknowledged.insert(request.number);
+                }
+            }
+        }
+    }
+}
+
+/// One run of the daemon, and `cuts` crash points of it. `None`: skipped.
+fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
+    let mut rng = Rng::new(split(seed, 2));
+    let (queues, event_index) = (1 + rng.below(8) as usize, rng.percent(50));
+    let (write_cache, cache, buffered) = (rng.percent(50), rng.percent(50), rng.percent(30));
+    eprintln!(
+        "seed {seed}: {queues} queues, write cache {write_cache}, host cache {cache}, page cache {buffered}"
+    );
+    let Some(bench) = Bench::<Mark>::new(SECTORS * SECTOR_BYTES, buffered, seed) else {
+        return Ok(None);
+    };
+    let option = if buffered { ",buffered" } else { "" };
+    let disk = format!("disk={}{option}", bench.image().display());
+    let args = ["--nbd", "off", "--cache", if cache { "16MiB" } else { "off" }];
+    let daemon = bench.serve(&args, &[disk])?;
+    let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
+    client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
+    client.set_write_cache(write_cache);
+    let mut marker = Marker(bench.layer.disk.clone());
+    client.load(1500, &mut marker)?;
+    client.drain(&mut marker)?;
+    drop(client);
+    daemon.stop().map_err(|e| e.to_string())?;
+    let log = bench.layer.disk.log();
+    for cut in 0..cuts {
+        let mut rng = Rng::new(split(seed, 100 + cut));
+        let count = rng.below(log.events.len() as u64 + 1) as usize;
+        let promises = Promises::by(&log.events[..count], write_cache);
+        let image = log.cut(count, &mut rng);
+        let at = |e| format!("cut {cut}, after {count} of {} events: {e}", log.events.len());
+        promises.model.check_all(&image).map_err(at)?;
+    }
+    Ok(Some(log.events.len()))
+}
+
+#[test]
+fn what_was_flushed_survives_a_power_failure() {
+    let (cuts, first) = (setting("SEEKWAY_CUTS", 100), setting("SEEKWAY_SEED", 1));
+    let (started, mut events) = (Instant::now(), 0);
+    let rounds = cuts.div_ceil(CUTS_PER_ROUND);
+    for n in 0..rounds {
+        let seed = first + n;
+        let cuts = CUTS_PER_ROUND.min(cuts - n * CUTS_PER_ROUND);
+        match block_device(seed, cuts).unwrap_or_else(|e| panic!("SEEKWAY_SEED={seed}: {e}")) {
+            Some(count) => events += count,
+            None => return,
+        }
+    }
+    let (last, seconds) = (first + rounds - 1, started.elapsed().as_secs());
+    eprintln!(
+        "block device: {cuts} crash points, seeds {first} to {last}, {events} events, {seconds} s: 0 lost"
+    );
+}
+
+/// A log without a daemon: what flushes make durable, and what cuts leave.
+#[test]
+fn a_cut_keeps_what_was_flushed_and_may_lose_the_rest() {
+    let Some(bench) = Bench::<()>::new(4 * SECTOR_BYTES, true, 1) else { return };
+    let write = |id, sector: usize, byte| Event::Write {
+        id,
+        offset: sector * SECTOR_BYTES,
+        data: vec![byte; SECTOR_BYTES],
+    };
+    let mut log = bench.layer.disk.log();
+    log.events = vec![
+        write(1, 0, 1),
+        Event::Written(1),
+        write(2, 1, 2),
+        Event::FlushBegun(3),
+        Event::Written(2),
+        Event::Flushed(3),
+        write(4, 0, 4),
+        Event::Zeroes { id: 5, range: 0..SECTOR_BYTES },
+        Event::Written(4),
+    ];
+    let mut seen = BTreeSet::new();
+    for seed in 0..200 {
+        let image = log.cut(log.events.len(), &mut Rng::new(seed));
+        seen.insert((image[0], image[SECTOR_BYTES]));
+        // Before the flush is answered, nothing is sure.
+        let image = log.cut(5, &mut Rng::new(seed));
+        seen.insert((10 + image[0], image[SECTOR_BYTES]));
+    }
+    let all = [1, 4, 0].into_iter().chain([10, 11]);
+    let expected: BTreeSet<(u8, u8)> = all.flat_map(|a| [(a, 0), (a, 2)]).collect();
+    assert_eq!(seen, expected);
+}

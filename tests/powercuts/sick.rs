@@ -1,0 +1,80 @@
+//! Disks that fail flushes, and disks that hang.
+
+use crate::client::{Client, Kind};
+use crate::model::SECTOR_BYTES;
+use crate::{Bench, SECTORS, setting};
+use seekway_live::Daemon;
+use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+fn connect(daemon: &Daemon, disk: &str, seed: u64) -> Client {
+    let mut client = Client::new(seed, 2, true, SECTORS);
+    let done = client.connect(&daemon.socket(disk), u64::MAX);
+    assert!(done.unwrap_or_else(|e| panic!("disk {disk}: {e}")));
+    client
+}
+
+#[test]
+fn a_failed_flush_stays_failed() {
+    let bytes = SECTORS * SECTOR_BYTES;
+    let Some(bench) = Bench::<()>::new(bytes, true, 1) else { return };
+    // Through the page cache, where the kernel tells of a lost write only once.
+    let disk = format!("disk={},buffered", bench.image().display());
+    let daemon = bench.serve(&["--nbd", "off"], &[disk]).unwrap();
+    let mut client = connect(&daemon, "disk", 1);
+    assert_eq!(client.one(Kind::Write, 0..8), 0);
+    assert_eq!(client.one(Kind::Flush, 0..0), 0);
+    let fail = |fails| bench.layer.disk.flushes_fail.store(fails, Ordering::Relaxed);
+    assert_eq!(client.one(Kind::Write, 8..16), 0);
+    fail(true);
+    assert_eq!(client.one(Kind::Flush, 0..0), 1);
+    fail(false);
+    for _ in 0..3 {
+        assert_eq!(client.one(Kind::Flush, 0..0), 1, "the disk is well again, the data is lost");
+    }
+    drop(client);
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn a_disk_that_hangs_stops_no_other() {
+    let (seconds, bytes) = (setting("SEEKWAY_HANG_SECONDS", 0), SECTORS * SECTOR_BYTES);
+    let Some(bench) = Bench::<()>::new(bytes, false, 1) else { return };
+    let well = bench.folder.path().join("well.img");
+    File::create(&well).and_then(|file| file.set_len(bytes as u64)).expect("an image");
+    let disks = [("hangs", bench.image()), ("well", well)]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    assert_eq!(daemon.status().unwrap().devices.len(), 2, "disks of two devices");
+    let (mut sick, mut well) = (connect(&daemon, "hangs", 1), connect(&daemon, "well", 2));
+    sick.load(100, &mut ()).unwrap();
+    sick.drain(&mut ()).unwrap();
+    bench.layer.disk.hang(true);
+    // Writes and flushes that the disk does not answer.
+    sick.submit(&mut ());
+    let started = Instant::now();
+    let (mut rounds, mut slowest) = (0, Duration::ZERO);
+    while rounds < 5 || started.elapsed().as_secs() < seconds {
+        let before = Instant::now();
+        well.load(200, &mut ()).unwrap();
+        daemon.status().expect("the control socket answers");
+        slowest = slowest.max(before.elapsed());
+        rounds += 1;
+    }
+    eprintln!(
+        "hang: {} s, meanwhile {} requests of another disk and {rounds} answers of the control \
+         socket; slowest round of 200 requests and a status {slowest:.1?}",
+        started.elapsed().as_secs(),
+        well.answers
+    );
+    bench.layer.disk.hang(false);
+    sick.drain(&mut ()).unwrap();
+    sick.load(100, &mut ()).unwrap();
+    for client in [&mut sick, &mut well] {
+        client.drain(&mut ()).unwrap();
+        client.read_all().unwrap();
+    }
+    drop((sick, well));
+    daemon.stop().unwrap();
+}
