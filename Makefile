@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test kills powercuts lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -74,6 +74,13 @@ demo: build lab ## machines on one disk, simulated under every policy and real u
 test: ## all tests of all crates, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
 	@CARGO="$(CARGO)" scripts/test
+
+kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
+	@scripts/install-deps test
+	SEEKWAY_KILLS=$(or $(KILLS),1000) SEEKWAY_SEED=$(or $(SEED),1) $(CARGO) test --package seekway --test kills -- --nocapture
+
+powercuts: ## 1,000 power failures of a block device below the daemon, and a disk that hangs for five minutes; CUTS=N, SEED=N
+	SEEKWAY_CUTS=$(or $(CUTS),1000) SEEKWAY_SEED=$(or $(SEED),1) SEEKWAY_HANG_SECONDS=300 $(CARGO) test --package seekway --test powercuts -- --nocapture
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

@@ -7,9 +7,10 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow,
 };
 use seekway_workload::generators::rng::Rng;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -185,6 +186,11 @@ impl<M: Send + 'static> Layer<M> {
 impl<M> Drop for Layer<M> {
     fn drop(&mut self) {
         self.disk.hang(false);
+        // Lazily: the kernel closes the files of a daemon's ring a moment after the daemon has gone.
+        let folder = self.image.parent().expect("the file is in a folder");
+        let folder = CString::new(folder.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: a C string that lives through the call.
+        unsafe { libc::umount2(folder.as_ptr(), libc::MNT_DETACH) };
         drop(self.session.take());
         if let Some(thread) = self.answering.take() {
             let ended = thread.join();
