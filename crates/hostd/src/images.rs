@@ -273,6 +273,13 @@ impl Image {
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
     }
+    /// The same image as if its I/O went past the page cache.
+    #[cfg(test)]
+    pub fn as_direct(mut self) -> Image {
+        (self.is_direct, self.in_memory) = (true, false);
+        self.limits.memory_align_bytes = 512;
+        self
+    }
     /// A block device rather than a file.
     pub fn is_block(&self) -> bool {
         self.is_block

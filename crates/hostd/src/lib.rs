@@ -19,6 +19,7 @@
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod death;
 pub mod frontends;
 pub mod images;
 pub mod log;

@@ -41,6 +41,8 @@ mod ports;
 mod ring;
 mod status;
 #[cfg(test)]
+mod swarm;
+#[cfg(test)]
 mod taking;
 mod turns;
 
@@ -48,7 +50,7 @@ pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
-    Served, Status,
+    Served, Status, wait,
 };
 
 use self::core::Core;
@@ -189,22 +191,26 @@ impl Reactor {
     }
 
     fn run(&mut self) {
-        loop {
-            self.core.handle.turned();
-            self.begin_turn();
-            let wake = self.end_turn();
-            if self.shutdown && self.is_drained() {
-                break;
-            }
-            self.note(false);
-            match self.mail || self.core.has_ready() {
-                // The kernel has its turn all the same: what never needs the device
-                // must not keep the rest from it.
-                true => _ = self.core.peek(),
-                false => self.sleep(wake),
-            }
-        }
+        while self.turn() {}
         self.note(true);
+    }
+
+    /// One turn of the loop. False when it was the last.
+    fn turn(&mut self) -> bool {
+        self.core.handle.turned();
+        self.begin_turn();
+        let wake = self.end_turn();
+        if self.shutdown && self.is_drained() {
+            return false;
+        }
+        self.note(false);
+        match self.mail || self.core.has_ready() {
+            // The kernel has its turn all the same: what never needs the device
+            // must not keep the rest from it.
+            true => _ = self.core.peek(),
+            false => self.sleep(wake),
+        }
+        true
     }
 
     /// What has happened: completions, messages, answers to ports, and their requests.

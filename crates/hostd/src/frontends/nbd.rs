@@ -31,12 +31,14 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod wire;
+pub(crate) mod wire;
 
 pub use buffers::DiskMemory;
 pub use handshake::serve;
 pub use socket::{ServeError, Socket};
 pub use tls::{TlsError, tls_config};
+#[cfg(test)]
+pub(crate) use {options::Session, port::Connection};
 
 use crate::images::Limits;
 use crate::port::DiskId;

@@ -35,7 +35,7 @@ use crate::images::Limits;
 use crate::port::DiskId;
 use crate::reactor::Handle;
 use listeners::{PeerGuard, peek_channel};
-use session::Session;
+pub(crate) use session::Session;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use vhost::vhost_user::{BackendReqHandler, Error};

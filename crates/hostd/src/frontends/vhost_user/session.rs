@@ -11,7 +11,7 @@ use super::port::{PortMessage, VringPort, Wiring};
 use super::ring::SIZE_MAX;
 use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
-use crate::reactor::Message;
+use crate::reactor::{self, Message};
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -182,7 +182,7 @@ impl Session {
         for queue in &mut self.queues[which] {
             if let Some(running) = queue.running.take()
                 // Nothing comes from a reactor that has ended.
-                && let Ok(base) = running.closed.recv()
+                && let Some(base) = reactor::wait(&running.closed)
             {
                 queue.base = base;
             }
@@ -199,7 +199,7 @@ impl Session {
         let running = self.queues[index].running.as_ref()?;
         let (reply, answer) = mpsc::sync_channel(1);
         self.disk.handle.send(Message::ToPort(running.port, Box::new(message(reply))));
-        answer.recv().ok()
+        reactor::wait(&answer)
     }
 
     /// The guest's memory is this from now on.
