@@ -19,7 +19,8 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build lab guest
+SWARM_SEEDS ?= 10000..1000000
+.PHONY: help demo test swarm planted-faults lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -74,6 +75,12 @@ demo: build lab ## machines on one disk, simulated under every policy and real u
 test: ## all tests of all crates, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
 	@CARGO="$(CARGO)" scripts/test
+
+swarm: ## the reactor on a simulated host, a million seeds (three hours); SWARM_SEEDS=FROM..TO for others
+	SEEKWAY_SEEDS=$(SWARM_SEEDS) $(CARGO) test --release --package seekway-hostd --lib --locked swarm::
+
+planted-faults: ## does that simulation find faults that are planted by hand? Six patches, a table
+	@scripts/planted-faults
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf
