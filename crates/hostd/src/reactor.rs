@@ -53,6 +53,7 @@ pub use message::{
 
 use self::core::Core;
 use crate::port::{Budget, Port, PortContext};
+use crate::sandbox;
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
@@ -119,6 +120,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             let ring = ring.map(|ring| Box::new(ring) as Box<dyn Backend>);
             match ring.and_then(|ring| Reactor::new(setup, mailbox, own, ring)) {
                 Ok(mut reactor) => {
+                    sandbox::enter(sandbox::Kind::Reactor);
                     let _ = ready.send(Ok(()));
                     reactor.run();
                     crate::log::flush();

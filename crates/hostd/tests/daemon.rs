@@ -34,7 +34,10 @@ impl Running {
         let config = Config { listen: Some(folder.path().into()), ..config };
         let daemon = Daemon::start(config, StartOptions::default()).unwrap();
         let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
-        let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
+        let thread = Some(std::thread::spawn(move || {
+            daemon.confine();
+            daemon.run().unwrap()
+        }));
         Running { folder, host, stopper, thread }
     }
 

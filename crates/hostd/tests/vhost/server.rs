@@ -5,6 +5,7 @@ use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
+use seekway_hostd::sandbox::{Kind, enter};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -76,6 +77,7 @@ impl Served {
                     connections.fetch_add(1, Ordering::AcqRel);
                     let (served, ended) = (served.clone(), ended.clone());
                     threads.push(thread::spawn(move || {
+                        enter(Kind::FrontEnd); // as in the daemon
                         serve(stream, served);
                         *ended.0.lock().unwrap() += 1;
                         ended.1.notify_all();
