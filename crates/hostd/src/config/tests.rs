@@ -73,7 +73,10 @@ lba = "1GiB"
                             mode: None,
                             nbd: None,
                         },
-                        allow: [],
+                        allow: [
+                            "backup",
+                            "vm1.example.org",
+                        ],
                         limits: none,
                     },
                     DiskConfig {
@@ -127,7 +130,9 @@ lba = "1GiB"
                     key: Some(
                         "/etc/seekway/key.pem",
                     ),
-                    client_ca: None,
+                    client_ca: Some(
+                        "/etc/seekway/ca.pem",
+                    ),
                     required: true,
                 },
                 emulate: None,
@@ -150,8 +155,11 @@ lba = "1GiB"
                 journal: Some(
                     "/etc/seekway/../journals",
                 ),
-                sandbox: On,
-                images: [],
+                sandbox: Off,
+                images: [
+                    "/etc/seekway/more",
+                    "/images",
+                ],
             }
         "#]],
     );

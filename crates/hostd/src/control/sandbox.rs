@@ -15,7 +15,8 @@ pub struct SandboxReport {
     /// Do the rings of the reactors take only what these need?
     #[serde(default)]
     pub io_uring_restricted: bool,
-    /// By kind: `control`, `reactor`, `front_end`, `helper`; of those of which there were threads.
+    /// By kind: `control`, `reactor`, `front_end`, `helper`, `rings`; of those of which there were
+    /// threads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub threads: BTreeMap<String, ThreadsReport>,
     /// What is not as it should be, one sentence each.

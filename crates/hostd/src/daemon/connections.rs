@@ -102,6 +102,7 @@ pub(super) fn vhost(
         config_changed: disk.config_changed.clone(),
         queues: vhost_user::QUEUES_MAX,
     };
+    vhost_user::start_rings();
     spawn(&format!("vhost-{}", disk.config.name), move || {
         let _place = place;
         sandbox::enter(Kind::FrontEnd);

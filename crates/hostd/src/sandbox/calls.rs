@@ -98,8 +98,14 @@ const REACTOR: &[c_long] = &[
     libc::SYS_prlimit64,
 ];
 
-/// A connection's: the record of requests in flight, options of its socket.
+/// Those of the thread that makes rings.
+const RINGS: &[c_long] = &[libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
+
+/// A connection's: the record of requests in flight, options of its socket, what a descriptor is
+/// (a link in /proc/self/fd), and the rings that are made for it.
 const FRONT_END: &[c_long] = &[
+    libc::SYS_io_uring_enter,
+    libc::SYS_readlinkat,
     libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_getpeername,
@@ -108,6 +114,11 @@ const FRONT_END: &[c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_setsockopt,
 ];
+
+#[cfg(target_arch = "x86_64")]
+const FRONT_END_OLD: &[c_long] = &[libc::SYS_readlink];
+#[cfg(not(target_arch = "x86_64"))]
+const FRONT_END_OLD: &[c_long] = &[];
 
 /// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory.
 const HELPER: &[c_long] = &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync];
@@ -130,10 +141,8 @@ const CONTROL: &[c_long] = &[
     libc::SYS_fsetxattr,
     libc::SYS_getcwd,
     libc::SYS_getdents64,
-    libc::SYS_io_uring_setup,
     libc::SYS_listen,
     libc::SYS_mkdirat,
-    libc::SYS_readlinkat,
     libc::SYS_statfs,
     libc::SYS_umask,
     libc::SYS_uname,
@@ -147,7 +156,6 @@ const CONTROL_OLD: &[c_long] = &[
     libc::SYS_lchown,
     libc::SYS_lstat,
     libc::SYS_mkdir,
-    libc::SYS_readlink,
     libc::SYS_stat,
     libc::SYS_unlink,
 ];
@@ -167,8 +175,8 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// # Errors
 /// What the kernel refuses.
 pub fn restrict(kind: Kind) -> io::Result<()> {
-    static PROGRAMS: [OnceLock<Result<[BpfProgram; 2], String>>; 4] =
-        [const { OnceLock::new() }; 4];
+    static PROGRAMS: [OnceLock<Result<[BpfProgram; 2], String>>; 5] =
+        [const { OnceLock::new() }; 5];
     let programs = PROGRAMS[kind as usize].get_or_init(|| programs(kind));
     let [listed, no_clone3] = programs.as_ref().map_err(|e| io::Error::other(e.clone()))?;
     // Of two filters that return an error, the one that was installed last gives it.
@@ -198,9 +206,10 @@ fn programs(kind: Kind) -> Result<[BpfProgram; 2], String> {
 fn rules(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
     let lists: &[&[c_long]] = match kind {
         Kind::Reactor => &[REACTOR],
-        Kind::FrontEnd => &[FRONT_END],
+        Kind::FrontEnd => &[FRONT_END, FRONT_END_OLD],
         Kind::Helper => &[HELPER],
-        Kind::Control => &[REACTOR, FRONT_END, HELPER, CONTROL, CONTROL_OLD],
+        Kind::Rings => &[RINGS],
+        Kind::Control => &[REACTOR, FRONT_END, FRONT_END_OLD, HELPER, RINGS, CONTROL, CONTROL_OLD],
     };
     let all = [COMMON, COMMON_OLD].iter().chain(lists).flat_map(|list| list.iter());
     let mut rules: Rules = all.map(|call| (*call, Vec::new())).collect();

@@ -12,11 +12,14 @@ pub enum Kind {
     FrontEnd,
     /// Threads that only wait for something slow: journals, messages, block status, memory.
     Helper,
+    /// The thread that makes the rings that call guests, for threads that may make none.
+    Rings,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 4] = [Kind::Control, Kind::Reactor, Kind::FrontEnd, Kind::Helper];
+    pub const ALL: [Kind; 5] =
+        [Kind::Control, Kind::Reactor, Kind::FrontEnd, Kind::Helper, Kind::Rings];
 
     /// Its name in `ctl status`.
     pub const fn name(self) -> &'static str {
@@ -25,6 +28,7 @@ impl Kind {
             Kind::Reactor => "reactor",
             Kind::FrontEnd => "front_end",
             Kind::Helper => "helper",
+            Kind::Rings => "rings",
         }
     }
 }

@@ -18,7 +18,7 @@ const fn kept(kind: Kind) -> u64 {
         Kind::Control => 1 << CHOWN | 1 << DAC_OVERRIDE | 1 << FOWNER | 1 << IPC_LOCK,
         // --cache-lock past the limit.
         Kind::Reactor => 1 << IPC_LOCK,
-        Kind::FrontEnd | Kind::Helper => 0,
+        Kind::FrontEnd | Kind::Helper | Kind::Rings => 0,
     }
 }
 
