@@ -74,10 +74,19 @@ impl Status {
             ];
         }
         let mut problems = Vec::new();
-        let needs = "landlock: this kernel has none (CONFIG_SECURITY_LANDLOCK, and landlock among \
-                     lsm=): files and TCP ports are not restricted";
-        if self.landlock_abi.is_none() {
-            problems.push(needs.into());
+        let is_partial = self.threads.values().any(|m| m.landlock == Ok(Restriction::Partial));
+        match self.landlock_abi {
+            None => problems.push(
+                "landlock: this kernel has none (CONFIG_SECURITY_LANDLOCK, and landlock among \
+                 lsm=): files and TCP ports are not restricted"
+                    .into(),
+            ),
+            Some(abi) if is_partial => problems.push(format!(
+                "landlock: this kernel has ABI {abi}, which lacks some restrictions (truncation \
+                 comes with 3, TCP ports with 4, devices with 5, abstract sockets and signals \
+                 with 6)"
+            )),
+            Some(_) => {}
         }
         for (kind, measures) in &self.threads {
             let Measures { no_new_privs, capabilities, landlock, seccomp } = measures;

@@ -163,7 +163,7 @@ const CONTROL_OLD: &[c_long] = &[
 const CONTROL_OLD: &[c_long] = &[];
 
 /// Requests of `ioctl`: FIEMAP, non-blocking sockets, "is this a terminal?".
-const IOCTLS: [u64; 3] = [0xc020_660b, libc::FIONBIO as u64, libc::TCGETS as u64];
+const IOCTLS: [u64; 3] = [0xc020_660b, libc::FIONBIO, libc::TCGETS];
 /// Options of `prctl`: a thread's name, that of a mapping, and `no_new_privs`.
 const PRCTLS: [libc::c_int; 4] =
     [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_NO_NEW_PRIVS, libc::PR_GET_NO_NEW_PRIVS];

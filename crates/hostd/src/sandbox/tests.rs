@@ -274,7 +274,7 @@ fn what_is_missing_is_told() {
     let whole = Status { is_on: true, landlock_abi: Some(7), threads, rings: Some(Ok(())) };
     assert!(whole.problems().is_empty());
     let mut old = Status { landlock_abi: None, rings: Some(Err("no".into())), ..whole.clone() };
-    let missing = Measures { seccomp: Err("Function not implemented".into()), ..good };
+    let missing = Measures { seccomp: Err("Function not implemented".into()), ..good.clone() };
     old.threads.insert(Kind::Helper, missing);
     let told = old.problems().join("\n");
     for part in [
@@ -284,5 +284,9 @@ fn what_is_missing_is_told() {
     ] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
+    let older = Measures { landlock: Ok(Restriction::Partial), ..good };
+    let threads = BTreeMap::from([(Kind::Control, older)]);
+    let older = Status { landlock_abi: Some(3), threads, ..whole.clone() };
+    assert!(older.problems()[0].contains("ABI 3, which lacks"), "{:?}", older.problems());
     assert!(Status { is_on: false, ..whole }.problems()[0].contains("--sandbox off"));
 }
