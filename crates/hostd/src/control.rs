@@ -287,6 +287,10 @@ mod tests {
             ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: invalid"),
             ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
             ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),
+            (
+                "{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"allow\":[]}",
+                "attach: allow: expected names in clients' certificates",
+            ),
             ("{\"command\":\"\u{1b}[2J\"}", "not JSON"),
             ("\u{0}\u{ff}", "not JSON"),
         ] {

@@ -6,7 +6,7 @@ use super::sockets::SocketConfig;
 use seekway_policy::params::parse_size;
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -47,11 +47,23 @@ pub struct DiskConfig {
     pub sockets: SocketConfig,
     /// Names in clients' certificates, one of which a client of NBD over TCP needs for this disk;
     /// none for any client.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "some_names")]
     pub allow: Vec<String>,
     /// Rate limits of its own, and the group whose limits hold as well.
     #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "limits::text")]
     pub limits: DiskLimits,
+}
+
+/// Who writes an empty list means nobody, and would get everybody.
+pub(super) const NO_NAMES: &str =
+    "allow: expected names in clients' certificates; without the option all clients may";
+
+fn some_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    match names.is_empty() || names.iter().any(String::is_empty) {
+        true => Err(serde::de::Error::custom(NO_NAMES)),
+        false => Ok(names),
+    }
 }
 
 fn yes() -> bool {
@@ -138,7 +150,7 @@ impl DiskConfig {
             "allow" => {
                 let name = text("client.example.org")?;
                 if name.is_empty() {
-                    return Err("allow=: expected a name in clients' certificates".into());
+                    return Err(NO_NAMES.into());
                 }
                 self.allow.push(name.to_string());
             }

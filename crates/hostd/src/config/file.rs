@@ -160,6 +160,10 @@ impl Reader<'_> {
         for (key, value) in table.iter().filter(|(k, _)| !but.contains(&k.get_ref().as_ref())) {
             let (key_at, name) = (key.span().start, key.get_ref());
             let values = match value.get_ref() {
+                // No names would be no restriction.
+                DeValue::Array(values) if values.is_empty() && name == "allow" => {
+                    vec![Some(String::new())]
+                }
                 DeValue::Array(values) if LISTS.contains(&name.as_ref()) => {
                     values.iter().map(|value| scalar(value.get_ref())).collect()
                 }

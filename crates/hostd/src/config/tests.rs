@@ -203,6 +203,7 @@ name = "web"
 path = "web.img"
 weight = 0
 colour = "red"
+allow = ["someone"]
 
 [[disk]]
 name = "../web"
@@ -210,15 +211,18 @@ path = "web.img"
 [[disk]]
 name = "web"
 path = "other.img"
+allow = []
 [[disk]]
 path = "other.img"
 "#,
         expect![[r#"
+            /etc/seekway/serve.toml:2: disk web: allow goes by clients' certificates: give their authority, --tls-client-ca FILE, or client_ca under [tls] in the file
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
             /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
-            /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
-            /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
-            /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
+            /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
+            /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
+            /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may
+            /etc/seekway/serve.toml:16: a disk needs name = "…" and path = "…"
         "#]],
     );
     check(
