@@ -13,6 +13,7 @@
 //! thread that looks at the host's memory while the caches' size is `auto`, and the service
 //! manager's watchdog, if it asks for one.
 
+mod confine;
 mod connections;
 mod devices;
 mod error;
@@ -38,6 +39,7 @@ pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
 use crate::log::say;
+use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -83,6 +85,15 @@ impl Daemon {
     /// What is served, and how to change it.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    /// Confine this thread, which is to [run](Daemon::run) the daemon, and those that it starts
+    /// from now on. All that the configuration names is open by now. For the program: the confinement
+    /// cannot be taken off again. What this kernel cannot do about it, and about the threads that run
+    /// already, a sentence each.
+    pub fn confine(&self) -> Vec<String> {
+        self.host.confine_main();
+        sandbox::status().problems()
     }
 
     /// What ends it.

@@ -26,5 +26,6 @@ pub mod log;
 pub mod metrics;
 pub mod port;
 pub mod reactor;
+pub mod sandbox;
 mod sigbus;
 pub mod throttle;

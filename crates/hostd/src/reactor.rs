@@ -55,6 +55,7 @@ pub use message::{
 
 use self::core::Core;
 use crate::port::{Budget, Port, PortContext};
+use crate::sandbox;
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
@@ -121,6 +122,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             let ring = ring.map(|ring| Box::new(ring) as Box<dyn Backend>);
             match ring.and_then(|ring| Reactor::new(setup, mailbox, own, ring)) {
                 Ok(mut reactor) => {
+                    sandbox::enter(sandbox::Kind::Reactor);
                     let _ = ready.send(Ok(()));
                     reactor.run();
                     crate::log::flush();

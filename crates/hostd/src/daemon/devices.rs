@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::images::Image;
 use crate::log::say;
 use crate::reactor::{self, CacheSetup, Handle, Message, Setup, Status};
+use crate::sandbox;
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
@@ -152,6 +153,7 @@ fn watch(
     let (name, stopper) = (name.to_string(), stopper.duplicate()?);
     let short = format!("end-{name}").chars().take(15).collect();
     Builder::new().name(short).stack_size(SMALL_STACK_BYTES).spawn(move || {
+        sandbox::enter(sandbox::Kind::Helper);
         let panicked = thread.join().is_err();
         if panicked || !ending.load(Ordering::SeqCst) {
             died.store(true, Ordering::SeqCst);

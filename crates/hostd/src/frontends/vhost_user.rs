@@ -29,6 +29,7 @@ pub mod ring;
 mod session;
 pub mod vring;
 
+pub use doorbell::start_maker as start_rings;
 pub use listeners::ConfigListeners;
 
 use crate::images::Limits;

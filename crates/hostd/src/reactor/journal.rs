@@ -1,6 +1,7 @@
 //! The journal's way to its file: a thread of its own, so that the reactor does
 //! not wait for a disk.
 
+use crate::sandbox;
 use std::io::Write;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ impl JournalWriter {
         let (sender, chunks) = sync_channel::<String>(CHUNKS_MAX);
         let (name, of_thread) = (name.to_string(), name.to_string());
         let thread = std::thread::spawn(move || {
+            sandbox::enter(sandbox::Kind::Helper);
             for chunk in chunks {
                 if let Err(e) = file.write_all(chunk.as_bytes()) {
                     crate::log::say(&format!("the journal of device {of_thread} ends here: {e}"));

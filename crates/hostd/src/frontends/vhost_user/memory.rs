@@ -2,6 +2,7 @@
 //! guest's addresses (descriptors) or by the VMM's (rings).
 
 use super::ring::Parts;
+use crate::sandbox;
 use crate::sigbus::{self, Watch};
 use std::fs::File;
 use std::io;
@@ -160,6 +161,7 @@ impl Memory {
         let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), len as usize)
             .map_err(|e| io(io::Error::other(e)))?;
         let start = mapped.as_ptr();
+        sandbox::leave_out(start, mapped.size());
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(guest))
             .map(Arc::new)
             .filter(|_| self.regions.len() < REGIONS_MAX)
@@ -298,6 +300,19 @@ mod tests {
         assert_eq!((read(&only, 0), only.map().is_lost()), (0, false));
         let rest = both.without(&region(0, MIB, 0, 0)).unwrap();
         assert!(!rest.map().is_lost());
+    }
+
+    #[test]
+    fn guests_memory_is_left_out_of_core_dumps() {
+        let ours = file(MIB);
+        let memory =
+            Memory::default().with(&region(0, MIB, 0, 0), ours.try_clone().unwrap()).unwrap();
+        let at = memory.regions[0].mapped.as_ptr();
+        assert!(sandbox::is_left_out(at));
+        // What takes the place of memory that is gone is left out too.
+        ours.set_len(0).unwrap();
+        let _: u8 = memory.map().read_obj(GuestAddress(0)).unwrap();
+        assert!(memory.map().is_lost() && sandbox::is_left_out(at));
     }
 
     #[test]
