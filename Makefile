@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-host bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test fuzz lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -67,6 +67,9 @@ demo: build lab ## machines on one disk, simulated under every policy and real u
 test: ## all tests of all crates, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
 	@CARGO="$(CARGO)" scripts/test
+
+fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vring' for some of them
+	@CARGO="$(CARGO)" OUT="$(OUT)" scripts/fuzz $(ARGS)
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

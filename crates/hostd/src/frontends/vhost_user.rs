@@ -30,6 +30,8 @@ mod session;
 pub mod vring;
 
 pub use listeners::ConfigListeners;
+#[doc(hidden)] // for `crates/fuzz`
+pub use memory::GuestMemory;
 
 use crate::images::Limits;
 use crate::port::DiskId;

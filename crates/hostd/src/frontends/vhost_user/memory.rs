@@ -118,7 +118,6 @@ impl Deref for GuestMemory {
     }
 }
 
-#[cfg(test)]
 impl From<GuestMemoryMmap> for GuestMemory {
     /// Memory of the process's own.
     fn from(map: GuestMemoryMmap) -> GuestMemory {

@@ -1,0 +1,26 @@
+//! The targets, one file for each.
+
+mod chain;
+mod control;
+mod guest;
+mod inflight;
+mod input;
+mod journal;
+mod nbd_options;
+mod nbd_requests;
+mod traces;
+mod vring;
+
+use crate::Target;
+
+/// Every target.
+pub static TARGETS: &[Target] = &[
+    chain::TARGET,
+    vring::TARGET,
+    inflight::TARGET,
+    nbd_options::TARGET,
+    nbd_requests::TARGET,
+    traces::TARGET,
+    control::TARGET,
+    journal::TARGET,
+];
