@@ -9,6 +9,7 @@ mod journal;
 mod nbd_options;
 mod nbd_requests;
 mod traces;
+mod vhost_session;
 mod vring;
 
 use crate::Target;
@@ -17,6 +18,7 @@ use crate::Target;
 pub static TARGETS: &[Target] = &[
     chain::TARGET,
     vring::TARGET,
+    vhost_session::TARGET,
     inflight::TARGET,
     nbd_options::TARGET,
     nbd_requests::TARGET,

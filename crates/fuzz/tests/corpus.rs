@@ -4,7 +4,10 @@
 use seekway_fuzz::mutate::{Random, mutate};
 use seekway_fuzz::{INPUT_BYTES_MAX, TARGETS, Target, corpus};
 use std::env;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
@@ -15,7 +18,18 @@ fn run(target: &Target, input: &[u8], what: &str) {
     assert!(result.is_ok(), "{}: {what}: {}", target.name, input.escape_ascii());
 }
 
+/// The daemon's log would fill the screen. What a failed test says goes to standard output.
+fn silence() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let null = File::options().write(true).open("/dev/null").expect("/dev/null opens");
+        // SAFETY: takes numbers.
+        unsafe { libc::dup2(null.as_raw_fd(), libc::STDERR_FILENO) };
+    });
+}
+
 fn check(name: &str) {
+    silence();
     let target = Target::find(name).expect("a target of this name");
     let inputs = corpus::kept(target.name);
     assert!(!inputs.is_empty(), "{name} has no corpus");
@@ -43,4 +57,4 @@ macro_rules! tests {
     };
 }
 
-tests! { chain vring inflight nbd_options nbd_requests traces control journal }
+tests! { chain vring vhost_session inflight nbd_options nbd_requests traces control journal }
