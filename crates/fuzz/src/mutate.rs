@@ -6,7 +6,7 @@ use crate::INPUT_BYTES_MAX;
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +16,7 @@ impl Random {
 
     /// A number below `end`, which is not zero.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.number() % end as u64) as usize
     }
 }
 
@@ -27,15 +27,15 @@ const EDGES: [u64; 12] =
 /// One to eight changes to one of `inputs`, or random bytes if there is none.
 pub fn mutate(random: &mut Random, inputs: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = match inputs.len() {
-        0 => (0..random.below(64)).map(|_| random.next() as u8).collect(),
+        0 => (0..random.below(64)).map(|_| random.number() as u8).collect(),
         n => inputs[random.below(n)].clone(),
     };
     for _ in 0..=random.below(8) {
         let at = random.below(bytes.len() + 1);
         match random.below(9) {
             0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-            1 if at < bytes.len() => bytes[at] = random.next() as u8,
-            2 => bytes.insert(at, random.next() as u8),
+            1 if at < bytes.len() => bytes[at] = random.number() as u8,
+            2 => bytes.insert(at, random.number() as u8),
             3 => {
                 let end = (at + random.below(16)).min(bytes.len());
                 bytes.drain(at..end);

@@ -160,7 +160,9 @@ impl Chain {
         let (sector, len) = (number(&header, 8..16), [writable - 1, readable - 16]);
         let offset = sector.checked_mul(512);
         let is_range = |len: u64| {
-            len > 0 && len % 512 == 0 && offset.is_some_and(|o| o.checked_add(len).is_some())
+            len > 0
+                && len.is_multiple_of(512)
+                && offset.is_some_and(|o| o.checked_add(len).is_some())
         };
         let data_in = || bytes(&self.writable).take(len[0] as usize).collect();
         let data_out = || bytes(&self.readable).skip(16).collect::<Vec<_>>();

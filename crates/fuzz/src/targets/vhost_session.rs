@@ -117,7 +117,7 @@ impl Guest {
             (File::from_raw_fd(memory), File::from_raw_fd(event))
         };
         memory.set_len(MEMORY_BYTES).expect("memory");
-        let flags = [1u16, 1 | 2 * u16::from(kind & 1 == 0), 2];
+        let flags = [1u16, 1 | (u16::from(kind & 1 == 0) << 1), 2];
         for (i, (address, len)) in
             [(0x3000u64, 16u32), (0x3200, 512), (0x3100, 1)].iter().enumerate()
         {

@@ -200,7 +200,8 @@ impl World {
         (bytes[0], bytes[8]) = (kind, sector);
         self.store(header, &bytes);
         let is_in = kind == 0 || kind == 8;
-        let chain = [(header, 16, 1), (data, 512, 1 | 2 * u8::from(is_in)), (0x700 + head, 1, 2)];
+        let chain =
+            [(header, 16, 1), (data, 512, 1 | (u8::from(is_in) << 1)), (0x700 + head, 1, 2)];
         for (i, (address, len, flags)) in chain.into_iter().enumerate() {
             let at = (head + i as u64) % u64::from(SIZE);
             let mut bytes = [0; 16];
