@@ -41,9 +41,9 @@ INLINE u64 where_on(u32 cpu, struct task_struct *p)
 }
 
 /* Has this vCPU been away since it looked last? */
-INLINE int look_at_own(struct vcpu *own, u64 now)
+INLINE int look_at_own(struct vcpu *own, u64 edges, u64 now)
 {
-	u64 steal, away, edges = own->edges;
+	u64 steal, away;
 
 	if (read_kernel(&steal, sizeof(steal), (void *)own->where))
 		return 0;
@@ -69,9 +69,10 @@ __attribute__((noinline)) int look_at(u32 cpu, u64 now)
 
 INLINE void look(u32 cpu, struct vcpu *own)
 {
-	u64 now = monotonic_ns();
+	/* Before the clock: a loss that another notices from here on does not end at this `now`. */
+	u64 edges = own->edges, now = monotonic_ns();
 
-	look_at_others(cpu, own, now, look_at_own(own, now));
+	look_at_others(cpu, own, now, look_at_own(own, edges, now));
 }
 
 /* (preempt, prev, next, …) */

@@ -15,7 +15,8 @@
 /* Has this vCPU been away since it looked last? `had`: it had something to run. */
 INLINE void look(u32 cpu, struct vcpu *own, int had)
 {
-	u64 now = monotonic_ns(), last = own->last, edges = own->edges;
+	/* Before the clock: a loss that another notices from here on does not end at this `now`. */
+	u64 last = own->last, edges = own->edges, now = monotonic_ns();
 	int away = had && last && now - last >= given.least_ns;
 
 	own->last = now;

@@ -522,7 +522,8 @@ fn ctrl_c_ends_a_probe_and_it_prints_what_it_saw() {
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ways: Vec<_> = lines.iter().map(|line| line["way"].as_str().unwrap()).collect();
-    assert_eq!(ways, ["heartbeat", "proc"], "{text}");
+    // Then come disks whose interrupts may be steered, if there are any.
+    assert_eq!(ways[..2], ["heartbeat", "proc"], "{text}");
     // It did not look as long as it was to.
     assert!(lines[1]["looked_ms"].as_u64().unwrap() < 60_000, "{text}");
 }

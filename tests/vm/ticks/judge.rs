@@ -180,7 +180,10 @@ pub fn judge(truth: &Truth, seen: &[Absence], (from, until): (i64, i64)) -> Verd
         Err("nine of ten are to be seen")
     } else if invented * 50 > seen.len() {
         Err("one of fifty may be none")
-    } else if seen.iter().any(|it| it.told - it.from < SEEN_NS || it.until - it.from < SEEN_NS) {
+    } else if let Some(it) =
+        seen.iter().find(|it| it.told - it.from < SEEN_NS || it.until - it.from < SEEN_NS)
+    {
+        eprintln!("{it:?}");
         Err("who is away for less than two ticks is not to be told of")
     } else if !pairs.is_empty() && !(-2.0 * TICK_NS as f64 / 1e6..1.0).contains(&loss[1]) {
         Err("a loss lies between the last look and the next tick")

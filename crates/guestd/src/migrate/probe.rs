@@ -166,7 +166,8 @@ fn watch(detector: &dyn Preemption, time: Duration, signals: &Signals) -> io::Re
         paused.map(|()| all)
     })?;
     // A loss and a return at the same moment are in that order.
-    all.edges.sort_by_key(|edge| (edge.vcpu, edge.at_ns, edge.told_ns));
+    // A vCPU may be seen to come back and be taken away again at one look: no absence is empty.
+    all.edges.sort_by_key(|edge| (edge.vcpu, edge.at_ns, edge.away, edge.told_ns));
     Ok(all)
 }
 

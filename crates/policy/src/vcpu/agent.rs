@@ -103,8 +103,9 @@ impl Agent {
         if let Some(online) = news.online.take() {
             self.attach(now, online);
         }
-        // A stable sort: the signs of one vCPU stay in order.
-        news.signs.sort_by_key(|seen| seen.at);
+        // A stable sort: the signs of one vCPU stay in order. Of two that different threads have
+        // left, a return and the next loss may be of one look at the clock.
+        news.signs.sort_by_key(|seen| (seen.at, matches!(seen.sign, Sign::Lost { .. })));
         for Seen { at, vcpu, sign } in news.signs.drain(..) {
             self.policy.heard(at, vcpu, sign);
         }

@@ -161,6 +161,35 @@ fn news_are_told_in_one_order_and_are_gone_then() {
     assert_eq!(actions.len(), 1);
 }
 
+/// A policy that notes what it hears.
+struct Hearing(Arc<Mutex<Vec<Sign>>>);
+
+impl VcpuPolicy for Hearing {
+    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
+    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, sign: Sign) {
+        self.0.lock().unwrap().push(sign);
+    }
+    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        None
+    }
+}
+
+#[test]
+fn a_return_and_the_next_loss_of_one_instant_are_told_in_that_order() {
+    let heard: Arc<Mutex<Vec<Sign>>> = Arc::default();
+    let mut agent = Agent::new(Box::new(Hearing(heard.clone())));
+    agent.attach(at(0), VcpuSet::first(1));
+    let loss = |ms| Seen { at: at(ms), vcpu: vcpu(0), sign: Sign::Lost { by: at(ms + 4) } };
+    let back = Seen { at: at(20), vcpu: vcpu(0), sign: Sign::Resumed };
+    // One thread has left both losses, another the return.
+    let signs = vec![loss(1), loss(20), back];
+    agent.turn(at(40), &mut News { signs, ..News::default() }, &mut Vec::new());
+    let told = [loss(1).sign, back.sign, loss(20).sign];
+    assert_eq!(*heard.lock().unwrap(), told);
+}
+
 #[test]
 fn monitors_that_sleep_too_long_are_named_but_not_the_one_that_plans() {
     let mut agent = Agent::new(Box::new(Noting(Arc::default(), false)));
