@@ -19,7 +19,7 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz lint bench bench-host bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test fuzz miri soak lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -77,6 +77,15 @@ test: ## all tests of all crates, real guests and clients included; says at the 
 
 fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vring' for some of them
 	@CARGO="$(CARGO)" OUT="$(OUT)" scripts/fuzz $(ARGS)
+
+miri: ## pure code and races of memory under Miri; MIRI_SEEDS=32 schedules of each race
+	@scripts/miri
+
+# Rounds of some nine connections each; SOAK_SECONDS=0 for the rounds alone.
+SOAK_ROUNDS ?= 1000
+SOAK_SECONDS ?= 3600
+soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
+	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

@@ -8,6 +8,8 @@ mod input;
 mod journal;
 mod nbd_options;
 mod nbd_requests;
+mod nbd_session;
+mod served;
 mod traces;
 mod vhost_session;
 mod vring;
@@ -22,6 +24,7 @@ pub static TARGETS: &[Target] = &[
     inflight::TARGET,
     nbd_options::TARGET,
     nbd_requests::TARGET,
+    nbd_session::TARGET,
     traces::TARGET,
     control::TARGET,
     journal::TARGET,

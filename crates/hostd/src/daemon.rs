@@ -119,6 +119,8 @@ impl Daemon {
         self.serve_connected();
         let mut events = [EpollEvent::default(); 64];
         let mut watchdog = Watchdog::start();
+        // Said once until a connection can be accepted again.
+        let mut accepts = true;
         let ended = loop {
             let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
             let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
@@ -132,10 +134,14 @@ impl Daemon {
                 break Ok(());
             }
             for event in &events[..ready] {
-                if let Err(e) = connections::accept(&self.host, event.data()) {
-                    say(&format!("cannot accept a connection: {e}"));
+                let accepted = connections::accept(&self.host, event.data());
+                if let Err(text) = &accepted {
+                    if accepts {
+                        say(text);
+                    }
                     std::thread::sleep(ACCEPT_PAUSE);
                 }
+                accepts = accepted.is_ok();
             }
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone

@@ -25,5 +25,6 @@ pub mod log;
 pub mod metrics;
 pub mod port;
 pub mod reactor;
+mod shortage;
 mod sigbus;
 pub mod throttle;

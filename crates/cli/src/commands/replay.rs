@@ -19,6 +19,8 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
     let mut input = BufReader::new(input);
     let mut replay = Replay::new(Build::default());
     let mut line = Vec::new();
+    // The last line of a journal whose disk was full, or whose daemon was killed.
+    let mut is_cut = false;
     loop {
         line.clear();
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -30,6 +32,10 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         };
         match replay.feed(text.trim_end_matches(['\n', '\r'])) {
             Ok(()) => {}
+            Err(_) if !line.ends_with(b"\n") && (line.len() as u64) < LINE_BYTES_MAX => {
+                is_cut = true;
+                break;
+            }
             Err(e @ ReplayError::Differs { .. }) => {
                 output::print(&format!("{shown}: {e}\n"))?;
                 return Ok(Verdict::NotAccepted);
@@ -42,6 +48,7 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         bail!("{shown}: an empty journal");
     }
     let (inputs, outputs) = (done.inputs, done.outputs);
-    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same\n"))?;
+    let cut = if is_cut { "; the last line is cut off" } else { "" };
+    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same{cut}\n"))?;
     Ok(Verdict::Done)
 }

@@ -3,6 +3,7 @@
 //! required, and what was agreed on in the clear does not count behind it.
 
 use super::input::Input;
+use super::served;
 use crate::Target;
 use seekway_hostd::frontends::nbd::fuzzed::{
     INFO_EXPORT, INFO_NAME, NAME_LEN_MAX, Negotiation, OPT_ABORT, OPT_EXPORT_NAME, OPT_GO,
@@ -13,9 +14,7 @@ use seekway_hostd::frontends::nbd::fuzzed::{
 use seekway_hostd::frontends::nbd::{Export, Exports};
 use seekway_hostd::images::Limits;
 use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{Handle, Setup, spawn};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_hostd::reactor::Handle;
 use std::sync::{Arc, OnceLock};
 
 pub const TARGET: Target = Target {
@@ -50,23 +49,7 @@ const LIMITS: Limits = Limits {
 /// A reactor without disks, which an export has to have. Nothing here talks to it.
 fn reactor() -> Handle {
     static REACTOR: OnceLock<Handle> = OnceLock::new();
-    let start = || {
-        let setup = Setup {
-            name: "none".into(),
-            policy: "noop".into(),
-            depth: None,
-            coalesce: Sectors::new(8),
-            hard_limit: Nanos::from_secs(1),
-            cache: None,
-            throttle: None,
-            profile: DeviceProfile::unknown(Sectors::new(8), false),
-            poll: None,
-            journal: None,
-            groups: Vec::new(),
-        };
-        spawn(setup).expect("a reactor starts").0
-    };
-    REACTOR.get_or_init(start).clone()
+    REACTOR.get_or_init(served::reactor).clone()
 }
 
 const NAMES: [&str; 2] = ["web", "db"];

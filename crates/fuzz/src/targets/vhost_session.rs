@@ -4,13 +4,11 @@
 //! let go.
 
 use super::input::Input;
+use super::served::{self, ServedDisk};
 use crate::Target;
 use seekway_hostd::frontends::vhost_user::inflight::Inflight;
 use seekway_hostd::frontends::vhost_user::{DiskHandle, try_serve};
-use seekway_hostd::images::{Image, OpenOptions};
-use seekway_hostd::reactor::{Disk, Handle, Message, Setup, spawn};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_hostd::reactor::{Handle, Message};
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::Shutdown;
@@ -40,30 +38,10 @@ struct Served {
 fn served() -> &'static Mutex<Served> {
     static SERVED: OnceLock<Mutex<Served>> = OnceLock::new();
     SERVED.get_or_init(|| {
-        let setup = Setup {
-            name: "fuzz".into(),
-            policy: "noop".into(),
-            depth: None,
-            coalesce: Sectors::new(8),
-            hard_limit: Nanos::from_secs(1),
-            cache: None,
-            throttle: None,
-            profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
-            poll: None,
-            journal: None,
-            groups: Vec::new(),
-        };
-        let handle = spawn(setup).expect("a reactor starts").0;
-        let path = std::env::temp_dir().join(format!("seekway-fuzz-{}.img", std::process::id()));
-        File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("an image");
-        let image = Image::open(&path, &OpenOptions::writing()).expect("the image opens");
-        fs::remove_file(&path).expect("the image is removed");
-        let limits = *image.limits();
-        let disk = Box::new(Disk::new("fuzz", image));
-        let disk = handle.ask(|reply| Message::AttachDisk(disk, reply)).expect("a reactor");
+        let ServedDisk { handle, disk, limits, .. } = served::disk(1 << 20);
         let disk = DiskHandle {
             name: "fuzz".into(),
-            disk: disk.expect("the disk is served"),
+            disk,
             handle: handle.clone(),
             limits: Arc::new(move || limits),
             config_changed: Arc::default(),

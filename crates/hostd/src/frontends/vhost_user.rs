@@ -36,6 +36,7 @@ pub use memory::GuestMemory;
 use crate::images::Limits;
 use crate::port::DiskId;
 use crate::reactor::Handle;
+use crate::shortage::told;
 use listeners::{PeerGuard, peek_channel};
 use session::Session;
 use std::os::unix::net::UnixStream;
@@ -77,14 +78,19 @@ pub fn try_serve(stream: UnixStream, disk: DiskHandle) -> Result<(), String> {
     let attached = match disk.config_changed.clone().attach(&stream) {
         Ok(Some(attached)) => attached,
         Ok(None) => return Err("refused a second vhost-user connection".into()),
-        Err(e) => return Err(format!("vhost-user connection: {e}")),
+        Err(e) => return Err(format!("vhost-user connection: {}", told(&e))),
     };
     let session = Arc::new(Mutex::new(Session::new(disk)));
     let talked = talk(stream, session.clone(), &attached);
     attached.leave();
     // Ends the ports.
     drop(session);
-    talked.map_err(|e| format!("vhost-user connection closed: {e}"))
+    talked.map_err(|e| match e {
+        Error::SocketError(e) | Error::SocketBroken(e) => {
+            format!("vhost-user connection closed: {}", told(&e))
+        }
+        e => format!("vhost-user connection closed: {e}"),
+    })
 }
 
 /// Answer messages until the peer hangs up or says something that makes no
