@@ -1,6 +1,6 @@
 //! Moves a target's kept inputs to a folder with a file for each, as libFuzzer
-//! takes them, and back: `seekway-corpus unpack|pack TARGET FOLDER`. `pack` keeps
-//! the shortest inputs, up to [`TEXT_BYTES_MAX`]. `seekway-corpus list` lists the targets.
+//! takes them, and back: `seekway-corpus unpack|pack TARGET FOLDER`. `pack` keeps what is kept, and
+//! adds the shortest inputs up to [`TEXT_BYTES_MAX`]. `seekway-corpus list` lists the targets.
 
 use seekway_fuzz::{INPUT_BYTES_MAX, TARGETS, corpus};
 use std::{env, fs, io, process};
@@ -24,13 +24,16 @@ fn main() -> io::Result<()> {
             let mut inputs: Vec<Vec<u8>> = files.collect::<io::Result<_>>()?;
             inputs.retain(|input| input.len() <= INPUT_BYTES_MAX);
             inputs.sort_by_key(|input| (input.len(), input.clone()));
-            let mut text = String::new();
+            let path = corpus::path(target);
+            let mut text = fs::read_to_string(&path).unwrap_or_default();
+            let kept = corpus::kept(target);
+            inputs.retain(|input| !kept.contains(input));
             for line in inputs.iter().map(|input| corpus::escape(input)) {
                 if text.len() + line.len() < TEXT_BYTES_MAX {
                     text += &(line + "\n");
                 }
             }
-            fs::write(corpus::path(target), text)?;
+            fs::write(path, text)?;
         }
         _ => {
             eprintln!("usage: seekway-corpus list | unpack TARGET FOLDER | pack TARGET FOLDER");
