@@ -133,16 +133,18 @@ impl Daemon {
                 let _ = self.wake.read(&mut [0; 64]); // what counts is that it came
                 break Ok(());
             }
-            for event in &events[..ready] {
-                let accepted = connections::accept(&self.host, event.data());
-                if let Err(text) = &accepted {
-                    if accepts {
-                        say(text);
-                    }
-                    std::thread::sleep(ACCEPT_PAUSE);
+            let accepted: Vec<Result<(), String>> = events[..ready]
+                .iter()
+                .map(|event| connections::accept(&self.host, event.data()))
+                .collect();
+            let refused = accepted.iter().find_map(|result| result.as_ref().err());
+            if let Some(text) = refused {
+                if accepts {
+                    say(text);
                 }
-                accepts = accepted.is_ok();
+                std::thread::sleep(ACCEPT_PAUSE);
             }
+            accepts = refused.is_none();
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
         ended.and(self.host.end())
