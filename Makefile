@@ -81,7 +81,7 @@ fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vrin
 miri: ## pure code and races of memory under Miri; MIRI_SEEDS=32 schedules of each race
 	@scripts/miri
 
-# Rounds of some nine connections each; SOAK_SECONDS=0 for the rounds alone.
+# Rounds of ten connections each; SOAK_SECONDS=0 for the rounds alone.
 SOAK_ROUNDS ?= 1000
 SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
