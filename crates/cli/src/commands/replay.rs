@@ -27,15 +27,15 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         if read.with_context(|| shown.clone())? == 0 {
             break;
         }
+        if !line.ends_with(b"\n") && (line.len() as u64) < LINE_BYTES_MAX {
+            is_cut = true;
+            break;
+        }
         let Ok(text) = std::str::from_utf8(&line) else {
             bail!("{shown}: not a journal (not text)");
         };
         match replay.feed(text.trim_end_matches(['\n', '\r'])) {
             Ok(()) => {}
-            Err(_) if !line.ends_with(b"\n") && (line.len() as u64) < LINE_BYTES_MAX => {
-                is_cut = true;
-                break;
-            }
             Err(e @ ReplayError::Differs { .. }) => {
                 output::print(&format!("{shown}: {e}\n"))?;
                 return Ok(Verdict::NotAccepted);

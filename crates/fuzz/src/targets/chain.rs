@@ -11,7 +11,7 @@ use seekway_hostd::frontends::vhost_user::request::{
 use vm_memory::{Bytes, GuestAddress};
 
 pub const TARGET: Target =
-    Target { name: "chain", run, heap_bytes_max: 1 << 20, test_runs: 40_000, words: &[] };
+    Target { name: "chain", run, heap_bytes_max: 1 << 20, test_runs: 120_000, words: &[] };
 
 fn run(input: &[u8]) {
     let mut input = Input(input);

@@ -8,7 +8,7 @@ pub const TARGET: Target = Target {
     name: "control",
     run,
     heap_bytes_max: 1 << 20,
-    test_runs: 60_000,
+    test_runs: 180_000,
     words: &[
         b"{\"command\":\"",
         b"\"status\"",

@@ -8,7 +8,7 @@ use seekway_hostd::frontends::vhost_user::inflight::Inflight;
 use std::os::unix::fs::FileExt;
 
 pub const TARGET: Target =
-    Target { name: "inflight", run, heap_bytes_max: 1 << 20, test_runs: 30_000, words: &[] };
+    Target { name: "inflight", run, heap_bytes_max: 1 << 20, test_runs: 90_000, words: &[] };
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;

@@ -9,7 +9,7 @@ pub const TARGET: Target = Target {
     name: "journal",
     run,
     heap_bytes_max: 64 << 20,
-    test_runs: 10_000,
+    test_runs: 30_000,
     words: &[
         b" submit 0 R sync 0+8 tag=0 token=1\n",
         b" attach 1 weight=1 size=99 cached=no map=99/99:0@0\n",

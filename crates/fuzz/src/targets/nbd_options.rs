@@ -21,7 +21,7 @@ pub const TARGET: Target = Target {
     name: "nbd_options",
     run,
     heap_bytes_max: 1 << 20,
-    test_runs: 60_000,
+    test_runs: 180_000,
     words: &[
         b"IHAVEOPT\0\0\0\x01",
         b"IHAVEOPT\0\0\0\x03\0\0\0\0",

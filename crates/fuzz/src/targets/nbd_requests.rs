@@ -15,7 +15,7 @@ pub const TARGET: Target = Target {
     name: "nbd_requests",
     run,
     heap_bytes_max: 1 << 20,
-    test_runs: 200_000,
+    test_runs: 600_000,
     words: &[b"\x25\x60\x95\x13"],
 };
 

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub const TARGET: Target =
-    Target { name: "nbd_session", run, heap_bytes_max: 4 << 20, test_runs: 1_500, words: &[] };
+    Target { name: "nbd_session", run, heap_bytes_max: 4 << 20, test_runs: 4_500, words: &[] };
 
 const SECTOR: u32 = 512;
 const SECTORS: u32 = 32;

@@ -17,7 +17,7 @@ pub const TARGET: Target = Target {
     run,
     // The windows of xz and zstd (100 MiB), and a decoder's own.
     heap_bytes_max: 160 << 20,
-    test_runs: 20_000,
+    test_runs: 60_000,
     words: &[
         b"\n",
         b",",

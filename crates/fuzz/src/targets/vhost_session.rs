@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub const TARGET: Target =
-    Target { name: "vhost_session", run, heap_bytes_max: 4 << 20, test_runs: 2_000, words: &[] };
+    Target { name: "vhost_session", run, heap_bytes_max: 4 << 20, test_runs: 6_000, words: &[] };
 
 const QUEUES: u16 = 2;
 const MEMORY_BYTES: u64 = 0x4000;

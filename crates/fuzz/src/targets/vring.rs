@@ -19,7 +19,7 @@ use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 pub const TARGET: Target =
-    Target { name: "vring", run, heap_bytes_max: 1 << 20, test_runs: 15_000, words: &[] };
+    Target { name: "vring", run, heap_bytes_max: 1 << 20, test_runs: 45_000, words: &[] };
 
 const SIZE: u16 = 8;
 const AVAILABLE: u64 = 0x80;
