@@ -83,8 +83,7 @@ impl Soak {
         let load = Load { block_bytes: 4096, depth: 8, sequential: false, write };
         let path = self.socket(&format!("{disk}.vhost"));
         let mut vmm = Client::connect(&path, 1 << 20).expect("a VMM");
-        let (done, _) = vmm.run(load, SPAN, Wait::Event, || ()).expect("its requests");
-        assert!(!done.is_empty());
+        vmm.run(load, SPAN, Wait::Event, || ()).expect("its requests");
         self.connects += 1;
     }
 
