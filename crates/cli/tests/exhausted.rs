@@ -310,7 +310,9 @@ fn a_journal_whose_disk_is_full() {
     // What was written replays.
     let cut = fs::read_dir(&journals).expect("the folder").flatten().next().expect("a journal");
     let ran = seekway(&["replay", &cut.path().display().to_string()]);
-    assert!(ran.ok().contains("the last line is cut off"));
+    // The disk may have been full just at a line's end.
+    let is_cut = !fs::read(cut.path()).expect("the journal").ends_with(b"\n");
+    assert_eq!(ran.ok().contains("the last line is cut off"), is_cut);
     // With room there is a journal again.
     fs::remove_file(cut.path()).expect("ours");
     let world = World::start(&["--journal", &journals]);
