@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test swarm planted-faults lint bench bench-host bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test swarm planted-faults fuzz miri soak lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -81,6 +81,18 @@ swarm: ## the reactor on a simulated host, a million seeds (three hours); SWARM_
 
 planted-faults: ## does that simulation find faults that are planted by hand? Six patches, a table
 	@scripts/planted-faults
+
+fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vring' for some of them
+	@CARGO="$(CARGO)" OUT="$(OUT)" scripts/fuzz $(ARGS)
+
+miri: ## pure code and races of memory under Miri; MIRI_SEEDS=32 schedules of each race
+	@scripts/miri
+
+# Rounds of ten connections each; SOAK_SECONDS=0 for the rounds alone.
+SOAK_ROUNDS ?= 1000
+SOAK_SECONDS ?= 3600
+soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
+	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

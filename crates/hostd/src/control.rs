@@ -180,7 +180,9 @@ fn answer(host: &Host, line: &[u8], handed: Option<File>) -> Value {
     }
 }
 
-fn parse(line: &[u8]) -> Result<Request, String> {
+/// A request in a line. Public for `crates/fuzz`.
+#[doc(hidden)]
+pub fn parse(line: &[u8]) -> Result<Request, String> {
     let wrong = |e: serde_json::Error| {
         // Where it stands says nothing in a line, and serde's list of words does.
         let text = e.to_string();

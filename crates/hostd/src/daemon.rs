@@ -130,6 +130,8 @@ impl Daemon {
         self.serve_connected();
         let mut events = [EpollEvent::default(); 64];
         let mut watchdog = Watchdog::start();
+        // Said once until a connection can be accepted again.
+        let mut accepts = true;
         let ended = loop {
             let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
             let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
@@ -142,12 +144,18 @@ impl Daemon {
                 let _ = self.wake.read(&mut [0; 64]); // what counts is that it came
                 break Ok(());
             }
-            for event in &events[..ready] {
-                if let Err(e) = connections::accept(&self.host, event.data()) {
-                    say(&format!("cannot accept a connection: {e}"));
-                    std::thread::sleep(ACCEPT_PAUSE);
+            let accepted: Vec<Result<(), String>> = events[..ready]
+                .iter()
+                .map(|event| connections::accept(&self.host, event.data()))
+                .collect();
+            let refused = accepted.iter().find_map(|result| result.as_ref().err());
+            if let Some(text) = refused {
+                if accepts {
+                    say(text);
                 }
+                std::thread::sleep(ACCEPT_PAUSE);
             }
+            accepts = refused.is_none();
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
         ended.and(self.host.end())

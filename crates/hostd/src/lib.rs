@@ -27,5 +27,6 @@ pub mod metrics;
 pub mod port;
 pub mod reactor;
 pub mod sandbox;
+mod shortage;
 mod sigbus;
 pub mod throttle;

@@ -34,6 +34,8 @@ mod intervals;
 mod io;
 mod jobs;
 mod journal;
+#[cfg(test)]
+mod mailbox;
 mod message;
 #[cfg(test)]
 mod parity;
@@ -177,6 +179,7 @@ impl Reactor {
         let cache = setup.cache.as_ref().map(CacheSetup::spec).transpose()?;
         let mut stack = Stack::new(scheduler, profile, config, cache);
         let journal = setup.journal.map(|file| JournalWriter::start(file, &setup.name));
+        let journal = journal.transpose().map_err(|e| format!("the journal's thread: {e}"))?;
         if journal.is_some() {
             stack.start_journal(&setup.policy);
         }

@@ -9,6 +9,7 @@ use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
 use crate::log::say;
 use crate::sandbox::{self, Kind};
+use crate::shortage::told;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -20,12 +21,15 @@ const STACK_BYTES: usize = 256 << 10;
 /// Accept a connection at the listener with this token, if there still is one.
 ///
 /// # Errors
-/// What the system says; the listener stays.
-pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
+/// What the system says, for the log; the listener stays.
+pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
     let Some(served) = host.served(token) else {
         return Ok(()); // detached meanwhile
     };
-    let Some(stream) = served.listener.accept()? else {
+    let accepted = served.listener.accept().map_err(|e| {
+        format!("{}: cannot accept connections: {}", served.listener.address(), told(&e))
+    });
+    let Some(stream) = accepted? else {
         return Ok(());
     };
     match (&served.service, stream) {
@@ -60,8 +64,13 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let builder = Builder::new().name(name.chars().take(15).collect()).stack_size(STACK_BYTES);
     if let Err(e) = builder.spawn(work) {
-        say(&format!("{name}: cannot start a thread: {e}; the connection was closed"));
+        closed(name, "a thread", &e);
     }
+}
+
+/// A connection was closed because the system has no more of something.
+fn closed(name: &str, wanted: &str, error: &io::Error) {
+    say(&format!("{name}: a connection was closed for want of {wanted}: {}", told(error)));
 }
 
 /// A client of the control socket or of metrics.
@@ -91,7 +100,10 @@ pub(super) fn vhost(
     ended: impl FnOnce() + Send + 'static,
 ) {
     let stream = Stream::Unix(stream);
-    let Ok(own) = stream.duplicate() else { return };
+    let own = match stream.duplicate() {
+        Ok(own) => own,
+        Err(e) => return closed(&disk.what(), "a descriptor", &e),
+    };
     let Some(place) = disk.places.vmm(&disk.what(), &host.connections, own) else { return };
     let Stream::Unix(stream) = stream else { return };
     let handle = DiskHandle {
@@ -113,7 +125,13 @@ pub(super) fn vhost(
 
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
-    let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
+    let (own, other) = match stream.duplicate().and_then(|own| Ok((own, stream.duplicate()?))) {
+        Ok(both) => both,
+        Err(e) => {
+            let name = only.map_or("nbd".into(), |disk| disk.what());
+            return closed(&name, "a descriptor", &e);
+        }
+    };
     let negotiating = match &only {
         Some(disk) => disk.places.negotiating(&disk.what(), other),
         None => host.negotiating.take("NBD, not yet negotiated", None),
@@ -180,7 +198,8 @@ impl Exports for Door {
         };
         // Whoever has the export can open a port by it: the disk's number must
         // not become another's before it is gone.
-        let stream = self.stream.duplicate().ok()?;
+        let duplicate = self.stream.duplicate();
+        let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
         let limits = disk.limits_source();
         Some(Export {

@@ -86,7 +86,11 @@ impl Device {
         let (handle, thread) = reactor::spawn(setup).map_err(failed)?;
         let (ending, died) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let watcher = watch(&name, thread, stopper, ending.clone(), died.clone());
-        let watcher = watcher.map_err(|e| HostError::System("thread", e))?;
+        let watcher = watcher.map_err(|e| {
+            // Nobody else would end it.
+            handle.send(Message::Shutdown);
+            HostError::System("thread", e)
+        })?;
         Ok(Arc::new(Device {
             name,
             number,

@@ -223,8 +223,10 @@ impl Host {
         let event = EpollEvent::new(EventSet::IN, token);
         let fd = listener.as_raw_fd();
         registry.listeners.insert(token, Arc::new(ServedSocket { service, listener }));
-        let added = self.epoll.ctl(ControlOperation::Add, fd, event);
-        added.map_err(|e| HostError::System("epoll", e))
+        self.epoll.ctl(ControlOperation::Add, fd, event).map_err(|e| {
+            registry.listeners.remove(&token);
+            HostError::System("epoll", e)
+        })
     }
 
     /// Confine this thread, and with it those that it starts: it carries out commands.

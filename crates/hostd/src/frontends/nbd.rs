@@ -34,6 +34,15 @@ mod tests;
 mod tls;
 pub(crate) mod wire;
 
+/// The protocol without its socket, for `crates/fuzz`.
+#[doc(hidden)]
+pub mod fuzzed {
+    pub use super::options::{Negotiation, Security, Step, option_header};
+    pub use super::reply::extents;
+    pub use super::request::{HEADER_LEN, Request, Verdict, judge};
+    pub use super::wire::*;
+}
+
 pub use buffers::DiskMemory;
 pub use handshake::serve;
 pub use socket::{ServeError, Socket};

@@ -210,7 +210,14 @@ impl Host {
         let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
         for (vhost, listener) in sockets {
             let disk = disk.clone();
-            self.listen(if vhost { Service::Vhost(disk) } else { Service::NbdOf(disk) }, listener)?;
+            let service = match vhost {
+                true => Service::Vhost(disk.clone()),
+                false => Service::NbdOf(disk.clone()),
+            };
+            if let Err(e) = self.listen(service, listener) {
+                let _ = self.take_out(&disk); // the first error is the one to tell
+                return Err(e);
+            }
         }
         Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
     }
@@ -281,11 +288,16 @@ impl Host {
     /// An unknown name; or what the reactor says.
     pub fn detach(&self, name: &str) -> Result<(), HostError> {
         let _claim = self.claim(name)?;
-        let disk = self.disk(name)?;
+        self.take_out(&self.disk(name)?)
+    }
+
+    /// [`Host::detach`] for whoever has the claim.
+    fn take_out(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
+        let name = &disk.config.name;
         {
             let mut registry = self.write();
             registry.disks.remove(name);
-            registry.listeners.retain(|_, served| !served.service.is_of(&disk));
+            registry.listeners.retain(|_, served| !served.service.is_of(disk));
         }
         // Its number may be another disk's afterwards: nobody may be left who
         // could open a port by it.
@@ -294,7 +306,7 @@ impl Host {
         lock(&disk.file).take(); // holds the lock of the image too
         let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))
+        answer.map_err(|e| HostError::Disk(name.clone(), e))
     }
 
     /// Open an image, or take the one that is handed over. What a daemon that was killed had in

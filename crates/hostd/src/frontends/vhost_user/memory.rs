@@ -3,6 +3,7 @@
 
 use super::ring::Parts;
 use crate::sandbox;
+use crate::shortage::told;
 use crate::sigbus::{self, Watch};
 use std::fs::File;
 use std::io;
@@ -10,6 +11,7 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::mmap::MmapRegionError;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
     GuestRegionMmap, MmapRegion,
@@ -36,7 +38,7 @@ const SLOW_FILE_SYSTEMS: [(u32, &str); 7] = [
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The system says no.
-    #[error("guest memory at {guest:#x}: {error}")]
+    #[error("guest memory at {guest:#x}: {}", told(.error))]
     Map {
         /// The region's address in the guest.
         guest: u64,
@@ -119,7 +121,6 @@ impl Deref for GuestMemory {
     }
 }
 
-#[cfg(test)]
 impl From<GuestMemoryMmap> for GuestMemory {
     /// Memory of the process's own.
     fn from(map: GuestMemoryMmap) -> GuestMemory {
@@ -159,7 +160,10 @@ impl Memory {
         }
         let page_bytes = page_bytes(&file).map_err(io)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), len as usize)
-            .map_err(|e| io(io::Error::other(e)))?;
+            .map_err(|e| match e {
+                MmapRegionError::Mmap(e) => io(e),
+                e => io(io::Error::other(e)),
+            })?;
         let start = mapped.as_ptr();
         sandbox::leave_out(start, mapped.size());
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(guest))

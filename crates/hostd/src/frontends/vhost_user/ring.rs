@@ -234,3 +234,6 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(self.parts.used.add(offset).cast()) }
     }
 }
+
+#[cfg(test)]
+mod tests;
