@@ -58,8 +58,9 @@ impl Soak {
         let log = File::create(folder.path("log")).expect("a log");
         let (web, db) = (folder.arg("web.img"), folder.arg("db.img"));
         let (web, db, listen) = (format!("web={web}"), format!("db={db}"), folder.arg("run"));
+        let images = folder.arg("");
         let args = ["serve", "--disk", &web, "--disk", &db, "--listen", &listen, "--cache", "8MiB"];
-        let mut command = command(&args);
+        let mut command = command(&[&args[..], &["--images", &images]].concat());
         command.stderr(log);
         let served = Served::run(command, folder.arg("run/control.sock"));
         Soak { folder, served, policies: policies(), connects: 0 }
