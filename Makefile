@@ -19,7 +19,8 @@ DEMO = compare \
 	--map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test kills powercuts lint bench bench-host bench-memory docs experiments install-deps build lab guest
+SWARM_SEEDS ?= 10000..1000000
+.PHONY: help demo test swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -81,6 +82,24 @@ kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
 
 powercuts: ## 1,000 power failures of a block device below the daemon, and a disk that hangs for five minutes; CUTS=N, SEED=N
 	SEEKWAY_CUTS=$(or $(CUTS),1000) SEEKWAY_SEED=$(or $(SEED),1) SEEKWAY_HANG_SECONDS=300 $(CARGO) test --package seekway --test powercuts -- --nocapture
+
+swarm: ## the reactor on a simulated host, a million seeds (three hours); SWARM_SEEDS=FROM..TO for others
+	SEEKWAY_SEEDS=$(SWARM_SEEDS) $(CARGO) test --release --package seekway-hostd --lib --locked swarm::
+
+planted-faults: ## does that simulation find faults that are planted by hand? Six patches, a table
+	@scripts/planted-faults
+
+fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vring' for some of them
+	@CARGO="$(CARGO)" OUT="$(OUT)" scripts/fuzz $(ARGS)
+
+miri: ## pure code and races of memory under Miri; MIRI_SEEDS=32 schedules of each race
+	@scripts/miri
+
+# Rounds of ten connections each; SOAK_SECONDS=0 for the rounds alone.
+SOAK_ROUNDS ?= 1000
+SOAK_SECONDS ?= 3600
+soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
+	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
 lint: ## formatting, clippy, and licences where cargo-deny is installed
 	@scripts/install-deps bpf

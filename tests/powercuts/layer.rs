@@ -39,6 +39,8 @@ pub enum Event<M> {
     },
     /// The disk has answered a write.
     Written(u64),
+    /// The disk has answered a write that was to be durable then (O_DSYNC).
+    WrittenThrough(u64),
     /// A flush reached the disk; with its answer, all that was answered before it arrived is
     /// durable.
     FlushBegun(u64),
@@ -88,13 +90,15 @@ impl<M> Log<M> {
     }
 }
 
-/// The writes, by id and in its order, that were answered before a flush began that was answered.
+/// The writes, by id and in its order, that were answered before a flush began that was answered,
+/// and those that were answered as durable.
 fn durable<M>(events: &[Event<M>]) -> Vec<u64> {
     let answered: Vec<u64> = events.iter().filter_map(flushed).collect();
     let (mut written, mut durable) = (Vec::new(), Vec::new());
     for event in events {
         match event {
             Event::Written(id) => written.push(*id),
+            Event::WrittenThrough(id) => durable.push(*id),
             Event::FlushBegun(id) if answered.contains(id) => durable.append(&mut written),
             _ => {}
         }
@@ -201,7 +205,7 @@ impl<M> Drop for Layer<M> {
 
 /// What waits for its answer.
 enum Answer {
-    Write(u64, usize, ReplyWrite),
+    Write { id: u64, len: usize, durable: bool, reply: ReplyWrite },
     Zeroes(u64, ReplyEmpty),
     Flush(u64, ReplyEmpty),
 }
@@ -217,8 +221,9 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
             disk.wait_while_it_hangs();
             // Each is in the log before anybody can hear of it.
             match answer {
-                Answer::Write(id, len, reply) => {
-                    disk.log().events.push(Event::Written(id));
+                Answer::Write { id, len, durable, reply } => {
+                    let written = if durable { Event::WrittenThrough } else { Event::Written };
+                    disk.log().events.push(written(id));
                     reply.written(len as u32);
                 }
                 Answer::Zeroes(id, reply) => {
@@ -364,7 +369,7 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         offset: i64,
         data: &[u8],
         _write_flags: u32,
-        _flags: i32,
+        flags: i32,
         _owner: Option<u64>,
         reply: ReplyWrite,
     ) {
@@ -374,7 +379,10 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         self.content[range.clone()].copy_from_slice(data);
         let (offset, data) = (range.start, data.to_vec());
         let id = self.log(|id| Event::Write { id, offset, data });
-        self.answer(Answer::Write(id, range.len(), reply));
+        // Past the page cache the kernel sends no fsync behind such a write (fs/fuse/file.c,
+        // fuse_send_write).
+        let durable = flags & libc::O_DSYNC != 0;
+        self.answer(Answer::Write { id, len: range.len(), durable, reply });
     }
 
     fn fallocate(

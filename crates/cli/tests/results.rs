@@ -293,6 +293,9 @@ fn journals_replay_for_every_policy() {
     let torn = text.replacen(line, &line[..line.len() / 2], 1);
     let torn = folder.file("torn.journal", &torn);
     assert!(matches!(seekway(&["replay", &torn]).code, Some(1 | 2)));
+    // Cut off in the middle of its last line, as on a full disk.
+    let cut = folder.file("cut.journal", &text[..text.len() - 3]);
+    assert!(seekway(&["replay", &cut]).ok().contains("; the last line is cut off"));
     let prose = folder.file("prose.journal", "Once upon a time\n");
     seekway(&["replay", &prose]).refused(&["prose.journal"]);
     let empty = folder.file("empty.journal", "");

@@ -10,7 +10,9 @@ mod disk;
 mod file;
 mod limits;
 mod place;
+mod sandbox;
 mod sockets;
+mod tls;
 
 pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
@@ -18,7 +20,9 @@ pub use file::{FILE_BYTES_MAX, read};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
 pub use place::{CONTROL_NAME, default_folder};
+pub use sandbox::Sandbox;
 pub use sockets::SocketConfig;
+pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
 use crate::throttle::Throttle;
@@ -69,7 +73,7 @@ pub struct Setting {
 }
 
 /// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 22] = [
+pub const KEYS: [&str; 24] = [
     "policy",
     "listen",
     "control",
@@ -88,6 +92,8 @@ pub const KEYS: [&str; 22] = [
     "cache_lock",
     "bandwidth",
     "journal",
+    "sandbox",
+    "images",
     "tls.cert",
     "tls.key",
     "tls.client_ca",
@@ -173,12 +179,13 @@ impl Settings {
         let mut disks: Vec<(DiskConfig, Origin)> = Vec::new();
         for (disk, origin) in self.disks {
             let judged = judge_disk(&disk, &disks).and(judge_member(&disk, &self.groups));
+            let judged = judged.and(config.tls.judge_allow(&disk));
             if let Err(message) = judged {
                 errors.push(ConfigError { origin: origin.clone(), message });
             }
             disks.push((disk, origin));
         }
-        if let (Err(message), Some(origin)) = (config.judge_tls(), tls_origin) {
+        if let (Err(message), Some(origin)) = (config.tls.judge(), tls_origin) {
             errors.push(ConfigError { origin, message });
         }
         if let (CacheSize::Off, Some((key, origin))) = (config.cache_size(), cache_origin) {
@@ -262,19 +269,6 @@ impl fmt::Display for ConfigErrors {
 }
 impl std::error::Error for ConfigErrors {}
 
-/// TLS for NBD.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct TlsConfig {
-    /// The server's certificates, PEM.
-    pub cert: Option<PathBuf>,
-    /// Its private key, PEM.
-    pub key: Option<PathBuf>,
-    /// Who signs clients' certificates, PEM; with it a client needs one.
-    pub client_ca: Option<PathBuf>,
-    /// Refuse clients without TLS.
-    pub required: bool,
-}
-
 /// What to serve, and how. Every part has been checked as far as that is
 /// possible without opening images and sockets.
 #[derive(Clone, PartialEq, Debug)]
@@ -318,6 +312,10 @@ pub struct Config {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,
+    /// Is the daemon confined?
+    pub sandbox: Sandbox,
+    /// Folders whose files a confined daemon may open as images, besides those of its disks.
+    pub images: Vec<PathBuf>,
 }
 
 impl Default for Config {
@@ -342,6 +340,8 @@ impl Default for Config {
             cache_lock: false,
             bandwidth_bytes_per_s: None,
             journal: None,
+            sandbox: Sandbox::On,
+            images: Vec::new(),
         }
     }
 }
@@ -388,23 +388,14 @@ impl Config {
                 self.prefetch = Some(text.to_string());
             }
             "cache_lock" => self.cache_lock = truth(text)?,
+            "sandbox" => self.sandbox = Sandbox::parse(text)?,
+            "images" => self.images.push(path(text)?),
             "bandwidth" => self.bandwidth_bytes_per_s = Some(bandwidth(text)?),
             "tls.cert" => self.tls.cert = Some(path(text)?),
             "tls.key" => self.tls.key = Some(path(text)?),
             "tls.client_ca" => self.tls.client_ca = Some(path(text)?),
             "tls.required" => self.tls.required = truth(text)?,
             _ => return Err(unknown(key)),
-        }
-        Ok(())
-    }
-
-    fn judge_tls(&self) -> Result<(), String> {
-        let TlsConfig { cert, key, client_ca, required } = &self.tls;
-        if cert.is_some() != key.is_some() {
-            return Err("a certificate and its key go together: give cert and key".into());
-        }
-        if cert.is_none() && (*required || client_ca.is_some()) {
-            return Err("TLS needs a certificate: give cert and key".into());
         }
         Ok(())
     }

@@ -11,6 +11,9 @@ mod client;
 mod http;
 mod limit;
 mod report;
+mod sandbox;
+
+pub use sandbox::{SandboxReport, ThreadsReport};
 
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
@@ -26,10 +29,12 @@ use crate::daemon::{Attached, Host};
 use crate::metrics;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// Longest request, in bytes, with the line feed. Answers may be longer.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
@@ -104,6 +109,22 @@ pub const COMMANDS: [&str; 12] = [
     "resize",
 ];
 
+/// What a client sends: lines, and with one of them perhaps an open image (SCM_RIGHTS).
+struct Input<'s> {
+    stream: &'s UnixStream,
+    /// The last file that came, until the line that it came with has been carried out.
+    handed: Option<File>,
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let received = self.stream.recv_with_fd(buffer);
+        let (bytes, file) = received.map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
+        self.handed = file.or(self.handed.take());
+        Ok(bytes)
+    }
+}
+
 /// Talk to a client until it goes.
 ///
 /// # Errors
@@ -111,7 +132,7 @@ pub const COMMANDS: [&str; 12] = [
 pub fn serve(host: &Host, stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let mut out = &stream;
-    let mut input = BufReader::new(&stream);
+    let mut input = BufReader::new(Input { stream: &stream, handed: None });
     // A request of HTTP cannot be one of ours: those begin with a brace.
     if input.fill_buf()?.first().is_some_and(u8::is_ascii_uppercase) {
         return http::answer(host, &mut input, &mut out);
@@ -128,7 +149,8 @@ pub fn serve(host: &Host, stream: UnixStream) -> io::Result<()> {
             return write_line(&mut out, &error(text));
         }
         if !line.trim_ascii().is_empty() {
-            write_line(&mut out, &answer(host, &line))?;
+            let handed = input.get_mut().handed.take();
+            write_line(&mut out, &answer(host, &line, handed))?;
         }
     }
 }
@@ -150,15 +172,17 @@ fn error(text: String) -> Value {
 }
 
 /// The answer to one line.
-fn answer(host: &Host, line: &[u8]) -> Value {
-    let done = parse(line).and_then(|request| carry_out(host, request));
+fn answer(host: &Host, line: &[u8], handed: Option<File>) -> Value {
+    let done = parse(line).and_then(|request| carry_out(host, request, handed));
     match done {
         Ok(result) => json!({ "result": result }),
         Err(text) => error(text),
     }
 }
 
-fn parse(line: &[u8]) -> Result<Request, String> {
+/// A request in a line. Public for `crates/fuzz`.
+#[doc(hidden)]
+pub fn parse(line: &[u8]) -> Result<Request, String> {
     let wrong = |e: serde_json::Error| {
         // Where it stands says nothing in a line, and serde's list of words does.
         let text = e.to_string();
@@ -177,7 +201,7 @@ fn parse(line: &[u8]) -> Result<Request, String> {
     serde_json::from_value(value).map_err(|e| format!("{word}: {}", wrong(e)))
 }
 
-fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
+fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Value, String> {
     let text = |e: crate::daemon::HostError| e.to_string();
     let nothing = |()| json!({});
     match request {
@@ -204,8 +228,8 @@ fn carry_out(host: &Host, request: Request) -> Result<Value, String> {
             };
             set.map(nothing).map_err(text)
         }
-        Request::Attach(disk) => host.attach(&disk).map(attached).map_err(text),
-        Request::Retry { disk } => host.retry(&disk).map(attached).map_err(text),
+        Request::Attach(disk) => host.attach_handed(&disk, handed).map(attached).map_err(text),
+        Request::Retry { disk } => host.retry(&disk, handed).map(attached).map_err(text),
         Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
         Request::Resize { disk, size_bytes, shrink } => {
             let bytes = host.resize(&disk, size_bytes, shrink).map_err(text)?;
@@ -265,6 +289,10 @@ mod tests {
             ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: invalid"),
             ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
             ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),
+            (
+                "{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"allow\":[]}",
+                "attach: allow: expected names in clients' certificates",
+            ),
             ("{\"command\":\"\u{1b}[2J\"}", "not JSON"),
             ("\u{0}\u{ff}", "not JSON"),
         ] {

@@ -13,6 +13,7 @@
 //! thread that looks at the host's memory while the caches' size is `auto`, and the service
 //! manager's watchdog, if it asks for one.
 
+mod confine;
 mod connections;
 mod devices;
 mod error;
@@ -38,6 +39,7 @@ pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
 use crate::log::say;
+use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -85,6 +87,15 @@ impl Daemon {
         &self.host
     }
 
+    /// Confine this thread, which is to [run](Daemon::run) the daemon, and those that it starts
+    /// from now on. All that the configuration names is open by now. For the program: the confinement
+    /// cannot be taken off again. What this kernel cannot do about it, and about the threads that run
+    /// already, a sentence each.
+    pub fn confine(&self) -> Vec<String> {
+        self.host.confine_main();
+        sandbox::status().problems()
+    }
+
     /// What ends it.
     ///
     /// # Errors
@@ -119,6 +130,8 @@ impl Daemon {
         self.serve_connected();
         let mut events = [EpollEvent::default(); 64];
         let mut watchdog = Watchdog::start();
+        // Said once until a connection can be accepted again.
+        let mut accepts = true;
         let ended = loop {
             let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
             let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
@@ -131,12 +144,18 @@ impl Daemon {
                 let _ = self.wake.read(&mut [0; 64]); // what counts is that it came
                 break Ok(());
             }
-            for event in &events[..ready] {
-                if let Err(e) = connections::accept(&self.host, event.data()) {
-                    say(&format!("cannot accept a connection: {e}"));
-                    std::thread::sleep(ACCEPT_PAUSE);
+            let accepted: Vec<Result<(), String>> = events[..ready]
+                .iter()
+                .map(|event| connections::accept(&self.host, event.data()))
+                .collect();
+            let refused = accepted.iter().find_map(|result| result.as_ref().err());
+            if let Some(text) = refused {
+                if accepts {
+                    say(text);
                 }
+                std::thread::sleep(ACCEPT_PAUSE);
             }
+            accepts = refused.is_none();
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
         ended.and(self.host.end())

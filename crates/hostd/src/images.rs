@@ -203,9 +203,18 @@ impl Image {
     /// that lacks writes which were acknowledged is refused unless
     /// [`OpenOptions::accept_lost_writes`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
-        let is_block = is_block(path)?;
-        let file = open_file(path, options, is_block)?;
+        Image::of_file(open_file(path, options)?, path, options)
+    }
+
+    /// The image in a file that is open already, here or by [`open_file`] in another process, whose
+    /// path is a name only. Locks it.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn of_file(file: File, path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
+        let is_block = is_block(path, meta.file_type())?;
+        check_mode(&file, path, options)?;
         lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
 
         let in_memory = !is_block && probe::is_in_memory(&file);
@@ -272,6 +281,13 @@ impl Image {
     /// The size of that device, where it is known.
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
+    }
+    /// The same image as if its I/O went past the page cache.
+    #[cfg(test)]
+    pub fn as_direct(mut self) -> Image {
+        (self.is_direct, self.in_memory) = (true, false);
+        self.limits.memory_align_bytes = 512;
+        self
     }
     /// A block device rather than a file.
     pub fn is_block(&self) -> bool {
@@ -413,11 +429,7 @@ fn map_of(file: &File, place: &Place, is_block: bool, capacity_bytes: u64) -> Op
 }
 
 /// Block device or file; an error for everything else.
-fn is_block(path: &Path) -> Result<bool, ImageError> {
-    let kind = match std::fs::metadata(path) {
-        Ok(meta) => meta.file_type(),
-        Err(e) => return Err(open_error(path, true, e)),
-    };
+fn is_block(path: &Path, kind: std::fs::FileType) -> Result<bool, ImageError> {
     let what = match kind {
         k if k.is_file() => return Ok(false),
         k if k.is_block_device() => return Ok(true),
@@ -430,8 +442,28 @@ fn is_block(path: &Path) -> Result<bool, ImageError> {
     Err(ImageError::Kind { path: path.display().to_string(), what })
 }
 
-/// Open without O_DIRECT, which comes when it is known to work.
-fn open_file(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File, ImageError> {
+/// A file that is handed over is open for what is to be done with it.
+fn check_mode(file: &File, path: &Path, options: &OpenOptions) -> Result<(), ImageError> {
+    // SAFETY: a plain system call on a descriptor that is open.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    let mode = flags & libc::O_ACCMODE;
+    let suits = mode == libc::O_RDWR || (options.read_only && mode == libc::O_RDONLY);
+    if flags >= 0 && suits && flags & (libc::O_APPEND | libc::O_PATH) == 0 {
+        return Ok(());
+    }
+    let right = if options.read_only { "reading" } else { "reading and writing" };
+    let source = io::Error::other(format!("it has to be open for {right}, not for appending"));
+    Err(io_error(path, "using the descriptor that was handed over", source))
+}
+
+/// Open the file of an image, and nothing of another kind. Without O_DIRECT, which comes when it is
+/// known to work.
+///
+/// # Errors
+/// As [`Image::open`].
+pub fn open_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError> {
+    let about = std::fs::metadata(path).map_err(|e| open_error(path, true, e))?;
+    let is_block = is_block(path, about.file_type())?;
     // O_EXCL claims a block device against mounts and the like. A reader does
     // without, so that several can read.
     let claim = if is_block && !options.read_only { libc::O_EXCL } else { 0 };

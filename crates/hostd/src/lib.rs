@@ -19,11 +19,14 @@
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod death;
 pub mod frontends;
 pub mod images;
 pub mod log;
 pub mod metrics;
 pub mod port;
 pub mod reactor;
+pub mod sandbox;
+mod shortage;
 mod sigbus;
 pub mod throttle;

@@ -4,6 +4,7 @@
 //! thread says goes through a queue with an end to a thread of its own, and what finds the queue
 //! full is dropped and counted.
 
+use crate::sandbox;
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +69,10 @@ impl Queue {
         let dropped = Arc::new(AtomicU64::new(0));
         let queue = Queue { sender, dropped: dropped.clone() };
         // Without a thread all messages are dropped: there is nowhere to say so.
-        let _ = Builder::new().name("log".into()).spawn(move || write_lines(out, &lines, &dropped));
+        let _ = Builder::new().name("log".into()).spawn(move || {
+            sandbox::enter(sandbox::Kind::Helper);
+            write_lines(out, &lines, &dropped);
+        });
         queue
     }
 

@@ -34,12 +34,16 @@ mod intervals;
 mod io;
 mod jobs;
 mod journal;
+#[cfg(test)]
+mod mailbox;
 mod message;
 #[cfg(test)]
 mod parity;
 mod ports;
 mod ring;
 mod status;
+#[cfg(test)]
+mod swarm;
 #[cfg(test)]
 mod taking;
 mod turns;
@@ -48,11 +52,12 @@ pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
-    Served, Status,
+    Served, Status, wait,
 };
 
 use self::core::Core;
 use crate::port::{Budget, Port, PortContext};
+use crate::sandbox;
 use crate::throttle::Throttle;
 use cache::CacheMemory;
 use journal::JournalWriter;
@@ -119,6 +124,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             let ring = ring.map(|ring| Box::new(ring) as Box<dyn Backend>);
             match ring.and_then(|ring| Reactor::new(setup, mailbox, own, ring)) {
                 Ok(mut reactor) => {
+                    sandbox::enter(sandbox::Kind::Reactor);
                     let _ = ready.send(Ok(()));
                     reactor.run();
                     crate::log::flush();
@@ -173,6 +179,7 @@ impl Reactor {
         let cache = setup.cache.as_ref().map(CacheSetup::spec).transpose()?;
         let mut stack = Stack::new(scheduler, profile, config, cache);
         let journal = setup.journal.map(|file| JournalWriter::start(file, &setup.name));
+        let journal = journal.transpose().map_err(|e| format!("the journal's thread: {e}"))?;
         if journal.is_some() {
             stack.start_journal(&setup.policy);
         }
@@ -189,22 +196,26 @@ impl Reactor {
     }
 
     fn run(&mut self) {
-        loop {
-            self.core.handle.turned();
-            self.begin_turn();
-            let wake = self.end_turn();
-            if self.shutdown && self.is_drained() {
-                break;
-            }
-            self.note(false);
-            match self.mail || self.core.has_ready() {
-                // The kernel has its turn all the same: what never needs the device
-                // must not keep the rest from it.
-                true => _ = self.core.peek(),
-                false => self.sleep(wake),
-            }
-        }
+        while self.turn() {}
         self.note(true);
+    }
+
+    /// One turn of the loop. False when it was the last.
+    fn turn(&mut self) -> bool {
+        self.core.handle.turned();
+        self.begin_turn();
+        let wake = self.end_turn();
+        if self.shutdown && self.is_drained() {
+            return false;
+        }
+        self.note(false);
+        match self.mail || self.core.has_ready() {
+            // The kernel has its turn all the same: what never needs the device
+            // must not keep the rest from it.
+            true => _ = self.core.peek(),
+            false => self.sleep(wake),
+        }
+        true
     }
 
     /// What has happened: completions, messages, answers to ports, and their requests.

@@ -11,6 +11,7 @@
 //! it walks a list that only grows. The range that it looks for does not change meanwhile, because
 //! the interrupted thread uses it. Other ranges may change; their version tells.
 
+use crate::sandbox;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
@@ -90,6 +91,8 @@ impl Entry {
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: inside a range that is mapped, and whose owner holds a watch on it.
         let at = unsafe { libc::mmap(from as *mut _, bytes, protection, flags, -1, 0) };
+        // A new mapping is in core dumps again.
+        sandbox::leave_out(from as *mut u8, bytes);
         at != libc::MAP_FAILED
     }
 }

@@ -5,8 +5,9 @@ use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, S
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// A failing test says so after this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +36,10 @@ impl Running {
         let config = Config { listen: Some(folder.path().into()), ..config };
         let daemon = Daemon::start(config, StartOptions::default()).unwrap();
         let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
-        let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
+        let thread = Some(std::thread::spawn(move || {
+            daemon.confine();
+            daemon.run().unwrap()
+        }));
         Running { folder, host, stopper, thread }
     }
 
@@ -316,4 +321,70 @@ fn clients_of_a_disk_take_no_room_of_its_vmm() {
     vmm.set_read_timeout(Some(PATIENCE)).unwrap();
     vmm.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     vmm.read_exact(&mut [0; 20]).unwrap();
+}
+
+/// The answer to a line with a file beside it.
+fn hand_over(daemon: &Running, line: &str, file: Option<&File>) -> serde_json::Value {
+    let stream = UnixStream::connect(daemon.path("control.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let line = format!("{line}\n");
+    match file {
+        Some(file) => _ = stream.send_with_fd(line.as_bytes(), file.as_raw_fd()).unwrap(),
+        None => (&stream).write_all(line.as_bytes()).unwrap(),
+    }
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn an_image_that_is_handed_over_is_open_for_what_is_done_with_it() {
+    let daemon = Running::start(with_cache(CacheSize::Off));
+    let path = daemon.disk("a").path;
+    let attach = |options: &str, file: Option<&File>| {
+        let line = format!(r#"{{"command":"attach","name":"a","path":"anything"{options}}}"#);
+        hand_over(&daemon, &line, file)
+    };
+    let open = |options: &mut std::fs::OpenOptions| options.open(&path).unwrap();
+    let reading = open(File::options().read(true));
+    let writing = open(File::options().read(true).write(true));
+    let appending = open(File::options().read(true).append(true));
+    let folder = File::open(daemon.folder.path()).unwrap();
+    for (file, part) in [
+        (&reading, "open for reading and writing"),
+        (&appending, "open for reading and writing, not for appending"),
+        (&folder, "is a directory"),
+    ] {
+        let error = attach("", Some(file))["error"].to_string();
+        assert!(error.contains(part), "no {part:?} in {error}");
+    }
+    let size = |answer: serde_json::Value| answer["result"]["capacity_bytes"].as_u64();
+    assert_eq!(size(attach(r#","read_only":true"#, Some(&reading))), Some(1 << 20));
+    daemon.ask(&Request::Detach { disk: "a".into() }).unwrap();
+    drop(reading); // the lock stays as long as the file is open anywhere
+    // One that comes with another line is closed, and not kept for the next.
+    let stream = UnixStream::connect(daemon.path("control.sock")).unwrap();
+    let status = &b"{\"command\":\"status\"}\n"[..];
+    stream.send_with_fd(status, writing.as_raw_fd()).unwrap();
+    (&stream)
+        .write_all(b"{\"command\":\"attach\",\"name\":\"a\",\"path\":\"anything\"}\n")
+        .unwrap();
+    let answers: Vec<String> =
+        BufReader::new(&stream).lines().take(2).map(Result::unwrap).collect();
+    assert!(answers[0].contains("result") && answers[1].contains("no such file"), "{answers:?}");
+    assert_eq!(size(attach("", Some(&writing))), Some(1 << 20));
+}
+
+#[test]
+fn a_confined_daemon_opens_no_other_images_by_their_path() {
+    let daemon = Running::start(with_cache(CacheSize::Off));
+    if seekway_hostd::sandbox::abi().is_none() {
+        return seekway_testing::skip("a kernel with landlock");
+    }
+    let path = daemon.disk("a").path;
+    let line = format!(r#"{{"command":"attach","name":"a","path":"{}"}}"#, path.display());
+    let error = hand_over(&daemon, &line, None)["error"].to_string();
+    for part in ["disk a", "Permission denied", "seekway ctl attach", "--images"] {
+        assert!(error.contains(part), "no {part:?} in {error}");
+    }
 }

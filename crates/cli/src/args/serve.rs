@@ -28,9 +28,10 @@ pub struct ServeArgs {
     /// Options: `weight=N` (share of the device), `ro` (read-only),
     /// `lba=SECTORS|BYTES` (its place on an emulated device), `buffered` (use the
     /// page cache), `cache=off` (do not use --cache), `accept-lost-writes` (serve an
-    /// image that lost acknowledged writes), `nbd=off` (no NBD socket), `socket_owner=USER`,
-    /// `socket_group=GROUP` and `socket_mode=MODE` (see --socket-owner), `fault=SPEC` (inject faults, for tests;
-    /// must be last). Write a comma in the path twice.
+    /// image that lost acknowledged writes), `nbd=off` (no NBD socket), `allow=NAME` (over
+    /// TCP only clients whose certificate has this name; repeatable, see --tls-client-ca),
+    /// `socket_owner=USER`, `socket_group=GROUP` and `socket_mode=MODE` (see --socket-owner),
+    /// `fault=SPEC` (inject faults, for tests; must be last). Write a comma in the path twice.
     ///
     /// Rate limits: `iops=N` and `bandwidth=SIZE` per second, also as `read_iops`,
     /// `write_bandwidth` and so on; `iops_burst=N` and `bandwidth_burst=SIZE` (a
@@ -58,6 +59,8 @@ pub struct ServeArgs {
     pub cache: CacheArgs,
     #[command(flatten)]
     pub reach: ReachArgs,
+    #[command(flatten)]
+    pub confine: ConfineArgs,
     #[command(flatten)]
     pub backend: BackendArgs,
 }
@@ -156,6 +159,20 @@ pub struct ReachArgs {
     /// Refuse NBD clients that do not use TLS
     #[arg(long)]
     pub tls_required: bool,
+}
+
+/// What a daemon gives up once it serves. Each is a setting of the file too.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Confinement")]
+pub struct ConfineArgs {
+    /// Give up all that serving does not need: system calls, files, capabilities; `off` for
+    /// debugging. What the kernel cannot do is said at the start and in `ctl status` [default: on]
+    #[arg(long, value_name = "on|off")]
+    pub sandbox: Option<String>,
+    /// Let programs attach images in this folder by path (repeatable); `seekway ctl attach` opens
+    /// images itself and does not need it
+    #[arg(long, value_name = "DIR")]
+    pub images: Vec<String>,
 }
 
 /// The conventions for vhost-user back ends, of QEMU's documentation.

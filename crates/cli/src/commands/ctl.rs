@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use seekway_hostd::config::{self, CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport, Request,
+    SandboxReport,
 };
 use seekway_policy::params::parse_size;
 use seekway_report::table::{Cell, Column, Table};
@@ -80,6 +81,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
             let mut disk = DiskConfig::parse(disk).map_err(|e| anyhow!("{disk}: {e}"))?;
             // The daemon's working directory is another one.
             disk.path = std::path::absolute(&disk.path).context("where are we?")?;
+            disk.sockets = disk.sockets.numbered();
             Request::Attach(Box::new(disk))
         }
         CtlCommand::Detach { disk } => Request::Detach { disk: disk.clone() },
@@ -101,12 +103,34 @@ fn status(format: Format, answer: Value) -> Result<()> {
     let report: HostReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
+    tables[0].notes.push(sandbox(&report.sandbox));
     tables.extend(failed(&report));
     tables.extend(limits(&report));
     tables.extend(promised::table(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
+}
+
+/// How far the daemon is confined, in a line.
+fn sandbox(report: &SandboxReport) -> String {
+    if !report.problems.is_empty() {
+        return format!("sandbox: {}", report.problems.join("; "));
+    }
+    let kept = |kind: &str| {
+        let capabilities = report.threads.get(kind).and_then(|t| t.capabilities.clone());
+        capabilities
+            .filter(|c| !c.is_empty())
+            .map(|c| format!(", {kind} threads keep {}", c.join(" ")))
+    };
+    let (control, reactor) = (kept("control"), kept("reactor"));
+    let abi = report.landlock_abi.map_or(String::new(), |abi| format!(" (landlock ABI {abi})"));
+    format!(
+        "sandbox: {}{abi}{}{}",
+        report.mode,
+        control.unwrap_or_default(),
+        reactor.unwrap_or_default()
+    )
 }
 
 /// Disks of the configuration that are not served, where there are some.

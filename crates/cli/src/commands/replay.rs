@@ -19,10 +19,16 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
     let mut input = BufReader::new(input);
     let mut replay = Replay::new(Build::default());
     let mut line = Vec::new();
+    // The last line of a journal whose disk was full, or whose daemon was killed.
+    let mut is_cut = false;
     loop {
         line.clear();
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         if read.with_context(|| shown.clone())? == 0 {
+            break;
+        }
+        if !line.ends_with(b"\n") && (line.len() as u64) < LINE_BYTES_MAX {
+            is_cut = true;
             break;
         }
         let Ok(text) = std::str::from_utf8(&line) else {
@@ -42,6 +48,7 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         bail!("{shown}: an empty journal");
     }
     let (inputs, outputs) = (done.inputs, done.outputs);
-    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same\n"))?;
+    let cut = if is_cut { "; the last line is cut off" } else { "" };
+    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same{cut}\n"))?;
     Ok(Verdict::Done)
 }

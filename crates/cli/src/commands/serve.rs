@@ -76,6 +76,9 @@ fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
     daemon::prepare_process();
     let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost })?;
     daemon.end_by_signals().context("cannot handle signals")?;
+    for problem in daemon.confine() {
+        seekway_hostd::log::say(&format!("sandbox: {problem}"));
+    }
     // Whoever started us may not read it; guests do not mind.
     let _ = output::print(&words::served(&daemon, &config, is_default_folder));
     if let Err(e) = daemon::notify(&[NotifyState::Ready]) {
@@ -104,6 +107,7 @@ fn settings(args: &ServeArgs) -> Settings {
         ("cache_lock", &cache_lock),
         ("bandwidth", &cache.bandwidth),
         ("journal", &schedule.journal),
+        ("sandbox", &args.confine.sandbox),
         ("listen", &reach.listen),
         ("control", &reach.control),
         ("metrics", &reach.metrics),
@@ -120,6 +124,7 @@ fn settings(args: &ServeArgs) -> Settings {
             flags.flag(key, text);
         }
     }
+    args.confine.images.iter().for_each(|folder| flags.flag("images", folder));
     args.disks.iter().for_each(|disk| flags.disk_flag(disk));
     args.groups.iter().for_each(|group| flags.group_flag(group));
     if let Some(path) = &args.backend.blk_file {

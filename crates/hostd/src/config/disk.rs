@@ -6,7 +6,7 @@ use super::sockets::SocketConfig;
 use seekway_policy::params::parse_size;
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -45,9 +45,25 @@ pub struct DiskConfig {
     /// Who may connect to its sockets, and whether there is one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
+    /// Names in clients' certificates, one of which a client of NBD over TCP needs for this disk;
+    /// none for any client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "some_names")]
+    pub allow: Vec<String>,
     /// Rate limits of its own, and the group whose limits hold as well.
     #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "limits::text")]
     pub limits: DiskLimits,
+}
+
+/// Who writes an empty list means nobody, and would get everybody.
+pub(super) const NO_NAMES: &str =
+    "allow: expected names in clients' certificates; without the option all clients may";
+
+fn some_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    match names.is_empty() || names.iter().any(String::is_empty) {
+        true => Err(serde::de::Error::custom(NO_NAMES)),
+        false => Ok(names),
+    }
 }
 
 fn yes() -> bool {
@@ -72,12 +88,13 @@ impl DiskConfig {
             cache: true,
             accept_lost_writes: false,
             sockets: SocketConfig::default(),
+            allow: Vec::new(),
             limits: DiskLimits::default(),
         }
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,nbd=off,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
+    /// accept-lost-writes,nbd=off,allow=NAME,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
     /// fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
@@ -130,9 +147,16 @@ impl DiskConfig {
             }
             "fault" => self.fault = Some(text("eio")?.to_string()),
             "nbd" => self.sockets.nbd = Some(switch(key, value)?),
+            "allow" => {
+                let name = text("client.example.org")?;
+                if name.is_empty() {
+                    return Err(NO_NAMES.into());
+                }
+                self.allow.push(name.to_string());
+            }
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
-                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, nbd, \
+                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, nbd, allow, \
                              socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"

@@ -14,7 +14,10 @@ use toml::de::{DeTable, DeValue};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys whose values are paths.
-const PATHS: [&str; 6] = ["listen", "control", "journal", "tls.cert", "tls.key", "tls.client_ca"];
+const PATHS: [&str; 7] =
+    ["listen", "control", "journal", "images", "tls.cert", "tls.key", "tls.client_ca"];
+/// Keys of the file and of a disk that may have several values, as a list.
+const LISTS: [&str; 2] = ["images", "allow"];
 
 /// Read a file. What is wrong with it is in [`Settings::errors`].
 pub fn read(path: &Path) -> Settings {
@@ -93,6 +96,9 @@ impl Reader<'_> {
         let Some(&key) = KEYS.iter().find(|key| **key == name) else {
             return self.error(at, unknown(name));
         };
+        if let (true, DeValue::Array(values)) = (LISTS.contains(&key), value.get_ref()) {
+            return values.iter().for_each(|value| self.setting(name, at, value));
+        }
         let Some(mut text) = scalar(value.get_ref()) else {
             return self.error(at, format!("{name}: expected a text or a number"));
         };
@@ -153,12 +159,24 @@ impl Reader<'_> {
     ) {
         for (key, value) in table.iter().filter(|(k, _)| !but.contains(&k.get_ref().as_ref())) {
             let (key_at, name) = (key.span().start, key.get_ref());
-            let done = match scalar(value.get_ref()) {
-                Some(text) => set(name, &text),
-                None => Err(format!("{name}: expected a text or a number")),
+            let values = match value.get_ref() {
+                // No names would be no restriction.
+                DeValue::Array(values) if values.is_empty() && name == "allow" => {
+                    vec![Some(String::new())]
+                }
+                DeValue::Array(values) if LISTS.contains(&name.as_ref()) => {
+                    values.iter().map(|value| scalar(value.get_ref())).collect()
+                }
+                value => vec![scalar(value)],
             };
-            if let Err(message) = done {
-                self.error(key_at, message);
+            for value in values {
+                let done = match value {
+                    Some(text) => set(name, &text),
+                    None => Err(format!("{name}: expected a text or a number")),
+                };
+                if let Err(message) = done {
+                    self.error(key_at, message);
+                }
             }
         }
     }

@@ -63,6 +63,19 @@ impl SocketConfig {
         }
     }
 
+    /// The same with numbers for names, as far as they are known: a confined daemon can ask nobody.
+    #[must_use]
+    pub fn numbered(&self) -> SocketConfig {
+        let number = |name: &Option<String>, id: fn(&str) -> Result<u32, String>| {
+            name.as_ref().map(|name| id(name).map_or(name.clone(), |id| id.to_string()))
+        };
+        SocketConfig {
+            owner: number(&self.owner, user_id),
+            group: number(&self.group, group_id),
+            ..self.clone()
+        }
+    }
+
     /// Give a socket that was made just now to its owner, and let in who may come in.
     ///
     /// # Errors
@@ -102,6 +115,10 @@ fn name(key: &str, value: &str) -> Result<String, String> {
     }
 }
 
+fn unknown(kind: &str, name: &str) -> String {
+    format!("there is no {kind} '{name}'; to a daemon that is confined already, give the number")
+}
+
 fn user_id(name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -115,7 +132,7 @@ fn user_id(name: &str) -> Result<u32, String> {
         let error = libc::getpwnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
         (error, entry.pw_uid)
     };
-    if error == 0 && !found.is_null() { Ok(uid) } else { Err(format!("there is no user '{name}'")) }
+    if error == 0 && !found.is_null() { Ok(uid) } else { Err(unknown("user", name)) }
 }
 
 fn group_id(name: &str) -> Result<u32, String> {
@@ -131,11 +148,7 @@ fn group_id(name: &str) -> Result<u32, String> {
         let error = libc::getgrnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
         (error, entry.gr_gid)
     };
-    if error == 0 && !found.is_null() {
-        Ok(gid)
-    } else {
-        Err(format!("there is no group '{name}'"))
-    }
+    if error == 0 && !found.is_null() { Ok(gid) } else { Err(unknown("group", name)) }
 }
 
 #[cfg(test)]
@@ -164,6 +177,8 @@ mod tests {
             assert!(SocketConfig::default().set(key, value).is_err(), "{key}={value}");
         }
         let all = config(&[("socket_owner", "root"), ("socket_mode", "600")]);
+        assert_eq!(all.numbered().owner.as_deref(), Some("0"));
+        assert_eq!(given.numbered().group.as_deref(), Some("7"));
         let disk = config(&[("socket_mode", "666")]);
         assert_eq!(disk.or(&all), config(&[("socket_owner", "root"), ("socket_mode", "666")]));
     }

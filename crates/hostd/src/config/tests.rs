@@ -32,16 +32,20 @@ coalesce = "64KiB"
 hard_limit = "5s"
 poll = "50us"
 journal = "../journals"
+sandbox = "off"
+images = ["more", "/images"]
 
 [tls]
 cert = "cert.pem"
 key = "key.pem"
+client_ca = "ca.pem"
 required = true
 
 [[disk]]
 name = "web"
 path = "/images/web.img"
 weight = 4
+allow = ["backup", "vm1.example.org"]
 
 [[disk]]
 name = "db"
@@ -69,6 +73,10 @@ lba = "1GiB"
                             mode: None,
                             nbd: None,
                         },
+                        allow: [
+                            "backup",
+                            "vm1.example.org",
+                        ],
                         limits: none,
                     },
                     DiskConfig {
@@ -89,6 +97,7 @@ lba = "1GiB"
                             mode: None,
                             nbd: None,
                         },
+                        allow: [],
                         limits: none,
                     },
                 ],
@@ -121,7 +130,9 @@ lba = "1GiB"
                     key: Some(
                         "/etc/seekway/key.pem",
                     ),
-                    client_ca: None,
+                    client_ca: Some(
+                        "/etc/seekway/ca.pem",
+                    ),
                     required: true,
                 },
                 emulate: None,
@@ -144,6 +155,11 @@ lba = "1GiB"
                 journal: Some(
                     "/etc/seekway/../journals",
                 ),
+                sandbox: Off,
+                images: [
+                    "/etc/seekway/more",
+                    "/images",
+                ],
             }
         "#]],
     );
@@ -171,12 +187,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -187,6 +203,7 @@ name = "web"
 path = "web.img"
 weight = 0
 colour = "red"
+allow = ["someone"]
 
 [[disk]]
 name = "../web"
@@ -194,15 +211,18 @@ path = "web.img"
 [[disk]]
 name = "web"
 path = "other.img"
+allow = []
 [[disk]]
 path = "other.img"
 "#,
         expect![[r#"
+            /etc/seekway/serve.toml:2: disk web: allow goes by clients' certificates: give their authority, --tls-client-ca FILE, or client_ca under [tls] in the file
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, nbd, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
-            /etc/seekway/serve.toml:8: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
-            /etc/seekway/serve.toml:11: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
-            /etc/seekway/serve.toml:14: a disk needs name = "…" and path = "…"
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
+            /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
+            /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may
+            /etc/seekway/serve.toml:16: a disk needs name = "…" and path = "…"
         "#]],
     );
     check(

@@ -1,11 +1,16 @@
 //! The client's end of the control protocol.
 
+use super::report::{FailedReport, HostReport};
 use super::{LINE_BYTES_MAX, Request};
+use crate::images::{self, ImageError, OpenOptions};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// How long an answer may take. Detaching a disk waits for what is outstanding,
 /// on an emulated disk too, and for no longer than the hard limit.
@@ -56,12 +61,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] with the daemon's text, or a broken connection.
     pub fn ask(&mut self, request: &Request) -> Result<Value, ClientError> {
+        let image = self.image_of(request)?;
         let strange = |text: String| ClientError::Strange(self.path.clone(), text);
         let mut line = serde_json::to_vec(request).map_err(|e| strange(e.to_string()))?;
         line.push(b'\n');
         let broken = |e| ClientError::Broken(self.path.clone(), e);
         // A daemon that has no room says so without reading the request.
-        let sent = self.stream.get_mut().write_all(&line);
+        let sent = send(self.stream.get_ref(), &line, image.as_ref());
         line.clear();
         // An answer may be longer than a request: metrics of many disks are.
         let limit = 64 * LINE_BYTES_MAX as u64;
@@ -79,4 +85,44 @@ impl Client {
         let result = answer.get_mut("result").map(Value::take);
         result.ok_or_else(|| strange("neither result nor error".into()))
     }
+
+    /// The image that a request is about: it is opened here, with the rights of whoever manages the
+    /// daemon, and handed over. One that cannot be opened here the daemon tries itself.
+    fn image_of(&mut self, request: &Request) -> Result<Option<File>, ClientError> {
+        let (name, path, read_only) = match request {
+            Request::Attach(disk) => (disk.name.clone(), disk.path.clone(), disk.read_only),
+            Request::Retry { disk } => {
+                let status: HostReport = serde_json::from_value(self.ask(&Request::Status {})?)
+                    .map_err(|e| ClientError::Strange(self.path.clone(), e.to_string()))?;
+                match status.failed.into_iter().find(|failed| failed.name == *disk) {
+                    Some(FailedReport { name, path, read_only, .. }) => {
+                        (name, PathBuf::from(path), read_only)
+                    }
+                    None => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        if !path.is_absolute() {
+            return Ok(None); // relative to the daemon
+        }
+        let options = match read_only {
+            true => OpenOptions::reading(),
+            false => OpenOptions::writing(),
+        };
+        match images::open_file(&path, &options) {
+            Err(e @ ImageError::Busy { .. }) => {
+                Err(ClientError::Refused(format!("disk {name}: {e}")))
+            }
+            opened => Ok(opened.ok()),
+        }
+    }
+}
+
+/// Send a line, and a file with it.
+fn send(stream: &UnixStream, line: &[u8], file: Option<&File>) -> io::Result<()> {
+    let Some(file) = file else { return (&*stream).write_all(line) };
+    let sent = stream.send_with_fd(line, file.as_raw_fd());
+    let sent = sent.map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
+    (&*stream).write_all(&line[sent..])
 }

@@ -1,6 +1,7 @@
 //! How everything stands, as JSON. The keys stay.
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
+use super::sandbox::{self, SandboxReport};
 use crate::daemon::{FailedDisk, Host};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_policy::dispatcher::Withheld;
@@ -17,6 +18,9 @@ pub struct HostReport {
     pub uptime_s: f64,
     /// Where it can be reached: kind and address.
     pub sockets: Vec<(String, String)>,
+    /// How far it is confined.
+    #[serde(default)]
+    pub sandbox: SandboxReport,
     /// Groups of disks: name and limits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, String>,
@@ -32,6 +36,8 @@ pub struct HostReport {
 pub struct FailedReport {
     pub name: String,
     pub path: String,
+    #[serde(default)]
+    pub read_only: bool,
     /// Why, when it was last tried.
     pub error: String,
 }
@@ -221,6 +227,7 @@ pub fn report(host: &Host) -> HostReport {
         process: std::process::id(),
         uptime_s: host.started.elapsed().as_secs_f64(),
         sockets: owned(host.addresses(None)),
+        sandbox: sandbox::report(),
         groups: host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect(),
         devices: devices
             .iter()
@@ -236,7 +243,10 @@ pub fn report(host: &Host) -> HostReport {
 
 fn failed_report(failed: FailedDisk) -> FailedReport {
     let FailedDisk { config, error } = failed;
-    FailedReport { name: config.name, path: config.path.display().to_string(), error }
+    // Whoever asks may have another working directory.
+    let path = std::path::absolute(&config.path).unwrap_or(config.path);
+    let path = path.display().to_string();
+    FailedReport { name: config.name, path, read_only: config.read_only, error }
 }
 
 fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {

@@ -8,6 +8,8 @@ use crate::control;
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
 use crate::log::say;
+use crate::sandbox::{self, Kind};
+use crate::shortage::told;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -19,19 +21,22 @@ const STACK_BYTES: usize = 256 << 10;
 /// Accept a connection at the listener with this token, if there still is one.
 ///
 /// # Errors
-/// What the system says; the listener stays.
-pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
+/// What the system says, for the log; the listener stays.
+pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
     let Some(served) = host.served(token) else {
         return Ok(()); // detached meanwhile
     };
-    let Some(stream) = served.listener.accept()? else {
+    let accepted = served.listener.accept().map_err(|e| {
+        format!("{}: cannot accept connections: {}", served.listener.address(), told(&e))
+    });
+    let Some(stream) = accepted? else {
         return Ok(());
     };
     match (&served.service, stream) {
         (Service::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
         (Service::Control, Stream::Unix(stream)) => {
             if let Some(slot) = host.clients.take("control", None) {
-                client(host, slot, stream, control::serve);
+                client(host, slot, Kind::Control, stream, control::serve);
             } else {
                 let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
                 control::refuse(&stream, &format!("{text}; end one of them"));
@@ -39,9 +44,10 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
         }
         (Service::Metrics, stream) => {
             if let Some(slot) = host.scrapers.take("metrics", None) {
+                let kind = Kind::FrontEnd;
                 match stream {
-                    Stream::Tcp(stream) => client(host, slot, stream, control::serve_http),
-                    Stream::Unix(stream) => client(host, slot, stream, control::serve_http),
+                    Stream::Tcp(stream) => client(host, slot, kind, stream, control::serve_http),
+                    Stream::Unix(stream) => client(host, slot, kind, stream, control::serve_http),
                 }
             }
         }
@@ -58,20 +64,30 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> io::Result<()> {
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let builder = Builder::new().name(name.chars().take(15).collect()).stack_size(STACK_BYTES);
     if let Err(e) = builder.spawn(work) {
-        say(&format!("{name}: cannot start a thread: {e}; the connection was closed"));
+        closed(name, "a thread", &e);
     }
+}
+
+/// A connection was closed because the system has no more of something.
+fn closed(name: &str, wanted: &str, error: &io::Error) {
+    say(&format!("{name}: a connection was closed for want of {wanted}: {}", told(error)));
 }
 
 /// A client of the control socket or of metrics.
 fn client<S: Send + 'static>(
     host: &Arc<Host>,
     slot: ConnectionSlot,
+    kind: Kind,
     stream: S,
     talk: impl FnOnce(&Host, S) -> io::Result<()> + Send + 'static,
 ) {
     let host = host.clone();
     spawn("client", move || {
         let _slot = slot;
+        match kind {
+            Kind::Control => host.confine(),
+            kind => sandbox::enter(kind),
+        }
         let _ = talk(&host, stream); // a client that went away is no news
     });
 }
@@ -84,7 +100,10 @@ pub(super) fn vhost(
     ended: impl FnOnce() + Send + 'static,
 ) {
     let stream = Stream::Unix(stream);
-    let Ok(own) = stream.duplicate() else { return };
+    let own = match stream.duplicate() {
+        Ok(own) => own,
+        Err(e) => return closed(&disk.what(), "a descriptor", &e),
+    };
     let Some(place) = disk.places.vmm(&disk.what(), &host.connections, own) else { return };
     let Stream::Unix(stream) = stream else { return };
     let handle = DiskHandle {
@@ -95,8 +114,10 @@ pub(super) fn vhost(
         config_changed: disk.config_changed.clone(),
         queues: vhost_user::QUEUES_MAX,
     };
+    vhost_user::start_rings();
     spawn(&format!("vhost-{}", disk.config.name), move || {
         let _place = place;
+        sandbox::enter(Kind::FrontEnd);
         vhost_user::serve(stream, handle);
         ended();
     });
@@ -104,7 +125,13 @@ pub(super) fn vhost(
 
 /// A client of NBD, at the socket of a disk or at that of all.
 fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
-    let (Ok(own), Ok(other)) = (stream.duplicate(), stream.duplicate()) else { return };
+    let (own, other) = match stream.duplicate().and_then(|own| Ok((own, stream.duplicate()?))) {
+        Ok(both) => both,
+        Err(e) => {
+            let name = only.map_or("nbd".into(), |disk| disk.what());
+            return closed(&name, "a descriptor", &e);
+        }
+    };
     let negotiating = match &only {
         Some(disk) => disk.places.negotiating(&disk.what(), other),
         None => host.negotiating.take("NBD, not yet negotiated", None),
@@ -115,8 +142,10 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     }
     let (tls, required) = (host.tls().cloned(), host.config().tls.required);
     let negotiating = Mutex::new(Some(negotiating));
-    let door = Arc::new(Door { host: host.clone(), only, stream: own, negotiating });
+    let (host, names) = (host.clone(), Mutex::default());
+    let door = Arc::new(Door { host, only, stream: own, names, negotiating });
     spawn("nbd", move || {
+        sandbox::enter(Kind::FrontEnd);
         let served = match stream {
             Stream::Unix(stream) => nbd::serve(stream, door, tls, required),
             Stream::Tcp(stream) => nbd::serve(stream, door, tls, required),
@@ -137,23 +166,40 @@ struct Door {
     /// already which disk is meant.
     only: Option<Arc<ServedDisk>>,
     stream: Stream,
+    /// The names in its certificate.
+    names: Mutex<Vec<String>>,
     /// Its place until it has a disk's.
     negotiating: Mutex<Option<ConnectionSlot>>,
 }
 
+impl Door {
+    /// May the client know of this disk? By a unix socket it may: who may connect there is the
+    /// matter of its owner and mode.
+    fn may_see(&self, disk: &ServedDisk) -> bool {
+        let allow = &disk.config.allow;
+        let is_local = matches!(self.stream, Stream::Unix(_));
+        is_local || allow.is_empty() || lock(&self.names).iter().any(|name| allow.contains(name))
+    }
+
+    /// The disks that it may know of; there are no others for it.
+    fn disks(&self) -> Vec<Arc<ServedDisk>> {
+        let mut disks = self.only.clone().map_or_else(|| self.host.disks(), |disk| vec![disk]);
+        disks.retain(|disk| self.may_see(disk));
+        disks
+    }
+}
+
 impl Exports for Door {
     fn find(&self, name: &str) -> Option<Export> {
-        let disk = match &self.only {
-            Some(disk) => disk.clone(),
-            None if name.is_empty() => {
-                let mut disks = self.host.disks();
-                if disks.len() == 1 { disks.pop()? } else { return None }
-            }
-            None => self.host.disk(name).ok()?,
+        let mut disks = self.disks();
+        let disk = match disks.len() {
+            1 if self.only.is_some() || name.is_empty() => disks.pop()?,
+            _ => disks.into_iter().find(|disk| disk.config.name == name)?,
         };
         // Whoever has the export can open a port by it: the disk's number must
         // not become another's before it is gone.
-        let stream = self.stream.duplicate().ok()?;
+        let duplicate = self.stream.duplicate();
+        let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
         let limits = disk.limits_source();
         Some(Export {
@@ -169,8 +215,11 @@ impl Exports for Door {
     }
 
     fn names(&self) -> Vec<String> {
-        let disks = self.only.clone().map_or_else(|| self.host.disks(), |disk| vec![disk]);
-        disks.iter().map(|disk| disk.config.name.clone()).collect()
+        self.disks().iter().map(|disk| disk.config.name.clone()).collect()
+    }
+
+    fn identified(&self, names: Vec<String>) {
+        *lock(&self.names) = names;
     }
 
     fn negotiated(&self) {

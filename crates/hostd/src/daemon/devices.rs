@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::images::Image;
 use crate::log::say;
 use crate::reactor::{self, CacheSetup, Handle, Message, Setup, Status};
+use crate::sandbox;
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
@@ -85,7 +86,11 @@ impl Device {
         let (handle, thread) = reactor::spawn(setup).map_err(failed)?;
         let (ending, died) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let watcher = watch(&name, thread, stopper, ending.clone(), died.clone());
-        let watcher = watcher.map_err(|e| HostError::System("thread", e))?;
+        let watcher = watcher.map_err(|e| {
+            // Nobody else would end it.
+            handle.send(Message::Shutdown);
+            HostError::System("thread", e)
+        })?;
         Ok(Arc::new(Device {
             name,
             number,
@@ -152,6 +157,7 @@ fn watch(
     let (name, stopper) = (name.to_string(), stopper.duplicate()?);
     let short = format!("end-{name}").chars().take(15).collect();
     Builder::new().name(short).stack_size(SMALL_STACK_BYTES).spawn(move || {
+        sandbox::enter(sandbox::Kind::Helper);
         let panicked = thread.join().is_err();
         if panicked || !ending.load(Ordering::SeqCst) {
             died.store(true, Ordering::SeqCst);

@@ -11,6 +11,12 @@ use std::path::PathBuf;
 pub enum HostError {
     #[error("disk {0}: {1}")]
     Image(String, ImageError),
+    /// It may lie where the daemon may open nothing.
+    #[error(
+        "disk {0}: {1}; the daemon is confined to the images that it was started with: attach others \
+         with `seekway ctl attach`, which opens them itself, or start it with --images FOLDER"
+    )]
+    Outside(String, ImageError),
     /// Something about a disk.
     #[error("disk {0}: {1}")]
     Disk(String, String),

@@ -16,20 +16,23 @@ pub use attach::{Attached, FailedDisk};
 use cache::Caches;
 pub use tls::check_tls;
 
+use super::confine;
 use super::devices::Device;
 use super::error::HostError;
+use super::memory::MemorySource;
 use super::recent::Recent;
 use super::served::{ServedDisk, ServedSocket, Service};
 use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
 use super::start::{StartOptions, Stopper, VhostAt};
-use crate::config::Config;
+use crate::config::{Config, Sandbox};
 use crate::reactor::Status;
+use crate::sandbox::{self, Kind, Places};
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Instant;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -88,6 +91,10 @@ pub struct Host {
     /// The same of the prefetcher; says nothing without a cache.
     prefetcher: Mutex<String>,
     caches: Mutex<Caches>,
+    /// Where files may be opened once it serves.
+    places: Places,
+    /// The threads that it starts inherit the confinement of control.
+    is_confined: AtomicBool,
     /// For the thread that follows the memory.
     me: Weak<Host>,
     /// Groups with their limits as they are now, for devices to come as well.
@@ -101,7 +108,7 @@ pub struct Host {
 
 impl Host {
     pub(super) fn start(
-        config: Config,
+        mut config: Config,
         options: StartOptions,
         epoll: Epoll,
         stopper: &Stopper,
@@ -113,10 +120,19 @@ impl Host {
         if let Some(folder) = &config.listen {
             sockets::make_folder(folder)?;
         }
+        // Disks may come later, when no names of users can be looked up.
+        config.sockets = config.sockets.numbered();
+        config.disks.iter_mut().for_each(|disk| disk.sockets = disk.sockets.numbered());
+        if config.sandbox == Sandbox::Off {
+            sandbox::switch_off();
+        }
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
+        let memory = MemorySource::here();
         let host = Arc::new_cyclic(|me| Host {
             me: Weak::clone(me),
-            caches: Mutex::new(Caches::new(&config)),
+            places: confine::places(&config, options.vhost.as_ref(), &memory),
+            is_confined: AtomicBool::new(false),
+            caches: Mutex::new(Caches::new(&config, memory)),
             policy: Mutex::new(config.policy.clone()),
             prefetcher: Mutex::new(config.prefetcher().to_string()),
             groups: Mutex::new(config.groups.iter().map(|g| (g.name.clone(), g.limits)).collect()),
@@ -207,8 +223,28 @@ impl Host {
         let event = EpollEvent::new(EventSet::IN, token);
         let fd = listener.as_raw_fd();
         registry.listeners.insert(token, Arc::new(ServedSocket { service, listener }));
-        let added = self.epoll.ctl(ControlOperation::Add, fd, event);
-        added.map_err(|e| HostError::System("epoll", e))
+        self.epoll.ctl(ControlOperation::Add, fd, event).map_err(|e| {
+            registry.listeners.remove(&token);
+            HostError::System("epoll", e)
+        })
+    }
+
+    /// Confine this thread, and with it those that it starts: it carries out commands.
+    pub(super) fn confine(&self) {
+        if !self.is_confined.load(Ordering::SeqCst) {
+            sandbox::enter_with(Kind::Control, &self.places);
+        }
+    }
+
+    /// May it open files in few places only?
+    pub(super) fn is_confined(&self) -> bool {
+        self.is_confined.load(Ordering::SeqCst) && sandbox::is_on()
+    }
+
+    /// The same of the thread that starts all others from now on.
+    pub(super) fn confine_main(&self) {
+        self.confine();
+        self.is_confined.store(true, Ordering::SeqCst);
     }
 
     /// How all devices stand. One whose reactor has ended is left out.

@@ -1,6 +1,7 @@
 //! What the system says of its memory: how much is available to this process, and when tasks
 //! wait for some. The host's, and that of the control groups (v1 or v2) that the process is in.
 
+use crate::sandbox::{Access, Places};
 use seekway_policy::cache::sizing::Reading;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -97,6 +98,13 @@ impl MemorySource {
     pub fn stalled_us(&self) -> u64 {
         let stalled = |path: &PathBuf| stalled_us(&read(path).ok()?);
         self.pressures.iter().filter_map(stalled).fold(0, u64::saturating_add)
+    }
+
+    /// Allow to open what is read here.
+    pub fn allow(&self, places: &mut Places) {
+        places.allow(&self.meminfo, Access::Read);
+        self.groups.iter().for_each(|group| places.allow(group, Access::Read));
+        self.pressures.iter().for_each(|path| places.allow(path, Access::Write));
     }
 
     /// Files that are ready for `EPOLLPRI` when tasks wait for memory. None where the kernel

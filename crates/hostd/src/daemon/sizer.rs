@@ -2,8 +2,8 @@
 //! only while the size is `auto`.
 
 use super::host::Host;
-use super::memory::MemorySource;
 use crate::log::say;
+use crate::sandbox::{self, Kind, Places};
 use seekway_policy::units::Nanos;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -34,7 +34,8 @@ pub struct Sizer {
 }
 
 impl Sizer {
-    /// Start it. It looks at the memory every `look_after`, and when a trigger says so.
+    /// Start it. It looks at the memory every `look_after`, and when a trigger says so, and opens
+    /// files in `places` only.
     ///
     /// # Errors
     /// When there are no descriptors or threads left.
@@ -42,6 +43,7 @@ impl Sizer {
         host: Weak<Host>,
         triggers: Vec<std::fs::File>,
         look_after: Nanos,
+        places: Places,
     ) -> io::Result<Sizer> {
         let (end, ended) = UnixStream::pair()?;
         let epoll = Epoll::new()?;
@@ -56,6 +58,7 @@ impl Sizer {
         let thread = Builder::new().name("cache-size".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn(move || {
             let _open = ended;
+            sandbox::enter_with(Kind::Helper, &places);
             watch_memory(&host, &epoll, &triggers, look_after);
         })?;
         Ok(Sizer { end, thread: Some(thread) })
@@ -112,11 +115,4 @@ fn watch_memory(
         let Some(host) = host.upgrade() else { return };
         host.follow_memory(if is_pressed { Cause::Pressure } else { Cause::Time });
     }
-}
-
-/// Where the thread looks, and what tells it of pressure.
-pub(super) fn sources() -> (MemorySource, Vec<std::fs::File>) {
-    let source = MemorySource::here();
-    let triggers = source.triggers();
-    (source, triggers)
 }

@@ -13,13 +13,14 @@
 //!  request   headers of requests, pure      reply      headers of replies, pure
 //!  buffers   what is received and read to   port       the connection in the reactor
 //!  outbox    what waits to be sent          tls        certificates; proxy  the thread
-//!  socket    a client's socket, its errors
+//!  socket    a client's socket, its errors   certificate  the names in a client's
 //! ```
 //!
 //! What is absent: no allocation for each request, no reply before its request
 //! is done, no oldstyle negotiation, no extended headers, no compression.
 
 mod buffers;
+mod certificate;
 mod handshake;
 mod options;
 mod outbox;
@@ -31,12 +32,23 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod wire;
+pub(crate) mod wire;
+
+/// The protocol without its socket, for `crates/fuzz`.
+#[doc(hidden)]
+pub mod fuzzed {
+    pub use super::options::{Negotiation, Security, Step, option_header};
+    pub use super::reply::extents;
+    pub use super::request::{HEADER_LEN, Request, Verdict, judge};
+    pub use super::wire::*;
+}
 
 pub use buffers::DiskMemory;
 pub use handshake::serve;
 pub use socket::{ServeError, Socket};
 pub use tls::{TlsError, tls_config};
+#[cfg(test)]
+pub(crate) use {options::Session, port::Connection};
 
 use crate::images::Limits;
 use crate::port::DiskId;
@@ -64,6 +76,8 @@ pub trait Exports: Send + Sync {
     fn find(&self, name: &str) -> Option<Export>;
     /// What `NBD_OPT_LIST` answers.
     fn names(&self) -> Vec<String>;
+    /// The client has shown a certificate with these names, before it asks for anything.
+    fn identified(&self, _names: Vec<String>) {}
     /// The client has an export, and its time limit is over.
     fn negotiated(&self) {}
 }

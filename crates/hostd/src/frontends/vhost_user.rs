@@ -29,13 +29,17 @@ pub mod ring;
 mod session;
 pub mod vring;
 
+pub use doorbell::start_maker as start_rings;
 pub use listeners::ConfigListeners;
+#[doc(hidden)] // for `crates/fuzz`
+pub use memory::GuestMemory;
 
 use crate::images::Limits;
 use crate::port::DiskId;
 use crate::reactor::Handle;
+use crate::shortage::told;
 use listeners::{PeerGuard, peek_channel};
-use session::Session;
+pub(crate) use session::Session;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -64,20 +68,30 @@ pub struct DiskHandle {
 /// VMM sees a closed connection.
 pub fn serve(stream: UnixStream, disk: DiskHandle) {
     let name = disk.name.clone();
+    if let Err(text) = try_serve(stream, disk) {
+        crate::log::say(&format!("{name}: {text}"));
+    }
+}
+
+/// [`serve`] without the log: says why the connection ended. Public for `crates/fuzz`.
+#[doc(hidden)]
+pub fn try_serve(stream: UnixStream, disk: DiskHandle) -> Result<(), String> {
     let attached = match disk.config_changed.clone().attach(&stream) {
         Ok(Some(attached)) => attached,
-        Ok(None) => {
-            return crate::log::say(&format!("{name}: refused a second vhost-user connection"));
-        }
-        Err(e) => return crate::log::say(&format!("{name}: vhost-user connection: {e}")),
+        Ok(None) => return Err("refused a second vhost-user connection".into()),
+        Err(e) => return Err(format!("vhost-user connection: {}", told(&e))),
     };
     let session = Arc::new(Mutex::new(Session::new(disk)));
-    if let Err(e) = talk(stream, session.clone(), &attached) {
-        crate::log::say(&format!("{name}: vhost-user connection closed: {e}"));
-    }
+    let talked = talk(stream, session.clone(), &attached);
     attached.leave();
     // Ends the ports.
     drop(session);
+    talked.map_err(|e| match e {
+        Error::SocketError(e) | Error::SocketBroken(e) => {
+            format!("vhost-user connection closed: {}", told(&e))
+        }
+        e => format!("vhost-user connection closed: {e}"),
+    })
 }
 
 /// Answer messages until the peer hangs up or says something that makes no

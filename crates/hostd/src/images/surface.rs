@@ -106,9 +106,9 @@ impl Surface {
     /// # Errors
     /// Says what is in the way and what to do about it.
     pub fn open(path: &Path) -> Result<Surface, SurfaceError> {
-        let is_block = is_block(path)?;
-        let file = open_file(path, &OpenOptions::reading(), is_block)?;
+        let file = open_file(path, &OpenOptions::reading())?;
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
+        let is_block = is_block(path, meta.file_type())?;
         let shown = || path.display().to_string();
         if !is_block && probe::is_in_memory(&file) {
             return Err(SurfaceError::InMemory { path: shown() });

@@ -51,11 +51,24 @@ impl CacheSetup {
         if room_bytes < BLOCK_BYTES {
             return Err(format!("a cache of {room_bytes} bytes; at least {BLOCK_BYTES}"));
         }
+        // The tables are made with the cache, and who makes them cannot be refused any more.
+        let tables_bytes = room_bytes / ROOM_OF_TABLES;
+        if Vec::<u8>::new().try_reserve_exact(tables_bytes as usize).is_err() {
+            return Err(format!(
+                "a cache of {room_bytes} bytes: its tables take up to {tables_bytes} bytes, and \
+                 there is not so much memory (os error {}): choose a smaller --cache, or give the \
+                 daemon more memory",
+                libc::ENOMEM
+            ));
+        }
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let cache = Config { seed, ..Config::new(room_bytes) };
         CacheSpec::new(cache, &self.prefetcher).map_err(|e| e.to_string())
     }
 }
+
+/// So many bytes of data have at most one byte of tables (3 %, `Cache::overhead_bytes`).
+const ROOM_OF_TABLES: u64 = 28;
 
 /// The cache's memory, and what is known of the device's bandwidth.
 pub struct CacheMemory {

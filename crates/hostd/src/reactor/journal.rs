@@ -1,9 +1,10 @@
 //! The journal's way to its file: a thread of its own, so that the reactor does
 //! not wait for a disk.
 
-use std::io::Write;
+use crate::sandbox;
+use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 /// Text that is handed over at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 16;
@@ -21,18 +22,22 @@ pub struct JournalWriter {
 
 impl JournalWriter {
     /// Start the thread that writes to `file`.
-    pub fn start(mut file: impl Write + Send + 'static, name: &str) -> JournalWriter {
+    ///
+    /// # Errors
+    /// The system has no more threads, or no memory for one.
+    pub fn start(mut file: impl Write + Send + 'static, name: &str) -> io::Result<JournalWriter> {
         let (sender, chunks) = sync_channel::<String>(CHUNKS_MAX);
         let (name, of_thread) = (name.to_string(), name.to_string());
-        let thread = std::thread::spawn(move || {
+        let thread = Builder::new().name("journal".into()).spawn(move || {
+            sandbox::enter(sandbox::Kind::Helper);
             for chunk in chunks {
                 if let Err(e) = file.write_all(chunk.as_bytes()) {
-                    crate::log::say(&format!("the journal of device {of_thread} ends here: {e}"));
-                    return;
+                    return say_end(&of_thread, &e.to_string());
                 }
             }
-        });
-        JournalWriter { name, pending: String::new(), sender: Some(sender), thread: Some(thread) }
+        })?;
+        let (sender, thread) = (Some(sender), Some(thread));
+        Ok(JournalWriter { name, pending: String::new(), sender, thread })
     }
 
     /// Take text in; all of it goes to the file at the `last` call, which waits for that. False
@@ -48,10 +53,7 @@ impl JournalWriter {
             true => sender.send(chunk).is_ok(),
             false => match sender.try_send(chunk) {
                 Err(TrySendError::Full(_)) => {
-                    let name = &self.name;
-                    crate::log::say(&format!(
-                        "the journal of device {name} ends here: its disk is too slow"
-                    ));
+                    say_end(&self.name, "its disk is too slow");
                     false
                 }
                 sent => sent.is_ok(),
@@ -67,10 +69,17 @@ impl JournalWriter {
     }
 }
 
+/// Says that a device's journal is over, and that nothing else is.
+fn say_end(name: &str, why: &str) {
+    crate::log::say(&format!(
+        "the journal of device {name} ends here: {why}; its guests are served on, and the next \
+         start of the daemon begins another journal"
+    ));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A file on a disk that hangs until the test lets it go on.
@@ -90,7 +99,7 @@ mod tests {
     #[test]
     fn a_journal_whose_disk_is_too_slow_ends_and_nobody_waits() {
         let ((allow, go_on), (written, bytes)) = (channel(), channel());
-        let mut journal = JournalWriter::start(Slow(go_on, written), "test");
+        let mut journal = JournalWriter::start(Slow(go_on, written), "test").unwrap();
         let chunk = || "x".repeat(CHUNK_BYTES);
         let taken = (0..2 * CHUNKS_MAX).take_while(|_| journal.note(chunk(), false)).count();
         // The thread may have taken one.
@@ -103,7 +112,7 @@ mod tests {
     fn the_last_text_is_waited_for() {
         let ((allow, go_on), (written, bytes)) = (channel(), channel());
         drop(allow);
-        let mut journal = JournalWriter::start(Slow(go_on, written), "test");
+        let mut journal = JournalWriter::start(Slow(go_on, written), "test").unwrap();
         assert!(journal.note("some".into(), false) && journal.note(" text".into(), true));
         assert_eq!(bytes.try_iter().sum::<usize>(), 9);
     }

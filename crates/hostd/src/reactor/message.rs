@@ -342,8 +342,38 @@ impl Handle {
     pub fn ask<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Option<T> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));
-        answer.recv().ok()
+        wait(&answer)
     }
+}
+
+/// Wait for a reactor's reply. `None` when none will come.
+pub fn wait<T>(reply: &Receiver<T>) -> Option<T> {
+    #[cfg(test)]
+    if let Some(others) = WAITING.with_borrow(Clone::clone) {
+        return loop {
+            match reply.try_recv() {
+                Ok(answer) => break Some(answer),
+                Err(mpsc::TryRecvError::Disconnected) => break None,
+                Err(mpsc::TryRecvError::Empty) if crate::death::has_come() => break None,
+                Err(mpsc::TryRecvError::Empty) => others(),
+            }
+        };
+    }
+    reply.recv().ok()
+}
+
+#[cfg(test)]
+type Others = Option<std::rc::Rc<dyn Fn()>>;
+
+#[cfg(test)]
+thread_local! {
+    static WAITING: std::cell::RefCell<Others> = const { std::cell::RefCell::new(None) };
+}
+
+/// What the simulation does while this thread waits, in place of waiting.
+#[cfg(test)]
+pub(super) fn while_waiting(others: Others) {
+    WAITING.set(others);
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use super::io::Io;
 use crate::port::PortId;
+use crate::sandbox;
+use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use seekway_policy::units::Instant;
@@ -22,6 +24,24 @@ const SUBMIT_AT: usize = 2;
 const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Files that may be registered: disks of one reactor.
 pub const FILES_MAX: u16 = 1024;
+/// What reactors and ports push. Nothing else goes through the ring, which no filter of system
+/// calls looks into: nothing that opens a file or a socket.
+const OPCODES: [u8; 12] = [
+    opcode::Read::CODE,
+    opcode::Readv::CODE,
+    opcode::Write::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::PollAdd::CODE,
+    opcode::Recv::CODE,
+    opcode::RecvMsg::CODE,
+    opcode::SendMsg::CODE,
+    opcode::Timeout::CODE,
+    opcode::AsyncCancel::CODE,
+];
+/// What may be registered once the ring is in use: other files (`IORING_REGISTER_FILES_UPDATE`).
+const REGISTER_FILES_UPDATE: u8 = 6;
 
 /// Whose CQE it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,10 +158,18 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_r_disabled()
             .build(ENTRIES)
-            // Kernels before 6.1 know neither.
-            .or_else(|_| IoUring::builder().setup_cqsize(COMPLETIONS).build(ENTRIES))?;
+            // Kernels before 6.1 do not know two of them.
+            .or_else(|_| {
+                IoUring::builder().setup_cqsize(COMPLETIONS).setup_r_disabled().build(ENTRIES)
+            })?;
         ring.submitter().register_files_sparse(u32::from(FILES_MAX))?;
+        if sandbox::is_on() {
+            let restricted = restrict(&ring).map_err(|e| e.to_string());
+            sandbox::note_ring(restricted);
+        }
+        ring.submitter().register_enable_rings()?;
         Ok(Ring { ring, epoch: std::time::Instant::now() })
     }
 
@@ -152,6 +180,15 @@ impl Ring {
             let _ = self.ring.submit();
         }
     }
+}
+
+/// Let the ring take what reactors push, and nothing else.
+fn restrict(ring: &IoUring) -> std::io::Result<()> {
+    let mut allowed: Vec<Restriction> = OPCODES.map(Restriction::sqe_op).into();
+    allowed.push(Restriction::register_op(REGISTER_FILES_UPDATE));
+    let flags = squeue::Flags::FIXED_FILE | squeue::Flags::ASYNC;
+    allowed.push(Restriction::sqe_flags_allowed(flags.bits()));
+    ring.submitter().register_restrictions(&mut allowed)
 }
 
 impl Backend for Ring {
@@ -225,6 +262,39 @@ impl Backend for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a reactor that was taken over could still ask the kernel for.
+    #[test]
+    fn a_ring_opens_no_files_and_no_sockets() {
+        let mut ring = Ring::new().unwrap();
+        let path = c"/etc/passwd".as_ptr();
+        let dir = io_uring::types::Fd(libc::AT_FDCWD);
+        let fd = io_uring::types::Fd(0);
+        let buffers = std::ptr::null_mut();
+        for (entry, allowed) in [
+            (opcode::Timeout::new(&Timespec::new()).build(), true),
+            (opcode::OpenAt::new(dir, path).build(), false),
+            (opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build(), false),
+            (opcode::UnlinkAt::new(dir, path).build(), false),
+            (opcode::Connect::new(fd, std::ptr::null(), 0).build(), false),
+            (opcode::Accept::new(fd, buffers, std::ptr::null_mut()).build(), false),
+        ] {
+            // SAFETY: the path lives for ever; nothing else is pointed to.
+            unsafe { ring.push(Source::Cancel, entry) };
+            ring.submit_and_wait(None);
+            let mut answers = Vec::new();
+            ring.completions(&mut answers);
+            let results: Vec<i32> = answers.iter().map(|cqe| cqe.result).collect();
+            assert_eq!(results, [if allowed { -libc::ETIME } else { -libc::EACCES }]);
+        }
+        // Nothing else can be registered, and the restrictions cannot be taken away.
+        let refused = |done: std::io::Result<()>| {
+            assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EACCES));
+        };
+        refused(ring.ring.submitter().register_eventfd(0));
+        refused(ring.ring.submitter().register_personality().map(drop));
+        ring.register_file(0, None).unwrap();
+    }
 
     #[test]
     fn user_data_comes_back() {

@@ -4,6 +4,7 @@
 use super::message::{Handle, Message};
 use crate::images::Image;
 use crate::port::PortId;
+use crate::sandbox;
 use std::ops::Range;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, JoinHandle};
@@ -42,6 +43,7 @@ fn start(image: &Image, answers: &Handle) -> Option<(Sender<Ask>, JoinHandle<()>
     let (asks, asked) = mpsc::channel::<Ask>();
     let answers = answers.clone();
     let answer = move || {
+        sandbox::enter(sandbox::Kind::Helper);
         while let Ok(Ask { port, token, range, max }) = asked.recv() {
             answers.send(Message::Runs(port, token, allocation.runs(range, max)));
         }

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod authorisation;
 mod client;
 mod hostile;
 mod programs;

@@ -7,6 +7,7 @@ use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{CacheSetup, Disk, DiskStatus, Message};
+use seekway_hostd::sandbox::{Kind, enter};
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -138,6 +139,7 @@ impl Server {
                 }
                 let (exports, tls, errors) = (exports.clone(), tls.clone(), errors.clone());
                 sessions.push(std::thread::spawn(move || {
+                    enter(Kind::FrontEnd); // as in the daemon
                     if let Err(error) = serve(socket, exports, tls, required) {
                         errors.lock().unwrap().push(error);
                     }
@@ -233,7 +235,7 @@ fn try_run(program: &str, args: &[&str]) -> Output {
     let package = match program {
         "nbdinfo" | "nbdcopy" => "libnbd-bin",
         "nbdsh" => "python3-libnbd",
-        "qemu-img" | "qemu-io" => "qemu-utils",
+        "qemu-img" | "qemu-io" | "qemu-nbd" => "qemu-utils",
         other => other,
     };
     let path = std::env::var_os("PATH").unwrap_or_default();

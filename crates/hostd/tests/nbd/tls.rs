@@ -9,27 +9,36 @@ use tempfile::TempDir;
 
 /// A directory as libnbd wants it: an authority, and certificates of it for
 /// "localhost" as server and for a client.
-fn certificates() -> TempDir {
+pub fn certificates() -> TempDir {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let openssl = |args: &str| {
-        let output = Command::new("openssl").args(args.split(' ')).current_dir(&dir).output();
-        let output = output.expect("openssl is not installed: it is in Debian's package openssl");
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {args}: {err}");
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
-    openssl(&format!("req -x509 {key} -keyout ca-key.pem -out ca-cert.pem -subj /CN=authority"));
-    for (name, subject, extra) in [
-        ("server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-        ("client", "/CN=client", "extendedKeyUsage=clientAuth"),
-    ] {
-        openssl(&format!(
-            "req -x509 {key} -keyout {name}-key.pem -out {name}-cert.pem -subj {subject} \
-             -CA ca-cert.pem -CAkey ca-key.pem -addext {extra} \
-             -addext basicConstraints=critical,CA:false"
-        ));
-    }
+    let authority = "-keyout ca-key.pem -out ca-cert.pem -subj /CN=authority";
+    openssl(dir.path(), &format!("req -x509 {KEY} {authority}"));
+    let of_server = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+    certificate(dir.path(), "server", "/CN=localhost", Some(of_server));
+    certificate(dir.path(), "client", "/CN=client", Some("extendedKeyUsage=clientAuth"));
     dir
+}
+
+/// How keys are made.
+const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+
+/// Make NAME-cert.pem and NAME-key.pem, signed by the authority of the directory.
+pub fn certificate(dir: &Path, name: &str, subject: &str, extra: Option<&str>) {
+    let extra = extra.map_or(String::new(), |extra| format!(" -addext {extra}"));
+    openssl(
+        dir,
+        &format!(
+            "req -x509 {KEY} -keyout {name}-key.pem -out {name}-cert.pem -subj {subject} \
+             -CA ca-cert.pem -CAkey ca-key.pem -addext basicConstraints=critical,CA:false{extra}"
+        ),
+    );
+}
+
+fn openssl(dir: &Path, args: &str) {
+    let output = Command::new("openssl").args(args.split(' ')).current_dir(dir).output();
+    let output = output.expect("openssl is not installed: it is in Debian's package openssl");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "openssl {args}: {err}");
 }
 
 fn setup(dir: &Path, client_ca: bool, tls_required: bool) -> Setup<'static> {

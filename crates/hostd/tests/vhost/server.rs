@@ -1,10 +1,11 @@
 //! A reactor with one disk, and a socket on which it is served.
 
 use crate::common::{Rig, RigSetup};
-use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve};
+use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve, start_rings};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
+use seekway_hostd::sandbox::{Kind, enter};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,6 +64,7 @@ impl Served {
             queues: shape.queues,
         };
         let listener = UnixListener::bind(&socket).unwrap();
+        start_rings();
         let (ended, stop) = (Arc::new(Ended::default()), Arc::new(AtomicBool::new(false)));
         let connections = Arc::new(AtomicUsize::new(0));
         let accepting = {
@@ -76,6 +78,7 @@ impl Served {
                     connections.fetch_add(1, Ordering::AcqRel);
                     let (served, ended) = (served.clone(), ended.clone());
                     threads.push(thread::spawn(move || {
+                        enter(Kind::FrontEnd); // as in the daemon
                         serve(stream, served);
                         *ended.0.lock().unwrap() += 1;
                         ended.1.notify_all();

@@ -187,6 +187,10 @@ impl Volumes {
         }
         let number = self.names.len() as u32;
         let name = if key.is_empty() { self.anonymous.to_string() } else { name(key) };
+        // A byte that is no text is shown as three.
+        if name.len() > VOLUME_NAME_BYTES_MAX {
+            return Err(Reason::LongName);
+        }
         self.names.push(name.into());
         self.numbers.insert(key.into(), number);
         Ok(number)

@@ -1,6 +1,6 @@
 //! What is served, in words: where, how, and why so.
 
-use seekway_hostd::config::{CacheSize, Config, TlsConfig};
+use seekway_hostd::config::{CacheSize, Config, Sandbox, TlsConfig};
 use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
 use seekway_policy::units::Nanos;
 use std::fmt::{self, Write as _};
@@ -17,6 +17,9 @@ pub fn describe(config: &Config) -> String {
             (!disk.cache && config.cache_size() != CacheSize::Off, "past the cache"),
         ] {
             text += &if set { format!(", {word}") } else { String::new() };
+        }
+        if !disk.allow.is_empty() {
+            let _ = write!(text, ", over TCP only for {}", disk.allow.join(", "));
         }
         if let Some(lba) = disk.lba {
             let _ = write!(text, ", from sector {lba}");
@@ -52,6 +55,7 @@ pub fn describe(config: &Config) -> String {
         ("cache", Some(cache(config))),
         ("prefetch", prefetch(config)),
         ("journal", config.journal.clone().map(shown)),
+        ("sandbox", Some(sandbox(config))),
         ("control", config.control_path().map(shown)),
         ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
         ("nbd", config.nbd.map(|a| format!("nbd://{a}/{}", tls_word(&config.tls)))),
@@ -65,6 +69,16 @@ pub fn describe(config: &Config) -> String {
 
 fn policy(config: &Config) -> String {
     config.policy.clone().unwrap_or_else(|| format!("{POLICY_DEFAULT} (default)"))
+}
+
+/// Is it confined, and where may it open more images?
+fn sandbox(config: &Config) -> String {
+    let folders: Vec<String> = config.images.iter().map(|p| p.display().to_string()).collect();
+    match config.sandbox {
+        Sandbox::Off => "off".into(),
+        Sandbox::On if folders.is_empty() => "on".into(),
+        Sandbox::On => format!("on, images also in {}", folders.join(", ")),
+    }
 }
 
 /// How large the cache of each device is, and why.

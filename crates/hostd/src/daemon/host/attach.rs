@@ -13,6 +13,7 @@ use crate::images::{Image, ImageError, OpenOptions};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
 use seekway_policy::units::Lba;
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -105,15 +106,16 @@ impl Host {
         lock(&self.failed).values().cloned().collect()
     }
 
-    /// Try again to serve a disk of the configuration, as it was configured.
+    /// Try again to serve a disk of the configuration, as it was configured; its image may be
+    /// handed over.
     ///
     /// # Errors
     /// As [`Host::attach`]; and when the disk is not one that failed.
-    pub fn retry(&self, name: &str) -> Result<Attached, HostError> {
+    pub fn retry(&self, name: &str, handed: Option<File>) -> Result<Attached, HostError> {
         let failed = lock(&self.failed).get(name).map(|failed| failed.config.clone());
         let config =
             failed.ok_or_else(|| HostError::NotFailed(name.escape_debug().take(100).collect()))?;
-        let attached = self.attach(&config);
+        let attached = self.attach_handed(&config, handed);
         if let (Err(e), Some(failed)) = (&attached, lock(&self.failed).get_mut(name)) {
             failed.error = e.to_string();
         }
@@ -126,9 +128,23 @@ impl Host {
     /// Name or options, image, sockets, and what the device's reactor says.
     /// Nothing of the disk is left then.
     pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
+        self.attach_handed(asked, None)
+    }
+
+    /// The same with an image that is open already: whoever manages the daemon may open what the
+    /// daemon, which is confined, may not.
+    ///
+    /// # Errors
+    /// As [`Host::attach`].
+    pub fn attach_handed(
+        &self,
+        asked: &DiskConfig,
+        handed: Option<File>,
+    ) -> Result<Attached, HostError> {
         let name = &asked.name;
         let wrong = |text: String| HostError::Disk(name.clone(), text);
         asked.check().map_err(wrong)?;
+        self.config.tls.judge_allow(asked).map_err(HostError::Tls)?;
         let _claim = self.claim(name)?;
         if self.read().disks.contains_key(name) {
             return Err(wrong("is there already; detach it or choose another name".into()));
@@ -143,7 +159,7 @@ impl Host {
             direct: !asked.buffered,
             accept_lost_writes: asked.accept_lost_writes,
         };
-        let image = open_image(asked, &options)?;
+        let image = self.open_image(asked, &options, handed)?;
         let warnings = image.warnings().clone();
         let (limits, is_block) = (*image.limits(), image.is_block());
         let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
@@ -194,7 +210,14 @@ impl Host {
         let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
         for (vhost, listener) in sockets {
             let disk = disk.clone();
-            self.listen(if vhost { Service::Vhost(disk) } else { Service::NbdOf(disk) }, listener)?;
+            let service = match vhost {
+                true => Service::Vhost(disk.clone()),
+                false => Service::NbdOf(disk.clone()),
+            };
+            if let Err(e) = self.listen(service, listener) {
+                let _ = self.take_out(&disk); // the first error is the one to tell
+                return Err(e);
+            }
         }
         Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
     }
@@ -265,11 +288,16 @@ impl Host {
     /// An unknown name; or what the reactor says.
     pub fn detach(&self, name: &str) -> Result<(), HostError> {
         let _claim = self.claim(name)?;
-        let disk = self.disk(name)?;
+        self.take_out(&self.disk(name)?)
+    }
+
+    /// [`Host::detach`] for whoever has the claim.
+    fn take_out(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
+        let name = &disk.config.name;
         {
             let mut registry = self.write();
             registry.disks.remove(name);
-            registry.listeners.retain(|_, served| !served.service.is_of(&disk));
+            registry.listeners.retain(|_, served| !served.service.is_of(disk));
         }
         // Its number may be another disk's afterwards: nobody may be left who
         // could open a port by it.
@@ -278,20 +306,36 @@ impl Host {
         lock(&disk.file).take(); // holds the lock of the image too
         let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))
+        answer.map_err(|e| HostError::Disk(name.clone(), e))
     }
-}
 
-/// Open an image. What a daemon that was killed had in flight keeps its files
-/// open, and locked, until the kernel has done with it: that takes a moment.
-fn open_image(asked: &DiskConfig, options: &OpenOptions) -> Result<Image, HostError> {
-    let began = Instant::now();
-    loop {
-        match Image::open(&asked.path, options) {
-            Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
-                std::thread::sleep(LOCKED_PAUSE);
+    /// Open an image, or take the one that is handed over. What a daemon that was killed had in
+    /// flight keeps its files open, and locked, until the kernel has done with it: that takes a
+    /// moment.
+    fn open_image(
+        &self,
+        asked: &DiskConfig,
+        options: &OpenOptions,
+        handed: Option<File>,
+    ) -> Result<Image, HostError> {
+        let began = Instant::now();
+        loop {
+            let opened = match &handed {
+                Some(file) => {
+                    let file = file.try_clone().map_err(|e| HostError::System("descriptor", e))?;
+                    Image::of_file(file, &asked.path, options)
+                }
+                None => Image::open(&asked.path, options),
+            };
+            match opened {
+                Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
+                    std::thread::sleep(LOCKED_PAUSE);
+                }
+                Err(e @ ImageError::Denied { .. }) if self.is_confined() => {
+                    return Err(HostError::Outside(asked.name.clone(), e));
+                }
+                opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
             }
-            opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
         }
     }
 }
@@ -301,7 +345,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::daemon::{Daemon, StartOptions};
-    use std::fs::File;
 
     #[test]
     fn a_change_that_hangs_holds_up_no_other_disk() {

@@ -5,16 +5,19 @@ use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
 use crate::daemon::memory::{MemorySource, STALL_LEAST_US};
-use crate::daemon::sizer::{self, Cause, Sizer};
+use crate::daemon::sizer::{Cause, Sizer};
 use crate::daemon::slots::lock;
 use crate::log::say;
 use crate::reactor::{CacheSetup, Message};
+use crate::sandbox::Places;
 use seekway_policy::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
 use seekway_policy::units::Instant;
 use std::sync::{Arc, Weak};
 
 /// The size of the caches of all devices.
 pub(super) struct Caches {
+    /// Where the system tells of the memory: what is found once the daemon is confined is less.
+    source: MemorySource,
     /// As it was asked for last.
     size: CacheSize,
     /// What a device's cache has room for; none at all when the daemon was started without.
@@ -33,16 +36,16 @@ struct Following {
 }
 
 impl Caches {
-    pub(super) fn new(config: &Config) -> Caches {
+    pub(super) fn new(config: &Config, source: MemorySource) -> Caches {
         let room_bytes = match config.cache_size() {
             CacheSize::Off => 0,
             CacheSize::Bytes(bytes) => bytes,
             CacheSize::Auto => {
-                let total = MemorySource::here().reading(0).map_or(0, |reading| reading.total);
+                let total = source.reading(0).map_or(0, |reading| reading.total);
                 Bounds::of_memory(total).ceiling.max(CACHE_BYTES_MIN)
             }
         };
-        Caches { size: CacheSize::Off, room_bytes, auto: None }
+        Caches { source, size: CacheSize::Off, room_bytes, auto: None }
     }
 
     /// Bytes of each cache, when so many devices share what there is.
@@ -124,7 +127,8 @@ impl Host {
 
     /// Begin to follow the memory.
     fn follow(&self, room_bytes: u64) -> Result<Following, HostError> {
-        let (source, triggers) = sizer::sources();
+        let source = lock(&self.caches).source.clone();
+        let triggers = source.triggers();
         let Some(reading) = self.reading(&source) else {
             return Err(HostError::NoMemory);
         };
@@ -140,7 +144,9 @@ impl Host {
         }
         let size = AutoSize::new(bounds, &reading, is_told);
         let stalled_us = source.stalled_us();
-        let thread = Sizer::start(Weak::clone(&self.me), triggers, size.look_after());
+        let mut places = Places::default();
+        source.allow(&mut places);
+        let thread = Sizer::start(Weak::clone(&self.me), triggers, size.look_after(), places);
         let thread = thread.map_err(|e| HostError::System("the cache's thread", e))?;
         Ok(Following { size, source, stalled_us, _thread: thread })
     }

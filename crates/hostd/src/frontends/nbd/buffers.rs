@@ -3,6 +3,7 @@
 
 use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
+use crate::sandbox;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,6 +165,7 @@ impl Buffer {
             memory.give(len);
             return None;
         }
+        sandbox::leave_out(start.cast(), len);
         Some(Buffer { start: NonNull::new(start.cast())?, class, memory: memory.clone() })
     }
 

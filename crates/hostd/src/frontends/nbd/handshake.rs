@@ -5,7 +5,7 @@
 use super::options::{self, Negotiation, Security, Session, Step};
 use super::port::Connection;
 use super::socket::{NEGOTIATION_TIME, ServeError, Socket, Timed};
-use super::{Exports, proxy};
+use super::{Exports, certificate, proxy};
 use crate::reactor::{Handle, Message};
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
@@ -60,6 +60,12 @@ pub fn serve(
         (Ended::StartTls, Some(config)) => {
             negotiation.secured();
             let mut tls = ServerConnection::new(config)?;
+            if !shake_hands(&mut tls, &mut timed)? {
+                return Ok(());
+            }
+            if let Some([certificate, ..]) = tls.peer_certificates() {
+                exports.identified(certificate::names(certificate));
+            }
             let mut stream = rustls::Stream::new(&mut tls, &mut timed);
             if let Ended::Transmit(session) = converse(&mut stream, &mut negotiation)? {
                 socket.set_timeouts(None, None)?;
@@ -72,6 +78,18 @@ pub fn serve(
         }
         (Ended::Gone | Ended::StartTls, _) => Ok(()),
     }
+}
+
+/// TLS's own handshake; false when the client goes meanwhile.
+fn shake_hands(tls: &mut ServerConnection, timed: &mut Timed<'_>) -> Result<bool, ServeError> {
+    while tls.is_handshaking() {
+        match tls.complete_io(timed) {
+            Ok(_) => {}
+            Err(e) if went_away(&e) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(true)
 }
 
 fn open_port(socket: OwnedFd, session: &Session) -> Result<(), ServeError> {

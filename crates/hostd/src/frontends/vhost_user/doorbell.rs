@@ -8,10 +8,15 @@
 //! lets the kernel signal the eventfd, as KVM's and vhost's own devices do:
 //! `eventfd_signal` never waits, whatever the counter and the flags are.
 
+use crate::sandbox::{self, Kind};
+use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::thread::Builder;
 
 /// An eventfd of the VMM's.
 #[derive(Debug)]
@@ -46,12 +51,52 @@ pub struct Bell(Box<IoUring>);
 /// How often a NOP is handed in again that the kernel refused for want of memory.
 const RETRIES_MAX: u32 = 16;
 
+/// An eventfd to make a ring for, and where the ring goes.
+type Wish = (Doorbell, SyncSender<io::Result<IoUring>>);
+/// The thread that makes rings, once there is one.
+static MAKER: OnceLock<Sender<Wish>> = OnceLock::new();
+/// Its stack.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Start the thread that makes rings for those that may not: a connection, or a reactor, that was
+/// taken over could otherwise make a ring that does everything. Called by a thread that may.
+pub fn start_maker() {
+    MAKER.get_or_init(|| {
+        let (sender, wishes) = mpsc::channel::<Wish>();
+        let maker = Builder::new().name("rings".into()).stack_size(STACK_BYTES);
+        // Without the thread each wish fails, and VMMs are told so.
+        let _ = maker.spawn(move || {
+            sandbox::enter(Kind::Rings);
+            for (doorbell, reply) in wishes {
+                let _ = reply.send(make_ring(&doorbell)); // who asked may have gone
+            }
+        });
+        sender
+    });
+}
+
+/// A ring that rings this bell, and does nothing else.
+fn make_ring(doorbell: &Doorbell) -> io::Result<IoUring> {
+    let ring = IoUring::builder().setup_r_disabled().build(1)?;
+    // Refused by the kernel for what is not an eventfd.
+    ring.submitter().register_eventfd(doorbell.as_raw_fd())?;
+    ring.submitter().register_restrictions(&mut [Restriction::sqe_op(opcode::Nop::CODE)])?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
+}
+
 impl Bell {
     /// Fails when there is no memory or descriptor for the io_uring.
     pub fn new(doorbell: &Doorbell) -> io::Result<Bell> {
-        let ring = IoUring::new(1)?;
-        // Refused by the kernel for what is not an eventfd.
-        ring.submitter().register_eventfd(doorbell.as_raw_fd())?;
+        let ring = match MAKER.get() {
+            Some(maker) => {
+                let (reply, made) = mpsc::sync_channel(1);
+                let gone = || io::Error::other("the thread that makes rings has ended");
+                maker.send((doorbell.try_clone()?, reply)).map_err(|_| gone())?;
+                made.recv().map_err(|_| gone())??
+            }
+            None => make_ring(doorbell)?,
+        };
         Ok(Bell(Box::new(ring)))
     }
 
@@ -105,6 +150,29 @@ mod tests {
         // Now nobody could write, and the kernel signals all the same.
         bell.ring();
         assert_eq!(event.read().unwrap(), u64::MAX);
+    }
+
+    /// Threads that may make no ring are given one, which does nothing but ring.
+    #[test]
+    fn confined_threads_have_their_rings_made() {
+        start_maker();
+        let event = EventFd::new(0).unwrap();
+        let doorbell = Doorbell::new(file(&event)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sandbox::enter(Kind::FrontEnd);
+                let mut bell = Bell::new(&doorbell).unwrap();
+                bell.ring();
+                let ring = &mut bell.0;
+                let close = opcode::Close::new(io_uring::types::Fd(0)).build();
+                // SAFETY: the entry points to nothing.
+                unsafe { ring.submission().push(&close) }.unwrap();
+                ring.submit_and_wait(1).unwrap();
+                let answers: Vec<i32> = ring.completion().map(|cqe| cqe.result()).collect();
+                assert_eq!(answers, [0, -libc::EACCES]);
+            });
+        });
+        assert!(event.read().unwrap() >= 1);
     }
 
     /// The VMM fills, empties and changes the flags of the eventfd while it rings:

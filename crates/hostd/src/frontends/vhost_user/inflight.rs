@@ -9,6 +9,7 @@
 //! and of older versions, end without it.
 
 use super::memory::page_bytes;
+use crate::death;
 use crate::sigbus::{self, Watch};
 use std::fs::File;
 use std::io;
@@ -218,24 +219,30 @@ impl Record {
 
     /// A chain has been taken: it is in flight, the `counter`th.
     pub fn begin(&self, head: u16, counter: u64) {
+        death::point();
         self.counter(head).store(counter, Ordering::Relaxed);
+        death::point();
         self.in_flight(head).store(1, Ordering::Release);
     }
 
     /// A chain is done; it joins the batch that will be published next.
     pub fn link(&self, head: u16) {
+        death::point();
         let last = self.last_batch_head();
         self.next(head).store(last.load(Ordering::Relaxed), Ordering::Relaxed);
+        death::point();
         last.store(head, Ordering::Release);
     }
 
     /// A chain of the batch that was published is no longer in flight.
     pub fn end(&self, head: u16) {
+        death::point();
         self.in_flight(head).store(0, Ordering::Release);
     }
 
     /// All chains up to this used index have been ended.
     pub fn settle(&self, used_index: u16) {
+        death::point();
         self.used_index().store(used_index, Ordering::Release);
     }
 

@@ -2,6 +2,8 @@
 //! guest's addresses (descriptors) or by the VMM's (rings).
 
 use super::ring::Parts;
+use crate::sandbox;
+use crate::shortage::told;
 use crate::sigbus::{self, Watch};
 use std::fs::File;
 use std::io;
@@ -9,6 +11,7 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::mmap::MmapRegionError;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
     GuestRegionMmap, MmapRegion,
@@ -35,7 +38,7 @@ const SLOW_FILE_SYSTEMS: [(u32, &str); 7] = [
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The system says no.
-    #[error("guest memory at {guest:#x}: {error}")]
+    #[error("guest memory at {guest:#x}: {}", told(.error))]
     Map {
         /// The region's address in the guest.
         guest: u64,
@@ -118,7 +121,6 @@ impl Deref for GuestMemory {
     }
 }
 
-#[cfg(test)]
 impl From<GuestMemoryMmap> for GuestMemory {
     /// Memory of the process's own.
     fn from(map: GuestMemoryMmap) -> GuestMemory {
@@ -158,8 +160,12 @@ impl Memory {
         }
         let page_bytes = page_bytes(&file).map_err(io)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), len as usize)
-            .map_err(|e| io(io::Error::other(e)))?;
+            .map_err(|e| match e {
+                MmapRegionError::Mmap(e) => io(e),
+                e => io(io::Error::other(e)),
+            })?;
         let start = mapped.as_ptr();
+        sandbox::leave_out(start, mapped.size());
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(guest))
             .map(Arc::new)
             .filter(|_| self.regions.len() < REGIONS_MAX)
@@ -298,6 +304,19 @@ mod tests {
         assert_eq!((read(&only, 0), only.map().is_lost()), (0, false));
         let rest = both.without(&region(0, MIB, 0, 0)).unwrap();
         assert!(!rest.map().is_lost());
+    }
+
+    #[test]
+    fn guests_memory_is_left_out_of_core_dumps() {
+        let ours = file(MIB);
+        let memory =
+            Memory::default().with(&region(0, MIB, 0, 0), ours.try_clone().unwrap()).unwrap();
+        let at = memory.regions[0].mapped.as_ptr();
+        assert!(sandbox::is_left_out(at));
+        // What takes the place of memory that is gone is left out too.
+        ours.set_len(0).unwrap();
+        let _: u8 = memory.map().read_obj(GuestAddress(0)).unwrap();
+        assert!(memory.map().is_lost() && sandbox::is_left_out(at));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! where the inflight protocol publishes batches, cannot tell the end of a
 //! chain from a broken one, and looks up guest addresses at each access.
 
+use crate::death;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_NOTIFY};
 
@@ -181,6 +182,7 @@ impl Ring {
 
     /// Fill the next entry of the used ring; the guest sees it after [`Ring::publish`].
     pub fn push_used(&mut self, head: u16, len: u32) {
+        death::point();
         let slot = usize::from(self.next_used & (self.size - 1));
         self.used_u32(4 + 8 * slot).store(u32::from(head).to_le(), Ordering::Relaxed);
         self.used_u32(8 + 8 * slot).store(len.to_le(), Ordering::Relaxed);
@@ -189,12 +191,14 @@ impl Ring {
 
     /// Show the guest the used entries that have been filled.
     pub fn publish(&mut self) {
+        death::point();
         self.published = self.next_used;
         self.used_u16(2).store(self.published.to_le(), Ordering::Release);
     }
 
     /// Does the guest want to be told of what was published since the last call?
     pub fn needs_call(&mut self) -> bool {
+        death::point();
         let (old, new) = (self.notified, self.published);
         if old == new {
             return false;
@@ -230,3 +234,6 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(self.parts.used.add(offset).cast()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,8 @@ use super::port::{PortMessage, VringPort, Wiring};
 use super::ring::SIZE_MAX;
 use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
-use crate::reactor::Message;
+use crate::reactor::{self, Message};
+use crate::shortage::told;
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -142,9 +143,9 @@ impl Session {
         let wiring = Wiring {
             name: format!("{}: queue {index}", self.disk.name),
             disk: self.disk.disk,
-            kick: kick.try_clone().map_err(refuse)?,
+            kick: kick.try_clone().map_err(|e| short("an eventfd", &e))?,
             call: bell(&queue.call)?,
-            err: queue.err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?,
+            err: copy(&queue.err)?,
             write_through: self.write_through.clone(),
             peer: self.disk.config_changed.clone(),
             closed: sender,
@@ -182,7 +183,7 @@ impl Session {
         for queue in &mut self.queues[which] {
             if let Some(running) = queue.running.take()
                 // Nothing comes from a reactor that has ended.
-                && let Ok(base) = running.closed.recv()
+                && let Some(base) = reactor::wait(&running.closed)
             {
                 queue.base = base;
             }
@@ -199,7 +200,7 @@ impl Session {
         let running = self.queues[index].running.as_ref()?;
         let (reply, answer) = mpsc::sync_channel(1);
         self.disk.handle.send(Message::ToPort(running.port, Box::new(message(reply))));
-        answer.recv().ok()
+        reactor::wait(&answer)
     }
 
     /// The guest's memory is this from now on.
@@ -275,11 +276,21 @@ fn serial(name: &str) -> Serial {
 }
 
 fn doorbell(file: Option<File>) -> Result<Option<Doorbell>> {
-    file.map(Doorbell::new).transpose().map_err(refuse)
+    file.map(Doorbell::new).transpose().map_err(|e| short("an eventfd", &e))
 }
 
 fn bell(call: &Option<Doorbell>) -> Result<Option<Bell>> {
-    call.as_ref().map(Bell::new).transpose().map_err(refuse)
+    call.as_ref().map(Bell::new).transpose().map_err(|e| short("calls of the guest", &e))
+}
+
+fn copy(doorbell: &Option<Doorbell>) -> Result<Option<Doorbell>> {
+    let copy = doorbell.as_ref().map(Doorbell::try_clone).transpose();
+    copy.map_err(|e| short("an eventfd", &e))
+}
+
+/// The system refuses something.
+fn short(what: &str, error: &io::Error) -> Error {
+    refuse(format_args!("{what}: {}", told(error)))
 }
 
 impl VhostUserBackendReqHandlerMut for Session {
@@ -399,7 +410,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let err = doorbell(file)?;
-        let clone = err.as_ref().map(Doorbell::try_clone).transpose().map_err(refuse)?;
+        let clone = copy(&err)?;
         self.queue(u32::from(index))?.err = err;
         self.tell(usize::from(index), |reply| PortMessage::Err(clone, reply));
         Ok(())

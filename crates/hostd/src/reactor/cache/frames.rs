@@ -2,6 +2,7 @@
 //! `n * 4096`. Pages are there once they are used. No core dump has them: they
 //! hold the data of all guests.
 
+use crate::sandbox;
 use seekway_policy::cache::{BLOCK_BYTES, Frame};
 use std::io;
 use std::ptr::NonNull;
@@ -36,8 +37,7 @@ impl Frames {
         let at = NonNull::new(at.cast::<u8>()).ok_or("cache: mmap gave address 0")?;
         let advice = if lock { libc::MADV_DONTNEED_LOCKED } else { libc::MADV_DONTNEED };
         let frames = Frames { at, bytes: len, is_locked: lock, advice };
-        // SAFETY: our own mapping. Refusal (an old kernel) leaves it as useful as before.
-        unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
+        sandbox::leave_out(at.as_ptr(), len);
         if lock {
             frames.lock()?;
         }

@@ -283,6 +283,7 @@ fn inflight() -> Inflight {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn a_restart_finishes_what_was_in_flight_once() {
     let mut driver = Driver::new();
     let inflight = inflight();
@@ -314,6 +315,7 @@ fn a_restart_finishes_what_was_in_flight_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn a_guest_that_reboots_starts_with_an_empty_record() {
     let mut driver = Driver::new();
     let inflight = inflight();

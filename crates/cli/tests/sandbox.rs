@@ -1,0 +1,182 @@
+//! The confinement of `seekway serve`, on by default: what the kernel says of each thread, how images
+//! come in that the daemon may not open, and what it says when it is off.
+
+mod common;
+#[path = "common/daemon.rs"]
+mod daemon;
+
+use common::{Folder, json};
+use daemon::{PATIENCE, Served, image};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// A field of each thread of a process, by the thread's name.
+fn threads(process: u32, field: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let of = |task: std::path::PathBuf| {
+        let status = read(task.join("status"));
+        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        (read(task.join("comm")).trim().to_string(), value.unwrap_or("").trim().to_string())
+    };
+    tasks.map(|task| of(task.expect("a thread").path())).collect()
+}
+
+/// One line to the control socket, without a file: as a program in any language sends it.
+fn ask(served: &Served, line: &str) -> Value {
+    let stream = UnixStream::connect(&served.control).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    (&stream).write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).expect("it answers");
+    json(&answer)
+}
+
+fn has_all(served: &Served) -> bool {
+    let status = served.status();
+    let problems = &status["sandbox"]["problems"];
+    if !problems.is_null() {
+        seekway_testing::skip(format!("a kernel with all of the confinement: {problems}"));
+    }
+    problems.is_null()
+}
+
+#[test]
+fn every_thread_is_confined_and_status_says_how() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--metrics", "127.0.0.1:0", "--nbd", "127.0.0.1:0"]);
+    // Threads of all kinds: a client that says nothing at each socket.
+    let sockets = ["web.vhost", "web.nbd", "control.sock"];
+    let open = sockets
+        .map(|socket| UnixStream::connect(folder.path("run").join(socket)).expect("it listens"));
+    let mut greeting = [0; 8];
+    (&open[1]).read_exact(&mut greeting).expect("NBD's greeting");
+    if !has_all(&served) {
+        return;
+    }
+    let status = served.status();
+    let sandbox = &status["sandbox"];
+    assert_eq!(sandbox["mode"], "on");
+    assert!(sandbox["landlock_abi"].as_u64() >= Some(1), "{sandbox}");
+    assert_eq!(sandbox["io_uring_restricted"], true, "{sandbox}");
+    assert_eq!(sandbox["dumps_without_guests"], true, "{sandbox}");
+    for kind in ["control", "reactor", "front_end", "helper"] {
+        let threads = &sandbox["threads"][kind];
+        assert_eq!(threads["no_new_privs"], true, "{kind}: {sandbox}");
+        assert_eq!(threads["seccomp"], true, "{kind}: {sandbox}");
+        assert_ne!(threads["landlock"], "none", "{kind}: {sandbox}");
+    }
+    for (kind, most) in [("control", 4), ("reactor", 1), ("front_end", 0), ("helper", 0)] {
+        let kept = sandbox["threads"][kind]["capabilities"].as_array().expect("a list").len();
+        assert!(kept <= most, "{kind}: {sandbox}");
+    }
+    // What the kernel says of each thread: the workers of io_uring are the kernel's own.
+    let process = served.child.id();
+    let own = |(name, _): &(String, String)| !name.starts_with("iou-");
+    for (field, expected) in [("Seccomp", "2"), ("NoNewPrivs", "1")] {
+        let all: Vec<_> = threads(process, field).into_iter().filter(own).collect();
+        assert!(all.len() >= 6, "{all:?}");
+        assert!(all.iter().all(|(_, value)| value == expected), "{field}: {all:?}");
+    }
+    for (name, capabilities) in threads(process, "CapEff").into_iter().filter(own) {
+        let left = u64::from_str_radix(&capabilities, 16).expect("a number");
+        // CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_IPC_LOCK; of most threads none.
+        let may_stay = match name.as_str() {
+            "seekway" | "client" => 0b1011 | 1 << 14,
+            name if name.starts_with("dev-") => 1 << 14,
+            _ => 0,
+        };
+        assert_eq!(left & !may_stay, 0, "{name}: {capabilities}");
+    }
+    assert!(served.ctl(&["status"]).ok().contains("sandbox: on (landlock ABI"));
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn images_are_handed_over_and_others_cannot_be_opened() {
+    let folder = Folder::new();
+    let images = folder.path("images");
+    std::fs::create_dir(&images).expect("room");
+    let served = Served::start(&folder, &["--images", &folder.arg("images")]);
+    if !has_all(&served) {
+        return;
+    }
+    // By path alone: only where the daemon may open images.
+    let attach = |name: &str, path: &str| {
+        ask(&served, &format!(r#"{{"command":"attach","name":"{name}","path":"{path}"}}"#))
+    };
+    let (inside, outside) = (image(&folder, "images/in.img"), image(&folder, "out.img"));
+    assert_eq!(attach("in", &inside)["result"]["capacity_bytes"], 16 << 20);
+    let error = attach("out", &outside)["error"].to_string();
+    for part in ["disk out", "out.img", "seekway ctl attach", "--images"] {
+        assert!(error.contains(part), "no {part:?} in {error}");
+    }
+    // `ctl attach` opens the image itself; the disk is as good as any.
+    served.ctl(&["attach", &format!("out={outside}")]).ok();
+    assert_eq!(served.ctl(&["resize", "out", "32MiB"]).ok(), "33554432 bytes\n");
+    assert_eq!(std::fs::metadata(&outside).expect("there").len(), 32 << 20);
+    served.ctl(&["attach", &format!("twice={outside}")]).refused(&["out.img", "locked"]);
+    served.ctl(&["attach", &format!("none={outside}.gone")]).refused(&["there is no such file"]);
+    assert_eq!(served.disks(), ["web", "db", "in", "out"]);
+    // The lock goes with the disk, and an image that was replaced is another one.
+    served.ctl(&["detach", "out"]).ok();
+    std::fs::remove_file(&outside).expect("ours");
+    image(&folder, "out.img");
+    served.ctl(&["attach", &format!("out={outside},ro")]).ok();
+    // Sockets come and go all the same.
+    assert!(folder.path("run/out.vhost").exists());
+    served.ctl(&["detach", "out"]).ok();
+    assert!(!folder.path("run/out.vhost").exists());
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn an_image_that_was_missing_is_attached_by_its_name() {
+    let folder = Folder::new();
+    let late = format!("late={}", folder.arg("late.img"));
+    let served = Served::start(&folder, &["--disk", &late]);
+    served.ctl(&["attach", "late"]).refused(&["late.img", "no such file"]);
+    image(&folder, "late.img");
+    served.ctl(&["attach", "late"]).ok();
+    assert_eq!(served.disks(), ["web", "db", "late"]);
+    assert_eq!(served.end(), Some(0));
+}
+
+/// All that commands do, with threads that are started late.
+#[test]
+fn commands_work_in_the_sandbox() {
+    let folder = Folder::new();
+    let (listen, journal) = (folder.arg("run"), folder.arg("journal"));
+    // No device yet: reactor, journal and cache come with the first disk.
+    let args = ["serve", "--listen", &listen, "--journal", &journal, "--cache", "auto"];
+    let served = Served::with(&args, folder.arg("run/control.sock"));
+    let disk = format!("web={},iops=1000", image(&folder, "web.img"));
+    served.ctl(&["attach", &disk]).ok();
+    for args in [
+        &["policy", "cfq"][..],
+        &["cache", "8MiB"],
+        &["cache", "auto"],
+        &["prefetch", "none"],
+        &["limit", "web", "none"],
+        &["weight", "web", "3"],
+        &["metrics"],
+    ] {
+        served.ctl(args).ok();
+    }
+    let written = std::fs::read_dir(folder.path("journal")).expect("made").count();
+    assert_eq!(written, 1);
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn it_can_be_switched_off() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &["--sandbox", "off"]);
+    let sandbox = &served.status()["sandbox"];
+    assert_eq!(sandbox["mode"], "off");
+    assert!(sandbox["problems"][0].as_str().expect("a text").contains("--sandbox off"));
+    assert!(threads(served.child.id(), "Seccomp").iter().all(|(_, value)| value == "0"));
+    assert!(served.ctl(&["status"]).ok().contains("sandbox: off (--sandbox off)"));
+    assert_eq!(served.end(), Some(0));
+}

@@ -1,0 +1,92 @@
+//! Traces in all formats, packed or not. The first byte chooses the format, or
+//! its detection. Records keep to the limits and to the order of time, and what
+//! is read strictly is what is read leniently, up to the first error.
+
+use crate::Target;
+use seekway_workload::traces::{
+    Format, REQUEST_SECTORS_MAX, Record, SECTORS_MAX, TraceError, TraceOptions, TraceReader,
+    VOLUME_NAME_BYTES_MAX, VOLUMES_MAX,
+};
+use std::io::Cursor;
+
+/// A packed trace may be long.
+const RECORDS_MAX: u64 = 10_000;
+
+pub const TARGET: Target = Target {
+    name: "traces",
+    run,
+    // The windows of xz and zstd (100 MiB), and a decoder's own.
+    heap_bytes_max: 160 << 20,
+    test_runs: 60_000,
+    words: &[
+        b"\n",
+        b",",
+        b"Read",
+        b"Write",
+        b" ",
+        b"18446744073709551615",
+        b"-1",
+        b"0",
+        b"fio version 3 iolog\n",
+        b"\x1f\x8b\x08",
+        b"BZh9",
+        b"\xfd7zXZ\0",
+        b"\x28\xb5\x2f\xfd",
+        b"\x50\x2a\x4d\x18",
+        b".5",
+        b";",
+    ],
+};
+
+fn run(input: &[u8]) {
+    let Some((&choice, bytes)) = input.split_first() else { return };
+    let formats: Vec<Format> = Format::all().collect();
+    let mut options = TraceOptions {
+        format: formats.get(usize::from(choice) % (formats.len() + 1)).copied(),
+        limit: Some(RECORDS_MAX),
+        ..TraceOptions::default()
+    };
+    let (strict, error) = read(bytes, &options);
+    options.lenient = true;
+    let (lenient, lenient_error) = read(bytes, &options);
+    assert!(lenient.starts_with(&strict), "{strict:?} is not the beginning of {lenient:?}");
+    match error {
+        None => assert_eq!((strict.len(), lenient_error.is_none()), (lenient.len(), true)),
+        Some(TraceError::Record { .. }) => {}
+        Some(error) => assert_eq!(Some(error.to_string()), lenient_error.map(|e| e.to_string())),
+    }
+}
+
+fn read(bytes: &[u8], options: &TraceOptions) -> (Vec<Record>, Option<TraceError>) {
+    let input = Box::new(Cursor::new(bytes.to_vec()));
+    let mut reader = match TraceReader::from_read("trace", input, options) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        match reader.next_record() {
+            Ok(None) => break,
+            Ok(Some(record)) => {
+                assert!(records.last().is_none_or(|last| last.at <= record.at), "time goes back");
+                assert!(record.len.get() <= REQUEST_SECTORS_MAX);
+                assert!(record.start.get() + record.len.get() <= SECTORS_MAX);
+                assert!((record.volume as usize) < VOLUMES_MAX);
+                let name = reader.volume_name(record.volume);
+                assert!(!name.is_empty() && name.len() <= VOLUME_NAME_BYTES_MAX, "{name:?}");
+                records.push(record);
+            }
+            Err(error) => {
+                assert!(
+                    matches!(reader.next_record(), Ok(None)),
+                    "a trace goes on behind an error"
+                );
+                let is_of_record = matches!(error, TraceError::Record { .. });
+                assert!(!(options.lenient && is_of_record), "lenient: {error}");
+                return (records, Some(error));
+            }
+        }
+    }
+    assert!(records.len() as u64 <= RECORDS_MAX);
+    (records, None)
+}

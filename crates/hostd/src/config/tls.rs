@@ -1,0 +1,49 @@
+//! TLS for NBD, and who is told by its certificates.
+
+use super::disk::DiskConfig;
+use std::path::PathBuf;
+
+/// TLS for NBD.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct TlsConfig {
+    /// The server's certificates, PEM.
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub key: Option<PathBuf>,
+    /// Who signs clients' certificates, PEM; with it a client needs one.
+    pub client_ca: Option<PathBuf>,
+    /// Refuse clients without TLS.
+    pub required: bool,
+}
+
+impl TlsConfig {
+    /// Do the files go together?
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(super) fn judge(&self) -> Result<(), String> {
+        let TlsConfig { cert, key, client_ca, required } = self;
+        if cert.is_some() != key.is_some() {
+            return Err("a certificate and its key go together: give cert and key".into());
+        }
+        if cert.is_none() && (*required || client_ca.is_some()) {
+            return Err("TLS needs a certificate: give cert and key".into());
+        }
+        Ok(())
+    }
+
+    /// Can clients of this disk be told by their certificates, if they have to be?
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn judge_allow(&self, disk: &DiskConfig) -> Result<(), String> {
+        match disk.allow.is_empty() || self.client_ca.is_some() {
+            true => Ok(()),
+            false => Err(format!(
+                "disk {}: allow goes by clients' certificates: give their authority, \
+                 --tls-client-ca FILE, or client_ca under [tls] in the file",
+                disk.name
+            )),
+        }
+    }
+}

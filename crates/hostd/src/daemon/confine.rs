@@ -1,0 +1,42 @@
+//! Where the daemon may open files once it serves: at its images, its sockets, its journals, and
+//! where the system tells of memory. What is open by then stays open.
+
+use super::memory::MemorySource;
+use super::start::VhostAt;
+use crate::config::Config;
+use crate::sandbox::{Access, Places};
+use std::path::Path;
+
+/// The places of a daemon that is started with these.
+pub(super) fn places(config: &Config, vhost: Option<&VhostAt>, memory: &MemorySource) -> Places {
+    let mut places = Places::default();
+    // An image that is replaced, or comes later, is handed over by `seekway ctl attach`.
+    config.disks.iter().for_each(|disk| places.allow(&disk.path, Access::Image));
+    config.images.iter().for_each(|folder| places.allow(folder, Access::Images));
+    if let Some(folder) = &config.listen {
+        places.allow(folder, Access::Sockets);
+    }
+    let socket = match vhost {
+        Some(VhostAt::Path(path)) => Some(path.clone()),
+        Some(VhostAt::Listener(_) | VhostAt::Connected(_)) | None => None,
+    };
+    for path in config.control_path().iter().chain(&socket) {
+        places.allow(folder_of(path), Access::Remove);
+    }
+    if let Some(folder) = &config.journal {
+        // A device that comes later says what is wrong with it.
+        let _ = std::fs::create_dir_all(folder);
+        places.allow(folder, Access::Journals);
+    }
+    if let Some(profile) = config.emulate.as_ref().and_then(|spec| spec.split(':').next()) {
+        places.allow(Path::new(profile), Access::Read);
+    }
+    // Where images lie, and what their devices can do.
+    places.allow(Path::new("/sys"), Access::Read);
+    memory.allow(&mut places);
+    places
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,82 @@
+//! What is on a simulated device: what reads find, and what is left after a power failure.
+
+use super::random::Random;
+use std::collections::BTreeMap;
+
+/// Bytes of a sector: what a device writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+type Sector = [u8; SECTOR_BYTES];
+
+/// A file or device with a write cache.
+#[derive(Default)]
+pub struct Content {
+    /// What reads find.
+    data: Vec<u8>,
+    /// What is there after a power failure, but for `cached`.
+    durable: Vec<u8>,
+    /// What was written to each sector since it was made durable, in order: after a power failure
+    /// any of it may be there, or none.
+    cached: BTreeMap<usize, Vec<Sector>>,
+}
+
+impl Content {
+    /// Zeroes.
+    pub fn new(bytes: usize) -> Content {
+        let (data, durable) = (vec![0; bytes], vec![0; bytes]);
+        Content { data, durable, cached: BTreeMap::new() }
+    }
+
+    /// It is larger now.
+    pub fn grow(&mut self, bytes: usize) {
+        self.data.resize(bytes, 0);
+        self.durable.resize(bytes, 0);
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Write whole sectors; `durable` as O_DSYNC has it.
+    pub fn write(&mut self, offset: usize, bytes: &[u8], durable: bool) {
+        assert!(offset.is_multiple_of(SECTOR_BYTES) && bytes.len().is_multiple_of(SECTOR_BYTES));
+        self.data[offset..offset + bytes.len()].copy_from_slice(bytes);
+        for (n, sector) in bytes.as_chunks::<SECTOR_BYTES>().0.iter().enumerate() {
+            let number = offset / SECTOR_BYTES + n;
+            self.cached.entry(number).or_default().push(*sector);
+            if durable {
+                self.keep(number);
+            }
+        }
+    }
+
+    /// One sector is durable now.
+    fn keep(&mut self, number: usize) {
+        let at = number * SECTOR_BYTES..(number + 1) * SECTOR_BYTES;
+        self.durable[at.clone()].copy_from_slice(&self.data[at]);
+        self.cached.remove(&number);
+    }
+
+    /// All that was written is durable.
+    pub fn sync(&mut self) {
+        self.durable.copy_from_slice(&self.data);
+        self.cached.clear();
+    }
+
+    /// The page cache could not be written back: it is marked clean all the same, and what was
+    /// written is on no device.
+    pub fn lose_cached(&mut self) {
+        self.cached.clear();
+    }
+
+    /// The power fails.
+    pub fn power_fails(&mut self, random: &mut Random) {
+        for (number, written) in std::mem::take(&mut self.cached) {
+            let survivor = random.index(written.len() + 1);
+            if let Some(sector) = survivor.checked_sub(1).map(|n| &written[n]) {
+                let at = number * SECTOR_BYTES;
+                self.durable[at..at + SECTOR_BYTES].copy_from_slice(sector);
+            }
+        }
+        self.data.copy_from_slice(&self.durable);
+    }
+}

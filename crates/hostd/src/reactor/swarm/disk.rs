@@ -1,0 +1,82 @@
+//! A disk, as those who use it see it, and the clock of what they see.
+
+use super::content::SECTOR_BYTES;
+use super::guest::Write;
+use super::random::Random;
+use super::truth::{Truth, stamp_of};
+use crate::frontends::nbd::DiskMemory;
+use crate::images::Limits;
+use crate::port::DiskId;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Places of a disk that most requests touch: so they meet.
+const HOT_SECTORS: u64 = 64;
+
+/// Event numbers and names of requests.
+#[derive(Default)]
+pub struct Notes {
+    time: u64,
+    requests: u64,
+}
+
+impl Notes {
+    /// The next event's time.
+    pub fn tick(&mut self) -> u64 {
+        self.time += 1;
+        self.time
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// A number that no other request has.
+    pub fn id(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+}
+
+/// A disk, as whoever uses it sees it.
+pub struct Disk {
+    pub path: PathBuf,
+    pub truth: Truth,
+    pub sectors: usize,
+    /// Something was injected that may let a request fail.
+    pub may_fail: bool,
+    pub buffered: bool,
+    /// Its number while it is attached.
+    pub number: Option<DiskId>,
+    pub limits: Arc<Mutex<Option<Limits>>>,
+    pub memory: Arc<DiskMemory>,
+}
+
+impl Disk {
+    /// Where a request of so many sectors goes.
+    pub fn place(&self, len: usize, random: &mut Random) -> usize {
+        let last = self.sectors - len;
+        match random.once_in(4) {
+            true => random.index(last + 1),
+            false => (random.below(HOT_SECTORS) as usize).min(last),
+        }
+    }
+
+    pub fn begin(&mut self, write: &Write, id: u64, now: u64) {
+        self.truth.begin(write.sectors.clone(), id, write.stamp, now);
+    }
+
+    pub fn end(&mut self, write: &Write, id: u64, now: u64, ok: bool, durable: bool) {
+        self.truth.end(write.sectors.clone(), id, now, ok && write.certain, durable);
+    }
+
+    /// What was read may be so.
+    pub fn check(&self, first: usize, data: &[u8], begun: u64) -> Result<(), String> {
+        for (n, sector) in data.chunks(SECTOR_BYTES).enumerate() {
+            let stamp = stamp_of(sector).map_err(|e| format!("sector {} {e}", first + n))?;
+            self.truth.check(first + n, stamp, begun)?;
+        }
+        Ok(())
+    }
+}

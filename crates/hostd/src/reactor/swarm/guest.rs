@@ -1,0 +1,480 @@
+//! A guest with a virtio-blk disk, and its VMM: a driver that does what it may (VIRTIO 1.2, 2.7 and
+//! 5.2), checks what it reads, and looks at its queues only when it is called.
+
+use super::content::SECTOR_BYTES;
+use super::disk::{Disk, Notes};
+use super::random::Random;
+use crate::frontends::vhost_user::inflight::Inflight;
+use crate::frontends::vhost_user::{DiskHandle, Session};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::VhostUserBackendReqHandlerMut;
+use vhost::vhost_user::message::*;
+use virtio_bindings::virtio_blk as blk;
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use vm_memory::{FileOffset, MmapRegion};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Descriptors of a request: header, three pieces of data, status.
+const CHAIN: u16 = 5;
+const PIECES_MAX: u64 = 3;
+/// Sectors of a piece at most.
+const PIECE_SECTORS: u64 = 8;
+/// Of a request's own memory: where each piece of data has its room, and the next.
+const DATA: u64 = 0x1000;
+const PIECE_ROOM: u64 = 0x1800;
+const REQUEST_ROOM: u64 = 0x6000;
+/// Of a queue's memory.
+const AVAILABLE: u64 = 0x1000;
+const USED: u64 = 0x2000;
+const REQUESTS: u64 = 0x3000;
+/// Where the VMM has the guest's memory.
+const USER: u64 = 0x7f00_0000_0000;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Request {
+    id: u64,
+    kind: u32,
+    sectors: Range<usize>,
+    pieces: Vec<(u64, u32)>,
+    begun: u64,
+    /// It was asked for while the write cache was off, and this often it had been set then.
+    through: Option<u32>,
+}
+
+struct Queue {
+    /// Where it is in the guest's memory.
+    at: u64,
+    size: u16,
+    kick: EventFd,
+    call: EventFd,
+    available: u16,
+    used: u16,
+    requests: Vec<Option<Request>>,
+}
+
+/// The guest and its VMM.
+pub struct Guest {
+    memory: MmapRegion,
+    file: File,
+    queues: Vec<Queue>,
+    features: u64,
+    event_idx: bool,
+    indirect: bool,
+    /// The VMM keeps it for the next daemon.
+    inflight: Option<File>,
+    write_cache: bool,
+    /// How often that was set.
+    cache_set: u32,
+    session: Option<Session>,
+}
+
+fn eventfd() -> EventFd {
+    EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).expect("an eventfd")
+}
+
+fn file_of(event: &EventFd) -> Option<File> {
+    let fd = event.try_clone().expect("a descriptor").into_raw_fd();
+    // SAFETY: the clone's descriptor is handed over.
+    Some(unsafe { File::from_raw_fd(fd) })
+}
+
+fn memfd(bytes: u64) -> File {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes).expect("memory");
+    file
+}
+
+const fn bit(feature: u32) -> u64 {
+    1 << feature
+}
+
+impl Guest {
+    /// A guest that has just begun, not connected.
+    pub fn new(random: &mut Random) -> Guest {
+        let sizes: Vec<u16> =
+            (0..1 + random.index(3)).map(|_| random.one_of(&[8, 16, 32])).collect();
+        let room = |size: u16| REQUESTS + u64::from(size / CHAIN) * REQUEST_ROOM;
+        let mut bytes = 0;
+        let queues = sizes.into_iter().map(|size| {
+            let at = bytes;
+            bytes += room(size);
+            let requests = vec![None; usize::from(size / CHAIN)];
+            Queue { at, size, kick: eventfd(), call: eventfd(), available: 0, used: 0, requests }
+        });
+        let queues: Vec<Queue> = queues.collect();
+        let file = memfd(bytes);
+        let mapped = FileOffset::new(file.try_clone().expect("a descriptor"), 0);
+        let memory = MmapRegion::from_file(mapped, bytes as usize).expect("memory");
+        let (event_idx, indirect) = (random.once_in(2), random.once_in(2));
+        let mut features = bit(VIRTIO_F_VERSION_1)
+            | bit(blk::VIRTIO_BLK_F_DISCARD)
+            | bit(blk::VIRTIO_BLK_F_WRITE_ZEROES)
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        let flushes = !random.once_in(8);
+        if flushes {
+            features |= bit(blk::VIRTIO_BLK_F_FLUSH) | bit(blk::VIRTIO_BLK_F_CONFIG_WCE);
+        }
+        for (is_on, feature) in
+            [(event_idx, VIRTIO_RING_F_EVENT_IDX), (indirect, VIRTIO_RING_F_INDIRECT_DESC)]
+        {
+            features |= if is_on { bit(feature) } else { 0 };
+        }
+        Guest {
+            memory,
+            file,
+            queues,
+            features,
+            event_idx,
+            indirect,
+            inflight: None,
+            write_cache: flushes,
+            cache_set: 0,
+            session: None,
+        }
+    }
+
+    pub fn queues(&self) -> u16 {
+        self.queues.len() as u16
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Requests that have no answer.
+    pub fn outstanding(&self) -> usize {
+        self.queues.iter().flat_map(|q| &q.requests).flatten().count()
+    }
+
+    /// The VMM connects, in the order of messages of QEMU or of Cloud Hypervisor.
+    pub fn connect(&mut self, disk: DiskHandle, random: &mut Random) -> Result<(), String> {
+        let mut session = Session::new(disk);
+        self.introduce(&mut session, random.once_in(2)).map_err(|e| format!("connecting: {e}"))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn introduce(
+        &mut self,
+        session: &mut Session,
+        enable_first: bool,
+    ) -> vhost::vhost_user::Result<()> {
+        session.get_features()?;
+        session.set_owner()?;
+        session.set_features(self.features)?;
+        let entries = self.queues.iter().map(|q| q.size).max().unwrap_or(0);
+        let shape = VhostUserInflight::new(0, 0, self.queues(), entries);
+        let bytes = Inflight::bytes(self.queues(), entries);
+        if self.inflight.is_none() {
+            self.inflight = Some(session.get_inflight_fd(&shape)?.1);
+        }
+        let record = self.inflight.as_ref().expect("as set").try_clone().expect("a descriptor");
+        let shape = VhostUserInflight::new(bytes, 0, self.queues(), entries);
+        session.set_inflight_fd(&shape, record)?;
+        self.show_memory(session)?;
+        for index in 0..self.queues.len() {
+            let queue = &self.queues[index];
+            let number = index as u32;
+            session.set_vring_num(number, queue.size.into())?;
+            // What QEMU knows when its back end is gone.
+            session.set_vring_base(number, self.load(queue.at + USED + 2).into())?;
+            let [descriptors, available, used] =
+                [0, AVAILABLE, USED].map(|part| USER + queue.at + part);
+            let flags = VhostUserVringAddrFlags::empty();
+            session.set_vring_addr(number, flags, descriptors, used, available, 0)?;
+            if enable_first {
+                session.set_vring_enable(number, true)?;
+            }
+            session.set_vring_call(index as u8, file_of(&queue.call))?;
+            session.set_vring_kick(index as u8, file_of(&queue.kick))?;
+        }
+        for index in 0..self.queues.len() as u32 {
+            session.set_vring_enable(index, true)?;
+        }
+        Ok(())
+    }
+
+    fn show_memory(
+        &self,
+        session: &mut Session,
+    ) -> vhost::vhost_user::Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let region = VhostUserMemoryRegion::new(0, self.memory.size() as u64, USER, 0);
+        let file = self.file.try_clone().expect("a descriptor");
+        session.set_mem_table(&[region], vec![file], None)
+    }
+
+    /// The VMM hangs up; what is in flight is carried out first.
+    pub fn disconnect(&mut self) {
+        self.session = None;
+    }
+
+    /// The VMM does something that it may do at any time.
+    pub fn rearrange(&mut self, random: &mut Random) -> Result<(), String> {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        let index = random.index(self.queues.len());
+        let number = index as u32;
+        let done = match random.below(4) {
+            0 => self.show_memory(&mut session).map(|_| ()),
+            1 => session.set_vring_call(index as u8, file_of(&self.queues[index].call)),
+            2 => session
+                .set_vring_enable(number, false)
+                .and_then(|()| session.set_vring_enable(number, true)),
+            _ => session
+                .get_vring_base(number)
+                .and_then(|state| session.set_vring_base(number, state.num))
+                .and_then(|()| {
+                    session.set_vring_kick(index as u8, file_of(&self.queues[index].kick))
+                }),
+        };
+        self.session = Some(session);
+        done.map_err(|e| format!("rearranging queue {index}: {e}"))
+    }
+
+    /// The guest switches the write cache.
+    pub fn switch_cache(&mut self) -> Result<(), String> {
+        if self.features & bit(blk::VIRTIO_BLK_F_CONFIG_WCE) == 0 {
+            return Ok(());
+        }
+        let Some(session) = &mut self.session else { return Ok(()) };
+        self.write_cache = !self.write_cache;
+        self.cache_set += 1;
+        let flags = VhostUserConfigFlags::WRITABLE;
+        session
+            .set_config(32, &[u8::from(self.write_cache)], flags)
+            .map_err(|e| format!("switching the write cache: {e}"))
+    }
+
+    fn load(&self, at: u64) -> u16 {
+        assert!(at + 2 <= self.memory.size() as u64);
+        // SAFETY: inside the memory; aligned to 2.
+        u16::from_le(unsafe { self.memory.as_ptr().add(at as usize).cast::<u16>().read_volatile() })
+    }
+
+    fn store(&self, at: u64, value: u16) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        assert!(at as usize + bytes.len() <= self.memory.size());
+        // SAFETY: inside the memory, as was looked at; nobody has a reference into it.
+        unsafe {
+            let to = self.memory.as_ptr().add(at as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    fn get(&self, at: u64, len: usize) -> Vec<u8> {
+        assert!(at as usize + len <= self.memory.size());
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(at as usize), len).to_vec() }
+    }
+
+    /// The guest asks for something, if it has room.
+    pub fn submit(&mut self, disk: &mut Disk, notes: &mut Notes, random: &mut Random) {
+        let index = random.index(self.queues.len());
+        let Some(slot) = self.queues[index].requests.iter().position(Option::is_none) else {
+            return;
+        };
+        let begun = notes.tick();
+        let id = notes.id();
+        let kind = match random.below(20) {
+            0..8 => blk::VIRTIO_BLK_T_IN,
+            8..15 => blk::VIRTIO_BLK_T_OUT,
+            15..18 if self.features & bit(blk::VIRTIO_BLK_F_FLUSH) != 0 => blk::VIRTIO_BLK_T_FLUSH,
+            18 => blk::VIRTIO_BLK_T_DISCARD,
+            _ => blk::VIRTIO_BLK_T_WRITE_ZEROES,
+        };
+        let room = self.queues[index].at + REQUESTS + slot as u64 * REQUEST_ROOM;
+        let pieces: Vec<(u64, u32)> = (0..1 + random.below(PIECES_MAX))
+            .map(|n| {
+                let begin = room + DATA + n * PIECE_ROOM + random.one_of(&[0, 0, 512, 3]);
+                (begin, (1 + random.below(PIECE_SECTORS)) as u32 * SECTOR_BYTES as u32)
+            })
+            .collect();
+        let len = pieces.iter().map(|(_, len)| *len as usize).sum::<usize>() / SECTOR_BYTES;
+        let start = disk.place(len, random);
+        let sectors = if kind == blk::VIRTIO_BLK_T_FLUSH { 0..0 } else { start..start + len };
+        let through = (!self.write_cache).then_some(self.cache_set);
+        let request = Request { id, kind, sectors, pieces, begun, through };
+        disk.begin(&request.write(), id, begun);
+        self.lay_out(index, slot, room, &request);
+        self.queues[index].requests[slot] = Some(request);
+        self.offer(index, slot as u16 * CHAIN);
+    }
+
+    /// Write a request's chain and data.
+    fn lay_out(&self, index: usize, slot: usize, room: u64, request: &Request) {
+        let mut header = request.kind.to_le_bytes().to_vec();
+        header.extend([0; 4]);
+        header.extend((request.sectors.start as u64).to_le_bytes());
+        self.put(room, &header);
+        self.put(room + 0x300, &[0xff]);
+        let mut chain = vec![(room, 16, 0)];
+        match request.kind {
+            blk::VIRTIO_BLK_T_FLUSH => {}
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
+                let mut range = (request.sectors.start as u64).to_le_bytes().to_vec();
+                range.extend((request.sectors.len() as u32).to_le_bytes());
+                let unmaps =
+                    request.kind == blk::VIRTIO_BLK_T_WRITE_ZEROES && request.id.is_multiple_of(2);
+                range.extend(u32::from(unmaps).to_le_bytes());
+                self.put(room + 0x200, &range);
+                chain.push((room + 0x200, 16, 0));
+            }
+            kind => {
+                let flags = if kind == blk::VIRTIO_BLK_T_IN { WRITE } else { 0 };
+                for &(at, len) in &request.pieces {
+                    let fill = if kind == blk::VIRTIO_BLK_T_IN { !0 } else { request.id };
+                    let sectors = len as usize / SECTOR_BYTES;
+                    self.put(at, &super::truth::sector_of(fill).repeat(sectors));
+                    chain.push((at, len, flags));
+                }
+            }
+        }
+        chain.push((room + 0x300, 1, WRITE));
+        let (head, last) = (slot as u16 * CHAIN, chain.len() - 1);
+        let table = self.queues[index].at + 16 * u64::from(head);
+        let (to, first) = if self.indirect { (room + 0x100, 0) } else { (table, head) };
+        for (n, (at, len, flags)) in chain.into_iter().enumerate() {
+            let next = if n < last { NEXT } else { 0 };
+            self.descriptor(to + 16 * n as u64, at, len, flags | next, first + n as u16 + 1);
+        }
+        if self.indirect {
+            self.descriptor(table, to, 16 * (last as u32 + 1), INDIRECT, 0);
+        }
+    }
+
+    fn descriptor(&self, to: u64, at: u64, len: u32, flags: u16, next: u16) {
+        self.put(to, &at.to_le_bytes());
+        self.put(to + 8, &len.to_le_bytes());
+        self.store(to + 12, flags);
+        self.store(to + 14, next);
+    }
+
+    /// Make a chain available, and kick if the device wants that.
+    fn offer(&mut self, index: usize, head: u16) {
+        let Queue { at, size, available, .. } = self.queues[index];
+        self.store(at + AVAILABLE + 4 + 2 * u64::from(available % size), head);
+        let new = available.wrapping_add(1);
+        self.store(at + AVAILABLE + 2, new);
+        self.queues[index].available = new;
+        let wanted = match self.event_idx {
+            true => self.load(at + USED + 4 + 8 * u64::from(size)) == available,
+            false => self.load(at + USED) & 1 == 0,
+        };
+        if wanted {
+            self.queues[index].kick.write(1).expect("a kick");
+        }
+    }
+
+    /// Look at the queues that are called. True if something was there.
+    pub fn hear(&mut self, disk: &mut Disk, notes: &mut Notes) -> Result<bool, String> {
+        let mut heard = false;
+        for index in 0..self.queues.len() {
+            if self.queues[index].call.read().is_err() {
+                continue;
+            }
+            heard = true;
+            loop {
+                self.take_used(index, disk, notes)?;
+                let Queue { at, size, used, .. } = self.queues[index];
+                if self.event_idx {
+                    self.store(at + AVAILABLE + 4 + 2 * u64::from(size), used);
+                }
+                if self.load(at + USED + 2) == used {
+                    break;
+                }
+            }
+        }
+        Ok(heard)
+    }
+
+    fn take_used(
+        &mut self,
+        index: usize,
+        disk: &mut Disk,
+        notes: &mut Notes,
+    ) -> Result<(), String> {
+        let Queue { at, size, .. } = self.queues[index];
+        while self.queues[index].used != self.load(at + USED + 2) {
+            let used = self.queues[index].used;
+            self.queues[index].used = used.wrapping_add(1);
+            let head = self.load(at + USED + 4 + 8 * u64::from(used % size));
+            let slot = usize::from(head / CHAIN);
+            let request = self.queues[index].requests.get_mut(slot).and_then(Option::take);
+            let request = request.ok_or(format!(
+                "queue {index}: descriptor {head} is used and was not available, or is used twice"
+            ))?;
+            let room = at + REQUESTS + slot as u64 * REQUEST_ROOM;
+            let status = self.get(room + 0x300, 1)[0];
+            self.ended(&request, status, disk, notes).map_err(|e| format!("{request:x?}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn ended(
+        &self,
+        request: &Request,
+        status: u8,
+        disk: &mut Disk,
+        notes: &mut Notes,
+    ) -> Result<(), String> {
+        let now = notes.tick();
+        let ok = match status {
+            0 => true,
+            1 if disk.may_fail => false,
+            other => return Err(format!("status {other}")),
+        };
+        // Of a guest whose driver cannot flush every write is durable.
+        let flushes = self.features & bit(blk::VIRTIO_BLK_F_FLUSH) != 0;
+        let durable = !flushes || request.through == Some(self.cache_set);
+        disk.end(&request.write(), request.id, now, ok, durable);
+        match request.kind {
+            blk::VIRTIO_BLK_T_FLUSH if ok => disk.truth.flushed(request.begun),
+            blk::VIRTIO_BLK_T_IN if ok => {
+                let data: Vec<u8> = request
+                    .pieces
+                    .iter()
+                    .flat_map(|&(at, len)| self.get(at, len as usize))
+                    .collect();
+                disk.check(request.sectors.start, &data, request.begun)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Request {
+    fn write(&self) -> Write {
+        let sectors = self.sectors.clone();
+        match self.kind {
+            blk::VIRTIO_BLK_T_OUT => Write { sectors, stamp: self.id, certain: true },
+            blk::VIRTIO_BLK_T_WRITE_ZEROES => Write { sectors, stamp: 0, certain: true },
+            // Advice, which need not be taken.
+            blk::VIRTIO_BLK_T_DISCARD => Write { sectors, stamp: 0, certain: false },
+            _ => Write { sectors: 0..0, stamp: 0, certain: false },
+        }
+    }
+}
+
+/// What a request makes of sectors.
+pub struct Write {
+    pub sectors: Range<usize>,
+    pub stamp: u64,
+    /// It is done when the device says so.
+    pub certain: bool,
+}

@@ -1,0 +1,409 @@
+//! The kernel that a simulated reactor runs on: its ring, its clock, its images. I/O on images
+//! takes as long as the seed says, ends in any order, comes up short and fails; eventfds and
+//! sockets are real, and looked at when the reactor asks for completions.
+
+use super::content::{Content, SECTOR_BYTES};
+use super::random::Random;
+use crate::death;
+use crate::reactor::io::{Io, Kind};
+use crate::reactor::ring::{Backend, Cqe, Source};
+use io_uring::squeue;
+use libc::{c_void, iovec};
+use seekway_policy::units::{Instant, Nanos};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::mem::{size_of, transmute_copy};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+/// Operations, as linux/io_uring.h numbers them.
+const POLL_ADD: u8 = 6;
+const SENDMSG: u8 = 9;
+const RECVMSG: u8 = 10;
+const TIMEOUT: u8 = 11;
+const RECV: u8 = 27;
+
+/// How often what goes wrong: once in so many times; 0 for never.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Faults {
+    pub fails: u64,
+    pub short: u64,
+    /// EAGAIN, EINTR.
+    pub again: u64,
+    /// A multishot poll ends.
+    pub disarms: u64,
+    /// The file system can neither punch holes nor zero ranges.
+    pub no_holes: bool,
+    /// I/O on an image hangs.
+    pub hangs: u64,
+}
+
+/// A file or device.
+pub struct File {
+    /// By which a descriptor is known.
+    inode: u64,
+    pub content: Content,
+    /// It goes through the page cache.
+    buffered: bool,
+    /// Something of it has failed: requests may fail without a fault of their own.
+    pub has_failed: bool,
+}
+
+/// I/O on an image that is under way.
+struct Transfer {
+    index: u32,
+    file: usize,
+    kind: Kind,
+    offset: usize,
+    len: usize,
+    buffers: Vec<iovec>,
+    hangs: bool,
+}
+
+/// What waits for something to happen.
+enum Wait {
+    Poll(RawFd),
+    Receive(RawFd, *mut c_void, usize),
+    ReceiveMessage(RawFd, *mut libc::msghdr),
+    Send(RawFd, *const libc::msghdr),
+    Until(Instant),
+}
+
+/// The fields of a `struct io_uring_sqe` that are needed here.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Sqe {
+    opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    fd: i32,
+    offset: u64,
+    address: u64,
+    len: u32,
+    op_flags: u32,
+    rest: [u64; 4],
+}
+
+/// The kernel's state.
+pub struct Kernel {
+    pub now: Instant,
+    pub faults: Faults,
+    pub files: Vec<File>,
+    random: Random,
+    registered: Vec<Option<usize>>,
+    transfers: Vec<Transfer>,
+    waits: Vec<(Source, Wait)>,
+    done: VecDeque<Cqe>,
+    /// The reactor sleeps until then, or until something happens.
+    wake: Option<Instant>,
+}
+
+impl Kernel {
+    pub fn new(random: Random, faults: Faults) -> Kernel {
+        Kernel {
+            now: Instant::ZERO,
+            faults,
+            files: Vec::new(),
+            random,
+            registered: Vec::new(),
+            transfers: Vec::new(),
+            waits: Vec::new(),
+            done: VecDeque::new(),
+            wake: None,
+        }
+    }
+
+    /// A file of zeroes that is known by its inode.
+    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool) {
+        let content = Content::new(bytes);
+        self.files.push(File { inode, content, buffered, has_failed: false });
+    }
+
+    /// Some I/O ends, if one is under way.
+    pub fn finish_one(&mut self) -> bool {
+        let moving: Vec<usize> =
+            (0..self.transfers.len()).filter(|&at| !self.transfers[at].hangs).collect();
+        if moving.is_empty() {
+            return false;
+        }
+        let at = self.random.one_of(&moving);
+        let transfer = self.transfers.swap_remove(at);
+        let result = self.carry_out(&transfer);
+        self.done.push_back(Cqe { source: Source::Io(transfer.index), result, more: false });
+        true
+    }
+
+    /// What hangs goes on.
+    pub fn release(&mut self) {
+        self.transfers.iter_mut().for_each(|transfer| transfer.hangs = false);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&mut self) {
+        self.faults = Faults::default();
+        self.release();
+    }
+
+    /// When the reactor wakes if nothing happens.
+    pub fn next_wake(&self) -> Option<Instant> {
+        let timers = self.waits.iter().filter_map(|(_, wait)| match wait {
+            Wait::Until(at) => Some(*at),
+            _ => None,
+        });
+        timers.chain(self.wake).min()
+    }
+
+    /// So much time passes.
+    pub fn pass(&mut self, time: Nanos) {
+        self.now = self.now + time;
+    }
+
+    /// The process is killed. Of what it has under way the device does some, in part or not at all.
+    pub fn kill(&mut self) {
+        while !self.transfers.is_empty() {
+            let at = self.random.index(self.transfers.len());
+            let mut transfer = self.transfers.swap_remove(at);
+            let sectors = (transfer.len / SECTOR_BYTES) as u64;
+            transfer.len = self.random.below(sectors + 1) as usize * SECTOR_BYTES;
+            if transfer.len > 0 || matches!(transfer.kind, Kind::Sync) && self.random.once_in(2) {
+                let faults = std::mem::take(&mut self.faults);
+                self.carry_out(&transfer);
+                self.faults = faults;
+            }
+        }
+        self.registered.clear();
+        self.waits.clear();
+        self.done.clear();
+        self.wake = None;
+        // Its clock begins anew.
+        self.now = Instant::ZERO;
+    }
+
+    /// The power fails.
+    pub fn power_fails(&mut self) {
+        self.kill();
+        for file in &mut self.files {
+            file.content.power_fails(&mut self.random);
+        }
+    }
+
+    fn carry_out(&mut self, transfer: &Transfer) -> i32 {
+        let Transfer { offset, len, kind, .. } = *transfer;
+        let Kernel { random, faults, .. } = self;
+        let file = &mut self.files[transfer.file];
+        if random.once_in(faults.again) {
+            return -random.one_of(&[libc::EAGAIN, libc::EINTR]);
+        }
+        if matches!(kind, Kind::Allocate { .. }) && faults.no_holes {
+            return -libc::EOPNOTSUPP;
+        }
+        let fails = random.once_in(faults.fails);
+        // All of a range is deallocated, or it fails.
+        let whole = matches!(kind, Kind::Allocate { .. } | Kind::Sync);
+        let mut done = len;
+        if (fails || !whole && random.once_in(faults.short)) && len > 0 {
+            done = random.index(len.div_ceil(SECTOR_BYTES) + 1) * SECTOR_BYTES;
+            // Zero bytes would be the file's end.
+            done = if fails { done } else { done.max(SECTOR_BYTES) };
+            done = done.min(len);
+        }
+        match kind {
+            Kind::Read => copy_out(&file.content.bytes()[offset..offset + done], &transfer.buffers),
+            Kind::Write { durable } => {
+                let bytes = gather(&transfer.buffers, done);
+                file.content.write(offset, &bytes, durable && !fails);
+            }
+            Kind::Zeroes { durable } => {
+                file.content.write(offset, &vec![0; done], durable && !fails);
+            }
+            Kind::Allocate { .. } => file.content.write(offset, &vec![0; done], false),
+            Kind::Sync if fails => {}
+            Kind::Sync => file.content.sync(),
+        }
+        if !fails {
+            // All of a range is deallocated, or it fails.
+            return if matches!(kind, Kind::Allocate { .. } | Kind::Sync) {
+                0
+            } else {
+                done as i32
+            };
+        }
+        file.has_failed = true;
+        let is_durable = matches!(
+            kind,
+            Kind::Sync | Kind::Write { durable: true } | Kind::Zeroes { durable: true }
+        );
+        if is_durable && file.buffered {
+            file.content.lose_cached();
+        }
+        -random.one_of(&[libc::EIO, libc::ENOSPC])
+    }
+
+    /// Look at eventfds, sockets and the clock.
+    fn look(&mut self) {
+        let mut at = 0;
+        while at < self.waits.len() {
+            let (source, wait) = &self.waits[at];
+            let (source, result) = (*source, wait.outcome(self.now));
+            let Some(result) = result else {
+                at += 1;
+                continue;
+            };
+            let multishot = matches!(self.waits[at].1, Wait::Poll(_));
+            let more = multishot && !self.random.once_in(self.faults.disarms);
+            if more {
+                at += 1;
+            } else {
+                self.waits.swap_remove(at);
+            }
+            self.done.push_back(Cqe { source, result, more });
+        }
+    }
+}
+
+impl Wait {
+    /// What has happened, if it has. An eventfd's counter is taken: each write is one event.
+    fn outcome(&self, now: Instant) -> Option<i32> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let result = match *self {
+            Wait::Until(at) => return (at <= now).then_some(-libc::ETIME),
+            Wait::Poll(fd) => {
+                let mut counter = 0u64;
+                // SAFETY: eight bytes, and the eventfds of the simulation never block.
+                unsafe { libc::read(fd, (&raw mut counter).cast(), size_of::<u64>()) }
+            }
+            // SAFETY: whoever pushed it keeps the memory until the completion, here and below.
+            Wait::Receive(fd, to, len) => unsafe { libc::recv(fd, to, len, flags) },
+            // SAFETY: as above.
+            Wait::ReceiveMessage(fd, message) => unsafe { libc::recvmsg(fd, message, flags) },
+            // SAFETY: as above.
+            Wait::Send(fd, message) => unsafe { libc::sendmsg(fd, message, flags) },
+        };
+        if result >= 0 {
+            return Some(result as i32);
+        }
+        match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) {
+            libc::EAGAIN => None,
+            errno => Some(-errno),
+        }
+    }
+}
+
+fn gather(buffers: &[iovec], len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    for buffer in buffers {
+        let take = buffer.iov_len.min(len - bytes.len());
+        // SAFETY: an I/O's buffers live until its completion.
+        bytes.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(buffer.iov_base.cast_const().cast(), take)
+        });
+    }
+    bytes
+}
+
+fn copy_out(mut bytes: &[u8], buffers: &[iovec]) {
+    for buffer in buffers {
+        let (now, rest) = bytes.split_at(buffer.iov_len.min(bytes.len()));
+        // SAFETY: an I/O's buffers live until its completion.
+        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), buffer.iov_base.cast(), now.len()) };
+        bytes = rest;
+    }
+}
+
+fn inode(fd: RawFd) -> u64 {
+    // SAFETY: zeroes are a `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: room for a `stat`.
+    assert_eq!(unsafe { libc::fstat(fd, &raw mut stat) }, 0, "{}", io::Error::last_os_error());
+    stat.st_ino
+}
+
+/// The ring of one process.
+pub struct Ring(pub Rc<RefCell<Kernel>>);
+
+impl Backend for Ring {
+    fn now(&mut self) -> Instant {
+        self.0.borrow().now
+    }
+
+    fn register_file(&mut self, index: u16, fd: Option<RawFd>) -> io::Result<()> {
+        let kernel = &mut *self.0.borrow_mut();
+        let index = usize::from(index);
+        if index >= kernel.registered.len() {
+            kernel.registered.resize(index + 1, None);
+        }
+        kernel.registered[index] = fd.map(|fd| {
+            let inode = inode(fd);
+            kernel.files.iter().position(|file| file.inode == inode).expect("an image of ours")
+        });
+        Ok(())
+    }
+
+    unsafe fn start(&mut self, index: u32, io: &mut Io, short: Option<u32>) {
+        death::point();
+        let kernel = &mut *self.0.borrow_mut();
+        let file = kernel.registered[usize::from(io.disk.0)].expect("the disk is attached");
+        let has_data = matches!(io.kind, Kind::Read | Kind::Write { .. });
+        let buffers = if has_data { io.target(short).to_vec() } else { Vec::new() };
+        let len = match io.kind {
+            Kind::Read | Kind::Write { .. } => buffers.iter().map(|b| b.iov_len).sum(),
+            Kind::Zeroes { .. } => (io.len as usize).min(64 << 10),
+            Kind::Allocate { .. } => io.len as usize,
+            Kind::Sync => 0,
+        };
+        let (kind, offset) = (io.kind, io.offset as usize);
+        let hangs = kernel.random.once_in(kernel.faults.hangs);
+        kernel.transfers.push(Transfer { index, file, kind, offset, len, buffers, hangs });
+    }
+
+    unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {
+        death::point();
+        const { assert!(size_of::<squeue::Entry>() == size_of::<Sqe>()) };
+        // SAFETY: an entry is the kernel's structure, all of whose bits are numbers.
+        let sqe: Sqe = unsafe { transmute_copy(&entry) };
+        let kernel = &mut *self.0.borrow_mut();
+        let wait = match sqe.opcode {
+            POLL_ADD => Wait::Poll(sqe.fd),
+            RECV => Wait::Receive(sqe.fd, sqe.address as *mut c_void, sqe.len as usize),
+            RECVMSG => Wait::ReceiveMessage(sqe.fd, sqe.address as *mut libc::msghdr),
+            SENDMSG => Wait::Send(sqe.fd, sqe.address as *const libc::msghdr),
+            TIMEOUT => {
+                // SAFETY: the entry's time lives until its completion.
+                let [s, ns] = unsafe { *(sqe.address as *const [u64; 2]) };
+                Wait::Until(kernel.now + Nanos::new(s * 1_000_000_000 + ns))
+            }
+            other => panic!("operation {other} is not simulated"),
+        };
+        kernel.waits.push((source, wait));
+    }
+
+    fn completions(&mut self, out: &mut Vec<Cqe>) {
+        let mut kernel = self.0.borrow_mut();
+        kernel.look();
+        kernel.wake = None;
+        out.extend(kernel.done.drain(..));
+    }
+
+    fn peek(&mut self) -> bool {
+        let mut kernel = self.0.borrow_mut();
+        kernel.look();
+        !kernel.done.is_empty()
+    }
+
+    fn submit_and_wait(&mut self, timeout_ns: Option<u64>) {
+        let mut kernel = self.0.borrow_mut();
+        kernel.wake = timeout_ns.map(|ns| kernel.now + Nanos::new(ns));
+    }
+
+    fn cancel(&mut self, port: crate::port::PortId, tag: u32) {
+        let mut kernel = self.0.borrow_mut();
+        let cancelled = Source::Port(port, tag);
+        let at = kernel.waits.iter().position(|(source, _)| *source == cancelled);
+        if let Some(at) = at {
+            let (source, _) = kernel.waits.swap_remove(at);
+            kernel.done.push_back(Cqe { source, result: -libc::ECANCELED, more: false });
+        }
+        kernel.done.push_back(Cqe { source: Source::Cancel, result: 0, more: false });
+    }
+}

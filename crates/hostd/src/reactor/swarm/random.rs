@@ -1,0 +1,40 @@
+//! Random numbers that are the same for the same seed, one row of them for each step of a seed:
+//! a step that is left out changes none of the others'.
+
+/// xorshift64* (Vigna 2016).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of step `step` of a seed.
+    pub fn new(seed: u64, step: u64) -> Random {
+        // SplitMix64 (Steele 2014): neighbours have nothing in common.
+        let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step.wrapping_add(0x632B_E59B);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Random((z ^ (z >> 31)) | 1)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
+    }
+
+    /// The same, for an index.
+    pub fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+
+    /// True once in `n` times; never for 0.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        n > 0 && self.below(n) == 0
+    }
+
+    /// One of these.
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.index(all.len())]
+    }
+}

@@ -1,0 +1,512 @@
+//! A host: the daemon's process, its disks with their guests and clients, and what may happen to
+//! them. What happens is drawn from the seed, step by step.
+
+use super::client::Client;
+use super::content::SECTOR_BYTES;
+use super::disk::{Disk, Notes};
+use super::guest::Guest;
+use super::kernel::{Kernel, Ring};
+use super::plan::Plan;
+use super::random::Random;
+use super::truth::{Truth, stamp_of};
+use crate::death;
+use crate::frontends::nbd::Export;
+use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
+use crate::images::{Image, OpenOptions};
+use crate::reactor::message::{self, Disk as Served, Handle, Message};
+use crate::reactor::{CacheSetup, Reactor, Setup};
+use crate::throttle::Throttle;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::schedulers;
+use seekway_policy::stack::limit::DiskLimits;
+use seekway_policy::units::{Lba, Nanos, Sectors};
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// Sectors of a disk when it begins, and what it grows by.
+const SECTORS: usize = 256;
+const CACHE_BYTES: u64 = 64 << 10;
+/// Turns in which all that is under way ends, if nothing is added.
+const TURNS_MAX: usize = 20_000;
+/// I/O that hangs goes on when somebody has waited for so many turns.
+const PATIENCE_TURNS: usize = 200;
+
+/// The daemon's process.
+struct Daemon {
+    reactor: Reactor,
+    handle: Handle,
+}
+
+type Process = Rc<RefCell<Option<Daemon>>>;
+
+/// A host and all that it serves.
+pub struct World {
+    plan: Plan,
+    seed: u64,
+    kernel: Rc<RefCell<Kernel>>,
+    process: Process,
+    disks: Vec<Disk>,
+    guests: Vec<Guest>,
+    /// Clients, and which disk they use.
+    clients: Vec<(usize, Client)>,
+    notes: Notes,
+    /// Answers to settings that are to come.
+    answers: Vec<(&'static str, Answer)>,
+    pub done: Done,
+}
+
+/// Looks whether an answer has come.
+type Answer = Box<dyn FnMut() -> bool>;
+
+fn answer<T: 'static>(of: Receiver<T>) -> Answer {
+    Box::new(move || of.try_recv().is_ok())
+}
+
+/// What a seed has done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Done {
+    pub requests: u64,
+    pub kills: u64,
+    pub power_fails: u64,
+    /// The last time and the images' contents, as a number.
+    pub hash: u64,
+}
+
+/// One turn of the daemon, if it runs. False when it was the last.
+fn turn(process: &Process) -> bool {
+    process.borrow_mut().as_mut().is_some_and(|daemon| daemon.reactor.turn())
+}
+
+/// Time passes, and the device does some of its work.
+fn pass(kernel: &Rc<RefCell<Kernel>>) {
+    let mut kernel = kernel.borrow_mut();
+    if !kernel.finish_one() {
+        let wake = kernel.next_wake().filter(|&at| at > kernel.now);
+        let until_wake = wake.map_or(Nanos::from_millis(1), |at| at.since(kernel.now));
+        kernel.pass(until_wake);
+    }
+}
+
+impl World {
+    /// A host as its seed has it, with the daemon running. Its images are in `folder`.
+    pub fn new(seed: u64, folder: &Path) -> Result<World, String> {
+        let mut random = Random::new(seed, u64::MAX);
+        let plan = Plan::of(&mut random);
+        let kernel = Kernel::new(Random::new(seed, u64::MAX - 1), plan.faults);
+        let kernel = Rc::new(RefCell::new(kernel));
+        let may_fail = plan.faults.fails > 0;
+        let mut disks = Vec::new();
+        for number in 0..1 + random.index(3) {
+            let path = folder.join(format!("{number}.img"));
+            let bytes = SECTORS * SECTOR_BYTES;
+            let file = std::fs::File::create(&path).map_err(|e| e.to_string())?;
+            file.set_len(bytes as u64).map_err(|e| e.to_string())?;
+            let inode = file.metadata().map_err(|e| e.to_string())?.ino();
+            let buffered = random.once_in(2);
+            kernel.borrow_mut().add_file(inode, bytes, buffered);
+            disks.push(Disk {
+                path,
+                truth: Truth::new(SECTORS),
+                sectors: SECTORS,
+                may_fail,
+                buffered,
+                number: None,
+                limits: Arc::default(),
+                memory: Arc::default(),
+            });
+        }
+        let guests = disks.iter().map(|_| Guest::new(&mut random)).collect();
+        let mut world = World {
+            plan,
+            seed,
+            kernel,
+            process: Rc::default(),
+            disks,
+            guests,
+            clients: Vec::new(),
+            notes: Notes::default(),
+            answers: Vec::new(),
+            done: Done::default(),
+        };
+        world.attend();
+        world.start(&mut random)?;
+        Ok(world)
+    }
+
+    /// While a thread of the daemon's waits for the reactor, the rest of the world goes on.
+    fn attend(&self) {
+        let (kernel, process) = (self.kernel.clone(), self.process.clone());
+        let seen = RefCell::new(0usize);
+        message::while_waiting(Some(Rc::new(move || {
+            let turns = &mut *seen.borrow_mut();
+            *turns += 1;
+            if turns.is_multiple_of(PATIENCE_TURNS) {
+                kernel.borrow_mut().release();
+            }
+            assert!(*turns < 100 * TURNS_MAX, "a thread waits for the reactor for ever");
+            pass(&kernel);
+            turn(&process);
+        })));
+    }
+
+    /// The daemon starts, and all that it serves connect.
+    fn start(&mut self, random: &mut Random) -> Result<(), String> {
+        let plan = &self.plan;
+        let throttle = plan.throttle.then(|| Throttle::parse("intel-320:k=1"));
+        let throttle = throttle.transpose().map_err(|e| e.to_string())?;
+        let setup = Setup {
+            name: "swarm".into(),
+            policy: plan.policy.into(),
+            depth: plan.depth,
+            coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
+            hard_limit: plan.hard_limit,
+            cache: plan.prefetcher.map(|prefetcher| CacheSetup {
+                bytes: CACHE_BYTES,
+                room_bytes: 2 * CACHE_BYTES,
+                prefetcher: prefetcher.into(),
+                lock: false,
+                bandwidth_bytes_per_s: Some(100 << 20),
+                seed: Some(self.seed),
+            }),
+            throttle,
+            profile: DeviceProfile::unknown(Sectors::new(1 << 32), random.once_in(2)),
+            poll: None,
+            journal: None,
+            groups: Vec::new(),
+        };
+        let (handle, mailbox) = Handle::new().map_err(|e| e.to_string())?;
+        let ring = Box::new(Ring(self.kernel.clone()));
+        let reactor = Reactor::new(setup, mailbox, handle.clone(), ring)?;
+        *self.process.borrow_mut() = Some(Daemon { reactor, handle });
+        (0..self.disks.len()).try_for_each(|number| self.attach(number, random))
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        self.process.borrow().as_ref().map(|daemon| daemon.handle.clone())
+    }
+
+    /// Attach a disk, and connect its guest.
+    fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
+        let Some(handle) = self.handle() else { return Ok(()) };
+        let disk = &mut self.disks[number];
+        let image = Image::open(&disk.path, &OpenOptions::writing()).map_err(|e| e.to_string())?;
+        let image = if disk.buffered { image } else { image.as_direct() };
+        *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
+        let mut served = Served::new(format!("disk {number}"), image);
+        served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
+        // What the file system says of its place comes from a thread, at any time.
+        served.lba = Some(Lba::new(number as u64 * 8192));
+        if self.plan.limits {
+            served.limits = DiskLimits::parse("iops=2000").map_err(|e| e.to_string())?;
+        }
+        let attached = handle.ask(|reply| Message::AttachDisk(Box::new(served), reply));
+        disk.number = Some(attached.ok_or("the reactor has ended")??);
+        self.connect(number, random)
+    }
+
+    fn connect(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
+        let (Some(handle), Some(disk)) = (self.handle(), self.disks[number].number) else {
+            return Ok(());
+        };
+        let limits = self.disks[number].limits.clone();
+        let served = DiskHandle {
+            name: format!("disk {number}"),
+            disk,
+            handle,
+            limits: Arc::new(move || limits.lock().expect("unpoisoned").expect("it is attached")),
+            config_changed: Arc::new(ConfigListeners::default()),
+            queues: self.guests[number].queues(),
+        };
+        self.guests[number].connect(served, random)
+    }
+
+    fn add_client(&mut self, random: &mut Random) {
+        let number = random.index(self.disks.len());
+        let (Some(handle), Some(disk)) = (self.handle(), self.disks[number].number) else { return };
+        let limits = self.disks[number].limits.clone();
+        let export = Export {
+            name: format!("disk {number}"),
+            disk,
+            handle: handle.clone(),
+            limits: Arc::new(move || limits.lock().expect("unpoisoned").expect("it is attached")),
+            memory: self.disks[number].memory.clone(),
+        };
+        let (client, connection) = Client::new(export, random.once_in(2));
+        let _ = handle.ask(|reply| Message::OpenPort(Box::new(connection), reply));
+        self.clients.push((number, client));
+    }
+
+    /// What happens in this step.
+    pub fn step(&mut self, random: &mut Random) -> Result<(), String> {
+        let plan = &self.plan;
+        if random.once_in(plan.power_fails) {
+            return self.power_fails(random);
+        }
+        if random.once_in(plan.kills) {
+            death::comes_in(Some(random.below(120)));
+        }
+        match random.below(100) {
+            0..28 => {
+                let number = random.index(self.guests.len());
+                let (guest, disk) = (&mut self.guests[number], &mut self.disks[number]);
+                for _ in 0..1 + random.below(4) {
+                    guest.submit(disk, &mut self.notes, random);
+                }
+            }
+            28..40 => self.client_asks(random),
+            40..64 => {
+                for _ in 0..1 + random.below(6) {
+                    self.kernel.borrow_mut().finish_one();
+                }
+                turn(&self.process);
+            }
+            64..78 => _ = turn(&self.process),
+            78..86 => _ = self.hear()?,
+            86..91 => {
+                let most = random.one_of(&[100, 10_000, 2_000_000, 600_000_000]);
+                self.kernel.borrow_mut().pass(Nanos::new(random.below(most)));
+            }
+            91..95 => self.change_setting(random),
+            95..97 => {
+                let number = random.index(self.guests.len());
+                self.guests[number].rearrange(random)?;
+            }
+            97 => {
+                let number = random.index(self.guests.len());
+                self.guests[number].switch_cache()?;
+            }
+            98 => self.hang_up(random)?,
+            99 if random.once_in(4) => self.shut_down(random)?,
+            _ => self.reattach(random)?,
+        }
+        Ok(())
+    }
+
+    fn client_asks(&mut self, random: &mut Random) {
+        self.clients.retain(|(_, client)| !client.is_gone);
+        if self.clients.len() < 2 && random.once_in(3) {
+            return self.add_client(random);
+        }
+        if self.clients.is_empty() {
+            return;
+        }
+        let at = random.index(self.clients.len());
+        let (number, client) = &mut self.clients[at];
+        for _ in 0..1 + random.below(3) {
+            client.submit(&mut self.disks[*number], &mut self.notes, random);
+            client.send(random);
+        }
+    }
+
+    /// A guest's VMM or a client hangs up, and comes again.
+    fn hang_up(&mut self, random: &mut Random) -> Result<(), String> {
+        if !self.clients.is_empty() && random.once_in(2) {
+            // What it has asked for may be done at any time from now on.
+            self.clients.swap_remove(random.index(self.clients.len()));
+            return Ok(());
+        }
+        let number = random.index(self.guests.len());
+        self.guests[number].disconnect();
+        self.connect(number, random)
+    }
+
+    fn change_setting(&mut self, random: &mut Random) {
+        let Some(handle) = self.handle() else { return };
+        let number = random.index(self.disks.len());
+        let Some(id) = self.disks[number].number else { return };
+        let entry = random.index(schedulers::REGISTRY.len());
+        macro_rules! tell {
+            ($message:expr, $($part:expr),*) => {{
+                let (reply, answered) = sync_channel(1);
+                if handle.send($message($($part,)* reply)) {
+                    self.answers.push((stringify!($message), answer(answered)));
+                }
+            }};
+        }
+        match random.below(6) {
+            0 => tell!(Message::SetPolicy, schedulers::REGISTRY[entry].name.to_string()),
+            1 => tell!(Message::ResizeCache, random.below(3) * CACHE_BYTES),
+            2 => tell!(Message::SetWeight, id, NonZeroU32::MIN),
+            3 => tell!(Message::Status,),
+            4 => {
+                let limits = random.one_of(&["iops=500", "bandwidth=1MiB", "iops=100000"]);
+                tell!(Message::SetLimits, id, DiskLimits::parse(limits).expect("limits"));
+            }
+            _ => {
+                let disk = &mut self.disks[number];
+                disk.sectors += 64;
+                let bytes = disk.sectors * SECTOR_BYTES;
+                disk.truth.grow(disk.sectors);
+                self.kernel.borrow_mut().files[number].content.grow(bytes);
+                let file = std::fs::File::options().write(true).open(&disk.path);
+                file.and_then(|file| file.set_len(bytes as u64)).expect("room for images");
+                // Nobody asks beyond the old end before this is answered.
+                if let Some(Ok(capacity)) = handle.ask(|reply| Message::Resize(id, reply))
+                    && let Some(limits) = &mut *disk.limits.lock().expect("unpoisoned")
+                {
+                    limits.capacity_bytes = capacity;
+                }
+            }
+        }
+    }
+
+    /// A disk is detached, and attached again.
+    fn reattach(&mut self, random: &mut Random) -> Result<(), String> {
+        let Some(handle) = self.handle() else { return Ok(()) };
+        let number = random.index(self.disks.len());
+        let Some(id) = self.disks[number].number.take() else { return Ok(()) };
+        let (reply, detached) = sync_channel(1);
+        handle.send(Message::DetachDisk(id, reply));
+        self.guests[number].disconnect();
+        message::wait(&detached).ok_or("the reactor has ended")??;
+        self.hear()?;
+        self.attach(number, random)
+    }
+
+    /// The daemon ends as it is told, and starts again.
+    fn shut_down(&mut self, random: &mut Random) -> Result<(), String> {
+        let Some(handle) = self.handle() else { return Ok(()) };
+        handle.send(Message::Shutdown);
+        let mut turns = 0usize;
+        while turn(&self.process) {
+            pass(&self.kernel);
+            turns += 1;
+            if turns.is_multiple_of(PATIENCE_TURNS) {
+                self.kernel.borrow_mut().release();
+                // Its clients have their time to read.
+                self.hear()?;
+            }
+            if turns > TURNS_MAX {
+                return Err("the daemon does not end".into());
+            }
+        }
+        self.bury();
+        self.start(random)
+    }
+
+    /// Guests and clients look whether there is something for them. True if there was.
+    fn hear(&mut self) -> Result<bool, String> {
+        let mut heard = false;
+        for (number, guest) in self.guests.iter_mut().enumerate() {
+            heard |= guest
+                .hear(&mut self.disks[number], &mut self.notes)
+                .map_err(|e| format!("guest {number}: {e}"))?;
+        }
+        for (number, client) in &mut self.clients {
+            heard |= client
+                .hear(&mut self.disks[*number], &mut self.notes)
+                .map_err(|e| format!("client of disk {number}: {e}"))?;
+        }
+        Ok(heard)
+    }
+
+    /// The daemon's process is gone, whatever it was doing.
+    fn bury(&mut self) {
+        // The kernel ends I/O that is under way before the process's memory is gone.
+        self.kernel.borrow_mut().kill();
+        self.process.take();
+        self.guests.iter_mut().for_each(Guest::disconnect);
+        self.disks.iter_mut().for_each(|disk| disk.number = None);
+        self.answers.clear();
+        for (number, client) in &mut self.clients {
+            client.hung_up(&mut self.disks[*number], &mut self.notes);
+        }
+        self.clients.clear();
+    }
+
+    /// The daemon was killed and starts again.
+    pub fn restart(&mut self, random: &mut Random) -> Result<(), String> {
+        self.done.kills += 1;
+        self.bury();
+        death::comes_in(None);
+        self.attend();
+        self.start(random)
+    }
+
+    /// The power fails, and the host starts again.
+    fn power_fails(&mut self, random: &mut Random) -> Result<(), String> {
+        self.done.power_fails += 1;
+        self.hear()?;
+        self.bury();
+        self.kernel.borrow_mut().power_fails();
+        let now = self.notes.tick();
+        let kernel = self.kernel.clone();
+        for (number, disk) in self.disks.iter_mut().enumerate() {
+            let kernel = kernel.borrow();
+            let sectors = kernel.files[number].content.bytes().chunks(SECTOR_BYTES);
+            for (at, sector) in sectors.enumerate() {
+                let stamp = stamp_of(sector).map_err(|e| format!("disk {number}: {at} {e}"))?;
+                disk.truth.settle(at, stamp, now).map_err(|e| format!("disk {number}: {e}"))?;
+            }
+            self.guests[number] = Guest::new(random);
+        }
+        death::comes_in(None);
+        self.attend();
+        self.start(random)
+    }
+
+    /// Nothing more is asked for and nothing more goes wrong: all is answered, and each disk is as
+    /// its users were told.
+    pub fn finish(&mut self, random: &mut Random) -> Result<(), String> {
+        death::comes_in(None);
+        self.kernel.borrow_mut().heal();
+        for number in 0..self.guests.len() {
+            if !self.guests[number].is_connected() {
+                self.connect(number, random)?;
+            }
+        }
+        for _ in 0..TURNS_MAX {
+            let mut moved = self.hear()?;
+            for (_, client) in &mut self.clients {
+                moved |= client.send(random);
+            }
+            self.answers.retain_mut(|(_, is_there)| !is_there());
+            let guests = self.guests.iter().map(Guest::outstanding);
+            let clients = self.clients.iter().map(|(_, client)| client.outstanding());
+            if guests.chain(clients).sum::<usize>() + self.answers.len() == 0 {
+                return self.compare();
+            }
+            if !moved {
+                pass(&self.kernel);
+            }
+            turn(&self.process);
+        }
+        let waits = |what: &str, n: usize, of: usize| format!("\n  {what} {n}: {of} requests");
+        let guests = self.guests.iter().map(Guest::outstanding).enumerate();
+        let guests: String = guests.map(|(n, of)| waits("guest", n, of)).collect();
+        let clients = self.clients.iter().map(|(_, c)| c.outstanding()).enumerate();
+        let clients: String = clients.map(|(n, of)| waits("client", n, of)).collect();
+        let settings: Vec<&str> = self.answers.iter().map(|(name, _)| *name).collect();
+        Err(format!("something stands still:{guests}{clients}\n  settings: {settings:?}"))
+    }
+
+    /// What is in the images.
+    fn compare(&mut self) -> Result<(), String> {
+        let now = self.notes.tick();
+        let mut hash = DefaultHasher::new();
+        (now, self.kernel.borrow().now.as_nanos()).hash(&mut hash);
+        for (number, disk) in self.disks.iter().enumerate() {
+            let kernel = self.kernel.borrow();
+            let bytes = kernel.files[number].content.bytes();
+            disk.check(0, bytes, now).map_err(|e| format!("the image of disk {number}: {e}"))?;
+            bytes.hash(&mut hash);
+        }
+        (self.done.requests, self.done.hash) = (self.notes.requests(), hash.finish());
+        Ok(())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        death::comes_in(None);
+        self.kernel.borrow_mut().kill();
+        self.process.take();
+        message::while_waiting(None);
+    }
+}

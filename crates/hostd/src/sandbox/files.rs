@@ -1,0 +1,118 @@
+//! Files, TCP ports, abstract sockets and signals that a thread may reach (landlock).
+//!
+//! A rule belongs to a file or folder that is open here, so that a path that is replaced later leads
+//! nowhere else. What is open already is not restricted.
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use std::path::Path;
+
+/// What is restricted, as far as the kernel knows it. Later versions restrict the paths of unix
+/// sockets, which the daemon needs for its service manager.
+const RESTRICTED: ABI = ABI::V7;
+
+/// What may be done with a file, or below a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Open it as an image.
+    Image,
+    /// Open all that lie there as images.
+    Images,
+    /// Make sockets there, and remove them.
+    Sockets,
+    /// Remove a socket that was made there.
+    Remove,
+    /// Read files there.
+    Read,
+    /// Write a file that is there.
+    Write,
+    /// Make files there, and write them.
+    Journals,
+}
+
+impl Access {
+    fn rights(self, is_folder: bool) -> BitFlags<AccessFs> {
+        let (read, write) = (AccessFs::ReadFile, AccessFs::WriteFile);
+        let image = read | write | AccessFs::Truncate | AccessFs::IoctlDev;
+        let rights = match self {
+            Access::Image | Access::Images => image,
+            Access::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::ReadDir,
+            Access::Remove => AccessFs::RemoveFile.into(),
+            Access::Read => read | AccessFs::ReadDir,
+            Access::Write => read | write,
+            Access::Journals => AccessFs::MakeReg | AccessFs::MakeDir | write,
+        };
+        if is_folder { rights } else { rights & AccessFs::from_file(RESTRICTED) }
+    }
+}
+
+/// Files and folders that may be used.
+#[derive(Debug, Default)]
+pub struct Places(Vec<(PathFd, BitFlags<AccessFs>)>);
+
+impl Places {
+    /// Allow something. What is not there is left out: nobody needs it.
+    pub fn allow(&mut self, path: &Path, access: Access) {
+        if let (Ok(fd), Ok(about)) = (PathFd::new(path), std::fs::metadata(path)) {
+            let rights = access.rights(about.is_dir());
+            if !rights.is_empty() {
+                self.0.push((fd, rights));
+            }
+        }
+    }
+}
+
+/// How far a thread is restricted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restriction {
+    Full,
+    /// This kernel does not know all of it.
+    Partial,
+    /// This kernel has no landlock.
+    Absent,
+}
+
+/// Let this thread, and those that it starts, use these places only, and no TCP port.
+/// `abstract_sockets`: it may connect to abstract unix sockets.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn restrict(places: &Places, abstract_sockets: bool) -> Result<Restriction, String> {
+    if abi().is_none() {
+        return Ok(Restriction::Absent);
+    }
+    let scope = match abstract_sockets {
+        true => Scope::Signal.into(),
+        false => Scope::from_all(RESTRICTED),
+    };
+    let restricted = || -> Result<_, RulesetError> {
+        let ruleset = Ruleset::default()
+            .handle_access(AccessFs::from_all(RESTRICTED))?
+            .handle_access(AccessNet::from_all(RESTRICTED))?
+            .scope(scope)?;
+        let mut ruleset = ruleset.create()?;
+        for (fd, rights) in &places.0 {
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, *rights))?;
+        }
+        ruleset.restrict_self()
+    };
+    let status = restricted().map_err(|e| e.to_string())?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Restriction::Full,
+        RulesetStatus::PartiallyEnforced => Restriction::Partial,
+        RulesetStatus::NotEnforced => Restriction::Absent,
+    })
+}
+
+/// The version of landlock that this kernel has.
+pub fn abi() -> Option<u32> {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag and no attributes the kernel only answers.
+    let version = unsafe {
+        let none = std::ptr::null::<libc::c_void>();
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION)
+    };
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
