@@ -124,8 +124,8 @@ impl Model {
     /// The whole disk, with nothing in flight or after a crash.
     pub fn check_all(&self, image: &[u8]) -> Result<(), String> {
         assert_eq!(image.len(), self.len() * SECTOR_BYTES);
-        let sectors = image.chunks(SECTOR_BYTES).enumerate();
-        sectors.map(|(n, bytes)| self.check(n, bytes, self.now)).collect()
+        let mut sectors = image.chunks(SECTOR_BYTES).enumerate();
+        sectors.try_for_each(|(n, bytes)| self.check(n, bytes, self.now))
     }
 }
 

@@ -104,6 +104,9 @@ fn status(format: Format, answer: Value) -> Result<()> {
         .context("the daemon's answer is of another version of seekway")?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
     tables[0].notes.push(sandbox(&report.sandbox));
+    let silent = report.silent.iter();
+    let hangs = |name: &String| format!("{name} does not answer: its disk may hang (see dmesg)");
+    tables[0].notes.extend(silent.map(hangs));
     tables.extend(failed(&report));
     tables.extend(limits(&report));
     tables.extend(promised::table(&report));

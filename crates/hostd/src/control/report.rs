@@ -26,6 +26,9 @@ pub struct HostReport {
     pub groups: BTreeMap<String, String>,
     /// One for each device.
     pub devices: Vec<DeviceReport>,
+    /// Devices that do not answer: their reactors wait for disks that may hang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
     /// Disks of the configuration that are not served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedReport>,
@@ -220,7 +223,7 @@ pub struct Latency {
 }
 
 pub fn report(host: &Host) -> HostReport {
-    let devices = host.statuses();
+    let (devices, silent) = host.ask_statuses();
     let auto = host.is_cache_auto();
     HostReport {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -237,6 +240,7 @@ pub fn report(host: &Host) -> HostReport {
                 ..device_report(&device.name, status, auto)
             })
             .collect(),
+        silent,
         failed: host.failed().into_iter().map(failed_report).collect(),
     }
 }

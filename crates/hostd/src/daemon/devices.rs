@@ -14,13 +14,17 @@ use seekway_policy::units::Sectors;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// The policy of a device when the operator names none.
 pub const POLICY_DEFAULT: &str = "fairway";
 /// Stack of the threads that only wait for something.
 const SMALL_STACK_BYTES: usize = 64 << 10;
+/// How long an operator's command waits for a reactor, which answers in microseconds.
+const SETTING_PATIENCE: Duration = Duration::from_secs(5);
 /// Most journals of one device in a folder.
 const JOURNALS_MAX: u32 = 100_000;
 
@@ -118,9 +122,23 @@ impl Device {
         measured
     }
 
-    /// How it stands; `None` when its reactor has ended.
-    pub fn status(&self) -> Option<Status> {
-        self.handle.ask(Message::Status)
+    /// Ask it how it stands. Nothing comes when its reactor has ended, or waits for its disk.
+    pub(super) fn ask_status(&self) -> Receiver<Status> {
+        self.handle.request(Message::Status)
+    }
+
+    /// Ask it for something that an operator wants, who is not to wait for a disk that hangs.
+    ///
+    /// # Errors
+    /// Its reactor has ended, or does not answer.
+    pub(super) fn ask<T>(
+        &self,
+        message: impl FnOnce(SyncSender<T>) -> Message,
+    ) -> Result<T, HostError> {
+        self.handle.request(message).recv_timeout(SETTING_PATIENCE).map_err(|e| match e {
+            RecvTimeoutError::Disconnected => HostError::ReactorDied(self.name.clone()),
+            RecvTimeoutError::Timeout => HostError::Silent(self.name.clone()),
+        })
     }
 
     /// Ask it to end. [`Device::join`] waits until it has.

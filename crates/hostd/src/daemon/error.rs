@@ -93,6 +93,12 @@ pub enum HostError {
         "the reactor of {0} has ended by itself; its guests hang until the daemon is started again"
     )]
     ReactorDied(String),
+    /// The kernel keeps the reactor waiting.
+    #[error(
+        "device {0} does not answer: its disk may hang (see dmesg); what was asked is done when it \
+         goes on"
+    )]
+    Silent(String),
     /// Too late.
     #[error("the daemon is ending; nothing can be changed any more")]
     Ending,

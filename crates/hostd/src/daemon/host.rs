@@ -33,12 +33,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// Most connections at once, beyond those reserved for each disk.
 const CONNECTIONS_MAX: usize = 1024;
+/// How long whoever asks how devices stand waits for those whose disks hang.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 /// Most clients at the NBD address of all disks that have not said which disk they want.
 const NEGOTIATING_MAX: usize = 256;
 /// Most clients of the control socket, and as many of metrics, at once.
@@ -249,7 +252,22 @@ impl Host {
 
     /// How all devices stand. One whose reactor has ended is left out.
     pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
-        self.devices().into_iter().filter_map(|d| d.status().map(|s| (d, s))).collect()
+        self.ask_statuses().0
+    }
+
+    /// The same, and the names of devices that do not answer: their reactors wait for their disks.
+    pub fn ask_statuses(&self) -> (Vec<(Arc<Device>, Status)>, Vec<String>) {
+        let asked = self.devices().into_iter().map(|device| (device.ask_status(), device));
+        let (asked, until) = (asked.collect::<Vec<_>>(), Instant::now() + STATUS_PATIENCE);
+        let (mut statuses, mut silent) = (Vec::new(), Vec::new());
+        for (answer, device) in asked {
+            match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(status) => statuses.push((device, status)),
+                Err(RecvTimeoutError::Timeout) => silent.push(device.name.clone()),
+                Err(RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        (statuses, silent)
     }
 
     /// What `render` makes of the metrics, up to a second old: those who scrape share it.

@@ -340,9 +340,15 @@ impl Handle {
     /// Send what `message` makes of a reply's sender, and wait for the reply.
     /// `None` when the reactor has ended.
     pub fn ask<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Option<T> {
+        wait(&self.request(message))
+    }
+
+    /// The same without waiting: the reply comes here, or its sender is dropped when the reactor
+    /// has ended.
+    pub fn request<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Receiver<T> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));
-        wait(&answer)
+        answer
     }
 }
 

@@ -152,7 +152,7 @@ impl Host {
     }
 
     fn reading(&self, source: &MemorySource) -> Option<Reading> {
-        let memory = |device: &Arc<Device>| device.handle().ask(Message::CacheMemory).unwrap_or(0);
+        let memory = |device: &Arc<Device>| device.ask(Message::CacheMemory).unwrap_or(0);
         source.reading(self.devices().iter().map(memory).sum())
     }
 

@@ -28,9 +28,7 @@ impl Host {
             set_weight(&disk, weight)?;
         }
         let ask = |reply| Message::SetLimits(disk.id, limits.clone(), reply);
-        let answer = disk.device.handle().ask(ask);
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.into(), e))?;
+        disk.device.ask(ask)?.map_err(|e| HostError::Disk(name.into(), e))?;
         *lock(&disk.rate_limits) = limits;
         Ok(())
     }
@@ -51,8 +49,7 @@ impl Host {
         drop(groups); // nobody waits for a reactor with this locked
         for device in self.devices() {
             let ask = |reply| Message::SetGroup(name.clone(), *limits, reply);
-            let answer = device.handle().ask(ask);
-            answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
+            device.ask(ask)?;
         }
         Ok(())
     }

@@ -80,9 +80,7 @@ impl Host {
 /// Another share for a disk.
 pub(super) fn set_weight(disk: &ServedDisk, weight: NonZeroU32) -> Result<(), HostError> {
     let ask = |reply| Message::SetWeight(disk.id, weight, reply);
-    let answer = disk.device.handle().ask(ask);
-    let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-    answer.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
+    disk.device.ask(ask)?.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
 }
 
 fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {
