@@ -376,6 +376,24 @@ fn a_target_of_latency_is_met_where_it_can_be() {
     assert!(others * 2 > before, "{others} of {before} sectors: {said:?}");
 }
 
+/// Known not to be met: 7,812 small requests a second take 32 under way for 4.1 ms each, and behind
+/// commands of 512 KiB they wait for 5.2 ms. `reservations_are_met` found it with another seed.
+#[test]
+fn a_reservation_beside_long_commands_is_bounded_by_the_vms_own_depth() {
+    let small = Client { len: 1, depth: 32, ..FLOOD };
+    let clients = [
+        Client { len: 1024, depth: 32, reserve: (244, 0), ..FLOOD },
+        Client { reserve: (7_812, 0), ..small },
+        Client { weight: 2, ..small },
+        Client { weight: 2, len: 8, ..small },
+    ];
+    let mut bench = Bench::new("fairway", &clients);
+    bench.access = 150_000;
+    let got = bench.run(500);
+    assert!(got[0].requests >= 115, "{} of 122", got[0].requests);
+    assert!((2_900..3_906).contains(&got[1].requests), "{} of 3,906", got[1].requests);
+}
+
 fn client() -> impl Strategy<Value = Client> {
     let len = prop::sample::select(vec![1u64, 8, 24, 64, 256, 1024]);
     (1..8u32, len, 1..40u32, any::<bool>(), prop::sample::select(vec![0u64, 70_000, 5_000_000]))
