@@ -83,7 +83,7 @@ kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
 powercuts: ## 1,000 power failures of a block device below the daemon, and a disk that hangs for five minutes; CUTS=N, SEED=N
 	SEEKWAY_CUTS=$(or $(CUTS),1000) SEEKWAY_SEED=$(or $(SEED),1) SEEKWAY_HANG_SECONDS=300 $(CARGO) test --package seekway --test powercuts -- --nocapture
 
-swarm: ## the reactor on a simulated host, a million seeds (three hours); SWARM_SEEDS=FROM..TO for others
+swarm: ## the reactor on a simulated host, a million seeds (an hour and a half); SWARM_SEEDS=FROM..TO for others
 	SEEKWAY_SEEDS=$(SWARM_SEEDS) $(CARGO) test --release --package seekway-hostd --lib --locked swarm::
 
 planted-faults: ## does that simulation find faults that are planted by hand? Six patches, a table
