@@ -18,6 +18,8 @@ mod common {
 #[allow(dead_code)] // of which this uses a part
 mod client;
 mod guests;
+#[path = "../storage/load.rs"]
+mod load;
 #[path = "../storage/model.rs"]
 mod model;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]

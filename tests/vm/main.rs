@@ -14,7 +14,10 @@ mod common {
 }
 mod apart;
 mod bpf;
+#[path = "../storage/load.rs"]
+mod load;
 mod migrate;
+mod moves;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;

@@ -17,6 +17,7 @@ mod confine;
 mod connections;
 mod devices;
 mod error;
+mod handover;
 mod host;
 mod memory;
 mod places;

@@ -10,6 +10,7 @@
 mod allocation;
 pub mod fault;
 mod fiemap;
+mod handover;
 mod lock;
 mod lost;
 mod place;
@@ -18,6 +19,7 @@ mod rate;
 mod surface;
 
 pub use allocation::Allocation;
+pub use handover::{HandOver, ImageUse, Kept, Users};
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
@@ -58,16 +60,18 @@ pub struct OpenOptions {
     pub direct: bool,
     /// Open an image although writes to it were acknowledged and lost.
     pub accept_lost_writes: bool,
+    /// Another daemon serves it still: it is not locked, and a block device not claimed.
+    pub incoming: bool,
 }
 
 impl OpenOptions {
     /// For reading alone, with O_DIRECT.
     pub const fn reading() -> OpenOptions {
-        OpenOptions { read_only: true, direct: true, accept_lost_writes: false }
+        OpenOptions { read_only: true, direct: true, accept_lost_writes: false, incoming: false }
     }
     /// For reading and writing, with O_DIRECT.
     pub const fn writing() -> OpenOptions {
-        OpenOptions { read_only: false, direct: true, accept_lost_writes: false }
+        OpenOptions { read_only: false, direct: true, accept_lost_writes: false, incoming: false }
     }
 }
 
@@ -173,7 +177,7 @@ impl Warnings {
     }
 }
 
-/// An open, locked image. The lock lasts as long as the file is open anywhere,
+/// An open image, locked unless it is [`OpenOptions::incoming`]. The lock lasts as long as the file is open anywhere,
 /// a ring that still has a request for it included.
 #[derive(Debug)]
 pub struct Image {
@@ -215,7 +219,9 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         let is_block = is_block(path, meta.file_type())?;
         check_mode(&file, path, options)?;
-        lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
+        if !options.incoming {
+            lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
+        }
 
         let in_memory = !is_block && probe::is_in_memory(&file);
         if in_memory {
@@ -465,8 +471,9 @@ pub fn open_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError>
     let about = std::fs::metadata(path).map_err(|e| open_error(path, true, e))?;
     let is_block = is_block(path, about.file_type())?;
     // O_EXCL claims a block device against mounts and the like. A reader does
-    // without, so that several can read.
-    let claim = if is_block && !options.read_only { libc::O_EXCL } else { 0 };
+    // without, so that several can read; and a second daemon, while the first has the claim.
+    let claims = is_block && !options.read_only && !options.incoming;
+    let claim = if claims { libc::O_EXCL } else { 0 };
     let mut open = File::options();
     let open = open.read(true).write(!options.read_only);
     let open = open.custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY | claim);

@@ -7,6 +7,8 @@ mod common;
 mod driver;
 #[path = "vhost/hostile.rs"]
 mod hostile;
+#[path = "vhost/migration.rs"]
+mod migration;
 #[path = "vhost/raw.rs"]
 mod raw;
 #[path = "vhost/restart.rs"]

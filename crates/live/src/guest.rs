@@ -2,6 +2,7 @@
 //! commands.
 
 mod command_line;
+mod migration;
 
 use crate::error::{At, LiveError, Result};
 use crate::image::GuestImage;
@@ -175,6 +176,14 @@ impl Guest {
 
     fn wait_boot(&mut self) -> Result<()> {
         let deadline = Instant::now() + BOOT;
+        self.connect(deadline)?;
+        // What an earlier life of the guest had still to say is passed over.
+        while !self.control_line("boot", deadline, BOOT)?.starts_with("ready") {}
+        Ok(())
+    }
+
+    /// Take the connections that QEMU makes when it starts.
+    fn connect(&mut self, deadline: Instant) -> Result<()> {
         if self.channels.is_none() {
             let control = self.accept(deadline, |s| &s.control)?;
             let events = self.accept(deadline, |s| &s.events)?;
@@ -182,8 +191,6 @@ impl Guest {
             let qmp = Qmp::new(qmp).map_err(|e| self.lost(e, "answer on QMP", BOOT))?;
             self.channels = Some(Channels { control, events, qmp });
         }
-        // What an earlier life of the guest had still to say is passed over.
-        while !self.control_line("boot", deadline, BOOT)?.starts_with("ready") {}
         Ok(())
     }
 

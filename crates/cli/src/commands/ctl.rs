@@ -363,6 +363,10 @@ fn disks(devices: &[DeviceReport]) -> Table {
         for disk in &device.disks {
             table.push(disk_row(device, disk));
             table.notes.extend(known(&disk.name, &disk.policy_metrics));
+            if disk.elsewhere {
+                let where_to = "another daemon has its image: its guest migrates, or has migrated";
+                table.notes.push(format!("{}: {where_to}", disk.name));
+            }
             let warnings = disk.warnings.iter();
             table.notes.extend(warnings.map(|w| format!("warning: {}: {w}", disk.name)));
         }

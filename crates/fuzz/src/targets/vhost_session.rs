@@ -8,6 +8,7 @@ use super::served::{self, ServedDisk};
 use crate::Target;
 use seekway_hostd::frontends::vhost_user::inflight::Inflight;
 use seekway_hostd::frontends::vhost_user::{DiskHandle, try_serve};
+use seekway_hostd::images::Kept;
 use seekway_hostd::reactor::{Handle, Message};
 use std::fs::{self, File};
 use std::io::Read;
@@ -45,6 +46,7 @@ fn served() -> &'static Mutex<Served> {
             handle: handle.clone(),
             limits: Arc::new(move || limits),
             config_changed: Arc::default(),
+            image_use: Arc::new(Kept),
             queues: QUEUES,
         };
         Mutex::new(Served { handle, disk })

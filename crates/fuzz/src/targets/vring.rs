@@ -115,6 +115,7 @@ impl World {
             memory: Arc::new(GuestMemory::from(self.memory.clone())),
             record,
             serial: SERIAL,
+            logging: None,
         };
         // SAFETY: the parts are in that memory and aligned.
         unsafe { Vring::new(setup) }

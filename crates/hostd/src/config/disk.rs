@@ -42,6 +42,9 @@ pub struct DiskConfig {
     /// Serve an image that lacks writes which were acknowledged.
     #[serde(default)]
     pub accept_lost_writes: bool,
+    /// Another daemon serves the image until the guest has migrated to this one.
+    #[serde(default)]
+    pub incoming: bool,
     /// Who may connect to its sockets, and whether there is one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
@@ -87,6 +90,7 @@ impl DiskConfig {
             buffered: false,
             cache: true,
             accept_lost_writes: false,
+            incoming: false,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
             limits: DiskLimits::default(),
@@ -94,7 +98,7 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,nbd=off,allow=NAME,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
+    /// accept-lost-writes,incoming,nbd=off,allow=NAME,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
     /// fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
@@ -138,6 +142,7 @@ impl DiskConfig {
             "accept-lost-writes" | "accept_lost_writes" => {
                 self.accept_lost_writes = switch(key, value)?;
             }
+            "incoming" => self.incoming = switch(key, value)?,
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -156,8 +161,8 @@ impl DiskConfig {
             }
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
-                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, nbd, allow, \
-                             socket_owner, socket_group, socket_mode, fault";
+                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
+                             nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));
@@ -174,6 +179,12 @@ impl DiskConfig {
         check_name(&self.name)?;
         if self.path.as_os_str().is_empty() {
             return Err(format!("disk {}: no path of an image", self.name));
+        }
+        if self.incoming && self.read_only {
+            let name = &self.name;
+            return Err(format!(
+                "disk {name}: several daemons can read an image: leave 'incoming' out"
+            ));
         }
         Ok(())
     }

@@ -89,14 +89,17 @@ impl Client {
     /// The image that a request is about: it is opened here, with the rights of whoever manages the
     /// daemon, and handed over. One that cannot be opened here the daemon tries itself.
     fn image_of(&mut self, request: &Request) -> Result<Option<File>, ClientError> {
-        let (name, path, read_only) = match request {
-            Request::Attach(disk) => (disk.name.clone(), disk.path.clone(), disk.read_only),
+        let (name, path, options) = match request {
+            Request::Attach(disk) => {
+                let options = open_options(disk.read_only, disk.incoming);
+                (disk.name.clone(), disk.path.clone(), options)
+            }
             Request::Retry { disk } => {
                 let status: HostReport = serde_json::from_value(self.ask(&Request::Status {})?)
                     .map_err(|e| ClientError::Strange(self.path.clone(), e.to_string()))?;
                 match status.failed.into_iter().find(|failed| failed.name == *disk) {
-                    Some(FailedReport { name, path, read_only, .. }) => {
-                        (name, PathBuf::from(path), read_only)
+                    Some(FailedReport { name, path, read_only, incoming, .. }) => {
+                        (name, PathBuf::from(path), open_options(read_only, incoming))
                     }
                     None => return Ok(None),
                 }
@@ -106,10 +109,6 @@ impl Client {
         if !path.is_absolute() {
             return Ok(None); // relative to the daemon
         }
-        let options = match read_only {
-            true => OpenOptions::reading(),
-            false => OpenOptions::writing(),
-        };
         match images::open_file(&path, &options) {
             Err(e @ ImageError::Busy { .. }) => {
                 Err(ClientError::Refused(format!("disk {name}: {e}")))
@@ -117,6 +116,10 @@ impl Client {
             opened => Ok(opened.ok()),
         }
     }
+}
+
+fn open_options(read_only: bool, incoming: bool) -> OpenOptions {
+    OpenOptions { read_only, incoming, ..OpenOptions::writing() }
 }
 
 /// Send a line, and a file with it.

@@ -2,6 +2,7 @@
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::sandbox::{self, SandboxReport};
+use crate::config::DiskConfig;
 use crate::daemon::{FailedDisk, Host};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_policy::dispatcher::Withheld;
@@ -41,6 +42,9 @@ pub struct FailedReport {
     pub path: String,
     #[serde(default)]
     pub read_only: bool,
+    /// It was to come from another daemon.
+    #[serde(default)]
+    pub incoming: bool,
     /// Why, when it was last tried.
     pub error: String,
 }
@@ -163,6 +167,9 @@ pub struct DiskReport {
     /// I/O goes past the host's page cache (O_DIRECT).
     #[serde(default)]
     pub direct: bool,
+    /// Another daemon has the image: the guest has migrated there, or is to come from there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
     /// What the operator should know of the image, one sentence each; seldom any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -250,7 +257,8 @@ fn failed_report(failed: FailedDisk) -> FailedReport {
     // Whoever asks may have another working directory.
     let path = std::path::absolute(&config.path).unwrap_or(config.path);
     let path = path.display().to_string();
-    FailedReport { name: config.name, path, read_only: config.read_only, error }
+    let DiskConfig { name, read_only, incoming, .. } = config;
+    FailedReport { name, path, read_only, incoming, error }
 }
 
 fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {
@@ -332,6 +340,7 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         capacity_bytes: status.capacity_bytes,
         read_only: disk.limits().read_only,
         direct: disk.is_direct,
+        elsewhere: disk.is_elsewhere(),
         warnings: disk.warnings.all(),
         ports: status.ports,
         outstanding: status.outstanding,

@@ -1,5 +1,6 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
+use super::handover::Used;
 use super::host::{CLIENTS_MAX, Host};
 use super::served::{ServedDisk, Service};
 use super::slots::{ConnectionSlot, lock};
@@ -112,6 +113,7 @@ pub(super) fn vhost(
         handle: disk.device.handle().clone(),
         limits: disk.limits_source(),
         config_changed: disk.config_changed.clone(),
+        image_use: disk.clone(),
         queues: vhost_user::QUEUES_MAX,
     };
     vhost_user::start_rings();
@@ -201,13 +203,14 @@ impl Exports for Door {
         let duplicate = self.stream.duplicate();
         let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
+        let used = Used::begin(&disk).map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),
             disk: disk.id,
             handle: disk.device.handle().clone(),
             limits: Arc::new(move || {
-                let _held = &place;
+                let _held = (&place, &used);
                 limits()
             }),
             memory: disk.nbd_memory.clone(),

@@ -7,7 +7,7 @@ use super::sockets::Listener;
 use crate::config::DiskConfig;
 use crate::frontends::nbd::DiskMemory;
 use crate::frontends::vhost_user::ConfigListeners;
-use crate::images::{Limits, Warnings};
+use crate::images::{Limits, Users, Warnings};
 use crate::port::DiskId;
 use seekway_policy::stack::limit::DiskLimits;
 use std::fs::File;
@@ -35,6 +35,10 @@ pub struct ServedDisk {
     pub(super) limits: Arc<Mutex<Limits>>,
     /// For growing it; gone once it is detached, since it holds the lock too.
     pub(super) file: Mutex<Option<File>>,
+    /// Who uses the image, and whether it is this daemon's.
+    pub(super) users: Mutex<Users>,
+    /// Held while the image is taken over.
+    pub(super) taking: Mutex<()>,
 }
 
 impl ServedDisk {

@@ -19,6 +19,7 @@
 //! file can lack pages too.
 
 mod config;
+mod dirty_log;
 mod doorbell;
 pub mod inflight;
 mod listeners;
@@ -34,7 +35,7 @@ pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
 pub use memory::GuestMemory;
 
-use crate::images::Limits;
+use crate::images::{ImageUse, Limits};
 use crate::port::DiskId;
 use crate::reactor::Handle;
 use crate::shortage::told;
@@ -59,6 +60,8 @@ pub struct DiskHandle {
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
     /// Who is connected. One for each disk, shared by all its handles.
     pub config_changed: Arc<ConfigListeners>,
+    /// Told when its queues run.
+    pub image_use: Arc<dyn ImageUse>,
     /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
 }

@@ -60,6 +60,14 @@ pub(super) fn lock(file: &File, read_only: bool) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Let go of what [`lock`] has locked.
+pub(super) fn unlock(file: &File) -> io::Result<()> {
+    set(file, libc::F_UNLCK, 0, 0).map_err(|e| match e {
+        LockError::Held => io::ErrorKind::WouldBlock.into(),
+        LockError::Io(e) => e,
+    })
+}
+
 fn flock(kind: i32, start: i64, len: i64) -> libc::flock64 {
     // SAFETY: plain numbers, for which zero is a value.
     let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };

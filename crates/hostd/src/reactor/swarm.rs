@@ -15,6 +15,7 @@ mod content;
 mod disk;
 mod guest;
 mod kernel;
+mod migration;
 mod plan;
 mod random;
 mod truth;
@@ -107,6 +108,7 @@ fn all(seeds: impl Iterator<Item = u64>) {
                 ran += 1;
                 all.requests += done.requests;
                 all.kills += done.kills;
+                all.moves += done.moves;
                 all.power_fails += done.power_fails;
                 continue;
             }
@@ -121,9 +123,13 @@ fn all(seeds: impl Iterator<Item = u64>) {
             list.join(",")
         );
     }
-    let Done { requests, kills, power_fails, .. } = all;
-    eprintln!("{ran} seeds: {requests} requests, {kills} kills, {power_fails} power failures");
+    let Done { requests, kills, moves, power_fails, .. } = all;
+    eprintln!(
+        "{ran} seeds: {requests} requests, {kills} kills, {moves} moves of guests, \
+         {power_fails} power failures"
+    );
     // A simulation in which nothing happens finds nothing.
+    assert!(ran < 100 || moves > ran / 20);
     assert!(ran < 100 || requests > 50 * ran && kills > ran / 2 && power_fails > ran / 10);
 }
 

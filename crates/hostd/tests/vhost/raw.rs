@@ -16,6 +16,7 @@ pub const GET_FEATURES: u32 = 1;
 pub const SET_FEATURES: u32 = 2;
 pub const SET_OWNER: u32 = 3;
 pub const SET_MEM_TABLE: u32 = 5;
+pub const SET_LOG_BASE: u32 = 6;
 pub const SET_VRING_NUM: u32 = 8;
 pub const SET_VRING_ADDR: u32 = 9;
 pub const SET_VRING_BASE: u32 = 10;
@@ -30,12 +31,15 @@ pub const SET_CONFIG: u32 = 25;
 pub const GET_CONFIG: u32 = 24;
 pub const GET_INFLIGHT_FD: u32 = 31;
 pub const SET_INFLIGHT_FD: u32 = 32;
+pub const RESET_DEVICE: u32 = 34;
 
 /// VERSION_1, FLUSH, CONFIG_WCE, and the protocol's own features.
 pub const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 9 | 1 << 11;
 pub const INDIRECT: u64 = 1 << 28;
-/// MQ, REPLY_ACK, BACKEND_REQ, CONFIG, INFLIGHT_SHMFD.
-const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12;
+/// Log all that is written to the guest's memory.
+pub const LOG_ALL: u64 = 1 << 26;
+/// MQ, LOG_SHMFD, REPLY_ACK, BACKEND_REQ, CONFIG, INFLIGHT_SHMFD, RESET_DEVICE.
+const PROTOCOL_FEATURES: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12 | 1 << 13;
 
 /// Bytes of guest memory, in the guest at 0.
 pub const MEMORY_BYTES: u64 = 1 << 20;
@@ -294,9 +298,20 @@ impl Vmm {
     }
 
     pub fn set_addresses(&self, queue: u32, at: [u64; 3]) -> io::Result<()> {
+        self.set_logged_addresses(queue, at, None)
+    }
+
+    /// The same, and the used ring is logged at this guest address.
+    pub fn set_logged_addresses(
+        &self,
+        queue: u32,
+        at: [u64; 3],
+        log: Option<u64>,
+    ) -> io::Result<()> {
         let [descriptors, available, used] = at;
-        let words = [descriptors, used, available, 0].map(u64::to_le_bytes).concat();
-        let head = [queue, 0].map(u32::to_le_bytes).concat();
+        let words = [descriptors, used, available, log.unwrap_or(0)];
+        let words = words.map(u64::to_le_bytes).concat();
+        let head = [queue, u32::from(log.is_some())].map(u32::to_le_bytes).concat();
         self.set(SET_VRING_ADDR, &[head, words].concat(), &[])
     }
 

@@ -3,7 +3,7 @@
 use crate::common::{Rig, RigSetup};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve, start_rings};
 use seekway_hostd::images::fault::Fault;
-use seekway_hostd::images::{Image, ImageError, Limits, OpenOptions};
+use seekway_hostd::images::{Image, ImageError, Kept, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
 use seekway_hostd::sandbox::{Kind, enter};
 use std::os::unix::net::UnixListener;
@@ -61,6 +61,7 @@ impl Served {
                 Arc::new(move || *limits.lock().unwrap())
             },
             config_changed: config_changed.clone(),
+            image_use: Arc::new(Kept),
             queues: shape.queues,
         };
         let listener = UnixListener::bind(&socket).unwrap();

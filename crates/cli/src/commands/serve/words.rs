@@ -14,6 +14,7 @@ pub fn describe(config: &Config) -> String {
             (disk.read_only, "read-only"),
             (disk.buffered, "buffered"),
             (disk.accept_lost_writes, "accepting lost writes"),
+            (disk.incoming, "from another daemon"),
             (!disk.cache && config.cache_size() != CacheSize::Off, "past the cache"),
         ] {
             text += &if set { format!(", {word}") } else { String::new() };

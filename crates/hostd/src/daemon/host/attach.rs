@@ -9,7 +9,7 @@ use crate::daemon::places::DiskPlaces;
 use crate::daemon::served::{ServedDisk, Service};
 use crate::daemon::sockets::{Listener, SocketError};
 use crate::images::fault::Fault;
-use crate::images::{Image, ImageError, OpenOptions};
+use crate::images::{Image, ImageError, OpenOptions, Users};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
 use seekway_policy::units::Lba;
@@ -158,6 +158,7 @@ impl Host {
             read_only: asked.read_only,
             direct: !asked.buffered,
             accept_lost_writes: asked.accept_lost_writes,
+            incoming: asked.incoming,
         };
         let image = self.open_image(asked, &options, handed)?;
         let warnings = image.warnings().clone();
@@ -199,6 +200,8 @@ impl Host {
             rate_limits: Mutex::new(asked.limits.clone()),
             limits: Arc::new(Mutex::new(limits)),
             file: Mutex::new(Some(file)),
+            users: Mutex::new(Users::new(!asked.incoming)),
+            taking: Mutex::default(),
         });
 
         if let Err(e) = self.publish(&disk) {

@@ -45,6 +45,9 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<
     if disk.is_block {
         return Err("a block device cannot be resized from here; resize it and give no size".into());
     }
+    if disk.is_elsewhere() {
+        return Err("cannot be resized here: another daemon has its image".into());
+    }
     if limits.read_only {
         return Err("is read-only and cannot be resized".into());
     }

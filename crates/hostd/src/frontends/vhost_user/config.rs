@@ -27,6 +27,7 @@ pub fn features(limits: &Limits, queues: u16) -> u64 {
         | bit(VIRTIO_RING_F_EVENT_IDX)
         | bit(VIRTIO_RING_F_INDIRECT_DESC)
         | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+        | VhostUserVirtioFeatures::LOG_ALL.bits()
         | bit(blk::VIRTIO_BLK_F_SIZE_MAX)
         | bit(blk::VIRTIO_BLK_F_SEG_MAX)
         | bit(blk::VIRTIO_BLK_F_BLK_SIZE)
@@ -52,6 +53,8 @@ pub fn protocol_features() -> VhostUserProtocolFeatures {
         | VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+        | VhostUserProtocolFeatures::LOG_SHMFD
+        | VhostUserProtocolFeatures::RESET_DEVICE
 }
 
 /// Must writes be durable before they are done (VIRTIO 1.2, 5.2.5.1)? A driver
@@ -63,6 +66,11 @@ pub fn writes_through(features: u64, writeback: bool) -> bool {
 /// Was this feature negotiated: may the driver write the write cache's switch?
 pub fn may_set_writeback(features: u64) -> bool {
     features & bit(blk::VIRTIO_BLK_F_CONFIG_WCE) != 0
+}
+
+/// Does the VMM want to know which of the guest's memory is written?
+pub fn logs(features: u64) -> bool {
+    features & VhostUserVirtioFeatures::LOG_ALL.bits() != 0
 }
 
 /// Were event indices negotiated?

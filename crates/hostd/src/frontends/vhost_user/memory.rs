@@ -155,9 +155,7 @@ impl Memory {
         if have < need {
             return Err(MemoryError::Short { guest, have, need });
         }
-        if let Some(kind) = slow_kind(file_system(&file).map_err(io)?.f_type as u32) {
-            return Err(MemoryError::Slow { guest, kind });
-        }
+        refuse_slow(&file, guest)?;
         let page_bytes = page_bytes(&file).map_err(io)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), len as usize)
             .map_err(|e| match e {
@@ -233,6 +231,18 @@ fn file_system(file: &File) -> io::Result<libc::statfs> {
             0 => Ok(stat),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+}
+
+/// A page of the file, memory of the guest at this address, comes at once.
+///
+/// # Errors
+/// [`MemoryError::Slow`]; or what the system says.
+pub fn refuse_slow(file: &File, guest: u64) -> Result<(), MemoryError> {
+    let kind = file_system(file).map_err(|error| MemoryError::Map { guest, error })?.f_type;
+    match slow_kind(kind as u32) {
+        Some(kind) => Err(MemoryError::Slow { guest, kind }),
+        None => Ok(()),
     }
 }
 

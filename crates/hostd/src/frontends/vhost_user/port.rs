@@ -1,6 +1,7 @@
 //! A virtqueue as the reactor sees it: kicks come in, jobs go out, the guest is
 //! called.
 
+use super::dirty_log::Logging;
 use super::doorbell::{Bell, Doorbell};
 use super::listeners::ConfigListeners;
 use super::memory::GuestMemory;
@@ -33,6 +34,9 @@ pub enum PortMessage {
     Call(Option<Bell>, SyncSender<Option<Bell>>),
     /// Report a broken virtqueue here. The reply comes when that is known.
     Err(Option<Doorbell>, SyncSender<()>),
+    /// Log what is written to the guest's memory, or log no more. The reply comes when all that is
+    /// written from then on is logged.
+    Log(Option<Logging>, SyncSender<()>),
 }
 
 /// What a port is made of, besides the virtqueue.
@@ -280,6 +284,10 @@ impl Port for VringPort {
             }
             PortMessage::Err(err, reply) => {
                 self.wiring.err = err;
+                let _ = reply.send(());
+            }
+            PortMessage::Log(logging, reply) => {
+                self.vring.set_logging(logging);
                 let _ = reply.send(());
             }
         }

@@ -204,6 +204,35 @@ pub fn parse(
         writable: 0,
         first_writable: None,
     };
+    let descriptors = walk_chain(memory, table, head, |descriptor| walk.take(descriptor))?;
+    Ok(walk.finish(descriptors))
+}
+
+/// Guest memory that the device may have written for the chain that begins at `head`, in pieces of
+/// address and length, as far as the chain can be walked.
+pub fn writable(
+    memory: &GuestMemoryMmap,
+    table: Table<'_>,
+    head: u16,
+    mut piece: impl FnMut(u64, u32),
+) {
+    // The chain was walked before. A guest that has changed it since harms itself.
+    let _ = walk_chain(memory, table, head, |descriptor| {
+        if descriptor.is(vring::VRING_DESC_F_WRITE) {
+            piece(descriptor.address, descriptor.len);
+        }
+        Ok(())
+    });
+}
+
+/// Call `take` with each descriptor of the chain that begins at `head`. Returns how many there
+/// are.
+fn walk_chain(
+    memory: &GuestMemoryMmap,
+    table: Table<'_>,
+    head: u16,
+    mut take: impl FnMut(&Descriptor) -> Result<(), BrokenChain>,
+) -> Result<u32, BrokenChain> {
     let (mut table, mut index, mut is_indirect) = (table, head, false);
     for descriptors in 1..=CHAIN_MAX as u32 {
         let descriptor = table.get(index)?;
@@ -214,9 +243,9 @@ pub fn parse(
             (table, index, is_indirect) = (Table::indirect(memory, &descriptor)?, 0, true);
             continue;
         }
-        walk.take(&descriptor)?;
+        take(&descriptor)?;
         if !descriptor.is(vring::VRING_DESC_F_NEXT) {
-            return Ok(walk.finish(descriptors));
+            return Ok(descriptors);
         }
         index = descriptor.next;
     }

@@ -1,14 +1,16 @@
-//! One VMM's connection: the vhost-user protocol, and the virtqueues that it
-//! sets up and takes down. All waiting is done here, on the connection's own
-//! thread.
+//! One VMM's connection: the virtqueues that it sets up and takes down. All waiting is done here,
+//! on the connection's own thread.
+
+/// What the VMM says: the messages of the vhost-user protocol.
+mod messages;
 
 use super::DiskHandle;
 use super::config;
+use super::dirty_log::{DirtyLog, Logging};
 use super::doorbell::{Bell, Doorbell};
 use super::inflight::Inflight;
-use super::memory::{Memory, REGIONS_MAX};
+use super::memory::Memory;
 use super::port::{PortMessage, VringPort, Wiring};
-use super::ring::SIZE_MAX;
 use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
 use crate::reactor::{self, Message};
@@ -19,9 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use vhost::VhostUserMemoryRegionBase;
-use vhost::vhost_user::message::*;
-use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vhost::vhost_user::{Error, Result};
 
 /// A virtqueue as the VMM has set it up so far.
 #[derive(Default)]
@@ -34,6 +34,8 @@ struct Queue {
     kick: Option<Doorbell>,
     call: Option<Doorbell>,
     err: Option<Doorbell>,
+    /// Where the used ring is in the guest's memory, if the VMM wants to know when it is written.
+    log_used: Option<u64>,
     enabled: bool,
     running: Option<Running>,
     /// It has run on this connection: where it goes on is known from here.
@@ -81,6 +83,12 @@ pub struct Session {
     write_through: Arc<AtomicBool>,
     memory: Memory,
     inflight: Option<Inflight>,
+    /// Where to note what is written to the guest's memory, while that is wanted.
+    log: Option<Arc<DirtyLog>>,
+    /// The disk knows that its image is used.
+    uses_image: bool,
+    /// The VMM has hung up.
+    has_left: bool,
     queues: Vec<Queue>,
 }
 
@@ -102,6 +110,9 @@ impl Session {
             write_through: Arc::new(AtomicBool::new(true)),
             memory: Memory::default(),
             inflight: None,
+            log: None,
+            uses_image: false,
+            has_left: false,
             queues,
         }
     }
@@ -133,6 +144,11 @@ impl Session {
             return Ok(());
         }
         let parts = self.memory.parts(addresses, size).map_err(refuse)?;
+        if !self.uses_image {
+            self.disk.image_use.begin().map_err(refuse)?;
+            self.uses_image = true;
+        }
+        let queue = &self.queues[index];
         // Not before: a queue that goes on may come between.
         self.note_write_cache();
         let record = match &self.inflight {
@@ -158,6 +174,7 @@ impl Session {
             memory: self.memory.map(),
             record,
             serial: serial(&self.disk.name),
+            logging: self.logging(index),
         };
         // SAFETY: `parts` were found in that memory.
         let port = Box::new(VringPort::new(unsafe { Vring::new(setup) }, wiring));
@@ -188,6 +205,16 @@ impl Session {
                 queue.base = base;
             }
         }
+        let is_running = self.queues.iter().any(|queue| queue.running.is_some());
+        if !is_running && std::mem::take(&mut self.uses_image) {
+            // A VMM that stops its guest while memory is logged sends it elsewhere.
+            self.disk.image_use.end(!self.has_left && self.logs());
+        }
+    }
+
+    /// Is what is written to the guest's memory logged?
+    fn logs(&self) -> bool {
+        self.log.is_some() && config::logs(self.features)
     }
 
     /// Tell a queue's port, and wait for its reply: a VMM that sends messages without end fills
@@ -201,6 +228,30 @@ impl Session {
         let (reply, answer) = mpsc::sync_channel(1);
         self.disk.handle.send(Message::ToPort(running.port, Box::new(message(reply))));
         reactor::wait(&answer)
+    }
+
+    /// What this queue is to log.
+    fn logging(&self, index: usize) -> Option<Logging> {
+        let log = self.log.as_ref().filter(|_| config::logs(self.features))?;
+        Some(Logging { log: log.clone(), used: self.queues[index].log_used })
+    }
+
+    /// All that is written from now on is logged as it was asked for.
+    fn update_logging(&self) {
+        for index in 0..self.queues.len() {
+            self.tell(index, |reply| PortMessage::Log(self.logging(index), reply));
+        }
+    }
+
+    /// Note here what is written to the guest's memory.
+    fn use_log(&mut self, log: DirtyLog) {
+        let (log, had_log) = (Arc::new(log), self.log.is_some());
+        self.log = Some(log.clone());
+        self.update_logging();
+        // A VMM that connects anew in the middle of a migration starts the queues first.
+        if config::logs(self.features) && !had_log && self.queues.iter().any(|q| q.has_run) {
+            log.mark_all();
+        }
     }
 
     /// The guest's memory is this from now on.
@@ -263,6 +314,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.has_left = true;
         self.stop_all(0..self.queues.len());
     }
 }
@@ -291,254 +343,6 @@ fn copy(doorbell: &Option<Doorbell>) -> Result<Option<Doorbell>> {
 /// The system refuses something.
 fn short(what: &str, error: &io::Error) -> Error {
     refuse(format_args!("{what}: {}", told(error)))
-}
-
-impl VhostUserBackendReqHandlerMut for Session {
-    fn set_owner(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn reset_owner(&mut self) -> Result<()> {
-        self.stop_all(0..self.queues.len());
-        Ok(())
-    }
-
-    fn reset_device(&mut self) -> Result<()> {
-        Err(unsupported())
-    }
-
-    fn get_features(&mut self) -> Result<u64> {
-        Ok(self.offered)
-    }
-
-    fn set_features(&mut self, features: u64) -> Result<()> {
-        let unknown = features & !self.offered;
-        if unknown != 0 {
-            return Err(refuse(format_args!("features {unknown:#x} were not offered")));
-        }
-        self.features = features;
-        self.update_write_through();
-        // Without the protocol's own features there is no message that enables queues.
-        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-            for index in 0..self.queues.len() {
-                self.queues[index].enabled = true;
-                self.start_if_ready(index)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn set_mem_table(
-        &mut self,
-        regions: &[VhostUserMemoryRegion],
-        files: Vec<File>,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        let mut memory = Memory::default();
-        for (region, file) in regions.iter().zip(files) {
-            memory = memory.with(region, file).map_err(refuse)?;
-        }
-        self.use_memory(memory)?;
-        Ok(None)
-    }
-
-    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let queue = self.stopped(index)?;
-        let size = u16::try_from(num).ok().filter(|n| n.is_power_of_two() && *n <= SIZE_MAX);
-        let why =
-            format_args!("queue {index} of {num} entries: not a power of two up to {SIZE_MAX}");
-        queue.size = Some(size.ok_or_else(|| refuse(why))?);
-        Ok(())
-    }
-
-    fn set_vring_addr(
-        &mut self,
-        index: u32,
-        _flags: VhostUserVringAddrFlags,
-        descriptor: u64,
-        used: u64,
-        available: u64,
-        _log: u64,
-    ) -> Result<()> {
-        let addresses = Some([descriptor, available, used]);
-        if self.queue(index)?.addresses == addresses {
-            return Ok(());
-        }
-        self.stopped(index)?.addresses = addresses;
-        self.start_if_ready(index as usize)
-    }
-
-    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        let queue = self.stopped(index)?;
-        queue.base = u16::try_from(base).map_err(refuse)?;
-        if queue.base != 0 && !queue.has_run {
-            self.goes_on();
-        }
-        Ok(())
-    }
-
-    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.queue(index)?;
-        self.stop(index as usize);
-        let queue = self.queue(index)?;
-        // It starts again when it gets another.
-        queue.kick = None;
-        Ok(VhostUserVringState::new(index, u32::from(queue.base)))
-    }
-
-    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let kick = doorbell(file)?;
-        if kick.is_none() {
-            return Err(refuse(format_args!("queue {index} without a kick eventfd")));
-        }
-        self.queue(u32::from(index))?;
-        self.stop(usize::from(index));
-        self.queue(u32::from(index))?.kick = kick;
-        self.start_if_ready(usize::from(index))
-    }
-
-    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let call = doorbell(file)?;
-        let queue = self.queue(u32::from(index))?;
-        queue.call = call;
-        if queue.running.is_some() {
-            let bell = bell(&queue.call)?;
-            self.tell(usize::from(index), |reply| PortMessage::Call(bell, reply));
-        }
-        Ok(())
-    }
-
-    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let err = doorbell(file)?;
-        let clone = copy(&err)?;
-        self.queue(u32::from(index))?.err = err;
-        self.tell(usize::from(index), |reply| PortMessage::Err(clone, reply));
-        Ok(())
-    }
-
-    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(config::protocol_features())
-    }
-
-    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
-        // What is negotiated only adds messages, and those are understood anyway.
-        Ok(())
-    }
-
-    fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.queues.len() as u64)
-    }
-
-    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        self.queue(index)?.enabled = enable;
-        if !enable {
-            self.stop(index as usize);
-        }
-        self.start_if_ready(index as usize)
-    }
-
-    fn get_config(&mut self, at: u32, len: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let limits = (self.disk.limits)();
-        Ok(config::read(&limits, self.disk.queues, self.write_cache.is_on(), at, len))
-    }
-
-    fn set_config(&mut self, at: u32, bytes: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        match (at, bytes) {
-            (config::WRITEBACK_OFFSET, &[value]) if config::may_set_writeback(self.features) => {
-                self.set_write_cache(WriteCache::Set(value != 0));
-                Ok(())
-            }
-            _ => Err(refuse("of the configuration only the write cache's switch can be written")),
-        }
-    }
-
-    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (queues, size) = self.inflight_shape(wanted)?;
-        let file = Inflight::create(queues, size).map_err(refuse)?;
-        let bytes = Inflight::bytes(queues, size);
-        Ok((VhostUserInflight::new(bytes, 0, queues, size), file))
-    }
-
-    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        let (queues, size) = self.inflight_shape(given)?;
-        let (offset, bytes) = (given.mmap_offset, given.mmap_size);
-        let inflight = Inflight::map(file, offset, bytes, queues, size).map_err(refuse)?;
-        let cache = match (self.write_cache, inflight.write_cache()) {
-            // What the guest has said on this connection is newer than any record.
-            (set @ WriteCache::Set(_), _) => set,
-            (_, Some(on)) => WriteCache::Set(on),
-            (unset, None) => unset,
-        };
-        self.inflight = Some(inflight);
-        if !matches!(cache, WriteCache::Untouched) {
-            self.set_write_cache(cache);
-        }
-        Ok(())
-    }
-
-    fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(REGIONS_MAX as u64)
-    }
-
-    fn add_mem_region(
-        &mut self,
-        region: &VhostUserSingleMemoryRegion,
-        file: File,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        self.use_memory(self.memory.with(region, file).map_err(refuse)?)?;
-        Ok(None)
-    }
-
-    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        self.use_memory(self.memory.without(region).map_err(refuse)?)
-    }
-
-    fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
-        Err(unsupported())
-    }
-
-    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
-        Err(unsupported())
-    }
-
-    fn set_device_state_fd(
-        &mut self,
-        _direction: VhostTransferStateDirection,
-        _phase: VhostTransferStatePhase,
-        _file: File,
-    ) -> Result<Option<File>> {
-        Err(unsupported())
-    }
-
-    fn check_device_state(&mut self) -> Result<()> {
-        Err(unsupported())
-    }
-
-    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
-        Err(unsupported())
-    }
-
-    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
-        Err(unsupported())
-    }
-}
-
-/// The answer to messages whose feature is not offered.
-fn unsupported() -> Error {
-    Error::InvalidOperation("a message of a feature that was not offered")
-}
-
-impl Session {
-    /// Queues and entries of an inflight record, within bounds.
-    fn inflight_shape(&self, shape: &VhostUserInflight) -> Result<(u16, u16)> {
-        let (queues, size) = (shape.num_queues, shape.queue_size);
-        if usize::from(queues) > self.queues.len() || size > SIZE_MAX {
-            let why = format_args!("an inflight record of {queues} queues of {size} entries");
-            return Err(refuse(why));
-        }
-        Ok((queues, size))
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! memory they point to, their record for a restart. Knows no reactor: jobs go
 //! to a closure.
 
+use super::dirty_log::Logging;
 use super::inflight::Record;
 use super::memory::GuestMemory;
 use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
@@ -84,6 +85,8 @@ pub struct Setup {
     pub record: Option<Record>,
     /// The answer to GET_ID.
     pub serial: Serial,
+    /// What to tell the VMM of memory that is written.
+    pub logging: Option<Logging>,
 }
 
 pub struct Vring {
@@ -104,6 +107,7 @@ pub struct Vring {
     /// The guest has been asked to kick.
     kicks: bool,
     serial: Serial,
+    logging: Option<Logging>,
     /// Reused for each chain.
     pieces: Vec<iovec>,
 }
@@ -145,6 +149,7 @@ impl Vring {
             // As far as this is known.
             kicks: true,
             serial: setup.serial,
+            logging: setup.logging,
             pieces: Vec::with_capacity(request::CHAIN_MAX),
         }
     }
@@ -162,6 +167,7 @@ impl Vring {
         loop {
             if std::mem::replace(&mut self.kicks, false) {
                 self.ring.disable_kicks();
+                self.log_used();
             }
             if let Some(head) = self.ring.pop()? {
                 return self.start(head, false, submit).map(Some);
@@ -175,7 +181,9 @@ impl Vring {
     /// Ask the guest to kick for the next chain. True when one came meanwhile.
     fn allow_kicks(&mut self) -> Result<bool, BrokenRing> {
         self.kicks = true;
-        self.ring.enable_kicks()
+        let more = self.ring.enable_kicks();
+        self.log_used();
+        more
     }
 
     /// Nothing more is taken. Whoever serves the ring next finds the guest's kicks allowed.
@@ -206,9 +214,7 @@ impl Vring {
         if self.slots[usize::from(head)].state != State::Free {
             return Err(Broken::Twice(head));
         }
-        // SAFETY: the ring's descriptors are `size` entries, mapped by `memory`.
-        let table = unsafe { Table::new(self.ring.descriptors(), self.ring.size()) };
-        let request = request::parse(&self.memory, table, head, &mut self.pieces)?;
+        let request = request::parse(&self.memory, table(&self.ring), head, &mut self.pieces)?;
         // What was read may be zeroes in place of the guest's bytes.
         self.check_memory()?;
         self.slots[usize::from(head)] = Slot {
@@ -249,6 +255,12 @@ impl Vring {
             // SAFETY: the memory that was current when the chain was read is kept
             // until the chain is done.
             unsafe { byte.write_volatile(status) };
+        }
+        if let Some(logging) = &self.logging {
+            // What the chain's descriptors say is kept until the guest sees that it is done.
+            request::writable(&self.memory, table(&self.ring), head, |address, len| {
+                logging.log.mark(address, u64::from(len));
+            });
         }
         // The whole of the writable part, as other devices say, even of a read that failed.
         self.ring.push_used(head, slot.writable_len);
@@ -293,7 +305,22 @@ impl Vring {
         if let Some(record) = &self.record {
             record.settle(self.ring.used_index());
         }
+        self.log_used();
         self.ring.needs_call()
+    }
+
+    /// Tell the VMM of memory that is written from now on, or no more.
+    pub fn set_logging(&mut self, logging: Option<Logging>) {
+        self.logging = logging;
+    }
+
+    /// The used ring was written. What a daemon wrote that was killed before it logged it, the next
+    /// logs at the latest when it leaves the ring.
+    fn log_used(&self) {
+        if let Some(Logging { log, used: Some(used) }) = &self.logging {
+            let [.., (bytes, _)] = Parts::layout(self.ring.size());
+            log.mark(*used, bytes);
+        }
     }
 
     /// The guest's memory is another. What is in flight ends in the old one,
@@ -318,6 +345,12 @@ impl Vring {
     pub fn base(&self) -> u16 {
         self.ring.next_available()
     }
+}
+
+/// The ring's descriptors, which the guest's memory maps as long as the ring.
+fn table(ring: &Ring) -> Table<'_> {
+    // SAFETY: `size` entries, mapped as long as the ring is used.
+    unsafe { Table::new(ring.descriptors(), ring.size()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 
 use super::content::SECTOR_BYTES;
 use super::disk::{Disk, Notes};
+use super::migration::Migration;
 use super::random::Random;
+use crate::death;
 use crate::frontends::vhost_user::inflight::Inflight;
 use crate::frontends::vhost_user::{DiskHandle, Session};
 use std::fs::File;
@@ -75,6 +77,8 @@ pub struct Guest {
     /// How often that was set.
     cache_set: u32,
     session: Option<Session>,
+    /// On its way to another VMM.
+    migration: Option<Migration>,
 }
 
 fn eventfd() -> EventFd {
@@ -87,7 +91,7 @@ fn file_of(event: &EventFd) -> Option<File> {
     Some(unsafe { File::from_raw_fd(fd) })
 }
 
-fn memfd(bytes: u64) -> File {
+pub fn memfd(bytes: u64) -> File {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
@@ -95,6 +99,11 @@ fn memfd(bytes: u64) -> File {
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(bytes).expect("memory");
     file
+}
+
+fn map(file: &File, bytes: u64) -> MmapRegion {
+    let file = FileOffset::new(file.try_clone().expect("a descriptor"), 0);
+    MmapRegion::from_file(file, bytes as usize).expect("memory")
 }
 
 const fn bit(feature: u32) -> u64 {
@@ -116,8 +125,7 @@ impl Guest {
         });
         let queues: Vec<Queue> = queues.collect();
         let file = memfd(bytes);
-        let mapped = FileOffset::new(file.try_clone().expect("a descriptor"), 0);
-        let memory = MmapRegion::from_file(mapped, bytes as usize).expect("memory");
+        let memory = map(&file, bytes);
         let (event_idx, indirect) = (random.once_in(2), random.once_in(2));
         let mut features = bit(VIRTIO_F_VERSION_1)
             | bit(blk::VIRTIO_BLK_F_DISCARD)
@@ -143,6 +151,7 @@ impl Guest {
             write_cache: flushes,
             cache_set: 0,
             session: None,
+            migration: None,
         }
     }
 
@@ -162,6 +171,8 @@ impl Guest {
     /// The VMM connects, in the order of messages of QEMU or of Cloud Hypervisor.
     pub fn connect(&mut self, disk: DiskHandle, random: &mut Random) -> Result<(), String> {
         let mut session = Session::new(disk);
+        // The daemon was killed while a migration began.
+        self.migration = self.migration.take().filter(Migration::has_begun);
         self.introduce(&mut session, random.once_in(2)).map_err(|e| format!("connecting: {e}"))?;
         self.session = Some(session);
         Ok(())
@@ -174,7 +185,10 @@ impl Guest {
     ) -> vhost::vhost_user::Result<()> {
         session.get_features()?;
         session.set_owner()?;
-        session.set_features(self.features)?;
+        session.set_features(self.features_now())?;
+        if !enable_first {
+            self.show_log(session)?;
+        }
         let entries = self.queues.iter().map(|q| q.size).max().unwrap_or(0);
         let shape = VhostUserInflight::new(0, 0, self.queues(), entries);
         let bytes = Inflight::bytes(self.queues(), entries);
@@ -191,10 +205,7 @@ impl Guest {
             session.set_vring_num(number, queue.size.into())?;
             // What QEMU knows when its back end is gone.
             session.set_vring_base(number, self.load(queue.at + USED + 2).into())?;
-            let [descriptors, available, used] =
-                [0, AVAILABLE, USED].map(|part| USER + queue.at + part);
-            let flags = VhostUserVringAddrFlags::empty();
-            session.set_vring_addr(number, flags, descriptors, used, available, 0)?;
+            self.show_ring(session, index)?;
             if enable_first {
                 session.set_vring_enable(number, true)?;
             }
@@ -204,7 +215,91 @@ impl Guest {
         for index in 0..self.queues.len() as u32 {
             session.set_vring_enable(index, true)?;
         }
-        Ok(())
+        // QEMU shows the log last when it connects anew in the middle of a migration.
+        match enable_first {
+            true => self.show_log(session),
+            false => Ok(()),
+        }
+    }
+
+    fn features_now(&self) -> u64 {
+        let logs =
+            if self.migration.is_some() { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 };
+        self.features | logs
+    }
+
+    fn show_log(&self, session: &mut Session) -> vhost::vhost_user::Result<()> {
+        let Some(migration) = &self.migration else { return Ok(()) };
+        let (log, bytes) = migration.log();
+        session.set_log_base(&VhostUserLog::new(bytes, 0), log)
+    }
+
+    fn show_ring(&self, session: &mut Session, index: usize) -> vhost::vhost_user::Result<()> {
+        let at = self.queues[index].at;
+        let [descriptors, available, used] = [0, AVAILABLE, USED].map(|part| USER + at + part);
+        let flags = match self.migration {
+            Some(_) => VhostUserVringAddrFlags::VHOST_VRING_F_LOG,
+            None => VhostUserVringAddrFlags::empty(),
+        };
+        session.set_vring_addr(index as u32, flags, descriptors, used, available, at + USED)
+    }
+
+    fn update_logging(&self, session: &mut Session) -> vhost::vhost_user::Result<()> {
+        self.show_log(session)?;
+        session.set_features(self.features_now())?;
+        (0..self.queues.len()).try_for_each(|index| self.show_ring(session, index))
+    }
+
+    /// The guest goes on with its move to another VMM, or begins one. True when it has moved:
+    /// the other VMM has to connect.
+    pub fn migrate(&mut self, random: &mut Random) -> Result<bool, String> {
+        let Some(mut session) = self.session.take() else { return Ok(false) };
+        let moved = match (self.migration.take(), random.below(4)) {
+            (None, _) => self.begin_migration(&mut session),
+            (Some(migration), 0) => return self.end_migration(session, migration),
+            // It fails, and the guest stays.
+            (Some(_), 1) => self.update_logging(&mut session),
+            (Some(migration), _) => {
+                migration.copy_logged(&self.get(0, self.memory.size()));
+                self.migration = Some(migration);
+                Ok(())
+            }
+        };
+        self.session = Some(session);
+        moved.map(|()| false).map_err(|e| format!("moving: {e}"))
+    }
+
+    fn begin_migration(&mut self, session: &mut Session) -> vhost::vhost_user::Result<()> {
+        self.migration = Some(Migration::new(self.memory.size()));
+        let began = self.update_logging(session);
+        let memory = self.get(0, self.memory.size());
+        match &mut self.migration {
+            Some(migration) if !death::has_come() => migration.copy_all(memory),
+            _ => self.migration = None,
+        }
+        began
+    }
+
+    fn end_migration(
+        &mut self,
+        mut session: Session,
+        migration: Migration,
+    ) -> Result<bool, String> {
+        for index in 0..self.queues.len() as u32 {
+            session.get_vring_base(index).map_err(|e| format!("moving: {e}"))?;
+        }
+        if death::has_come() {
+            (self.session, self.migration) = (Some(session), Some(migration));
+            return Ok(false);
+        }
+        let memory = self.get(0, self.memory.size());
+        migration.copy_logged(&memory);
+        let memory = migration.end(&memory)?;
+        self.file = memfd(memory.len() as u64);
+        self.memory = map(&self.file, memory.len() as u64);
+        self.put(0, &memory);
+        self.inflight = None;
+        Ok(true)
     }
 
     fn show_memory(
@@ -273,6 +368,9 @@ impl Guest {
         unsafe {
             let to = self.memory.as_ptr().add(at as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        if let Some(migration) = &self.migration {
+            migration.wrote(at as usize, bytes);
         }
     }
 

@@ -12,7 +12,7 @@ use super::truth::{Truth, stamp_of};
 use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{Image, OpenOptions};
+use crate::images::{Image, Kept, OpenOptions};
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
@@ -73,6 +73,8 @@ fn answer<T: 'static>(of: Receiver<T>) -> Answer {
 pub struct Done {
     pub requests: u64,
     pub kills: u64,
+    /// Guests that have moved to another VMM.
+    pub moves: u64,
     pub power_fails: u64,
     /// The last time and the images' contents, as a number.
     pub hash: u64,
@@ -221,6 +223,7 @@ impl World {
             handle,
             limits: Arc::new(move || limits.lock().expect("unpoisoned").expect("it is attached")),
             config_changed: Arc::new(ConfigListeners::default()),
+            image_use: Arc::new(Kept),
             queues: self.guests[number].queues(),
         };
         self.guests[number].connect(served, random)
@@ -272,7 +275,14 @@ impl World {
                 let most = random.one_of(&[100, 10_000, 2_000_000, 600_000_000]);
                 self.kernel.borrow_mut().pass(Nanos::new(random.below(most)));
             }
-            91..95 => self.change_setting(random),
+            91..93 => self.change_setting(random),
+            93..95 => {
+                let number = random.index(self.guests.len());
+                if self.guests[number].migrate(random)? {
+                    self.done.moves += 1;
+                    self.connect(number, random)?;
+                }
+            }
             95..97 => {
                 let number = random.index(self.guests.len());
                 self.guests[number].rearrange(random)?;

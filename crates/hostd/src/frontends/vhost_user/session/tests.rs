@@ -1,10 +1,11 @@
 use super::*;
-use crate::images::Limits;
+use crate::images::{Kept, Limits};
 use crate::port::DiskId;
 use crate::reactor::Handle;
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::sync::mpsc::TryRecvError;
 use std::thread;
+use vhost::vhost_user::VhostUserBackendReqHandlerMut;
 use vmm_sys_util::eventfd::EventFd;
 
 fn eventfd() -> Option<File> {
@@ -29,6 +30,7 @@ fn running(handle: Handle) -> (Session, SyncSender<u16>) {
         handle,
         limits: Arc::new(move || limits),
         config_changed: Arc::default(),
+        image_use: Arc::new(Kept),
         queues: 1,
     };
     let mut session = Session::new(disk);

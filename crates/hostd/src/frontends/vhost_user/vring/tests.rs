@@ -2,6 +2,7 @@
 //! restarts, and drivers that cheat.
 
 use super::*;
+use crate::frontends::vhost_user::dirty_log::DirtyLog;
 use crate::frontends::vhost_user::inflight::Inflight;
 use crate::frontends::vhost_user::request::STATUS_IOERR;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
@@ -48,6 +49,7 @@ impl Driver {
             memory: self.memory.clone(),
             record,
             serial: *b"a disk\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            logging: None,
         };
         // SAFETY: the parts are in that memory.
         unsafe { Vring::new(setup) }
@@ -361,4 +363,49 @@ fn memory_is_kept_while_requests_use_it() {
     vring.publish();
     assert_eq!(driver.used(), [(0, 21), (4, 21), (2, 21)]);
     assert_eq!(driver.status(4), STATUS_OK);
+}
+
+/// Pages that a log names, which is cleared.
+fn logged(file: &std::fs::File) -> Vec<u64> {
+    use std::os::unix::fs::FileExt;
+    let mut bits = [0; 4];
+    file.read_exact_at(&mut bits, 0).unwrap();
+    file.write_all_at(&[0; 4], 0).unwrap();
+    (0..32).filter(|page| u32::from_le_bytes(bits) >> page & 1 == 1).collect()
+}
+
+#[test]
+fn what_the_device_writes_is_logged_while_that_is_wanted() {
+    let mut driver = Driver::new();
+    let mut vring = driver.vring(true, None);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4).unwrap();
+    let log = DirtyLog::map(file.try_clone().unwrap(), 0, 4).unwrap();
+    let logging = Logging { log: Arc::new(log), used: Some(USED) };
+    let request = |head: u64| (REQUESTS >> 12) + head;
+    // Taken before the log is there, and done with it.
+    driver.offer(0, FLUSH);
+    assert_eq!(take(&mut vring).unwrap(), [0]);
+    vring.set_logging(Some(logging.clone()));
+    assert!(logged(&file).is_empty());
+    driver.offer(2, IDENTIFY);
+    assert!(take(&mut vring).unwrap().is_empty());
+    assert_eq!(logged(&file), [USED >> 12, request(2)]);
+    vring.done(0, STATUS_OK);
+    assert_eq!(logged(&file), [request(0)]);
+    vring.publish();
+    assert_eq!(logged(&file), [USED >> 12]);
+    vring.leave();
+    assert_eq!(logged(&file), [USED >> 12]);
+
+    vring.set_logging(Some(Logging { used: None, ..logging }));
+    driver.offer(4, IDENTIFY);
+    assert!(take(&mut vring).unwrap().is_empty());
+    vring.publish();
+    assert_eq!(logged(&file), [request(4)]);
+    vring.set_logging(None);
+    driver.offer(6, IDENTIFY);
+    assert!(take(&mut vring).unwrap().is_empty());
+    vring.publish();
+    assert!(logged(&file).is_empty());
 }

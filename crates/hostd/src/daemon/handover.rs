@@ -1,0 +1,166 @@
+//! A disk whose guest migrates to another daemon, or comes from one: its image is used here, and
+//! locked, while its queues run or clients of NBD are connected.
+
+use super::served::ServedDisk;
+use super::slots::lock;
+use crate::images::{HandOver, ImageUse};
+use crate::log::say;
+use crate::reactor::Message;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long whoever wants to use an image waits until another daemon has handed it over.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl ServedDisk {
+    /// Is the image another daemon's?
+    pub fn is_elsewhere(&self) -> bool {
+        !lock(&self.users).is_held()
+    }
+
+    /// Take the image's lock, unless it is held. True when it was not.
+    fn take_image(&self) -> Result<bool, String> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let taken = {
+                let file = lock(&self.file);
+                let file = file.as_ref().ok_or("is being detached")?;
+                lock(&self.users).begin(file)
+            };
+            match taken {
+                Ok(Some(is_anew)) => return Ok(is_anew),
+                Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
+                Ok(None) => {
+                    return Err(format!(
+                        "{} is locked by another program: the daemon from which the guest \
+                         migrates has to hand it over, and cannot while clients of NBD use it \
+                         there",
+                        self.config.path.display()
+                    ));
+                }
+                Err(e) => return Err(format!("locking {}: {e}", self.config.path.display())),
+            }
+        }
+    }
+
+    /// Another daemon had the image: look at its size, and forget what is cached of it.
+    fn look_again(&self) -> Result<(), String> {
+        let answer = self.device.handle().ask(|reply| Message::Resize(self.id, reply));
+        let capacity_bytes = answer.ok_or("the disk is not served any more")??;
+        let mut limits = lock(&self.limits);
+        let before = std::mem::replace(&mut limits.capacity_bytes, capacity_bytes);
+        drop(limits);
+        if before != capacity_bytes {
+            self.config_changed.notify();
+        }
+        say(&format!("{}: its image is this daemon's now", self.what()));
+        Ok(())
+    }
+}
+
+impl ImageUse for ServedDisk {
+    fn begin(&self) -> Result<(), String> {
+        if self.config.read_only {
+            return Ok(());
+        }
+        let _turn = lock(&self.taking);
+        if self.take_image()?
+            && let Err(e) = self.look_again()
+        {
+            lock(&self.users).end();
+            return Err(e);
+        }
+        Ok(())
+    }
+
+    fn end(&self, hands_over: bool) {
+        if self.config.read_only {
+            return;
+        }
+        let file = lock(&self.file);
+        let mut users = lock(&self.users);
+        users.end();
+        let Some(file) = file.as_ref().filter(|_| hands_over) else { return };
+        let what = self.what();
+        match users.hand_over(file) {
+            Ok(HandOver::Done) => say(&format!("{what}: its image is free for another daemon")),
+            Ok(HandOver::Used(count)) => {
+                say(&format!("{what}: its image is not handed over: {count} clients of NBD use it"))
+            }
+            Err(e) => say(&format!("{what}: its image is not handed over: {e}")),
+        }
+    }
+}
+
+/// Somebody uses a disk's image until this is dropped.
+pub struct Used(Arc<ServedDisk>);
+
+impl Used {
+    /// The image is used from now on.
+    ///
+    /// # Errors
+    /// As [`ImageUse::begin`].
+    pub fn begin(disk: &Arc<ServedDisk>) -> Result<Used, String> {
+        disk.begin()?;
+        Ok(Used(disk.clone()))
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.0.end(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, DiskConfig};
+    use crate::daemon::{Daemon, StartOptions};
+    use std::fs::File;
+
+    #[test]
+    fn a_disk_is_used_in_one_of_two_daemons() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let daemons = ["old", "new"].map(|name| {
+            let listen = Some(folder.path().join(name));
+            std::fs::create_dir(listen.as_ref().unwrap()).unwrap();
+            Daemon::start(Config { listen, ..Config::default() }, StartOptions::default()).unwrap()
+        });
+        let [old, new] = daemons.each_ref().map(|daemon| daemon.host());
+        let disk = DiskConfig::new("web", &path);
+        old.attach(&disk).unwrap();
+        new.attach(&DiskConfig { incoming: true, ..disk }).unwrap();
+        let [here, there] = [old, new].map(|host| host.disk("web").unwrap());
+        assert_eq!([here.is_elsewhere(), there.is_elsewhere()], [false, true]);
+
+        here.begin().unwrap();
+        let refused = there.begin().unwrap_err();
+        assert!(refused.contains("locked by another program"), "{refused}");
+        // One that hangs up keeps the image here; a client of NBD does too.
+        let client = Used::begin(&here).unwrap();
+        here.end(true);
+        assert!(!here.is_elsewhere());
+        drop(client);
+        assert!(!here.is_elsewhere());
+
+        here.begin().unwrap();
+        here.end(true);
+        assert!(here.is_elsewhere());
+        assert!(old.resize("web", Some(2 << 20), false).is_err());
+        there.begin().unwrap();
+        assert!(!there.is_elsewhere());
+        // It grows meanwhile, and goes back.
+        assert_eq!(new.resize("web", Some(2 << 20), false).unwrap(), 2 << 20);
+        there.end(true);
+        here.begin().unwrap();
+        assert_eq!(here.limits().capacity_bytes, 2 << 20);
+        here.end(false);
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
+}

@@ -1,0 +1,126 @@
+//! What a VMM asks of the device when its guest migrates or is reset: the log of written memory,
+//! RESET_DEVICE.
+
+use crate::common::pattern;
+use crate::raw::{self, Guest, Vmm};
+use crate::server::Server;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+const READ: u32 = 0;
+/// One bit for each page of the guest's memory.
+const LOG_BYTES: u64 = raw::MEMORY_BYTES / 4096 / 8;
+
+fn set_log(vmm: &Vmm, log: &File) -> std::io::Result<()> {
+    let body = [LOG_BYTES, 0].map(u64::to_le_bytes).concat();
+    vmm.send(raw::SET_LOG_BASE, 1, &body, &[log.as_raw_fd()])?;
+    vmm.receive().map(|(answer, _)| assert_eq!(answer, body, "it is answered by itself"))
+}
+
+/// The pages that are logged; the log is cleared.
+fn logged(log: &File) -> Vec<u64> {
+    let mut bits = [0; LOG_BYTES as usize];
+    log.read_exact_at(&mut bits, 0).unwrap();
+    log.write_all_at(&[0; LOG_BYTES as usize], 0).unwrap();
+    (0..8 * LOG_BYTES).filter(|page| bits[*page as usize / 8] >> (page % 8) & 1 == 1).collect()
+}
+
+fn log_file(bytes: u64) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
+
+/// Start to log as QEMU does, with the queue running.
+fn begin(vmm: &Vmm, log: &File) {
+    set_log(vmm, log).unwrap();
+    vmm.set(raw::SET_FEATURES, &(raw::FEATURES | raw::LOG_ALL).to_le_bytes(), &[]).unwrap();
+    let at = [raw::USER, raw::USER + raw::AVAILABLE, raw::USER + raw::USED];
+    vmm.set_logged_addresses(0, at, Some(raw::USED)).unwrap();
+}
+
+fn read(guest: &mut Guest, head: u16) {
+    guest.request(head, READ, 0);
+    guest.kick.write(1).unwrap();
+    guest.wait_used(1);
+    assert_eq!(guest.status(head), 0);
+}
+
+#[test]
+fn a_running_queue_logs_what_it_writes_until_it_is_told_not_to() {
+    let server = Server::start(1 << 20, 1);
+    let mut guest = Guest::new(16);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    read(&mut guest, 0);
+    let log = log_file(LOG_BYTES);
+    begin(&vmm, &log);
+    assert!(logged(&log).is_empty());
+    read(&mut guest, 3);
+    let base = vmm.stop(0).unwrap();
+    let request = Guest::data(3) / 4096;
+    assert_eq!(logged(&log), [raw::USED / 4096, request]);
+
+    vmm.set(raw::SET_FEATURES, &raw::FEATURES.to_le_bytes(), &[]).unwrap();
+    vmm.start(&guest, 0, base as u16).unwrap();
+    read(&mut guest, 6);
+    vmm.stop(0).unwrap();
+    assert!(logged(&log).is_empty());
+    drop(vmm);
+    server.stop();
+}
+
+#[test]
+fn a_log_that_comes_after_the_queues_names_all_memory() {
+    let server = Server::start(1 << 20, 1);
+    let guest = Guest::new(16);
+    let vmm = Vmm::connect(&server.socket);
+    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
+    vmm.set_memory(&guest).unwrap();
+    vmm.start(&guest, 0, 0).unwrap();
+    let log = log_file(LOG_BYTES);
+    set_log(&vmm, &log).unwrap();
+    assert_eq!(logged(&log).len() as u64, 8 * LOG_BYTES);
+    drop(vmm);
+    server.stop();
+}
+
+#[test]
+fn a_log_that_is_too_short_ends_the_connection_and_one_that_is_taken_away_harms_nobody() {
+    let server = Server::start(1 << 20, 1);
+    let mut guest = Guest::new(16);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    assert!(set_log(&vmm, &log_file(LOG_BYTES - 1)).is_err());
+    drop(vmm);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    let log = log_file(LOG_BYTES);
+    begin(&vmm, &log);
+    log.set_len(0).unwrap();
+    read(&mut guest, 0);
+    drop(vmm);
+    server.stop();
+}
+
+#[test]
+fn a_device_that_is_reset_begins_anew() {
+    let server = Server::start(1 << 20, 1);
+    let mut guest = Guest::new(16);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    guest.write(0, 1, &pattern(1, 512).try_into().unwrap());
+    guest.kick.write(1).unwrap();
+    guest.wait_used(1);
+    vmm.set_write_cache(0).unwrap();
+    vmm.set(raw::RESET_DEVICE, &[], &[]).unwrap();
+    assert_eq!(vmm.write_cache(), 1, "as it was before the guest set it");
+    // The queue is not served: nothing is known of it any more.
+    let mut guest = Guest::new(8);
+    vmm.set(raw::SET_FEATURES, &raw::FEATURES.to_le_bytes(), &[]).unwrap();
+    vmm.set_memory(&guest).unwrap();
+    vmm.start(&guest, 0, 0).unwrap();
+    guest.request(0, READ, 1);
+    guest.kick.write(1).unwrap();
+    guest.wait_used(1);
+    assert_eq!(guest.get(Guest::data(0), 512), pattern(1, 512));
+    drop(vmm);
+    server.stop();
+}
