@@ -86,7 +86,7 @@ powercuts: ## 1,000 power failures of a block device below the daemon, and a dis
 swarm: ## the reactor on a simulated host, a million seeds (an hour and a half); SWARM_SEEDS=FROM..TO for others
 	SEEKWAY_SEEDS=$(SWARM_SEEDS) $(CARGO) test --release --package seekway-hostd --lib --locked swarm::
 
-planted-faults: ## does that simulation find faults that are planted by hand? Six patches, a table
+planted-faults: ## does that simulation find faults that are planted by hand? A patch each, a table
 	@scripts/planted-faults
 
 fuzz: install-deps ## each fuzz target for FUZZ_SECONDS (3600); ARGS='chain vring' for some of them
