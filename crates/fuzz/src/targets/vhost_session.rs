@@ -28,6 +28,8 @@ const QUEUES: u16 = 2;
 const MEMORY_BYTES: u64 = 0x4000;
 /// Where the VMM has the guest's memory.
 const USER: u64 = 0x7000_0000;
+/// Of the log, a bit for each page of memory.
+const LOG_BYTES: u64 = MEMORY_BYTES.div_ceil(8 * 4096);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Served {
@@ -81,6 +83,8 @@ struct Guest {
     memory: File,
     event: File,
     inflight: File,
+    /// Of written memory, which has a bit for each page.
+    log: File,
 }
 
 impl Guest {
@@ -90,13 +94,15 @@ impl Guest {
         let name = format!("seekway-fuzz-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let c_name = std::ffi::CString::new(name.clone()).expect("no zero byte");
         // SAFETY: a name and flags; the descriptors are new and nobody else's.
-        let (memory, event) = unsafe {
+        let (memory, log, event) = unsafe {
             let memory = libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC);
+            let log = libc::memfd_create(c_name.as_ptr(), libc::MFD_CLOEXEC);
             let event = libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            assert!(memory >= 0 && event >= 0);
-            (File::from_raw_fd(memory), File::from_raw_fd(event))
+            assert!(memory >= 0 && log >= 0 && event >= 0);
+            (File::from_raw_fd(memory), File::from_raw_fd(log), File::from_raw_fd(event))
         };
         memory.set_len(MEMORY_BYTES).expect("memory");
+        log.set_len(LOG_BYTES).expect("a log");
         let flags = [1u16, 1 | (u16::from(kind & 1 == 0) << 1), 2];
         for (i, (address, len)) in
             [(0x3000u64, 16u32), (0x3200, 512), (0x3100, 1)].iter().enumerate()
@@ -110,7 +116,7 @@ impl Guest {
         // The available ring: one chain, of head 0.
         memory.write_all_at(&[0, 0, 1, 0], 0x1000).expect("memory");
         let inflight = Inflight::create(QUEUES, 16).expect("a record");
-        Guest { name, memory, event, inflight }
+        Guest { name, memory, event, inflight, log }
     }
 }
 
@@ -173,8 +179,18 @@ fn message(input: &mut Input<'_>, guest: &Guest) -> (u32, u32, Vec<u8>, Vec<RawF
             let head = [at, 1, 0].map(u32::to_le_bytes).concat();
             (25, [head, vec![with & 1]].concat(), vec![])
         }
-        22 => (16, words(&[0x1_8019 | input.u64()]), vec![]),
+        22 => (16, words(&[0x1_a01b | input.u64()]), vec![]),
         23 => ([1, 3, 4, 15, 17, 36, 34, 40][usize::from(with & 7)], vec![], vec![]),
+        24 => {
+            let bytes = LOG_BYTES + u64::from(small / 32);
+            (6, words(&[bytes, u64::from(small & 1)]), vec![guest.log.as_raw_fd()])
+        }
+        25 => {
+            let mut body = [queue, (small & 1).to_le_bytes()].concat();
+            body.extend(words(&[USER, USER + 0x2000, USER + 0x1000, input.u64()]));
+            (9, body, vec![])
+        }
+        26 => (2, words(&[1 << 32 | 1 << 30 | u64::from(with & 1) << 26]), vec![]),
         _ => {
             let len = usize::from(input.u8());
             let body = input.bytes(len).to_vec();
