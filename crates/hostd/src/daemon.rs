@@ -31,7 +31,7 @@ mod watchdog;
 
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
-pub use host::{Attached, FailedDisk, Host, check_tls};
+pub use host::{Attached, Change, FailedDisk, Host, Pending, Reason, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};
