@@ -38,7 +38,7 @@ pub use start::{StartOptions, Stopper, VhostAt};
 pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
-use crate::log::say;
+use crate::log::{self, say};
 use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
@@ -78,7 +78,8 @@ impl Daemon {
         let event = EpollEvent::new(EventSet::IN, WAKE);
         let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
         added.map_err(system("epoll"))?;
-        let host = Host::start(config, options, epoll, &stopper)?;
+        // Whoever starts us tells of the error past our log.
+        let host = Host::start(config, options, epoll, &stopper).inspect_err(|_| log::flush())?;
         Ok(Daemon { host, wake, stopper })
     }
 
@@ -158,7 +159,9 @@ impl Daemon {
             accepts = refused.is_none();
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
-        ended.and(self.host.end())
+        let ended = ended.and(self.host.end());
+        log::flush();
+        ended
     }
 }
 

@@ -29,6 +29,7 @@ use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
 use super::start::{StartOptions, Stopper, VhostAt};
 use crate::config::{Config, Sandbox};
+use crate::log;
 use crate::reactor::Status;
 use crate::sandbox::{self, Kind, Places};
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
@@ -136,6 +137,7 @@ impl Host {
         if config.sandbox == Sandbox::Off {
             sandbox::switch_off();
         }
+        log::start();
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
         let memory = MemorySource::here();
         let host = Arc::new_cyclic(|me| Host {
