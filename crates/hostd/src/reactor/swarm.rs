@@ -14,9 +14,9 @@ mod client;
 mod content;
 mod disk;
 mod guest;
-mod kernel;
+pub(super) mod kernel;
 mod plan;
-mod random;
+pub(super) mod random;
 mod truth;
 mod world;
 
