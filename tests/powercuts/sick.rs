@@ -3,8 +3,11 @@
 use crate::client::{Client, Kind};
 use crate::model::SECTOR_BYTES;
 use crate::{Bench, SECTORS, setting};
+use seekway_hostd::config::DiskConfig;
+use seekway_hostd::control::{Client as Control, ClientError, Request};
 use seekway_live::Daemon;
 use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -78,5 +81,54 @@ fn a_disk_that_hangs_stops_no_other() {
         client.read_all().unwrap();
     }
     drop((sick, well));
+    daemon.stop().unwrap();
+}
+
+/// Ask for a change on a connection of its own.
+fn ask(socket: &Path, request: &Request) -> Result<(), ClientError> {
+    Control::connect(socket)?.ask(request).map(drop)
+}
+
+#[test]
+fn a_detach_that_hangs_stops_no_other_command() {
+    let bytes = SECTORS * SECTOR_BYTES;
+    let Some(bench) = Bench::<()>::new(bytes, false, 1) else { return };
+    let path = |name: &str| bench.folder.path().join(name);
+    for name in ["well.img", "other.img"] {
+        File::create(path(name)).and_then(|file| file.set_len(bytes as u64)).expect("an image");
+    }
+    let disks = [("hangs", bench.image()), ("well", path("well.img"))]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    let control = daemon.control();
+    let mut sick = connect(&daemon, "hangs", 1);
+    sick.load(100, &mut ()).unwrap();
+    sick.drain(&mut ()).unwrap();
+    bench.layer.disk.hang(true);
+    sick.submit(&mut ());
+    let detach = Request::Detach { disk: "hangs".into() };
+    std::thread::scope(|scope| {
+        let detached = scope.spawn(|| ask(&control, &detach));
+        for _ in 0..3 {
+            let other = DiskConfig::new("other", path("other.img"));
+            ask(&control, &Request::Attach(Box::new(other))).unwrap();
+            ask(&control, &Request::Detach { disk: "other".into() }).unwrap();
+        }
+        bench.layer.disk.hang(false);
+        // Not each kernel keeps the reactor waiting, and the disk may go on in time.
+        match detached.join().unwrap() {
+            Ok(()) => {}
+            Err(e) => assert!(e.to_string().contains("is finished when it goes on"), "{e}"),
+        }
+    });
+    let until = Instant::now() + Duration::from_secs(60);
+    while !daemon.status().expect("the control socket answers").pending.is_empty() {
+        assert!(Instant::now() < until, "the detach never ends");
+    }
+    drop(sick);
+    ask(&control, &Request::Attach(Box::new(DiskConfig::new("hangs", bench.image())))).unwrap();
+    let mut again = connect(&daemon, "hangs", 2);
+    assert_eq!(again.one(Kind::Write, 0..8), 0, "it is served again");
+    drop(again);
     daemon.stop().unwrap();
 }

@@ -1,4 +1,5 @@
-//! `seekway serve` without descriptors, without memory, and with a full disk below its journal.
+//! `seekway serve` without descriptors, without memory, with a full disk below its journal, and with
+//! a standard error that nobody reads.
 //! Whoever is served goes on being served, whoever is not hears why, and all is well again
 //! when there is room. What fails is not chosen: each attempt has room for one thing more than
 //! the one before, until all of it succeeds.
@@ -19,9 +20,11 @@ use seekway_client::{Client, Load, Span, Wait, write_image};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -48,10 +51,15 @@ impl World {
     /// Everybody is at the disk `web`; `db` is for those who come later.
     fn start(more: &[&str]) -> World {
         let folder = Folder::new();
+        let log = File::create(folder.path("log")).expect("a log");
+        World::told_to(folder, more, log.into())
+    }
+
+    /// The same with this standard error.
+    fn told_to(folder: Folder, more: &[&str], log: Stdio) -> World {
         for name in ["web.img", "db.img"] {
             write_image(&folder.path(name), IMAGE_BYTES).expect("an image");
         }
-        let log = File::create(folder.path("log")).expect("a log");
         let (web, db) = (folder.arg("web.img"), folder.arg("db.img"));
         let (web, db, listen) = (format!("web={web}"), format!("db={db}"), folder.arg("run"));
         let args = ["serve", "--disk", &web, "--disk", &db, "--listen", &listen];
@@ -345,4 +353,51 @@ impl Drop for Tmpfs {
         // SAFETY: as above.
         unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
     }
+}
+
+/// A pipe without room.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    // SAFETY: it takes no argument.
+    let capacity = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![b'.'; capacity as usize]).expect("room");
+    (reader, writer)
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_stops_nobody() {
+    /// More than the daemon keeps.
+    const LINES: usize = 1100;
+    let (mut reader, writer) = full_pipe();
+    let mut world = World::told_to(Folder::new(), &[], writer.into());
+    // The thread that accepts connections has something to say: these are too many.
+    let connect = |_| UnixStream::connect(world.socket("db.nbd")).expect("it listens");
+    let idle: Vec<UnixStream> = (0..40).map(connect).collect();
+    let socket = world.socket("web.nbd");
+    world.check();
+    world.served.ctl(&["status"]).ok();
+    drop(idle);
+    // So has the thread of each of these, which break the protocol.
+    for _ in 0..LINES {
+        let mut wrong = UnixStream::connect(&socket).expect("it listens");
+        wrong.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        wrong.read_exact(&mut [0; 18]).expect("a greeting");
+        wrong.write_all(&[0xff; 4]).expect("it listens");
+        let _ = wrong.read_to_end(&mut Vec::new()).expect("it hangs up");
+    }
+    world.check();
+    world.served.ctl(&["status"]).ok();
+    // What it has kept comes out before it ends, and what it has not is counted.
+    let read = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text).expect("text")
+    });
+    world.end();
+    let text = read.join().expect("it reads to the end");
+    let lost =
+        text.lines().find_map(|l| l.strip_prefix("seekway: ")?.split_once(" lines were lost"));
+    let lost: usize = lost.expect("some were").0.parse().expect("a number");
+    let told = text.lines().filter(|line| line.contains("NBD negotiation")).count();
+    assert!(told + lost >= LINES, "{told} told, {lost} lost");
+    assert!(text.contains("no more are accepted"), "{}", &text[text.len() - 2000..]);
 }

@@ -21,7 +21,7 @@ pub use http::serve_http;
 pub use limit::{LimitRequest, LimitTarget};
 pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
-    HostReport, Latency, OpReport, ResponsesReport, ServedReport,
+    HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
 };
 
 use crate::config::{CacheSize, DiskConfig};

@@ -32,14 +32,14 @@ mod watchdog;
 
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
-pub use host::{Attached, FailedDisk, Host, check_tls};
+pub use host::{Attached, Change, FailedDisk, Host, Pending, Reason, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};
 pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
-use crate::log::say;
+use crate::log::{self, say};
 use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
@@ -79,7 +79,8 @@ impl Daemon {
         let event = EpollEvent::new(EventSet::IN, WAKE);
         let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
         added.map_err(system("epoll"))?;
-        let host = Host::start(config, options, epoll, &stopper)?;
+        // Whoever starts us tells of the error past our log.
+        let host = Host::start(config, options, epoll, &stopper).inspect_err(|_| log::flush())?;
         Ok(Daemon { host, wake, stopper })
     }
 
@@ -159,7 +160,9 @@ impl Daemon {
             accepts = refused.is_none();
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
-        ended.and(self.host.end())
+        let ended = ended.and(self.host.end());
+        log::flush();
+        ended
     }
 }
 

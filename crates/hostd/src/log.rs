@@ -1,105 +1,149 @@
 //! Messages for the operator, on standard error.
 //!
-//! Whoever reads standard error may stop, and each write then waits. A reactor must not: what its
-//! thread says goes through a queue with an end to a thread of its own, and what finds the queue
-//! full is dropped and counted.
+//! Whoever reads standard error may stop, and each write then waits. No thread of the daemon must:
+//! from [`start`] on, messages go through a queue with an end to a thread of its own. Lines that
+//! find the queue full are lost and counted. The file description is shared with other programs,
+//! so its flags are left alone.
 
 use crate::sandbox;
-use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Messages that wait to be written.
+/// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
-/// How long the end of a reactor waits for its last messages.
+/// How long the end of the program waits for each of the last lines.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-thread_local! {
-    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
-}
+static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Say something. A standard error that is closed is no reason to stop.
 pub fn say(text: &str) {
-    match NEVER_WAITS.get() {
-        true => queue().push(text.to_owned()),
-        false => write(&mut io::stderr().lock(), text),
+    match QUEUE.get() {
+        Some(queue) => queue.push(text.to_owned()),
+        None => write(&mut io::stderr().lock(), text),
     }
 }
 
-/// From now on this thread's messages wait for nobody.
-pub fn never_wait() {
-    NEVER_WAITS.set(true);
-    queue();
+/// From now on messages wait for nobody. Called by a thread that may start others.
+pub fn start() {
+    QUEUE.get_or_init(|| Queue::start(standard_error()));
 }
 
-/// Wait until the messages of threads that never wait are written, for a moment at most.
+/// Before the program ends: wait until what was said is written, as long as somebody reads it.
 pub fn flush() {
-    queue().flush(FLUSH_PATIENCE);
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH_PATIENCE);
+    }
 }
 
+/// Standard error without the lock of [`io::stderr`]: who waits for a reader must not hold it.
+fn standard_error() -> impl Write + Send + 'static {
+    // SAFETY: the descriptor is open for as long as the process lives, and is not closed here.
+    StandardError(ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) }))
+}
+
+struct StandardError(ManuallyDrop<File>);
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                // Somebody with whom it is shared does not wait: then wait here.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let (fd, events) = (libc::STDERR_FILENO, libc::POLLOUT);
+                    let mut poll = libc::pollfd { fd, events, revents: 0 };
+                    // SAFETY: one entry, which lives through the call.
+                    unsafe { libc::poll(&raw mut poll, 1, -1) };
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// In one write, so that lines of several programs do not mix.
 fn write(out: &mut impl Write, text: &str) {
-    let _ = writeln!(out, "seekway: {text}");
+    let _ = out.write_all(format!("seekway: {text}\n").as_bytes());
 }
 
-fn queue() -> &'static Queue {
-    static QUEUE: OnceLock<Queue> = OnceLock::new();
-    QUEUE.get_or_init(|| Queue::start(io::stderr()))
-}
-
-enum Line {
-    Text(String),
-    /// Answer when all before this is written.
-    Flush(SyncSender<()>),
-}
-
-/// Messages on their way to a thread that writes them.
+/// Lines on their way to a thread that writes them.
 struct Queue {
-    sender: SyncSender<Line>,
-    /// Messages that found it full and have not been told of.
-    dropped: Arc<AtomicU64>,
+    sender: SyncSender<String>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Lines that found room.
+    pushed: AtomicU64,
+    /// Lines that found none, and that have not been told of.
+    lost: AtomicU64,
+    /// Lines that are written.
+    written: Mutex<u64>,
+    wrote: Condvar,
 }
 
 impl Queue {
     fn start(out: impl Write + Send + 'static) -> Queue {
         let (sender, lines) = sync_channel(LINES_MAX);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let queue = Queue { sender, dropped: dropped.clone() };
-        // Without a thread all messages are dropped: there is nowhere to say so.
+        let counts = Arc::new(Counts::default());
+        let queue = Queue { sender, counts: counts.clone() };
+        // Without a thread all lines are lost: there is nowhere to say so.
         let _ = Builder::new().name("log".into()).spawn(move || {
             sandbox::enter(sandbox::Kind::Helper);
-            write_lines(out, &lines, &dropped);
+            write_lines(out, &lines, &counts);
         });
         queue
     }
 
     fn push(&self, text: String) {
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(Line::Text(text)) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        match self.sender.try_send(text) {
+            Ok(()) => _ = self.counts.pushed.fetch_add(1, Ordering::Relaxed),
+            Err(TrySendError::Full(_)) => _ = self.counts.lost.fetch_add(1, Ordering::Relaxed),
+            Err(TrySendError::Disconnected(_)) => {}
         }
     }
 
+    /// Wait until all lines that were pushed are written, and no longer than `patience` for one.
     fn flush(&self, patience: Duration) {
-        let (reply, written) = sync_channel(1);
-        if self.sender.try_send(Line::Flush(reply)).is_ok() {
-            let _ = written.recv_timeout(patience);
+        let pushed = self.counts.pushed.load(Ordering::Relaxed);
+        let mut written = self.counts.written.lock().unwrap_or_else(PoisonError::into_inner);
+        while *written < pushed {
+            let before = *written;
+            let waited = self.counts.wrote.wait_timeout(written, patience);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() && *now == before {
+                return;
+            }
+            written = now;
         }
     }
 }
 
-fn write_lines(mut out: impl Write, lines: &Receiver<Line>, dropped: &AtomicU64) {
-    for line in lines {
-        match line {
-            Line::Text(text) => write(&mut out, &text),
-            Line::Flush(reply) => _ = reply.send(()),
-        }
-        match dropped.swap(0, Ordering::Relaxed) {
+fn write_lines(mut out: impl Write, lines: &Receiver<String>, counts: &Counts) {
+    for text in lines {
+        write(&mut out, &text);
+        match counts.lost.swap(0, Ordering::Relaxed) {
             0 => {}
-            count => write(&mut out, &format!("{count} messages were dropped: too many at once")),
+            1 => write(&mut out, "1 line was lost: standard error was not read in time"),
+            lost => write(
+                &mut out,
+                &format!("{lost} lines were lost: standard error was not read in time"),
+            ),
         }
+        *counts.written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        counts.wrote.notify_all();
     }
 }
 
@@ -129,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_dropped_and_counted_and_nobody_waits() {
+    fn lines_that_nobody_reads_are_lost_and_counted_and_nobody_waits() {
         let ((began, begins), (allow, go_on)) = (sync_channel(0), channel());
         let (written, lines) = channel();
         let queue = Queue::start(Slow { began, go_on, written });
@@ -137,12 +181,13 @@ mod tests {
         begins.recv().unwrap();
         // The first is being written; the queue takes as many as it holds, and no more.
         (0..LINES_MAX + 5).for_each(|n| queue.push(n.to_string()));
-        assert_eq!(queue.dropped.load(Ordering::Relaxed), 5);
+        assert_eq!(queue.counts.lost.load(Ordering::Relaxed), 5);
         drop((allow, begins));
-        queue.sender.send(Line::Text("last".into())).unwrap();
+        queue.sender.send("last".into()).unwrap();
         drop(queue);
         let text: String = lines.iter().collect();
-        let expected = "seekway: first\nseekway: 5 messages were dropped: too many at once\n";
+        let expected =
+            "seekway: first\nseekway: 5 lines were lost: standard error was not read in time\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.ends_with(&format!("seekway: {}\nseekway: last\n", LINES_MAX - 1)), "{text}");
     }
@@ -156,5 +201,14 @@ mod tests {
         queue.push("text".into());
         queue.flush(Duration::from_secs(30));
         assert_eq!(lines.try_iter().collect::<String>(), "seekway: text\n");
+    }
+
+    #[test]
+    fn flush_gives_up_when_nobody_reads() {
+        let ((began, begins), (_allow, go_on)) = (sync_channel(9), channel());
+        let queue = Queue::start(Slow { began, go_on, written: channel().0 });
+        queue.push("text".into());
+        begins.recv().unwrap();
+        queue.flush(Duration::from_millis(1));
     }
 }

@@ -3,10 +3,10 @@
 //! port calls the reactor's [`PortContext`], which calls no port: so no call re-enters.
 //!
 //! 1. [`Port::open`] once: arm the SQEs that watch the peer ([`PortContext::push`]).
-//! 2. [`Port::event`] for every CQE of an SQE that the port pushed. Requests
-//!    that it finds go to [`PortContext::submit`].
-//! 3. A port whose peer decides how much there is to do asks for its turn
-//!    ([`PortContext::wait_turn`]). In its turn, [`Port::take`], it takes requests
+//! 2. [`Port::event`] for every CQE of an SQE that the port pushed. When it says
+//!    that there are requests, the port asks for its turn
+//!    ([`PortContext::wait_turn`]): its peer decides how much there is to do.
+//! 3. In its turn, [`Port::take`], it takes requests ([`PortContext::submit`])
 //!    as long as its [`Budget`] lasts and the disk has room ([`PortContext::has_room`]).
 //!    All disks have a turn before one has its second.
 //! 4. [`Port::done`] for every job submitted, exactly once, in any order.
@@ -115,7 +115,7 @@ pub trait PortContext {
     ///
     /// # Errors
     /// No `done` comes for what is refused: `EINVAL` (range, alignment), `EPERM` (the disk is
-    /// read-only), `EBUSY` (too much outstanding: only ports without a bound of their own
+    /// read-only), `EBUSY` (too much outstanding: ports that first ask whether there is room do not
     /// see it).
     fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno>;
 

@@ -127,7 +127,6 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
                     sandbox::enter(sandbox::Kind::Reactor);
                     let _ = ready.send(Ok(()));
                     reactor.run();
-                    crate::log::flush();
                 }
                 Err(e) => _ = ready.send(Err(e)),
             }

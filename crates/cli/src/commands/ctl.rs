@@ -7,8 +7,8 @@ use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow};
 use seekway_hostd::config::{self, CacheSize, DiskConfig};
 use seekway_hostd::control::{
-    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport, Request,
-    SandboxReport,
+    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport,
+    PendingReport, Request, SandboxReport,
 };
 use seekway_policy::params::parse_size;
 use seekway_report::table::{Cell, Column, Table};
@@ -107,12 +107,20 @@ fn status(format: Format, answer: Value) -> Result<()> {
     let silent = report.silent.iter();
     let hangs = |name: &String| format!("{name} does not answer: its disk may hang (see dmesg)");
     tables[0].notes.extend(silent.map(hangs));
+    tables[0].notes.extend(report.pending.iter().map(pending));
     tables.extend(failed(&report));
     tables.extend(limits(&report));
     tables.extend(promised::table(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
+}
+
+/// A disk that is being attached, detached or resized, in a line.
+fn pending(pending: &PendingReport) -> String {
+    let PendingReport { disk, change, device, time_s } = pending;
+    let device = device.as_ref().map_or(String::new(), |device| format!(" on {device}"));
+    format!("pending: {change} of disk {disk}{device} since {time_s:.0} s")
 }
 
 /// How far the daemon is confined, in a line.

@@ -10,6 +10,7 @@ use seekway_hostd::config::{self, CacheSize, Config, DiskConfig, Settings};
 use seekway_hostd::daemon::{
     self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
 };
+use seekway_hostd::log;
 use std::os::unix::fs::FileTypeExt;
 
 /// The only disk's name, where `--blk-file` gives none.
@@ -77,14 +78,20 @@ fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
     let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost })?;
     daemon.end_by_signals().context("cannot handle signals")?;
     for problem in daemon.confine() {
-        seekway_hostd::log::say(&format!("sandbox: {problem}"));
+        log::say(&format!("sandbox: {problem}"));
     }
     // Whoever started us may not read it; guests do not mind.
     let _ = output::print(&words::served(&daemon, &config, is_default_folder));
     if let Err(e) = daemon::notify(&[NotifyState::Ready]) {
-        seekway_hostd::log::say(&format!("cannot tell the service manager that all is ready: {e}"));
+        log::say(&format!("cannot tell the service manager that all is ready: {e}"));
     }
-    daemon.run()?;
+    if let Err(e) = daemon.run() {
+        // Not as other commands tell of an error: whoever restarts us must not have to wait for
+        // somebody who does not read it.
+        log::say(&format!("{:#}", anyhow!(e)));
+        log::flush();
+        std::process::exit(2);
+    }
     Ok(Verdict::Done)
 }
 

@@ -3,7 +3,7 @@
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
-use crate::daemon::{FailedDisk, Host};
+use crate::daemon::{FailedDisk, Host, Pending};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::stack::limit::DiskLimits;
@@ -30,9 +30,25 @@ pub struct HostReport {
     /// Devices that do not answer: their reactors wait for disks that may hang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<String>,
+    /// Disks that are being attached, detached or resized.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingReport>,
     /// Disks of the configuration that are not served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedReport>,
+}
+
+/// A disk that is being attached, detached or resized.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PendingReport {
+    pub disk: String,
+    /// `attach`, `detach` or `resize`.
+    pub change: String,
+    /// Absent while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Seconds since it was asked for.
+    pub time_s: f64,
 }
 
 /// A disk of the configuration whose image could not be opened.
@@ -248,7 +264,17 @@ pub fn report(host: &Host) -> HostReport {
             })
             .collect(),
         silent,
+        pending: host.pending().into_iter().map(pending_report).collect(),
         failed: host.failed().into_iter().map(failed_report).collect(),
+    }
+}
+
+fn pending_report(pending: Pending) -> PendingReport {
+    PendingReport {
+        disk: pending.disk,
+        change: pending.change.name().into(),
+        device: pending.device.map(|device| device.name.clone()),
+        time_s: pending.since.elapsed().as_secs_f64(),
     }
 }
 

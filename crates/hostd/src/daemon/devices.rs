@@ -17,16 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The policy of a device when the operator names none.
 pub const POLICY_DEFAULT: &str = "fairway";
 /// Stack of the threads that only wait for something.
 const SMALL_STACK_BYTES: usize = 64 << 10;
 /// How long an operator's command waits for a reactor, which answers in microseconds.
-const SETTING_PATIENCE: Duration = Duration::from_secs(5);
+const SETTING_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Most journals of one device in a folder.
 const JOURNALS_MAX: u32 = 100_000;
+
+/// Until when an operator's command that begins now waits for reactors.
+pub(super) fn patience() -> Instant {
+    Instant::now() + SETTING_PATIENCE
+}
 
 /// A device with its reactor.
 pub struct Device {
@@ -127,18 +132,39 @@ impl Device {
         self.handle.request(Message::Status)
     }
 
-    /// Ask it for something that an operator wants, who is not to wait for a disk that hangs.
+    /// Ask it for something. The reply is taken by [`Device::reply`].
+    pub(super) fn request<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Receiver<T> {
+        self.handle.request(message)
+    }
+
+    /// Its reply to something that an operator wants, who is not to wait for a disk that hangs
+    /// beyond `until` ([`patience`]).
     ///
     /// # Errors
     /// Its reactor has ended, or does not answer.
-    pub(super) fn ask<T>(
-        &self,
-        message: impl FnOnce(SyncSender<T>) -> Message,
-    ) -> Result<T, HostError> {
-        self.handle.request(message).recv_timeout(SETTING_PATIENCE).map_err(|e| match e {
+    pub(super) fn reply<T>(&self, reply: &Receiver<T>, until: Instant) -> Result<T, HostError> {
+        let left = until.saturating_duration_since(Instant::now());
+        reply.recv_timeout(left).map_err(|e| match e {
             RecvTimeoutError::Disconnected => HostError::ReactorDied(self.name.clone()),
             RecvTimeoutError::Timeout => HostError::Silent(self.name.clone()),
         })
+    }
+
+    /// Does its reactor answer within this time? One that has ended does not hang, either.
+    pub(super) fn answers(&self, patience: Duration) -> bool {
+        let reply = self.handle.request(Message::CacheMemory).recv_timeout(patience);
+        reply != Err(RecvTimeoutError::Timeout)
+    }
+
+    /// See that its reactor answers before something of the disk of this name is begun.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn must_answer(&self, disk: &str) -> Result<(), HostError> {
+        match self.answers(SETTING_PATIENCE) {
+            true => Ok(()),
+            false => Err(HostError::SilentBefore(disk.into(), self.name.clone())),
+        }
     }
 
     /// Ask it to end. [`Device::join`] waits until it has.

@@ -1,5 +1,6 @@
 //! What can be wrong with what is to be served.
 
+use super::host::{Change, Reason};
 use super::sockets::SocketError;
 use crate::images::ImageError;
 use seekway_policy::params::ParamError;
@@ -21,8 +22,23 @@ pub enum HostError {
     #[error("disk {0}: {1}")]
     Disk(String, String),
     /// Somebody attaches, detaches or resizes it.
-    #[error("disk {0}: is being attached, detached or resized now; try again later")]
+    #[error(
+        "disk {0}: is being attached, detached or resized now; try again when `seekway ctl status` \
+         does not list it as pending any more"
+    )]
     Claimed(String),
+    /// Its device does not answer, and nothing has been begun.
+    #[error(
+        "disk {0}: device {1} does not answer: its disk may hang (see dmesg); nothing has changed; \
+         try again when it answers"
+    )]
+    SilentBefore(String, String),
+    /// A change has not ended in time.
+    #[error("disk {disk}: {}", pending(*change, reason))]
+    Pending { disk: String, change: Change, reason: Reason },
+    /// Whoever asked for it was told that the disk is not attached.
+    #[error("disk {0}: was given up and is not attached")]
+    GivenUp(String),
     /// Only what failed can be tried again without its path.
     #[error(
         "no disk '{0}' failed when the daemon was started; to attach another, give its path: \
@@ -113,4 +129,22 @@ pub enum HostError {
     /// The system refuses something.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
+}
+
+/// How far a change has come that has not ended in time, and what becomes of it.
+fn pending(change: Change, reason: &Reason) -> String {
+    let (now, then) = match change {
+        Change::Attach => (
+            "is not attached",
+            "what has been begun is undone when it goes on; attach the disk again after that",
+        ),
+        Change::Detach => (
+            "is not detached yet: its sockets and clients are gone, but its image is still open",
+            "the detach is finished when it goes on",
+        ),
+        Change::Resize => {
+            ("does not have its new size yet", "the resize is finished when it goes on")
+        }
+    };
+    format!("{now}: {reason}; {then}; until then `seekway ctl status` lists the disk as pending")
 }

@@ -1,12 +1,14 @@
 //! What is served: devices, disks, their sockets; and how that changes while
 //! it runs. Shared by the control thread and by whoever talks to a client.
 //!
-//! Changes of settings take turns (`changes`). Who attaches, detaches or resizes a disk claims its
-//! name instead, and others go on meanwhile: its device may hang. Looking something up never waits
-//! for a change, and nobody waits for a reactor with the registry locked.
+//! Changes of settings take turns (`changes`): they are sent to the reactors in the same order, and
+//! the answers are waited for afterwards. Who attaches, detaches or resizes a disk claims its name
+//! ([`changes`]), and others go on meanwhile: its device may hang. Looking something up never waits
+//! for a change, and nobody waits for a reactor with something locked that others need.
 
 mod attach;
 mod cache;
+mod changes;
 mod limits;
 mod resize;
 mod settings;
@@ -14,6 +16,7 @@ mod tls;
 
 pub use attach::{Attached, FailedDisk};
 use cache::Caches;
+pub use changes::{Change, Pending, Reason};
 pub use tls::check_tls;
 
 use super::confine;
@@ -26,10 +29,11 @@ use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
 use super::start::{StartOptions, Stopper, VhostAt};
 use crate::config::{Config, Sandbox};
+use crate::log;
 use crate::reactor::Status;
 use crate::sandbox::{self, Kind, Places};
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,8 +65,10 @@ struct Registry {
 struct Changes {
     /// The daemon ends: a socket that was made now would stay behind.
     over: bool,
-    /// Disks that are being attached, detached or resized.
-    claimed: BTreeSet<String>,
+    /// Disks that are being attached, detached or resized, by name.
+    claimed: BTreeMap<String, Pending>,
+    /// Number of the last one.
+    last_claim: u64,
 }
 
 /// What is served. See the module's text.
@@ -87,6 +93,8 @@ pub struct Host {
     changes: Mutex<Changes>,
     /// Held while a device's reactor is looked for, and started if there is none.
     starting: Mutex<()>,
+    /// Held while the size of the caches is changed.
+    resizing: Mutex<()>,
     /// Disks of the configuration that are not served, and why.
     failed: Mutex<BTreeMap<String, FailedDisk>>,
     /// For devices to come; the configuration's, until it is changed for all.
@@ -129,6 +137,7 @@ impl Host {
         if config.sandbox == Sandbox::Off {
             sandbox::switch_off();
         }
+        log::start();
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
         let memory = MemorySource::here();
         let host = Arc::new_cyclic(|me| Host {
@@ -151,6 +160,7 @@ impl Host {
             registry: RwLock::default(),
             changes: Mutex::default(),
             starting: Mutex::default(),
+            resizing: Mutex::default(),
             failed: Mutex::default(),
             tls,
             inherited: Mutex::new(options.sockets),

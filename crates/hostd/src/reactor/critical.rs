@@ -1,7 +1,8 @@
 //! What is different about a reactor's thread: others depend on it at each moment.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
-use std::panic;
+use std::panic::{self, PanicHookInfo};
 use std::process;
 use std::sync::Once;
 
@@ -16,13 +17,26 @@ pub fn begin() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            previous(info);
-            if IS_REACTOR.get() {
-                process::abort();
-            }
+        panic::set_hook(Box::new(move |info| match IS_REACTOR.get() {
+            true => end(info),
+            false => previous(info),
         }));
     });
     IS_REACTOR.set(true);
-    crate::log::never_wait();
+    crate::log::start();
+}
+
+/// Tell of a panic, as the standard library does but without waiting for whoever does not read
+/// standard error, and end the process.
+fn end(info: &PanicHookInfo<'_>) -> ! {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let backtrace = Backtrace::capture();
+    let more = match backtrace.status() {
+        BacktraceStatus::Captured => format!("\n{backtrace}"),
+        _ => String::new(),
+    };
+    crate::log::say(&format!("thread '{name}' {info}{more}"));
+    crate::log::flush();
+    process::abort();
 }

@@ -14,10 +14,10 @@ mod client;
 mod content;
 mod disk;
 mod guest;
-mod kernel;
+pub(super) mod kernel;
 mod migration;
 mod plan;
-mod random;
+pub(super) mod random;
 mod truth;
 mod world;
 

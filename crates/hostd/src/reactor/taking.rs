@@ -4,16 +4,24 @@ use super::admin::MESSAGES_MAX;
 use super::io::Io;
 use super::message::{Disk, Handle, Message};
 use super::ring::{Backend, Cqe, Source};
+use super::swarm::kernel::{Faults, Kernel, Ring};
+use super::swarm::random::Random;
 use super::{Reactor, Setup};
+use crate::frontends::nbd::{Connection, Export, Session, wire};
 use crate::images::{Image, OpenOptions};
 use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
 use io_uring::squeue;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::any::Any;
+use std::cell::RefCell;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
@@ -71,6 +79,10 @@ impl Port for Endless {
 }
 
 fn reactor() -> Reactor {
+    reactor_on(Box::new(Still))
+}
+
+fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
     let (handle, mailbox) = Handle::new().unwrap();
     let setup = Setup {
         name: "test".into(),
@@ -85,7 +97,7 @@ fn reactor() -> Reactor {
         journal: None,
         groups: Vec::new(),
     };
-    Reactor::new(setup, mailbox, handle, Box::new(Still)).unwrap()
+    Reactor::new(setup, mailbox, handle, ring).unwrap()
 }
 
 fn attach(reactor: &mut Reactor, dir: &Path, name: &str) -> DiskId {
@@ -128,6 +140,60 @@ fn each_disk_has_its_turn_however_much_others_have_to_do() {
         seen.extend(taken);
     }
     assert_eq!(seen, many, "the queues of one disk go round");
+}
+
+/// A client of NBD that has sent so many reads, and waits for its answers.
+fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixStream {
+    let (mut client, served) = UnixStream::pair().unwrap();
+    let limits = *reactor.core.limits(disk);
+    let export = Export {
+        name: "disk".into(),
+        disk,
+        handle: reactor.core.handle.clone(),
+        limits: Arc::new(move || limits),
+        memory: Arc::default(),
+    };
+    let session = Session { export, structured: false, allocation: false };
+    let (reply, port) = sync_channel(1);
+    reactor.open_port(Box::new(Connection::new(served.into(), &session)), &reply);
+    port.recv().unwrap();
+    let mut read = wire::REQUEST_MAGIC.to_be_bytes().to_vec();
+    read.extend([0; 20]);
+    read.extend(512u32.to_be_bytes());
+    client.write_all(&read.repeat(reads)).unwrap();
+    client
+}
+
+#[test]
+fn clients_of_nbd_that_send_without_end_take_their_turns() {
+    const CLIENTS: usize = 8;
+    const READS: usize = 600;
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = Rc::new(RefCell::new(Kernel::new(Random::new(1, 0), Faults::default())));
+    let mut reactor = reactor_on(Box::new(Ring(kernel.clone())));
+    let [greedy, modest] = ["greedy", "modest"].map(|name| {
+        let inode = File::create(dir.path().join(name)).unwrap().metadata().unwrap().ino();
+        kernel.borrow_mut().add_file(inode, 1 << 20, false);
+        attach(&mut reactor, dir.path(), name)
+    });
+    let many: Vec<_> = (0..CLIENTS).map(|_| client(&mut reactor, greedy, READS)).collect();
+    let one = client(&mut reactor, modest, 1);
+    let taken = |reactor: &Reactor, disk| reactor.core.disks.get(disk).unwrap().outstanding;
+    let (mut turns, mut before) = (0, 0);
+    while before < (CLIENTS * READS) as u32 {
+        reactor.begin_turn();
+        reactor.end_turn();
+        let now = taken(&reactor, greedy);
+        assert!(
+            now - before <= Budget::WORK / Budget::REQUEST_WORK,
+            "turn {turns}: {before}, {now}"
+        );
+        (turns, before) = (turns + 1, now);
+        // In the first turn they are listened to.
+        assert!(turns < 2 || taken(&reactor, modest) == 1, "turn {turns}");
+        assert!(turns < 100, "{now} of the requests are taken");
+    }
+    drop((many, one));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Disks come and go. Whoever attaches or detaches one claims its name and waits without a lock
-//! for its image and its device: one that hangs holds up nobody else.
+//! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
+use super::changes::{Change, Claim};
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::daemon::devices::Device;
@@ -40,31 +40,7 @@ pub struct FailedDisk {
     pub error: String,
 }
 
-/// The right to attach, detach or resize the disk of a name, until it is dropped.
-pub(super) struct Claim<'h> {
-    host: &'h Host,
-    name: String,
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        lock(&self.host.changes).claimed.remove(&self.name);
-    }
-}
-
 impl Host {
-    /// Claim the disk of a name.
-    ///
-    /// # Errors
-    /// The daemon ends, or another has claimed it.
-    pub(super) fn claim(&self, name: &str) -> Result<Claim<'_>, HostError> {
-        let mut changes = self.turn()?;
-        if !changes.claimed.insert(name.to_string()) {
-            return Err(HostError::Claimed(name.into()));
-        }
-        Ok(Claim { host: self, name: name.into() })
-    }
-
     /// Serve the disks of the configuration. One whose image cannot be opened is left out and
     /// noted, unless `all` are wanted, its image is given twice, or no other is left.
     ///
@@ -73,7 +49,7 @@ impl Host {
     pub(super) fn attach_all(&self, all: bool) -> Result<(), HostError> {
         let mut first = None;
         for disk in &self.config.disks {
-            match self.attach(disk) {
+            match self.attach_claimed(&self.claim(&disk.name, Change::Attach)?, disk, None) {
                 Ok(_) => {}
                 Err(e @ HostError::Image(..)) if !all && !self.is_given_twice(disk) => {
                     let (config, error) = (disk.clone(), e.to_string());
@@ -125,8 +101,9 @@ impl Host {
     /// Serve one more disk.
     ///
     /// # Errors
-    /// Name or options, image, sockets, and what the device's reactor says.
-    /// Nothing of the disk is left then.
+    /// Name or options, image, sockets, what the device's reactor says, or a device that does not
+    /// answer. Nothing of the disk is left then, or ([`HostError::Pending`]) as soon as its device
+    /// goes on.
     pub fn attach(&self, asked: &DiskConfig) -> Result<Attached, HostError> {
         self.attach_handed(asked, None)
     }
@@ -141,11 +118,22 @@ impl Host {
         asked: &DiskConfig,
         handed: Option<File>,
     ) -> Result<Attached, HostError> {
+        let disk = asked.clone();
+        let attach = move |host: &Host, claim: &Claim| host.attach_claimed(claim, &disk, handed);
+        self.change(&asked.name, Change::Attach, attach)
+    }
+
+    /// The same for whoever has the claim.
+    pub(super) fn attach_claimed(
+        &self,
+        claim: &Claim,
+        asked: &DiskConfig,
+        handed: Option<File>,
+    ) -> Result<Attached, HostError> {
         let name = &asked.name;
         let wrong = |text: String| HostError::Disk(name.clone(), text);
         asked.check().map_err(wrong)?;
         self.config.tls.judge_allow(asked).map_err(HostError::Tls)?;
-        let _claim = self.claim(name)?;
         if self.read().disks.contains_key(name) {
             return Err(wrong("is there already; detach it or choose another name".into()));
         }
@@ -168,8 +156,10 @@ impl Host {
         if let Some(group) = &asked.limits.group {
             self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
         }
-        let sockets = self.disk_sockets(asked)?;
         let device = self.device_of(&image)?;
+        claim.lies_on(&device);
+        device.must_answer(name)?;
+        let sockets = self.disk_sockets(asked)?;
         // Others would wait behind what is measured, and make it too low.
         let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
         let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
@@ -227,12 +217,13 @@ impl Host {
 
     /// Let a disk be found, unless the daemon ends or its group has come to lie elsewhere.
     fn publish(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
-        let _turn = self.turn()?;
+        let mut changes = self.turn()?;
         let name = &disk.config.name;
         if let Some(group) = &disk.config.limits.group {
             let joined = self.may_join(name, disk.device.number, group);
             joined.map_err(|e| HostError::Disk(name.clone(), e))?;
         }
+        Host::begin_publishing(&mut changes, name)?;
         lock(&self.failed).remove(name);
         self.write().disks.insert(name.clone(), disk.clone());
         Ok(())
@@ -288,10 +279,15 @@ impl Host {
     /// and the image is closed.
     ///
     /// # Errors
-    /// An unknown name; or what the reactor says.
+    /// An unknown name; what the reactor says; or [`HostError::Pending`]: its sockets and clients
+    /// are gone, and the rest follows as soon as its device goes on.
     pub fn detach(&self, name: &str) -> Result<(), HostError> {
-        let _claim = self.claim(name)?;
-        self.take_out(&self.disk(name)?)
+        let disk = name.to_string();
+        self.change(name, Change::Detach, move |host, claim| {
+            let disk = host.disk(&disk)?;
+            claim.lies_on(&disk.device);
+            host.take_out(&disk)
+        })
     }
 
     /// [`Host::detach`] for whoever has the claim.
@@ -362,7 +358,7 @@ mod tests {
         let host = daemon.host();
         host.attach(&disk("hung")).unwrap();
         // As long as its detach waits for its device:
-        let claim = host.claim("hung").unwrap();
+        let claim = host.claim("hung", Change::Detach).unwrap();
         host.attach(&disk("other")).unwrap();
         host.resize("other", Some(2 << 20), false).unwrap();
         host.set_weight("other", std::num::NonZeroU32::new(4).unwrap()).unwrap();
@@ -373,6 +369,6 @@ mod tests {
         drop(claim);
         host.detach("hung").unwrap();
         host.end().unwrap();
-        assert!(matches!(host.claim("late"), Err(HostError::Ending)));
+        assert!(matches!(host.claim("late", Change::Attach), Err(HostError::Ending)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Host;
 use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
-use crate::daemon::devices::Device;
+use crate::daemon::devices::{Device, patience};
 use crate::daemon::error::HostError;
 use crate::daemon::memory::{MemorySource, STALL_LEAST_US};
 use crate::daemon::sizer::{Cause, Sizer};
@@ -98,8 +98,15 @@ impl Host {
     /// # Errors
     /// More than there is room for; no cache at all; what the system says.
     pub fn set_cache(&self, size: CacheSize) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        self.resize_caches(size)
+        drop(self.turn()?); // fails when the daemon ends
+        let resizing = lock(&self.resizing);
+        self.resize_caches(size)?;
+        drop(resizing);
+        if let Err(e) = self.turn().map(drop) {
+            self.end_caches(); // the end has come before a new thread was there to be ended
+            return Err(e);
+        }
+        Ok(())
     }
 
     fn resize_caches(&self, size: CacheSize) -> Result<(), HostError> {
@@ -152,8 +159,12 @@ impl Host {
     }
 
     fn reading(&self, source: &MemorySource) -> Option<Reading> {
-        let memory = |device: &Arc<Device>| device.ask(Message::CacheMemory).unwrap_or(0);
-        source.reading(self.devices().iter().map(memory).sum())
+        let devices = self.devices();
+        let asked: Vec<_> = devices.iter().map(|d| (d, d.request(Message::CacheMemory))).collect();
+        // All together: several may hang.
+        let until = patience();
+        let memory = |(device, reply): (&Arc<Device>, _)| device.reply(&reply, until).unwrap_or(0);
+        source.reading(asked.into_iter().map(memory).sum())
     }
 
     /// Look at the memory, and make the caches as large as they should be.

@@ -1,8 +1,8 @@
 //! Rate limits of disks and groups while they are served.
 
-use super::settings::set_weight;
+use super::settings::settled;
 use super::{Host, listed};
-use crate::daemon::devices::kernel_name;
+use crate::daemon::devices::{kernel_name, patience};
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
 use crate::reactor::Message;
@@ -17,20 +17,23 @@ impl Host {
     /// An unknown disk or group, or a group whose disks lie on another device:
     /// nothing has changed then.
     pub fn set_limits(&self, name: &str, limits: &DiskLimits) -> Result<(), HostError> {
-        let _turn = self.turn()?;
+        let turn = self.turn()?;
         let disk = self.disk(name)?;
         if let Some(group) = &limits.group {
             let joined = self.may_join(name, disk.device.number, group);
             joined.map_err(|e| HostError::Disk(name.into(), e))?;
         }
         let mut limits = limits.clone();
-        if let Some(weight) = limits.limits.weight.take() {
-            set_weight(&disk, weight)?;
-        }
-        let ask = |reply| Message::SetLimits(disk.id, limits.clone(), reply);
-        disk.device.ask(ask)?.map_err(|e| HostError::Disk(name.into(), e))?;
+        let weight = limits.limits.weight.take();
+        let weighed =
+            weight.map(|w| disk.device.request(|reply| Message::SetWeight(disk.id, w, reply)));
+        let limited =
+            disk.device.request(|reply| Message::SetLimits(disk.id, limits.clone(), reply));
         *lock(&disk.rate_limits) = limits;
-        Ok(())
+        drop(turn);
+        let until = patience();
+        weighed.map_or(Ok(()), |told| settled(&disk, &told, until))?;
+        settled(&disk, &limited, until)
     }
 
     /// Other limits for a group, instead of all that it has; no limits keep the
@@ -39,19 +42,22 @@ impl Host {
     /// # Errors
     /// An unknown group, or a reactor that has ended.
     pub fn set_group_limits(&self, name: &GroupName, limits: &Limits) -> Result<(), HostError> {
-        let _turn = self.turn()?;
+        let turn = self.turn()?;
         let mut groups = lock(&self.groups);
         if !groups.contains_key(name) {
             let there = listed(groups.keys().map(GroupName::as_str));
             return Err(HostError::NoGroup { name: name.to_string(), there });
         }
         groups.insert(name.clone(), *limits);
-        drop(groups); // nobody waits for a reactor with this locked
-        for device in self.devices() {
-            let ask = |reply| Message::SetGroup(name.clone(), *limits, reply);
-            device.ask(ask)?;
+        drop(groups);
+        let tell = |reply| Message::SetGroup(name.clone(), *limits, reply);
+        let told: Vec<_> = self.devices().into_iter().map(|d| (d.request(tell), d)).collect();
+        drop(turn);
+        let (until, mut result) = (patience(), Ok(()));
+        for (answer, device) in told {
+            result = result.and(device.reply(&answer, until));
         }
-        Ok(())
+        result
     }
 
     /// All groups with their limits as they are now, by name.

@@ -1,6 +1,7 @@
 //! Disks get another size while they are served.
 
 use super::Host;
+use super::changes::{Change, Claim};
 use crate::daemon::error::HostError;
 use crate::daemon::served::ServedDisk;
 use crate::daemon::slots::lock;
@@ -12,15 +13,31 @@ impl Host {
     /// beyond, and has to be asked for by `shrink`.
     ///
     /// # Errors
-    /// An unknown name, a size that cannot be, or what the file system says.
+    /// An unknown name, a size that cannot be, what the file system says, or a device that does not
+    /// answer: nothing has changed then, unless the error is [`HostError::Pending`].
     pub fn resize(
         &self,
         name: &str,
         size_bytes: Option<u64>,
         shrink: bool,
     ) -> Result<u64, HostError> {
-        let _claim = self.claim(name)?;
+        let disk = name.to_string();
+        self.change(name, Change::Resize, move |host, claim| {
+            host.resize_claimed(claim, &disk, size_bytes, shrink)
+        })
+    }
+
+    /// The same for whoever has the claim.
+    fn resize_claimed(
+        &self,
+        claim: &Claim,
+        name: &str,
+        size_bytes: Option<u64>,
+        shrink: bool,
+    ) -> Result<u64, HostError> {
         let disk = self.disk(name)?;
+        claim.lies_on(&disk.device);
+        disk.device.must_answer(name)?;
         let wrong = |text| HostError::Disk(name.into(), text);
         let grown_from = match size_bytes {
             Some(size) => make_size(&disk, size, shrink).map_err(wrong)?,

@@ -2,14 +2,15 @@
 
 use super::{Host, ServedDisk, listed};
 use crate::config::CacheSize;
-use crate::daemon::devices::Device;
+use crate::daemon::devices::{Device, patience};
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
 use crate::reactor::Message;
 use seekway_policy::{prefetchers, schedulers};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
 
 impl Host {
     /// Another policy for one device, or for all and for those to come.
@@ -17,13 +18,15 @@ impl Host {
     /// # Errors
     /// An unknown policy, parameter or device: nothing has changed then.
     pub fn set_policy(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
-        let _turn = self.turn()?;
+        let turn = self.turn()?;
         schedulers::build(spec)?;
-        self.tell_devices(device, |reply| Ok(Message::SetPolicy(spec.to_string(), reply)))?;
+        let told =
+            self.tell_devices(device, |reply| Ok(Message::SetPolicy(spec.to_string(), reply)))?;
         if device.is_none() {
             *lock(&self.policy) = Some(spec.to_string());
         }
-        Ok(())
+        drop(turn);
+        told.wait()
     }
 
     /// Another prefetcher for one device, or for all and for those to come.
@@ -32,39 +35,39 @@ impl Host {
     /// An unknown prefetcher, parameter or device, or no cache to fetch into:
     /// nothing has changed then.
     pub fn set_prefetcher(&self, spec: &str, device: Option<&str>) -> Result<(), HostError> {
-        let _turn = self.turn()?;
+        let turn = self.turn()?;
         let build = || prefetchers::build(spec).map_err(HostError::Prefetcher);
         build()?;
         if self.config.cache_size() == CacheSize::Off {
             return Err(HostError::NoCache);
         }
-        self.tell_devices(device, |reply| {
+        let told = self.tell_devices(device, |reply| {
             Ok(Message::SetPrefetcher(spec.to_string(), build()?, reply))
         })?;
         if device.is_none() {
             *lock(&self.prefetcher) = spec.to_string();
         }
-        Ok(())
+        drop(turn);
+        told.wait()
     }
 
-    /// Tell one device, or all, and see that it is done.
+    /// Tell one device, or all.
     fn tell_devices(
         &self,
         device: Option<&str>,
         message: impl Fn(SyncSender<Result<(), String>>) -> Result<Message, HostError>,
-    ) -> Result<(), HostError> {
+    ) -> Result<Told, HostError> {
         let devices = self.devices();
         let chosen: Vec<_> = match device {
             Some(name) => vec![find_device(&devices, name)?],
             None => devices,
         };
-        for device in chosen {
+        let tell = |device: Arc<Device>| {
             let (reply, answer) = sync_channel(1);
             device.handle().send(message(reply)?);
-            let answer = answer.recv().map_err(|_| HostError::ReactorDied(device.name.clone()))?;
-            answer.map_err(|e| HostError::Reactor(device.name.clone(), e))?;
-        }
-        Ok(())
+            Ok((device, answer))
+        };
+        Ok(Told(chosen.into_iter().map(tell).collect::<Result<_, HostError>>()?))
     }
 
     /// Another share for a disk.
@@ -72,15 +75,40 @@ impl Host {
     /// # Errors
     /// An unknown name.
     pub fn set_weight(&self, name: &str, weight: NonZeroU32) -> Result<(), HostError> {
-        let _turn = self.turn()?;
-        set_weight(&*self.disk(name)?, weight)
+        let turn = self.turn()?;
+        let disk = self.disk(name)?;
+        let told = disk.device.request(|reply| Message::SetWeight(disk.id, weight, reply));
+        drop(turn);
+        settled(&disk, &told, patience())
     }
 }
 
-/// Another share for a disk.
-pub(super) fn set_weight(disk: &ServedDisk, weight: NonZeroU32) -> Result<(), HostError> {
-    let ask = |reply| Message::SetWeight(disk.id, weight, reply);
-    disk.device.ask(ask)?.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
+/// What a reactor says to a setting of a disk.
+pub(super) fn settled(
+    disk: &ServedDisk,
+    told: &Receiver<Result<(), String>>,
+    until: Instant,
+) -> Result<(), HostError> {
+    let answer = disk.device.reply(told, until)?;
+    answer.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
+}
+
+/// Devices that were told a setting, and where their answers come.
+struct Told(Vec<(Arc<Device>, Receiver<Result<(), String>>)>);
+
+impl Told {
+    /// Wait until all have it. The settings are no longer locked meanwhile: a device may hang.
+    ///
+    /// # Errors
+    /// The first device's that refuses or does not answer. The others have the setting.
+    fn wait(self) -> Result<(), HostError> {
+        let (until, mut result) = (patience(), Ok(()));
+        for (device, answer) in self.0 {
+            let refused = |e| HostError::Reactor(device.name.clone(), e);
+            result = result.and(device.reply(&answer, until).and_then(|a| a.map_err(refused)));
+        }
+        result
+    }
 }
 
 fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {

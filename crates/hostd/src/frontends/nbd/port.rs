@@ -1,7 +1,8 @@
 //! The transmission phase of one connection, inside its disk's reactor.
 //!
 //! One receive is armed as long as there is room for more requests: it brings
-//! in as many as have come, and all of them are handed in. One message is
+//! in as many as have come. They are handed in when it is the connection's turn,
+//! as many as its budget allows. One message is
 //! under way to the client at most; what is done meanwhile leaves with the next.
 //! A request takes a slot from its header to the end of its reply, and data
 //! take a buffer: both are bounded, and a client that goes beyond waits. From a client that does
@@ -21,7 +22,7 @@ use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, CMD_READ, NbdError};
 use crate::images::Limits;
-use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
 use receive::Scatter;
 use seekway_policy::request::Op;
@@ -37,6 +38,11 @@ const REQUESTS_MAX: usize = 1024;
 const BUFFERS_MAX_BYTES: usize = 64 << 20;
 /// What one receive brings in at most.
 const INBOX_BYTES: usize = 128 << 10;
+/// So many bytes of a payload are copied in one unit of a turn's [`Budget`].
+const COPIED_BYTES: usize = 128;
+/// What a discard or write-zeroes takes of it besides: it is compared with all requests of its disk
+/// that are under way.
+const DISCARD_WORK: u32 = 1024;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
 
@@ -146,21 +152,35 @@ impl Connection {
         types::Fd(self.socket.as_raw_fd())
     }
 
-    /// Understand what has been received, as far as there is room, and arm the
-    /// next receive.
-    fn take_requests(&mut self, context: &mut dyn PortContext) {
+    /// Understand what has been received when it is this connection's turn.
+    fn wait_turn(&self, context: &mut dyn PortContext) {
+        context.wait_turn(self.id);
+    }
+
+    /// Understand what has been received, as far as there is room and the budget lasts, and arm the
+    /// next receive. True when there is more in the inbox that another turn can take.
+    fn take_requests(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
         self.starved = false;
-        while self.phase == Phase::Serving && self.advance(context) {}
+        while self.phase == Phase::Serving {
+            // The next receive would bring bytes past those in the inbox: it waits for them.
+            if budget.is_spent() || !context.has_room(self.disk) {
+                return true;
+            }
+            if !self.advance(budget, context) {
+                break;
+            }
+        }
         if self.phase == Phase::Serving && !self.receiving && self.wants_bytes() {
             self.receive(context);
         }
+        false
     }
 
     /// One step through the inbox. False when it has too little, or a request
     /// must wait for room.
-    fn advance(&mut self, context: &mut dyn PortContext) -> bool {
+    fn advance(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
         match self.expect {
-            Expect::Header => self.begin_request(context),
+            Expect::Header => self.begin_request(budget, context),
             Expect::Payload { slot, filled } => {
                 let state = &mut self.slots[slot];
                 let Data::Buffer(buffer) = &mut state.data else {
@@ -169,6 +189,7 @@ impl Connection {
                 let len = state.request.len_bytes as usize;
                 let piece = self.inbox.take(len - filled);
                 let end = filled + piece.len();
+                budget.spend((piece.len() / COPIED_BYTES) as u32);
                 buffer.bytes()[filled..end].copy_from_slice(piece);
                 if end < len {
                     self.expect = Expect::Payload { slot, filled: end };
@@ -191,7 +212,7 @@ impl Connection {
         }
     }
 
-    fn begin_request(&mut self, context: &mut dyn PortContext) -> bool {
+    fn begin_request(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
         let Some(header) = self.inbox.header() else { return false };
         let Some(request) = Request::parse(header) else {
             self.end(Phase::Broken, context);
@@ -200,6 +221,7 @@ impl Connection {
         if !self.slots.has_room() || self.stalls > 0 {
             return false;
         }
+        budget.spend(Budget::REQUEST_WORK);
         match judge(&request, context.limits(self.disk), self.structured, self.allocation) {
             Verdict::Disconnect => self.end(Phase::Ending, context),
             Verdict::HangUp => self.end(Phase::Broken, context),
@@ -214,6 +236,9 @@ impl Connection {
                 self.inbox.take_header();
             }
             Verdict::Carry(action) => {
+                if matches!(action.op, Op::Discard | Op::WriteZeroes) {
+                    budget.spend(DISCARD_WORK);
+                }
                 if !self.begin_action(request, action, context) {
                     return false;
                 }
@@ -359,7 +384,7 @@ impl Connection {
         self.leaving = leaving;
         self.leaving.clear();
         // Requests may have been waiting for room.
-        self.take_requests(context);
+        self.wait_turn(context);
     }
 
     /// The slot and its buffer are free again.
@@ -390,7 +415,7 @@ impl Port for Connection {
 
     fn open(&mut self, id: PortId, context: &mut dyn PortContext) {
         self.id = id;
-        self.take_requests(context);
+        self.wait_turn(context);
     }
 
     fn event(&mut self, tag: u32, result: i32, _more: bool, context: &mut dyn PortContext) {
@@ -399,6 +424,10 @@ impl Port for Connection {
             SEND => self.sent(result, context),
             _ => self.timer_ended(context),
         }
+    }
+
+    fn take(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
+        self.take_requests(budget, context)
     }
 
     fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {

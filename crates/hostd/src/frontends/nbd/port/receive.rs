@@ -87,7 +87,7 @@ impl Connection {
     pub(super) fn received(&mut self, result: i32, context: &mut dyn PortContext) {
         self.receiving = false;
         if matches!(-result, libc::EINTR | libc::EAGAIN) {
-            return self.take_requests(context);
+            return self.wait_turn(context);
         }
         if result <= 0 {
             // The end, between requests or within one; a client that has only
@@ -111,6 +111,6 @@ impl Connection {
         if len > 0 {
             self.drained = !self.inbox.is_full();
         }
-        self.take_requests(context);
+        self.wait_turn(context);
     }
 }

@@ -29,6 +29,10 @@ struct Asked {
     cancelled: Vec<u32>,
     statuses: Vec<(u64, Range<u64>)>,
     closed: bool,
+    /// It waits for its turn.
+    waits: bool,
+    /// The disk has no room.
+    is_full: bool,
 }
 
 impl PortContext for Asked {
@@ -43,9 +47,11 @@ impl PortContext for Asked {
         Ok(())
     }
     fn has_room(&self, _disk: DiskId) -> bool {
-        true
+        !self.is_full
     }
-    fn wait_turn(&mut self, _port: PortId) {}
+    fn wait_turn(&mut self, _port: PortId) {
+        self.waits = true;
+    }
     unsafe fn push(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) {
         self.pushed.push(tag);
     }
@@ -83,6 +89,7 @@ impl Rig {
             _client: client,
         };
         rig.connection.open(PortId { index: 0, generation: 0 }, &mut rig.asked);
+        rig.turns();
         rig
     }
 
@@ -91,17 +98,38 @@ impl Rig {
         let at = self.asked.pushed.iter().position(|pushed| *pushed == tag);
         self.asked.pushed.remove(at.expect("an event has been asked for"));
         self.connection.event(tag, result, false, &mut self.asked);
+        self.turns();
         self.connection.flush(&mut self.asked);
+    }
+
+    /// It has a turn, if it waits for one.
+    fn turn(&mut self) {
+        if std::mem::take(&mut self.asked.waits) {
+            self.asked.waits = self.connection.take(&mut Budget::default(), &mut self.asked);
+        }
+    }
+
+    /// It has turns until it waits for none, or its disk is full.
+    fn turns(&mut self) {
+        while self.asked.waits && !self.asked.is_full {
+            self.turn();
+        }
     }
 
     /// A request comes.
     fn request(&mut self, command: u16, len: u32) {
+        self.put(0, command, len);
+        self.event(RECEIVE, HEADER_LEN as i32);
+    }
+
+    /// The kernel writes a request, the one of this number, to where it was told to.
+    fn put(&mut self, number: usize, command: u16, len: u32) {
         let mut header = [0; HEADER_LEN];
         header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         header[6..8].copy_from_slice(&command.to_be_bytes());
         header[24..].copy_from_slice(&len.to_be_bytes());
-        self.connection.inbox.space()[..HEADER_LEN].copy_from_slice(&header);
-        self.event(RECEIVE, HEADER_LEN as i32);
+        let space = &mut self.connection.inbox.space()[number * HEADER_LEN..];
+        space[..HEADER_LEN].copy_from_slice(&header);
     }
 
     fn done(&mut self, job: usize) {
@@ -210,4 +238,25 @@ fn block_status_is_answered_later() {
     rig.connection.runs(token, vec![(4096, true), (4096, false)], &mut rig.asked);
     rig.connection.flush(&mut rig.asked);
     assert!(rig.is_armed(SEND));
+}
+
+#[test]
+fn many_requests_at_once_are_taken_in_turns() {
+    const SENT: usize = 700;
+    const IN_A_TURN: usize = (Budget::WORK / Budget::REQUEST_WORK) as usize;
+    let mut rig = Rig::new(&Arc::default());
+    (0..SENT).for_each(|number| rig.put(number, CMD_READ, 512));
+    rig.asked.is_full = true;
+    rig.event(RECEIVE, (SENT * HEADER_LEN) as i32);
+    rig.turn();
+    assert!(rig.asked.waits && rig.asked.jobs.is_empty(), "they stay where they are");
+    rig.asked.is_full = false;
+    for turn in 1..=SENT.div_ceil(IN_A_TURN) {
+        assert!(rig.asked.waits, "turn {turn}");
+        // The next receive would bring bytes past those that are there.
+        assert!(!rig.is_armed(RECEIVE), "turn {turn}");
+        rig.turn();
+        assert_eq!(rig.asked.jobs.len(), SENT.min(turn * IN_A_TURN));
+    }
+    assert!(!rig.asked.waits && rig.is_armed(RECEIVE));
 }

@@ -43,7 +43,7 @@ impl Connection {
     pub(super) fn timer_ended(&mut self, context: &mut dyn PortContext) {
         let ended = std::mem::replace(&mut self.timer, Timer::Off);
         match ended {
-            Timer::Retry if !self.closing => self.take_requests(context),
+            Timer::Retry if !self.closing => self.wait_turn(context),
             Timer::Idle if !self.closing => {
                 if !self.moves {
                     self.stalls += 1;
@@ -52,7 +52,7 @@ impl Connection {
                     }
                 }
                 if self.starved {
-                    self.take_requests(context);
+                    self.wait_turn(context);
                 }
                 if self.busy || !self.slots.is_empty() {
                     return self.arm_timer(Timer::Idle, context);
