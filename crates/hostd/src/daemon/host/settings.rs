@@ -94,7 +94,10 @@ pub(super) fn settled(
 }
 
 /// Devices that were told a setting, and where their answers come.
-struct Told(Vec<(Arc<Device>, Receiver<Result<(), String>>)>);
+struct Told(Vec<(Arc<Device>, Answer)>);
+
+/// What a reactor says to a setting.
+type Answer = Receiver<Result<(), String>>;
 
 impl Told {
     /// Wait until all have it. The settings are no longer locked meanwhile: a device may hang.
