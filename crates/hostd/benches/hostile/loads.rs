@@ -25,6 +25,8 @@ const CONNECTIONS: usize = 8;
 /// Requests that are sent at once.
 const BATCH: usize = 1000;
 
+/// A load that needs nothing else.
+type Own = fn(&World, &AtomicBool) -> Result<String>;
 type Run = Box<dyn Fn(&World, &AtomicBool) -> Result<String> + Sync>;
 
 pub struct HostileLoad {
@@ -34,7 +36,7 @@ pub struct HostileLoad {
 
 /// All that can be run here, and what cannot with the reason.
 pub fn all(scripts: Option<&Path>) -> (Vec<HostileLoad>, Vec<String>) {
-    let own: [(&str, fn(&World, &AtomicBool) -> Result<String>); 10] = [
+    let own: [(&str, Own); 10] = [
         ("connections to NBD that come and go", connections),
         ("connections to NBD that send garbage", garbage),
         ("NBD: refused requests, 8 connections", |world, stop| {
