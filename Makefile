@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -117,6 +117,9 @@ bench: install-deps ## what one table shows: each figure, its target, and whethe
 bench-host: build ## the host daemon beside its peers; ARGS=--quick in a third of the time
 	@scripts/install-deps test
 	@scripts/bench-host $(ARGS)
+
+hostile: build ## an innocent reader beside each hostile load, on processors of their own; ARGS='--seconds 20 --only NBD'
+	@scripts/hostile $(ARGS)
 
 bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 	@scripts/bench-memory

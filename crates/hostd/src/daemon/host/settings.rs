@@ -83,21 +83,17 @@ impl Host {
     }
 }
 
+/// Where a reactor's answer to a setting comes.
+type Answer = Receiver<Result<(), String>>;
+
 /// What a reactor says to a setting of a disk.
-pub(super) fn settled(
-    disk: &ServedDisk,
-    told: &Receiver<Result<(), String>>,
-    until: Instant,
-) -> Result<(), HostError> {
+pub(super) fn settled(disk: &ServedDisk, told: &Answer, until: Instant) -> Result<(), HostError> {
     let answer = disk.device.reply(told, until)?;
     answer.map_err(|e| HostError::Disk(disk.config.name.clone(), e))
 }
 
 /// Devices that were told a setting, and where their answers come.
 struct Told(Vec<(Arc<Device>, Answer)>);
-
-/// What a reactor says to a setting.
-type Answer = Receiver<Result<(), String>>;
 
 impl Told {
     /// Wait until all have it. The settings are no longer locked meanwhile: a device may hang.

@@ -12,7 +12,7 @@ use super::truth::{Truth, stamp_of};
 use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{Image, Kept, OpenOptions};
+use crate::images::{Image, ImageError, Kept, OpenOptions};
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
@@ -28,6 +28,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
 
 /// Sectors of a disk when it begins, and what it grows by.
 const SECTORS: usize = 256;
@@ -36,6 +37,9 @@ const CACHE_BYTES: u64 = 64 << 10;
 const TURNS_MAX: usize = 20_000;
 /// I/O that hangs goes on when somebody has waited for so many turns.
 const PATIENCE_TURNS: usize = 200;
+
+/// How long a child of another test may take from its fork to its exec.
+const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The daemon's process.
 struct Daemon {
@@ -197,7 +201,7 @@ impl World {
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
         let disk = &mut self.disks[number];
-        let image = Image::open(&disk.path, &OpenOptions::writing()).map_err(|e| e.to_string())?;
+        let image = open(&disk.path).map_err(|e| e.to_string())?;
         let image = if disk.buffered { image } else { image.as_direct() };
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
@@ -518,5 +522,18 @@ impl Drop for World {
         self.kernel.borrow_mut().kill();
         self.process.take();
         message::while_waiting(None);
+    }
+}
+
+/// Open an image. A child of another test has its lock too from its fork until its exec.
+fn open(path: &Path) -> Result<Image, ImageError> {
+    let began = std::time::Instant::now();
+    loop {
+        match Image::open(path, &OpenOptions::writing()) {
+            Err(ImageError::Locked { .. }) if began.elapsed() < FORK_PATIENCE => {
+                std::thread::yield_now();
+            }
+            opened => return opened,
+        }
     }
 }
