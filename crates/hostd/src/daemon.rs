@@ -47,7 +47,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use watchdog::Watchdog;
 
@@ -56,6 +56,9 @@ const WAKE: u64 = 0;
 /// Pause after an `accept` that failed for want of descriptors or memory: the
 /// listener stays ready, and without a pause this would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that are accepted in a period, some 800 a second.
+const PACE_CONNECTIONS: usize = 8;
+const PACE_PERIOD: Duration = Duration::from_millis(10);
 
 pub struct Daemon {
     host: Arc<Host>,
@@ -134,6 +137,7 @@ impl Daemon {
         let mut watchdog = Watchdog::start();
         // Said once until a connection can be accepted again.
         let mut accepts = true;
+        let mut pace = Pace { since: Instant::now(), accepted: 0 };
         let ended = loop {
             let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
             let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
@@ -158,11 +162,34 @@ impl Daemon {
                 std::thread::sleep(ACCEPT_PAUSE);
             }
             accepts = refused.is_none();
+            pace.accepted(ready);
         };
         let _ = notify(&[NotifyState::Stopping]); // whoever asked for word is gone
         let ended = ended.and(self.host.end());
         log::flush();
         ended
+    }
+}
+
+/// How fast connections are accepted. Each has a thread, and who connects again and again would
+/// keep the reactors from the processor with making and ending threads.
+struct Pace {
+    since: Instant,
+    /// Since then.
+    accepted: usize,
+}
+
+impl Pace {
+    /// So many more. Waits when there were too many.
+    fn accepted(&mut self, count: usize) {
+        let elapsed = self.since.elapsed();
+        if elapsed >= PACE_PERIOD {
+            *self = Pace { since: Instant::now(), accepted: 0 };
+        }
+        self.accepted += count;
+        if self.accepted >= PACE_CONNECTIONS {
+            std::thread::sleep(PACE_PERIOD.saturating_sub(self.since.elapsed()));
+        }
     }
 }
 

@@ -74,14 +74,27 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// So much work.
+    pub fn new(work: u32) -> Budget {
+        Budget { left: work }
+    }
+
     /// A turn's work. The unit is about ten nanoseconds: a descriptor read.
     pub const WORK: u32 = 8192;
+    /// The same beside a disk that has little to do: a request of its guest that comes now waits
+    /// until the turn is over.
+    pub const WORK_BESIDE_QUIET: u32 = 8 * Budget::REQUEST_WORK;
     /// What it takes to hand a request in, or to refuse it.
     pub const REQUEST_WORK: u32 = 32;
 
     /// So much was done. What is done beyond the budget is not asked back.
     pub fn spend(&mut self, work: u32) {
         self.left = self.left.saturating_sub(work);
+    }
+
+    /// What is left of it.
+    pub fn left(&self) -> u32 {
+        self.left
     }
 
     /// Is the turn over?

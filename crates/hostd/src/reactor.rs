@@ -41,6 +41,7 @@ mod message;
 mod parity;
 mod ports;
 mod ring;
+mod slice;
 mod status;
 #[cfg(test)]
 mod swarm;
@@ -115,6 +116,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
         .name(format!("dev-{}", setup.name).chars().take(15).collect())
         .spawn(move || {
             critical::begin();
+            slice::shorten();
             // The ring belongs to the thread that makes it.
             let ring = Ring::new().map_err(|e| {
                 format!(
@@ -290,7 +292,9 @@ impl Reactor {
     fn take_requests(&mut self) {
         for _ in 0..self.core.ports.turns.len() {
             let Some(disk) = self.core.ports.turns.next_disk() else { break };
-            let mut budget = Budget::default();
+            let now = self.core.now;
+            let mut budget = self.core.ports.turns.budget(disk, now);
+            let whole = budget.left();
             let mut has_room = self.core.has_room(disk);
             while has_room
                 && !budget.is_spent()
@@ -305,6 +309,7 @@ impl Reactor {
                 }
                 has_room = self.core.has_room(disk);
             }
+            self.core.ports.turns.note(disk, now, whole - budget.left());
             self.core.ports.turns.end(disk, !has_room);
         }
     }

@@ -191,7 +191,8 @@ fn clients_of_nbd_that_send_without_end_take_their_turns() {
         (turns, before) = (turns + 1, now);
         // In the first turn they are listened to.
         assert!(turns < 2 || taken(&reactor, modest) == 1, "turn {turns}");
-        assert!(turns < 100, "{now} of the requests are taken");
+        // The turns are short: the other disk had little to do.
+        assert!(turns < 2 * CLIENTS * READS / 8, "{now} of the requests are taken");
     }
     drop((many, one));
 }

@@ -1,7 +1,8 @@
 //! Whose turn it is to take requests. Disks go round, and so do the ports of each: a guest with
 //! many ports, or with much to do, does not get more turns than the others.
 
-use crate::port::{DiskId, PortId};
+use crate::port::{Budget, DiskId, PortId};
+use seekway_policy::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// The ports of one disk that wait for their turn.
@@ -20,7 +21,20 @@ pub struct Turns {
     disks: VecDeque<DiskId>,
     /// Disks whose ports wait until requests are done.
     full: Vec<DiskId>,
+    /// Disks that have had a turn lately.
+    active: Vec<Active>,
 }
+
+/// A disk that has had a turn.
+struct Active {
+    disk: DiskId,
+    at: Instant,
+    /// It had less to do than it may do beside another such disk.
+    is_quiet: bool,
+}
+
+/// A disk is active for so long after its last turn.
+const ACTIVE: Nanos = Nanos::from_millis(1);
 
 impl Turns {
     /// A port waits for its turn, behind the others of its disk. It must not be waiting already.
@@ -49,6 +63,21 @@ impl Turns {
     /// The port of this disk whose turn it is.
     pub fn next_port(&mut self, disk: DiskId) -> Option<PortId> {
         self.queues[usize::from(disk.0)].ports.pop_front()
+    }
+
+    /// What this disk may do in its turn now.
+    pub fn budget(&mut self, disk: DiskId, now: Instant) -> Budget {
+        self.active.retain(|other| other.disk != disk && now < other.at + ACTIVE);
+        let beside_quiet = self.active.iter().any(|other| other.is_quiet);
+        Budget::new(if beside_quiet { Budget::WORK_BESIDE_QUIET } else { Budget::WORK })
+    }
+
+    /// What it has done in that turn.
+    pub fn note(&mut self, disk: DiskId, now: Instant, work: u32) {
+        if work > 0 {
+            let is_quiet = work < Budget::WORK_BESIDE_QUIET;
+            self.active.push(Active { disk, at: now, is_quiet });
+        }
     }
 
     /// The turn of a disk is over. It has another one, behind all others, if its ports wait; one
@@ -128,5 +157,31 @@ mod tests {
         turns.end(disk, true);
         turns.resume();
         assert_eq!(turns.len(), 0);
+    }
+
+    #[test]
+    fn turns_are_short_beside_a_disk_with_little_to_do_and_long_beside_others() {
+        let mut turns = Turns::default();
+        let (quiet, busy, other) = (DiskId(0), DiskId(1), DiskId(2));
+        let at = |micros| Instant::ZERO + Nanos::from_micros(micros);
+        let mut turn = |disk, now, wants: u32| {
+            let given = turns.budget(disk, now).left();
+            turns.note(disk, now, wants.min(given));
+            given
+        };
+        let (long, short) = (Budget::WORK, Budget::WORK_BESIDE_QUIET);
+        assert_eq!(turn(busy, at(0), u32::MAX), long);
+        assert_eq!(turn(other, at(0), u32::MAX), long, "beside a busy one");
+        assert_eq!(turn(quiet, at(10), 32), long);
+        assert_eq!(turn(busy, at(10), u32::MAX), short);
+        assert_eq!(turn(other, at(10), u32::MAX), short);
+        // The quiet one waits for its guest, and has no turns meanwhile.
+        assert_eq!(turn(busy, at(900), u32::MAX), short);
+        assert_eq!(turn(busy, at(1_010), u32::MAX), long);
+        // A disk is not quiet for using up a short turn.
+        assert_eq!(turn(quiet, at(2_000), 32), long);
+        assert_eq!(turn(busy, at(2_000), u32::MAX), short);
+        assert_eq!(turn(quiet, at(2_010), u32::MAX), long);
+        assert_eq!(turn(busy, at(2_010), u32::MAX), long);
     }
 }
