@@ -62,18 +62,17 @@ impl ServedDisk {
 }
 
 impl ImageUse for ServedDisk {
-    fn begin(&self) -> Result<(), String> {
+    fn begin(&self) -> Result<bool, String> {
         if self.config.read_only {
-            return Ok(());
+            return Ok(false);
         }
         let _turn = lock(&self.taking);
-        if self.take_image()?
-            && let Err(e) = self.look_again()
-        {
+        let is_anew = self.take_image()?;
+        if is_anew && let Err(e) = self.look_again() {
             lock(&self.users).end();
             return Err(e);
         }
-        Ok(())
+        Ok(is_anew)
     }
 
     fn end(&self, hands_over: bool) {
@@ -139,7 +138,7 @@ mod tests {
         let [here, there] = [old, new].map(|host| host.disk("web").unwrap());
         assert_eq!([here.is_elsewhere(), there.is_elsewhere()], [false, true]);
 
-        here.begin().unwrap();
+        assert!(!here.begin().unwrap());
         let refused = there.begin().unwrap_err();
         assert!(refused.contains("locked by another program"), "{refused}");
         // One that hangs up keeps the image here; a client of NBD does too.
@@ -153,7 +152,7 @@ mod tests {
         here.end(true);
         assert!(here.is_elsewhere());
         assert!(old.resize("web", Some(2 << 20), false).is_err());
-        there.begin().unwrap();
+        assert!(there.begin().unwrap(), "the guest has run elsewhere");
         assert!(!there.is_elsewhere());
         // It grows meanwhile, and goes back.
         assert_eq!(new.resize("web", Some(2 << 20), false).unwrap(), 2 << 20);

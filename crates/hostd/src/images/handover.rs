@@ -8,11 +8,12 @@ use std::io;
 
 /// Says to a disk that somebody begins to use its image, and that they have ended.
 pub trait ImageUse: Send + Sync {
-    /// The image is used from now on, and locked.
+    /// The image is used from now on, and locked. True when another daemon had it before: the
+    /// guest may have run there.
     ///
     /// # Errors
     /// For the log: another program has it.
-    fn begin(&self) -> Result<(), String>;
+    fn begin(&self) -> Result<bool, String>;
 
     /// One that has begun uses it no more. `hands_over`: its guest goes on elsewhere.
     fn end(&self, hands_over: bool);
@@ -22,8 +23,8 @@ pub trait ImageUse: Send + Sync {
 pub struct Kept;
 
 impl ImageUse for Kept {
-    fn begin(&self) -> Result<(), String> {
-        Ok(())
+    fn begin(&self) -> Result<bool, String> {
+        Ok(false)
     }
     fn end(&self, _hands_over: bool) {}
 }

@@ -124,3 +124,18 @@ fn a_device_that_is_reset_begins_anew() {
     drop(vmm);
     server.stop();
 }
+
+#[test]
+fn a_ring_that_has_gone_round_is_no_new_guests() {
+    let server = Server::start(1 << 20, 1);
+    let guest = Guest::new(16);
+    let vmm = Vmm::serve(&server.socket, &guest);
+    assert_eq!(vmm.write_cache(), 1, "it begins");
+    drop(vmm);
+    // After 65,536 requests the indices are 0 again; the last entry's length is not.
+    guest.put(raw::USED + 4 + 8 * 15 + 4, &1u32.to_le_bytes());
+    let vmm = Vmm::serve(&server.socket, &guest);
+    assert_eq!(vmm.write_cache(), 0, "what the guest has set is not known");
+    drop(vmm);
+    server.stop();
+}

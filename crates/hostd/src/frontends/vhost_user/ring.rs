@@ -31,6 +31,15 @@ impl Parts {
         let size = size as u64;
         [(16 * size, 16), (6 + 2 * size, 2), (6 + 8 * size, 4)]
     }
+
+    /// Has a ring of `size` entries gone round at least once? Its indices may be 0 all the same:
+    /// they have 16 bits. Says so of no ring whose memory was cleared before it was used.
+    pub fn have_been_used(&self, size: u16) -> bool {
+        // The length in the last entry of the used ring: a chain has a status at least.
+        let at = 4 + 8 * usize::from(size) - 4;
+        // SAFETY: inside the used ring, which is mapped and aligned to 4.
+        unsafe { AtomicU32::from_ptr(self.used.add(at).cast()) }.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// Why a ring cannot go on.

@@ -136,7 +136,8 @@ impl Session {
     /// Hand a queue to the reactor when all is there that it takes.
     fn start_if_ready(&mut self, index: usize) -> Result<()> {
         let queue = &self.queues[index];
-        let (Some(size), Some(addresses), Some(kick)) = (queue.size, queue.addresses, &queue.kick)
+        let (Some(size), Some(addresses), true) =
+            (queue.size, queue.addresses, queue.kick.is_some())
         else {
             return Ok(());
         };
@@ -144,11 +145,16 @@ impl Session {
             return Ok(());
         }
         let parts = self.memory.parts(addresses, size).map_err(refuse)?;
+        let mut has_run = parts.have_been_used(size);
         if !self.uses_image {
-            self.disk.image_use.begin().map_err(refuse)?;
+            has_run |= self.disk.image_use.begin().map_err(refuse)?;
             self.uses_image = true;
         }
+        if has_run && !self.queues[index].has_run {
+            self.goes_on();
+        }
         let queue = &self.queues[index];
+        let Some(kick) = &queue.kick else { return Ok(()) };
         // Not before: a queue that goes on may come between.
         self.note_write_cache();
         let record = match &self.inflight {

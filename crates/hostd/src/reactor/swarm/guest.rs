@@ -8,9 +8,11 @@ use super::random::Random;
 use crate::death;
 use crate::frontends::vhost_user::inflight::Inflight;
 use crate::frontends::vhost_user::{DiskHandle, Session};
+use crate::images::ImageUse;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{FromRawFd, IntoRawFd};
+use std::sync::Arc;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::VhostUserBackendReqHandlerMut;
 use vhost::vhost_user::message::*;
@@ -63,6 +65,19 @@ struct Queue {
     requests: Vec<Option<Request>>,
 }
 
+/// The image of its disk.
+struct Image {
+    /// Another daemon has had it.
+    had_another: bool,
+}
+
+impl ImageUse for Image {
+    fn begin(&self) -> Result<bool, String> {
+        Ok(self.had_another)
+    }
+    fn end(&self, _hands_over: bool) {}
+}
+
 /// The guest and its VMM.
 pub struct Guest {
     memory: MmapRegion,
@@ -79,6 +94,8 @@ pub struct Guest {
     session: Option<Session>,
     /// On its way to another VMM.
     migration: Option<Migration>,
+    /// It has come from another daemon and not been served here.
+    has_moved: bool,
 }
 
 fn eventfd() -> EventFd {
@@ -152,6 +169,7 @@ impl Guest {
             cache_set: 0,
             session: None,
             migration: None,
+            has_moved: false,
         }
     }
 
@@ -169,12 +187,14 @@ impl Guest {
     }
 
     /// The VMM connects, in the order of messages of QEMU or of Cloud Hypervisor.
-    pub fn connect(&mut self, disk: DiskHandle, random: &mut Random) -> Result<(), String> {
+    pub fn connect(&mut self, mut disk: DiskHandle, random: &mut Random) -> Result<(), String> {
+        disk.image_use = Arc::new(Image { had_another: self.has_moved });
         let mut session = Session::new(disk);
         // The daemon was killed while a migration began.
         self.migration = self.migration.take().filter(Migration::has_begun);
         self.introduce(&mut session, random.once_in(2)).map_err(|e| format!("connecting: {e}"))?;
         self.session = Some(session);
+        self.has_moved &= death::has_come();
         Ok(())
     }
 
@@ -299,6 +319,7 @@ impl Guest {
         self.memory = map(&self.file, memory.len() as u64);
         self.put(0, &memory);
         self.inflight = None;
+        self.has_moved = true;
         Ok(true)
     }
 
