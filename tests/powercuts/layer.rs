@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -22,9 +22,6 @@ const NAME: &str = "disk.img";
 const FILE: u64 = 2;
 /// The kernel may keep what it knows of the file.
 const TTL: Duration = Duration::from_secs(3600);
-/// What a disk writes as a whole.
-const SECTOR_BYTES: usize = 512;
-
 /// What reached the disk, and what its client was told.
 #[derive(Clone, Debug)]
 pub enum Event<M> {
@@ -57,8 +54,9 @@ pub struct Log<M> {
 
 impl<M> Log<M> {
     /// What may be on the disk when the power fails after the first `count` events: all that is
-    /// durable, and what `rng` chooses of the rest, sector by sector.
-    pub fn cut(&self, count: usize, rng: &mut Rng) -> Vec<u8> {
+    /// durable, and what `rng` chooses of the rest, by blocks of `unit_bytes`, which the disk
+    /// writes as a whole.
+    pub fn cut(&self, count: usize, unit_bytes: usize, rng: &mut Rng) -> Vec<u8> {
         let mut image = vec![0; self.bytes];
         for (offset, data) in &self.first {
             image[*offset..offset + data.len()].copy_from_slice(data);
@@ -74,8 +72,11 @@ impl<M> Log<M> {
                 _ => continue,
             };
             let is_durable = durable.binary_search(&id).is_ok();
-            for start in range.clone().step_by(SECTOR_BYTES) {
-                let end = (start + SECTOR_BYTES).min(range.end);
+            let mut next = range.start;
+            while next < range.end {
+                let start = next;
+                let end = (start + 1).next_multiple_of(unit_bytes).min(range.end);
+                next = end;
                 if !is_durable && !rng.percent(kept_percent) {
                     continue;
                 }
@@ -119,6 +120,8 @@ pub struct Disk<M> {
     log: Mutex<Log<M>>,
     /// Flushes fail from now on.
     pub flushes_fail: AtomicBool,
+    /// Each answer is late by up to so many milliseconds.
+    pub slowest_ms: AtomicU64,
     /// Nothing is answered while this is so.
     hangs: Mutex<bool>,
     wakes: Condvar,
@@ -127,6 +130,13 @@ pub struct Disk<M> {
 impl<M> Disk<M> {
     pub fn log(&self) -> MutexGuard<'_, Log<M>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log so far. A new one begins, whose crash points say nothing.
+    pub fn take_log(&self) -> Log<M> {
+        let mut log = self.log();
+        let empty = Log { bytes: log.bytes, first: Vec::new(), events: Vec::new() };
+        std::mem::replace(&mut log, empty)
     }
 
     /// Log something that happened above the daemon.
@@ -172,6 +182,7 @@ impl<M: Send + 'static> Layer<M> {
         let disk = Arc::new(Disk {
             log: Mutex::new(Log { bytes, first, events: Vec::new() }),
             flushes_fail: AtomicBool::new(false),
+            slowest_ms: AtomicU64::new(0),
             hangs: Mutex::new(false),
             wakes: Condvar::new(),
         });
@@ -185,16 +196,27 @@ impl<M: Send + 'static> Layer<M> {
         let (session, answering) = (Some(session), Some(answering));
         Ok(Layer { disk, image: folder.join(NAME), session, answering })
     }
+
+    /// The disk is pulled out: all that waits for it fails.
+    pub fn abort(&self) {
+        self.unmount(libc::MNT_FORCE | libc::MNT_DETACH);
+    }
+}
+
+impl<M> Layer<M> {
+    fn unmount(&self, flags: libc::c_int) {
+        let folder = self.image.parent().expect("the file is in a folder");
+        let folder = CString::new(folder.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: a C string that lives through the call.
+        unsafe { libc::umount2(folder.as_ptr(), flags) };
+    }
 }
 
 impl<M> Drop for Layer<M> {
     fn drop(&mut self) {
         self.disk.hang(false);
         // Lazily: the kernel closes the files of a daemon's ring a moment after the daemon has gone.
-        let folder = self.image.parent().expect("the file is in a folder");
-        let folder = CString::new(folder.as_os_str().as_bytes()).expect("a path");
-        // SAFETY: a C string that lives through the call.
-        unsafe { libc::umount2(folder.as_ptr(), libc::MNT_DETACH) };
+        self.unmount(libc::MNT_DETACH);
         drop(self.session.take());
         if let Some(thread) = self.answering.take() {
             let ended = thread.join();
@@ -219,6 +241,10 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
         rng.shuffle(&mut all);
         for answer in all {
             disk.wait_while_it_hangs();
+            let slowest_ms = disk.slowest_ms.load(Ordering::Relaxed);
+            if slowest_ms > 0 {
+                std::thread::sleep(Duration::from_millis(rng.below(slowest_ms + 1)));
+            }
             // Each is in the log before anybody can hear of it.
             match answer {
                 Answer::Write { id, len, durable, reply } => {

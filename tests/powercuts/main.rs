@@ -18,24 +18,31 @@ mod common {
 #[path = "../storage/client.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod client;
+mod filesystem;
+mod fua;
 mod layer;
 #[path = "../storage/model.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod model;
+mod mounted;
+#[path = "../../crates/hostd/tests/nbd/client.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod nbd;
+mod promises;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod sick;
 
-use client::{Client, Kind, Request, Watch};
-use layer::{Disk, Event, Layer};
-use model::{Content, Model, SECTOR_BYTES};
+use client::Client;
+use layer::{Event, Layer, Log};
+use model::SECTOR_BYTES;
+use promises::{Mark, Marker, Promises};
 use seekway_live::Daemon;
 use seekway_workload::generators::rng::{Rng, split};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 const SECTORS: usize = 2048;
@@ -82,87 +89,6 @@ impl<M: Send + 'static> Bench<M> {
     }
 }
 
-/// What the client does, in the disk's log.
-#[derive(Clone, Debug)]
-enum Mark {
-    Submitted(Request),
-    Answered(Request),
-}
-
-/// Logs it.
-struct Marker(Arc<Disk<Mark>>);
-
-impl Watch for Marker {
-    fn submitted(&mut self, request: &Request) {
-        self.0.mark(Mark::Submitted(request.clone()));
-    }
-
-    fn answered(&mut self, request: &Request) {
-        self.0.mark(Mark::Answered(request.clone()));
-    }
-}
-
-/// What the client had been promised by a crash point: replays the marks before it.
-struct Promises {
-    model: Model,
-    write_cache: bool,
-    /// Acknowledged, and not yet durable.
-    acknowledged: BTreeSet<u64>,
-    /// What each flush in flight makes durable.
-    flushes: Vec<(u64, BTreeSet<u64>)>,
-}
-
-impl Promises {
-    fn by(events: &[Event<Mark>], write_cache: bool) -> Promises {
-        let (acknowledged, flushes) = (BTreeSet::new(), Vec::new());
-        let model = Model::new(SECTORS);
-        let mut promises = Promises { model, write_cache, acknowledged, flushes };
-        for event in events {
-            match event {
-                Event::Mark(Mark::Submitted(request)) => promises.submitted(request),
-                Event::Mark(Mark::Answered(request)) => promises.answered(request),
-                _ => {}
-            }
-        }
-        promises
-    }
-
-    fn submitted(&mut self, request: &Request) {
-        let (number, sectors) = (request.number, request.sectors.clone());
-        match request.kind {
-            Kind::Read => {}
-            Kind::Flush => self.flushes.push((number, self.acknowledged.clone())),
-            Kind::Write => self.model.submit(number, sectors, Content::Data),
-            Kind::Discard | Kind::WriteZeroes => {
-                self.model.submit(number, sectors, Content::Zeroes);
-            }
-        }
-    }
-
-    fn answered(&mut self, request: &Request) {
-        match request.kind {
-            Kind::Read => {}
-            Kind::Flush => {
-                let place = self.flushes.iter().position(|(n, _)| *n == request.number);
-                let (_, durable) = self.flushes.swap_remove(place.expect("a flush in flight"));
-                for write in durable.intersection(&self.acknowledged) {
-                    self.model.settle(*write);
-                }
-                self.acknowledged.retain(|write| !durable.contains(write));
-            }
-            kind => {
-                self.model.acknowledge(request.number);
-                // A discard promises nothing of when its blocks are zero.
-                if !self.write_cache && kind != Kind::Discard {
-                    self.model.settle(request.number);
-                } else {
-                    self.acknowledged.insert(request.number);
-                }
-            }
-        }
-    }
-}
-
 /// One run of the daemon, and `cuts` crash points of it. `None`: skipped.
 fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
     let mut rng = Rng::new(split(seed, 2));
@@ -181,21 +107,25 @@ fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
     client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
     client.set_write_cache(write_cache);
-    let mut marker = Marker(bench.layer.disk.clone());
+    let mut marker = Marker { disk: bench.layer.disk.clone(), write_cache };
     client.load(1500, &mut marker)?;
     client.drain(&mut marker)?;
     drop(client);
     daemon.stop().map_err(|e| e.to_string())?;
-    let log = bench.layer.disk.log();
+    check_cuts(&bench.layer.disk.log(), seed, cuts).map(Some)
+}
+
+/// Check `cuts` crash points of a log. How many events it has.
+fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<usize, String> {
     for cut in 0..cuts {
         let mut rng = Rng::new(split(seed, 100 + cut));
         let count = rng.below(log.events.len() as u64 + 1) as usize;
-        let promises = Promises::by(&log.events[..count], write_cache);
-        let image = log.cut(count, &mut rng);
+        let promises = Promises::by(&log.events[..count]);
+        let image = log.cut(count, SECTOR_BYTES, &mut rng);
         let at = |e| format!("cut {cut}, after {count} of {} events: {e}", log.events.len());
         promises.model.check_all(&image).map_err(at)?;
     }
-    Ok(Some(log.events.len()))
+    Ok(log.events.len())
 }
 
 #[test]
@@ -240,10 +170,10 @@ fn a_cut_keeps_what_was_flushed_and_may_lose_the_rest() {
     ];
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
-        let image = log.cut(log.events.len(), &mut Rng::new(seed));
+        let image = log.cut(log.events.len(), SECTOR_BYTES, &mut Rng::new(seed));
         seen.insert((image[0], image[SECTOR_BYTES]));
         // Before the flush is answered, nothing is sure.
-        let image = log.cut(5, &mut Rng::new(seed));
+        let image = log.cut(5, SECTOR_BYTES, &mut Rng::new(seed));
         seen.insert((10 + image[0], image[SECTOR_BYTES]));
     }
     let all = [1, 4, 0].into_iter().chain([10, 11]);

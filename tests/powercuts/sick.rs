@@ -41,6 +41,27 @@ fn a_failed_flush_stays_failed() {
 }
 
 #[test]
+fn a_disk_that_is_late_loses_nothing_and_another_goes_on() {
+    let (seed, bytes) = (setting("SEEKWAY_SEED", 1), SECTORS * SECTOR_BYTES);
+    let Some(bench) = Bench::<()>::new(bytes, false, seed) else { return };
+    let well = bench.folder.path().join("well.img");
+    File::create(&well).and_then(|file| file.set_len(bytes as u64)).expect("an image");
+    let disks = [("late", bench.image()), ("well", well)]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    let (mut late, mut well) = (connect(&daemon, "late", seed), connect(&daemon, "well", seed + 1));
+    bench.layer.disk.slowest_ms.store(50, Ordering::Relaxed);
+    late.submit(&mut ());
+    well.load(500, &mut ()).unwrap();
+    // What is read is held against what was written.
+    late.load(60, &mut ()).unwrap();
+    late.drain(&mut ()).unwrap();
+    well.drain(&mut ()).unwrap();
+    drop((late, well));
+    daemon.stop().unwrap();
+}
+
+#[test]
 fn a_disk_that_hangs_stops_no_other() {
     let (seconds, bytes) = (setting("SEEKWAY_HANG_SECONDS", 0), SECTORS * SECTOR_BYTES);
     let Some(bench) = Bench::<()>::new(bytes, false, 1) else { return };
