@@ -296,7 +296,9 @@ fn forks(stage: &mut Stage) -> Result<()> {
     ))?;
     stage.run("end_migrate; kill $(cat /tmp/heirs); true")?;
     stage.expect_mask(shell, OWN_MASK)?;
-    stage.run(&format!("kill -9 {shell}; for p in $(pidof sleep); do kill $p; done")).map(drop)
+    stage
+        .run(&format!("kill -9 {shell}; for p in $(pidof sleep); do kill $p; done; true"))
+        .map(drop)
 }
 
 /// The shell's script: pages of nothing, and now and then a command.

@@ -373,6 +373,11 @@ fn a_standard_error_that_nobody_reads_stops_nobody() {
     // The thread that accepts connections has something to say: these are too many.
     let connect = |_| UnixStream::connect(world.socket("db.nbd")).expect("it listens");
     let idle: Vec<UnixStream> = (0..40).map(connect).collect();
+    for mut client in &idle {
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        // A greeting, or the end: it has been accepted.
+        let _ = client.read(&mut [0; 18]).expect("one or the other");
+    }
     let socket = world.socket("web.nbd");
     world.check();
     world.served.ctl(&["status"]).ok();

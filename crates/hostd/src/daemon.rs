@@ -13,6 +13,7 @@
 //! thread that looks at the host's memory while the caches' size is `auto`, and the service
 //! manager's watchdog, if it asks for one.
 
+mod change;
 mod confine;
 mod connections;
 mod devices;
@@ -30,9 +31,10 @@ mod start;
 mod systemd;
 mod watchdog;
 
+pub use change::{Change, Reason};
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
-pub use host::{Attached, Change, FailedDisk, Host, Pending, Reason, check_tls};
+pub use host::{Attached, FailedDisk, Host, Pending, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};

@@ -156,6 +156,11 @@ fn run() -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    // `cargo test --all-targets` runs benches too, without this argument.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        println!("a bench: make hostile");
+        return ExitCode::SUCCESS;
+    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

@@ -1,6 +1,6 @@
 //! What can be wrong with what is to be served.
 
-use super::host::{Change, Reason};
+use super::change::{Change, Reason};
 use super::sockets::SocketError;
 use crate::images::ImageError;
 use seekway_policy::params::ParamError;

@@ -16,7 +16,7 @@ mod tls;
 
 pub use attach::{Attached, FailedDisk};
 use cache::Caches;
-pub use changes::{Change, Pending, Reason};
+pub use changes::Pending;
 pub use tls::check_tls;
 
 use super::confine;

@@ -1,8 +1,9 @@
 //! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
-use super::changes::{Change, Claim};
+use super::changes::Claim;
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
+use crate::daemon::change::Change;
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
 use crate::daemon::places::DiskPlaces;

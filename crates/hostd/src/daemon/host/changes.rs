@@ -6,11 +6,11 @@
 //! as the device goes on, a detach and a resize are finished then. Until then the status lists it.
 
 use super::{Changes, Host};
+use crate::daemon::change::{CHANGE_PATIENCE, Change, Reason};
 use crate::daemon::devices::Device;
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
 use crate::log::say;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::Builder;
@@ -20,30 +20,8 @@ use std::time::{Duration, Instant};
 const LOOK_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// How long a device may take to say that it lives.
 const LIFE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait for a change of a device that does answer: it may have much to finish. Less
-/// than clients of the control socket wait.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
 /// Stack of a change's thread, the same as that of a connection's.
 const STACK_BYTES: usize = 256 << 10;
-
-/// What is being done to a disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    Attach,
-    Detach,
-    Resize,
-}
-
-impl Change {
-    /// The word in the status.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Change::Attach => "attach",
-            Change::Detach => "detach",
-            Change::Resize => "resize",
-        }
-    }
-}
 
 /// A change that has not ended.
 #[derive(Clone)]
@@ -59,35 +37,6 @@ pub struct Pending {
     number: u64,
     /// The disk can be found by its name: too late to give up an attach.
     is_published: bool,
-}
-
-/// Why a change has not ended in time.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// The reactor of this device does not answer.
-    Silent(String),
-    /// This device has not finished what is outstanding.
-    Busy(String),
-    /// The image's file system does not answer.
-    Image,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Silent(device) => {
-                write!(f, "device {device} does not answer: its disk may hang (see dmesg)")
-            }
-            Reason::Busy(device) => {
-                let seconds = CHANGE_PATIENCE.as_secs();
-                write!(f, "device {device} has not finished its requests within {seconds} s")
-            }
-            Reason::Image => {
-                let seconds = CHANGE_PATIENCE.as_secs();
-                write!(f, "its image could not be opened within {seconds} s (see dmesg)")
-            }
-        }
-    }
 }
 
 /// The right to attach, detach or resize the disk of a name, until it is dropped.

@@ -1,7 +1,8 @@
 //! Disks get another size while they are served.
 
 use super::Host;
-use super::changes::{Change, Claim};
+use super::changes::Claim;
+use crate::daemon::change::Change;
 use crate::daemon::error::HostError;
 use crate::daemon::served::ServedDisk;
 use crate::daemon::slots::lock;
