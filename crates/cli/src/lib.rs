@@ -13,6 +13,7 @@ mod cpu_time;
 mod figures;
 mod host;
 mod json;
+pub mod library;
 mod lists;
 mod load;
 pub mod output;

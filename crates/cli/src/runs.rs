@@ -61,7 +61,12 @@ pub struct Stage<'a> {
     pub journal: bool,
     /// How runs are named.
     pub names: StackNames,
+    /// Set by another thread: the runs end with an error.
+    pub stop: &'a AtomicBool,
 }
+
+/// Nobody stops the runs but the end of the process.
+pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// How many runs at a time: `jobs`, or the machine's cores.
 pub fn jobs(given: Option<NonZeroUsize>) -> usize {
@@ -139,7 +144,7 @@ impl Stage<'_> {
         let mut progress = |_: Instant, completed: u64| {
             bar.inc(completed - seen);
             seen = completed;
-            true
+            !self.stop.load(Ordering::Relaxed)
         };
         let limits = Limits { until: self.until, ..Limits::default() };
         let made = run(sources, setup, limits, &mut progress);
@@ -147,6 +152,9 @@ impl Stage<'_> {
             let whole = self.names.for_files().label(&plan.stack);
             format!("policy {whole}, seed {}", plan.seed)
         })?;
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("stopped");
+        }
         bar.inc(result.requests().saturating_sub(seen));
         let end = Instant::ZERO + result.simulated;
         result.machine = machine.map(|mut machine| machine.result(end));

@@ -66,7 +66,15 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     let load = load(args)?;
     let jobs = runs::jobs(args.out.jobs);
     let contest = contest(&args.prefetch)?;
-    let made = compare::compare(&load, &args.disk, &contest, &[1], None, false, jobs)?;
+    let made = compare::compare(
+        &load,
+        &args.disk,
+        &contest,
+        &[1],
+        None,
+        false,
+        &compare::Running::shown(jobs),
+    )?;
     let (profile, config) = load::disk(&args.disk)?;
     let stage = Stage {
         load: &load,
@@ -75,6 +83,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         until: None,
         journal: false,
         names: made.compared.names,
+        stop: &crate::runs::NEVER,
     };
     let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
     let carried = match overload {

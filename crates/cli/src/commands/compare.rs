@@ -13,10 +13,11 @@ use crate::args::{Alone, CompareArgs, DiskArgs, Format, LimitsArg};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
 use crate::load::{self, Load};
-use crate::runs::{self, Outcome, Plan, Stage};
+use crate::runs::{self, NEVER, Outcome, Plan, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
 use crate::{caching, figures, host, output, progress};
 use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::Nanos;
@@ -24,6 +25,7 @@ use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::{Cell, Column, Table};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
@@ -45,24 +47,25 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
-pub fn run(args: &CompareArgs) -> Result<Verdict> {
-    let lists = StackLists {
-        policies: policies(&args.policies)?,
-        caches: caching::caches(&args.prefetch)?,
-        limits: limits(&args.limits)?,
-        hosts: host::sharing(&args.sharing)?,
-    };
-    let stacks = lists.product()?;
-    let seeds = load::seeds(args.seed, args.seeds)?;
-    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-    if let Some(dir) = &args.journal {
-        std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+/// What a comparison runs on, and how others see how far it is.
+pub struct Running<'a> {
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Counts completed requests; one on the terminal if none.
+    pub bar: Option<ProgressBar>,
+    /// Set by another thread: the comparison ends with an error.
+    pub stop: &'a AtomicBool,
+}
+
+impl Running<'_> {
+    /// With a bar on the terminal, if there is one.
+    pub fn shown(jobs: usize) -> Running<'static> {
+        Running { jobs, bar: None, stop: &NEVER }
     }
-    let load = Load::new(&args.load)?;
-    let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
-    let journal = args.journal.is_some();
-    let jobs = runs::jobs(args.out.jobs);
-    let made = compare(&load, &args.disk, &contest, &seeds, until, journal, jobs)?;
+}
+
+pub fn run(args: &CompareArgs) -> Result<Verdict> {
+    let made = made(args, &Running::shown(runs::jobs(args.out.jobs)))?;
     for warning in &made.warnings {
         eprintln!("warning: {warning}");
     }
@@ -78,6 +81,25 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
         eprintln!("report: {}", path.display());
     }
     Ok(Verdict::Done)
+}
+
+/// The comparison that the arguments ask for.
+pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Comparison> {
+    let lists = StackLists {
+        policies: policies(&args.policies)?,
+        caches: caching::caches(&args.prefetch)?,
+        limits: limits(&args.limits)?,
+        hosts: host::sharing(&args.sharing)?,
+    };
+    let stacks = lists.product()?;
+    let seeds = load::seeds(args.seed, args.seeds)?;
+    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+    if let Some(dir) = &args.journal {
+        std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+    }
+    let load = Load::new(&args.load)?;
+    let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
+    compare(&load, &args.disk, &contest, &seeds, until, args.journal.is_some(), running)
 }
 
 /// The policies that `--policies` names, checked.
@@ -130,19 +152,22 @@ pub fn compare(
     seeds: &[u64],
     until: Option<Nanos>,
     journal: bool,
-    jobs: usize,
+    running: &Running<'_>,
 ) -> Result<Comparison> {
     let (profile, config) = load::disk(disk)?;
     let names = StackNames::of(&contest.stacks);
     let until_end = load.until(until);
-    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names };
+    let stop = running.stop;
+    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names, stop };
     let plan = |stack: &StackSpec, &seed: &u64| Plan::new(stack.clone(), seed);
     let stacks = contest.stacks.iter();
     let plans: Vec<Plan> =
         stacks.flat_map(|stack| seeds.iter().map(move |seed| plan(stack, seed))).collect();
-    let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), "comparing");
-    let outcomes = stage.run_all(&plans, jobs, &bar)?;
-    let demands = demands(&stage, contest, &outcomes, seeds[0], jobs)?;
+    let total = load.requests().map(|n| n * plans.len() as u64);
+    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "comparing"));
+    total.inspect(|&total| bar.set_length(total));
+    let outcomes = stage.run_all(&plans, running.jobs, &bar)?;
+    let demands = demands(&stage, contest, &outcomes, seeds[0], running.jobs)?;
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
     let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);

@@ -3,7 +3,7 @@
 mod advise;
 mod arena;
 mod calibrate;
-mod compare;
+pub mod compare;
 mod ctl;
 mod device;
 mod docs;

@@ -194,7 +194,15 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> 
     let (profile, config) = load::disk(&disk)?;
     let (run_until, journal) = (load.until(until), false);
     let names = StackNames::of(stacks);
-    let stage = Stage { load, profile: &profile, config, until: run_until, journal, names };
+    let stage = Stage {
+        load,
+        profile: &profile,
+        config,
+        until: run_until,
+        journal,
+        names,
+        stop: &runs::NEVER,
+    };
     let mut plans = Vec::new();
     for stack in stacks {
         plans.extend(seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)));
