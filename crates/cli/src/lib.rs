@@ -8,6 +8,7 @@
 
 mod args;
 mod caching;
+mod caller;
 mod commands;
 mod cpu_time;
 mod figures;

@@ -1,35 +1,34 @@
 //! What programs in other languages call (crate `python`): a command's arguments as on its command
 //! line, and its result as the JSON that it prints. So the figures are the same.
 
-use crate::args::{Cli, Command};
-use crate::commands::compare::{self, Running};
-use crate::runs;
+pub use crate::caller::{Caller, OwnPolicy};
+pub use seekway_workload::Recorded;
+
+use crate::args::{Cli, Command, CompareArgs};
+use crate::commands::{self, compare};
+use crate::{Verdict, output, runs};
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sees how far a command is, and can end it. For several threads.
 pub struct Watch {
     bar: ProgressBar,
-    stop: AtomicBool,
-}
-
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch { bar: ProgressBar::hidden(), stop: AtomicBool::new(false) }
-    }
+    pub caller: Caller,
 }
 
 impl Watch {
+    /// Over a command with policies of the caller's own.
+    ///
+    /// # Errors
+    /// As [`Caller::new`].
+    pub fn new(policies: Vec<OwnPolicy>) -> Result<Watch> {
+        Ok(Watch { bar: ProgressBar::hidden(), caller: Caller::new(policies)? })
+    }
+
     /// Requests that are done, and all there are if that is known.
     pub fn requests(&self) -> (u64, Option<u64>) {
         (self.bar.position(), self.bar.length())
-    }
-
-    /// The command ends soon, with an error.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -37,6 +36,8 @@ impl Watch {
 pub struct Compared {
     /// As `compare --format json` prints it.
     pub json: String,
+    /// As `compare --format csv` prints it.
+    pub csv: String,
     /// As `--report` writes it.
     pub html: String,
     /// What a reader has to know before trusting a figure.
@@ -48,19 +49,58 @@ pub struct Compared {
 /// # Errors
 /// As the command's.
 pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
-    let line = ["seekway", "compare"].into_iter().chain(arguments.iter().map(String::as_str));
-    let cli = Cli::try_parse_from(line).map_err(|e| anyhow!("{}", first_line(&e)))?;
-    let Command::Compare(args) = cli.command else { bail!("not a comparison") };
-    let running = Running {
-        jobs: runs::jobs(args.out.jobs),
-        bar: Some(watch.bar.clone()),
-        stop: &watch.stop,
-    };
-    let made = compare::made(&args, &running)?;
-    let json = serde_json::to_string(&made.compared)?;
+    let args = comparison(arguments)?;
+    let made = compare::made(&args, &running(&args, watch))?;
     let mut html = Vec::new();
     compare::report(&made, "Seekway: one load, several policies").write_html(&mut html)?;
-    Ok(Compared { json, html: String::from_utf8(html)?, warnings: made.warnings })
+    Ok(Compared {
+        json: serde_json::to_string(&made.compared)?,
+        csv: compare::csv(&made)?,
+        html: String::from_utf8(html)?,
+        warnings: made.warnings,
+    })
+}
+
+/// All requests of one run of `seekway compare ARGUMENTS…` in the order of their completion, and
+/// the names of the VMs' disks. `run` counts the runs of the JSON, from 0.
+///
+/// # Errors
+/// As the command's, or there is no such run.
+pub fn requests(
+    arguments: &[String],
+    run: usize,
+    watch: &Watch,
+) -> Result<(Vec<String>, Vec<Recorded>)> {
+    let args = comparison(arguments)?;
+    compare::requests(&args, &running(&args, watch), run)
+}
+
+fn running<'w>(args: &CompareArgs, watch: &'w Watch) -> compare::Running<'w> {
+    let jobs = runs::jobs(args.out.jobs);
+    compare::Running { jobs, bar: Some(watch.bar.clone()), caller: &watch.caller }
+}
+
+fn comparison(arguments: &[String]) -> Result<CompareArgs> {
+    match parsed(["compare"].into_iter().chain(arguments.iter().map(String::as_str)))? {
+        Command::Compare(args) => Ok(args),
+        _ => bail!("not a comparison"),
+    }
+}
+
+/// Any other command, such as `["device", "list", "--format", "json"]`: what it prints to standard
+/// output, and whether what it judged was accepted. What it warns of goes to standard error.
+///
+/// # Errors
+/// As the command's.
+pub fn run(arguments: &[String]) -> Result<(String, bool)> {
+    let command = parsed(arguments.iter().map(String::as_str))?;
+    let (printed, verdict) = output::captured(|| commands::run(command));
+    Ok((printed, verdict? == Verdict::Done))
+}
+
+fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Command> {
+    let line = ["seekway"].into_iter().chain(arguments);
+    Ok(Cli::try_parse_from(line).map_err(|e| anyhow!("{}", first_line(&e)))?.command)
 }
 
 /// What is wrong with a command line, without how to call the program.

@@ -4,13 +4,30 @@ use crate::args::Format;
 use anyhow::{Context, Result};
 use seekway_report::table::Table;
 use serde::Serialize;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+thread_local! {
+    /// What this thread prints, while somebody captures it.
+    static CAPTURED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` on this thread; what it prints to standard output comes back instead.
+pub fn captured<T>(work: impl FnOnce() -> T) -> (String, T) {
+    CAPTURED.set(Some(String::new()));
+    let result = work();
+    (CAPTURED.take().unwrap_or_default(), result)
+}
+
 /// Print a result to standard output and flush it.
 pub fn print(text: &str) -> Result<()> {
+    let captured = CAPTURED.with_borrow_mut(|to| to.as_mut().map(|to| to.push_str(text)));
+    if captured.is_some() {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
 }

@@ -1,5 +1,6 @@
 //! Many runs of the simulator on the cores there are.
 
+use crate::caller::Caller;
 use crate::load::Load;
 use crate::stacks::{ChosenCache, LimitsChoice, StackNames, StackSpec};
 use anyhow::{Context, Result, anyhow, bail};
@@ -7,11 +8,10 @@ use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
-use seekway_policy::schedulers;
 use seekway_policy::units::Instant;
 use seekway_sim::vcpu::Machine;
 use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
-use seekway_workload::Source;
+use seekway_workload::{Recorded, Recording, Source};
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,12 +61,8 @@ pub struct Stage<'a> {
     pub journal: bool,
     /// How runs are named.
     pub names: StackNames,
-    /// Set by another thread: the runs end with an error.
-    pub stop: &'a AtomicBool,
+    pub caller: &'a Caller,
 }
-
-/// Nobody stops the runs but the end of the process.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// How many runs at a time: `jobs`, or the machine's cores.
 pub fn jobs(given: Option<NonZeroUsize>) -> usize {
@@ -99,6 +95,20 @@ pub fn parallel<T: Sync, R: Send>(
     results.into_iter().filter_map(|r| r.into_inner().expect("as above")).collect()
 }
 
+/// Sources that note in `done` what becomes of their requests.
+fn recording<'a>(
+    sources: Vec<Box<dyn Source + 'a>>,
+    done: &'a Mutex<Vec<Recorded>>,
+) -> Vec<Box<dyn Source + 'a>> {
+    let mut next_vm = 0;
+    let noted = sources.into_iter().map(|source| {
+        let first_vm = next_vm;
+        next_vm += source.vms().len() as u16;
+        Box::new(Recording::new(source, first_vm, done)) as Box<dyn Source>
+    });
+    noted.collect()
+}
+
 impl Stage<'_> {
     /// Make all runs. `bar` counts completed requests.
     pub fn run_all(&self, plans: &[Plan], jobs: usize, bar: &ProgressBar) -> Result<Vec<Outcome>> {
@@ -127,6 +137,22 @@ impl Stage<'_> {
 
     /// Makes one run. `bar` counts completed requests.
     pub fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
+        self.run_noting(plan, bar, None)
+    }
+
+    /// Makes one run; all its requests, in the order of their completion.
+    pub fn recorded(&self, plan: &Plan, bar: &ProgressBar) -> Result<Vec<Recorded>> {
+        let done = Mutex::new(Vec::new());
+        self.run_noting(plan, bar, Some(&done))?;
+        Ok(done.into_inner().expect("the run is over, without a panic"))
+    }
+
+    fn run_noting(
+        &self,
+        plan: &Plan,
+        bar: &ProgressBar,
+        done: Option<&Mutex<Vec<Recorded>>>,
+    ) -> Result<Outcome> {
         let label = self.names.label(&plan.stack);
         let mut machine = self.machine(plan)?;
         let mut sources: Vec<Box<dyn Source + '_>> = match (plan.only, &machine) {
@@ -138,13 +164,16 @@ impl Stage<'_> {
         if let Some(machine) = &mut machine {
             sources.push(Box::new(machine));
         }
+        if let Some(done) = done {
+            sources = recording(sources, done);
+        }
         let setup = self.setup(plan)?;
         let started = std::time::Instant::now();
         let mut seen = 0;
         let mut progress = |_: Instant, completed: u64| {
             bar.inc(completed - seen);
             seen = completed;
-            !self.stop.load(Ordering::Relaxed)
+            !self.caller.stops()
         };
         let limits = Limits { until: self.until, ..Limits::default() };
         let made = run(sources, setup, limits, &mut progress);
@@ -152,7 +181,7 @@ impl Stage<'_> {
             let whole = self.names.for_files().label(&plan.stack);
             format!("policy {whole}, seed {}", plan.seed)
         })?;
-        if self.stop.load(Ordering::Relaxed) {
+        if self.caller.stops() {
             bail!("stopped");
         }
         bar.inc(result.requests().saturating_sub(seen));
@@ -184,7 +213,7 @@ impl Stage<'_> {
     /// The run's device, and what lies between it and the VMs.
     fn setup(&self, plan: &Plan) -> Result<Setup> {
         let StackSpec { policy, cache, limits: choice, host: _, vcpu: _ } = &plan.stack;
-        let scheduler = schedulers::build(policy)?;
+        let scheduler = self.caller.build(policy)?;
         let device = self.profile.build();
         let capacity = device.profile().capacity;
         let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;

@@ -3,9 +3,12 @@
 
 pub mod generators;
 pub mod guest;
+mod recording;
 pub mod replay;
 pub mod tasks;
 pub mod traces;
+
+pub use recording::{Recorded, Recording};
 
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_policy::units::{Instant, Lba, Sectors};

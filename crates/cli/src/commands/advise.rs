@@ -7,6 +7,7 @@ mod words;
 
 use super::compare::{self, Comparison, Contest};
 use crate::args::{AdviseArgs, Alone, Format, Goal, LoadArgs, PrefetchArgs};
+use crate::caller;
 use crate::host::NO_AGENT;
 use crate::json::Run;
 use crate::load::{self, Load};
@@ -83,7 +84,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         until: None,
         journal: false,
         names: made.compared.names,
-        stop: &crate::runs::NEVER,
+        caller: &caller::NOBODY,
     };
     let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
     let carried = match overload {
@@ -117,7 +118,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
 /// equal stacks the first is taken.
 fn contest(prefetch: &PrefetchArgs) -> Result<Contest> {
     let lists = StackLists {
-        policies: compare::policies("all")?,
+        policies: compare::policies("all", &caller::NOBODY)?,
         caches: gain::caches(prefetch)?,
         // Traces have none.
         limits: vec![LimitsChoice::Dropped],

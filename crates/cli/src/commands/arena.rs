@@ -7,6 +7,7 @@ mod tables;
 
 use super::compare;
 use crate::args::{ArenaArgs, ExperimentArgs, Format};
+use crate::caller::NOBODY;
 use crate::{Verdict, load, output, progress, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
@@ -110,7 +111,7 @@ struct Words {
 
 /// The policies of the command line, each once.
 fn policies(args: &ArenaArgs) -> Result<Vec<String>> {
-    let mut policies = compare::policies(&args.policies)?;
+    let mut policies = compare::policies(&args.policies, &NOBODY)?;
     for extra in &args.extra {
         schedulers::build(extra).context("--policy")?;
         policies.push(extra.clone());

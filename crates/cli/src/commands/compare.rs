@@ -10,22 +10,23 @@ pub use warnings::warnings;
 
 use crate::Verdict;
 use crate::args::{Alone, CompareArgs, DiskArgs, Format, LimitsArg};
+use crate::caller::{self, Caller};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
 use crate::load::{self, Load};
-use crate::runs::{self, NEVER, Outcome, Plan, Stage};
+use crate::runs::{self, Outcome, Plan, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
 use crate::{caching, figures, host, output, progress};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use seekway_policy::params::split_specs;
-use seekway_policy::schedulers::{self, REGISTRY};
+use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::{Cell, Column, Table};
+use seekway_workload::Recorded;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
@@ -53,14 +54,13 @@ pub struct Running<'a> {
     pub jobs: usize,
     /// Counts completed requests; one on the terminal if none.
     pub bar: Option<ProgressBar>,
-    /// Set by another thread: the comparison ends with an error.
-    pub stop: &'a AtomicBool,
+    pub caller: &'a Caller,
 }
 
 impl Running<'_> {
     /// With a bar on the terminal, if there is one.
     pub fn shown(jobs: usize) -> Running<'static> {
-        Running { jobs, bar: None, stop: &NEVER }
+        Running { jobs, bar: None, caller: &caller::NOBODY }
     }
 }
 
@@ -85,25 +85,77 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
 
 /// The comparison that the arguments ask for.
 pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Comparison> {
-    let lists = StackLists {
-        policies: policies(&args.policies)?,
-        caches: caching::caches(&args.prefetch)?,
-        limits: limits(&args.limits)?,
-        hosts: host::sharing(&args.sharing)?,
-    };
-    let stacks = lists.product()?;
-    let seeds = load::seeds(args.seed, args.seeds)?;
-    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-    if let Some(dir) = &args.journal {
-        std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
-    }
-    let load = Load::new(&args.load)?;
-    let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
+    let Asked { load, contest, seeds, until } = Asked::new(args, running.caller)?;
     compare(&load, &args.disk, &contest, &seeds, until, args.journal.is_some(), running)
 }
 
+/// What the arguments ask for, read and checked.
+struct Asked {
+    load: Load,
+    contest: Contest,
+    seeds: Vec<u64>,
+    until: Option<Nanos>,
+}
+
+impl Asked {
+    fn new(args: &CompareArgs, caller: &Caller) -> Result<Asked> {
+        let lists = StackLists {
+            policies: policies(&args.policies, caller)?,
+            caches: caching::caches(&args.prefetch)?,
+            limits: limits(&args.limits)?,
+            hosts: host::sharing(&args.sharing)?,
+        };
+        let stacks = lists.product()?;
+        let seeds = load::seeds(args.seed, args.seeds)?;
+        let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+        if let Some(dir) = &args.journal {
+            std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+        }
+        let load = Load::new(&args.load)?;
+        let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
+        Ok(Asked { load, contest, seeds, until })
+    }
+}
+
+/// The requests of one run of a comparison, by its number in [`CompareReport::runs`], in the order
+/// of their completion, with the VMs' names.
+///
+/// # Errors
+/// As the comparison's, or there is no such run.
+pub fn requests(
+    args: &CompareArgs,
+    running: &Running<'_>,
+    number: usize,
+) -> Result<(Vec<String>, Vec<Recorded>)> {
+    let Asked { load, contest, seeds, until } = Asked::new(args, running.caller)?;
+    let (profile, config) = load::disk(&args.disk)?;
+    let plans = plans(&contest.stacks, &seeds);
+    let Some(plan) = plans.get(number) else {
+        bail!("run {number}: the comparison has {} runs, counted from 0", plans.len());
+    };
+    let stage = Stage {
+        load: &load,
+        profile: &profile,
+        config,
+        until: load.until(until),
+        journal: false,
+        names: StackNames::of(&contest.stacks),
+        caller: running.caller,
+    };
+    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(load.requests(), "running"));
+    let recorded = stage.recorded(plan, &bar)?;
+    bar.finish_and_clear();
+    Ok((load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
+}
+
+/// A run for each stack and seed, the stacks outermost.
+fn plans(stacks: &[StackSpec], seeds: &[u64]) -> Vec<Plan> {
+    let plan = |stack: &StackSpec, &seed: &u64| Plan::new(stack.clone(), seed);
+    stacks.iter().flat_map(|stack| seeds.iter().map(move |seed| plan(stack, seed))).collect()
+}
+
 /// The policies that `--policies` names, checked.
-pub fn policies(list: &str) -> Result<Vec<String>> {
+pub fn policies(list: &str, caller: &Caller) -> Result<Vec<String>> {
     if list == "all" {
         return Ok(REGISTRY.iter().map(|e| e.name.to_string()).collect());
     }
@@ -112,7 +164,9 @@ pub fn policies(list: &str) -> Result<Vec<String>> {
         bail!("--policies: name at least one, or `all`");
     }
     for spec in &specs {
-        schedulers::build(spec).context("--policies")?;
+        if !caller.has(spec) {
+            caller.build(spec).context("--policies")?;
+        }
     }
     Ok(specs)
 }
@@ -157,12 +211,9 @@ pub fn compare(
     let (profile, config) = load::disk(disk)?;
     let names = StackNames::of(&contest.stacks);
     let until_end = load.until(until);
-    let stop = running.stop;
-    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names, stop };
-    let plan = |stack: &StackSpec, &seed: &u64| Plan::new(stack.clone(), seed);
-    let stacks = contest.stacks.iter();
-    let plans: Vec<Plan> =
-        stacks.flat_map(|stack| seeds.iter().map(move |seed| plan(stack, seed))).collect();
+    let caller = running.caller;
+    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names, caller };
+    let plans = plans(&contest.stacks, seeds);
     let total = load.requests().map(|n| n * plans.len() as u64);
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "comparing"));
     total.inspect(|&total| bar.set_length(total));
@@ -232,6 +283,13 @@ pub fn print(made: &Comparison, format: Format) -> Result<()> {
         _ => tables(&made.compared),
     };
     output::print_as(format, &tables, &made.compared)
+}
+
+/// The result as `--format csv` prints it.
+pub fn csv(made: &Comparison) -> Result<String> {
+    let mut text = Vec::new();
+    csv::flat(&made.compared).write_csv(&mut text)?;
+    Ok(String::from_utf8(text)?)
 }
 
 /// The run's name, and the seed where there are several.

@@ -9,6 +9,7 @@ mod show;
 mod stacks;
 
 use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
+use crate::caller;
 use crate::load::{self, Load};
 use crate::runs::{self, Plan, Stage};
 use crate::stacks::{StackNames, StackSpec};
@@ -161,7 +162,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         Some(Against::Run(side)) => side.policies(),
         _ => {
             let list = args.policies.as_deref().unwrap_or("all");
-            return super::compare::policies(list);
+            return super::compare::policies(list, &caller::NOBODY);
         }
     };
     let Some(list) = &args.policies else {
@@ -175,7 +176,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         }
         return Ok(known);
     };
-    let chosen = super::compare::policies(list)?;
+    let chosen = super::compare::policies(list, &caller::NOBODY)?;
     if !chosen.iter().any(|p| real.contains(p)) {
         bail!("--policies {list}: --against has none of them, but {}", real.join(", "));
     }
@@ -201,7 +202,7 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> 
         until: run_until,
         journal,
         names,
-        stop: &runs::NEVER,
+        caller: &caller::NOBODY,
     };
     let mut plans = Vec::new();
     for stack in stacks {

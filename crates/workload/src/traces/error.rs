@@ -184,3 +184,20 @@ pub enum TraceError {
         problem: String,
     },
 }
+
+impl TraceError {
+    /// What messages call the trace.
+    pub fn path(&self) -> &str {
+        match self {
+            TraceError::Open { path, .. }
+            | TraceError::Read { path, .. }
+            | TraceError::Compressed { path, .. }
+            | TraceError::Record { path, .. }
+            | TraceError::NoBytes { path }
+            | TraceError::UnknownFormat { path }
+            | TraceError::AmbiguousFormat { path, .. }
+            | TraceError::Empty { path, .. }
+            | TraceError::Replay { path, .. } => path,
+        }
+    }
+}

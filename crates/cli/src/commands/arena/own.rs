@@ -44,7 +44,7 @@ impl Own {
             until: self.load.until(self.until),
             journal: false,
             names: StackNames::of(&stacks),
-            stop: &crate::runs::NEVER,
+            caller: &crate::caller::NOBODY,
         };
         let hidden = ProgressBar::hidden();
         let noop = [StackSpec::new("noop")];

@@ -1,0 +1,26 @@
+"""Which disk scheduler for many virtual machines that share a disk?
+
+`compare` puts traces or generated VMs through policies on a model of a disk. The figures are
+those of the command ``seekway``, to the bit.
+"""
+
+from seekway._errors import SeekwayError, TraceError
+from seekway._native import VERSION as __version__
+from seekway.comparison import Comparison, Requests, compare
+from seekway.policy import Completion, Device, Hold, Part, Policy, Request, Wait
+
+__all__ = [
+    "Comparison",
+    "Completion",
+    "Device",
+    "Hold",
+    "Part",
+    "Policy",
+    "Request",
+    "Requests",
+    "SeekwayError",
+    "TraceError",
+    "Wait",
+    "__version__",
+    "compare",
+]

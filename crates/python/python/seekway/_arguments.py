@@ -1,0 +1,48 @@
+"""From Python's arguments to those of the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seekway._errors import SeekwayError
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+#: Options whose values stand in one list with commas; of others each value is an option.
+_LISTS = ("weights", "cache", "prefetch", "limits", "vcpu")
+#: What has no meaning here: results come back as objects.
+_NOT_HERE = ("format", "report", "journal", "trace", "vm", "policies", "seed", "seeds", "device")
+
+
+def texts(value: Paths | None) -> list[str]:
+    """One or many paths or words as a list of text."""
+    if value is None:
+        return []
+    if isinstance(value, (str, os.PathLike)):
+        return [os.fspath(value)]
+    return [os.fspath(item) for item in value]
+
+
+def options(more: Mapping[str, Any]) -> list[str]:
+    """``key=value`` as ``--key=value``; ``True`` is the option alone, ``None`` and ``False`` none."""
+    arguments: list[str] = []
+    for key, value in more.items():
+        if key in _NOT_HERE or not key.isidentifier():
+            raise SeekwayError(f"{key}: not an option here")
+        flag = "--" + key.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            arguments.append(flag)
+        elif isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
+            listed = [str(item) for item in value]
+            arguments += (
+                [f"{flag}={','.join(listed)}"]
+                if key in _LISTS
+                else [f"{flag}={item}" for item in listed]
+            )
+        else:
+            arguments.append(f"{flag}={value}")
+    return arguments
