@@ -20,7 +20,8 @@ pub struct Caller {
     stop: AtomicBool,
 }
 
-/// The command line: it has no policies of its own, and ends runs by ending the process.
+/// The command line: it has no policies of its own. Whoever stops it stops all its commands in
+/// this process.
 pub static NOBODY: Caller = Caller { policies: Vec::new(), stop: AtomicBool::new(false) };
 
 impl Caller {
@@ -68,6 +69,11 @@ impl Caller {
     /// Runs end soon, with an error. For another thread.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs may begin again.
+    pub fn resume(&self) {
+        self.stop.store(false, Ordering::Relaxed);
     }
 
     /// Shall runs end?

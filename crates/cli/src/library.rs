@@ -5,6 +5,7 @@ pub use crate::caller::{Caller, OwnPolicy};
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
+use crate::caller::NOBODY;
 use crate::commands::{self, compare};
 use crate::{Verdict, output, runs};
 use anyhow::{Result, anyhow, bail};
@@ -93,9 +94,15 @@ fn comparison(arguments: &[String]) -> Result<CompareArgs> {
 /// # Errors
 /// As the command's.
 pub fn run(arguments: &[String]) -> Result<(String, bool)> {
+    NOBODY.resume();
     let command = parsed(arguments.iter().map(String::as_str))?;
     let (printed, verdict) = output::captured(|| commands::run(command));
     Ok((printed, verdict? == Verdict::Done))
+}
+
+/// Ends what [`run`] does in any thread, soon and with an error.
+pub fn stop() {
+    NOBODY.stop();
 }
 
 fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Command> {

@@ -11,7 +11,7 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceOptions, scan, scannable};
+use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, scan, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -129,8 +129,14 @@ impl Trace {
     }
 
     /// An error about it, under the name that the user knows.
-    pub fn error(&self, error: impl std::fmt::Display) -> anyhow::Error {
-        anyhow!("{}", error.to_string().replace(&self.path.display().to_string(), &self.shown))
+    pub fn error(&self, error: TraceError) -> anyhow::Error {
+        let shown = self.shown_in(error.path());
+        error.renamed(&shown).into()
+    }
+
+    /// A text with the name that the user knows.
+    fn shown_in(&self, text: &str) -> String {
+        text.replace(&self.path.display().to_string(), &self.shown)
     }
 }
 
@@ -380,7 +386,7 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
 pub fn warn_of_scan(trace: &Trace, scanned: &Scan) {
     let stats = &scanned.stats;
     for skipped in &stats.skipped {
-        let first = trace.error(&skipped.first);
+        let first = trace.shown_in(&skipped.first);
         eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);
     }
     if stats.clamped > 0 {

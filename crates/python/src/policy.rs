@@ -130,14 +130,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Raises what a policy has raised, if any.
-    pub fn raise(&self) -> PyResult<()> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
-    }
-
-    /// Has a policy raised anything that nobody has raised since?
-    pub fn is_set(&self) -> bool {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// What a policy has raised, if any.
+    pub fn take(&self) -> Option<PyErr> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn set(&self, error: PyErr) {

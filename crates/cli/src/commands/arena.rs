@@ -204,7 +204,10 @@ fn play(
     let bar = progress::runs(items.len() as u64, NAME);
     let samples: Vec<Sample> = runs::parallel(&items, jobs, |(scene, policy, seed, alone)| {
         let began = cpu.then(crate::cpu_time::of_this_thread).flatten();
-        let made = run_cell(&scene.cell(policy), *seed, &mut |_, _| true);
+        let made = run_cell(&scene.cell(policy), *seed, &mut |_, _| !NOBODY.stops());
+        if NOBODY.stops() {
+            bail!("stopped");
+        }
         let result = made.map_err(|e| anyhow!("{e}, seed {seed}"))?;
         let ended = cpu.then(crate::cpu_time::of_this_thread).flatten();
         bar.inc(1);
@@ -260,8 +263,11 @@ fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alo
         cells.iter().flat_map(|cell| seeds.iter().map(move |&seed| (cell, seed))).collect();
     let bar = progress::runs(items.len() as u64, "each VM alone");
     let made = runs::parallel(&items, jobs, |(cell, seed)| {
-        let result = run_cell(cell, *seed, &mut |_, _| true);
+        let result = run_cell(cell, *seed, &mut |_, _| !NOBODY.stops());
         bar.inc(1);
+        if NOBODY.stops() {
+            bail!("stopped");
+        }
         result.map(|run| Alone::of(&run)).map_err(|e| anyhow!("{e}, seed {seed}"))
     })?;
     bar.finish_and_clear();

@@ -6,6 +6,7 @@ use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, NoisyArgs, PrefetchArgs};
 use crate::caching;
+use crate::caller::NOBODY;
 use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs::{self, Outcome, Plan};
@@ -294,8 +295,11 @@ fn run_cells(
     }
     let bar = progress::runs(items.len() as u64, experiment.name);
     let made = runs::parallel(&items, jobs, |(cell, seed)| {
-        let result = experiments::run_cell(cell, *seed, &mut |_, _| true);
+        let result = experiments::run_cell(cell, *seed, &mut |_, _| !NOBODY.stops());
         bar.inc(1);
+        if NOBODY.stops() {
+            bail!("stopped");
+        }
         result.map(Arc::new).map_err(|e| anyhow::anyhow!("{}, seed {seed}: {e}", experiment.name))
     })?;
     bar.finish_and_clear();

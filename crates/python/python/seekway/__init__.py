@@ -6,8 +6,19 @@ those of the command ``seekway``, to the bit.
 
 from seekway._errors import SeekwayError, TraceError
 from seekway._native import VERSION as __version__
+from seekway._policy import Completion, Device, Hold, Part, Policy, Request, Wait
+from seekway.commands import (
+    advise,
+    calibrate,
+    device,
+    devices,
+    experiment,
+    experiments,
+    policies,
+    policy,
+    predict,
+)
 from seekway.comparison import Comparison, Requests, compare
-from seekway.policy import Completion, Device, Hold, Part, Policy, Request, Wait
 
 __all__ = [
     "Comparison",
@@ -22,5 +33,14 @@ __all__ = [
     "TraceError",
     "Wait",
     "__version__",
+    "advise",
+    "calibrate",
     "compare",
+    "device",
+    "devices",
+    "experiment",
+    "experiments",
+    "policies",
+    "policy",
+    "predict",
 ]

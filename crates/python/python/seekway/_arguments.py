@@ -11,9 +11,9 @@ from seekway._errors import SeekwayError
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 #: Options whose values stand in one list with commas; of others each value is an option.
-_LISTS = ("weights", "cache", "prefetch", "limits", "vcpu")
+_LISTS = ("policies", "weights", "cache", "prefetch", "limits", "vcpu")
 #: What has no meaning here: results come back as objects.
-_NOT_HERE = ("format", "report", "journal", "trace", "vm", "policies", "seed", "seeds", "device")
+_NOT_HERE = ("format", "report", "journal")
 
 
 def texts(value: Paths | None) -> list[str]:
@@ -26,7 +26,7 @@ def texts(value: Paths | None) -> list[str]:
 
 
 def options(more: Mapping[str, Any]) -> list[str]:
-    """``key=value`` as ``--key=value``; ``True`` is the option alone, ``None`` and ``False`` none."""
+    """``key=value`` as ``--key=value``; ``True`` is the option alone, ``None`` not one."""
     arguments: list[str] = []
     for key, value in more.items():
         if key in _NOT_HERE or not key.isidentifier():
@@ -37,12 +37,14 @@ def options(more: Mapping[str, Any]) -> list[str]:
         if value is True:
             arguments.append(flag)
         elif isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
-            listed = [str(item) for item in value]
-            arguments += (
-                [f"{flag}={','.join(listed)}"]
-                if key in _LISTS
-                else [f"{flag}={item}" for item in listed]
-            )
+            listed = [_text(item) for item in value]
+            if key in _LISTS:
+                listed = [",".join(listed)]
+            arguments += [f"{flag}={item}" for item in listed]
         else:
-            arguments.append(f"{flag}={value}")
+            arguments.append(f"{flag}={_text(value)}")
     return arguments
+
+
+def _text(value: object) -> str:
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

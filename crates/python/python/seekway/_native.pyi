@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from seekway.policy import Policy
+from seekway._policy import Policy
 
 VERSION: str
 

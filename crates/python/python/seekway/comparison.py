@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seekway import _native
 from seekway._arguments import Paths, options, texts
 from seekway._errors import SeekwayError
-from seekway.policy import Policy
+from seekway._policy import Policy
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -71,6 +71,9 @@ def compare(
     arguments += [f"--vm={vm}" for vm in texts(vms)]
     arguments += [f"--device={device}", f"--policies={','.join(names)}"]
     arguments += [f"--seed={first}", f"--seeds={count}"]
+    for key in ("trace", "vm", "seed"):
+        if key in more:
+            raise SeekwayError(f"{key}: not an option here; it is called {key}s")
     arguments += options(more)
     with _bar(progress) as tell:
         made = _native.compare(arguments, list(own.items()), tell)
@@ -158,9 +161,7 @@ class Comparison:
         if not 0 <= run < len(self.runs):
             raise SeekwayError(f"run {run}: there are {len(self.runs)}, counted from 0")
         with _bar(progress) as tell:
-            return Requests(
-                _native.requests(self.arguments, run, list(self._own.items()), tell)
-            )
+            return Requests(_native.requests(self.arguments, run, list(self._own.items()), tell))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page of ``--report``: one file with all figures that needs no network."""
@@ -264,5 +265,3 @@ class Requests:
         import polars
 
         return polars.DataFrame(self)
-
-

@@ -188,16 +188,30 @@ pub enum TraceError {
 impl TraceError {
     /// What messages call the trace.
     pub fn path(&self) -> &str {
-        match self {
-            TraceError::Open { path, .. }
-            | TraceError::Read { path, .. }
-            | TraceError::Compressed { path, .. }
-            | TraceError::Record { path, .. }
-            | TraceError::NoBytes { path }
-            | TraceError::UnknownFormat { path }
-            | TraceError::AmbiguousFormat { path, .. }
-            | TraceError::Empty { path, .. }
-            | TraceError::Replay { path, .. } => path,
-        }
+        let (TraceError::Open { path, .. }
+        | TraceError::Read { path, .. }
+        | TraceError::Compressed { path, .. }
+        | TraceError::Record { path, .. }
+        | TraceError::NoBytes { path }
+        | TraceError::UnknownFormat { path }
+        | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Empty { path, .. }
+        | TraceError::Replay { path, .. }) = self;
+        path
+    }
+
+    /// The same error of a trace that the user knows as `shown`.
+    pub fn renamed(mut self, shown: &str) -> TraceError {
+        let (TraceError::Open { path, .. }
+        | TraceError::Read { path, .. }
+        | TraceError::Compressed { path, .. }
+        | TraceError::Record { path, .. }
+        | TraceError::NoBytes { path }
+        | TraceError::UnknownFormat { path }
+        | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Empty { path, .. }
+        | TraceError::Replay { path, .. }) = &mut self;
+        *path = shown.into();
+        self
     }
 }

@@ -3,12 +3,14 @@
 
 use super::MeasuredRequests;
 use crate::args::MeasuringArgs;
+use crate::caller::NOBODY;
 use crate::{load, progress};
 use anyhow::{Context, Result, bail};
 use seekway_device::fit::{Places, Sample};
 use seekway_hostd::images::{Piece, Surface};
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
+use signal_hook::{SigId, flag};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +55,7 @@ impl Plan {
 pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let surface = Surface::open(what)?;
     let blocks = Blocks::new(&surface, plan.block).with_context(|| what.display().to_string())?;
-    let stop = interrupted().context("cannot handle signals")?;
+    let signals = Signals::heard().context("cannot handle signals")?;
     let begun = Instant::now();
     let mut buffer = AlignedBuffer::new(&surface, plan.block);
     let mut reader = Reader { surface: &surface, blocks: &blocks, buffer: &mut buffer, from: None };
@@ -62,7 +64,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let bar = progress::requests(Some(plan.reads as u64), "reading at random");
     let mut samples = Vec::new();
     for place in places.by_ref().take(plan.reads) {
-        if stop.load(Ordering::Relaxed) || begun.elapsed() > plan.time_max {
+        if signals.came() || begun.elapsed() > plan.time_max {
             break;
         }
         samples.push(reader.read(place)?);
@@ -72,7 +74,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let mut again_ns = Vec::new();
     for place in places.take(TWICE) {
         // A tenth more time, so that the time's end does not take the hits away.
-        if stop.load(Ordering::Relaxed) || begun.elapsed() > plan.time_max * 11 / 10 {
+        if signals.came() || begun.elapsed() > plan.time_max * 11 / 10 {
             break;
         }
         reader.read(place)?;
@@ -82,8 +84,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
 
     let mut notes = Vec::new();
     if samples.len() < plan.reads {
-        let why =
-            if stop.load(Ordering::Relaxed) { "interrupted" } else { "time is up (--time-max)" };
+        let why = if signals.came() { "interrupted" } else { "time is up (--time-max)" };
         notes.push(format!("{why}: {} of {} reads were made", samples.len(), plan.reads));
     }
     notes.extend(about_places(&surface, &blocks));
@@ -97,14 +98,34 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     })
 }
 
-/// A flag that Ctrl-C and SIGTERM set; a second one ends the program at once.
-fn interrupted() -> std::io::Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&flag))?;
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+/// Ctrl-C and SIGTERM end the reading, while this exists; a second one ends the program at once.
+struct Signals {
+    flag: Arc<AtomicBool>,
+    handlers: Vec<SigId>,
+}
+
+impl Signals {
+    fn heard() -> std::io::Result<Signals> {
+        let mut signals = Signals { flag: Arc::new(AtomicBool::new(false)), handlers: Vec::new() };
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let (again, first) = (Arc::clone(&signals.flag), Arc::clone(&signals.flag));
+            let again = flag::register_conditional_shutdown(signal, 128 + signal, again)?;
+            signals.handlers.extend([again, flag::register(signal, first)?]);
+        }
+        Ok(signals)
     }
-    Ok(flag)
+
+    fn came(&self) -> bool {
+        self.flag.load(Ordering::Relaxed) || NOBODY.stops()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for &handler in &self.handlers {
+            signal_hook::low_level::unregister(handler);
+        }
+    }
 }
 
 fn source(what: &Path, surface: &Surface, reads: usize, plan: &Plan) -> String {

@@ -13,11 +13,13 @@ run began; no clock may be read, and the same input has to give the same decisio
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from seekway._native import Completion, Device, Hold, Part, Request, Wait
 
 __all__ = ["Completion", "Decision", "Device", "Hold", "Part", "Policy", "Request", "Wait"]
 
-Decision = Request | Part | Hold | Wait
+Decision: TypeAlias = Request | Part | Hold | Wait
 
 
 class Policy:
@@ -31,7 +33,7 @@ class Policy:
     queued: dict[int, Request]
 
     def attached(self, now_ns: int, vm: int, weight: int, region: list[tuple[int, int]]) -> None:
-        """A VM joins: its number from 0, its weight from 1, its extents as (first sector, sectors)."""
+        """A VM joins: number from 0, weight from 1, extents as (first sector, sectors)."""
 
     def detached(self, now_ns: int, vm: int) -> None:
         """A VM has left, and its requests with it."""
@@ -40,7 +42,7 @@ class Policy:
         """A read or write has joined `queued`."""
 
     def withdrawn(self, now_ns: int, request: Request) -> None:
-        """A request was taken from `queued`: its VM leaves, or it has waited past the hard limit."""
+        """A request was taken from `queued`: its VM leaves, or it waited past the hard limit."""
 
     def completed(self, now_ns: int, completion: Completion) -> None:
         """A request that this policy dispatched is done, or a part of one."""

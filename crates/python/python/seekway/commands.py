@@ -1,0 +1,123 @@
+"""The other commands of ``seekway`` as functions.
+
+Each gives back what the command prints with ``--format json``, as lists and dictionaries. Every
+option of the command is an argument, with ``_`` for ``-``; an option that is also a word of
+Python has ``_`` behind it (``for_="latency"``, ``as_="trace"``). What a command warns of goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from seekway import _native
+from seekway._arguments import Paths, options, texts
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _json(*arguments: str, names: Sequence[str] = ()) -> Any:
+    return json.loads(_native.run([*arguments, "--format=json", "--", *names])[0])
+
+
+def devices() -> list[dict[str, Any]]:
+    """All profiles: name, summary, capacity in sectors, revolution in ms, queue depth."""
+    listed: list[dict[str, Any]] = _json("device", "list")
+    return listed
+
+
+def device(name: str) -> dict[str, Any]:
+    """A profile as its file has it, by name or path.
+
+    Raises:
+        SeekwayError: there is none, or the file is none.
+    """
+    return tomllib.loads(_native.run(["device", "show", name])[0])
+
+
+def policies() -> list[dict[str, Any]]:
+    """All policies: name, summary, source and parameters."""
+    listed: list[dict[str, Any]] = _json("policy", "list")
+    return listed
+
+
+def policy(name: str) -> str:
+    """What a policy does and which parameters it has, as Markdown."""
+    return _native.run(["policy", "show", name])[0]
+
+
+def calibrate(
+    what: str | os.PathLike[str], *, profile: str | os.PathLike[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Fit a profile to a disk, an image file or a measured trace.
+
+    Args:
+        what: device, file or trace. A disk is only read.
+        profile: write the profile to this file, for ``device=`` of other functions.
+        more: ``reads=2000``, ``time_max="1min"``, ``rpm=7200``, ``reads_only=True``, …
+
+    Returns:
+        The fit: parameters with their errors, and what fits badly.
+    """
+    kind = more.pop("as_", None)
+    fitted: dict[str, Any] = _json(
+        "calibrate",
+        *options({"as": kind, "profile": profile, **more}),
+        names=[os.fspath(what)],
+    )
+    return fitted
+
+
+def predict(traces: Paths | None = None, *, on: str, **more: Any) -> dict[str, Any]:
+    """What a load would get from another disk under each policy.
+
+    Args:
+        traces: files, one VM each; or ``vm=[…]`` for generated ones.
+        on: the disk's profile.
+        more: ``against="…"``, ``outstanding=8``, ``policies="noop,cfq"``, ``seeds=5``, …
+    """
+    found: dict[str, Any] = _json("predict", *options({"trace": traces, "on": on, **more}))
+    return found
+
+
+def advise(traces: Paths, *, device: str = "seagate-1tb-7200", **more: Any) -> dict[str, Any]:
+    """Which policy for these traces and this disk, and can the disk carry them at all?
+
+    Args:
+        traces: files, one VM each.
+        device: the disk's profile.
+        more: ``for_="latency"``, ``p99_limit="1s"``, ``cache=["512MiB"]``, …
+
+    Returns:
+        ``recommend``, ``ranking``, ``carried``, ``worse_for``, ``advice`` and the runs.
+    """
+    goal = more.pop("for_", None)
+    flags = options({"for": goal, **more})
+    found: dict[str, Any] = _json("advise", f"--device={device}", *flags, names=texts(traces))
+    return found
+
+
+def experiments() -> list[dict[str, Any]]:
+    """The papers' experiments and our own."""
+    listed: list[dict[str, Any]] = _json("experiment", "list")
+    return listed
+
+
+def experiment(name: str, **more: Any) -> Any:
+    """Run an experiment and judge it against the paper; with ``*`` in the name, several.
+
+    Args:
+        name: as `experiments` lists them.
+        more: ``seeds=5``, ``quick=True``, ``policy="cfq:low_latency=false"``, …
+
+    Returns:
+        A dictionary with ``holds`` (every row is accepted) and ``rows``, or a list of several.
+    """
+    return _json("experiment", "run", *options(more), names=[name])

@@ -1,0 +1,55 @@
+"""The other commands give what the command line prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import seekway
+
+
+def test_lists_are_the_command_lines(command_line: str) -> None:
+    for listed, what in (
+        (seekway.devices(), "device"),
+        (seekway.policies(), "policy"),
+        (seekway.experiments(), "experiment"),
+    ):
+        line = [command_line, what, "list", "--format=json"]
+        assert listed == json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
+
+
+def test_one_of_each() -> None:
+    for entry in seekway.devices():
+        assert seekway.device(entry["name"])
+    for entry in seekway.policies():
+        assert entry["name"] in seekway.policy(entry["name"])
+    with pytest.raises(seekway.SeekwayError, match="nope"):
+        seekway.device("nope")
+
+
+def test_a_profile_is_fitted_to_a_measured_drive(traces: Path, tmp_path: Path) -> None:
+    measured = next((traces / "drives").glob("*/*.trace"))
+    profile = tmp_path / "fitted.toml"
+    fit = seekway.calibrate(measured, profile=profile, as_="trace")
+    assert fit and profile.exists()
+    vm = "app=sysbench:mode=RR"
+    assert seekway.compare(vms=vm, device=str(profile), policies="noop", until="1s").runs
+
+
+def test_prediction_and_advice(traces: Path) -> None:
+    trace = traces / "samples" / "tpcc-small.trace"
+    options = {"max_time": "1s", "capacity": "100GiB"}
+    found = seekway.predict(trace, on="intel-320", policies=["noop", "cfq"], **options)
+    assert found
+    server = traces / "host" / "linux-mysql.load.gz"
+    advice = seekway.advise(server, for_="latency", max_requests=300)
+    assert advice["recommend"] in [entry["name"] for entry in seekway.policies()]
+
+
+def test_an_experiment_is_judged() -> None:
+    ran = seekway.experiment("pregather-read", quick=True, seeds=1)
+    assert ran["experiment"] == "pregather-read" and ran["rows"]
+    with pytest.raises(seekway.SeekwayError, match="no experiment 'nope'"):
+        seekway.experiment("nope")
