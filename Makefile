@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -72,9 +72,15 @@ demo: build lab ## machines on one disk, simulated under every policy and real u
 	@echo "$(abspath $(OUT))/demo-together.html"
 	@ls $(abspath $(OUT))/demo-together-live.html 2>/dev/null || true
 
-test: ## all tests of all crates, real guests and clients included; says at the end what was skipped and why
+test: ## all tests of all crates and of the Python package, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
 	@CARGO="$(CARGO)" scripts/test
+	@scripts/test-python
+
+wheel: install-deps ## the Python package, a wheel for Python 3.10 and later: out/seekway-*.whl
+	@mkdir -p $(OUT)
+	@test -x target/wheel/bin/maturin || { python3 -m venv target/wheel && target/wheel/bin/pip install --quiet 'maturin>=1.9,<2'; }
+	cd crates/python && ../../target/wheel/bin/maturin build --release --locked --out $(abspath $(OUT))
 
 kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
 	@scripts/install-deps test
