@@ -14,6 +14,7 @@ mod cpu_time;
 mod figures;
 mod host;
 mod json;
+mod kept;
 pub mod library;
 mod lists;
 mod load;

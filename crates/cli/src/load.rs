@@ -2,6 +2,7 @@
 //! placed on a disk.
 
 use crate::args::{DiskArgs, LoadArgs, ReadingArgs};
+use crate::kept::{self, ScannedTrace};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::dispatcher::Config;
@@ -11,7 +12,7 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, scan, scannable};
+use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -143,7 +144,7 @@ impl Trace {
 /// Everything that a run needs to make its sources, as often as needed.
 #[derive(Clone)]
 pub struct Load {
-    traces: Vec<(Arc<Trace>, Scan, ReplayOptions)>,
+    traces: Vec<(Arc<Trace>, Arc<ScannedTrace>, ReplayOptions)>,
     plans: Vec<VmPlan>,
     /// The disks of all VMs, in order, names made unique.
     pub disks: Vec<VmDisk>,
@@ -169,8 +170,9 @@ impl Load {
         let options = replay_options(args)?;
         let mut traces = Vec::new();
         for trace in Trace::open_all(&args.traces)? {
-            let scanned = scan(trace.path(), &options.trace).map_err(|e| trace.error(e))?;
-            warn_of_scan(&trace, &scanned);
+            let scanned = kept::scanned(trace.path(), &options.trace);
+            let scanned = scanned.map_err(|e| trace.error(e))?;
+            warn_of_scan(&trace, &scanned.scan);
             traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
@@ -239,7 +241,8 @@ impl Load {
     /// A new source, by its number: traces come before generated VMs.
     pub fn source(&self, number: usize, seed: u64) -> Result<Box<dyn Source>> {
         if let Some((trace, scanned, options)) = self.traces.get(number) {
-            let source = TraceSource::with_scan(trace.path(), Some(scanned), options);
+            let ScannedTrace { scan, kept } = &**scanned;
+            let source = TraceSource::with_scan(trace.path(), scan, kept.as_ref(), options);
             return Ok(Box::new(source.map_err(|e| trace.error(e))?));
         }
         let number = number - self.traces.len();
@@ -298,7 +301,7 @@ impl Load {
 
     /// Requests of one run, where they are known beforehand.
     pub fn requests(&self) -> Option<u64> {
-        let traced = self.traces.iter().map(|(_, s, _)| s.stats.requests()).sum();
+        let traced = self.traces.iter().map(|(_, s, _)| s.scan.stats.requests()).sum();
         self.plans.is_empty().then_some(traced)
     }
 

@@ -5,7 +5,7 @@
 //! loop** ([`Pace::Outstanding`]): times are ignored; each VM keeps so many
 //! requests outstanding, the next one issued as soon as one is done.
 //!
-//! The trace is streamed. In the closed loop with several VMs, requests of
+//! The trace is streamed, or in memory already. In the closed loop with several VMs, requests of
 //! VMs that have enough outstanding wait in memory, at most
 //! [`HELD_RECORDS_MAX`] of them; when that is full, VMs whose requests lie
 //! further on in the trace wait too (counted in [`ReplayCounts::stalls`]).
@@ -13,15 +13,14 @@
 #[path = "replay_layout.rs"]
 mod layout;
 
-use crate::traces::{
-    Record, Scan, TraceError, TraceOptions, TraceReader, TraceStats, scan, scannable,
-};
+use crate::traces::{Kept, Record, Scan, TraceError, TraceOptions, TraceReader, scan, scannable};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use layout::{Placement, Tags};
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Requests that wait in memory in the closed loop (10 MiB).
 pub const HELD_RECORDS_MAX: usize = 1 << 18;
@@ -141,7 +140,7 @@ pub struct ReplayCounts {
 
 /// A trace as a load on VMs.
 pub struct TraceSource {
-    reader: TraceReader,
+    records: Records,
     pace: Pace,
     disks: Vec<VmDisk>,
     placement: Placement,
@@ -161,6 +160,36 @@ pub struct TraceSource {
     /// VMs with new credit since the last poll.
     ready: Vec<u16>,
     counts: ReplayCounts,
+}
+
+/// Where requests come from.
+enum Records {
+    /// Boxed: far larger than the other.
+    Read(Box<TraceReader>),
+    Kept {
+        path: String,
+        kept: Arc<Kept>,
+        next: usize,
+    },
+}
+
+impl Records {
+    fn path(&self) -> &str {
+        match self {
+            Records::Read(reader) => reader.path(),
+            Records::Kept { path, .. } => path,
+        }
+    }
+
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        match self {
+            Records::Read(reader) => reader.next_record(),
+            Records::Kept { kept, next, .. } => {
+                *next += 1;
+                Ok(kept.get(*next - 1))
+            }
+        }
+    }
 }
 
 struct Due {
@@ -193,18 +222,25 @@ impl TraceSource {
     /// scanned first, to know capacities and volumes.
     pub fn open(path: &Path, options: &ReplayOptions) -> Result<TraceSource, TraceError> {
         let scanned = if scannable(path) { Some(scan(path, &options.trace)?) } else { None };
-        TraceSource::with_scan(path, scanned.as_ref(), options)
+        TraceSource::new(TraceReader::open(path, &options.trace)?, scanned.as_ref(), options)
     }
 
-    /// As [`TraceSource::open`], with the result of a [`scan`] under the same
-    /// options, or without one for a stream that can be read only once.
+    /// As [`TraceSource::open`], with the results of [`scan`] and [`keep`] under the same options.
+    ///
+    /// [`keep`]: crate::traces::keep
     pub fn with_scan(
         path: &Path,
-        scanned: Option<&Scan>,
+        scanned: &Scan,
+        kept: Option<&Arc<Kept>>,
         options: &ReplayOptions,
     ) -> Result<TraceSource, TraceError> {
-        let reader = TraceReader::open(path, &options.trace)?;
-        TraceSource::new(reader, scanned, options)
+        let Some(kept) = kept else {
+            let reader = TraceReader::open(path, &options.trace)?;
+            return TraceSource::new(reader, Some(scanned), options);
+        };
+        let path = path.display().to_string();
+        let records = Records::Kept { path, kept: kept.clone(), next: 0 };
+        TraceSource::of(records, Some(scanned), options)
     }
 
     /// Replay what `reader` reads.
@@ -213,7 +249,15 @@ impl TraceSource {
         scanned: Option<&Scan>,
         options: &ReplayOptions,
     ) -> Result<TraceSource, TraceError> {
-        let (disks, placement) = layout::place(reader.path(), scanned, options)?;
+        TraceSource::of(Records::Read(Box::new(reader)), scanned, options)
+    }
+
+    fn of(
+        records: Records,
+        scanned: Option<&Scan>,
+        options: &ReplayOptions,
+    ) -> Result<TraceSource, TraceError> {
+        let (disks, placement) = layout::place(records.path(), scanned, options)?;
         let credit = match options.pace {
             Pace::Outstanding { per_vm } => per_vm.max(1),
             Pace::Timed { .. } => 0,
@@ -234,10 +278,13 @@ impl TraceSource {
         {
             let problem =
                 "all requests have the same time: replay it in a closed loop (outstanding n)";
-            return Err(TraceError::Replay { path: reader.path().into(), problem: problem.into() });
+            return Err(TraceError::Replay {
+                path: records.path().into(),
+                problem: problem.into(),
+            });
         }
         let mut source = TraceSource {
-            reader,
+            records,
             pace: options.pace,
             left: vms.iter().map(|vm| vm.left).sum(),
             hungry: 0,
@@ -269,11 +316,6 @@ impl TraceSource {
         vm.hungry = hungry;
     }
 
-    /// What the reader has counted so far.
-    pub fn trace_stats(&self) -> &TraceStats {
-        self.reader.stats()
-    }
-
     /// What the replay has counted so far.
     pub fn counts(&self) -> ReplayCounts {
         self.counts
@@ -283,7 +325,7 @@ impl TraceSource {
     fn draw(&mut self) -> Result<Option<(u16, Record)>, SourceError> {
         while !self.drained {
             let Some(mut record) =
-                self.reader.next_record().map_err(|e| SourceError(e.to_string()))?
+                self.records.next_record().map_err(|e| SourceError(e.to_string()))?
             else {
                 self.drained = true;
                 break;
@@ -299,7 +341,7 @@ impl TraceSource {
                 }
                 Ok(layout::Mapped::Dropped) => self.counts.dropped += 1,
                 Err(problem) => {
-                    return Err(SourceError(format!("{}: {problem}", self.reader.path())));
+                    return Err(SourceError(format!("{}: {problem}", self.records.path())));
                 }
             }
         }

@@ -3,10 +3,11 @@
 
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceOptions, scan};
+use seekway_workload::traces::{Format, Scan, TraceOptions, keep, scan};
 use seekway_workload::{Issue, Source};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A sample's path.
 fn sample(name: &str) -> Option<PathBuf> {
@@ -67,10 +68,10 @@ fn the_measured_drives() {
     }
 }
 
-/// A device that takes 100 µs for each request, one after the other.
-fn run(source: &mut TraceSource) -> (u64, Instant) {
+/// A device that takes 100 µs for each request, one after the other: what was issued, and the end.
+fn run(source: &mut TraceSource) -> (Vec<Issue>, Instant) {
     let mut queue: VecDeque<Issue> = VecDeque::new();
-    let (mut now, mut done, mut out) = (Instant::ZERO, 0, Vec::new());
+    let (mut now, mut done, mut out) = (Instant::ZERO, Vec::new(), Vec::new());
     loop {
         source.poll(now, &mut out).unwrap();
         for issue in out.drain(..) {
@@ -81,7 +82,7 @@ fn run(source: &mut TraceSource) -> (u64, Instant) {
         if let Some(issue) = queue.pop_front() {
             now = now + Nanos::from_micros(100);
             source.completed(now, issue.token);
-            done += 1;
+            done.push(issue);
         } else if let Some(wake) = source.next_wake() {
             now = now.max(wake);
         } else {
@@ -112,8 +113,12 @@ fn replayed_whole_in_every_way() {
         let options = ReplayOptions { pace, layout, ..ReplayOptions::default() };
         let mut source = TraceSource::open(&path, &options).unwrap();
         assert_eq!(source.vms().len(), vms, "{name}");
-        let (done, _) = run(&mut source);
-        assert_eq!(done, requests, "{name}");
+        let (done, end) = run(&mut source);
+        assert_eq!(done.len(), requests, "{name}");
+        let scanned = scan(&path, &options.trace).unwrap();
+        let kept = Some(Arc::new(keep(&path, &options.trace, &scanned).unwrap().unwrap()));
+        let mut kept = TraceSource::with_scan(&path, &scanned, kept.as_ref(), &options).unwrap();
+        assert!(run(&mut kept) == (done, end), "{name}: from memory it is the same");
         assert!(source.apps().iter().all(|app| app.finished.is_some()), "{name}");
     }
 }

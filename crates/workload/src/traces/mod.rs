@@ -6,7 +6,7 @@
 //! name. Nothing in a file can make a reader panic: an unusable record is an
 //! error with its place, or in the lenient mode skipped and counted.
 //!
-//! Absent: no format is written here; no trace is held whole; nothing is
+//! Absent: no format is written here; no trace is held whole, unless somebody asks for it ([`keep`]); nothing is
 //! guessed from a file's name.
 
 mod blktrace;
@@ -18,6 +18,7 @@ mod cursor;
 mod error;
 mod fio;
 mod format;
+mod kept;
 mod order;
 mod raw;
 mod reader;
@@ -28,7 +29,8 @@ mod vscsi;
 pub use blktrace::BlktraceEvent;
 pub use error::{Place, Reason, TraceError};
 pub use format::Format;
-pub use reader::{TraceOptions, TraceReader, scan, scannable};
+pub use kept::{KEPT_BYTES_EACH, Kept};
+pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
 
 use seekway_policy::request::Op;

@@ -8,7 +8,7 @@ use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats};
 use super::text::TextDecoder;
 use super::vscsi::VscsiDecoder;
-use super::{Format, Record, TraceError};
+use super::{Format, Kept, Record, TraceError};
 use seekway_policy::units::Nanos;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -317,6 +317,24 @@ pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
         .map(|(name, stats)| ScannedVolume { name: name.to_string(), stats: *stats })
         .collect();
     Ok(Scan { format, volumes, stats })
+}
+
+/// Reads the whole trace into memory; `scanned` is what [`scan`] found under the same options.
+/// `None` if the trace is another by now.
+pub fn keep(
+    path: &Path,
+    options: &TraceOptions,
+    scanned: &Scan,
+) -> Result<Option<Kept>, TraceError> {
+    let mut reader = TraceReader::open(path, options)?;
+    let mut kept = Kept::for_requests(scanned.stats.requests() as usize);
+    while let Some(record) = reader.next_record()? {
+        if reader.stats().requests() > scanned.stats.requests() {
+            return Ok(None);
+        }
+        kept.push(&record);
+    }
+    Ok((*reader.stats() == scanned.stats).then_some(kept))
 }
 
 /// `NAME.blktrace.N` or `NAME.N`, by N.

@@ -1,0 +1,138 @@
+//! Traces that this process has read: a comparison needs each once for each run, and a program
+//! that calls comparisons needs it for each of them.
+
+use seekway_workload::traces::{KEPT_BYTES_EACH, Kept, Scan, TraceError, TraceOptions, keep, scan};
+use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Memory of all requests that are kept, in bytes: 37 million requests.
+const BYTES_MAX: usize = 1 << 30;
+/// Most traces that are known.
+const TRACES_MAX: usize = 4096;
+
+/// What a pass over a trace has found.
+pub struct ScannedTrace {
+    pub scan: Scan,
+    /// Its requests, unless they are too many.
+    pub kept: Option<Arc<Kept>>,
+}
+
+/// A file as it was, and how it was read.
+#[derive(Clone, PartialEq)]
+struct Key {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified_ns: i128,
+    /// Messages and the names of volumes have it.
+    path: Box<Path>,
+    options: TraceOptions,
+}
+
+impl Key {
+    /// `None` for what is no file: it is read each time.
+    fn of(path: &Path, options: &TraceOptions) -> Option<Key> {
+        let about = path.metadata().ok().filter(|about| about.is_file())?;
+        let modified_ns =
+            i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec());
+        let (device, inode, bytes) = (about.dev(), about.ino(), about.len());
+        Some(Key { device, inode, bytes, modified_ns, path: path.into(), options: options.clone() })
+    }
+}
+
+impl Drop for ScannedTrace {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.kept.as_ref().map_or(0, |kept| kept.bytes()), Ordering::Relaxed);
+    }
+}
+
+/// Memory of all [`ScannedTrace`]s, known here or only to those who use them.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Traces in the order of their last use, the latest in front.
+struct Traces {
+    known: VecDeque<(Key, Arc<ScannedTrace>)>,
+}
+
+static TRACES: Mutex<Traces> = Mutex::new(Traces { known: VecDeque::new() });
+
+/// The trace at `path`, read now, or before if the file is still the same.
+pub fn scanned(path: &Path, options: &TraceOptions) -> Result<Arc<ScannedTrace>, TraceError> {
+    let key = Key::of(path, options);
+    let lock = || TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = key.as_ref().and_then(|key| lock().find(key)) {
+        return Ok(found);
+    }
+    let scan = scan(path, options)?;
+    let bytes = (scan.stats.requests() as usize).saturating_mul(KEPT_BYTES_EACH);
+    let kept = match key.is_some() && lock().make_room(bytes, BYTES_MAX) {
+        true => keep(path, options, &scan)?.map(Arc::new),
+        false => None,
+    };
+    BYTES.fetch_add(kept.as_ref().map_or(0, |kept| kept.bytes()), Ordering::Relaxed);
+    let made = Arc::new(ScannedTrace { scan, kept });
+    // A file that changes while it is read is of no use to others.
+    if let Some(key) = key.filter(|key| Key::of(path, options).as_ref() == Some(key)) {
+        lock().add(key, made.clone());
+    }
+    Ok(made)
+}
+
+impl Traces {
+    fn find(&mut self, key: &Key) -> Option<Arc<ScannedTrace>> {
+        let at = self.known.iter().position(|(known, _)| known == key)?;
+        let found = self.known.remove(at)?;
+        let trace = found.1.clone();
+        self.known.push_front(found);
+        Some(trace)
+    }
+
+    fn add(&mut self, key: Key, trace: Arc<ScannedTrace>) {
+        self.known.push_front((key, trace));
+        self.known.truncate(TRACES_MAX);
+    }
+
+    /// Forgets what was not used for longest until there is room for `bytes` more. False if there
+    /// is none: those in use stay.
+    fn make_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        let full = || BYTES.load(Ordering::Relaxed).saturating_add(bytes) > bytes_max;
+        while full() && self.known.pop_back().is_some() {}
+        !full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn write(path: &Path, requests: u64) {
+        let row = |n: u64| format!("{n} 0 {} 8 1\n", n * 8);
+        fs::write(path, (0..requests).map(row).collect::<String>()).unwrap();
+    }
+
+    /// One test: what is kept is the whole process's.
+    #[test]
+    fn traces_are_read_once_and_leave_when_there_is_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, options) = (dir.path().join("t.trace"), TraceOptions::default());
+        write(&path, 10);
+        let first = scanned(&path, &options).unwrap();
+        assert_eq!(first.kept.as_ref().unwrap().bytes(), 290);
+        assert!(Arc::ptr_eq(&first, &scanned(&path, &options).unwrap()));
+        let fewer = TraceOptions { limit: Some(3), ..TraceOptions::default() };
+        assert_eq!(scanned(&path, &fewer).unwrap().scan.stats.requests(), 3);
+        write(&path, 11);
+        assert_eq!(scanned(&path, &options).unwrap().scan.stats.requests(), 11);
+
+        let mut traces = TRACES.lock().unwrap();
+        assert_eq!(BYTES.load(Ordering::Relaxed), 29 * (10 + 3 + 11));
+        assert!(!traces.make_room(29, 29 * 10), "what is in use has all the room");
+        assert_eq!(BYTES.load(Ordering::Relaxed), 29 * 10, "all others have left");
+        drop(first);
+        assert!(traces.make_room(29, 29));
+    }
+}
