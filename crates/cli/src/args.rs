@@ -3,6 +3,8 @@
 mod arena;
 mod calibrate;
 mod compare;
+#[cfg(feature = "parquet")]
+mod convert;
 mod ctl;
 mod device;
 mod experiment;
@@ -15,7 +17,9 @@ mod workload_run;
 
 pub use arena::ArenaArgs;
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
-pub use compare::{Alone, CompareArgs, LimitsArg};
+pub use compare::{Alone, CompareArgs, CompareFormat, LimitsArg};
+#[cfg(feature = "parquet")]
+pub use convert::ConvertArgs;
 pub use ctl::{CtlArgs, CtlCommand};
 pub use device::{DeviceCommand, ValidateArgs};
 pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
@@ -63,6 +67,8 @@ pub enum Command {
     Compare(CompareArgs),
     Advise(AdviseArgs),
     Inspect(InspectArgs),
+    #[cfg(feature = "parquet")]
+    Convert(ConvertArgs),
     #[command(subcommand)]
     Experiment(ExperimentCommand),
     Arena(Box<ArenaArgs>),

@@ -7,10 +7,16 @@ pub use seekway_workload::Recorded;
 use crate::args::{Cli, Command, CompareArgs};
 use crate::caller::NOBODY;
 use crate::commands::{self, compare};
+#[cfg(feature = "parquet")]
+use crate::load;
 use crate::{Verdict, output, runs};
 use anyhow::{Result, anyhow, bail};
+#[cfg(feature = "parquet")]
+use arrow_array::RecordBatch;
 use clap::Parser;
 use indicatif::ProgressBar;
+#[cfg(feature = "parquet")]
+use seekway_workload::traces::{TraceReader, columnar::Batches};
 
 /// Sees how far a command is, and can end it. For several threads.
 pub struct Watch {
@@ -39,6 +45,9 @@ pub struct Compared {
     pub json: String,
     /// As `compare --format csv` prints it.
     pub csv: String,
+    /// The same in typed columns.
+    #[cfg(feature = "parquet")]
+    pub columns: RecordBatch,
     /// As `--report` writes it.
     pub html: String,
     /// What a reader has to know before trusting a figure.
@@ -57,6 +66,8 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     Ok(Compared {
         json: serde_json::to_string(&made.compared)?,
         csv: compare::csv(&made)?,
+        #[cfg(feature = "parquet")]
+        columns: compare::batch(&made)?,
         html: String::from_utf8(html)?,
         warnings: made.warnings,
     })
@@ -86,6 +97,23 @@ fn comparison(arguments: &[String]) -> Result<CompareArgs> {
         Command::Compare(args) => Ok(args),
         _ => bail!("not a comparison"),
     }
+}
+
+/// A trace, batch by batch; `arguments` say how it is read, as those of `convert` do.
+///
+/// # Errors
+/// A wrong argument, or the trace cannot be opened.
+#[cfg(feature = "parquet")]
+pub fn trace(path: &str, arguments: &[String]) -> Result<Batches> {
+    let line = ["convert"].into_iter().chain(arguments.iter().map(String::as_str));
+    let Command::Convert(args) = parsed(line.chain(["--", path, "-"]))? else {
+        bail!("not a trace");
+    };
+    if args.reading.split.is_some() {
+        bail!("split: a trace has all volumes in its column volume; split when you replay it");
+    }
+    let options = load::trace_options(&args.reading)?;
+    Ok(Batches::new(TraceReader::open(&args.trace, &options)?))
 }
 
 /// Any other command, such as `["device", "list", "--format", "json"]`: what it prints to standard

@@ -101,7 +101,10 @@ pub fn check_place(path: &Path) -> Result<()> {
 }
 
 /// Write a file whole or not at all: beside its place first, then renamed.
-pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> Result<()> {
     let what = || format!("cannot write {}", path.display());
     check_place(path)?;
     if path.exists() && !path.is_file() {

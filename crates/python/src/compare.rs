@@ -57,7 +57,7 @@ impl Watched for Running {
     }
 }
 
-/// `seekway compare ARGUMENTS…`: JSON, CSV, page and warnings.
+/// `seekway compare ARGUMENTS…`: JSON, CSV, the same in columns, page and warnings.
 #[pyfunction]
 #[pyo3(signature = (arguments, policies=Vec::new(), progress=None))]
 pub fn compare(
@@ -65,12 +65,12 @@ pub fn compare(
     arguments: Vec<String>,
     policies: Vec<Own>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(String, String, String, Vec<String>)> {
+) -> PyResult<(String, String, Records, String, Vec<String>)> {
     let comparing = Comparing::new(py, policies)?;
     let made = watched(py, &comparing, progress.as_ref(), || {
         library::compare(&arguments, &comparing.watch)
     })?;
-    Ok((made.json, made.csv, made.html, made.warnings))
+    Ok((made.json, made.csv, Records::new(made.columns), made.html, made.warnings))
 }
 
 /// All requests of one run of `seekway compare ARGUMENTS…`, by the run's number.

@@ -7,6 +7,7 @@ mod compare;
 mod errors;
 mod policy;
 mod records;
+mod traces;
 mod watched;
 
 use pyo3::prelude::*;
@@ -19,6 +20,8 @@ mod _native {
     use crate::policy::{Completion, Device, Hold, Part, Request, Wait};
     #[pymodule_export]
     use crate::records::Records;
+    #[pymodule_export]
+    use crate::traces::{TraceBatches, write_trace};
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,17 +1,17 @@
 //! Tables for Python through Arrow's C interface: nothing is copied.
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::types::{Int8Type, UInt16Type};
+use arrow_array::types::UInt16Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray, RecordBatch,
-    RecordBatchIterator, StringArray, UInt16Array, UInt64Array,
+    ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchIterator,
+    StringArray, UInt16Array, UInt64Array,
 };
 use arrow_schema::ArrowError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use seekway_cli::library::Recorded;
-use seekway_policy::request::Op;
+use seekway_workload::traces::columnar;
 use std::sync::Arc;
 
 /// A table that any reader of Arrow's C stream takes: `pyarrow.table(records)`,
@@ -49,30 +49,23 @@ impl Records {
     }
 }
 
-/// Operations by their place here.
-const OPS: [(Op, &str); 5] = [
-    (Op::Read, "read"),
-    (Op::Write, "write"),
-    (Op::Flush, "flush"),
-    (Op::Discard, "discard"),
-    (Op::WriteZeroes, "write-zeroes"),
-];
-
 impl Records {
+    /// A batch as it is.
+    pub fn new(batch: RecordBatch) -> Records {
+        Records { batch }
+    }
+
     /// Requests of a run, a row each; `names` are the VMs' by their number.
     pub fn of_requests(names: &[String], done: &[Recorded]) -> PyResult<Records> {
         let number = |of: fn(&Recorded) -> u64| -> ArrayRef {
             Arc::new(done.iter().map(of).collect::<UInt64Array>())
         };
-        let op = |r: &Recorded| OPS.iter().position(|(op, _)| *op == r.op).map(|n| n as i8);
         let vms: PrimitiveArray<UInt16Type> = done.iter().map(|r| r.vm).collect::<UInt16Array>();
         let vms = DictionaryArray::<UInt16Type>::try_new(
             vms,
             Arc::new(StringArray::from_iter_values(names)),
         );
-        let ops = done.iter().map(op).collect::<Int8Array>();
-        let words = StringArray::from_iter_values(OPS.map(|(_, word)| word));
-        let ops = DictionaryArray::<Int8Type>::try_new(ops, Arc::new(words));
+        let ops = columnar::op_names(done.iter().map(|r| columnar::op_place(r.op)).collect());
         let columns: [(&str, ArrayRef); 8] = [
             ("vm", Arc::new(vms.map_err(broken)?)),
             ("process", Arc::new(done.iter().map(|r| r.process).collect::<UInt16Array>())),

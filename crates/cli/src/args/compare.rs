@@ -1,7 +1,8 @@
 //! `compare`: one load, several stacks.
 
-use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
+use super::{DiskArgs, Format, LoadArgs, PrefetchArgs, SharingArgs};
 use clap::{Args, ValueEnum};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// When each VM runs once more, alone.
@@ -27,7 +28,7 @@ pub enum LimitsArg {
 /// Put a load through several stacks on one disk
 ///
 /// Runs the same load on the same model of a disk under each policy, and prints what
-/// each VM and all VMs together get, as a table, JSON or CSV. --report writes a page
+/// each VM and all VMs together get, as a table, JSON, CSV or Parquet. --report writes a page
 /// with figures that needs no network. Host cache, prefetcher, limits, shared processors
 /// and the guests' agent are lists as well: every combination runs, and runs are named by
 /// what differs.
@@ -85,8 +86,53 @@ pub struct CompareArgs {
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub until: Option<String>,
     #[command(flatten)]
-    pub out: OutArgs,
+    pub out: CompareOutArgs,
     /// Write each run's journal to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
+}
+
+/// How a comparison leaves.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct CompareOutArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: CompareFormat,
+    /// Also write an HTML report: one file that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Number of runs at the same time [default: number of cores]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+}
+
+/// How `compare` prints its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum CompareFormat {
+    /// Aligned text.
+    Table,
+    /// One JSON document.
+    Json,
+    /// Comma-separated values.
+    Csv,
+    /// Tables for a document.
+    Markdown,
+    /// The table of `csv` with typed columns: not for a terminal.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl CompareFormat {
+    /// One that is text.
+    pub fn text(self) -> Option<Format> {
+        Some(match self {
+            CompareFormat::Table => Format::Table,
+            CompareFormat::Json => Format::Json,
+            CompareFormat::Csv => Format::Csv,
+            CompareFormat::Markdown => Format::Markdown,
+            #[cfg(feature = "parquet")]
+            CompareFormat::Parquet => return None,
+        })
+    }
 }

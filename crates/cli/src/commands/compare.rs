@@ -1,6 +1,8 @@
 //! `seekway compare`: one load, one disk, several stacks.
 
 mod alone;
+#[cfg(feature = "parquet")]
+mod columns;
 mod csv;
 mod prefetching;
 mod vcpus;
@@ -9,7 +11,7 @@ mod warnings;
 pub use warnings::warnings;
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, DiskArgs, Format, LimitsArg};
+use crate::args::{Alone, CompareArgs, CompareFormat, DiskArgs, Format, LimitsArg};
 use crate::caller::{self, Caller};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
@@ -18,6 +20,8 @@ use crate::runs::{self, Outcome, Plan, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
 use crate::{caching, figures, host, output, progress};
 use anyhow::{Context, Result, bail};
+#[cfg(feature = "parquet")]
+use arrow_array::RecordBatch;
 use indicatif::ProgressBar;
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
@@ -25,7 +29,11 @@ use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::Recorded;
+#[cfg(feature = "parquet")]
+use seekway_workload::traces::columnar;
 use std::collections::BTreeSet;
+#[cfg(feature = "parquet")]
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 /// VMs with a figure of their own in the report.
@@ -277,12 +285,38 @@ fn write_journals(dir: &Path, names: StackNames, outcomes: &[Outcome]) -> Result
 }
 
 /// Print the result in the format asked for.
-pub fn print(made: &Comparison, format: Format) -> Result<()> {
+fn print(made: &Comparison, format: CompareFormat) -> Result<()> {
+    let Some(format) = format.text() else { return print_parquet(made) };
     let tables = match format {
         Format::Csv => vec![csv::flat(&made.compared)],
         _ => tables(&made.compared),
     };
     output::print_as(format, &tables, &made.compared)
+}
+
+#[cfg(feature = "parquet")]
+fn print_parquet(made: &Comparison) -> Result<()> {
+    let mut out = std::io::stdout();
+    if out.is_terminal() {
+        bail!(
+            "--format parquet: its bytes are not for a terminal; write them to a file with > FILE"
+        );
+    }
+    let batch = columns::batch(&csv::flat(&made.compared))?;
+    let mut bytes = Vec::new();
+    columnar::write(batch.schema(), std::iter::once(Ok(batch)), &mut bytes)?;
+    out.write_all(&bytes).and_then(|()| out.flush()).context("standard output")
+}
+
+#[cfg(not(feature = "parquet"))]
+fn print_parquet(_: &Comparison) -> Result<()> {
+    bail!("this program was built without the feature parquet")
+}
+
+/// The table of `--format csv` in typed columns.
+#[cfg(feature = "parquet")]
+pub fn batch(made: &Comparison) -> Result<RecordBatch> {
+    columns::batch(&csv::flat(&made.compared))
 }
 
 /// The result as `--format csv` prints it.

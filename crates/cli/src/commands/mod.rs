@@ -4,6 +4,8 @@ mod advise;
 mod arena;
 mod calibrate;
 pub mod compare;
+#[cfg(feature = "parquet")]
+mod convert;
 mod ctl;
 mod device;
 mod docs;
@@ -25,6 +27,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Compare(args) => compare::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        #[cfg(feature = "parquet")]
+        Command::Convert(args) => convert::run(&args),
         Command::Experiment(command) => experiment::run(&command),
         Command::Arena(args) => arena::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -19,6 +19,7 @@ from seekway.commands import (
     predict,
 )
 from seekway.comparison import Comparison, Requests, compare
+from seekway.traces import Trace, read_trace, write_trace
 
 __all__ = [
     "Comparison",
@@ -30,6 +31,7 @@ __all__ = [
     "Request",
     "Requests",
     "SeekwayError",
+    "Trace",
     "TraceError",
     "Wait",
     "__version__",
@@ -43,4 +45,6 @@ __all__ = [
     "policies",
     "policy",
     "predict",
+    "read_trace",
+    "write_trace",
 ]

@@ -130,6 +130,7 @@ class Comparison:
         own: Mapping[str, Callable[[], Policy]],
         text: str,
         csv: str,
+        columns: _native.Records,
         html: str,
         warnings: list[str],
     ) -> None:
@@ -141,6 +142,7 @@ class Comparison:
         self.arguments = list(arguments)
         self._own = dict(own)
         self._csv = csv
+        self._columns = columns
         self._html = html
 
     @property
@@ -173,10 +175,14 @@ class Comparison:
         return self._csv
 
     def to_arrow(self) -> pyarrow.Table:
-        """The table of `to_csv`, as Arrow."""
-        import pyarrow.csv
+        """The table of `to_csv` in typed columns, as Arrow, without a copy."""
+        import pyarrow
 
-        return pyarrow.csv.read_csv(pyarrow.py_buffer(self._csv.encode()))
+        return pyarrow.table(self)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's C stream of that table, for any library that reads Arrow."""
+        return self._columns.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The table of `to_csv`, as pandas."""
@@ -187,7 +193,7 @@ class Comparison:
         """The table of `to_csv`, as Polars."""
         import polars
 
-        return polars.DataFrame(self.to_arrow())
+        return polars.DataFrame(self)
 
     def plot(self) -> matplotlib.figure.Figure:
         """Response times and bandwidth of each run, as a figure of matplotlib."""

@@ -95,6 +95,11 @@ pub enum Place {
         /// Offset of the record's first byte in the (uncompressed) file.
         offset: u64,
     },
+    /// A format of columns.
+    Row {
+        /// Row number from one.
+        number: u64,
+    },
 }
 
 impl Place {
@@ -102,17 +107,18 @@ impl Place {
     const fn gap(self) -> &'static str {
         match self {
             Place::Line { .. } => "",
-            Place::Record { .. } => " ",
+            Place::Record { .. } | Place::Row { .. } => " ",
         }
     }
 }
 
 impl fmt::Display for Place {
-    /// `12:7` for a line and column, `record 3 at byte 96` for a record.
+    /// `12:7` for a line and column, `record 3 at byte 96` for a record, `row 3` for a row.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Line { line, column } => write!(f, "{line}:{column}"),
             Place::Record { number, offset } => write!(f, "record {number} at byte {offset}"),
+            Place::Row { number } => write!(f, "row {number}"),
         }
     }
 }

@@ -22,6 +22,8 @@ pub enum Format {
     Fiu,
     Mqsim,
     Disksim,
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 struct Entry {
@@ -98,6 +100,12 @@ static REGISTRY: Registry<Entry> = Registry::new(
             "DiskSim validation: op Hit|Miss lbn sectors service gap",
             || Box::<columns::Disksim>::default(),
         ),
+        #[cfg(feature = "parquet")]
+        binary(
+            Format::Parquet,
+            "parquet",
+            "Parquet: time_ns, op, start_sector, sectors, volume, …",
+        ),
     ],
 );
 
@@ -146,6 +154,10 @@ impl Format {
     pub(super) fn detect(head: &[u8], whole: bool, path: &str) -> Result<Format, TraceError> {
         if blktrace::is_blktrace(head) {
             return Ok(Format::Blktrace);
+        }
+        #[cfg(feature = "parquet")]
+        if head.starts_with(super::parquet::MAGIC) {
+            return Ok(Format::Parquet);
         }
         if vscsi::layout(head).is_some() {
             return Ok(Format::Vscsi);

@@ -79,7 +79,7 @@ mod tests {
             volume: n as u32,
             process: u32::MAX - n as u32,
             op: OPS[n as usize % 5],
-            sync: n % 2 == 0,
+            sync: n.is_multiple_of(2),
             start: Lba::new(n << 50),
             len: Sectors::new(REQUEST_SECTORS_MAX >> n),
         };

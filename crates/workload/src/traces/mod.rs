@@ -6,11 +6,13 @@
 //! name. Nothing in a file can make a reader panic: an unusable record is an
 //! error with its place, or in the lenient mode skipped and counted.
 //!
-//! Absent: no format is written here; no trace is held whole, unless somebody asks for it ([`keep`]); nothing is
+//! Absent: no format is written here but Parquet (with the feature `parquet`); no trace is held whole, unless somebody asks for it ([`keep`]); nothing is
 //! guessed from a file's name.
 
 mod blktrace;
 mod buffer;
+#[cfg(feature = "parquet")]
+pub mod columnar;
 mod columns;
 mod compress;
 mod csv;
@@ -20,6 +22,8 @@ mod fio;
 mod format;
 mod kept;
 mod order;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod raw;
 mod reader;
 mod stats;

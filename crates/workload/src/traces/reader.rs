@@ -4,6 +4,8 @@ use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
 use super::compress::{Compression, read_up_to, unpack};
 use super::order::Window;
+#[cfg(feature = "parquet")]
+use super::parquet::{MAGIC, ParquetDecoder};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats};
 use super::text::TextDecoder;
@@ -85,6 +87,8 @@ impl TraceReader {
             return TraceReader::from_read("stdin", Box::new(io::stdin()), options);
         }
         match File::open(path) {
+            #[cfg(feature = "parquet")]
+            Ok(file) if is_parquet(&file, options) => TraceReader::parquet(&name, file, options),
             Ok(file) if !path.is_dir() => TraceReader::from_read(&name, Box::new(file), options),
             Ok(_) => {
                 Err(TraceError::Open { path: name, source: io::ErrorKind::IsADirectory.into() })
@@ -121,11 +125,24 @@ impl TraceReader {
         let decoder: Box<dyn Decode> = match (format, format.parser()) {
             (_, Some(parser)) => Box::new(TextDecoder::new(buffer, parser)),
             (Format::Vscsi, _) => Box::new(VscsiDecoder::new(buffer, &head)),
+            #[cfg(feature = "parquet")]
+            (Format::Parquet, _) => {
+                let problem = "Parquet is read from its end: save it to a file that is not \
+                               compressed again"
+                    .into();
+                return Err(TraceError::Replay { path: name.into(), problem });
+            }
             _ => {
                 Box::new(BlktraceDecoder::new(vec![(name.into(), buffer)], options.blktrace_event))
             }
         };
         Ok(TraceReader::new(name, format, compression, decoder, options))
+    }
+
+    #[cfg(feature = "parquet")]
+    fn parquet(name: &str, file: File, options: &TraceOptions) -> Result<TraceReader, TraceError> {
+        let decoder = ParquetDecoder::open(file).map_err(|e| read_error(name, None, e))?;
+        Ok(TraceReader::new(name, Format::Parquet, None, Box::new(decoder), options))
     }
 
     fn per_cpu(
@@ -292,6 +309,17 @@ impl Iterator for TraceReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_record().transpose()
+    }
+}
+
+/// Shall the file be read as Parquet? Nothing of it is consumed.
+#[cfg(feature = "parquet")]
+fn is_parquet(file: &File, options: &TraceOptions) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut head = [0; MAGIC.len()];
+    match options.format {
+        Some(format) => format == Format::Parquet,
+        None => file.read_exact_at(&mut head, 0).is_ok() && head == *MAGIC,
     }
 }
 

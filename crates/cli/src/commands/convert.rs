@@ -1,0 +1,46 @@
+//! `seekway convert`: a trace in any format becomes one in Parquet.
+
+use crate::args::ConvertArgs;
+use crate::load::{self, Trace};
+use crate::{Verdict, output};
+use anyhow::{Result, bail};
+use seekway_workload::traces::TraceReader;
+use seekway_workload::traces::columnar::{self, Batches};
+
+pub fn run(args: &ConvertArgs) -> Result<Verdict> {
+    if args.reading.split.is_some() {
+        bail!("--split: a file has all volumes in its column volume; split when you replay it");
+    }
+    output::check_place(&args.out)?;
+    let options = load::trace_options(&args.reading)?;
+    let trace = Trace::open_all(std::slice::from_ref(&args.trace))?.remove(0);
+    let reader = TraceReader::open(trace.path(), &options).map_err(|e| trace.error(e))?;
+    let mut batches = Batches::new(reader);
+    let mut broken = None;
+    let each = std::iter::from_fn(|| match batches.next_batch() {
+        Ok(batch) => batch.map(Ok),
+        Err(error) => {
+            let told = arrow_schema::ArrowError::ExternalError("the trace".into());
+            broken = Some(trace.error(error));
+            Some(Err(told))
+        }
+    });
+    let mut rows = 0;
+    let written = output::write_file(&args.out, |out| {
+        rows = columnar::write(columnar::schema(), each, out)?;
+        match rows {
+            0 => Err(std::io::Error::other("the trace has no requests")),
+            _ => Ok(()),
+        }
+    });
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    written?;
+    let stats = batches.reader().stats();
+    if stats.skipped_total() > 0 {
+        eprintln!("{}: {} records skipped", trace.shown, stats.skipped_total());
+    }
+    eprintln!("{}: {rows} requests", args.out.display());
+    Ok(Verdict::Done)
+}

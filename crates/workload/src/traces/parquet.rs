@@ -1,0 +1,241 @@
+//! Traces in Parquet, read by column names.
+//!
+//! | column | type | what it is |
+//! |---|---|---|
+//! | `time_ns` | integer, timestamp or duration | time of the request, from any origin; an integer counts nanoseconds |
+//! | `op` | text | `read`, `write`, `flush`, `discard`, `write-zeroes`, or R, W, F, D, Z |
+//! | `start_sector`, `sectors` | integers | sectors of 512 bytes |
+//! | `offset_bytes`, `size_bytes` | integers | instead of those two; rounded outwards to sectors |
+//! | `volume` | text or integer, optional | one volume if it is absent |
+//! | `process` | integer, optional | 0 or null where it is not known |
+//! | `sync` | boolean, optional | does somebody wait for a write? |
+//!
+//! Other columns are left alone.
+
+use super::cursor::Fault;
+use super::error::Reason;
+use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
+use super::{Place, VOLUME_NAME_BYTES_MAX};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType, TimeUnit};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use seekway_policy::request::Op;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What such a file begins with.
+pub(super) const MAGIC: &[u8] = b"PAR1";
+/// Requests that are decoded at once.
+const BATCH_ROWS: usize = 8192;
+/// The columns that are read; the rest is not even decoded.
+const COLUMNS: [&str; 9] = [
+    "time_ns",
+    "op",
+    "start_sector",
+    "sectors",
+    "offset_bytes",
+    "size_bytes",
+    "volume",
+    "process",
+    "sync",
+];
+
+pub(super) struct ParquetDecoder {
+    batches: ParquetRecordBatchReader,
+    columns: Option<Columns>,
+    /// In the batch.
+    row: usize,
+    /// Of the file, from one.
+    number: u64,
+}
+
+/// The columns of a batch, in the types that requests are made of.
+struct Columns {
+    rows: usize,
+    time_ns: Int64Array,
+    op: StringArray,
+    place: PlaceColumns,
+    volume: Option<StringArray>,
+    process: Option<Int64Array>,
+    sync: Option<BooleanArray>,
+}
+
+enum PlaceColumns {
+    Sectors(Int64Array, Int64Array),
+    Bytes(Int64Array, Int64Array),
+}
+
+impl ParquetDecoder {
+    /// # Errors
+    /// It is no Parquet, or lacks a column; the text says which.
+    pub(super) fn open(file: File) -> io::Result<ParquetDecoder> {
+        let builder = guarded(|| ParquetRecordBatchReaderBuilder::try_new(file))?;
+        let schema = builder.schema();
+        let has = |name: &str| schema.field_with_name(name).is_ok();
+        let lacks = |name: &str| {
+            let all: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            let there = all.join(", ");
+            let text = format!("a trace in Parquet has a column {name}; this has {there}");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
+        for name in ["time_ns", "op"] {
+            has(name).then_some(()).ok_or_else(|| lacks(name))?;
+        }
+        if !(has("start_sector") && has("sectors") || has("offset_bytes") && has("size_bytes")) {
+            return Err(lacks("start_sector and one sectors (or offset_bytes and size_bytes)"));
+        }
+        let chosen = ProjectionMask::columns(builder.parquet_schema(), COLUMNS);
+        let batches = builder.with_projection(chosen).with_batch_size(BATCH_ROWS);
+        let batches = guarded(|| batches.build())?;
+        Ok(ParquetDecoder { batches, columns: None, row: 0, number: 0 })
+    }
+}
+
+impl Decode for ParquetDecoder {
+    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
+        loop {
+            if let Some(columns) = self.columns.as_ref().filter(|c| self.row < c.rows) {
+                let row = self.row;
+                self.row += 1;
+                self.number += 1;
+                let place = Place::Row { number: self.number };
+                let raw = columns.raw(row, volumes);
+                return raw.map(Step::Request).map_err(|fault| Stop::Record { fault, place });
+            }
+            let batches = &mut self.batches;
+            let next = guarded(|| batches.next().map(|b| Columns::of(&b?)).transpose())?;
+            let Some(columns) = next else { return Ok(Step::End) };
+            (self.columns, self.row) = (Some(columns), 0);
+        }
+    }
+}
+
+impl Columns {
+    fn of(batch: &RecordBatch) -> Result<Columns, ArrowError> {
+        let number = |name: &str| batch.column_by_name(name).map(numbers).transpose();
+        let text = |name: &str| {
+            let found = batch.column_by_name(name).map(|column| cast(column, &DataType::Utf8));
+            found.map(|made| made.map(|column| column.as_string::<i32>().clone())).transpose()
+        };
+        let missing = |name: &str| ArrowError::SchemaError(format!("no column {name}"));
+        let sync = batch.column_by_name("sync").map(|column| cast(column, &DataType::Boolean));
+        let place = match (number("start_sector")?, number("sectors")?) {
+            (Some(start), Some(len)) => PlaceColumns::Sectors(start, len),
+            _ => PlaceColumns::Bytes(
+                number("offset_bytes")?.ok_or_else(|| missing("offset_bytes"))?,
+                number("size_bytes")?.ok_or_else(|| missing("size_bytes"))?,
+            ),
+        };
+        Ok(Columns {
+            rows: batch.num_rows(),
+            time_ns: number("time_ns")?.ok_or_else(|| missing("time_ns"))?,
+            op: text("op")?.ok_or_else(|| missing("op"))?,
+            place,
+            volume: text("volume")?,
+            process: number("process")?,
+            sync: sync.map(|made| made.map(|column| column.as_boolean().clone())).transpose()?,
+        })
+    }
+
+    fn raw(&self, row: usize, volumes: &mut Volumes) -> Result<Raw, Fault> {
+        let time_ns = natural(&self.time_ns, row, "time_ns: nanoseconds from 0 on")?;
+        let op = self.op(row)?;
+        let flush = op == Op::Flush;
+        let span = match &self.place {
+            _ if flush => Span::NONE,
+            PlaceColumns::Sectors(start, len) => {
+                let start = natural(start, row, "start_sector: a sector from 0 on")?;
+                let len = natural(len, row, "sectors: their number")?;
+                Span::sectors(start, len)
+                    .map_err(|r| outside(r, format!("{start}+{len} sectors")))?
+            }
+            PlaceColumns::Bytes(offset, size) => {
+                let offset = natural(offset, row, "offset_bytes: a byte from 0 on")?;
+                let size = natural(size, row, "size_bytes: their number")?;
+                Span::bytes(offset, size)
+                    .map_err(|r| outside(r, format!("{offset}+{size} bytes")))?
+            }
+        };
+        let name = self.volume.as_ref().filter(|v| v.is_valid(row)).map_or("", |v| v.value(row));
+        let volume = volumes.intern(name.as_bytes(), plain_name).map_err(|reason| {
+            let expected = "volume: a name of at most 255 bytes, at most 65536 of them";
+            Fault::binary(reason, expected, shown(name))
+        })?;
+        let process = match &self.process {
+            Some(process) if process.is_valid(row) => {
+                let number = natural(process, row, "process: its number")?;
+                u32::try_from(number).map_err(|_| outside(Reason::Overflow, number.to_string()))?
+            }
+            _ => 0,
+        };
+        let waited = self.sync.as_ref().is_some_and(|s| s.is_valid(row) && s.value(row));
+        Ok(Raw { time_ns, volume, process, op, sync: op == Op::Read || waited, span })
+    }
+
+    fn op(&self, row: usize) -> Result<Op, Fault> {
+        const EXPECTED: &str = "op: read, write, flush, discard or write-zeroes";
+        if self.op.is_null(row) {
+            return Err(Fault::binary(Reason::Missing, EXPECTED, "null".into()));
+        }
+        Ok(match self.op.value(row) {
+            "read" | "R" | "r" => Op::Read,
+            "write" | "W" | "w" => Op::Write,
+            "flush" | "F" | "f" => Op::Flush,
+            "discard" | "D" | "d" => Op::Discard,
+            "write-zeroes" | "Z" | "z" => Op::WriteZeroes,
+            other => return Err(Fault::binary(Reason::UnknownOp, EXPECTED, shown(other))),
+        })
+    }
+}
+
+/// Whole numbers; times in nanoseconds. What does not fit is null.
+fn numbers(column: &ArrayRef) -> Result<Int64Array, ArrowError> {
+    let column = match column.data_type() {
+        DataType::Timestamp(_, zone) => {
+            cast(column, &DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()))?
+        }
+        DataType::Duration(_) => cast(column, &DataType::Duration(TimeUnit::Nanosecond))?,
+        _ => column.clone(),
+    };
+    Ok(cast(&column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+fn natural(column: &Int64Array, row: usize, expected: &'static str) -> Result<u64, Fault> {
+    if column.is_null(row) {
+        let found = "null, or a number above 2^63".into();
+        return Err(Fault::binary(Reason::Missing, expected, found));
+    }
+    let value = column.value(row);
+    let negative = |_| Fault::binary(Reason::Negative, expected, value.to_string());
+    u64::try_from(value).map_err(negative)
+}
+
+fn outside(reason: Reason, found: String) -> Fault {
+    Fault::binary(reason, "an extent of at least 1 sector below 2^55", found)
+}
+
+/// The beginning of a text, for a message.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(VOLUME_NAME_BYTES_MAX / 4).collect();
+    format!("{short:?}")
+}
+
+/// The library panics on some damaged files (`parquet` 60 does in its decoder of run lengths):
+/// that too is an error of the file. The panic's message is printed all the same.
+fn guarded<T, E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+    work: impl FnOnce() -> Result<T, E>,
+) -> io::Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(damaged),
+        Err(_) => Err(damaged("the file is damaged: a column cannot be decoded")),
+    }
+}
+
+fn damaged(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
