@@ -1,0 +1,7 @@
+"""``python -m seekway.campaign`` is ``seekway-campaign``."""
+
+import sys
+
+from seekway.campaign.cli import main
+
+sys.exit(main())
