@@ -12,7 +12,7 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, scannable};
+use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, TraceStats, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -387,7 +387,11 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
 
 /// Say what reading had to mend, so that nobody takes it for the trace itself.
 pub fn warn_of_scan(trace: &Trace, scanned: &Scan) {
-    let stats = &scanned.stats;
+    warn_of(trace, &scanned.stats);
+}
+
+/// As [`warn_of_scan`], for a trace that was read to its end.
+pub fn warn_of(trace: &Trace, stats: &TraceStats) {
     for skipped in &stats.skipped {
         let first = trace.shown_in(&skipped.first);
         eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);

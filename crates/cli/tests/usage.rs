@@ -10,6 +10,7 @@ const COMMANDS: &[&[&str]] = &[
     &["compare"],
     &["advise"],
     &["inspect"],
+    &["convert"],
     &["experiment"],
     &["experiment", "list"],
     &["experiment", "run"],

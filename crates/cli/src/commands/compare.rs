@@ -32,8 +32,9 @@ use seekway_workload::Recorded;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::columnar;
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 #[cfg(feature = "parquet")]
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
 /// VMs with a figure of their own in the report.
@@ -73,6 +74,9 @@ impl Running<'_> {
 }
 
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
+    if args.out.format.text().is_none() && std::io::stdout().is_terminal() {
+        bail!("--format parquet: its bytes are not for a terminal; write them with > FILE");
+    }
     let made = made(args, &Running::shown(runs::jobs(args.out.jobs)))?;
     for warning in &made.warnings {
         eprintln!("warning: {warning}");
@@ -296,15 +300,10 @@ fn print(made: &Comparison, format: CompareFormat) -> Result<()> {
 
 #[cfg(feature = "parquet")]
 fn print_parquet(made: &Comparison) -> Result<()> {
-    let mut out = std::io::stdout();
-    if out.is_terminal() {
-        bail!(
-            "--format parquet: its bytes are not for a terminal; write them to a file with > FILE"
-        );
-    }
-    let batch = columns::batch(&csv::flat(&made.compared))?;
+    let batch = batch(made)?;
     let mut bytes = Vec::new();
     columnar::write(batch.schema(), std::iter::once(Ok(batch)), &mut bytes)?;
+    let mut out = std::io::stdout().lock();
     out.write_all(&bytes).and_then(|()| out.flush()).context("standard output")
 }
 

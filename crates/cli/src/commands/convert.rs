@@ -6,12 +6,15 @@ use crate::{Verdict, output};
 use anyhow::{Result, bail};
 use seekway_workload::traces::TraceReader;
 use seekway_workload::traces::columnar::{self, Batches};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 pub fn run(args: &ConvertArgs) -> Result<Verdict> {
     if args.reading.split.is_some() {
         bail!("--split: a file has all volumes in its column volume; split when you replay it");
     }
     output::check_place(&args.out)?;
+    check_other(&args.trace, &args.out)?;
     let options = load::trace_options(&args.reading)?;
     let trace = Trace::open_all(std::slice::from_ref(&args.trace))?.remove(0);
     let reader = TraceReader::open(trace.path(), &options).map_err(|e| trace.error(e))?;
@@ -37,10 +40,16 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
         return Err(error);
     }
     written?;
-    let stats = batches.reader().stats();
-    if stats.skipped_total() > 0 {
-        eprintln!("{}: {} records skipped", trace.shown, stats.skipped_total());
-    }
+    load::warn_of(&trace, batches.reader().stats());
     eprintln!("{}: {rows} requests", args.out.display());
     Ok(Verdict::Done)
+}
+
+/// The trace itself is not written over, under whatever name.
+fn check_other(trace: &Path, out: &Path) -> Result<()> {
+    let (Ok(read), Ok(written)) = (trace.metadata(), out.metadata()) else { return Ok(()) };
+    if (read.dev(), read.ino()) == (written.dev(), written.ino()) {
+        bail!("{} is the trace itself: give the new file another name", out.display());
+    }
+    Ok(())
 }

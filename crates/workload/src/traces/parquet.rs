@@ -12,6 +12,8 @@
 //!
 //! Other columns are left alone.
 
+mod claims;
+
 use super::cursor::Fault;
 use super::error::Reason;
 use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
@@ -21,8 +23,12 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, TimeUnit};
+use claims::{CheckedPages, check_footer, check_places};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
 use seekway_policy::request::Op;
 use std::fs::File;
 use std::io;
@@ -57,24 +63,35 @@ pub(super) struct ParquetDecoder {
 /// The columns of a batch, in the types that requests are made of.
 struct Columns {
     rows: usize,
-    time_ns: Int64Array,
+    time_ns: Numbers,
     op: StringArray,
     place: PlaceColumns,
     volume: Option<StringArray>,
-    process: Option<Int64Array>,
+    process: Option<Numbers>,
     sync: Option<BooleanArray>,
 }
 
 enum PlaceColumns {
-    Sectors(Int64Array, Int64Array),
-    Bytes(Int64Array, Int64Array),
+    Sectors(Numbers, Numbers),
+    Bytes(Numbers, Numbers),
+}
+
+/// Whole numbers.
+struct Numbers {
+    /// Null also where the file has a number that does not fit.
+    values: Int64Array,
+    in_file: ArrayRef,
 }
 
 impl ParquetDecoder {
     /// # Errors
     /// It is no Parquet, or lacks a column; the text says which.
     pub(super) fn open(file: File) -> io::Result<ParquetDecoder> {
-        let builder = guarded(|| ParquetRecordBatchReaderBuilder::try_new(file))?;
+        check_footer(&file)?;
+        let metadata = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
+        check_places(metadata.metadata(), file.metadata()?.len())?;
+        let pages = CheckedPages(file);
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, metadata);
         let schema = builder.schema();
         let has = |name: &str| schema.field_with_name(name).is_ok();
         let lacks = |name: &str| {
@@ -117,7 +134,10 @@ impl Decode for ParquetDecoder {
 
 impl Columns {
     fn of(batch: &RecordBatch) -> Result<Columns, ArrowError> {
-        let number = |name: &str| batch.column_by_name(name).map(numbers).transpose();
+        let number = |name: &str| {
+            let found = batch.column_by_name(name);
+            found.map(|column| Numbers::of(name, column)).transpose()
+        };
         let text = |name: &str| {
             let found = batch.column_by_name(name).map(|column| cast(column, &DataType::Utf8));
             found.map(|made| made.map(|column| column.as_string::<i32>().clone())).transpose()
@@ -167,7 +187,7 @@ impl Columns {
             Fault::binary(reason, expected, shown(name))
         })?;
         let process = match &self.process {
-            Some(process) if process.is_valid(row) => {
+            Some(process) if process.in_file.is_valid(row) => {
                 let number = natural(process, row, "process: its number")?;
                 u32::try_from(number).map_err(|_| outside(Reason::Overflow, number.to_string()))?
             }
@@ -193,24 +213,37 @@ impl Columns {
     }
 }
 
-/// Whole numbers; times in nanoseconds. What does not fit is null.
-fn numbers(column: &ArrayRef) -> Result<Int64Array, ArrowError> {
-    let column = match column.data_type() {
-        DataType::Timestamp(_, zone) => {
-            cast(column, &DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()))?
-        }
-        DataType::Duration(_) => cast(column, &DataType::Duration(TimeUnit::Nanosecond))?,
-        _ => column.clone(),
-    };
-    Ok(cast(&column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+impl Numbers {
+    /// Times become nanoseconds.
+    fn of(name: &str, column: &ArrayRef) -> Result<Numbers, ArrowError> {
+        let is_time = name == "time_ns";
+        let counted = match column.data_type() {
+            DataType::Timestamp(_, zone) if is_time => {
+                cast(column, &DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()))?
+            }
+            DataType::Duration(_) if is_time => {
+                cast(column, &DataType::Duration(TimeUnit::Nanosecond))?
+            }
+            kind if kind.is_integer() => column.clone(),
+            kind => {
+                let text = format!("column {name} has the type {kind}; whole numbers are read");
+                return Err(ArrowError::SchemaError(text));
+            }
+        };
+        let values = cast(&counted, &DataType::Int64)?.as_primitive::<Int64Type>().clone();
+        Ok(Numbers { values, in_file: column.clone() })
+    }
 }
 
-fn natural(column: &Int64Array, row: usize, expected: &'static str) -> Result<u64, Fault> {
-    if column.is_null(row) {
-        let found = "null, or a number above 2^63".into();
-        return Err(Fault::binary(Reason::Missing, expected, found));
+fn natural(column: &Numbers, row: usize, expected: &'static str) -> Result<u64, Fault> {
+    if column.in_file.is_null(row) {
+        return Err(Fault::binary(Reason::Missing, expected, "null".into()));
     }
-    let value = column.value(row);
+    if column.values.is_null(row) {
+        let found = "a number of 2^63 or more".into();
+        return Err(Fault::binary(Reason::Overflow, expected, found));
+    }
+    let value = column.values.value(row);
     let negative = |_| Fault::binary(Reason::Negative, expected, value.to_string());
     u64::try_from(value).map_err(negative)
 }

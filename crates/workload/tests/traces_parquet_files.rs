@@ -1,0 +1,342 @@
+//! Traces in Parquet: what was written is read again, files of others are read, and a damaged
+//! file is an error.
+#![cfg(feature = "parquet")]
+
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, StringArray,
+    TimestampMicrosecondArray, UInt64Array,
+};
+use proptest::prelude::*;
+use seekway_policy::request::Op;
+use seekway_workload::traces::columnar::{self, Batches};
+use seekway_workload::traces::{
+    Format, Reason, Record, SECTORS_MAX, TraceError, TraceOptions, TraceReader, scan,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+const FIXTURES: [&str; 18] = [
+    "vscsi1.vscsi",
+    "vscsi2.vscsi",
+    "msr.csv",
+    "systor.csv",
+    "tencent.csv",
+    "alibaba.csv",
+    "spc.txt",
+    "fiu.txt",
+    "mqsim.trace",
+    "disksim.trace",
+    "blkreplay.load",
+    "fio2.log",
+    "fio3.log",
+    "kernel-loop.blktrace",
+    "msr.csv.gz",
+    "msr.csv.bz2",
+    "msr.csv.xz",
+    "msr.csv.zst",
+];
+
+const SAMPLES: [&str; 6] = [
+    "vm/cloudPhysicsIO.vscsi",
+    "host/linux-mysql.load.gz",
+    "samples/cloud_storage-sample.bz2",
+    "samples/msr-cambridge1-sample.csv",
+    "samples/systor17-additional-sample.csv.gz",
+    "samples/tpcc-small.trace",
+];
+
+/// A file that is removed in the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Temporary {
+        let file = format!("seekway-{}-{name}.parquet", std::process::id());
+        Temporary(std::env::temp_dir().join(file))
+    }
+
+    fn with(name: &str, bytes: &[u8]) -> Temporary {
+        let made = Temporary::new(name);
+        fs::write(&made.0, bytes).unwrap();
+        made
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn open(path: &Path) -> Result<TraceReader, TraceError> {
+    TraceReader::open(path, &TraceOptions::default())
+}
+
+fn converted(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    columnar::write(columnar::schema(), Batches::new(open(path).unwrap()), &mut bytes).unwrap();
+    bytes
+}
+
+/// Each request with the name of its volume: numbers go by the file's order, names do not.
+fn named(path: &Path) -> Vec<(Record, String)> {
+    let mut reader = open(path).unwrap();
+    let mut all = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        let name = reader.volume_name(record.volume).to_string();
+        all.push((Record { volume: 0, ..record }, name));
+    }
+    all
+}
+
+fn comes_back(path: &Path) {
+    let shown = path.display();
+    let name = format!("back-{}", path.file_name().unwrap().display());
+    let file = Temporary::with(&name, &converted(path));
+    assert_eq!(open(&file.0).unwrap().format(), Format::Parquet, "{shown}");
+    let (before, after) = (named(path), named(&file.0));
+    assert_eq!(before.len(), after.len(), "{shown}");
+    for (n, (before, after)) in before.iter().zip(&after).enumerate() {
+        assert_eq!(before, after, "{shown}: request {n}");
+    }
+    let scanned = |path: &Path| {
+        let scan = scan(path, &TraceOptions::default()).unwrap();
+        let mut volumes = scan.volumes;
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        (volumes, scan.stats.ops, scan.stats.duration)
+    };
+    assert_eq!(scanned(path), scanned(&file.0), "{shown}");
+}
+
+#[test]
+fn a_trace_of_each_format_comes_back_as_it_was() {
+    FIXTURES.iter().for_each(|name| comes_back(&fixture(name)));
+}
+
+#[test]
+fn the_samples_come_back_as_they_were() {
+    let found = SAMPLES.iter().filter_map(|s| seekway_testing::shared(&format!("traces/{s}")));
+    found.for_each(|path| comes_back(&path));
+}
+
+/// A file with these columns.
+fn with_columns(name: &str, columns: Vec<(&str, ArrayRef)>) -> Temporary {
+    let with_null = columns.into_iter().map(|(name, array)| (name, array, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(with_null).unwrap();
+    let mut bytes = Vec::new();
+    columnar::write(batch.schema(), std::iter::once(Ok(batch)), &mut bytes).unwrap();
+    Temporary::with(name, &bytes)
+}
+
+fn numbers(values: &[Option<i64>]) -> ArrayRef {
+    Arc::new(Int64Array::from(values.to_vec()))
+}
+
+fn texts(values: &[Option<&str>]) -> ArrayRef {
+    Arc::new(StringArray::from(values.to_vec()))
+}
+
+#[test]
+fn bytes_timestamps_dictionaries_and_numbers_as_names() {
+    let times = TimestampMicrosecondArray::from(vec![1_700_000_000_000_000, 1_700_000_000_000_005]);
+    let ops: DictionaryArray<Int8Type> = ["W", "r"].into_iter().collect();
+    let file = with_columns(
+        "bytes",
+        vec![
+            ("host", texts(&[Some("a"), None])),
+            ("time_ns", Arc::new(times.with_timezone("UTC"))),
+            ("op", Arc::new(ops)),
+            ("offset_bytes", numbers(&[Some(100), Some(1024)])),
+            ("size_bytes", numbers(&[Some(512), Some(4096)])),
+            ("volume", numbers(&[Some(7), Some(8)])),
+            ("process", numbers(&[None, Some(3)])),
+            ("sync", Arc::new(BooleanArray::from(vec![Some(true), None]))),
+        ],
+    );
+    let read = named(&file.0);
+    let brief = |(r, volume): &(Record, String)| {
+        let place = (r.start.get(), r.len.get());
+        (r.at.get(), r.op, place, volume.clone(), r.process, r.sync)
+    };
+    let read: Vec<_> = read.iter().map(brief).collect();
+    let expected = [
+        (0, Op::Write, (0, 2), "7".to_string(), 0, true),
+        (5000, Op::Read, (2, 8), "8".to_string(), 3, true),
+    ];
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn an_unusable_row_is_named_and_can_be_skipped() {
+    let far = SECTORS_MAX as i64;
+    let rows: [(Option<i64>, Option<&str>, Option<i64>, Option<i64>, Option<Reason>); 8] = [
+        (Some(0), Some("read"), Some(0), Some(8), None),
+        (None, Some("read"), Some(0), Some(8), Some(Reason::Missing)),
+        (Some(-1), Some("read"), Some(0), Some(8), Some(Reason::Negative)),
+        (Some(1), None, Some(0), Some(8), Some(Reason::Missing)),
+        (Some(1), Some("erase"), Some(0), Some(8), Some(Reason::UnknownOp)),
+        (Some(1), Some("write"), Some(0), Some(0), Some(Reason::ZeroLength)),
+        (Some(1), Some("write"), Some(far), Some(1), Some(Reason::Overflow)),
+        (Some(2), Some("flush"), None, None, None),
+    ];
+    let file = with_columns(
+        "rows",
+        vec![
+            ("time_ns", numbers(&rows.map(|r| r.0))),
+            ("op", texts(&rows.map(|r| r.1))),
+            ("start_sector", numbers(&rows.map(|r| r.2))),
+            ("sectors", numbers(&rows.map(|r| r.3))),
+        ],
+    );
+    let error = open(&file.0).unwrap().find_map(Result::err).unwrap().to_string();
+    assert!(error.contains(": row 2: missing field: expected time_ns"), "{error}");
+    let lenient = TraceOptions { lenient: true, ..TraceOptions::default() };
+    let scanned = scan(&file.0, &lenient).unwrap();
+    assert_eq!(scanned.stats.requests(), 2);
+    let mut skipped: Vec<_> = scanned.stats.skipped.iter().map(|s| (s.reason, s.count)).collect();
+    skipped.sort();
+    use Reason::{Missing, Negative, Overflow, UnknownOp, ZeroLength};
+    let expected = [(Missing, 2), (Negative, 1), (Overflow, 1), (ZeroLength, 1), (UnknownOp, 1)];
+    assert_eq!(skipped, expected);
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let error = |file: &Temporary| open(&file.0).err().unwrap().to_string();
+    let one = || numbers(&[Some(1)]);
+    let no_op = with_columns("no-op", vec![("time_ns", one()), ("sectors", one())]);
+    assert!(
+        error(&no_op).contains("has a column op; this has time_ns, sectors"),
+        "{}",
+        error(&no_op)
+    );
+    let no_place = vec![("time_ns", one()), ("op", texts(&[Some("read")])), ("sectors", one())];
+    let no_place = with_columns("no-place", no_place);
+    assert!(error(&no_place).contains("start_sector"), "{}", error(&no_place));
+    let bytes = converted(&fixture("fio3.log"));
+    let half = Temporary::with("half", &bytes[..bytes.len() / 2]);
+    assert!(error(&half).starts_with(&half.0.display().to_string()), "{}", error(&half));
+    let stream = Box::new(std::io::Cursor::new(bytes));
+    let streamed = TraceReader::from_read("stdin", stream, &TraceOptions::default());
+    let streamed = streamed.err().unwrap().to_string();
+    assert!(streamed.contains("save it to a file"), "{streamed}");
+}
+
+#[test]
+fn numbers_above_2_to_the_63rd_are_too_large() {
+    let large: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX]));
+    let one = || numbers(&[Some(1)]);
+    let columns = vec![
+        ("time_ns", one()),
+        ("op", texts(&[Some("R")])),
+        ("start_sector", large),
+        ("sectors", one()),
+    ];
+    let file = with_columns("large", columns);
+    let error = open(&file.0).unwrap().find_map(Result::err).unwrap().to_string();
+    assert!(error.contains("row 1: number too large"), "{error}");
+}
+
+/// Files as pyarrow writes them for pandas, and DuckDB and Polars for themselves.
+#[test]
+fn files_of_other_programs_are_read() {
+    const MAKE: &str = r#"
+import sys, pyarrow as pa, pyarrow.parquet as pq
+n = 1000
+table = pa.table({
+    "time_ns": pa.array([i * 1000 for i in range(n)], pa.int64()),
+    "op": pa.array(["read" if i % 3 else "W" for i in range(n)]).dictionary_encode(),
+    "start_sector": pa.array([i * 8 for i in range(n)], pa.int32()),
+    "sectors": pa.array([8] * n, pa.uint16()),
+    "volume": pa.array([i % 4 for i in range(n)], pa.int8()),
+})
+codec = sys.argv[2]
+pq.write_table(table, sys.argv[1], compression=codec, row_group_size=300,
+               data_page_version=sys.argv[3], use_dictionary=codec != "lz4")
+"#;
+    for (codec, version) in
+        [("snappy", "1.0"), ("zstd", "2.0"), ("lz4", "1.0"), ("none", "2.0"), ("gzip", "1.0")]
+    {
+        let file = Temporary::new(&format!("pyarrow-{codec}"));
+        let mut python = Command::new("python3");
+        python.args(["-c", MAKE]).arg(&file.0).args([codec, version]);
+        let Ok(made) = python.output() else {
+            return seekway_testing::skip("python3");
+        };
+        if !made.status.success() {
+            return seekway_testing::skip("pyarrow in python3");
+        }
+        if codec == "gzip" {
+            let error = open(&file.0).and_then(|mut reader| reader.next_record()).unwrap_err();
+            assert!(error.to_string().contains("gzip"), "{error}");
+            continue;
+        }
+        let read = named(&file.0);
+        assert_eq!(read.len(), 1000, "{codec}");
+        let (last, volume) = &read[999];
+        assert_eq!((last.at.get(), last.start.get(), volume.as_str()), (999_000, 7992, "3"));
+        assert_eq!(last.op, Op::Write);
+    }
+}
+
+/// Read to the end in both modes: records within the limits, or an error.
+fn survives(name: &str, bytes: &[u8]) {
+    let file = Temporary::with(name, bytes);
+    for lenient in [false, true] {
+        let options = TraceOptions {
+            format: Some(Format::Parquet),
+            lenient,
+            limit: Some(10_000),
+            ..TraceOptions::default()
+        };
+        let Ok(reader) = TraceReader::open(&file.0, &options) else { continue };
+        for record in reader.map_while(Result::ok) {
+            assert!(record.len.get() > 0 || record.op == Op::Flush);
+            assert!(record.start.get() + record.len.get() <= SECTORS_MAX);
+        }
+    }
+}
+
+fn a_file() -> &'static [u8] {
+    static BYTES: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    BYTES.get_or_init(|| converted(&fixture("kernel-loop.blktrace")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+
+    #[test]
+    fn a_truncated_file_never_panics(cut in any::<prop::sample::Index>()) {
+        survives("cut", &a_file()[..cut.index(a_file().len())]);
+    }
+
+    #[test]
+    fn flipped_bits_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..6),
+    ) {
+        let mut bytes = a_file().to_vec();
+        for (at, bit) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        survives("flipped", &bytes);
+    }
+
+    #[test]
+    fn other_bytes_never_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = a_file().to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        survives("changed", &bytes);
+    }
+}
