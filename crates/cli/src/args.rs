@@ -31,6 +31,7 @@ pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Which disk scheduler for many virtual machines that share a disk?
@@ -84,6 +85,12 @@ pub enum Command {
     Vcpu(VcpuCommand),
     #[command(subcommand)]
     Workload(WorkloadCommand),
+    /// Studies of thousands of comparisons, here or on a cluster (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Campaign(InPythonArgs),
+    /// How many disks do these VMs need, so that each meets a target? (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Plan(InPythonArgs),
     Replay(ReplayArgs),
     Serve(Box<ServeArgs>),
     Ctl(CtlArgs),
@@ -270,6 +277,14 @@ pub enum WorkloadCommand {
 pub struct ReplayArgs {
     /// Path of the journal; `-` reads standard input
     pub journal: PathBuf,
+}
+
+/// Arguments of a command that the Python package has.
+#[derive(Args, Debug)]
+pub struct InPythonArgs {
+    /// Arguments of that command; `--help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<OsString>,
 }
 
 /// Print a completion script for a shell

@@ -10,6 +10,7 @@ mod ctl;
 mod device;
 mod docs;
 mod experiment;
+mod in_python;
 mod inspect;
 mod listing;
 mod live;
@@ -38,6 +39,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Prefetcher(command) => listing::prefetcher(&command),
         Command::Vcpu(command) => listing::vcpu(&command),
         Command::Workload(command) => listing::workload(&command),
+        Command::Campaign(args) => in_python::become_command("campaign", &args),
+        Command::Plan(args) => in_python::become_command("plan", &args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
