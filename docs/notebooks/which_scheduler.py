@@ -60,7 +60,7 @@ def _(device, load, mo, seekway, until):
 @app.cell
 def _(made):
     overview = made.plot()
-    overview
+    overview  # noqa: B018 - a cell shows its last expression
     return (overview,)
 
 
@@ -101,7 +101,7 @@ def _(Figure, made):
         return figure
 
     curves = latencies(made)
-    curves
+    curves  # noqa: B018 - a cell shows its last expression
     return (curves,)
 
 
