@@ -86,7 +86,7 @@ class Budget:
         seeds: loads each candidate runs on; they are numbered from 1.
     """
 
-    generations: int = 12
+    generations: int = 8
     population: int = 20
     elite: int = 5
     seeds: int = 2
