@@ -19,7 +19,8 @@ def comparison(made: Comparison) -> matplotlib.figure.Figure:
 
     runs = made.runs
     several = len({run["seed"] for run in runs}) > 1
-    names = [_name(run, several) for run in runs]
+    limits = len({run.get("limits") for run in runs}) > 1
+    names = [_name(run, several, limits) for run in runs]
     figure = Figure(figsize=(10, 1.2 + 0.36 * max(len(runs), 4)), layout="constrained")
     times, rates = figure.subplots(1, 2, sharey=True)
     places = range(len(runs))
@@ -50,11 +51,11 @@ def comparison(made: Comparison) -> matplotlib.figure.Figure:
     return figure
 
 
-def _name(run: dict[str, Any], several: bool) -> str:
+def _name(run: dict[str, Any], several: bool, limits: bool) -> str:
     parts = [run["policy"]]
     if run.get("cache_mib"):
         parts.append(f"{run['cache_mib']:g} MiB, {run['prefetch']}")
-    if run.get("limits") == "none":
+    if limits and run.get("limits") == "none":
         parts.append("no limits")
     if several:
         parts.append(f"#{run['seed']}")
