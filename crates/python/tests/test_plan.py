@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import seekway
 from seekway.campaign.run import cluster
-from seekway.plan import Plan, Target, _Planner, plan
+from seekway.planning import Plan, Target, _Planner, plan
 
 
 def write_vms(folder: Path, count: int, seed: int) -> list[Path]:
@@ -97,7 +97,7 @@ def test_the_command(tmp_path: Path) -> None:
     write_vms(folder, 2, 1)
 
     def call(*arguments: object) -> subprocess.CompletedProcess:
-        line = [sys.executable, "-m", "seekway.plan", *map(str, arguments)]
+        line = [sys.executable, "-m", "seekway.planning", *map(str, arguments)]
         return subprocess.run(line, capture_output=True, text=True)
 
     given = ["--traces", folder, "--policies", "noop", "--workers", 1]

@@ -1,8 +1,8 @@
-//! Traces in Parquet: written and read back, and damaged in every way.
+//! A trace in Parquet, cut short at every place and with a changed bit in every byte.
 #![cfg(feature = "parquet")]
 
 use seekway_workload::traces::columnar::{self, Batches};
-use seekway_workload::traces::{Format, Record, TraceError, TraceOptions, TraceReader};
+use seekway_workload::traces::{Record, TraceError, TraceOptions, TraceReader};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -35,8 +35,8 @@ fn records(path: &Path) -> Result<Vec<(String, Record)>, TraceError> {
     Ok(all)
 }
 
-/// A trace of two processes and 300 requests on three disks, and the same in Parquet.
-fn written(folder: &Folder) -> (PathBuf, PathBuf) {
+/// A trace of two processes and 300 requests on three disks in Parquet.
+fn written(folder: &Folder) -> PathBuf {
     let (text, copy) = (folder.0.join("t.trace"), folder.0.join("t.parquet"));
     let row = |n: u64| {
         let op = if n.is_multiple_of(3) { "W" } else { "R" };
@@ -46,24 +46,13 @@ fn written(folder: &Folder) -> (PathBuf, PathBuf) {
     let batches = Batches::new(reader(&text).unwrap());
     let rows = columnar::write(columnar::schema(), batches, File::create(&copy).unwrap()).unwrap();
     assert_eq!(rows, 300);
-    (text, copy)
-}
-
-#[test]
-fn what_is_written_comes_back() {
-    let folder = Folder::new("back");
-    let (text, copy) = written(&folder);
-    assert_eq!(reader(&copy).unwrap().format(), Format::Parquet);
-    let all = records(&text).unwrap();
-    assert_eq!(all.len(), 300);
-    assert!(all.iter().any(|(_, r)| r.process == 2) && all.iter().any(|(_, r)| r.volume == 2));
-    assert_eq!(records(&copy).unwrap(), all);
+    copy
 }
 
 #[test]
 fn a_stream_says_that_it_cannot_be_one() {
     let folder = Folder::new("stream");
-    let (_, copy) = written(&folder);
+    let copy = written(&folder);
     let stream = Box::new(File::open(&copy).unwrap());
     let error = TraceReader::from_read("stdin", stream, &TraceOptions::default()).err().unwrap();
     assert!(error.to_string().contains("save it to a file"), "{error}");
@@ -73,7 +62,7 @@ fn a_stream_says_that_it_cannot_be_one() {
 #[test]
 fn damaged_files_are_errors() {
     let folder = Folder::new("damaged");
-    let (_, copy) = written(&folder);
+    let copy = written(&folder);
     let sound = fs::read(&copy).unwrap();
     let damaged = folder.0.join("damaged.parquet");
     let mut refused = 0;
@@ -85,11 +74,9 @@ fn damaged_files_are_errors() {
         read(&sound[..length]);
     }
     for at in 0..sound.len() {
-        for bit in [0x01, 0x10, 0x80] {
-            let mut bytes = sound.clone();
-            bytes[at] ^= bit;
-            read(&bytes);
-        }
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        read(&bytes);
     }
     println!("{refused} files refused of {} bytes each", sound.len());
     assert!(refused > 100);

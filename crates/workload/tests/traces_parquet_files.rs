@@ -175,7 +175,9 @@ fn bytes_timestamps_dictionaries_and_numbers_as_names() {
 #[test]
 fn an_unusable_row_is_named_and_can_be_skipped() {
     let far = SECTORS_MAX as i64;
-    let rows: [(Option<i64>, Option<&str>, Option<i64>, Option<i64>, Option<Reason>); 8] = [
+    /// Time, operation, place and length, and what is wrong with it.
+    type Row = (Option<i64>, Option<&'static str>, Option<i64>, Option<i64>, Option<Reason>);
+    let rows: [Row; 8] = [
         (Some(0), Some("read"), Some(0), Some(8), None),
         (None, Some("read"), Some(0), Some(8), Some(Reason::Missing)),
         (Some(-1), Some("read"), Some(0), Some(8), Some(Reason::Negative)),

@@ -5,9 +5,11 @@ mod alone;
 mod columns;
 mod csv;
 mod prefetching;
+mod tables;
 mod vcpus;
 mod warnings;
 
+pub use tables::tables;
 pub use warnings::warnings;
 
 use crate::Verdict;
@@ -27,15 +29,14 @@ use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
-use seekway_report::table::{Cell, Column, Table};
 use seekway_workload::Recorded;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::columnar;
-use std::collections::BTreeSet;
 use std::io::IsTerminal;
 #[cfg(feature = "parquet")]
 use std::io::Write;
 use std::path::Path;
+use tables::label;
 
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
@@ -323,152 +324,6 @@ pub fn csv(made: &Comparison) -> Result<String> {
     let mut text = Vec::new();
     csv::flat(&made.compared).write_csv(&mut text)?;
     Ok(String::from_utf8(text)?)
-}
-
-/// The run's name, and the seed where there are several.
-fn label(runs: &[Run], run: &Run) -> String {
-    let several = runs.iter().any(|r| r.seed != runs[0].seed);
-    if several { format!("{} #{}", run.label, run.seed) } else { run.label.clone() }
-}
-
-fn number(value: Option<f64>) -> Cell {
-    value.map_or(Cell::Absent, Cell::Number)
-}
-
-/// All VMs together, each VM, time withheld by cause.
-pub fn tables(compared: &CompareReport) -> Vec<Table> {
-    let mut tables = vec![totals(compared)];
-    if ended_early(compared) || compared.runs.iter().any(|r| r.vms.len() > 1) {
-        tables.push(by_vm(compared));
-    }
-    tables.extend(withheld(compared));
-    tables.extend(vcpus::table(compared));
-    tables.extend(prefetching::totals(compared));
-    tables
-}
-
-/// What a VM, or all of them, got: the columns that both tables have.
-fn served_columns() -> [Column; 7] {
-    [
-        Column::number("bandwidth", "MiB/s"),
-        Column::number("IOPS", ""),
-        Column::number("response", "ms"),
-        Column::number("p50", "ms"),
-        Column::number("p99", "ms"),
-        Column::number("p99.9", "ms"),
-        Column::number("worst", "ms"),
-    ]
-}
-
-fn served(mib_s: f64, iops: f64, r: &crate::json::Response) -> [Cell; 7] {
-    [mib_s, iops, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number)
-}
-
-fn totals(compared: &CompareReport) -> Table {
-    let mut columns = vec![Column::text(compared.names.heading())];
-    columns.extend(served_columns());
-    columns.extend([
-        Column::number("service", "ms"),
-        Column::number("seeks at 0", ""),
-        Column::number("φ", ""),
-        Column::number("Jain", ""),
-        Column::number("max-min", ""),
-    ]);
-    let mut table = Table::new(format!("All VMs together on {}", compared.device), columns);
-    for run in &compared.runs {
-        let mut row = vec![Cell::Text(label(&compared.runs, run))];
-        row.extend(served(run.mib_s, run.iops, &run.response_ms));
-        row.extend([
-            Cell::Number(run.service_ms.mean),
-            Cell::Share(run.zero_seek_share),
-            number(run.phi),
-            number(run.jain),
-            number(run.max_min_share),
-        ]);
-        table.push(row);
-    }
-    table.notes.push(
-        "response: mean from submission to completion, with the wait at a limit. service: mean \
-         time of a command on the disk. φ (VMCD): smaller is fairer; Jain: 1 is fair; max-min: \
-         what the worst VM got of its max-min share, 1 is fair."
-            .into(),
-    );
-    table
-        .notes
-        .extend(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")));
-    table.notes.extend(compared.demand_note.map(str::to_string));
-    table.notes.push(compared.same.clone());
-    table
-}
-
-/// True if any VM's load was over before its run was.
-fn ended_early(compared: &CompareReport) -> bool {
-    compared.runs.iter().flat_map(|run| &run.vms).any(|vm| vm.ended_s.is_some())
-}
-
-fn by_vm(compared: &CompareReport) -> Table {
-    let mut columns = vec![Column::text("VM"), Column::text(compared.names.heading())];
-    columns.extend(served_columns());
-    columns.push(Column::number("disk time", ""));
-    let ended_early = ended_early(compared);
-    columns.extend(ended_early.then(|| Column::number("ended", "s")));
-    let mut table = Table::new("Each VM", columns);
-    let vms = compared.runs.first().map_or(0, |r| r.vms.len());
-    for vm in 0..vms {
-        for run in &compared.runs {
-            let v = &run.vms[vm];
-            let names = [v.name.clone(), label(&compared.runs, run)];
-            let mut row: Vec<Cell> = names.map(Cell::Text).into();
-            row.extend(served(v.mib_s, v.iops, &v.response_ms));
-            row.push(Cell::Share(v.device_time_share));
-            row.extend(ended_early.then(|| number(v.ended_s)));
-            table.push(row);
-        }
-    }
-    table.notes.push(
-        "bandwidth and IOPS: up to the VM's own last completion, or over the whole run where its \
-         requests were left waiting. disk time: its share of the time \
-         that the disk worked."
-            .into(),
-    );
-    if ended_early {
-        table.notes.push(
-            "ended: the VM's load was over at this time, before the run was; its bandwidth and \
-             IOPS are over the time until then."
-                .into(),
-        );
-    }
-    table
-}
-
-/// Time withheld by cause, where any run withheld any.
-fn withheld(compared: &CompareReport) -> Option<Table> {
-    let held = |run: &Run, why: &str| run.held_ms.get(why).copied().unwrap_or(0.0);
-    let some = |run: &Run| run.held_ms.clone().into_iter().filter(|&(_, held)| held > 0.0);
-    let causes: BTreeSet<&str> =
-        compared.runs.iter().flat_map(|run| some(run).map(|(why, _)| why)).collect();
-    if causes.is_empty() {
-        return None;
-    }
-    let mut columns = vec![Column::text(compared.names.heading())];
-    columns.extend(causes.iter().map(|why| Column::number(*why, "ms")));
-    columns.extend([
-        Column::number("of the run", ""),
-        Column::number("waits", ""),
-        Column::number("paid", ""),
-    ]);
-    let mut table = Table::new("Disk time withheld on purpose, by cause", columns);
-    for run in compared.runs.iter().filter(|r| r.waits.tried > 0) {
-        let total: f64 = run.held_ms.values().sum();
-        let mut row = vec![Cell::Text(label(&compared.runs, run))];
-        row.extend(causes.iter().map(|why| Cell::Number(held(run, why))));
-        row.push(Cell::Share(total / 1e3 / run.simulated_s.max(f64::MIN_POSITIVE)));
-        row.push(Cell::Count(run.waits.tried));
-        row.push(Cell::Share(run.waits.paid as f64 / run.waits.tried.max(1) as f64));
-        table.push(row);
-    }
-    table.notes.push("paid: the wait ended early, with a request that came during it.".into());
-    Some(table)
 }
 
 /// The best run by a figure, and the figure.

@@ -4,6 +4,9 @@
 those of the command ``seekway``, to the bit.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from seekway._errors import SeekwayError, TraceError
 from seekway._native import VERSION as __version__
 from seekway._policy import Completion, Device, Hold, Part, Policy, Request, Wait
@@ -20,6 +23,20 @@ from seekway.commands import (
 )
 from seekway.comparison import Comparison, Requests, compare
 from seekway.traces import Trace, read_trace, write_trace
+
+if TYPE_CHECKING:
+    from seekway import campaign as campaign
+    from seekway.planning import plan as plan
+
+
+def __getattr__(name: str) -> object:
+    """What needs Dask is imported when it is asked for."""
+    if name == "plan":
+        return import_module("seekway.planning").plan
+    if name == "campaign":
+        return import_module("seekway.campaign")
+    raise AttributeError(f"module 'seekway' has no attribute {name!r}")
+
 
 __all__ = [
     "Comparison",

@@ -13,7 +13,7 @@ def campaign() -> int:
 
 def plan() -> int:
     """``seekway-plan``."""
-    return _run("plan", "seekway.plan")
+    return _run("plan", "seekway.planning")
 
 
 def _run(name: str, module: str) -> int:

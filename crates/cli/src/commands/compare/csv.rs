@@ -1,6 +1,7 @@
 //! A comparison as CSV.
 
-use super::{number, prefetching};
+use super::prefetching;
+use super::tables::number;
 use crate::caching::NO_PREFETCH;
 use crate::json::{CompareReport, Response, Stack, Usage};
 use seekway_report::table::{Cell, Column, Table};

@@ -1,7 +1,7 @@
 //! The tables of runs with a host cache: what it and its prefetcher gave, all
 //! together and by process.
 
-use super::label;
+use super::tables::label;
 use crate::json::{CompareReport, Run, Usage};
 use seekway_report::table::{Cell, Column, Table};
 

@@ -1,6 +1,6 @@
 //! The table of runs in which VMs shared the host's processors.
 
-use super::label;
+use super::tables::label;
 use crate::json::{CompareReport, Vcpus};
 use seekway_report::table::{Cell, Column, Table};
 

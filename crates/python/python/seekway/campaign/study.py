@@ -118,7 +118,7 @@ class Study:
         study = cls(
             name=str(data.get("name", "study")),
             axes=axes,
-            fixed=dict(data.get("fixed", {})),
+            fixed=_fixed(data.get("fixed", {}), base or Path()),
             combine=combine,
             samples=samples,
             seed=int(data.get("seed", 1)),
@@ -177,14 +177,23 @@ class Study:
             SeekwayError: an axis that is no option and stands in no policy; an unreadable trace.
         """
         cells = {}
+        words = self.words()
         for point in self.points():
-            cell = self._cell(point)
+            cell = self._cell(point, words)
             cells[cell.key] = cell
         return sorted(cells.values(), key=lambda cell: (cell.traces, cell.key))
 
-    def _cell(self, point: Mapping[str, Any]) -> Cell:
+    def words(self) -> set[str]:
+        """Axes that stand in braces in some policy, device or VM."""
+        lists = {key: axis for key, axis in self.axes.items() if isinstance(axis, list)}
+        everything = [_templates({key: value}) for key, axis in lists.items() for value in axis]
+        everything.append(_templates(self.fixed))
+        return {key for key in self.axes if any("{" + key + "}" in text for text in everything)}
+
+    def _cell(self, point: Mapping[str, Any], names: set[str]) -> Cell:
         given = {**self.fixed, **point}
-        words = {key: given[key] for key in point if "{" + key + "}" in _templates(self, given)}
+        words = {key: given[key] for key in point if key in names}
+        used = {key for key in words if "{" + key + "}" in _templates(given)}
         more = {key: value for key, value in given.items() if key not in words}
         traces = _listed(more.pop("traces", []))
         vms = _listed(more.pop("vms", []))
@@ -195,7 +204,8 @@ class Study:
         arguments += [f"--vm={_filled(vm, words)}" for vm in vms]
         arguments += [f"--device={device}", f"--policies={policy}", f"--seed={seed}", "--jobs=1"]
         arguments += options(more)
-        axes = dict(point) | {"policy": policy, "device": device, "seed": seed}
+        axes = {key: value for key, value in point.items() if key not in words or key in used}
+        axes |= {"policy": policy, "device": device, "seed": seed}
         return cell_of(arguments, axes)
 
 
@@ -241,6 +251,15 @@ def _axis(key: str, value: Any, base: Path) -> list[Any] | Range:
     return listed
 
 
+def _fixed(given: Any, base: Path) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise SeekwayError("fixed: expected options of compare, such as until = '10s'")
+    fixed = dict(given)
+    if "traces" in fixed:
+        fixed["traces"] = [f for item in _listed(fixed["traces"]) for f in _files(item, base)]
+    return fixed
+
+
 def _files(pattern: str, base: Path) -> list[str]:
     """A file, the files of a folder, or those that a pattern names."""
     path = Path(base, pattern)
@@ -251,11 +270,11 @@ def _files(pattern: str, base: Path) -> list[str]:
     else:
         found = sorted(glob.glob(str(path), recursive=True))
     if not found:
-        raise SeekwayError(f"axes.traces: {pattern}: no such file")
+        raise SeekwayError(f"traces: {pattern}: no such file")
     return found
 
 
-def _templates(study: Study, given: Mapping[str, Any]) -> str:
+def _templates(given: Mapping[str, Any]) -> str:
     texts = [given.get("policy", ""), given.get("device", ""), *_listed(given.get("vms", []))]
     return " ".join(map(str, texts))
 
@@ -290,7 +309,7 @@ def content_hash(path: str) -> str:
                 digest.update(block)
             return digest.hexdigest()
     except OSError as error:
-        raise SeekwayError(f"axes.traces: {error}") from error
+        raise SeekwayError(f"traces: {error}") from error
 
 
 @cache

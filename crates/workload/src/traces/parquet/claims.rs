@@ -265,12 +265,14 @@ mod tests {
 
     #[test]
     fn a_footer_has_so_many_columns_and_no_more() {
+        /// The lower seven bits of 1000, whose upper ones are 7.
+        const LAST: u8 = 104;
         let footer = |count: u8| {
             let columns = [&[0x15, 2, 0x19, 0xfc, 0x80 | count, 7][..], &[0; 1100], &[0; 1]];
             Thrift { input: &columns.concat()[..] }.check_footer()
         };
-        assert_eq!(footer(1000 - 7 * 128), Ok(()));
-        assert_eq!(footer(1001 - 7 * 128).unwrap_err(), "1001 columns, at most 1000 are read");
+        assert_eq!(footer(LAST), Ok(()));
+        assert_eq!(footer(LAST + 1).unwrap_err(), "1001 columns, at most 1000 are read");
         let endless = Thrift { input: &[0x19; 100][..] };
         assert!(endless.check_footer().is_err());
     }
