@@ -59,6 +59,12 @@ class Cluster:
             end(self.scheduler)
             self.scheduler = self.new_scheduler()
 
+    def heal(self) -> None:
+        """Start workers anew that ended: they do when they lose their scheduler."""
+        for number, worker in enumerate(self.workers):
+            if worker.poll() is not None:
+                self.workers[number] = self.new_worker()
+
     def close(self) -> None:
         """End all."""
         for process in [*self.workers, self.scheduler]:
@@ -66,9 +72,15 @@ class Cluster:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for a process and its children."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """SIGKILL for a process and its children, if it has not ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def done(out: Path) -> int:
+    """Cells in the folder, by the names of its files."""
+    return sum(int(file.stem.split("-")[1]) for file in out.glob("*.parquet"))
 
 
 def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
@@ -93,13 +105,15 @@ def disturbed(study: Path, out: Path, cells: int, kills: int, seed: int, workers
                 if running.returncode == 0:
                     break
                 running = start(study, out)
-            if len(killed) < kills and len(Results(out)) >= moments[len(killed)]:
+            cluster.heal()
+            if len(killed) < kills and done(out) >= moments[len(killed)]:
                 victim = victims[len(killed)]
                 if victim == "campaign":
                     end(running)
                 else:
                     cluster.kill(victim, chance)
-                killed.append(f"{victim} at {len(Results(out))} cells")
+                killed.append(f"{victim} at {done(out)} cells")
+                print(killed[-1], flush=True)
             time.sleep(0.1)
     finally:
         if running.poll() is None:
@@ -114,21 +128,24 @@ def main() -> int:
     parser.add_argument("study", type=Path)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--undisturbed", type=Path, metavar="DIR", help="keep these results here")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         campaign = Campaign.from_file(args.study)
         cells = len(campaign.cells())
+        undisturbed = args.undisturbed or base / "undisturbed"
+        known = done(undisturbed)
         began = time.monotonic()
-        quiet = campaign.run(base / "quiet", workers=args.workers)
+        quiet = campaign.run(undisturbed, workers=args.workers)
         wall_s = time.monotonic() - began
         own_s = sum(quiet.to_arrow()["wall_s"].to_pylist())
         overhead = wall_s * args.workers / own_s - 1
         print(
             f"undisturbed: {len(quiet)} of {cells} cells, {len(quiet.errors)} failed, "
-            f"{wall_s:.1f} s on {args.workers} workers, {own_s / cells:.3f} s a cell, "
-            f"overhead {overhead:.1%}",
+            + f"{own_s / cells:.3f} s a cell"
+            + ("" if known else f", {wall_s:.1f} s on {args.workers} workers: {overhead:.1%} more"),
             flush=True,
         )
         (base / "killed").mkdir()
@@ -137,7 +154,7 @@ def main() -> int:
         same = (
             found.to_arrow().drop_columns("wall_s").equals(quiet.to_arrow().drop_columns("wall_s"))
         )
-        print(f"{len(killed)} kills, seed {args.seed}: {'; '.join(killed)}")
+        print(f"{len(killed)} kills, seed {args.seed}")
         print(
             f"{len(found)} of {cells} cells, {found.doubled} twice, "
             f"{'the same results to the bit' if same else 'OTHER RESULTS'}"

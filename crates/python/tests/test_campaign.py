@@ -132,16 +132,16 @@ def test_killed_workers_lose_nothing(
 ) -> None:
     """After each of the first three batches a worker is killed."""
     killed: list[int] = []
-    write = _Run._write
+    take = _Run._take
 
-    def writing(self: _Run, cells: list, rows: list) -> None:
-        write(self, cells, rows)
+    def taking(self: _Run, rows: list) -> None:
+        take(self, rows)
         if len(killed) < 3:
             pid = next(pid for pid in workers_of(os.getpid()) if pid not in killed)
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(_Run, "_write", writing)
+    monkeypatch.setattr(_Run, "_take", taking)
     results = Campaign(LARGE).run(tmp_path, workers=2)
     assert len(killed) == 3 and results.doubled == 0
     assert without_clock(results) == undisturbed

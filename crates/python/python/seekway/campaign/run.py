@@ -27,6 +27,8 @@ from seekway.campaign.work import described, run_batch
 BATCH_S = 2.0
 #: Cells of a batch at most.
 BATCH_CELLS = 200
+#: Rows that come within this time share a file.
+FLUSH_S = 0.5
 #: A cluster of our own is started again so often without a finished batch between.
 RESTARTS_MAX = 5
 
@@ -166,6 +168,8 @@ class _Run:
         self.patience_s = patience_s
         self.cell_s = 0.0
         self.written: set[str] = set()
+        self.pending: list[Mapping[str, Any]] = []
+        self.flushed_s = time.monotonic()
 
     def all(self) -> None:
         """Until no cell is left."""
@@ -205,7 +209,7 @@ class _Run:
             for future in finished:
                 cells = under_way.pop(future)
                 if future.status == "finished":
-                    self._write(cells, future.result())
+                    self._take(future.result())
                 elif future.status == "cancelled":
                     raise _Lost("the scheduler is lost")
                 else:
@@ -216,6 +220,7 @@ class _Run:
                 if not under_way:
                     return
         finally:
+            self._flush()
             self.left = deque(cell for cell in self.left if cell.key not in self.written)
 
     def _batch(self, waiting: deque[Cell]) -> list[Cell]:
@@ -223,12 +228,21 @@ class _Run:
         count = 1 if not self.cell_s else max(1, min(BATCH_CELLS, int(BATCH_S / self.cell_s)))
         return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
-    def _write(self, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> None:
-        write_batch(self.folder, rows)
-        self.written.update(cell.key for cell in cells)
+    def _take(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.pending += rows
+        if time.monotonic() - self.flushed_s >= FLUSH_S:
+            self._flush()
         took = sum(row["wall_s"] for row in rows) / len(rows)
         self.cell_s = took if not self.cell_s else 0.7 * self.cell_s + 0.3 * took
         self.tell(len(rows), sum(row.get("error") is not None for row in rows))
+
+    def _flush(self) -> None:
+        """Write what has come. It is done only now."""
+        if self.pending:
+            write_batch(self.folder, self.pending)
+            self.written.update(row["cell"] for row in self.pending)
+        self.pending = []
+        self.flushed_s = time.monotonic()
 
     def _failed(self, cells: list[Cell], error: BaseException | None, send: Any) -> None:
         """A batch took its worker with it three times, or a bug: find the cell that did."""
@@ -240,7 +254,7 @@ class _Run:
             raise _Lost(str(error))
         text = f"{type(error).__name__}: {error}"
         rows = [described(cell) | {"error": text, "wall_s": 0.0} for cell in cells]
-        self._write(cells, rows)
+        self._take(rows)
 
 
 class _Lost(Exception):
