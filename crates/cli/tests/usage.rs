@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Folder, fixture, json, seekway, seekway_with, trace};
+use common::{Folder, Ran, command, fixture, json, seekway, seekway_with, trace};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::LazyLock;
 
 const COMMANDS: &[&[&str]] = &[
@@ -49,6 +51,23 @@ static SIZES: LazyLock<String> = LazyLock::new(|| {
     let sizes: Vec<String> = (1..=40).map(|n| format!("{n}MiB")).collect();
     sizes.join(",")
 });
+
+/// What the Python package has: its program gets all arguments, and gives the exit status.
+#[test]
+fn commands_of_the_python_package() {
+    let folder = Folder::new();
+    for name in ["campaign", "plan"] {
+        let run = || {
+            let mut command = command(&[name, "run", "--help", "x y"]);
+            Ran::new(command.env("PATH", folder.path("")).output().unwrap())
+        };
+        run().refused(&[name, "comes with the Python package"]);
+        let program = folder.path(&format!("seekway-{name}"));
+        fs::write(&program, "#!/bin/sh\nfor a; do echo \"$a\"; done\n").unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(run().ok(), "run\n--help\nx y\n");
+    }
+}
 
 #[test]
 fn every_command_has_help() {

@@ -9,7 +9,6 @@ mod tables;
 mod vcpus;
 mod warnings;
 
-pub use tables::tables;
 pub use warnings::warnings;
 
 use crate::Verdict;
@@ -29,6 +28,7 @@ use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
+use seekway_report::table::Table;
 use seekway_workload::Recorded;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::columnar;
@@ -324,6 +324,18 @@ pub fn csv(made: &Comparison) -> Result<String> {
     let mut text = Vec::new();
     csv::flat(&made.compared).write_csv(&mut text)?;
     Ok(String::from_utf8(text)?)
+}
+
+/// All VMs together, each VM, time withheld by cause.
+pub fn tables(compared: &CompareReport) -> Vec<Table> {
+    let mut all = vec![tables::totals(compared)];
+    if tables::ended_early(compared) || compared.runs.iter().any(|r| r.vms.len() > 1) {
+        all.push(tables::by_vm(compared));
+    }
+    all.extend(tables::withheld(compared));
+    all.extend(vcpus::table(compared));
+    all.extend(prefetching::totals(compared));
+    all
 }
 
 /// The best run by a figure, and the figure.

@@ -27,7 +27,15 @@ def comparison(made: Comparison) -> matplotlib.figure.Figure:
     marks = (("p50", "|"), ("mean", "o"), ("p99", "D"), ("max", "x"))
     for n, (key, mark) in enumerate(marks):
         values = [max(run["response_ms"][key], 1e-4) for run in runs]
-        times.plot(values, places, linestyle="none", marker=mark, color=COLOURS[n], label=key)
+        times.plot(
+            values,
+            places,
+            linestyle="none",
+            marker=mark,
+            color=COLOURS[n],
+            label=key,
+            markeredgewidth=1.6,
+        )
     times.set_xscale("log")
     times.set_xlabel("response time, ms")
     times.set_yticks(places, names)

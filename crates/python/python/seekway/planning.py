@@ -21,7 +21,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Any
 
 from seekway._arguments import Paths, options, texts
 from seekway._errors import SeekwayError
+from seekway.campaign.results import Results
 from seekway.campaign.run import cluster, run_cells
 from seekway.campaign.study import Cell, cell_of
 
@@ -192,6 +193,8 @@ class _Planner:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.names = _names(self.files)
+        stored = Results(self.folder).to_arrow().to_pylist()
+        self.stored: dict[str, Mapping[str, Any]] = {row["cell"]: row for row in stored}
 
     def cell(self, policy: str, disk: Disk) -> Cell:
         arguments = [f"--trace={self.files[vm]}" for vm in sorted(disk)]
@@ -203,16 +206,17 @@ class _Planner:
     def simulate(self, policy: str, disks: Iterable[Disk]) -> None:
         """The figure of each VM on each of these disks, all of them at the same time."""
         new = {disk for disk in disks if disk and (policy, disk) not in self.known}
-        cells = {self.cell(policy, disk).key: disk for disk in new}
-        rows = run_cells(self.folder, [self.cell(policy, disk) for disk in new], self.client)
-        for row in rows:
-            disk = cells[row["cell"]]
-            if row["error"] is not None:
+        cells = {disk: self.cell(policy, disk) for disk in sorted(new, key=sorted)}
+        left = [cell for cell in cells.values() if cell.key not in self.stored]
+        self.stored |= {row["cell"]: row for row in run_cells(self.folder, left, self.client)}
+        for disk, cell in cells.items():
+            row = self.stored[cell.key]
+            if row.get("error") is not None:
                 named = ", ".join(self.names[vm] for vm in sorted(disk))
                 raise SeekwayError(f"{named}: {row['error']}")
             figures = (vm[self.target.figure] for vm in row["vms"])
             self.known[policy, disk] = dict(zip(sorted(disk), figures, strict=True))
-        self.simulations += len(new)
+        self.simulations += len(left)
 
     def excess(self, policy: str, disk: Disk) -> float:
         """By what factor the disk's worst VM misses the target; at most 1 if all meet it."""

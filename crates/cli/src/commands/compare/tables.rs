@@ -1,6 +1,5 @@
 //! A comparison as tables.
 
-use super::{prefetching, vcpus};
 use crate::json::{CompareReport, Response, Run};
 use seekway_report::table::{Cell, Column, Table};
 use std::collections::BTreeSet;
@@ -13,18 +12,6 @@ pub fn label(runs: &[Run], run: &Run) -> String {
 
 pub fn number(value: Option<f64>) -> Cell {
     value.map_or(Cell::Absent, Cell::Number)
-}
-
-/// All VMs together, each VM, time withheld by cause.
-pub fn tables(compared: &CompareReport) -> Vec<Table> {
-    let mut tables = vec![totals(compared)];
-    if ended_early(compared) || compared.runs.iter().any(|r| r.vms.len() > 1) {
-        tables.push(by_vm(compared));
-    }
-    tables.extend(withheld(compared));
-    tables.extend(vcpus::table(compared));
-    tables.extend(prefetching::totals(compared));
-    tables
 }
 
 /// What a VM, or all of them, got: the columns that both tables have.
@@ -44,7 +31,7 @@ fn served(mib_s: f64, iops: f64, r: &Response) -> [Cell; 7] {
     [mib_s, iops, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number)
 }
 
-fn totals(compared: &CompareReport) -> Table {
+pub fn totals(compared: &CompareReport) -> Table {
     let mut columns = vec![Column::text(compared.names.heading())];
     columns.extend(served_columns());
     columns.extend([
@@ -82,11 +69,11 @@ fn totals(compared: &CompareReport) -> Table {
 }
 
 /// True if any VM's load was over before its run was.
-fn ended_early(compared: &CompareReport) -> bool {
+pub fn ended_early(compared: &CompareReport) -> bool {
     compared.runs.iter().flat_map(|run| &run.vms).any(|vm| vm.ended_s.is_some())
 }
 
-fn by_vm(compared: &CompareReport) -> Table {
+pub fn by_vm(compared: &CompareReport) -> Table {
     let mut columns = vec![Column::text("VM"), Column::text(compared.names.heading())];
     columns.extend(served_columns());
     columns.push(Column::number("disk time", ""));
@@ -122,7 +109,7 @@ fn by_vm(compared: &CompareReport) -> Table {
 }
 
 /// Time withheld by cause, where any run withheld any.
-fn withheld(compared: &CompareReport) -> Option<Table> {
+pub fn withheld(compared: &CompareReport) -> Option<Table> {
     let held = |run: &Run, why: &str| run.held_ms.get(why).copied().unwrap_or(0.0);
     let some = |run: &Run| run.held_ms.clone().into_iter().filter(|&(_, held)| held > 0.0);
     let causes: BTreeSet<&str> =

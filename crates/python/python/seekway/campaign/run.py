@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.compute
 from distributed import Client, LocalCluster, as_completed
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
@@ -122,26 +120,18 @@ def cluster(
         local.close(timeout=10)
 
 
-def run_cells(folder: Path, cells: Sequence[Cell], client: Client) -> list[dict[str, Any]]:
-    """The rows of these cells: those that are in the folder, and the others when they are run.
+def run_cells(folder: Path, cells: Sequence[Cell], client: Client) -> list[Mapping[str, Any]]:
+    """Run these cells and write their rows, which come back too.
 
     Raises:
         CampaignError: the cluster is lost.
     """
-    if not cells:
-        return []
-    keys = {cell.key for cell in cells}
-    done = Results(folder).keys & keys
-    run = _Run(folder, [c for c in cells if c.key not in done], None, None, _untold, 30.0)
+    run = _Run(folder, cells, None, None, _untold, 30.0, keep=True)
     try:
         run.through(client)
     except (CommClosedError, OSError, TimeoutError, _Lost) as error:
         raise CampaignError(f"{error}: the cluster is lost; run again") from error
-    table = Results(folder).to_arrow()
-    wanted = pyarrow.array(sorted(keys))
-    rows: list[dict[str, Any]]
-    rows = table.filter(pyarrow.compute.is_in(table["cell"], wanted)).to_pylist()
-    return rows
+    return run.came
 
 
 def _untold(cells: int, failed: int) -> None:
@@ -159,6 +149,7 @@ class _Run:
         scheduler: str | None,
         tell: Any,
         patience_s: float,
+        keep: bool = False,
     ) -> None:
         self.folder = folder
         self.left = deque(cells)
@@ -166,9 +157,11 @@ class _Run:
         self.scheduler = scheduler
         self.tell = tell
         self.patience_s = patience_s
+        self.keep = keep
         self.cell_s = 0.0
         self.written: set[str] = set()
         self.pending: list[Mapping[str, Any]] = []
+        self.came: list[Mapping[str, Any]] = []
         self.flushed_s = time.monotonic()
 
     def all(self) -> None:
@@ -241,6 +234,8 @@ class _Run:
         if self.pending:
             write_batch(self.folder, self.pending)
             self.written.update(row["cell"] for row in self.pending)
+            if self.keep:
+                self.came += self.pending
         self.pending = []
         self.flushed_s = time.monotonic()
 
