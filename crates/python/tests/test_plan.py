@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import seekway
 from seekway.campaign.run import cluster
-from seekway.planning import Plan, Target, _Planner, plan
+from seekway.planning import Plan, Target, _Planner, _policies, plan
 
 
 def write_vms(folder: Path, count: int, seed: int) -> list[Path]:
@@ -89,6 +89,11 @@ def test_what_no_disk_carries(tmp_path: Path) -> None:
 def test_wrong_targets(text: str) -> None:
     with pytest.raises(seekway.SeekwayError, match="expected for example p99<20ms"):
         Target.parse(text)
+
+
+def test_policies_keep_their_parameters() -> None:
+    listed = ["noop", "cfq:quantum=4,slice_idle=0", "look"]
+    assert _policies(",".join(listed)) == listed
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -363,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
             args.traces,
             target=args.target,
             device=args.device,
-            policies=args.policies.split(","),
+            policies=_policies(args.policies),
             out=args.out,
             workers=args.workers,
             scheduler=args.scheduler,
@@ -376,6 +376,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     print(made.to_json() if args.format == "json" else made)
     return 1 if made.policies and made.policies[0].cannot else 0
+
+
+def _policies(text: str) -> list[str]:
+    """Policies with parameters: a comma before ``key=`` belongs to the policy before it."""
+    return re.split(r",(?![^,:]*=)", text)
 
 
 def _more(rest: list[str]) -> dict[str, Any]:
