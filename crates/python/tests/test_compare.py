@@ -126,7 +126,12 @@ def test_wrong_arguments_are_exceptions(given: dict, says: str) -> None:
 
 
 def test_ctrl_c_ends_a_comparison() -> None:
-    """The signal comes when the first requests are done; the run would take hours."""
+    """The signal comes when the first requests are done; the run would take hours.
+
+    A shell that starts the tests in the background has SIGINT ignored: Python's own handler is
+    set first.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     told = threading.Event()
 
     def tell(done: int, total: int | None) -> None:
@@ -135,8 +140,11 @@ def test_ctrl_c_ends_a_comparison() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     arguments = ["--vm=app=webserver", "--policies=noop", "--until=100000h"]
-    with pytest.raises(KeyboardInterrupt):
-        seekway._native.compare(arguments, [], tell)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            seekway._native.compare(arguments, [], tell)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert told.is_set()
 
 
