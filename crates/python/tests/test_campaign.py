@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -188,6 +189,23 @@ def write_study(path: Path, study: dict) -> None:
         lines = [f"{key} = {json.dumps(value)}" for key, value in study[section].items()]
         parts.append(f"[{section}]\n" + "\n".join(lines))
     path.write_text("\n".join(parts) + "\n")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """No file may grow beyond 2,000 bytes: the first batch of results cannot be written."""
+    study, out = tmp_path / "study.toml", tmp_path / "out"
+    write_study(study, SMALL)
+    line = [sys.executable, "-m", "seekway.campaign", "run", study, "--out", out, "--workers=1"]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    ran = subprocess.run(line, preexec_fn=limit, capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 2, ran.stderr
+    assert f"{out}: " in ran.stderr and "run again" in ran.stderr
+    assert [path.name for path in out.iterdir()] == ["study.json"]
+    subprocess.run(line, check=True, capture_output=True)
+    assert (len(Results(out)), Results(out).doubled) == (6, 0)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 
 from seekway._errors import SeekwayError
@@ -75,11 +76,15 @@ def write_batch(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     # Named by its first cell: the same cells again would be the same file.
     name = f"{table['cell'][0].as_py()[:32]}-{len(table)}.parquet"
     beside = folder / f".{name}.{os.getpid()}"
-    with open(beside, "wb") as file:
-        pyarrow.parquet.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(beside, folder / name)
+    try:
+        with open(beside, "wb") as file:
+            pyarrow.parquet.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(beside, folder / name)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

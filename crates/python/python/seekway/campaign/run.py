@@ -230,14 +230,20 @@ class _Run:
         self.tell(len(rows), sum(row.get("error") is not None for row in rows))
 
     def _flush(self) -> None:
-        """Write what has come. It is done only now."""
-        if self.pending:
-            write_batch(self.folder, self.pending)
-            self.written.update(row["cell"] for row in self.pending)
-            if self.keep:
-                self.came += self.pending
-        self.pending = []
+        """Write what has come. It is done only now; what cannot be written runs again."""
+        rows, self.pending = self.pending, []
         self.flushed_s = time.monotonic()
+        if not rows:
+            return
+        try:
+            write_batch(self.folder, rows)
+        except OSError as error:
+            raise CampaignError(
+                f"{self.folder}: {error}; make room or choose another folder, and run again"
+            ) from error
+        self.written.update(row["cell"] for row in rows)
+        if self.keep:
+            self.came += rows
 
     def _failed(self, cells: list[Cell], error: BaseException | None, send: Any) -> None:
         """A batch took its worker with it three times, or a bug: find the cell that did."""
