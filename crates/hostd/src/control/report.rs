@@ -1,6 +1,7 @@
 //! How everything stands, as JSON. The keys stay.
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
+use super::history::{Counts, class_of_ns};
 use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
 use crate::daemon::{FailedDisk, Host, Pending};
@@ -93,6 +94,9 @@ pub struct DeviceReport {
     pub served: ServedReport,
     /// How evenly it was shared in the last whole interval.
     pub fairness: FairnessReport,
+    /// Commands by the 64th of the device where they began: its number and how many.
+    #[serde(default)]
+    pub regions: Counts,
     /// What the policy alone knows.
     pub policy_metrics: BTreeMap<String, f64>,
     /// When another device is emulated.
@@ -213,6 +217,10 @@ pub struct DiskReport {
     pub cache: Option<DiskCacheReport>,
     /// By operation: read, write, flush, discard.
     pub ops: BTreeMap<String, OpReport>,
+    /// How many reads and writes took how long: `[c, n]` are `n` that took from 2^(c/4) to
+    /// 2^((c+1)/4) µs.
+    #[serde(default)]
+    pub responses: Counts,
 }
 
 fn none() -> String {
@@ -338,6 +346,7 @@ fn device_report(name: &str, status: &Status, auto_cache: bool) -> DeviceReport 
             max_min_share: fair.max_min_share,
             phi_mib_s: fair.phi_mib_s,
         },
+        regions: (0..).zip(status.regions).filter(|(_, count)| *count > 0).collect(),
         policy_metrics: finite(&status.policy_metrics),
         emulated,
         cache: status.cache.as_ref().map(|cache| {
@@ -378,7 +387,20 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         policy_metrics: finite(&status.policy_metrics),
         cache: status.cache.as_ref().map(cache::disk_report),
         ops: OpKind::ALL.into_iter().map(op).collect(),
+        responses: response_counts(status),
     })
+}
+
+/// How long a disk's reads and writes took, by class.
+fn response_counts(disk: &DiskStatus) -> Counts {
+    let mut counts = BTreeMap::new();
+    for kind in [OpKind::Read, OpKind::Write] {
+        for step in disk.ops[kind as usize].latency_ns.iter_recorded() {
+            *counts.entry(class_of_ns(step.value_iterated_to())).or_insert(0) +=
+                step.count_since_last_iteration();
+        }
+    }
+    counts.into_iter().collect()
 }
 
 /// How long requests took, so far that differences of two such lists are the

@@ -180,6 +180,7 @@ fn status() -> Status {
         }),
         model_now: Some(Instant::ZERO),
         served: Served::default(),
+        regions: [0; 64],
         cache: Some(CacheStatus {
             capacity_bytes: 1 << 31,
             room_bytes: 1 << 32,

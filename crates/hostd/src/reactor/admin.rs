@@ -386,6 +386,7 @@ impl Core {
             outstanding: self.stack.outstanding(),
             stats: self.stack.stats(),
             holds: self.stack.holds().clone(),
+            regions: self.regions,
             policy_metrics,
             throttle: self.throttle.as_ref().map(|t| t.report()),
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),

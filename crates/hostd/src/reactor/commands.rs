@@ -60,12 +60,23 @@ impl Core {
             Action::Issue(command) => {
                 self.attribute_held();
                 self.served = Some(DiskId(command.vm.index() as u16));
+                self.count_region(&command);
                 self.start(&command);
             }
             Action::Copy(copy) => self.copy(&copy),
             Action::Done(done) => self.job_done(&done),
             // Their cost is the processor's own here; the simulator charges it.
             Action::LookedUp { .. } | Action::Prefetching | Action::Wait(_) => {}
+        }
+    }
+
+    /// Where the head goes.
+    fn count_region(&mut self, command: &Request) {
+        if command.op.is_data() {
+            let regions = self.regions.len() as u128;
+            let capacity = u128::from(self.stack.profile().capacity.get().max(1));
+            let region = u128::from(command.extent.start().get()) * regions / capacity;
+            self.regions[region.min(regions - 1) as usize] += 1;
         }
     }
 

@@ -5,7 +5,7 @@ use super::disks::Disks;
 use super::intervals::IntervalClock;
 use super::io::{Commands, Ios};
 use super::jobs::{Jobs, buffers_len, extent_of};
-use super::message::{Handle, Served};
+use super::message::{Handle, REGIONS, Served};
 use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
 use super::status::Ask;
@@ -58,6 +58,8 @@ pub struct Core {
     pub(super) held: Withheld,
     /// Commands that are done.
     pub(super) done_commands: Served,
+    /// Reads and writes that were sent, by the part of the device where they began.
+    pub(super) regions: [u64; REGIONS],
     intervals: IntervalClock,
     /// Disks that are being detached.
     pub(super) detaches: usize,
@@ -102,6 +104,7 @@ impl Core {
             served: None,
             held: Withheld::default(),
             done_commands: Served::default(),
+            regions: [0; REGIONS],
             intervals: IntervalClock::new(),
             detaches: 0,
             stale: false,

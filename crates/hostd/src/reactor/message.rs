@@ -20,6 +20,8 @@ use vmm_sys_util::eventfd::EventFd;
 
 /// Significant digits of the latency histograms: within one per cent.
 const DIGITS: u8 = 2;
+/// Parts of a device by which commands are counted.
+pub const REGIONS: usize = 64;
 
 /// What other threads tell a reactor. A reply that nobody waits for is dropped.
 pub enum Message {
@@ -114,6 +116,8 @@ pub struct Status {
     pub stats: Stats,
     /// Time withheld by cause.
     pub holds: HoldStats,
+    /// Commands by the part of the device where they began.
+    pub regions: [u64; REGIONS],
     /// What the policy alone knows (credits, hits, …).
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// The throttle, when the device is emulated.

@@ -1,0 +1,376 @@
+//! What happened from one report to the next, and a bounded history of that: what the web page
+//! and `seekway top` show. Pure: whoever asks for reports has the clock.
+//!
+//! A [`Sample`] has sums, so that neighbours can be [merged](Sample::merge): the history keeps the
+//! last ten minutes in seconds, and all since its start in steps that grow as it gets longer.
+
+use super::report::{DeviceReport, DiskReport, HostReport};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Samples kept as they came.
+const RECENT: usize = 600;
+/// Samples since the start, merged in pairs whenever there are so many.
+const WHOLE: usize = 720;
+/// Disks in all samples together; with more disks the history is shorter, down to [`FEWEST`].
+/// A disk's part is some hundred bytes: 60 MB at the most.
+const DISKS: usize = 100_000;
+const FEWEST: usize = 16;
+
+/// Parts of a doubling of time into which response times are counted: 19 % each.
+const PARTS: f64 = 4.0;
+/// Number of the last class: from 2^32 µs, more than an hour.
+const CLASS_MAX: u32 = 128;
+
+/// Response times or regions: number of a class, and how many fell in it, ascending.
+pub type Counts = Vec<(u32, u64)>;
+
+/// The class of a response time: class `c` is from 2^(c/4) to 2^((c+1)/4) µs, class 0 also all
+/// below.
+pub fn class_of_ns(ns: u64) -> u32 {
+    let class = (PARTS * (ns.max(1) as f64 / 1e3).log2()).floor().max(0.0);
+    (class as u32).min(CLASS_MAX)
+}
+
+/// A response time in milliseconds below which `share` of the requests lie: the middle of the
+/// class, within a tenth. `None` without requests.
+pub fn quantile_ms(responses: &Counts, share: f64) -> Option<f64> {
+    let all: u64 = responses.iter().map(|(_, count)| count).sum();
+    let rank = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
+    let mut seen = 0;
+    let class = responses.iter().find(|(_, count)| {
+        seen += count;
+        seen >= rank
+    });
+    class.map(|(class, _)| ((f64::from(*class) + 0.5) / PARTS).exp2() / 1e3)
+}
+
+/// What happened in an interval.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// From and until when, in seconds of the daemon's life.
+    pub since_s: f64,
+    pub until_s: f64,
+    pub devices: Vec<DeviceSample>,
+}
+
+/// What happened on a device. What stands (policy, fairness, what is outstanding) is of the end.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceSample {
+    pub name: String,
+    pub policy: String,
+    pub outstanding: u64,
+    pub in_flight: u32,
+    pub commands: u64,
+    /// Time in which it was busy with reads and writes.
+    pub service_ms: f64,
+    /// Time withheld, by cause; causes with none are left out.
+    pub held_ms: BTreeMap<String, f64>,
+    /// Jain's index; absent with fewer than two busy disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jain: Option<f64>,
+    /// Commands by the 64th of the device where they began.
+    pub regions: Counts,
+    pub disks: Vec<DiskSample>,
+}
+
+/// What happened on a disk.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DiskSample {
+    pub name: String,
+    pub outstanding: u32,
+    /// Requests of those that wait for its limits.
+    pub limited: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    pub device_time_ms: f64,
+    /// Time in which requests waited for limits.
+    pub limited_ms: f64,
+    /// Time withheld while it was served last, all causes.
+    pub held_ms: f64,
+    /// Bytes read and found in the cache.
+    pub hit_bytes: u64,
+    pub prefetched_bytes: u64,
+    pub used_bytes: u64,
+    /// How long reads and writes took, by [class](class_of_ns).
+    pub responses: Counts,
+}
+
+impl Sample {
+    /// What happened between two reports of the same daemon.
+    pub fn between(before: &HostReport, after: &HostReport) -> Sample {
+        let device = |now: &DeviceReport| {
+            let then = before.devices.iter().find(|d| d.name == now.name);
+            DeviceSample::between(then, now)
+        };
+        Sample {
+            since_s: before.uptime_s,
+            until_s: after.uptime_s,
+            devices: after.devices.iter().map(device).collect(),
+        }
+    }
+
+    /// Its length in seconds, above zero.
+    pub fn seconds(&self) -> f64 {
+        (self.until_s - self.since_s).max(1e-3)
+    }
+
+    /// Both together; `next` is the later.
+    pub fn merge(self, next: Sample) -> Sample {
+        let mut devices = next.devices;
+        for earlier in self.devices {
+            if let Some(device) = devices.iter_mut().find(|d| d.name == earlier.name) {
+                device.add(earlier);
+            }
+        }
+        Sample { since_s: self.since_s, until_s: next.until_s, devices }
+    }
+}
+
+impl DeviceSample {
+    fn between(before: Option<&DeviceReport>, now: &DeviceReport) -> DeviceSample {
+        let disk = |disk: &DiskReport| {
+            let then = before.and_then(|d| d.disks.iter().find(|d| d.name == disk.name));
+            DiskSample::between(then, disk)
+        };
+        DeviceSample {
+            name: now.name.clone(),
+            policy: now.policy.clone(),
+            outstanding: now.outstanding,
+            in_flight: now.in_flight,
+            commands: since(before.map(|d| d.commands), now.commands),
+            service_ms: since_ms(before.map(|d| d.served.service_ms), now.served.service_ms),
+            held_ms: held_since(before.map(|d| &d.held_ms), &now.held_ms),
+            jain: now.fairness.jain,
+            regions: counts_since(before.map(|d| &d.regions), &now.regions),
+            disks: now.disks.iter().map(disk).collect(),
+        }
+    }
+
+    /// What happened just before as well.
+    fn add(&mut self, earlier: DeviceSample) {
+        self.commands += earlier.commands;
+        self.service_ms += earlier.service_ms;
+        for (why, ms) in earlier.held_ms {
+            *self.held_ms.entry(why).or_insert(0.0) += ms;
+        }
+        add_counts(&mut self.regions, &earlier.regions);
+        for before in &earlier.disks {
+            if let Some(disk) = self.disks.iter_mut().find(|d| d.name == before.name) {
+                disk.add(before);
+            }
+        }
+    }
+}
+
+impl DiskSample {
+    fn between(before: Option<&DiskReport>, now: &DiskReport) -> DiskSample {
+        let requests = |disk: &DiskReport, op: &str| disk.ops.get(op).map_or(0, |o| o.requests);
+        let bytes = |disk: &DiskReport, op: &str| disk.ops.get(op).map_or(0, |o| o.bytes);
+        let errors = |disk: &DiskReport| disk.ops.values().map(|o| o.errors).sum::<u64>();
+        let held = |disk: &DiskReport| disk.held_ms.values().sum::<f64>();
+        let usage = |disk: &DiskReport| disk.cache.as_ref().map(|c| c.usage);
+        let count = |of: &dyn Fn(&DiskReport) -> u64| since(before.map(of), of(now));
+        let time = |of: &dyn Fn(&DiskReport) -> f64| since_ms(before.map(of), of(now));
+        DiskSample {
+            name: now.name.clone(),
+            outstanding: now.outstanding,
+            limited: now.limited,
+            reads: count(&|d| requests(d, "read")),
+            writes: count(&|d| requests(d, "write")),
+            read_bytes: count(&|d| bytes(d, "read")),
+            written_bytes: count(&|d| bytes(d, "write")),
+            errors: count(&errors),
+            device_time_ms: time(&|d| d.device_time_ms),
+            limited_ms: time(&|d| d.limited_ms),
+            held_ms: time(&held),
+            hit_bytes: count(&|d| usage(d).map_or(0, |u| u.hit_bytes)),
+            prefetched_bytes: count(&|d| usage(d).map_or(0, |u| u.prefetched_bytes)),
+            used_bytes: count(&|d| usage(d).map_or(0, |u| u.used_bytes)),
+            responses: counts_since(before.map(|d| &d.responses), &now.responses),
+        }
+    }
+
+    /// What happened just before as well.
+    fn add(&mut self, earlier: &DiskSample) {
+        self.reads += earlier.reads;
+        self.writes += earlier.writes;
+        self.read_bytes += earlier.read_bytes;
+        self.written_bytes += earlier.written_bytes;
+        self.errors += earlier.errors;
+        self.device_time_ms += earlier.device_time_ms;
+        self.limited_ms += earlier.limited_ms;
+        self.held_ms += earlier.held_ms;
+        self.hit_bytes += earlier.hit_bytes;
+        self.prefetched_bytes += earlier.prefetched_bytes;
+        self.used_bytes += earlier.used_bytes;
+        add_counts(&mut self.responses, &earlier.responses);
+    }
+}
+
+/// A disk that was attached anew counts from zero.
+fn since(before: Option<u64>, now: u64) -> u64 {
+    now.checked_sub(before.unwrap_or(0)).unwrap_or(now)
+}
+
+fn since_ms(before: Option<f64>, now: f64) -> f64 {
+    let since = now - before.unwrap_or(0.0);
+    if since < 0.0 { now } else { since }
+}
+
+fn held_since(
+    before: Option<&BTreeMap<String, f64>>,
+    now: &BTreeMap<String, f64>,
+) -> BTreeMap<String, f64> {
+    let then = |why: &String| before.and_then(|held| held.get(why)).copied();
+    let since = now.iter().map(|(why, ms)| (why.clone(), since_ms(then(why), *ms)));
+    since.filter(|(_, ms)| *ms > 0.0).collect()
+}
+
+fn counts_since(before: Option<&Counts>, now: &Counts) -> Counts {
+    let then = |class| {
+        let counts = before?;
+        counts.binary_search_by_key(&class, |(c, _)| *c).ok().map(|at| counts[at].1)
+    };
+    let since = now.iter().map(|(class, count)| (*class, since(then(*class), *count)));
+    since.filter(|(_, count)| *count > 0).collect()
+}
+
+fn add_counts(counts: &mut Counts, more: &Counts) {
+    for (class, count) in more {
+        match counts.binary_search_by_key(class, |(c, _)| *c) {
+            Ok(at) => counts[at].1 += count,
+            Err(at) => counts.insert(at, (*class, *count)),
+        }
+    }
+}
+
+/// Samples since a start, in bounded memory.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct History {
+    /// The last ones as they came, oldest first.
+    pub recent: VecDeque<Sample>,
+    /// All since the start, oldest first, each of about as many as `step`. What is newer than the
+    /// last of them is in `recent`.
+    pub whole: Vec<Sample>,
+    /// How many samples one of `whole` is made of.
+    pub step: usize,
+    /// How many the one that grows has.
+    #[serde(skip)]
+    partial: Option<(Sample, usize)>,
+}
+
+impl History {
+    /// The next sample.
+    pub fn push(&mut self, sample: Sample) {
+        let disks = sample.devices.iter().map(|d| d.disks.len()).sum::<usize>().max(1);
+        let most = |count: usize| count.min((DISKS / 2 / disks).max(FEWEST));
+        self.step = self.step.max(1);
+        let (merged, count) = match self.partial.take() {
+            Some((partial, count)) => (partial.merge(sample.clone()), count + 1),
+            None => (sample.clone(), 1),
+        };
+        if count >= self.step {
+            self.whole.push(merged);
+        } else {
+            self.partial = Some((merged, count));
+        }
+        while self.whole.len() > most(WHOLE) {
+            self.halve();
+        }
+        self.recent.push_back(sample);
+        while self.recent.len() > most(RECENT) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Merge neighbours.
+    fn halve(&mut self) {
+        let mut samples = std::mem::take(&mut self.whole).into_iter();
+        while let Some(sample) = samples.next() {
+            match samples.next() {
+                Some(next) => self.whole.push(sample.merge(next)),
+                None => self.whole.push(sample),
+            }
+        }
+        self.step *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: u64, disks: usize) -> Sample {
+        let disk = |n: usize| DiskSample {
+            name: format!("d{n}"),
+            reads: 1,
+            responses: vec![(at as u32 % 5, 2)],
+            ..DiskSample::default()
+        };
+        let held_ms = BTreeMap::from([("idle".to_string(), 0.5)]);
+        let device = DeviceSample {
+            name: "sda".into(),
+            commands: at,
+            held_ms,
+            disks: (0..disks).map(disk).collect(),
+            ..DeviceSample::default()
+        };
+        Sample { since_s: at as f64, until_s: at as f64 + 1.0, devices: vec![device] }
+    }
+
+    #[test]
+    fn classes_hold_their_times() {
+        for ns in [1, 999, 1_000, 1_190, 50_000, 123_456_789, 3_600_000_000_000] {
+            let class = class_of_ns(ns);
+            let (from, to) = (f64::from(class) / 4.0, f64::from(class + 1) / 4.0);
+            let us = ns as f64 / 1e3;
+            assert!(class == 0 || from.exp2() <= us * 1.000_001, "{ns}");
+            assert!(us < to.exp2() * 1.000_001, "{ns}");
+        }
+        assert_eq!(class_of_ns(0), 0);
+        assert_eq!(class_of_ns(u64::MAX), CLASS_MAX);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_tenth() {
+        let mut counts = Counts::new();
+        for ms in 1..=1000 {
+            add_counts(&mut counts, &vec![(class_of_ns(ms * 1_000_000), 1)]);
+        }
+        for (share, exact) in [(0.5, 500.0), (0.99, 990.0), (0.0, 1.0), (1.0, 1000.0)] {
+            let ms = quantile_ms(&counts, share).unwrap();
+            assert!((ms / exact - 1.0).abs() < 0.1, "{share}: {ms}");
+        }
+        assert_eq!(quantile_ms(&Counts::new(), 0.5), None);
+    }
+
+    #[test]
+    fn the_history_is_bounded_and_loses_no_request() {
+        for disks in [1, 7, 40_000] {
+            let (mut history, count) = (History::default(), 5_000 / disks.min(100) as u64);
+            for at in 0..count {
+                history.push(sample(at, disks));
+            }
+            let kept = |n: usize| n <= 720 && n * disks <= (DISKS / 2).max(FEWEST * disks);
+            assert!(kept(history.whole.len()) && kept(history.recent.len()), "{disks}");
+            assert_eq!(history.recent.back(), Some(&sample(count - 1, disks)));
+            let partial = history.partial.iter().map(|(sample, _)| sample);
+            let all: Vec<&Sample> = history.whole.iter().chain(partial).collect();
+            assert_eq!(all[0].since_s, 0.0);
+            assert!(all.windows(2).all(|w| w[0].until_s == w[1].since_s));
+            let reads: u64 = all.iter().map(|s| s.devices[0].disks[0].reads).sum();
+            assert_eq!(reads, count, "{disks} disks");
+            let of = |s: &&Sample| -> u64 {
+                s.devices[0].disks[0].responses.iter().map(|(_, n)| n).sum()
+            };
+            assert_eq!(all.iter().map(of).sum::<u64>(), 2 * count);
+            let held: f64 = all.iter().map(|s| s.devices[0].held_ms["idle"]).sum();
+            assert_eq!(held, count as f64 / 2.0);
+        }
+    }
+}
