@@ -13,8 +13,10 @@ mod http;
 mod limit;
 mod report;
 mod sandbox;
+mod slow;
 
 pub use sandbox::{SandboxReport, ThreadsReport};
+pub use slow::{SlowReport, SlowRequestReport};
 
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
@@ -50,6 +52,22 @@ pub enum Request {
     Status {},
     /// How long requests took, in full: a [`ResponsesReport`].
     Responses {},
+    /// The last requests that took so long: a [`SlowReport`].
+    Slow {
+        /// Milliseconds.
+        over_ms: f64,
+        /// Of this disk; of all, if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        disk: Option<String>,
+    },
+    /// Take no requests of a disk for so long, unless it is thawed before.
+    Freeze {
+        disk: String,
+        /// Seconds, up to a minute.
+        timeout_s: f64,
+    },
+    /// Take requests of a frozen disk again.
+    Thaw { disk: String },
     /// The metrics, as text.
     Metrics {},
     /// Another policy.
@@ -95,10 +113,11 @@ pub enum Request {
 }
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 12] = [
+pub const COMMANDS: [&str; 15] = [
     "status",
     "metrics",
     "responses",
+    "slow",
     "policy",
     "prefetch",
     "cache",
@@ -108,6 +127,8 @@ pub const COMMANDS: [&str; 12] = [
     "retry",
     "detach",
     "resize",
+    "freeze",
+    "thaw",
 ];
 
 /// What a client sends: lines, and with one of them perhaps an open image (SCM_RIGHTS).
@@ -210,6 +231,16 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
         Request::Responses {} => {
             serde_json::to_value(report::responses(host)).map_err(|e| e.to_string())
         }
+        Request::Slow { over_ms, disk } => {
+            let report = slow::report(host, over_ms, disk.as_deref())?;
+            serde_json::to_value(report).map_err(|e| e.to_string())
+        }
+        Request::Freeze { disk, timeout_s } => {
+            // Too long a time is as wrong as one that is none.
+            let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+            host.freeze(&disk, time).map(nothing).map_err(text)
+        }
+        Request::Thaw { disk } => host.thaw(&disk).map(nothing).map_err(text),
         Request::Metrics {} => Ok(json!({ "text": metrics::render(host) })),
         Request::Policy { policy, device } => {
             host.set_policy(&policy, device.as_deref()).map(nothing).map_err(text)

@@ -34,7 +34,7 @@ mod watchdog;
 pub use change::{Change, Reason};
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
-pub use host::{Attached, FailedDisk, Host, Pending, check_tls};
+pub use host::{Attached, FREEZE_MAX, FailedDisk, Host, Pending, check_tls};
 pub use served::ServedDisk;
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub use start::{StartOptions, Stopper, VhostAt};

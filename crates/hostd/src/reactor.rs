@@ -30,6 +30,7 @@ mod commands;
 mod core;
 mod critical;
 mod disks;
+mod freeze;
 mod intervals;
 mod io;
 mod jobs;
@@ -42,6 +43,7 @@ mod parity;
 mod ports;
 mod ring;
 mod slice;
+mod slow;
 mod status;
 #[cfg(test)]
 mod swarm;
@@ -55,6 +57,7 @@ pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
     Served, Status, wait,
 };
+pub use slow::SlowRequest;
 
 use self::core::Core;
 use crate::port::{Budget, Port, PortContext};
@@ -235,8 +238,9 @@ impl Reactor {
         self.core.trim_cache();
         self.flush();
         self.core.remap_stale();
+        let thaw = self.core.look_at_frozen();
         self.end_ports();
-        wake
+        wake.into_iter().chain(thaw).min()
     }
 
     /// Handle what the ring has.

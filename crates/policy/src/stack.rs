@@ -52,7 +52,7 @@ pub use cached::frames_of;
 pub use map::{FileExtent, Map};
 pub use types::{
     Action, CacheSpec, Config, Copy, DiskSpec, Done, IoError, Member, OUTSTANDING_DEFAULT, Refused,
-    Submit, Target, Wake,
+    Stages, Submit, Target, Wake,
 };
 
 use crate::cache::Frame;
@@ -163,6 +163,7 @@ impl Stack {
 
     /// A guest's call passes its limits: it goes to the cache, or towards the device.
     fn enter(&mut self, now: Instant, call: u32) {
+        self.calls[call].entered = now;
         let Submit { vm, op, .. } = self.calls[call].request;
         match op {
             Op::Read if self.read_cached(now, call) => {}
@@ -244,7 +245,7 @@ impl Stack {
         let served = self.dispatcher.complete(now, io, failed.is_empty(), &mut completions);
         self.finished.clear();
         for completion in completions.drain(..) {
-            self.part_done(completion);
+            self.part_done(now, completion);
         }
         self.completions = completions;
         // Not before all are accounted for: what arrives takes over their ids.
@@ -253,21 +254,22 @@ impl Stack {
         served
     }
 
-    fn part_done(&mut self, completion: Completion) {
+    fn part_done(&mut self, now: Instant, completion: Completion) {
         let id = completion.request.id;
         let index = self.calls.part(id).call;
+        self.calls[index].was_dispatched(completion.dispatched);
         if let Some(fetch) = self.calls[index].fetch {
             self.fetch_left_device(fetch, id);
         }
         self.finished.push(completion);
         self.disk(completion.request.vm).load.requests -= 1;
         if self.calls.part_done(id) {
-            self.call_done(index);
+            self.call_done(now, index);
         }
     }
 
     /// Nothing of a call is left to do.
-    fn call_done(&mut self, index: u32) {
+    fn call_done(&mut self, now: Instant, index: u32) {
         let call = &self.calls[index];
         if let (Some(id), Some(cache)) = (call.fetch, &mut self.cache) {
             return cache.has_ended(id);
@@ -276,11 +278,11 @@ impl Stack {
         if matches!(op, Op::Discard | Op::WriteZeroes) && self.parks_again(index) {
             return;
         }
-        let error = self.calls[index].error;
+        let (error, stages) = (self.calls[index].error, self.calls[index].stages(now));
         self.calls.remove(index);
         self.write_ends(vm, op, extent);
         self.disk(vm).outstanding -= 1;
-        self.act(Action::Done(Done { token, vm, result: error.map_or(Ok(()), Err) }));
+        self.act(Action::Done(Done { token, vm, result: error.map_or(Ok(()), Err), stages }));
     }
 
     fn act(&mut self, action: Action) {

@@ -14,8 +14,8 @@ use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, 
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::stack::{
-    Action, CacheSpec, Config, Copy, DiskSpec, FileExtent, IoError, Map, Refused, Stack, Submit,
-    Target, frames_of,
+    Action, CacheSpec, Config, Copy, DiskSpec, FileExtent, IoError, Map, Refused, Stack, Stages,
+    Submit, Target, frames_of,
 };
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::{BTreeMap, VecDeque};
@@ -71,6 +71,7 @@ struct Guest {
     op: Op,
     extent: Extent,
     submitted: u64,
+    arrived: Instant,
     version: u64,
     /// What has been read of each sector.
     data: Vec<Option<u64>>,
@@ -237,7 +238,8 @@ impl Rig {
             }
         }
         let data = vec![None; extent.len().get() as usize];
-        self.guests.insert(token, Guest { vm, op, extent, submitted, version, data });
+        self.guests
+            .insert(token, Guest { vm, op, extent, submitted, arrived: self.now, version, data });
     }
 
     /// A command ends, of which some members may fail.
@@ -301,6 +303,8 @@ impl Rig {
                 let guest = self.guests.remove(&done.token);
                 let guest = guest.ok_or_else(|| TestCaseError::fail("done twice"))?;
                 self.clock += 1;
+                let Stages { limited, queued, device } = done.stages;
+                prop_assert_eq!(limited + queued + device, self.now.since(guest.arrived));
                 self.check(&guest, done.result.is_ok())?;
             }
             Action::LookedUp { .. } | Action::Prefetching | Action::Wait(_) => {}

@@ -67,6 +67,29 @@ def test_files_of_pandas_polars_and_duckdb(tmp_path: Path) -> None:
     assert first["op"].to_pylist()[:3] == ["write", "read", "read"]
 
 
+@pytest.mark.parametrize(
+    ("codec", "version"),
+    [("snappy", "1.0"), ("zstd", "2.0"), ("lz4", "1.0"), ("none", "2.0"), ("gzip", "1.0")],
+)
+def test_codecs_and_versions_of_pages(tmp_path: Path, codec: str, version: str) -> None:
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.table(rows(1000)),
+        path,
+        compression=codec,
+        row_group_size=300,
+        data_page_version=version,
+        use_dictionary=codec != "lz4",
+    )
+    if codec == "gzip":
+        with pytest.raises(seekway.Error, match="gzip"):
+            seekway.read_trace(path).to_arrow()
+        return
+    read = seekway.read_trace(path).to_arrow()
+    assert read.num_rows == 1000
+    assert read["start_sector"][999].as_py() == 999 * 8
+
+
 def test_other_types_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     table = pyarrow.table(

@@ -15,7 +15,6 @@ use seekway_workload::traces::{
 };
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 const FIXTURES: [&str; 18] = [
@@ -243,48 +242,6 @@ fn numbers_above_2_to_the_63rd_are_too_large() {
     let file = with_columns("large", columns);
     let error = open(&file.0).unwrap().find_map(Result::err).unwrap().to_string();
     assert!(error.contains("row 1: number too large"), "{error}");
-}
-
-/// Files as pyarrow writes them for pandas, and DuckDB and Polars for themselves.
-#[test]
-fn files_of_other_programs_are_read() {
-    const MAKE: &str = r#"
-import sys, pyarrow as pa, pyarrow.parquet as pq
-n = 1000
-table = pa.table({
-    "time_ns": pa.array([i * 1000 for i in range(n)], pa.int64()),
-    "op": pa.array(["read" if i % 3 else "W" for i in range(n)]).dictionary_encode(),
-    "start_sector": pa.array([i * 8 for i in range(n)], pa.int32()),
-    "sectors": pa.array([8] * n, pa.uint16()),
-    "volume": pa.array([i % 4 for i in range(n)], pa.int8()),
-})
-codec = sys.argv[2]
-pq.write_table(table, sys.argv[1], compression=codec, row_group_size=300,
-               data_page_version=sys.argv[3], use_dictionary=codec != "lz4")
-"#;
-    for (codec, version) in
-        [("snappy", "1.0"), ("zstd", "2.0"), ("lz4", "1.0"), ("none", "2.0"), ("gzip", "1.0")]
-    {
-        let file = Temporary::new(&format!("pyarrow-{codec}"));
-        let mut python = Command::new("python3");
-        python.args(["-c", MAKE]).arg(&file.0).args([codec, version]);
-        let Ok(made) = python.output() else {
-            return seekway_testing::skip("python3");
-        };
-        if !made.status.success() {
-            return seekway_testing::skip("pyarrow in python3");
-        }
-        if codec == "gzip" {
-            let error = open(&file.0).and_then(|mut reader| reader.next_record()).unwrap_err();
-            assert!(error.to_string().contains("gzip"), "{error}");
-            continue;
-        }
-        let read = named(&file.0);
-        assert_eq!(read.len(), 1000, "{codec}");
-        let (last, volume) = &read[999];
-        assert_eq!((last.at.get(), last.start.get(), volume.as_str()), (999_000, 7992, "3"));
-        assert_eq!(last.op, Op::Write);
-    }
 }
 
 /// Read to the end in both modes: records within the limits, or an error.

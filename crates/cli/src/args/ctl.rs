@@ -18,6 +18,8 @@ use std::path::PathBuf;
   seekway ctl limit db iops=2000,bandwidth=100MiB,group=tenant1
   seekway ctl limit --group tenant1 none
   seekway ctl resize db 20GiB
+  seekway ctl slow --over 100ms
+  seekway ctl freeze web -- cp --reflink=always web.img web.snapshot.img
   seekway ctl --socket /run/other/control.sock metrics")]
 pub struct CtlArgs {
     /// Path of the daemon's control socket [default: /run/seekway/control.sock for root,
@@ -109,6 +111,42 @@ pub enum CtlCommand {
         /// Allow a smaller size; data beyond it is lost
         #[arg(long, requires = "size")]
         shrink: bool,
+    },
+    /// Show the last requests that took long, and where their time went
+    Slow {
+        /// Requests that took at least so long
+        #[arg(long, value_name = "TIME", default_value = "100ms")]
+        over: String,
+        /// Only those of this disk
+        #[arg(long, value_name = "DISK")]
+        disk: Option<String>,
+        /// How the result is printed
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Take no requests of disks for a while, to take a snapshot of their images
+    ///
+    /// What is under way ends first. With a COMMAND, it is run while they are frozen, and they thaw
+    /// when it has ended; without one, they thaw by `thaw`, or when the time is over.
+    #[command(after_help = "Examples:
+  seekway ctl freeze web -- cp --reflink=always web.img web.snapshot.img
+  seekway ctl freeze web db --timeout 10s -- lvcreate --snapshot --name web-1 vg0/web")]
+    Freeze {
+        /// Names of the disks
+        #[arg(value_name = "DISK", required = true)]
+        disks: Vec<String>,
+        /// They thaw by themselves then, up to a minute
+        #[arg(long, value_name = "TIME", default_value = "30s")]
+        timeout: String,
+        /// What to run while they are frozen
+        #[arg(value_name = "COMMAND", last = true)]
+        command: Vec<String>,
+    },
+    /// Take requests of frozen disks again
+    Thaw {
+        /// Names of the disks
+        #[arg(value_name = "DISK", required = true)]
+        disks: Vec<String>,
     },
     /// Print the metrics in Prometheus's text format
     Metrics,

@@ -1,6 +1,8 @@
 //! `seekway ctl`: the control protocol for people.
 
+mod freeze;
 mod promised;
+mod slow;
 
 use crate::args::{CtlArgs, CtlCommand, Format};
 use crate::{Verdict, output};
@@ -10,22 +12,30 @@ use seekway_hostd::control::{
     Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport,
     PendingReport, Request, SandboxReport,
 };
-use seekway_policy::params::parse_size;
+use seekway_policy::params::{parse_duration, parse_size};
 use seekway_report::table::{Cell, Column, Table};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
-    let request = request(&args.command)?;
     let socket = match &args.socket {
         Some(path) => path.clone(),
         None => config::default_folder()
             .map(|folder| folder.join(config::CONTROL_NAME))
             .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
     };
+    if let CtlCommand::Freeze { disks, timeout, command } = &args.command {
+        return freeze::run(&mut Client::connect(&socket)?, disks, timeout, command);
+    }
+    if let CtlCommand::Thaw { disks } = &args.command {
+        freeze::thaw(&mut Client::connect(&socket)?, disks)?;
+        return Ok(Verdict::Done);
+    }
+    let request = request(&args.command)?;
     let answer = Client::connect(&socket)?.ask(&request)?;
     match &args.command {
         CtlCommand::Status { format } => status(*format, answer)?,
+        CtlCommand::Slow { over, format, .. } => slow::print(*format, over, &answer)?,
         CtlCommand::Metrics => {
             output::print(answer["text"].as_str().context("no metrics in the answer")?)?;
         }
@@ -42,6 +52,8 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
         | CtlCommand::Cache { .. }
         | CtlCommand::Weight { .. }
         | CtlCommand::Limit { .. }
+        | CtlCommand::Freeze { .. }
+        | CtlCommand::Thaw { .. }
         | CtlCommand::Detach { .. } => {}
     }
     Ok(Verdict::Done)
@@ -55,6 +67,14 @@ fn request(command: &CtlCommand) -> Result<Request> {
     Ok(match command {
         CtlCommand::Status { .. } => Request::Status {},
         CtlCommand::Metrics => Request::Metrics {},
+        CtlCommand::Slow { over, disk, .. } => {
+            let time = parse_duration(over);
+            let time = time.with_context(|| format!("--over {over}: expected a time, as 100ms"))?;
+            Request::Slow { over_ms: time.as_millis_f64(), disk: disk.clone() }
+        }
+        CtlCommand::Freeze { .. } | CtlCommand::Thaw { .. } => {
+            unreachable!("several requests each")
+        }
         CtlCommand::Policy { policy, device } => {
             Request::Policy { policy: policy.clone(), device: device.clone() }
         }
@@ -371,6 +391,11 @@ fn disks(devices: &[DeviceReport]) -> Table {
         for disk in &device.disks {
             table.push(disk_row(device, disk));
             table.notes.extend(known(&disk.name, &disk.policy_metrics));
+            if let Some(seconds) = disk.frozen_s {
+                let left =
+                    format!("frozen for {seconds:.0} s more; seekway ctl thaw {}", disk.name);
+                table.notes.push(format!("{}: {left}", disk.name));
+            }
             if disk.elsewhere {
                 let where_to = "another daemon has its image: its guest migrates, or has migrated";
                 table.notes.push(format!("{}: {where_to}", disk.name));

@@ -197,6 +197,9 @@ pub struct DiskReport {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
+    /// It takes no requests for so many seconds more: `ctl freeze`. Absent when it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen_s: Option<f64>,
     /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
     #[serde(default = "none")]
     pub limits: String,
@@ -267,7 +270,7 @@ pub fn report(host: &Host) -> HostReport {
             .iter()
             .map(|(device, status)| DeviceReport {
                 journal: device.journal.as_ref().map(|p| p.display().to_string()),
-                disks: status.disks.iter().filter_map(|disk| disk_report(host, disk)).collect(),
+                disks: disk_reports(host, status),
                 ..device_report(&device.name, status, auto)
             })
             .collect(),
@@ -363,8 +366,12 @@ fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {
     some.map(|(why, cause)| (why.to_string(), cause.time.as_millis_f64())).collect()
 }
 
+fn disk_reports(host: &Host, status: &Status) -> Vec<DiskReport> {
+    status.disks.iter().filter_map(|disk| disk_report(host, disk, status.now)).collect()
+}
+
 /// `None` for a disk that has gone since its reactor was asked.
-fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
+fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskReport> {
     let disk = host.disk(&status.name).ok()?;
     let op = |kind: OpKind| (kind.name().to_string(), op_report(&status.ops[kind as usize]));
     Some(DiskReport {
@@ -379,6 +386,7 @@ fn disk_report(host: &Host, status: &DiskStatus) -> Option<DiskReport> {
         warnings: disk.warnings.all(),
         ports: status.ports,
         outstanding: status.outstanding,
+        frozen_s: status.frozen_until.map(|until| until.max(now).since(now).as_secs_f64()),
         limits: status.limits.to_string(),
         limited: status.limited as u64,
         limited_ms: status.limited_time.as_millis_f64(),

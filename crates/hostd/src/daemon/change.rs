@@ -13,6 +13,7 @@ pub enum Change {
     Attach,
     Detach,
     Resize,
+    Freeze,
 }
 
 impl Change {
@@ -22,6 +23,7 @@ impl Change {
             Change::Attach => "attach",
             Change::Detach => "detach",
             Change::Resize => "resize",
+            Change::Freeze => "freeze",
         }
     }
 }

@@ -145,6 +145,7 @@ fn pending(change: Change, reason: &Reason) -> String {
         Change::Resize => {
             ("does not have its new size yet", "the resize is finished when it goes on")
         }
+        Change::Freeze => ("is not at rest yet", "it thaws when its time is over"),
     };
     format!("{now}: {reason}; {then}; until then `seekway ctl status` lists the disk as pending")
 }

@@ -9,6 +9,7 @@
 mod attach;
 mod cache;
 mod changes;
+mod freeze;
 mod limits;
 mod resize;
 mod settings;
@@ -17,6 +18,7 @@ mod tls;
 pub use attach::{Attached, FailedDisk};
 use cache::Caches;
 pub use changes::Pending;
+pub use freeze::FREEZE_MAX;
 pub use tls::check_tls;
 
 use super::confine;

@@ -140,6 +140,7 @@ fn status() -> Status {
         capacity_bytes: 1 << 50,
         ports: 2,
         outstanding: 3,
+        frozen_until: None,
         limits: Default::default(),
         limited: 2,
         limited_time: Nanos::from_millis(250),

@@ -56,6 +56,8 @@ impl Reactor {
             Message::ClosePort(id) => core.ports.close(id),
             Message::AttachDisk(disk, reply) => _ = reply.send(core.attach_disk(*disk)),
             Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
+            Message::Freeze(id, time, reply) => core.freeze(id, time, reply),
+            Message::Thaw(id, reply) => _ = reply.send(core.thaw(id)),
             Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
             Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
             Message::SetLimits(id, limits, reply) => _ = reply.send(core.set_limits(id, &limits)),
@@ -75,6 +77,7 @@ impl Reactor {
             Message::Runs(id, token, runs) => self.runs(id, token, runs),
             Message::Remapped(id, map) => core.remapped(id, map),
             Message::Status(reply) => _ = reply.send(core.status()),
+            Message::Slow(over, reply) => _ = reply.send(core.slow.over(over)),
             Message::Shutdown => {
                 self.shutdown = true;
                 core.leave_all();
@@ -162,6 +165,7 @@ impl Core {
             outstanding: 0,
             pieces: 0,
             held: Default::default(),
+            frozen: None,
             detaching: None,
             ops: Default::default(),
             meter: UseMeter::default(),
@@ -230,6 +234,8 @@ impl Core {
             };
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
+            self.frozen -= usize::from(disk.frozen.take().is_some());
+            self.slow.forget(DiskId(number as u16));
             self.share_jobs();
             self.stack.detach(self.now, vm);
             let result = self.ring.register_file(number as u16, None);

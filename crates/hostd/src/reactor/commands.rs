@@ -6,6 +6,7 @@
 use super::core::Core;
 use super::io::{Bounce, IOVECS_MAX, Kind, PUNCH, ZERO, is_aligned, kind_of};
 use super::jobs::{bytes_of, slice_buffers};
+use super::slow::SlowRequest;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
 use crate::sigbus;
@@ -163,7 +164,18 @@ impl Core {
         let token = done.token as u32;
         let slot = &self.jobs[token];
         let job = slot.job;
-        self.disks.of_job(job.disk).count(self.now, slot, done.result.is_ok());
+        let disk = self.disks.of_job(job.disk);
+        let (op, response) = disk.count(self.now, slot, done.result.is_ok());
+        self.slow.note(SlowRequest {
+            disk: job.disk,
+            op,
+            offset_bytes: job.offset,
+            len_bytes: job.len,
+            ok: done.result.is_ok(),
+            done: self.now,
+            response,
+            stages: done.stages,
+        });
         self.jobs.remove(token);
         let result = done.result.map_err(|IoError(errno)| Errno(errno));
         self.ready.push_back((job.port, job.token, result));

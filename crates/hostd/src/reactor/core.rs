@@ -8,6 +8,7 @@ use super::jobs::{Jobs, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
 use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
+use super::slow::SlowLog;
 use super::status::Ask;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
@@ -61,6 +62,10 @@ pub struct Core {
     /// Reads and writes that were sent, by the part of the device where they began.
     pub(super) regions: [u64; REGIONS],
     intervals: IntervalClock,
+    /// The last slow requests.
+    pub(super) slow: SlowLog,
+    /// Disks that take no requests for a while.
+    pub(super) frozen: usize,
     /// Disks that are being detached.
     pub(super) detaches: usize,
     /// Some disk's map may be stale.
@@ -106,6 +111,8 @@ impl Core {
             done_commands: Served::default(),
             regions: [0; REGIONS],
             intervals: IntervalClock::new(),
+            slow: SlowLog::default(),
+            frozen: 0,
             detaches: 0,
             stale: false,
             handle,
@@ -228,7 +235,8 @@ impl PortContext for Core {
     fn has_room(&self, disk: DiskId) -> bool {
         // The ports of a disk that is not there have nothing to hand in.
         self.disks.get(disk).is_none_or(|disk| {
-            (disk.outstanding as usize) < self.jobs_max.min(JOBS_TAKEN_MAX)
+            disk.frozen.is_none()
+                && (disk.outstanding as usize) < self.jobs_max.min(JOBS_TAKEN_MAX)
                 && disk.pieces < PIECES_TAKEN_MAX
                 && self.stack.has_room()
         })

@@ -1,5 +1,6 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
+use super::freeze::Freeze;
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
 use super::message::{DiskStatus, OpKind, OpStatus};
@@ -49,6 +50,8 @@ pub struct DiskState {
     pub pieces: usize,
     /// Device time withheld while this disk was the one served last.
     pub held: Withheld,
+    /// It takes no requests for a while.
+    pub frozen: Option<Freeze>,
     /// It is being detached; who waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
@@ -73,8 +76,8 @@ impl DiskState {
         self.pieces += pieces;
     }
 
-    /// A job is done.
-    pub fn count(&mut self, now: Instant, slot: &JobSlot, ok: bool) {
+    /// A job is done: what it was, and how long it took.
+    pub fn count(&mut self, now: Instant, slot: &JobSlot, ok: bool) -> (OpKind, Nanos) {
         let (job, response) = (&slot.job, now.since(slot.arrived));
         self.pieces -= slot.buffers.len();
         let kind = match job.op {
@@ -99,6 +102,7 @@ impl DiskState {
         if self.outstanding == 0 {
             self.meter.end_busy(now);
         }
+        (kind, response)
     }
 
     /// Its counters; `ports` of it are open. What the stack knows of it is not filled in.
@@ -110,6 +114,7 @@ impl DiskState {
             capacity_bytes: self.limits.capacity_bytes,
             ports,
             outstanding: self.outstanding,
+            frozen_until: self.frozen.as_ref().map(|freeze| freeze.until),
             limits: self.limits_per_s.clone(),
             limited: 0,
             limited_time: Nanos::ZERO,

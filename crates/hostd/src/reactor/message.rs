@@ -1,6 +1,7 @@
 //! How other threads reach a reactor, and what it answers.
 
 use super::intervals::{DiskUse, Fairness, Share, fairness};
+use super::slow::SlowRequest;
 use crate::images::{Image, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
@@ -36,6 +37,11 @@ pub enum Message {
     /// Close the disk's ports, carry out what is outstanding, let go of the
     /// image. The reply comes when the image is closed.
     DetachDisk(DiskId, SyncSender<Result<(), String>>),
+    /// Take no requests of the disk for so long, unless it is thawed before. The reply comes when
+    /// none is under way.
+    Freeze(DiskId, Nanos, SyncSender<Result<(), String>>),
+    /// Take requests of a frozen disk again.
+    Thaw(DiskId, SyncSender<Result<(), String>>),
     /// The image has a new size: look, and take it over. The reply is the
     /// capacity in bytes.
     Resize(DiskId, SyncSender<Result<u64, String>>),
@@ -59,6 +65,8 @@ pub enum Message {
     /// A port's answer about runs of data and holes, by its token.
     Runs(PortId, u64, Vec<(u64, bool)>),
     Status(SyncSender<Status>),
+    /// The last requests that took at least so long, oldest first.
+    Slow(Nanos, SyncSender<Vec<SlowRequest>>),
     /// Close all ports, carry out what is outstanding, end.
     Shutdown,
 }
@@ -225,6 +233,8 @@ pub struct DiskStatus {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
+    /// It takes no requests until then, unless somebody thaws it before.
+    pub frozen_until: Option<Instant>,
     pub limits: DiskLimits,
     /// Requests that wait for them now.
     pub limited: usize,

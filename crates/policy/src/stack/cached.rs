@@ -153,7 +153,7 @@ impl Stack {
             self.read_along(now);
         }
         if self.calls.one_less(index) {
-            self.call_done(index);
+            self.call_done(now, index);
         }
         true
     }

@@ -1,7 +1,7 @@
 //! Requests on their way through the stack: guests' calls, reads into the cache, and the
 //! parts that they were cut into. One part is one request of the dispatcher.
 
-use super::types::{IoError, Submit};
+use super::types::{IoError, Stages, Submit};
 use crate::cache::FetchId;
 use crate::request::{Extent, RequestId};
 use crate::units::{Instant, Sectors};
@@ -20,7 +20,30 @@ pub(super) struct Call {
     /// The first error.
     pub error: Option<IoError>,
     pub arrived: Instant,
+    /// When it had passed its limits.
+    pub entered: Instant,
+    /// When the device got the first of it.
+    pub dispatched: Option<Instant>,
     live: bool,
+}
+
+impl Call {
+    /// The device got some of it, or of what it waits for. Of several times the first counts, and
+    /// none before it came.
+    pub fn was_dispatched(&mut self, at: Instant) {
+        let at = at.max(self.entered);
+        self.dispatched = Some(self.dispatched.map_or(at, |first| first.min(at)));
+    }
+
+    /// Where its time went, when it is done.
+    pub fn stages(&self, now: Instant) -> Stages {
+        let dispatched = self.dispatched.unwrap_or(now);
+        Stages {
+            limited: self.entered.since(self.arrived),
+            queued: dispatched.since(self.entered),
+            device: now.since(dispatched),
+        }
+    }
 }
 
 /// A part of a call: what the dispatcher knows as one request.
@@ -51,6 +74,8 @@ impl Calls {
             sent: Sectors::ZERO,
             error: None,
             arrived: now,
+            entered: now,
+            dispatched: None,
             live: true,
         };
         match self.free.pop() {

@@ -154,17 +154,17 @@ impl Stack {
         true
     }
 
-    /// The call of a fetch is over; true if it went well.
-    fn forget_fetch(&mut self, id: FetchId) -> bool {
+    /// The call of a fetch is over: did it go well, and when did the device get the first of it?
+    fn forget_fetch(&mut self, id: FetchId) -> (bool, Option<Instant>) {
         let cache = self.cache.as_mut().expect("it has a fetch");
         let under_way = std::mem::take(&mut cache.under_way[id.0 as usize]);
         let index = under_way.call.expect("a fetch is a call");
         cache.prefetches.retain(|&other| other != id);
         let call = &self.calls[index];
-        let (vm, ok) = (call.request.vm, call.error.is_none());
+        let (vm, ok, dispatched) = (call.request.vm, call.error.is_none(), call.dispatched);
         self.calls.remove(index);
         self.disk(vm).fetches -= 1;
-        ok
+        (ok, dispatched)
     }
 
     /// Fetches whose calls are done end: guests that waited get their data.
@@ -175,7 +175,7 @@ impl Stack {
     }
 
     fn end_fetch(&mut self, now: Instant, id: FetchId) {
-        let ok = self.forget_fetch(id);
+        let (ok, dispatched) = self.forget_fetch(id);
         let cache = self.cache.as_mut().expect("it has a fetch");
         let mut waiters = std::mem::take(&mut cache.waiters);
         waiters.extend_from_slice(&cache.contents.fetch(id).waiters);
@@ -191,12 +191,15 @@ impl Stack {
             let call = waiter.token as u32;
             let vm = self.calls[call].request.vm;
             self.disk(vm).load.waited(waiter.extent.len().bytes());
+            if let Some(at) = dispatched {
+                self.calls[call].was_dispatched(at);
+            }
             if !ok {
                 // Each on its own: what is wrong may lie beside what it wants.
                 self.arrive_part(now, call, waiter.extent);
             }
             if self.calls.one_less(call) {
-                self.call_done(call);
+                self.call_done(now, call);
             }
         }
         if let Some(cache) = &mut self.cache {

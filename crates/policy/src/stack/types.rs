@@ -7,7 +7,7 @@ use crate::params::ParamError;
 use crate::prefetcher::Prefetcher;
 use crate::prefetchers;
 use crate::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
-use crate::units::{Instant, Sectors};
+use crate::units::{Instant, Nanos, Sectors};
 
 /// Guests' requests that may be outstanding on one device, unless [`Config`] says otherwise.
 pub const OUTSTANDING_DEFAULT: usize = 1 << 18;
@@ -103,6 +103,21 @@ pub struct Done {
     pub vm: VmId,
     /// The first error of its parts.
     pub result: Result<(), IoError>,
+    /// Where its time went.
+    pub stages: Stages,
+}
+
+/// Where a request's time went, from its arrival until it was done. A read that the cache answers
+/// has spent none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stages {
+    /// Held by rate limits.
+    pub limited: Nanos,
+    /// Then until the device got the first of it, or of the read into the cache that it waited
+    /// for: the policy's queue, barriers, the device's depth.
+    pub queued: Nanos,
+    /// Then until it was done.
+    pub device: Nanos,
 }
 
 /// When the stack wants to be polled if nothing happens before.

@@ -198,6 +198,7 @@ fn told_late(disk: &str, change: Change, error: Option<&HostError>) -> String {
         (Change::Attach, None) => format!("disk {disk}: is attached after all"),
         (Change::Detach, None) => format!("disk {disk}: is detached now"),
         (Change::Resize, None) => format!("disk {disk}: has its new size now"),
+        (Change::Freeze, None) => format!("disk {disk}: is frozen now, until its time is over"),
     }
 }
 

@@ -1,0 +1,96 @@
+//! `seekway ctl freeze`: disks stand still while somebody takes a snapshot of their images.
+
+use crate::{Verdict, output};
+use anyhow::{Context, Result, anyhow, bail};
+use seekway_hostd::control::{Client, DiskReport, HostReport, Request};
+use seekway_policy::params::parse_duration;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Freeze the disks, for `timeout` at the most. With a command: run it, and thaw them.
+///
+/// # Errors
+/// A disk that cannot be frozen; a command that cannot be run or fails; a disk that thawed before
+/// the command had ended. No disk stays frozen then.
+pub fn run(
+    client: &mut Client,
+    names: &[String],
+    timeout: &str,
+    command: &[String],
+) -> Result<Verdict> {
+    let time = parse_duration(timeout);
+    let time = time.with_context(|| format!("--timeout {timeout}: expected a time such as 30s"))?;
+    let status: HostReport = serde_json::from_value(client.ask(&Request::Status {})?)
+        .context("the daemon's answer is of another version of seekway")?;
+    let disks = names.iter().map(|name| find(&status, name)).collect::<Result<Vec<_>>>()?;
+    // A signal that ended us now would leave disks frozen until their time is over.
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, ended.clone()).context("cannot handle signals")?;
+    }
+    for (at, disk) in disks.iter().enumerate() {
+        let request = Request::Freeze { disk: disk.name.clone(), timeout_s: time.as_secs_f64() };
+        let frozen = client.ask(&request).map_err(|e| anyhow!(e)).and_then(|_| sync(disk));
+        if let Err(e) = frozen {
+            // The last one may be frozen and not synced. What thaws by itself need not be told.
+            let _ = thaw(client, &names[..=at]);
+            return Err(e);
+        }
+    }
+    let Some((program, arguments)) = command.split_first() else {
+        let list = names.join(" ");
+        output::print(&format!(
+            "frozen for up to {timeout}: {list}\nthaw with: seekway ctl thaw {list}\n"
+        ))?;
+        return Ok(Verdict::Done);
+    };
+    let status = match ended.load(Ordering::Relaxed) {
+        true => Err(anyhow!("interrupted before {program} was started")),
+        false => Command::new(program).args(arguments).status().with_context(|| program.clone()),
+    };
+    let thawed = thaw(client, names);
+    let status = status?;
+    if !status.success() {
+        bail!("{program}: {status}; the disks take requests again");
+    }
+    thawed.context(
+        "what the command made is not a snapshot of one moment: give a longer --timeout",
+    )?;
+    Ok(Verdict::Done)
+}
+
+/// Take requests of all these disks again.
+///
+/// # Errors
+/// The first disk that was not frozen any more, or is unknown; the others are thawed.
+pub fn thaw(client: &mut Client, names: &[String]) -> Result<()> {
+    let ask = |name: &String| client.ask(&Request::Thaw { disk: name.clone() });
+    let answers: Vec<_> = names.iter().map(ask).collect();
+    for answer in answers {
+        answer?;
+    }
+    Ok(())
+}
+
+fn find<'r>(status: &'r HostReport, name: &str) -> Result<&'r DiskReport> {
+    let mut disks = status.devices.iter().flat_map(|device| &device.disks);
+    let found = disks.find(|disk| disk.name == name);
+    found.with_context(|| format!("there is no disk {name}: see `seekway ctl status`"))
+}
+
+/// What the page cache has of an image goes to its device. An open file of our own: the kernel
+/// tells each of a failure once, and the daemon's must hear of it at its guest's next flush.
+fn sync(disk: &DiskReport) -> Result<()> {
+    let path = Path::new(&disk.path);
+    match std::fs::File::open(path).and_then(|file| file.sync_all()) {
+        Ok(()) => Ok(()),
+        // Guests' data is not in the page cache.
+        Err(_) if disk.direct => Ok(()),
+        Err(e) => {
+            Err(anyhow!(e).context(format!("disk {}: {}: cannot sync", disk.name, disk.path)))
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A disk is frozen for a while: what is under way ends, and what its guests ask for from then on
+//! waits in their rings and sockets. Somebody takes a snapshot of its image meanwhile.
+
+use super::core::Core;
+use super::disks::DiskState;
+use crate::port::DiskId;
+use seekway_policy::units::{Instant, Nanos};
+use std::sync::mpsc::SyncSender;
+
+/// Why and until when a disk takes no requests.
+pub struct Freeze {
+    /// It thaws by itself then.
+    pub until: Instant,
+    /// Who waits for what is under way to end.
+    waits: Option<SyncSender<Result<(), String>>>,
+}
+
+impl Core {
+    /// Take no requests of a disk for so long, and answer when none is under way.
+    pub(super) fn freeze(
+        &mut self,
+        id: DiskId,
+        time: Nanos,
+        reply: SyncSender<Result<(), String>>,
+    ) {
+        let until = self.now + time;
+        let refused = match self.disks.get_mut(id) {
+            Some(DiskState { frozen: Some(_), .. }) => "is frozen already",
+            Some(disk) if disk.detaching.is_none() => {
+                disk.frozen = Some(Freeze { until, waits: Some(reply) });
+                self.frozen += 1;
+                return;
+            }
+            _ => "is being detached",
+        };
+        let _ = reply.send(Err(refused.into()));
+    }
+
+    /// Take requests again.
+    pub(super) fn thaw(&mut self, id: DiskId) -> Result<(), String> {
+        let frozen = self.disks.get_mut(id).and_then(|disk| disk.frozen.take());
+        frozen.ok_or("is not frozen: nobody froze it, or its time was over")?;
+        self.frozen -= 1;
+        self.ports.turns.resume();
+        self.news = true;
+        Ok(())
+    }
+
+    /// Tell who waits that nothing is under way any more, and thaw what has been frozen for long
+    /// enough. When to look again.
+    pub(super) fn look_at_frozen(&mut self) -> Option<Instant> {
+        if self.frozen == 0 {
+            return None;
+        }
+        let mut over = Vec::new();
+        let disks = self.disks.0.iter_mut().enumerate();
+        for (number, disk) in disks.filter_map(|(n, disk)| Some((n, disk.as_mut()?))) {
+            let Some(freeze) = &mut disk.frozen else { continue };
+            if disk.outstanding == 0
+                && let Some(reply) = freeze.waits.take()
+            {
+                let _ = reply.send(Ok(()));
+            }
+            if self.now >= freeze.until {
+                over.push(DiskId(number as u16));
+                if let Some(reply) = freeze.waits.take() {
+                    let left = disk.outstanding;
+                    let _ = reply.send(Err(format!("{left} requests did not end in time")));
+                }
+            }
+        }
+        over.into_iter().for_each(|id| _ = self.thaw(id));
+        self.disks.0.iter().flatten().filter_map(|disk| Some(disk.frozen.as_ref()?.until)).min()
+    }
+}
