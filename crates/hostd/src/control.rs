@@ -8,6 +8,7 @@
 
 mod cache;
 mod client;
+pub mod counts;
 pub mod history;
 mod http;
 mod limit;

@@ -38,6 +38,7 @@ mod journal;
 #[cfg(test)]
 mod mailbox;
 mod message;
+mod op_kind;
 #[cfg(test)]
 mod parity;
 mod ports;
@@ -54,9 +55,10 @@ mod turns;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use message::{
-    CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpKind, OpStatus, ProcessCache,
-    Served, Status, wait,
+    CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
+    Status, wait,
 };
+pub use op_kind::OpKind;
 pub use slow::SlowRequest;
 
 use self::core::Core;

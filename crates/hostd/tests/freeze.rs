@@ -73,7 +73,11 @@ fn take(client: &Client, count: u64) {
 fn what_comes_to_a_frozen_disk_waits_and_others_do_not() {
     let bench = Bench::new();
     let (disk, other) = (bench.disk("a"), bench.disk("b"));
-    let ports = [bench.rig.open(disk), bench.rig.open(disk), bench.rig.open(other)];
+    let ports = [
+        bench.rig.open_in_turns(disk),
+        bench.rig.open_in_turns(disk),
+        bench.rig.open_in_turns(other),
+    ];
     ports[0].ask(writes(3));
     take(&ports[0], 3);
     assert_eq!(bench.freeze(disk, LONG), Ok(()));
@@ -99,7 +103,7 @@ fn a_disk_is_frozen_when_all_that_was_under_way_has_ended() {
     let bench = Bench::new();
     let disk = bench.disk("a");
     bench.limit(disk, "bandwidth=1");
-    let port = bench.rig.open(disk);
+    let port = bench.rig.open_in_turns(disk);
     port.ask(writes(3));
     take(&port, 1);
     let frozen = bench.begin_freeze(disk, LONG);
@@ -117,7 +121,7 @@ fn a_disk_is_frozen_when_all_that_was_under_way_has_ended() {
 fn a_disk_thaws_by_itself_when_its_time_is_over() {
     let bench = Bench::new();
     let disk = bench.disk("a");
-    let port = bench.rig.open(disk);
+    let port = bench.rig.open_in_turns(disk);
     assert_eq!(bench.freeze(disk, Nanos::from_millis(20)), Ok(()));
     port.ask(writes(2));
     // Nobody thaws it.
@@ -139,7 +143,7 @@ fn a_disk_thaws_by_itself_when_its_time_is_over() {
 fn a_frozen_disk_can_be_detached_and_the_daemon_ends_with_one() {
     let bench = Bench::new();
     let (disk, other) = (bench.disk("a"), bench.disk("b"));
-    let port = bench.rig.open(disk);
+    let port = bench.rig.open_in_turns(disk);
     assert_eq!(bench.freeze(disk, LONG), Ok(()));
     port.ask(writes(2));
     let detached = bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply));
@@ -153,7 +157,7 @@ fn slow_requests_are_kept_with_where_their_time_went() {
     let bench = Bench::new();
     let disk = bench.disk("a");
     bench.limit(disk, "bandwidth=1");
-    let port = bench.rig.open(disk);
+    let port = bench.rig.open_in_turns(disk);
     port.ask(writes(3));
     take(&port, 1);
     // Time passes while two wait for the limit: a status is a round trip to the reactor's thread.

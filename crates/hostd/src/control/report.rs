@@ -1,7 +1,7 @@
 //! How everything stands, as JSON. The keys stay.
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
-use super::history::{Counts, class_of_ns};
+use super::counts::{Counts, class_of_ns};
 use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
 use crate::daemon::{FailedDisk, Host, Pending};

@@ -1,9 +1,9 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
-use super::freeze::Freeze;
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
-use super::message::{DiskStatus, OpKind, OpStatus};
+use super::message::{DiskStatus, OpStatus};
+use super::op_kind::OpKind;
 use super::status::StatusThread;
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
@@ -20,6 +20,14 @@ use std::sync::mpsc::SyncSender;
 const PLACE_SECTORS: u64 = 2048;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
+
+/// Why and until when a disk takes no requests.
+pub struct Freeze {
+    /// It thaws by itself then.
+    pub until: Instant,
+    /// Who waits for what is under way to end.
+    pub(super) waits: Option<SyncSender<Result<(), String>>>,
+}
 
 pub struct DiskState {
     pub name: String,

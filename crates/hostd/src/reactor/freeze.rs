@@ -2,18 +2,10 @@
 //! waits in their rings and sockets. Somebody takes a snapshot of its image meanwhile.
 
 use super::core::Core;
-use super::disks::DiskState;
+use super::disks::{DiskState, Freeze};
 use crate::port::DiskId;
 use seekway_policy::units::{Instant, Nanos};
 use std::sync::mpsc::SyncSender;
-
-/// Why and until when a disk takes no requests.
-pub struct Freeze {
-    /// It thaws by itself then.
-    pub until: Instant,
-    /// Who waits for what is under way to end.
-    waits: Option<SyncSender<Result<(), String>>>,
-}
 
 impl Core {
     /// Take no requests of a disk for so long, and answer when none is under way.

@@ -1,6 +1,7 @@
 //! How other threads reach a reactor, and what it answers.
 
 use super::intervals::{DiskUse, Fairness, Share, fairness};
+use super::op_kind::OpKind;
 use super::slow::SlowRequest;
 use crate::images::{Image, fault::Fault};
 use crate::port::{DiskId, Port, PortId};
@@ -252,36 +253,6 @@ pub struct DiskStatus {
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// What it has of the cache; `None` where there is none, or not for it.
     pub cache: Option<DiskCache>,
-}
-
-/// Operations as they are counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpKind {
-    /// Reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Flushes.
-    Flush,
-    /// Discards and write-zeroes.
-    Discard,
-}
-
-impl OpKind {
-    /// How many there are.
-    pub const COUNT: usize = 4;
-    /// All of them, in the order of [`DiskStatus::ops`].
-    pub const ALL: [OpKind; Self::COUNT] =
-        [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Discard];
-    /// The word in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OpKind::Read => "read",
-            OpKind::Write => "write",
-            OpKind::Flush => "flush",
-            OpKind::Discard => "discard",
-        }
-    }
 }
 
 /// What has been done for one disk by one kind of operation.

@@ -3,13 +3,14 @@
 
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
-use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{CacheSetup, Disk, Handle, Message, Setup, Status, spawn};
 use seekway_hostd::throttle::Throttle;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -56,6 +57,9 @@ struct TestPort {
     disk: DiskId,
     id: Option<PortId>,
     asked: Vec<Option<Vec<u8>>>,
+    /// As the real ports do; else what comes is handed in at once, whether or not there is room.
+    waits_for_turns: bool,
+    waiting: VecDeque<Ask>,
     answers: Sender<Answer>,
 }
 
@@ -76,41 +80,61 @@ impl Port for TestPort {
     fn flush(&mut self, _context: &mut dyn PortContext) {}
     fn message(&mut self, message: Box<dyn Any + Send>, context: &mut dyn PortContext) {
         let asks = message.downcast::<Vec<Ask>>().expect("a list of requests");
-        for mut ask in *asks {
-            let token = self.asked.len() as u64;
-            let job = Job {
-                disk: self.disk,
-                port: self.id.expect("open"),
-                token,
-                op: ask.op,
-                offset: ask.offset,
-                len: ask.len,
-                priority: 0,
-                fua: ask.fua,
-                unmap: ask.unmap,
-            };
-            let data = &mut ask.buffer[ask.skip..];
-            // Two pieces, so that lists of buffers are used.
-            let half = data.len() / 1024 * 512;
-            let (a, b) = data.split_at_mut(half);
-            let iovecs: Vec<libc::iovec> = [a, b]
-                .into_iter()
-                .filter(|p| !p.is_empty())
-                .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
-                .collect();
-            let iovecs = if ask.op.is_data() { &iovecs[..] } else { &[] };
-            match context.submit(&job, iovecs) {
-                Ok(()) => self.asked.push(Some(ask.buffer)),
-                Err(e) => {
-                    self.asked.push(None);
-                    let _ = self.answers.send(Answer { token, result: Err(e), buffer: ask.buffer });
-                }
-            }
+        if !self.waits_for_turns {
+            return asks.into_iter().for_each(|ask| self.submit(ask, context));
         }
+        if self.waiting.is_empty() {
+            context.wait_turn(self.id.expect("open"));
+        }
+        self.waiting.extend(*asks);
+    }
+    fn take(&mut self, budget: &mut Budget, context: &mut dyn PortContext) -> bool {
+        while !budget.is_spent()
+            && context.has_room(self.disk)
+            && let Some(ask) = self.waiting.pop_front()
+        {
+            budget.spend(Budget::REQUEST_WORK);
+            self.submit(ask, context);
+        }
+        !self.waiting.is_empty()
     }
     fn closing(&mut self, _context: &mut dyn PortContext) {}
     fn closed(self: Box<Self>) {
         assert!(self.asked.iter().all(Option::is_none), "closed with requests under way");
+    }
+}
+
+impl TestPort {
+    fn submit(&mut self, mut ask: Ask, context: &mut dyn PortContext) {
+        let token = self.asked.len() as u64;
+        let job = Job {
+            disk: self.disk,
+            port: self.id.expect("open"),
+            token,
+            op: ask.op,
+            offset: ask.offset,
+            len: ask.len,
+            priority: 0,
+            fua: ask.fua,
+            unmap: ask.unmap,
+        };
+        let data = &mut ask.buffer[ask.skip..];
+        // Two pieces, so that lists of buffers are used.
+        let half = data.len() / 1024 * 512;
+        let (a, b) = data.split_at_mut(half);
+        let iovecs: Vec<libc::iovec> = [a, b]
+            .into_iter()
+            .filter(|p| !p.is_empty())
+            .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
+            .collect();
+        let iovecs = if ask.op.is_data() { &iovecs[..] } else { &[] };
+        match context.submit(&job, iovecs) {
+            Ok(()) => self.asked.push(Some(ask.buffer)),
+            Err(e) => {
+                self.asked.push(None);
+                let _ = self.answers.send(Answer { token, result: Err(e), buffer: ask.buffer });
+            }
+        }
     }
 }
 
@@ -170,8 +194,18 @@ impl Rig {
     }
 
     pub fn open(&self, disk: DiskId) -> Client {
+        self.open_as(disk, false)
+    }
+
+    /// A port that hands requests in when it is its turn, as the real ones do.
+    pub fn open_in_turns(&self, disk: DiskId) -> Client {
+        self.open_as(disk, true)
+    }
+
+    fn open_as(&self, disk: DiskId, waits_for_turns: bool) -> Client {
         let (sender, answers) = channel();
-        let port = TestPort { disk, id: None, asked: Vec::new(), answers: sender };
+        let (asked, waiting) = (Vec::new(), VecDeque::new());
+        let port = TestPort { disk, id: None, asked, waits_for_turns, waiting, answers: sender };
         let id = self.handle.ask(|r| Message::OpenPort(Box::new(port), r)).expect("the port opens");
         Client { handle: self.handle.clone(), id, answers }
     }
