@@ -72,10 +72,11 @@ demo: build lab ## machines on one disk, simulated under every policy and real u
 	@echo "$(abspath $(OUT))/demo-together.html"
 	@ls $(abspath $(OUT))/demo-together-live.html 2>/dev/null || true
 
-test: ## all tests of all crates and of the Python package, real guests and clients included; says at the end what was skipped and why
+test: ## all tests of all crates, of the Python package and of the whole system, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
 	@CARGO="$(CARGO)" scripts/test
 	@scripts/test-python
+	@scripts/test-system
 
 wheel: install-deps ## the Python package, a wheel for Python 3.10 and later: out/seekway-*.whl
 	@mkdir -p $(OUT)
