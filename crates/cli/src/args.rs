@@ -12,6 +12,7 @@ mod predict;
 mod prefetch;
 mod serve;
 mod sharing;
+mod top;
 mod trace;
 mod workload_run;
 
@@ -27,6 +28,7 @@ pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
 pub use serve::{BackendArgs, ServeArgs};
 pub use sharing::SharingArgs;
+pub use top::TopArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;
 
@@ -94,6 +96,7 @@ pub enum Command {
     Replay(ReplayArgs),
     Serve(Box<ServeArgs>),
     Ctl(CtlArgs),
+    Top(TopArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

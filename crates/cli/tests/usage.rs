@@ -42,6 +42,9 @@ const COMMANDS: &[&[&str]] = &[
     &["ctl", "status"],
     &["ctl", "attach"],
     &["ctl", "resize"],
+    &["ctl", "slow"],
+    &["ctl", "freeze"],
+    &["top"],
     &["completions"],
     &["man"],
 ];

@@ -17,6 +17,7 @@ mod live;
 mod predict;
 mod replay;
 mod serve;
+mod top;
 mod workload_run;
 
 use crate::Verdict;
@@ -44,6 +45,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }
