@@ -95,9 +95,9 @@ impl Sample {
     /// Both together; `next` is the later.
     pub fn merge(self, next: Sample) -> Sample {
         let mut devices = next.devices;
-        for earlier in self.devices {
-            if let Some(device) = devices.iter_mut().find(|d| d.name == earlier.name) {
-                device.add(earlier);
+        for (at, earlier) in self.devices.into_iter().enumerate() {
+            if let Some(at) = find(&devices, at, |d| d.name == earlier.name) {
+                devices[at].add(earlier);
             }
         }
         Sample { since_s: self.since_s, until_s: next.until_s, devices }
@@ -106,8 +106,9 @@ impl Sample {
 
 impl DeviceSample {
     fn between(before: Option<&DeviceReport>, now: &DeviceReport) -> DeviceSample {
-        let disk = |disk: &DiskReport| {
-            let then = before.and_then(|d| d.disks.iter().find(|d| d.name == disk.name));
+        let disk = |(at, disk): (usize, &DiskReport)| {
+            let disks = before.map_or(&[][..], |d| &d.disks);
+            let then = find(disks, at, |d| d.name == disk.name).map(|at| &disks[at]);
             DiskSample::between(then, disk)
         };
         DeviceSample {
@@ -120,7 +121,7 @@ impl DeviceSample {
             held_ms: held_since(before.map(|d| &d.held_ms), &now.held_ms),
             jain: now.fairness.jain,
             regions: counts_since(before.map(|d| &d.regions), &now.regions),
-            disks: now.disks.iter().map(disk).collect(),
+            disks: now.disks.iter().enumerate().map(disk).collect(),
         }
     }
 
@@ -132,9 +133,9 @@ impl DeviceSample {
             *self.held_ms.entry(why).or_insert(0.0) += ms;
         }
         add_counts(&mut self.regions, &earlier.regions);
-        for before in &earlier.disks {
-            if let Some(disk) = self.disks.iter_mut().find(|d| d.name == before.name) {
-                disk.add(before);
+        for (at, before) in earlier.disks.iter().enumerate() {
+            if let Some(at) = find(&self.disks, at, |d| d.name == before.name) {
+                self.disks[at].add(before);
             }
         }
     }
@@ -182,6 +183,15 @@ impl DiskSample {
         self.prefetched_bytes += earlier.prefetched_bytes;
         self.used_bytes += earlier.used_bytes;
         add_counts(&mut self.responses, &earlier.responses);
+    }
+}
+
+/// The index of an entry that is likely to be where it was a second ago: with thousands of disks,
+/// a search for each would take seconds.
+fn find<T>(list: &[T], likely: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+    match list.get(likely) {
+        Some(entry) if is_it(entry) => Some(likely),
+        _ => list.iter().position(is_it),
     }
 }
 
