@@ -82,7 +82,7 @@ def test_codecs_and_versions_of_pages(tmp_path: Path, codec: str, version: str) 
         use_dictionary=codec != "lz4",
     )
     if codec == "gzip":
-        with pytest.raises(seekway.Error, match="gzip"):
+        with pytest.raises(seekway.TraceError, match="gzip"):
             seekway.read_trace(path).to_arrow()
         return
     read = seekway.read_trace(path).to_arrow()

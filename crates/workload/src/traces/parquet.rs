@@ -23,7 +23,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, TimeUnit};
-use claims::{CheckedPages, check_footer, check_places};
+use claims::{CheckedPages, check_codecs, check_footer, check_places};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -90,6 +90,7 @@ impl ParquetDecoder {
         check_footer(&file)?;
         let metadata = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
         check_places(metadata.metadata(), file.metadata()?.len())?;
+        check_codecs(metadata.metadata())?;
         let pages = CheckedPages(file);
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, metadata);
         let schema = builder.schema();

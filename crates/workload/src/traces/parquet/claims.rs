@@ -7,6 +7,7 @@
 //! is the number of values of a dictionary. In the footer, field 2 is the list of columns.
 
 use bytes::Bytes;
+use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
@@ -58,6 +59,24 @@ pub(super) fn check_places(footer: &ParquetMetaData, bytes: u64) -> io::Result<(
             let text = format!("row group {}: its columns are not within the file", number + 1);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
+    }
+    Ok(())
+}
+
+/// Are all columns packed in a way that is read? Unpacking gzip and Brotli has no bound here: a page
+/// of 64 MiB could become 64 GiB.
+pub(super) fn check_codecs(footer: &ParquetMetaData) -> io::Result<()> {
+    let columns = footer.row_groups().iter().flat_map(|rows| rows.columns());
+    for column in columns {
+        let name = match column.compression() {
+            Compression::GZIP(_) => "gzip",
+            Compression::BROTLI(_) => "Brotli",
+            Compression::LZO => "LZO",
+            _ => continue,
+        };
+        let column = column.column_path();
+        let text = format!("column {column} is packed with {name}: write it with snappy or zstd");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     Ok(())
 }
