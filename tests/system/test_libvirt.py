@@ -1,0 +1,240 @@
+"""Domains of libvirt on our disks, by `virsh` only: docs/libvirt.md says what is shown here.
+
+The domain is the one of share/examples/domain.xml. Guests are emulated (TCG).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, need, need_root, wait_for
+from guest import make_guest
+from libvirt_host import Host
+
+EXAMPLE = ROOT / "share/examples/domain.xml"
+DESCRIPTOR = ROOT / "share/qemu/vhost-user/50-seekway.json"
+# A guest boots in 8 s, and in a minute where others use the processors.
+BOOT_S = 240
+
+# In each round the guest writes a sector to each of its disks, reads, and tells what it has.
+GUEST = r"""
+until [ -b /dev/vda ]; do usleep 10000; done
+round=0
+while true; do
+  round=$((round + 1))
+  disks=
+  for disk in /sys/block/vd*; do
+    name=${disk##*/}
+    echo "round $round" >/record
+    dd if=/record of=/dev/$name bs=512 seek=8 conv=sync,fsync,notrunc 2>/dev/null || continue
+    dd if=/dev/$name of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null || continue
+    disks="$disks $name:$(ls $disk/mq | wc -l)"
+  done
+  echo "round $round$disks."
+  usleep 100000
+done
+"""
+
+
+class Guest:
+    """What the guest has printed."""
+
+    def __init__(self, console: Path) -> None:
+        self.console = console
+
+    def rounds(self) -> list[tuple[int, str]]:
+        """The rounds that it has done: number, and its disks with their queues."""
+        text = self.console.read_text(errors="replace") if self.console.exists() else ""
+        return [(int(n), disks) for n, disks in re.findall(r"round (\d+) ([^.\n]*)\.", text)]
+
+    def last(self) -> int:
+        """The number of its last round."""
+        rounds = self.rounds()
+        return rounds[-1][0] if rounds else 0
+
+    def goes_on(self, disks: str, patience_s: float = 60) -> None:
+        """Wait until it has done two more rounds with these disks: one may have been under way."""
+        after = self.last() + 1
+        wait_for(
+            f"the guest does I/O on {disks}",
+            lambda: any(n > after and has == disks for n, has in self.rounds()),
+            patience_s,
+        )
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Any]:
+    """A function that starts a host with libvirtd; the hosts end with the test."""
+    need_root()
+    need("libvirtd", "virtlogd", "virsh", "qemu-system-x86_64", "unshare", "nsenter")
+    started: list[Host] = []
+
+    def start(name: str, binds: dict[Path, str]) -> Host:
+        started.append(Host(name, tmp_path, binds))
+        return started[-1]
+
+    yield start
+    for host in started:
+        host.end()
+
+
+def domain_xml() -> str:
+    """The example, with what this machine forces: no KVM, little memory, a guest of our own."""
+    domain = ET.parse(EXAMPLE).getroot()
+
+    def the(path: str) -> ET.Element:
+        found = domain.find(path)
+        assert found is not None, f"{EXAMPLE} has no {path}"
+        return found
+
+    domain.set("type", "qemu")
+    the("memory").text = "256"
+    the("memory").set("unit", "MiB")
+    the("vcpu").text = "2"
+    the("devices/disk/driver").set("queues", "2")
+    the("cpu").set("mode", "maximum")
+    system = the("os")
+    system.remove(the("os/boot"))
+    ET.SubElement(system, "kernel").text = "/run/guest/vmlinuz"
+    ET.SubElement(system, "initrd").text = "/run/guest/initramfs.cpio"
+    ET.SubElement(system, "cmdline").text = "console=ttyS0 quiet panic=-1 no_timer_check"
+    the("devices").remove(the("devices/interface"))
+    ET.SubElement(the("devices/console"), "log", file="/run/guest/console.log", append="on")
+    return ET.tostring(domain, encoding="unicode")
+
+
+def disk_xml(socket: str, target: str) -> str:
+    """The example's disk, at another socket."""
+    disk = ET.parse(EXAMPLE).getroot().find("devices/disk")
+    assert disk is not None
+    changes = {"driver": ("queues", "2"), "source": ("path", socket), "target": ("dev", target)}
+    for name, (key, value) in changes.items():
+        element = disk.find(name)
+        assert element is not None
+        element.set(key, value)
+    return ET.tostring(disk, encoding="unicode")
+
+
+def test_a_domain_from_start_to_end(hosts: Any, serve: Any, image: Any, tmp_path: Path) -> None:
+    files = tmp_path / "guest"
+    files.mkdir()
+    daemon = serve(
+        *("--socket-group", "libvirt-qemu", "--nbd", "off"),
+        *("--disk", f"web={image('web')}", "--disk", f"data={image('data')}"),
+    )
+    next_daemon = serve(
+        *("--socket-group", "libvirt-qemu", "--nbd", "off"),
+        *("--disk", f"web={tmp_path / 'web.img'},incoming"),
+    )
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shutil.chown(shared, "libvirt-qemu")
+    binds = {
+        daemon.folder: "/run/seekway",
+        next_daemon.folder: "/run/seekway-new",
+        files: "/run/guest",
+        shared: "/run/migration",
+    }
+    host = hosts("first", binds)
+    other = hosts("second", binds)
+    make_guest(files, GUEST)
+    guest = Guest(files / "console.log")
+
+    starts(host, daemon, guest, files)
+    hot_plugs(host, daemon, guest, files)
+    outlives_the_daemon(daemon, guest)
+    is_saved_and_restored(host, guest)
+    migrates(host, other, next_daemon, guest, files)
+    ends(host, other, next_daemon)
+
+
+def starts(host: Host, daemon: Any, guest: Guest, files: Path) -> None:
+    """The guest has a queue for each vCPU, and its I/O is in our figures."""
+    (files / "web.xml").write_text(domain_xml())
+    host.virsh("define", "--validate", "/run/guest/web.xml")
+    host.virsh("start", "web")
+    guest.goes_on("vda:2", BOOT_S)
+    disk = daemon.disk("web")
+    assert disk["ports"] == 2
+    assert disk["ops"]["write"]["requests"] >= 1 and disk["ops"]["flush"]["requests"] >= 1
+    assert b"round " in Path(disk["path"]).read_bytes()[4096:4608]
+    # The name of the disk is that of the socket; libvirt has no figures of its own.
+    assert "/run/seekway/web.vhost" in host.virsh("domblklist", "web")
+    assert "not supported for vhostuser disk" in host.refuses("domblkstat", "web", "vda")
+    assert "not supported for vhostuser disk" in host.refuses("domblkinfo", "web", "vda")
+
+
+def hot_plugs(host: Host, daemon: Any, guest: Guest, files: Path) -> None:
+    """A second disk comes and goes."""
+    (files / "data.xml").write_text(disk_xml("/run/seekway/data.vhost", "vdb"))
+    host.virsh("attach-device", "web", "/run/guest/data.xml", "--live")
+    guest.goes_on("vda:2 vdb:2")
+    assert daemon.disk("data")["ops"]["write"]["requests"] >= 1
+    host.virsh("detach-device", "web", "/run/guest/data.xml", "--live")
+    guest.goes_on("vda:2")
+    wait_for("QEMU has closed the socket of data", lambda: daemon.disk("data")["ports"] == 0)
+
+
+def outlives_the_daemon(daemon: Any, guest: Guest) -> None:
+    """The daemon is killed and started again: the guest waits, and goes on."""
+    daemon.end(signal.SIGKILL)
+    daemon.start()
+    guest.goes_on("vda:2")
+
+
+def is_saved_and_restored(host: Host, guest: Guest) -> None:
+    """The guest goes on where it was, not from its boot."""
+    host.virsh("save", "web", "/run/migration/web.save")
+    before = guest.last()
+    host.virsh("restore", "/run/migration/web.save")
+    guest.goes_on("vda:2")
+    assert [n for n, _ in guest.rounds()] == list(range(1, guest.last() + 1)), before
+
+
+def migrates(host: Host, other: Host, next_daemon: Any, guest: Guest, files: Path) -> None:
+    """The guest moves to another libvirtd, another QEMU and another daemon while it runs."""
+    same = host.refuses("migrate", "--live", "web", "qemu:///system")
+    assert "Attempt to migrate guest to the same host" in same
+    moved = host.virsh("dumpxml", "--migratable", "web")
+    assert "/run/seekway/web.vhost" in moved
+    moved = moved.replace("/run/seekway/web.vhost", "/run/seekway-new/web.vhost")
+    (files / "moved.xml").write_text(moved)
+    host.virsh(
+        *("migrate", "--live", "--persistent", "--undefinesource", "web"),
+        f"qemu+unix:///system?socket={other.socket}",
+        *("--migrateuri", "unix:///run/migration/web.socket", "--xml", "/run/guest/moved.xml"),
+    )
+    assert host.virsh("list", "--all", "--name") == ""
+    assert other.virsh("list", "--name") == "web"
+    guest.goes_on("vda:2")
+    assert next_daemon.disk("web")["ops"]["write"]["requests"] >= 1
+    assert [n for n, _ in guest.rounds()] == list(range(1, guest.last() + 1))
+
+
+def ends(host: Host, other: Host, next_daemon: Any) -> None:
+    """A domain that was destroyed and undefined leaves nothing behind."""
+    other.virsh("destroy", "web")
+    wait_for("the VMM has gone", lambda: next_daemon.disk("web")["ports"] == 0)
+    other.virsh("undefine", "web")
+    assert other.virsh("list", "--all", "--name") == ""
+    logs = [f for h in (host, other) for f in h.leftovers()]
+    assert logs == []
+
+
+def test_libvirt_reads_the_descriptor(hosts: Any, tmp_path: Path) -> None:
+    """libvirt parses all descriptors when a domain needs one: a bad one would fail that domain."""
+    descriptors = tmp_path / "vhost-user"
+    descriptors.mkdir()
+    shutil.copy(DESCRIPTOR, descriptors)
+    host = hosts("first", {descriptors: "/etc/qemu/vhost-user", tmp_path: "/run/guest"})
+    text = domain_xml()
+    print(text, json, subprocess, host)
