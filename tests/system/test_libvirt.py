@@ -226,15 +226,59 @@ def ends(host: Host, other: Host, next_daemon: Any) -> None:
     wait_for("the VMM has gone", lambda: next_daemon.disk("web")["ports"] == 0)
     other.virsh("undefine", "web")
     assert other.virsh("list", "--all", "--name") == ""
-    logs = [f for h in (host, other) for f in h.leftovers()]
-    assert logs == []
+    assert host.leftovers() == [] and other.leftovers() == []
 
 
 def test_libvirt_reads_the_descriptor(hosts: Any, tmp_path: Path) -> None:
-    """libvirt parses all descriptors when a domain needs one: a bad one would fail that domain."""
+    """libvirt reads every descriptor when a domain needs one, and a bad one would fail it.
+
+    A disk names its socket itself and needs none; a shared folder (virtiofs) does.
+    """
     descriptors = tmp_path / "vhost-user"
     descriptors.mkdir()
     shutil.copy(DESCRIPTOR, descriptors)
-    host = hosts("first", {descriptors: "/etc/qemu/vhost-user", tmp_path: "/run/guest"})
-    text = domain_xml()
-    print(text, json, subprocess, host)
+    (descriptors / "60-virtiofsd.json").write_text(
+        '{"description": "none", "type": "fs", "binary": "/nowhere/virtiofsd"}'
+    )
+    host = hosts("first", {descriptors: "/usr/share/qemu/vhost-user", tmp_path: "/run/guest"})
+    domain = ET.fromstring(domain_xml())
+    devices = domain.find("devices")
+    assert devices is not None
+    devices.append(ET.fromstring(SHARED_FOLDER))
+    (tmp_path / "web.xml").write_text(ET.tostring(domain, encoding="unicode"))
+    (tmp_path / "vmlinuz").touch()
+    (tmp_path / "initramfs.cpio").touch()
+    host.virsh("define", "/run/guest/web.xml")
+    # It takes the other descriptor, whose program does not exist: ours is of another type.
+    assert "/nowhere/virtiofsd" in host.refuses("start", "web")
+    log = host.log.read_text()
+    path = f"/usr/share/qemu/vhost-user/{DESCRIPTOR.name}"
+    assert f"description path '{path}' type : block" in log
+    assert f"description path '{path}' binary : /usr/libexec/vhost-user-blk" in log
+
+
+SHARED_FOLDER = """
+<filesystem type="mount" accessmode="passthrough">
+  <driver type="virtiofs"/>
+  <source dir="/run/guest"/>
+  <target dir="folder"/>
+</filesystem>
+"""
+
+
+def test_the_descriptor_and_its_program_follow_qemus_schema(seekway: str, tmp_path: Path) -> None:
+    """docs/interop/vhost-user.json of QEMU: VhostUserBackend, VHostUserBackendCapabilities."""
+    descriptor = json.loads(DESCRIPTOR.read_text())
+    assert set(descriptor) - {"tags"} == {"description", "type", "binary"}
+    assert descriptor["type"] == "block"
+    assert isinstance(descriptor["description"], str)
+    assert re.match(r"\d\d-", DESCRIPTOR.name), "descriptors are sorted by name"
+    program = tmp_path / Path(descriptor["binary"]).name
+    program.symlink_to(seekway)
+    asked = subprocess.run(
+        [program, "--print-capabilities"], capture_output=True, text=True, check=True
+    )
+    capabilities = json.loads(asked.stdout)
+    assert set(capabilities) == {"type", "features"}
+    assert capabilities["type"] == descriptor["type"]
+    assert set(capabilities["features"]) <= {"read-only", "blk-file"}
