@@ -1,20 +1,22 @@
 """A libvirtd as on a host of its own, for the tests of libvirt.
 
-Each has its own namespaces of mounts, host name and processes, and its own folders below /run,
+Each has namespaces of its own (mounts, host name, processes, network), with its own /run,
 /etc/libvirt, /var/lib/libvirt, /var/log/libvirt and /var/cache/libvirt. So two of them run side by
-side and beside one that the machine has, and all that a host started ends with it, also when the
-test is killed.
+side, and beside one that the machine has. All that a host started ends with it, also when the test
+is killed.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 import uuid
 from pathlib import Path
 
-from conftest import wait_for
+import pytest
+from conftest import need, need_root, wait_for
 
 # The first process of the host: it starts the daemons and collects what they leave.
 # $1: the host's name and folder, $2: its UUID, $3…: pairs of a folder and where it appears.
@@ -32,8 +34,10 @@ while [ $# -gt 0 ]; do
   mount --bind "$1" "$2"
   shift 2
 done
-# Without systemd libvirt would make groups of its own here, and leave their parent.
-if mountpoint -q /sys/fs/cgroup; then umount --recursive --lazy /sys/fs/cgroup; fi
+# libvirt makes folders in these, and leaves some behind.
+for place in /sys/fs/cgroup /dev/hugepages; do
+  if mountpoint -q "$place"; then umount --recursive --lazy "$place"; fi
+done
 hostname "$name"
 cat >/etc/libvirt/libvirtd.conf <<END
 host_uuid = "$uuid"
@@ -44,6 +48,24 @@ virtlogd &
 libvirtd &
 wait
 """
+
+NAMESPACES = ["--mount", "--uts", "--pid", "--net"]
+# The first process of the host ends with unshare, and unshare with the test.
+UNSHARE = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES]
+UNSHARE += ["--fork", "--mount-proc", "--kill-child"]
+
+
+def need_hosts() -> None:
+    """Skip a test where the machine cannot have such hosts."""
+    need_root()
+    need("libvirtd", "virtlogd", "virsh", "qemu-system-x86_64")
+    try:
+        pwd.getpwnam("libvirt-qemu")
+    except KeyError:
+        pytest.skip("no user libvirt-qemu (Debian's package libvirt-daemon-system)")
+    made = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"the right to make namespaces: {made.stderr.strip()}")
 
 
 class Host:
@@ -57,8 +79,7 @@ class Host:
         self.socket = run / "libvirt-sock"
         self.log = self.folder / "libvirtd.log"
         pairs = [str(part) for pair in {run: "/run/libvirt", **binds}.items() for part in pair]
-        namespaces = ["--mount", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
-        command = ["unshare", *namespaces, "sh", "-c", INIT, "sh"]
+        command = [*UNSHARE, "sh", "-c", INIT, "sh"]
         command += [name, str(self.folder), str(uuid.uuid4()), *pairs]
         self.output = self.folder / "output.log"
         with self.output.open("w") as output:
@@ -79,10 +100,14 @@ class Host:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return children.read_text().split()[0]
 
+    def command(self, *arguments: str) -> list[str]:
+        """The command that runs `virsh` on the host, as its root would."""
+        enter = ["nsenter", *NAMESPACES, "--target", self.init()]
+        return [*enter, "virsh", "--quiet", "--connect", "qemu:///system", *arguments]
+
     def try_virsh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `virsh` on the host as root would, and say how it ended."""
-        enter = ["nsenter", "--mount", "--uts", "--pid", "--target", self.init()]
-        command = [*enter, "virsh", "--quiet", "--connect", "qemu:///system", *arguments]
+        """Run `virsh`, and say how it ended."""
+        command = self.command(*arguments)
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def virsh(self, *arguments: str) -> str:
@@ -97,16 +122,17 @@ class Host:
         assert done.returncode != 0, f"virsh {' '.join(arguments)}: {done.stdout}"
         return done.stderr.strip()
 
-    def leftovers(self) -> list[str]:
-        """Processes of QEMU, and files of domains, that libvirt still has."""
-        enter = ["nsenter", "--mount", "--pid", "--target", self.init()]
-        ps = subprocess.run(
-            [*enter, "ps", "-e", "-o", "comm="], capture_output=True, text=True, check=True
-        )
-        found = [name for name in ps.stdout.split() if name.startswith("qemu-system")]
+    def leftovers(self, domain: str) -> list[str]:
+        """Processes and files that the host still has of a domain."""
+        # Arguments in /proc as its processes see it, so only those of the host.
+        proc = Path(f"/proc/{self.init()}/root/proc")
+        found = []
+        for process in proc.glob("[0-9]*/cmdline"):
+            arguments = process.read_bytes().split(b"\0")
+            if f"guest={domain},debug-threads=on".encode() in arguments:
+                found.append(str(process))
         for place in ("etc/libvirt/qemu", "var/lib/libvirt/qemu", "run/qemu"):
-            for path in (self.folder / place).rglob("*web*"):
-                found.append(str(path))
+            found += map(str, (self.folder / place).rglob(f"*{domain}*"))
         return found
 
     def end(self) -> None:
