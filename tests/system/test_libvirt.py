@@ -25,6 +25,9 @@ DESCRIPTOR = ROOT / "share/qemu/vhost-user/50-seekway.json"
 # A guest boots in 8 s, and in minutes where others use the processors.
 BOOT_S = 240
 
+# What libvirt logs for each descriptor that it reads, with the filter of libvirt_host.py.
+DESCRIPTION = "vhost-user description path"
+
 # In each round the guest writes a sector to each of its disks, reads, and tells what it has.
 GUEST = r"""
 until [ -b /dev/vda ]; do usleep 10000; done
@@ -238,6 +241,8 @@ def ends(host: Host, other: Host, next_daemon: Any) -> None:
     other.virsh("undefine", "web")
     assert other.virsh("list", "--all", "--name") == ""
     assert host.leftovers("web") == [] and other.leftovers("web") == []
+    for log in (host.log, other.log):
+        assert DESCRIPTION not in log.read_text(), "a disk needs no descriptor"
 
 
 def test_libvirt_reads_the_descriptor(hosts: Any, tmp_path: Path) -> None:
@@ -264,8 +269,10 @@ def test_libvirt_reads_the_descriptor(hosts: Any, tmp_path: Path) -> None:
     assert "/nowhere/virtiofsd" in host.refuses("start", "web")
     log = host.log.read_text()
     path = f"/usr/share/qemu/vhost-user/{DESCRIPTOR.name}"
-    assert f"description path '{path}' type : block" in log
-    assert f"description path '{path}' binary : /usr/libexec/vhost-user-blk" in log
+    assert f"{DESCRIPTION} '{path}' type : block" in log
+    assert f"{DESCRIPTION} '{path}' binary : /usr/libexec/vhost-user-blk" in log
+    (descriptors / DESCRIPTOR.name).write_text("{")
+    assert "unable to parse json file" in host.refuses("start", "web")
 
 
 SHARED_FOLDER = """
