@@ -51,18 +51,26 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+def download(work: Path, package: str) -> Path:
+    """Download a package's file, with new lists of packages where the old ones do not do."""
+    get = ("apt-get", "download", package)
+    if subprocess.run(get, cwd=work, capture_output=True, check=False).returncode != 0:
+        run("apt-get", "update", "--quiet", cwd=work)
+        run(*get, cwd=work)
+    return next(work.glob(f"{package}_*.deb"))
+
+
 def unpack(work: Path, package: str) -> Path:
     """Download a package and unpack it, without installing it."""
-    run("apt-get", "download", package, cwd=work)
+    file = download(work, package)
     root = work / f"{package}.root"
-    run("dpkg", "--extract", next(work.glob(f"{package}_*.deb")), root, cwd=work)
+    run("dpkg", "--extract", file, root, cwd=work)
     return root
 
 
 def make_kernel(work: Path, made: Path) -> None:
     """Fill `made` with `vmlinuz` and `modules/*.ko`."""
-    run("apt-get", "download", KERNEL, cwd=work)
-    meta = next(work.glob(f"{KERNEL}_*.deb"))
+    meta = download(work, KERNEL)
     depends = run("dpkg-deb", "--field", meta, "Depends", cwd=work).replace(",", " ").split()
     package = next(name for name in depends if name.startswith("linux-image-"))
     version = package.removeprefix("linux-image-")

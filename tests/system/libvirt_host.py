@@ -74,11 +74,10 @@ class Host:
     def __init__(self, name: str, folder: Path, binds: dict[Path, str]) -> None:
         """Start it. `binds`: folders, and the paths at which the host has them."""
         self.folder = folder / name
-        run = self.folder / "run"
-        run.mkdir(parents=True)
-        self.socket = run / "libvirt-sock"
+        self.run = self.folder / "run"
+        self.run.mkdir(parents=True)
         self.log = self.folder / "libvirtd.log"
-        pairs = [str(part) for pair in {run: "/run/libvirt", **binds}.items() for part in pair]
+        pairs = [str(part) for pair in {self.run: "/run/libvirt", **binds}.items() for part in pair]
         command = [*UNSHARE, "sh", "-c", INIT, "sh"]
         command += [name, str(self.folder), str(uuid.uuid4()), *pairs]
         self.output = self.folder / "output.log"
@@ -93,7 +92,7 @@ class Host:
     def answers(self) -> bool:
         """Does libvirtd answer?"""
         assert self.process.poll() is None, self.output.read_text()
-        return self.socket.exists() and self.try_virsh("version").returncode == 0
+        return (self.run / "libvirt-sock").exists() and self.try_virsh("version").returncode == 0
 
     def init(self) -> str:
         """The process ID of the first process in the host's namespaces."""

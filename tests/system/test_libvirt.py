@@ -38,8 +38,11 @@ while true; do
   for disk in /sys/block/vd*; do
     name=${disk##*/}
     echo "round $round" >/record
-    dd if=/record of=/dev/$name bs=512 seek=8 conv=sync,fsync,notrunc 2>/dev/null || continue
-    dd if=/dev/$name of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null || continue
+    if ! { dd if=/record of=/dev/$name bs=512 seek=8 conv=sync,fsync,notrunc &&
+      dd if=/dev/$name of=/dev/null bs=4k count=16 iflag=direct; } 2>/dev/null; then
+      echo "error $name."
+      continue
+    fi
     disks="$disks $name:$(ls $disk/mq | wc -l)"
   done
   echo "round $round$disks."
@@ -54,10 +57,13 @@ class Guest:
     def __init__(self, console: Path) -> None:
         self.console = console
 
+    def text(self) -> str:
+        """All of it."""
+        return self.console.read_text(errors="replace") if self.console.exists() else ""
+
     def rounds(self) -> list[tuple[int, str]]:
         """The rounds that it has done: number, and its disks with their queues."""
-        text = self.console.read_text(errors="replace") if self.console.exists() else ""
-        return [(int(n), disks) for n, disks in re.findall(r"round (\d+) ([^.\n]*)\.", text)]
+        return [(int(n), disks) for n, disks in re.findall(r"round (\d+) ([^.\n]*)\.", self.text())]
 
     def last(self) -> int:
         """The number of its last round."""
@@ -72,6 +78,12 @@ class Guest:
             lambda: any(n > after and has == disks for n, has in self.rounds()),
             patience_s,
         )
+
+    def has_run_through(self) -> None:
+        """It never began again, and saw no error of vda."""
+        numbers = [n for n, _ in self.rounds()]
+        assert numbers == sorted(set(numbers))
+        assert "error vda" not in self.text()
 
 
 @pytest.fixture
@@ -99,7 +111,7 @@ def domain_xml() -> str:
         return found
 
     domain.set("type", "qemu")
-    the("memory").text = "256"
+    the("memory").text = "128"
     the("memory").set("unit", "MiB")
     the("vcpu").text = "2"
     the("devices/disk/driver").set("queues", "2")
@@ -142,8 +154,8 @@ def test_a_domain_from_start_to_end(hosts: Any, serve: Any, image: Any, tmp_path
         files: "/run/guest",
         shared: "/run/migration",
     }
-    host = hosts("first", binds)
     other = hosts("second", binds)
+    host = hosts("first", {**binds, other.run: "/run/second"})
     make_guest(files, GUEST)
     guest = Guest(files / "console.log")
 
@@ -203,15 +215,15 @@ def outlives_the_daemon(daemon: Any, guest: Guest) -> None:
     daemon.end(signal.SIGKILL)
     daemon.start()
     guest.goes_on("vda:2")
+    guest.has_run_through()
 
 
 def is_saved_and_restored(host: Host, guest: Guest) -> None:
     """The guest goes on where it was, not from its boot."""
     host.virsh("save", "web", "/run/migration/web.save")
-    before = guest.last()
     host.virsh("restore", "/run/migration/web.save")
     guest.goes_on("vda:2")
-    assert [n for n, _ in guest.rounds()] == list(range(1, guest.last() + 1)), before
+    guest.has_run_through()
 
 
 def migrates(host: Host, other: Host, next_daemon: Any, guest: Guest, files: Path) -> None:
@@ -224,14 +236,14 @@ def migrates(host: Host, other: Host, next_daemon: Any, guest: Guest, files: Pat
     (files / "moved.xml").write_text(moved)
     host.virsh(
         *("migrate", "--live", "--persistent", "--undefinesource", "web"),
-        f"qemu+unix:///system?socket={other.socket}",
+        "qemu+unix:///system?socket=/run/second/libvirt-sock",
         *("--migrateuri", "unix:///run/migration/web.socket", "--xml", "/run/guest/moved.xml"),
     )
     assert host.virsh("list", "--all", "--name") == ""
     assert other.virsh("list", "--name") == "web"
     guest.goes_on("vda:2")
     assert next_daemon.disk("web")["ops"]["write"]["requests"] >= 1
-    assert [n for n, _ in guest.rounds()] == list(range(1, guest.last() + 1))
+    guest.has_run_through()
 
 
 def ends(host: Host, other: Host, next_daemon: Any) -> None:
