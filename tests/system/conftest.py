@@ -61,10 +61,18 @@ class Daemon:
         self.program = program
         self.folder = folder
         self.log = folder / "serve.log"
-        command = [program, "serve", "--listen", str(folder), *arguments]
+        self.command = [program, "serve", "--listen", str(folder), *arguments]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, also again after its end."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         assert self.process.stdout is not None
         # At its end the daemon closes this; a line "ready" says that it serves.

@@ -5,6 +5,8 @@
 mod common;
 #[path = "vhost/driver.rs"]
 mod driver;
+#[path = "vhost/firecracker.rs"]
+mod firecracker;
 #[path = "vhost/hostile.rs"]
 mod hostile;
 #[path = "vhost/migration.rs"]

@@ -24,6 +24,7 @@ pub const GET_VRING_BASE: u32 = 11;
 pub const SET_VRING_KICK: u32 = 12;
 pub const SET_VRING_CALL: u32 = 13;
 pub const SET_VRING_ERR: u32 = 14;
+pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const SET_VRING_ENABLE: u32 = 18;
 pub const SET_BACKEND_REQ_FD: u32 = 21;
@@ -221,6 +222,11 @@ pub fn wait(event: &EventFd) {
     event.read().unwrap();
 }
 
+/// The body of SET_MEM_TABLE: one region.
+fn memory_table() -> Vec<u8> {
+    [1u64, 0, MEMORY_BYTES, USER, 0].map(u64::to_le_bytes).concat()
+}
+
 /// A connection.
 pub struct Vmm {
     stream: UnixStream,
@@ -285,8 +291,12 @@ impl Vmm {
     }
 
     pub fn set_memory(&self, guest: &Guest) -> io::Result<()> {
-        let words = [1u64, 0, MEMORY_BYTES, USER, 0].map(u64::to_le_bytes).concat();
-        self.set(SET_MEM_TABLE, &words, &[guest.file.as_raw_fd()])
+        self.set(SET_MEM_TABLE, &memory_table(), &[guest.file.as_raw_fd()])
+    }
+
+    /// The same without an acknowledgement.
+    pub fn send_memory(&self, guest: &Guest) -> io::Result<()> {
+        self.send(SET_MEM_TABLE, 1, &memory_table(), &[guest.file.as_raw_fd()])
     }
 
     pub fn vring(&self, request: u32, queue: u32, value: u32) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Where the parts of a guest come from: packages that are downloaded and
-//! unpacked, and programs of the host with their libraries.
+//! unpacked, and programs of the host with their libraries. `tests/system/guest.py`
+//! makes the same folders `kernel` and `busybox` in the same cache.
 
 use super::MODULES;
 use crate::error::{At, LiveError, Result};
