@@ -58,7 +58,7 @@ def queries() -> list[str]:
 
 
 class Prometheus:
-    """A Prometheus with the files of `share/prometheus`, hurried, and storage of its own."""
+    """A Prometheus with the files of `share/prometheus`, shorter intervals and its own storage."""
 
     def __init__(self, folder: Path, target: str) -> None:
         for path in SHARE.glob("*.yml"):
