@@ -3,7 +3,7 @@
 
 mod cache;
 
-use crate::daemon::Host;
+use crate::daemon::{Device, Host};
 use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -27,14 +27,15 @@ pub const BUCKETS_S: [f64; 17] = [
 
 /// All metrics of a daemon.
 pub fn render(host: &Host) -> String {
-    let statuses = host.statuses().into_iter();
-    let devices = statuses.map(|(d, status)| (d.name.clone(), Arc::new(status))).collect();
-    encode(Scrape { devices, failed: failed(host) })
+    let (statuses, silent) = host.ask_statuses();
+    let of = |(d, status): (Arc<Device>, Status)| (d.name.clone(), Arc::new(status));
+    let devices = statuses.into_iter().map(of).collect();
+    encode(Scrape { devices, silent, failed: failed(host) })
 }
 
 /// All metrics of these devices, by name.
 pub fn render_statuses(devices: Vec<(String, Arc<Status>)>) -> String {
-    encode(Scrape { devices, failed: Vec::new() })
+    encode(Scrape { devices, silent: Vec::new(), failed: Vec::new() })
 }
 
 fn failed(host: &Host) -> Vec<String> {
@@ -54,6 +55,8 @@ fn encode(scrape: Scrape) -> String {
 #[derive(Debug)]
 struct Scrape {
     devices: Vec<(String, Arc<Status>)>,
+    /// Devices that do not answer: all that can be said of them is this.
+    silent: Vec<String>,
     /// Disks of the configuration that are not served.
     failed: Vec<String>,
 }
@@ -177,6 +180,14 @@ impl Scrape {
         family(e, "seekway_disk_failed", help, self.failed.iter().map(of).collect())
     }
 
+    fn answers(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let of = |name: &String, value| (vec![("device", name.clone())], Value::Whole(value));
+        let answer = self.devices.iter().map(|(name, _)| of(name, 1));
+        let silent = self.silent.iter().map(|name| of(name, 0));
+        let help = "1 for a device that answers, 0 for one whose other metrics are missing";
+        family(e, "seekway_device_answers", help, answer.chain(silent).collect())
+    }
+
     fn disks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         self.by_op(e, "seekway_requests", "Guests' requests done", |op| Value::Count(op.requests))?;
         self.by_op(e, "seekway_bytes", "Bytes of requests that succeeded", |op| {
@@ -210,6 +221,11 @@ impl Scrape {
         self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(d.capacity_bytes))?;
         self.by_disk(e, "seekway_weight", "Share, relative to the others'", |d| {
             one(d.weight.into())
+        })?;
+        let help = "Time within which 99 of 100 requests of this disk are to be done";
+        self.by_disk(e, "seekway_latency_target_seconds", help, |disk| {
+            let target = disk.limits.limits.latency;
+            target.into_iter().map(|t| (Vec::new(), Value::Gauge(t.as_secs_f64()))).collect()
         })?;
         let help = "Vrings and connections that are open";
         self.by_disk(e, "seekway_ports", help, |d| one(d.ports.into()))
@@ -319,6 +335,7 @@ fn family(
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.failed(&mut encoder)?;
+        self.answers(&mut encoder)?;
         self.disks(&mut encoder)?;
         self.devices(&mut encoder)?;
         self.fairness(&mut encoder)?;

@@ -8,6 +8,7 @@ use crate::throttle::Report;
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
 use seekway_policy::dispatcher::{Cause, HoldStats, Stats, Withheld};
+use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,6 +134,8 @@ fn disk_cache() -> DiskCache {
 fn status() -> Status {
     let mut held = Withheld::default();
     held.add("anticipation", Cause { time: Nanos::from_millis(1500), count: 5 });
+    let mut limits = DiskLimits::default();
+    limits.limits.latency = Some(Nanos::from_millis(20));
     let disk = DiskStatus {
         id: DiskId(0),
         name: "web".into(),
@@ -141,7 +144,7 @@ fn status() -> Status {
         ports: 2,
         outstanding: 3,
         frozen_until: None,
-        limits: Default::default(),
+        limits,
         limited: 2,
         limited_time: Nanos::from_millis(250),
         held: held.clone(),
@@ -229,6 +232,7 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_weight", &web), 4.0);
     assert_eq!(get("seekway_ports", &web), 2.0);
     assert_eq!(get("seekway_outstanding_requests", &web), 3.0);
+    assert_eq!(get("seekway_latency_target_seconds", &web), 0.02);
     assert_eq!(get("seekway_disk_limited_requests", &web), 2.0);
     assert_eq!(get("seekway_disk_limited_seconds_total", &web), 0.25);
     let cause = ("cause", "anticipation");
@@ -274,6 +278,18 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert!(sdb("seekway_device_depth") && !sdb("seekway_emulation_k"));
     assert!(!sdb("seekway_cache_capacity_bytes") && !sdb("seekway_device_background_total"));
     assert!(sdb("seekway_fairness_busy_disks") && !sdb("seekway_fairness_jain"));
+}
+
+#[test]
+fn a_silent_device_is_named_and_has_no_other_metric() {
+    let devices = vec![("sda".into(), Arc::new(status()))];
+    let samples = parse(&encode(Scrape { devices, silent: vec!["sdb".into()], failed: vec![] }));
+    let of_sdb = |((_, labels), _): &(&Key, &f64)| labels[0].1 == "sdb";
+    let silent: Vec<_> = samples.iter().filter(of_sdb).collect();
+    let device = |name: &str| vec![("device".to_string(), name.to_string())];
+    let answers = |name: &str| ("seekway_device_answers".to_string(), device(name));
+    assert_eq!(silent, [(&answers("sdb"), &0.0)]);
+    assert_eq!(samples[&answers("sda")], 1.0);
 }
 
 #[test]
