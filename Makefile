@@ -137,7 +137,7 @@ docs: install-deps ## rewrite what is generated in docs/
 site: install-deps ## the documentation as a site: out/site/index.html
 	@scripts/site
 
-experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md
+experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md and their rows, docs/experiments/results
 	@scripts/experiments
 
 install-deps: ## what is missing, from Debian's packages
