@@ -124,6 +124,12 @@ def inline(page: Path) -> Iterator[list[str]]:
         yield from found[:1]
 
 
+def unescaped(man: str) -> str:
+    """The blocks of a man page that are not filled, without roff's escapes: the examples."""
+    blocks = "".join(re.findall(r"^\.nf\n(.*?)^\.fi$", man, re.M | re.S))
+    return blocks.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\\\", "\\")
+
+
 class Parser:
     """Asks the programs themselves whether they would take a command's arguments."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import need
+from doc_commands import unescaped
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,7 @@ def test_examples_keep_their_lines(pages: list[Path], seekway: str) -> None:
     examples = 0
     for page in pages:
         text, _ = rendered(page)
-        # In the source `-` is `\\-`.
-        source = page.read_text().replace("\\-", "-").replace("\\*(Aq", "'").replace("\\(aq", "'")
-        for block in re.findall(r"^\.nf\n(.*?)^\.fi$", source, re.M | re.S):
-            for line in block.splitlines():
-                examples += 1
-                assert line.rstrip() in text, f"{page.name}: {line}"
+        for line in unescaped(page.read_text()).splitlines():
+            examples += 1
+            assert line.rstrip() in text, f"{page.name}: {line}"
     assert examples > 50
