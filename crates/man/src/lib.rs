@@ -68,13 +68,15 @@ fn synopsis(command: &Command) -> Roff {
     roff.control("SH", ["SYNOPSIS"]);
     let usage = command.clone().render_usage().to_string();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
-    for line in usage.trim_start_matches("Usage:").lines() {
+    for (number, line) in usage.trim_start_matches("Usage:").lines().enumerate() {
+        if number > 0 {
+            roff.control("br", []);
+        }
         let line = line.trim();
         match line.strip_prefix(name) {
             Some(rest) => roff.text([bold(name), roman(rest)]),
             None => roff.text([roman(line)]),
         };
-        roff.control("br", []);
     }
     roff
 }
