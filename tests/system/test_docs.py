@@ -90,11 +90,11 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
     """What became of the lines; printed at the end."""
     counts: Counter[str] = Counter()
     yield counts
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None:
-        terminal.write_line("")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print()
         for what, count in counts.most_common():
-            terminal.write_line(f"commands of the pages: {count} {what}")
+            print(f"commands of the pages: {count} {what}")
 
 
 def needs_daemon(line: Line) -> bool:
