@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs experiments install-deps build lab guest
+.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs site experiments install-deps build lab guest
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -134,7 +134,10 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 docs: install-deps ## rewrite what is generated in docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
 
-experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md
+site: install-deps ## the documentation as a site: out/site/index.html
+	@scripts/site
+
+experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md and their rows, docs/experiments/results
 	@scripts/experiments
 
 install-deps: ## what is missing, from Debian's packages

@@ -83,6 +83,6 @@ fn completions(args: &CompletionsArgs) -> Result<(), AgentError> {
 
 fn man(args: &ManArgs) -> Result<(), AgentError> {
     let written = std::fs::create_dir_all(&args.dir)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.dir));
+        .and_then(|()| seekway_man::write_pages(Cli::command(), &args.dir));
     written.map_err(failed(args.dir.display().to_string()))
 }

@@ -18,6 +18,6 @@ pub fn completions(args: &CompletionsArgs) -> Result<Verdict> {
 pub fn man(args: &ManArgs) -> Result<Verdict> {
     let dir = args.dir.display().to_string();
     std::fs::create_dir_all(&args.dir).with_context(|| dir.clone())?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(|| dir)?;
+    seekway_man::write_pages(Cli::command(), &args.dir).with_context(|| dir)?;
     Ok(Verdict::Done)
 }

@@ -1,0 +1,155 @@
+//! Man pages of a program and its subcommands, from the definitions of its command line.
+//!
+//! `clap_mangen` renders names, descriptions and options. What it has no good form for is made
+//! here: the title with the program's version, a synopsis that does not list every option, and
+//! examples as lines that can be copied (it fills and hyphenates them like prose).
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Write the pages of a program and of all its subcommands into a folder, `NAME-SUBCOMMAND.1`.
+pub fn write_pages(program: Command, dir: &Path) -> io::Result<()> {
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    let source = format!("{} {}", program.get_name(), program.get_version().unwrap_or_default());
+    write_with_subcommands(&program, program.get_name(), source.trim(), dir)
+}
+
+fn write_with_subcommands(
+    command: &Command,
+    program: &str,
+    source: &str,
+    dir: &Path,
+) -> io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        write_with_subcommands(subcommand, program, source, dir)?;
+    }
+    let mut text = Vec::new();
+    render(command, program, source, &mut text)?;
+    std::fs::write(dir.join(format!("{}.1", page_name(command))), text)
+}
+
+/// `seekway-ctl-limit`
+fn page_name(command: &Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}
+
+fn render(command: &Command, program: &str, source: &str, out: &mut dyn Write) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    // Left-aligned, and no hyphens: they would break the names of options and files.
+    writeln!(out, ".TH \"{}\" \"1\" \"\" \"{source}\" \"Seekway\"", page_name(command))?;
+    writeln!(out, ".ad l\n.nh")?;
+    man.render_name_section(out)?;
+    synopsis(command).to_writer(out)?;
+    man.render_description_section(out)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(out)?;
+    }
+    if command.get_subcommands().any(|subcommand| !subcommand.is_hide_set()) {
+        man.render_subcommands_section(out)?;
+    }
+    if let Some(help) = command.get_after_long_help().or_else(|| command.get_after_help()) {
+        after_help(&help.to_string()).to_writer(out)?;
+    }
+    if page_name(command) != program {
+        let mut roff = Roff::new();
+        roff.control("SH", ["SEE ALSO"]).text([bold(program), roman("(1)")]);
+        roff.to_writer(out)?;
+    }
+    Ok(())
+}
+
+/// The usage as `--help` prints it: `seekway ctl limit [OPTIONS] [DISK] <LIMITS>`.
+fn synopsis(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    let usage = command.clone().render_usage().to_string();
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    for (number, line) in usage.trim_start_matches("Usage:").lines().enumerate() {
+        if number > 0 {
+            roff.control("br", []);
+        }
+        let line = line.trim();
+        match line.strip_prefix(name) {
+            Some(rest) => roff.text([bold(name), roman(rest)]),
+            None => roff.text([roman(line)]),
+        };
+    }
+    roff
+}
+
+/// The paragraphs below the options: examples as they are, and the rest as prose.
+fn after_help(help: &str) -> Roff {
+    let mut roff = Roff::new();
+    let mut noted = false;
+    for paragraph in help.split("\n\n") {
+        if let Some(examples) = examples(paragraph) {
+            roff.control("SH", ["EXAMPLES"]).control("nf", []);
+            for line in examples.lines() {
+                roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+            }
+            roff.control("fi", []);
+            noted = false;
+            continue;
+        }
+        match noted {
+            true => roff.control("PP", []),
+            false => roff.control("SH", ["NOTES"]),
+        };
+        noted = true;
+        for line in paragraph.lines() {
+            roff.text([roman(line)]);
+        }
+    }
+    roff
+}
+
+/// The lines of a paragraph that begins with `Examples:`.
+fn examples(paragraph: &str) -> Option<&str> {
+    ["Examples:\n", "Example:\n"].iter().find_map(|head| paragraph.strip_prefix(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    fn command() -> Command {
+        let limit = Command::new("limit")
+            .about("Limit a disk")
+            .arg(Arg::new("group").long("group").value_name("NAME").help("A group instead"))
+            .arg(Arg::new("DISK").required(true))
+            .after_help(
+                "Examples:\n  prog limit --group a-b 'x.img'\n  prog limit web\n\nIt ends at once.",
+            );
+        Command::new("prog").version("1.2").about("Does things").subcommand(limit)
+    }
+
+    #[test]
+    fn each_command_has_a_page() {
+        let dir = std::env::temp_dir().join(format!("seekway-man-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        write_pages(command(), &dir).unwrap();
+        let main = std::fs::read_to_string(dir.join("prog.1")).unwrap();
+        let limit = std::fs::read_to_string(dir.join("prog-limit.1")).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(main.starts_with(".TH \"prog\" \"1\" \"\" \"prog 1.2\" \"Seekway\"\n"), "{main}");
+        assert!(main.contains("prog\\-limit(1)"), "{main}");
+        assert!(!main.contains("SEE ALSO"), "{main}");
+        assert!(limit.contains("\\fBprog limit\\fR [OPTIONS] <DISK>"), "{limit}");
+        assert!(limit.contains(".SH \"SEE ALSO\"\n\\fBprog\\fR(1)"), "{limit}");
+    }
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let help = "Examples:\n  prog a\n  prog b\n\nMore\nof it.\n\nLast.";
+        let made = after_help(help).to_roff();
+        let at = |part: &str| made.find(part).unwrap_or_else(|| panic!("no {part} in {made}"));
+        assert!(at(".SH EXAMPLES\n.nf\nprog a\nprog b\n.fi") < at(".SH NOTES\nMore\nof it."));
+        assert!(at(".SH NOTES") < at(".PP\nLast."));
+        assert_eq!(made.matches("NOTES").count(), 1, "{made}");
+    }
+}
