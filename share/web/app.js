@@ -60,13 +60,13 @@ function settle() {
 
 const naturally = new Intl.Collator("en", { numeric: true }).compare;
 
-/** Which disks have a colour: those that had most of the device, and as long as they do. */
-function shownDisks(samples) {
+/** Settles which disks have a colour: those that had most of the device, and as long as they do. */
+function chooseColoured(samples) {
 	const names = (device()?.disks ?? []).map((d) => d.name).sort(naturally);
 	const before = (view.shown.get(view.device) ?? []).filter((name) => names.includes(name));
 	if (names.length <= SHOWN) {
 		view.shown.set(view.device, names);
-		return names;
+		return;
 	}
 	if (before.length < SHOWN || polls % 15 === 0) {
 		const all = new Map(names.map((name) => [name, 0]));
@@ -81,7 +81,12 @@ function shownDisks(samples) {
 		for (const name of most) if (!kept.includes(name)) kept[kept.indexOf(null)] = name;
 		view.shown.set(view.device, kept);
 	}
-	return view.shown.get(view.device);
+}
+
+/** The same, with the selected one after them if it is not among them. */
+function colouredDisks() {
+	const shown = view.shown.get(view.device) ?? [];
+	return view.disk && !shown.includes(view.disk) ? [...shown, view.disk] : shown;
 }
 
 function select(name) {
@@ -169,7 +174,7 @@ function drawDisks() {
 	const all = rows();
 	const wanted = all.filter((row) => row.name.toLowerCase().includes(view.filter));
 	const focused = document.activeElement?.closest?.("#disk-table tbody tr")?.dataset.disk;
-	const shown = view.shown.get(view.device) ?? [];
+	const shown = colouredDisks();
 	const ordered = wanted.map((row) => {
 		const node = there.get(row.name) ?? makeRow(row.name);
 		const isSelected = row.name === view.disk;
@@ -454,7 +459,8 @@ function draw() {
 	drawDevices();
 	drawDevice();
 	const seen = store.view(view.range);
-	const shown = shownDisks(seen.samples);
+	chooseColoured(seen.samples);
+	const shown = colouredDisks();
 	drawDisks();
 	drawDisk();
 	const names = (device()?.disks ?? []).map((d) => d.name).sort(naturally);
@@ -463,7 +469,7 @@ function draw() {
 		device: view.device,
 		disk: view.disk,
 		disks: names,
-		shown: view.disk && !shown.includes(view.disk) ? [...shown, view.disk] : shown,
+		shown,
 		rest: Math.max(0, names.length - shown.length),
 		heatOf: view.disk ?? "",
 	};

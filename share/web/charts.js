@@ -5,7 +5,9 @@
 import { bytes, count, percent, time } from "/data.js";
 
 const FONT = "12px system-ui, sans-serif";
-const HEIGHT = 210;
+const HEIGHT = 200;
+/** Steps of an axis of bytes. */
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 /** Steps of a heat map's colours. */
 const SHADES = 64;
 
@@ -45,6 +47,14 @@ function times(plot, splits, axis, space, step) {
 		const text = clock(unix, step < 60);
 		return isOther || step >= 86400 ? `${text}\n${at.getMonth() + 1}-${two(at.getDate())}` : text;
 	});
+}
+
+/** Of a logarithmic axis: labels and lines at powers of ten, and none between them. */
+function onlyDecades() {
+	const isPower = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
+	const filter = (u, splits) => splits.map((value) => (value !== null && isPower(value) ? value : null));
+	const line = colour("--line");
+	return { filter, grid: { stroke: line, width: 1, filter }, ticks: { stroke: line, size: 4, filter } };
 }
 
 /** What all charts have in common. `spec` has `id`, `title`, `text`. */
@@ -88,8 +98,8 @@ class Chart {
 	axes(y) {
 		const common = { stroke: colour("--soft"), font: FONT, ticks: { stroke: colour("--line"), size: 4 } };
 		return [
-			{ ...common, grid: { show: false }, values: times, space: 64 },
-			{ ...common, grid: { stroke: colour("--line"), width: 1 }, size: 62, ...y },
+			{ ...common, grid: { show: false }, values: times, space: 64, size: 32 },
+			{ ...common, grid: { stroke: colour("--line"), width: 1 }, size: 58, ...y },
 		];
 	}
 
@@ -232,7 +242,9 @@ export class Lines extends Chart {
 			scales: { x: { time: true }, y: this.isLog ? { distr: 3, range: decades } : { range: top } },
 			axes: this.axes({
 				values: (u, splits) => splits.map((v) => (v === null ? null : this.tick(v))),
-				...(this.isLog ? { filter: (u, splits) => splits.map((v) => (Number.isInteger(Math.log10(v)) || Math.abs(Math.log10(v) % 1) < 1e-9 ? v : null)) } : {}),
+				...(this.axisSize ? { size: this.axisSize } : {}),
+				...(this.isBinary ? { incrs: POWERS } : {}),
+				...(this.isLog ? onlyDecades() : {}),
 			}),
 			series: [{}, ...(this.isStack ? lines.reverse() : lines)],
 		};
@@ -292,6 +304,7 @@ export class Heat extends Chart {
 	update(model) {
 		this.model = model;
 		this.grid = this.rows(model);
+		this.widen(this.isWide?.(model) ?? false);
 		const { first, count: rows } = this.grid;
 		const data = [ends(model), ends(model).map(() => null)];
 		if (this.u && this.height() !== this.u.height) this.u.setSize({ width: this.width(), height: this.height() });
@@ -308,8 +321,17 @@ export class Heat extends Chart {
 		this.describe(this.tell(model));
 	}
 
+	/** The whole width, before the other charts; or back to its place. */
+	widen(isWide) {
+		if (this.figure.classList.contains("wide") === isWide) return;
+		this.figure.classList.toggle("wide", isWide);
+		const parent = this.figure.parentElement;
+		if (isWide) this.next = this.figure.nextElementSibling;
+		parent.insertBefore(this.figure, isWide ? parent.firstElementChild : this.next);
+	}
+
 	height() {
-		return this.tall ? this.tall(this.grid?.count ?? 1) + 40 : HEIGHT;
+		return this.tall ? this.tall(this.grid?.count ?? 1) + 42 : HEIGHT;
 	}
 
 	options() {
@@ -324,7 +346,7 @@ export class Heat extends Chart {
 				splits,
 				values: (u, at) => at.map((row) => this.label(row)),
 				grid: { show: false },
-				size: this.axisSize ?? 62,
+				size: this.axisSize ?? 58,
 				space: 14,
 			}),
 			series: [{}, { points: { show: false } }],

@@ -85,6 +85,8 @@ const bandwidth = {
 	id: "chart-bandwidth",
 	title: "Bandwidth",
 	text: "Bytes read and written per second, by disk.",
+	axisSize: 78,
+	isBinary: true,
 	format: (value) => (value === null ? "–" : `${bytes(value)}/s`),
 	series: (model) =>
 		perDisk(model, (device, sample, disk) => {
@@ -207,7 +209,9 @@ const slowest = {
 	scale: ["100 µs", "1 s and more"],
 	isDown: true,
 	axisSize: 96,
-	tall: (rows) => Math.min(420, Math.max(150, rows * 18)),
+	tall: (rows) => Math.min(520, Math.max(126, rows * (rows > 40 ? 6 : rows > 20 ? 10 : 16))),
+	/** Many disks: the whole width, above the other charts. */
+	isWide: (model) => model.disks.length > 10,
 	rows: (model) => ({ first: 0, count: model.disks.length }),
 	*cells(model, sample) {
 		const device = sample.devices.get(model.device);
@@ -264,6 +268,9 @@ const slowest = {
 	},
 };
 
+/** Digits behind the point of a place on the device: as many as it needs. */
+const digitsOf = (at) => (Number.isInteger((100 * at) / REGIONS) ? 0 : 1);
+
 const head = {
 	id: "chart-head",
 	title: "Where the head goes",
@@ -272,12 +279,18 @@ const head = {
 	rows(model) {
 		this.most = highest(model, (device) => device.regions);
 		this.shade = (value, _, sample) => byCount(this.most)(value, sample);
-		return { first: 0, count: REGIONS };
+		// The part that is used: small images on a large device are in a small part of it.
+		const found = totals(model, (device) => device.regions).map(([row]) => row);
+		const [low, high] = [Math.min(...found, REGIONS - 1), Math.max(...found, 0)];
+		if (low > high || high - low > REGIONS / 2) return { first: 0, count: REGIONS };
+		const size = 2 ** Math.max(2, Math.ceil(Math.log2(high - low + 3)));
+		const first = Math.min(Math.max(0, Math.floor((low + high + 1 - size) / 2)), REGIONS - size);
+		return { first, count: size };
 	},
 	cells: (model, sample) => sample.devices.get(model.device)?.regions ?? [],
-	splits: () => [0, 16, 32, 48, 64],
-	label: (at) => `${Math.round((100 * at) / REGIONS)} %`,
-	name: (row) => `${((100 * row) / REGIONS).toFixed(0)} to ${((100 * (row + 1)) / REGIONS).toFixed(0)} %`,
+	splits: (min, max) => [0, 1, 2, 3, 4].map((n) => min + (n * (max - min)) / 4),
+	label: (at) => `${Number(((100 * at) / REGIONS).toFixed(digitsOf(at)))} %`,
+	name: (row) => `${((100 * row) / REGIONS).toFixed(1)} to ${((100 * (row + 1)) / REGIONS).toFixed(1)} %`,
 	format: (number) => `${count(number)} commands`,
 	tell(model) {
 		const found = totals(model, (device) => device.regions).sort((a, b) => b[1] - a[1]);
