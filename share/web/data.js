@@ -3,6 +3,9 @@
 /** Ask the daemon; an answer that takes longer than this counts as none. */
 const PATIENCE_MS = 8000;
 
+/** Columns that have no value where there was no request. */
+const QUANTILES = ["p50_ms", "p99_ms"];
+
 export class Gone extends Error {}
 
 /** GET some JSON. Throws `Gone` when the daemon does not answer. */
@@ -48,12 +51,16 @@ class DeviceSample {
 		for (const disk of this.rows) if (disk) this.disksMs += disk[columns.device_time_ms];
 	}
 
-	/** A number of a disk; 0 where nothing happened, undefined where there was no such disk. */
+	/**
+	 * A number of a disk; where nothing happened 0, or null for a response time, and undefined where
+	 * there was no such disk.
+	 */
 	of(disk, column) {
 		const at = this.index.get(disk);
 		if (at === undefined) return undefined;
 		const row = this.rows[at];
-		return row ? row[this.columns[column]] : column.endsWith("0_ms") || column.endsWith("9_ms") ? null : 0;
+		if (row) return row[this.columns[column]];
+		return QUANTILES.includes(column) ? null : 0;
 	}
 }
 

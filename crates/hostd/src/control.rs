@@ -25,13 +25,13 @@ pub use slow::{SlowReport, SlowRequestReport};
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
 pub use http::{serve_metrics, serve_web};
-pub use recorder::Recorder;
-pub use web::{Page, Token, TokenError};
 pub use limit::{LimitRequest, LimitTarget};
+pub use recorder::Recorder;
 pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
     HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
 };
+pub use web::{Page, Token, TokenError};
 
 use crate::config::{CacheSize, DiskConfig};
 use crate::daemon::{Attached, Host};

@@ -26,6 +26,8 @@ policy = "cfq:quantum=4"
 listen = "/run/seekway"
 control = "ctl.sock"
 metrics = "127.0.0.1:9100"
+web = "127.0.0.1:9188"
+web_control = "web.token"
 nbd = "[::1]:10809"
 depth = 0x20
 coalesce = "64KiB"

@@ -47,6 +47,18 @@ struct State {
 }
 
 impl State {
+    fn empty() -> State {
+        State {
+            history: History::default(),
+            report: None,
+            base: None,
+            looked: Instant::now(),
+            runs: false,
+            by_need: true,
+            over: false,
+        }
+    }
+
     fn record(&mut self, now: HostReport) {
         let now = Arc::new(now);
         let mut base = now.clone();
@@ -66,16 +78,7 @@ impl State {
 impl Recorder {
     /// One that begins with its first [`look`](Recorder::look).
     pub fn by_need() -> Recorder {
-        let state = State {
-            history: History::default(),
-            report: None,
-            base: None,
-            looked: Instant::now(),
-            runs: false,
-            by_need: true,
-            over: false,
-        };
-        let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+        let shared = Shared { state: Mutex::new(State::empty()), changed: Condvar::new() };
         Recorder { shared: Arc::new(shared) }
     }
 
@@ -167,5 +170,44 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A report after so many seconds; a device that has done so many commands, or is silent.
+    fn report(uptime_s: f64, commands: Option<u64>) -> HostReport {
+        let device = commands.map(|commands| {
+            json!({
+                "name": "sda", "time_s": uptime_s, "policy": "noop", "depth": 1, "in_flight": 0,
+                "outstanding": 0, "requests": 0, "commands": commands, "forced": 0, "held_ms": {},
+                "waits_tried": 0, "waits_paid": 0,
+                "served": { "commands": 0, "service_ms": 0.0, "service_from_dispatch_ms": 0.0 },
+                "fairness": { "interval_s": 10.0, "busy_disks": 0 },
+                "policy_metrics": {}, "disks": [],
+            })
+        });
+        let silent: &[&str] = if device.is_some() { &[] } else { &["sda"] };
+        let devices: Vec<_> = device.into_iter().collect();
+        let report = json!({
+            "version": "1", "process": 1, "uptime_s": uptime_s, "sockets": [],
+            "devices": devices, "silent": silent,
+        });
+        serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn a_device_that_was_silent_is_compared_with_what_it_said_last() {
+        let mut state = State::empty();
+        for (second, commands) in [(1.0, Some(100)), (2.0, None), (4.0, None), (5.0, Some(103))] {
+            state.record(report(second, commands));
+        }
+        let commands: Vec<Option<u64>> =
+            state.history.recent.iter().map(|s| s.devices.first().map(|d| d.commands)).collect();
+        assert_eq!(commands, [None, None, Some(3)], "not 103, which is all since its start");
+        assert!(state.report.unwrap().silent.is_empty());
     }
 }

@@ -15,6 +15,7 @@ mod history;
 
 pub use guard::{Token, TokenError};
 
+use super::history::{History, find_disk};
 use super::http::{Body, HttpAnswer, HttpRequest, Method};
 use super::recorder::Recorder;
 use super::report::HostReport;
@@ -66,15 +67,9 @@ const FORBIDDEN: &str = "403 Forbidden";
 
 /// The answer to a request.
 pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
-    let answered = route(request, page.token.as_ref()).and_then(|asked| match asked {
-        Asked::File(Asset { kind, bytes, .. }) => {
-            let body = Body::Static(bytes);
-            Ok(HttpAnswer { status: "200 OK", kind, headers: &[HEADERS], body })
-        }
-        asked => made(host, page, asked).map(|text| json_answer("200 OK", text)),
-    });
-    answered.unwrap_or_else(|Refused(status, text)| {
-        let answer = json_answer(status, json!({ "error": text }).to_string());
+    let asked = route(request, page.token.as_ref());
+    asked.and_then(|asked| carry_out(host, page, asked)).unwrap_or_else(|Refused(status, text)| {
+        let answer = json_answer(status, &json!({ "error": text }));
         match status.starts_with("401") {
             true => HttpAnswer { headers: &[HEADERS, BEARER], ..answer },
             false => answer,
@@ -82,37 +77,38 @@ pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> Ht
     })
 }
 
-fn json_answer(status: &'static str, text: String) -> HttpAnswer {
-    let (kind, body) = ("application/json", Body::Text(text));
-    HttpAnswer { status, kind, headers: &[HEADERS], body }
+fn json_answer(status: &'static str, value: &Value) -> HttpAnswer {
+    HttpAnswer { status, ..ok("application/json", Body::Text(value.to_string())) }
 }
 
-/// The JSON that is asked for.
-fn made(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<String, Refused> {
+fn ok(kind: &'static str, body: Body) -> HttpAnswer {
+    HttpAnswer { status: "200 OK", kind, headers: &[HEADERS], body }
+}
+
+fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, Refused> {
     let unready = |text| Refused("503 Service Unavailable", text);
     let wrong = |text| Refused(BAD, text);
     match asked {
-        Asked::File(_) => Ok(String::new()),
+        Asked::File(Asset { kind, bytes, .. }) => Ok(ok(kind, Body::Static(bytes))),
         Asked::Status => {
-            let looked = page.recorder.look(host, |report, history| {
-                let reasons = why_disks_wait(report, history);
-                (report.clone(), reasons)
-            });
+            let looked = page
+                .recorder
+                .look(host, |report, history| (report.clone(), why_disks_wait(report, history)));
             let (report, reasons) = looked.map_err(unready)?;
-            Ok(status(report, &reasons, page.token.is_some()).to_string())
+            Ok(json_answer("200 OK", &status(report, &reasons, page.token.is_some())))
         }
         Asked::History(wanted) => {
             let looked =
                 page.recorder.look(host, |report, history| history::text(report, history, &wanted));
-            looked.map_err(unready)
+            Ok(ok("application/json", Body::Text(looked.map_err(unready)?)))
         }
         Asked::Slow { over_ms, disk } => {
             let report = slow::report(host, over_ms, disk.as_deref()).map_err(wrong)?;
-            Ok(json!(report).to_string())
+            Ok(json_answer("200 OK", &json!(report)))
         }
         Asked::Change(request) => {
             let result = super::carry_out(host, request, None).map_err(wrong)?;
-            Ok(json!({ "result": result }).to_string())
+            Ok(json_answer("200 OK", &json!({ "result": result })))
         }
     }
 }
@@ -191,16 +187,13 @@ fn change_of(word: &str, request: &HttpRequest, token: Option<&Token>) -> Result
 }
 
 /// Why each disk waits, by name; disks that do not are left out.
-fn why_disks_wait(
-    report: &HostReport,
-    history: &super::history::History,
-) -> BTreeMap<String, Vec<String>> {
+fn why_disks_wait(report: &HostReport, history: &History) -> BTreeMap<String, Vec<String>> {
     let Some(sample) = history.recent.back() else { return BTreeMap::new() };
     let mut all = BTreeMap::new();
     for device in &report.devices {
         let Some(on) = sample.devices.iter().find(|d| d.name == device.name) else { continue };
         for (at, disk) in device.disks.iter().enumerate() {
-            let Some(now) = super::history::find_at(&on.disks, at, &disk.name) else { continue };
+            let Some(now) = find_disk(&on.disks, at, &disk.name) else { continue };
             let why = reasons::of(disk, now, on, sample.seconds());
             if !why.is_empty() {
                 all.insert(disk.name.clone(), why);

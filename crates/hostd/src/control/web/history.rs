@@ -2,7 +2,7 @@
 //! is a list of numbers in the order of `columns`, or `0` where nothing happened.
 
 use crate::control::counts::{Counts, add_counts, quantile_ms};
-use crate::control::history::{DeviceSample, DiskSample, History, Sample, find_at};
+use crate::control::history::{DeviceSample, DiskSample, History, Sample, find_disk};
 use crate::control::report::HostReport;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -175,7 +175,7 @@ fn sample_row<'a>(sample: &'a Sample, devices: &[Names<'_>], wanted: &Wanted) ->
 }
 
 fn device_row<'a>(device: &'a DeviceSample, names: &Names<'_>, wanted: &Wanted) -> DeviceRow<'a> {
-    let disk = |(at, name): (usize, &&str)| DiskRow(find_at(&device.disks, at, name));
+    let disk = |(at, name): (usize, &&str)| DiskRow(find_disk(&device.disks, at, name));
     let mut responses = Counts::new();
     for disk in &device.disks {
         if wanted.disk.as_ref().is_none_or(|wanted| *wanted == disk.name) {

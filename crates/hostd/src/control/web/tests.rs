@@ -58,7 +58,9 @@ fn paths_lead_to_answers() {
 
 #[test]
 fn no_file_of_the_page_names_another_host() {
-    for asset in ["/", "/app.js", "/app.css", "/charts.js", "/data.js", "/views.js"].map(assets::find) {
+    for asset in
+        ["/", "/app.js", "/app.css", "/charts.js", "/data.js", "/views.js"].map(assets::find)
+    {
         let asset = asset.unwrap();
         let text = std::str::from_utf8(asset.bytes).unwrap();
         for scheme in ["http://", "https://", "url(", " style=", " onclick=", "<script>"] {
