@@ -148,7 +148,7 @@ class Chart {
 
 	describe(text) {
 		// Not said by itself: a screen reader reads it when the user comes here.
-		const label = `${this.title}. ${text}`;
+		const label = `${this.heading.textContent}. ${text}`;
 		if (this.plot.getAttribute("aria-label") !== label) this.plot.setAttribute("aria-label", label);
 	}
 
@@ -166,14 +166,14 @@ class Chart {
 			element(
 				"table",
 				{},
-				element("caption", { textContent: `${this.title}, ${clock(from)} to ${clock(until)}` }),
+				element("caption", { textContent: `${this.heading.textContent}, ${clock(from)} to ${clock(until)}` }),
 				element("thead", {}, element("tr", {}, ...head.map(cell("th")))),
 				element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell("td"))))),
 			),
 		);
 		Object.assign(this.table, { tabIndex: 0 });
 		this.table.setAttribute("role", "region");
-		this.table.setAttribute("aria-label", `${this.title}: table`);
+		this.table.setAttribute("aria-label", `${this.heading.textContent}: table`);
 	}
 }
 

@@ -159,8 +159,9 @@ export class Store {
 /** A time in a few letters. */
 export function time(ms) {
 	if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
-	if (ms >= 1000) return `${digits(ms / 1000)} s`;
-	if (ms >= 1) return `${digits(ms)} ms`;
+	// What would be written as 1000 ms is a second.
+	if (ms >= 999.5) return `${digits(ms / 1000)} s`;
+	if (ms >= 0.9995) return `${digits(ms)} ms`;
 	return ms === 0 ? "0" : `${digits(ms * 1000)} µs`;
 }
 
