@@ -222,7 +222,9 @@ fn the_example_of_a_configuration_is_one() {
     });
     let told = check(&all.collect::<Vec<_>>().join("\n"));
     assert_eq!(found, 17, "settings as comments");
-    for part in ["policy: fairway", "depth: 128", "cache: auto", "9187", "9188", "web.token", "10809"] {
+    for part in
+        ["policy: fairway", "depth: 128", "cache: auto", "9187", "9188", "web.token", "10809"]
+    {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
 }

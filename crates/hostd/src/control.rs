@@ -6,6 +6,7 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
+mod by_http;
 mod cache;
 mod client;
 pub mod counts;
@@ -22,9 +23,9 @@ mod web;
 pub use sandbox::{SandboxReport, ThreadsReport};
 pub use slow::{SlowReport, SlowRequestReport};
 
+pub use by_http::{serve_metrics, serve_web};
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
-pub use http::{serve_metrics, serve_web};
 pub use limit::{LimitRequest, LimitTarget};
 pub use recorder::Recorder;
 pub use report::{
@@ -165,7 +166,7 @@ pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()
     // A request of HTTP cannot be one of ours: those begin with a brace.
     if input.fill_buf()?.first().is_some_and(u8::is_ascii_uppercase) {
         stream.set_read_timeout(Some(http::REQUEST_TIME))?;
-        return http::answer_web(host, page, &mut input, &mut out, true);
+        return by_http::serve_control(host, page, &mut input, &mut out);
     }
     let mut line = Vec::new();
     loop {

@@ -1,9 +1,7 @@
 //! As much of HTTP/1.1 as Prometheus, `curl` and the web page need: a connection carries one
 //! request and one answer. Everything has a limit, and a client that is slow wastes its own time.
+//! What is answered is [`by_http`](super::by_http)'s.
 
-use super::web::{self, Page};
-use crate::daemon::Host;
-use crate::metrics;
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -102,72 +100,31 @@ impl HttpAnswer {
     }
 }
 
-/// Answer one request for metrics and hang up.
+/// Answer the request that comes by a stream, and hang up.
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub fn serve_metrics<S: Stream>(host: &Host, stream: S) -> io::Result<()>
+pub(super) fn exchange_by<S: Stream>(
+    stream: &S,
+    answer: impl FnOnce(&HttpRequest) -> HttpAnswer,
+) -> io::Result<()>
 where
     for<'s> &'s S: Read + Write,
 {
     stream.set_timeouts(REQUEST_TIME)?;
-    let asked = read_request(&mut BufReader::new(&stream))?;
-    let (answer, head) = match &asked {
-        Ok(request) => {
-            let answer = answer_metrics(host, request);
-            let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
-            (answer.unwrap_or_else(none), request.method == Method::Head)
-        }
-        Err(wrong) => (HttpAnswer::text(wrong.0, wrong.1), false),
-    };
-    send(&mut &stream, &answer, head)
+    exchange(&mut BufReader::new(stream), &mut &*stream, answer)
 }
 
-/// Answer one request for the web page, or by it, and hang up.
-///
-/// # Errors
-/// The connection broke, or the client was too slow.
-pub fn serve_web<S: Stream>(host: &Arc<Host>, page: &Page, stream: S) -> io::Result<()>
-where
-    for<'s> &'s S: Read + Write,
-{
-    stream.set_timeouts(REQUEST_TIME)?;
-    answer_web(host, page, &mut BufReader::new(&stream), &mut &stream, false)
-}
-
-/// Answer the request that `input` begins with: the page, and if `with_metrics` metrics too.
-pub(super) fn answer_web(
-    host: &Arc<Host>,
-    page: &Page,
+/// Answer the request that `input` begins with.
+pub(super) fn exchange(
     input: &mut impl Read,
     out: &mut impl Write,
-    with_metrics: bool,
+    answer: impl FnOnce(&HttpRequest) -> HttpAnswer,
 ) -> io::Result<()> {
-    let (answer, head) = match read_request(input)? {
-        Ok(request) => {
-            let metrics = with_metrics.then(|| answer_metrics(host, &request)).flatten();
-            let answer = metrics.unwrap_or_else(|| web::answer(host, page, &request));
-            (answer, request.method == Method::Head)
-        }
-        Err(wrong) => (HttpAnswer::text(wrong.0, wrong.1), false),
-    };
-    send(out, &answer, head)
-}
-
-/// The answer to a request for `/metrics`; `None` if it is for something else.
-fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
-    if request.path != "/metrics" {
-        return None;
+    match read_request(input)? {
+        Ok(request) => send(out, &answer(&request), request.method == Method::Head),
+        Err(Wrong(status, text)) => send(out, &HttpAnswer::text(status, text), false),
     }
-    Some(match request.method {
-        Method::Get | Method::Head => HttpAnswer {
-            status: "200 OK",
-            kind: metrics::CONTENT_TYPE,
-            headers: &[],
-            body: Body::Shared(host.recent_metrics(|| metrics::render(host))),
-        },
-        _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
-    })
 }
 
 fn send(out: &mut impl Write, answer: &HttpAnswer, head: bool) -> io::Result<()> {

@@ -54,8 +54,8 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
             if let Some(slot) = host.scrapers.take("metrics", None) {
                 let kind = Kind::FrontEnd;
                 match stream {
-                    Stream::Tcp(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, s)),
-                    Stream::Unix(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, s)),
+                    Stream::Tcp(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
+                    Stream::Unix(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
                 }
             }
         }
@@ -64,10 +64,10 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
                 let (kind, page) = (Kind::FrontEnd, page.clone());
                 match stream {
                     Stream::Tcp(stream) => {
-                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, s));
+                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
                     }
                     Stream::Unix(stream) => {
-                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, s));
+                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
                     }
                 }
             }

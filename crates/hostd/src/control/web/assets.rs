@@ -29,6 +29,7 @@ const ASSETS: &[Asset] = &[
     asset!("/app.js", SCRIPT, "app.js"),
     asset!("/charts.js", SCRIPT, "charts.js"),
     asset!("/data.js", SCRIPT, "data.js"),
+    asset!("/parts.js", SCRIPT, "parts.js"),
     asset!("/views.js", SCRIPT, "views.js"),
     asset!("/icon.svg", "image/svg+xml", "icon.svg"),
     asset!("/vendor/uPlot.iife.min.js", SCRIPT, "vendor/uPlot.iife.min.js"),

@@ -58,8 +58,8 @@ fn paths_lead_to_answers() {
 
 #[test]
 fn no_file_of_the_page_names_another_host() {
-    for asset in
-        ["/", "/app.js", "/app.css", "/charts.js", "/data.js", "/views.js"].map(assets::find)
+    for asset in ["/", "/app.js", "/app.css", "/charts.js", "/data.js", "/parts.js", "/views.js"]
+        .map(assets::find)
     {
         let asset = asset.unwrap();
         let text = std::str::from_utf8(asset.bytes).unwrap();
