@@ -8,6 +8,8 @@ mod daemon;
 use common::{Folder, Ran, command, root, seekway};
 use daemon::{PATIENCE, Served, image};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
@@ -189,6 +191,8 @@ fn the_example_of_a_configuration_is_one() {
     for disk in ["web.img", "db.img", "backup.img", "media.img"] {
         image(&folder, disk);
     }
+    let token = folder.file("web.token", "0123456789abcdef");
+    std::fs::set_permissions(token, Permissions::from_mode(0o600)).expect("it is ours");
     let example = root().join("share/examples/serve.toml");
     let example = std::fs::read_to_string(example).expect("it is there");
     let example = example.replace("/var/lib/seekway", &folder.arg("."));
@@ -217,8 +221,10 @@ fn the_example_of_a_configuration_is_one() {
         _ => line,
     });
     let told = check(&all.collect::<Vec<_>>().join("\n"));
-    assert_eq!(found, 15, "settings as comments");
-    for part in ["policy: fairway", "depth: 128", "cache: auto", "9187", "10809"] {
+    assert_eq!(found, 17, "settings as comments");
+    for part in
+        ["policy: fairway", "depth: 128", "cache: auto", "9187", "9188", "web.token", "10809"]
+    {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
 }

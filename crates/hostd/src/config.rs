@@ -73,11 +73,13 @@ pub struct Setting {
 }
 
 /// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 26] = [
     "policy",
     "listen",
     "control",
     "metrics",
+    "web",
+    "web_control",
     "nbd",
     "socket_owner",
     "socket_group",
@@ -285,6 +287,10 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Metrics by HTTP.
     pub metrics: Option<SocketAddr>,
+    /// The web page by HTTP.
+    pub web: Option<SocketAddr>,
+    /// The file with the token of those who may change something by the web page.
+    pub web_control: Option<PathBuf>,
     /// All exports by NBD.
     pub nbd: Option<SocketAddr>,
     /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
@@ -327,6 +333,8 @@ impl Default for Config {
             listen: None,
             control: None,
             metrics: None,
+            web: None,
+            web_control: None,
             nbd: None,
             sockets: SocketConfig::default(),
             tls: TlsConfig::default(),
@@ -363,6 +371,8 @@ impl Config {
             "control" => self.control = Some(path(text)?),
             "journal" => self.journal = Some(path(text)?),
             "metrics" => self.metrics = Some(address(text)?),
+            "web" => self.web = Some(address(text)?),
+            "web_control" => self.web_control = Some(path(text)?),
             "nbd" if text == "off" => (self.nbd, self.sockets.nbd) = (None, Some(false)),
             "nbd" => {
                 (self.nbd, self.sockets.nbd) = (Some(address(text)?), None);

@@ -6,27 +6,33 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
+mod by_http;
 mod cache;
 mod client;
 pub mod counts;
 pub mod history;
 mod http;
 mod limit;
+pub mod reasons;
+mod recorder;
 mod report;
 mod sandbox;
 mod slow;
+mod web;
 
 pub use sandbox::{SandboxReport, ThreadsReport};
 pub use slow::{SlowReport, SlowRequestReport};
 
+pub use by_http::{serve_metrics, serve_web};
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
-pub use http::serve_http;
 pub use limit::{LimitRequest, LimitTarget};
+pub use recorder::Recorder;
 pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
     HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
 };
+pub use web::{Page, Token, TokenError};
 
 use crate::config::{CacheSize, DiskConfig};
 use crate::daemon::{Attached, Host};
@@ -37,6 +43,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -152,13 +159,14 @@ impl Read for Input<'_> {
 ///
 /// # Errors
 /// The connection broke.
-pub fn serve(host: &Host, stream: UnixStream) -> io::Result<()> {
+pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let mut out = &stream;
     let mut input = BufReader::new(Input { stream: &stream, handed: None });
     // A request of HTTP cannot be one of ours: those begin with a brace.
     if input.fill_buf()?.first().is_some_and(u8::is_ascii_uppercase) {
-        return http::answer(host, &mut input, &mut out);
+        stream.set_read_timeout(Some(http::REQUEST_TIME))?;
+        return by_http::serve_control(host, page, &mut input, &mut out);
     }
     let mut line = Vec::new();
     loop {

@@ -10,7 +10,8 @@
 //!    outstanding, and removing the sockets.
 //!
 //! What is absent: timers, and any work while nobody asks for some. The exceptions are the
-//! thread that looks at the host's memory while the caches' size is `auto`, and the service
+//! thread that looks at the host's memory while the caches' size is `auto`, the one that keeps the
+//! web page's history (with `--web`, or while somebody looks at the page), and the service
 //! manager's watchdog, if it asks for one.
 
 mod change;
@@ -64,6 +65,7 @@ const PACE_PERIOD: Duration = Duration::from_millis(10);
 
 pub struct Daemon {
     host: Arc<Host>,
+    page: Arc<connections::Page>,
     wake: UnixStream,
     stopper: Stopper,
 }
@@ -85,8 +87,10 @@ impl Daemon {
         let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
         added.map_err(system("epoll"))?;
         // Whoever starts us tells of the error past our log.
+        let page = connections::page(&config)?;
         let host = Host::start(config, options, epoll, &stopper).inspect_err(|_| log::flush())?;
-        Ok(Daemon { host, wake, stopper })
+        connections::begin_history(&host, &page).inspect_err(|_| drop(host.end()))?;
+        Ok(Daemon { host, page, wake, stopper })
     }
 
     /// What is served, and how to change it.
@@ -154,7 +158,7 @@ impl Daemon {
             }
             let accepted: Vec<Result<(), String>> = events[..ready]
                 .iter()
-                .map(|event| connections::accept(&self.host, event.data()))
+                .map(|event| connections::accept(&self.host, &self.page, event.data()))
                 .collect();
             let refused = accepted.iter().find_map(|result| result.as_ref().err());
             if let Some(text) = refused {

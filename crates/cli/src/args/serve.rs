@@ -135,6 +135,14 @@ pub struct ReachArgs {
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<String>,
+    /// Show what the daemon does, with its history, at http://ADDRESS:PORT/ (docs/web.md); by the
+    /// control socket too, without this option
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub web: Option<String>,
+    /// Let the page change weights, limits and policies for whoever has the token in this file
+    /// (mode 0600, at least 16 letters) [default: the page is read-only]
+    #[arg(long, value_name = "TOKENFILE")]
+    pub web_control: Option<String>,
     /// Serve all disks by NBD over TCP, each as an export of its name; `off`: no NBD at all, the
     /// disks have no NBD sockets either
     #[arg(long, value_name = "ADDRESS:PORT|off")]

@@ -7,6 +7,7 @@ use crate::promises;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::config::{self, CacheSize, Config, DiskConfig, Settings};
+use seekway_hostd::control::Token;
 use seekway_hostd::daemon::{
     self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
 };
@@ -118,6 +119,8 @@ fn settings(args: &ServeArgs) -> Settings {
         ("listen", &reach.listen),
         ("control", &reach.control),
         ("metrics", &reach.metrics),
+        ("web", &reach.web),
+        ("web_control", &reach.web_control),
         ("nbd", &reach.nbd),
         ("socket_owner", &reach.socket_owner),
         ("socket_group", &reach.socket_group),
@@ -165,6 +168,9 @@ fn check(config: &Config) -> Vec<String> {
     }
     if let Err(e) = daemon::check_tls(config) {
         problems.push(e.to_string());
+    }
+    if let Some(Err(e)) = config.web_control.as_deref().map(Token::read) {
+        problems.push(format!("web_control: {e}"));
     }
     problems
 }

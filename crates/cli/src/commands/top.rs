@@ -4,7 +4,6 @@
 mod draw;
 mod keys;
 mod model;
-mod reasons;
 
 use crate::args::TopArgs;
 use crate::{Verdict, output};

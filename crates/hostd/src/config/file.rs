@@ -14,8 +14,16 @@ use toml::de::{DeTable, DeValue};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys whose values are paths.
-const PATHS: [&str; 7] =
-    ["listen", "control", "journal", "images", "tls.cert", "tls.key", "tls.client_ca"];
+const PATHS: [&str; 8] = [
+    "listen",
+    "control",
+    "web_control",
+    "journal",
+    "images",
+    "tls.cert",
+    "tls.key",
+    "tls.client_ca",
+];
 /// Keys of the file and of a disk that may have several values, as a list.
 const LISTS: [&str; 2] = ["images", "allow"];
 

@@ -195,6 +195,15 @@ fn find<T>(list: &[T], likely: usize, is_it: impl Fn(&T) -> bool) -> Option<usiz
     }
 }
 
+/// A disk by its name, which is likely to be at this index.
+pub(super) fn find_disk<'a>(
+    disks: &'a [DiskSample],
+    likely: usize,
+    name: &str,
+) -> Option<&'a DiskSample> {
+    find(disks, likely, |disk| disk.name == name).map(|at| &disks[at])
+}
+
 fn since_ms(before: Option<f64>, now: f64) -> f64 {
     let since = now - before.unwrap_or(0.0);
     if since < 0.0 { now } else { since }
@@ -225,6 +234,11 @@ pub struct History {
 }
 
 impl History {
+    /// All since the start, oldest first, with the one that grows.
+    pub fn whole(&self) -> impl Iterator<Item = &Sample> {
+        self.whole.iter().chain(self.partial.iter().map(|(sample, _)| sample))
+    }
+
     /// The next sample.
     pub fn push(&mut self, sample: Sample) {
         let disks = sample.devices.iter().map(|d| d.disks.len()).sum::<usize>().max(1);
@@ -293,8 +307,7 @@ mod tests {
             let kept = |n: usize| n <= 720 && n * disks <= (DISKS / 2).max(FEWEST * disks);
             assert!(kept(history.whole.len()) && kept(history.recent.len()), "{disks}");
             assert_eq!(history.recent.back(), Some(&sample(count - 1, disks)));
-            let partial = history.partial.iter().map(|(sample, _)| sample);
-            let all: Vec<&Sample> = history.whole.iter().chain(partial).collect();
+            let all: Vec<&Sample> = history.whole().collect();
             assert_eq!(all[0].since_s, 0.0);
             assert!(all.windows(2).all(|w| w[0].until_s == w[1].since_s));
             let reads: u64 = all.iter().map(|s| s.devices[0].disks[0].reads).sum();

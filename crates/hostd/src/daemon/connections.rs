@@ -1,11 +1,14 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
+use super::error::HostError;
 use super::handover::Used;
 use super::host::{CLIENTS_MAX, Host};
 use super::served::{ServedDisk, Service};
 use super::slots::{ConnectionSlot, lock};
 use super::sockets::Stream;
-use crate::control;
+use crate::config::Config;
+pub(super) use crate::control::Page;
+use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
 use crate::log::say;
@@ -25,7 +28,7 @@ const NICENESS: libc::c_int = 10;
 ///
 /// # Errors
 /// What the system says, for the log; the listener stays.
-pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
+pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(), String> {
     let Some(served) = host.served(token) else {
         return Ok(()); // detached meanwhile
     };
@@ -39,7 +42,9 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
         (Service::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
         (Service::Control, Stream::Unix(stream)) => {
             if let Some(slot) = host.clients.take("control", None) {
-                client(host, slot, Kind::Control, stream, control::serve);
+                let page = page.clone();
+                let talk = move |host: &Arc<Host>, stream| control::serve(host, &page, stream);
+                client(host, slot, Kind::Control, stream, talk);
             } else {
                 let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
                 control::refuse(&stream, &format!("{text}; end one of them"));
@@ -49,8 +54,21 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
             if let Some(slot) = host.scrapers.take("metrics", None) {
                 let kind = Kind::FrontEnd;
                 match stream {
-                    Stream::Tcp(stream) => client(host, slot, kind, stream, control::serve_http),
-                    Stream::Unix(stream) => client(host, slot, kind, stream, control::serve_http),
+                    Stream::Tcp(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
+                    Stream::Unix(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
+                }
+            }
+        }
+        (Service::Web, stream) => {
+            if let Some(slot) = host.viewers.take("web", None) {
+                let (kind, page) = (Kind::FrontEnd, page.clone());
+                match stream {
+                    Stream::Tcp(stream) => {
+                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
+                    }
+                    Stream::Unix(stream) => {
+                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
+                    }
                 }
             }
         }
@@ -61,6 +79,28 @@ pub(super) fn accept(host: &Arc<Host>, token: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The web page of a daemon of this configuration.
+///
+/// # Errors
+/// [`HostError::Token`].
+pub(super) fn page(config: &Config) -> Result<Arc<Page>, HostError> {
+    let token = config.web_control.as_deref().map(Token::read).transpose();
+    let token = token.map_err(|e| HostError::Token(e.to_string()))?;
+    Ok(Arc::new(Page { recorder: Recorder::by_need(), token }))
+}
+
+/// Begin the page's history if it has an address of its own.
+///
+/// # Errors
+/// When there are no threads left.
+pub(super) fn begin_history(host: &Arc<Host>, page: &Page) -> Result<(), HostError> {
+    let is_served = host.addresses(None).iter().any(|(kind, _)| *kind == Service::Web.name());
+    match is_served {
+        true => page.recorder.begin(host).map_err(|e| HostError::System("thread", e)),
+        false => Ok(()),
+    }
 }
 
 /// Run what talks to a peer on a thread of its own.
@@ -84,13 +124,13 @@ fn closed(name: &str, wanted: &str, error: &io::Error) {
     say(&format!("{name}: a connection was closed for want of {wanted}: {}", told(error)));
 }
 
-/// A client of the control socket or of metrics.
+/// A client of the control socket, of metrics or of the web page.
 fn client<S: Send + 'static>(
     host: &Arc<Host>,
     slot: ConnectionSlot,
     kind: Kind,
     stream: S,
-    talk: impl FnOnce(&Host, S) -> io::Result<()> + Send + 'static,
+    talk: impl FnOnce(&Arc<Host>, S) -> io::Result<()> + Send + 'static,
 ) {
     let host = host.clone();
     spawn("client", move || {

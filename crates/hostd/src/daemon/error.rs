@@ -99,6 +99,9 @@ pub enum HostError {
     /// Certificates.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The token of the web page.
+    #[error("--web-control: {0}")]
+    Token(String),
     #[error("journal {path}: {1}", path = .0.display())]
     Journal(PathBuf, io::Error),
     /// A reactor does not start, or refuses.

@@ -52,6 +52,8 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 const NEGOTIATING_MAX: usize = 256;
 /// Most clients of the control socket, and as many of metrics, at once.
 pub(super) const CLIENTS_MAX: usize = 64;
+/// Most connections of browsers at once. A browser has up to six, and an answer is up to 8 MB.
+const VIEWERS_MAX: usize = 32;
 
 #[derive(Default)]
 struct Registry {
@@ -90,6 +92,8 @@ pub struct Host {
     /// Clients of metrics. Apart: they come over the network, and whoever
     /// manages the daemon must find room whatever they do.
     pub(super) scrapers: Arc<ConnectionSlots>,
+    /// Browsers of the web page. Apart, like those.
+    pub(super) viewers: Arc<ConnectionSlots>,
     metrics: Recent<String>,
     registry: RwLock<Registry>,
     changes: Mutex<Changes>,
@@ -158,6 +162,7 @@ impl Host {
             negotiating: ConnectionSlots::new(NEGOTIATING_MAX),
             clients: ConnectionSlots::new(CLIENTS_MAX),
             scrapers: ConnectionSlots::new(CLIENTS_MAX),
+            viewers: ConnectionSlots::new(VIEWERS_MAX),
             metrics: Recent::default(),
             registry: RwLock::default(),
             changes: Mutex::default(),
@@ -200,6 +205,7 @@ impl Host {
         for (name, address, kind) in [
             ("nbd", self.config.nbd, Service::Nbd),
             ("metrics", self.config.metrics, Service::Metrics),
+            ("web", self.config.web, Service::Web),
         ] {
             if let Some(listener) = self.take_inherited(&[name]) {
                 self.listen(kind, listener)?;

@@ -80,6 +80,8 @@ pub enum Service {
     Control,
     /// HTTP, for metrics.
     Metrics,
+    /// HTTP, for the web page.
+    Web,
 }
 
 impl Service {
@@ -87,7 +89,7 @@ impl Service {
     pub fn disk(&self) -> Option<&Arc<ServedDisk>> {
         match self {
             Service::Vhost(disk) | Service::NbdOf(disk) => Some(disk),
-            Service::Nbd | Service::Control | Service::Metrics => None,
+            Service::Nbd | Service::Control | Service::Metrics | Service::Web => None,
         }
     }
 
@@ -103,6 +105,7 @@ impl Service {
             Service::NbdOf(_) | Service::Nbd => "nbd",
             Service::Control => "control",
             Service::Metrics => "metrics",
+            Service::Web => "web",
         }
     }
 }

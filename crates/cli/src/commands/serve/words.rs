@@ -59,6 +59,8 @@ pub fn describe(config: &Config) -> String {
         ("sandbox", Some(sandbox(config))),
         ("control", config.control_path().map(shown)),
         ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
+        ("web", config.web.map(|a| format!("http://{a}/"))),
+        ("web control", config.web_control.clone().map(shown)),
         ("nbd", config.nbd.map(|a| format!("nbd://{a}/{}", tls_word(&config.tls)))),
     ] {
         if let Some(value) = value {

@@ -1,9 +1,9 @@
 //! What `seekway top` knows: the daemon's last report, what happened in the intervals before it,
 //! and what the user has chosen. Pure.
 
-use super::reasons;
 use seekway_hostd::control::counts::quantile_ms;
 use seekway_hostd::control::history::{DeviceSample, DiskSample, Sample};
+use seekway_hostd::control::reasons;
 use seekway_hostd::control::{DeviceReport, DiskReport, HostReport};
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Who waits for whom, and why, as far as the daemon's figures say it. Pure.
 
-use seekway_hostd::control::DiskReport;
-use seekway_hostd::control::history::{DeviceSample, DiskSample};
+use super::history::{DeviceSample, DiskSample};
+use super::report::DiskReport;
 
 /// Shares of the time below this are not worth a sentence.
 const SOME: f64 = 0.05;

@@ -1,0 +1,61 @@
+//! What is served by HTTP: metrics, and the web page.
+
+use super::http::{self, Body, HttpAnswer, HttpRequest, Method, Stream};
+use super::web::{self, Page};
+use crate::daemon::Host;
+use crate::metrics;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+/// Answer one request for metrics and hang up.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_metrics<S: Stream>(host: &Host, stream: &S) -> io::Result<()>
+where
+    for<'s> &'s S: Read + Write,
+{
+    http::exchange_by(stream, |request| {
+        let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
+        answer_metrics(host, request).unwrap_or_else(none)
+    })
+}
+
+/// Answer one request for the web page, or by it, and hang up.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_web<S: Stream>(host: &Arc<Host>, page: &Page, stream: &S) -> io::Result<()>
+where
+    for<'s> &'s S: Read + Write,
+{
+    http::exchange_by(stream, |request| web::answer(host, page, request))
+}
+
+/// Answer the request that a client of the control socket begins with: metrics, or the page.
+pub(super) fn serve_control(
+    host: &Arc<Host>,
+    page: &Page,
+    input: &mut impl Read,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    http::exchange(input, out, |request| {
+        answer_metrics(host, request).unwrap_or_else(|| web::answer(host, page, request))
+    })
+}
+
+/// The answer to a request for `/metrics`; `None` if it is for something else.
+fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
+    if request.path != "/metrics" {
+        return None;
+    }
+    Some(match request.method {
+        Method::Get | Method::Head => HttpAnswer {
+            status: "200 OK",
+            kind: metrics::CONTENT_TYPE,
+            headers: &[],
+            body: Body::Shared(host.recent_metrics(|| metrics::render(host))),
+        },
+        _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
+    })
+}

@@ -1,0 +1,225 @@
+//! The web page: its files, what it asks for, and what it may change. docs/web.md says how it is
+//! reached and what it shows.
+//!
+//! | path | answer |
+//! | :-- | :-- |
+//! | `/`, `/app.js`, … | the page's files, which are in the program |
+//! | `/api/status` | the last report, and why each disk waits |
+//! | `/api/history` | what happened since: `since=SECONDS`, `whole=1`, `disk=NAME`, `brief=1` |
+//! | `/api/slow` | the last slow requests: `over_ms=N`, `disk=NAME` |
+//! | `POST /api/weight`, `limit`, `policy` | changes, for whoever has the token |
+
+mod assets;
+mod guard;
+mod history;
+
+pub use guard::{Token, TokenError};
+
+use super::history::{History, find_disk};
+use super::http::{Body, HttpAnswer, HttpRequest, Method};
+use super::recorder::Recorder;
+use super::report::HostReport;
+use super::{Request, reasons, slow};
+use crate::daemon::Host;
+use assets::Asset;
+use history::Wanted;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Of all answers: nothing from elsewhere, nothing inline, in nobody's frame.
+const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; \
+    style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    Referrer-Policy: no-referrer\r\n\
+    Cache-Control: no-cache\r\n";
+/// Of an answer to somebody without the token.
+const BEARER: &str = "WWW-Authenticate: Bearer\r\n";
+/// Requests slower than this are listed if no time is given, in milliseconds.
+const SLOW_MS: f64 = 10.0;
+
+/// What the daemon has for its page.
+pub struct Page {
+    pub recorder: Recorder,
+    /// Without one, the page changes nothing.
+    pub token: Option<Token>,
+}
+
+/// What a request asks for.
+#[derive(PartialEq, Debug)]
+enum Asked {
+    File(&'static Asset),
+    Status,
+    History(Wanted),
+    Slow { over_ms: f64, disk: Option<String> },
+    Change(Request),
+}
+
+/// Why a request is refused: status and sentence.
+#[derive(PartialEq, Eq, Debug)]
+struct Refused(&'static str, String);
+
+const BAD: &str = "400 Bad Request";
+const FORBIDDEN: &str = "403 Forbidden";
+
+/// The answer to a request.
+pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
+    let asked = route(request, page.token.as_ref());
+    asked.and_then(|asked| carry_out(host, page, asked)).unwrap_or_else(|Refused(status, text)| {
+        let answer = json_answer(status, &json!({ "error": text }));
+        match status.starts_with("401") {
+            true => HttpAnswer { headers: &[HEADERS, BEARER], ..answer },
+            false => answer,
+        }
+    })
+}
+
+fn json_answer(status: &'static str, value: &Value) -> HttpAnswer {
+    HttpAnswer { status, ..ok("application/json", Body::Text(value.to_string())) }
+}
+
+fn ok(kind: &'static str, body: Body) -> HttpAnswer {
+    HttpAnswer { status: "200 OK", kind, headers: &[HEADERS], body }
+}
+
+fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, Refused> {
+    let unready = |text| Refused("503 Service Unavailable", text);
+    let wrong = |text| Refused(BAD, text);
+    match asked {
+        Asked::File(Asset { kind, bytes, .. }) => Ok(ok(kind, Body::Static(bytes))),
+        Asked::Status => {
+            let looked = page
+                .recorder
+                .look(host, |report, history| (report.clone(), why_disks_wait(report, history)));
+            let (report, reasons) = looked.map_err(unready)?;
+            Ok(json_answer("200 OK", &status(report, &reasons, page.token.is_some())))
+        }
+        Asked::History(wanted) => {
+            let looked =
+                page.recorder.look(host, |report, history| history::text(report, history, &wanted));
+            Ok(ok("application/json", Body::Text(looked.map_err(unready)?)))
+        }
+        Asked::Slow { over_ms, disk } => {
+            let report = slow::report(host, over_ms, disk.as_deref()).map_err(wrong)?;
+            Ok(json_answer("200 OK", &json!(report)))
+        }
+        Asked::Change(request) => {
+            let result = super::carry_out(host, request, None).map_err(wrong)?;
+            Ok(json_answer("200 OK", &json!({ "result": result })))
+        }
+    }
+}
+
+/// What a request asks for, if whoever sends it may.
+fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused> {
+    let refused = |status, text: &str| Err(Refused(status, text.into()));
+    if !request.host.as_deref().is_some_and(guard::is_own_host) {
+        let text = "call this page by its address or as localhost: a name could be another's \
+                    (Host header)";
+        return refused(FORBIDDEN, text);
+    }
+    let change = request.path.strip_prefix("/api/").filter(|word| CHANGES.contains(word));
+    match (change, request.method) {
+        (None, Method::Get | Method::Head) => {}
+        (None, _) => return refused("405 Method Not Allowed", "GET is all here"),
+        (Some(word), Method::Post) => return change_of(word, request, token).map(Asked::Change),
+        (Some(_), _) => return refused("405 Method Not Allowed", "POST is all here"),
+    }
+    let value = |key: &str| {
+        let pairs = request.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+    };
+    let number = |key: &str, default: f64| match value(key).map(str::parse::<f64>) {
+        None => Ok(default),
+        Some(Ok(number)) if number.is_finite() => Ok(number),
+        Some(_) => Err(Refused(BAD, format!("{key}: expected a number"))),
+    };
+    let is_set = |key: &str| value(key) == Some("1");
+    // Names of disks have no letter that needs an escape.
+    let disk = value("disk").map(str::to_string);
+    match request.path.as_str() {
+        "/api/status" => Ok(Asked::Status),
+        "/api/history" => Ok(Asked::History(Wanted {
+            since_s: number("since", 0.0)?,
+            whole: is_set("whole"),
+            disk,
+            brief: is_set("brief"),
+        })),
+        "/api/slow" => Ok(Asked::Slow { over_ms: number("over_ms", SLOW_MS)?, disk }),
+        path => match assets::find(path) {
+            Some(asset) => Ok(Asked::File(asset)),
+            None => refused("404 Not Found", "there is no such page; / is the page"),
+        },
+    }
+}
+
+/// What the page can change: commands of the control protocol.
+const CHANGES: [&str; 3] = ["weight", "limit", "policy"];
+
+/// A change, if whoever asks for it has the token and comes from the page itself.
+fn change_of(word: &str, request: &HttpRequest, token: Option<&Token>) -> Result<Request, Refused> {
+    let Some(token) = token else {
+        let text = "this page is read-only; start the daemon with --web-control TOKENFILE";
+        return Err(Refused(FORBIDDEN, text.into()));
+    };
+    let host = request.host.as_deref().unwrap_or_default();
+    if request.origin.as_deref().is_some_and(|origin| !guard::is_same(origin, host)) {
+        return Err(Refused(FORBIDDEN, "another page sends this (Origin header)".into()));
+    }
+    if !request.authorization.as_deref().is_some_and(|given| token.is_in(given)) {
+        return Err(Refused("401 Unauthorized", "this needs the token of --web-control".into()));
+    }
+    let kind = request.content_type.as_deref().unwrap_or_default();
+    if kind.split(';').next().unwrap_or_default().trim() != "application/json" {
+        let text = "expected Content-Type: application/json";
+        return Err(Refused("415 Unsupported Media Type", text.into()));
+    }
+    let body: Value = serde_json::from_slice(&request.body)
+        .map_err(|e| Refused(BAD, format!("not JSON: {e}")))?;
+    let Value::Object(mut body) = body else {
+        return Err(Refused(BAD, "expected an object of JSON".into()));
+    };
+    body.insert("command".into(), word.into());
+    super::parse(Value::Object(body).to_string().as_bytes()).map_err(|text| Refused(BAD, text))
+}
+
+/// Why each disk waits, by name; disks that do not are left out.
+fn why_disks_wait(report: &HostReport, history: &History) -> BTreeMap<String, Vec<String>> {
+    let Some(sample) = history.recent.back() else { return BTreeMap::new() };
+    let mut all = BTreeMap::new();
+    for device in &report.devices {
+        let Some(on) = sample.devices.iter().find(|d| d.name == device.name) else { continue };
+        for (at, disk) in device.disks.iter().enumerate() {
+            let Some(now) = find_disk(&on.disks, at, &disk.name) else { continue };
+            let why = reasons::of(disk, now, on, sample.seconds());
+            if !why.is_empty() {
+                all.insert(disk.name.clone(), why);
+            }
+        }
+    }
+    all
+}
+
+/// The report for the page. What it has by the history is left out.
+fn status(mut report: HostReport, reasons: &BTreeMap<String, Vec<String>>, control: bool) -> Value {
+    for device in &mut report.devices {
+        device.regions.clear();
+        for disk in &mut device.disks {
+            disk.responses.clear();
+            disk.sockets.clear();
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "now_unix_s": now.as_secs_f64(),
+        "control": control,
+        "reasons": reasons,
+        "report": report,
+    })
+}
+
+#[cfg(test)]
+mod tests;
