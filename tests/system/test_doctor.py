@@ -44,11 +44,14 @@ def test_a_good_image_is_ready_and_a_locked_one_is_not(
         assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == "locked\n"
-        locked = run(seekway, "--config", str(config))
+        locked = report(seekway, "--config", str(config))
+        text = run(seekway, "--config", str(config))
         holder.stdin.close()
-    assert locked.returncode == 1
-    assert "locked by another program" in locked.stdout
-    assert f"fuser -v {web}" in locked.stdout
+    assert the(locked, "image")["level"] == "problem"
+    assert "locked by another program" in the(locked, "image")["found"]
+    assert text.returncode == 1
+    assert f"image (web): end the program that has it open: fuser -v {web}" in text.stdout
+    assert report(seekway, "--config", str(config))["problems"] == 0
 
 
 def test_a_daemon_that_serves_the_image_is_no_problem(

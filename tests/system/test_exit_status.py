@@ -41,7 +41,9 @@ def test_a_journal_that_differs(seekway: str, tmp_path: Path) -> None:
     # The same journal, as if another policy had written it.
     text = journal.read_text()
     head, rest = text.split("\n", 1)
-    journal.write_text(head.replace("policy=cfq", "policy=noop").replace("cfq", "noop") + "\n" + rest)
+    journal.write_text(
+        head.replace("policy=cfq", "policy=noop").replace("cfq", "noop") + "\n" + rest
+    )
     assert status([seekway, "replay", str(journal)]) == 1
     journal.write_text("no journal\n")
     assert status([seekway, "replay", str(journal)]) == 2
@@ -49,7 +51,9 @@ def test_a_journal_that_differs(seekway: str, tmp_path: Path) -> None:
 
 def test_a_closed_pipe_is_no_error_and_a_full_disk_is(seekway: str) -> None:
     # So much that it does not fit a pipe: the reader has gone before all is written.
-    script = f'{seekway} arena --list --format json | head -c 1 >/dev/null; echo "${{PIPESTATUS[0]}}"'
+    script = (
+        f'{seekway} arena --list --format json | head -c 1 >/dev/null; echo "${{PIPESTATUS[0]}}"'
+    )
     piped = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert piped.stdout == "0\n"
     assert piped.stderr == ""

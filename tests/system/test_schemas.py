@@ -1,5 +1,5 @@
-"""What commands print as JSON is held to the schemas in share/schema: each command with --format has
-a schema and a sample here, and a key that is in no schema fails.
+"""What commands print as JSON is held to the schemas in share/schema: each command with --format
+has a schema and a sample here, and a key that is in no schema fails.
 
 Unit tests write the schemas from the types that are printed (`UPDATE_EXPECT=1`, docs/json.md)."""
 
@@ -36,18 +36,19 @@ SAMPLES: dict[str, list[list[str]]] = {
         ],
     ],
     "advise": [
-        ["advise", TRACE],
-        ["advise", TRACE, "--cache", "64MiB", "--time-scale", "0.001"],
+        ["advise", "FOLDER/load.trace", "--time-scale", "100"],
+        # More than the disk can carry, and two VMs of which one loses.
+        ["advise", "FOLDER/load.trace", "FOLDER/load.trace", "--cache", "64MiB"],
     ],
     "inspect": [["inspect", TRACE], ["inspect", TRACE, "--at", "1s", "--at", "2s"]],
     "experiment-list": [["experiment", "list"]],
     "experiment-run": [
-        ["experiment", "run", "vmcd-latency", "--quick", "--seeds", "1"],
-        ["experiment", "run", "migrate-scale", "vmcd-latency", "--quick", "--seeds", "1"],
+        ["experiment", "run", "table-example", "--quick", "--seeds", "1"],
+        ["experiment", "run", "table-example", "inactivity", "--quick", "--seeds", "1"],
     ],
     "arena-list": [["arena", "--list"]],
     "arena": [["arena", "--quick", "--scenes", "nvme/flood", "--policies", "noop,fairway"]],
-    "calibrate": [["calibrate", str(FIXTURES / "disksim.trace")]],
+    "calibrate": [["calibrate", "FOLDER/drive.trace"]],
     "predict": [
         ["predict", *LOAD, "--until", "2s", "--on", "linear-15k4", "--policies", "noop,cfq"],
         [
@@ -71,7 +72,14 @@ SAMPLES: dict[str, list[list[str]]] = {
     "workload-show": [["workload", "show", "vm"], ["workload", "show", "uniform"]],
     "workload-run": [
         [
-            *["workload", "run", "--app", "uniform:requests=50", "--on", "FOLDER/disk.img"],
+            *[
+                "workload",
+                "run",
+                "--vm",
+                "image=4m,app=uniform:requests=50",
+                "--on",
+                "FOLDER/disk.img",
+            ],
             *["--for", "1s"],
         ]
     ],
@@ -113,8 +121,12 @@ def hold(name: str, printed: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, seekway: str) -> Path:
     made = tmp_path_factory.mktemp("samples")
-    (made / "disk.img").write_bytes(bytes(1 << 20))
-    lines = (f"R Miss {n * 9000} 8 {5000 + n % 7 * 100} 9000\n" for n in range(100))
+    (made / "disk.img").write_bytes(bytes(8 << 20))
+    lines = (f"{n * 4_000} 0 {n * n * 7919 % 10_000_000 * 8} 8 {n % 3 // 2}\n" for n in range(300))
+    (made / "load.trace").write_text("".join(lines))
+    lines = (
+        f"R Miss {n * n * 7919 % 10_000_000 * 8} 8 {5000 + n % 7 * 100} 9000\n" for n in range(100)
+    )
     (made / "drive.trace").write_text("".join(lines))
     command = [seekway, "compare", *LOAD, "--until", "1s", "--policies", "noop"]
     subprocess.run([*command, "--journal", str(made)], check=True, capture_output=True)

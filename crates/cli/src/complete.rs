@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The environment variable that asks for candidates; its value is the shell.
 const VARIABLE: &str = "SEEKWAY_COMPLETE";
 /// Whoever presses Tab waits no longer for a daemon.
-const ANSWER_TIME: Duration = Duration::from_millis(300);
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Answers a completion script and ends the process, if one asks.
 pub fn answer_shell() {
@@ -66,7 +66,7 @@ const BASH: &str = r#"_seekway() {
     ) )
     # Bash replaces only what stands behind the last : or =.
     COMPREPLY=( "${COMPREPLY[@]#"${current%"$2"}"}" )
-    [[ ${COMPREPLY-} =~ [=/:,]$ ]] && compopt -o nospace
+    [[ ${COMPREPLY-} =~ [=/:,]$ ]] && compopt -o nospace 2>/dev/null
     return 0
 }
 complete -o bashdefault -o default -o nosort -F _seekway seekway"#;

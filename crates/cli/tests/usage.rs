@@ -45,6 +45,7 @@ const COMMANDS: &[&[&str]] = &[
     &["ctl", "slow"],
     &["ctl", "freeze"],
     &["top"],
+    &["doctor"],
     &["completions"],
     &["man"],
 ];

@@ -14,12 +14,15 @@ pub fn run(args: &DoctorArgs) -> Result<Verdict> {
     settings.extend(flags);
     let config = settings.resolve()?;
     let report = doctor::examine(&Root::host(), &Facts::ask(&config), &config);
-    output::print_as(args.format, &[table(&report, args.format)], &report)?;
+    let table = table(&report, args.format);
+    match args.format {
+        Format::Table => output::print(&(table.to_text(output::table_options()) + &below(&report)))?,
+        other => output::print_as(other, &[table], &report)?,
+    }
     Ok(if report.level == Level::Problem { Verdict::NotAccepted } else { Verdict::Done })
 }
 
-/// Fixes are commands, which people copy: on a terminal they have lines of their own below the
-/// table, elsewhere they have a column.
+/// The findings. In text, fixes have lines of their own below; elsewhere they have a column.
 fn table(report: &DoctorReport, format: Format) -> Table {
     let is_text = format == Format::Table;
     let names = ["check", "about", "state", "found", "fix"];
@@ -39,12 +42,12 @@ fn table(report: &DoctorReport, format: Format) -> Table {
         }
         table.push(row);
     }
-    if is_text {
-        table.notes.extend(report.findings.iter().filter_map(fix));
-        let DoctorReport { problems, warnings, user, .. } = report;
-        table.notes.push(format!("{problems} problems, {warnings} warnings, as user {user}"));
-    }
     table
+}
+
+/// `1 problem`, `2 problems`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn state(level: Level) -> Cell {
@@ -56,7 +59,16 @@ fn state(level: Level) -> Cell {
     Cell::Badge { text: text.into(), tone }
 }
 
-fn fix(finding: &Finding) -> Option<String> {
-    let about = finding.about.as_ref().map_or(String::new(), |about| format!(" ({about})"));
-    Some(format!("{}{about}: {}", finding.check, finding.fix.as_ref()?))
+/// The fixes, a line each, which is not wrapped: people copy it.
+fn below(report: &DoctorReport) -> String {
+    let mut text = String::from("\n");
+    for Finding { check, about, fix, .. } in &report.findings {
+        let about = about.as_ref().map_or(String::new(), |about| format!(" ({about})"));
+        if let Some(fix) = fix {
+            text += &format!("{check}{about}: {fix}\n");
+        }
+    }
+    let DoctorReport { problems, warnings, user, .. } = report;
+    let (problems, warnings) = (counted(*problems, "problem"), counted(*warnings, "warning"));
+    text + &format!("{problems}, {warnings}, as user {user}\n")
 }

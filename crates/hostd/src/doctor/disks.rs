@@ -18,18 +18,19 @@ const DISKS_MAX: usize = 256;
 pub(super) fn images(root: &Root, facts: &Facts, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut below = BTreeSet::new();
+    let mut are_seen = false;
     for disk in &config.disks {
         let (found, device) = image(facts, disk);
         findings.extend(found.into_iter().map(|finding| finding.about(&disk.name)));
-        match device {
-            Some(device) => follow(root, device, LAYERS_MAX, &mut below),
-            None => continue,
+        if let Some(device) = device {
+            follow(root, device, LAYERS_MAX, &mut below);
+            are_seen = true;
         }
     }
     if config.disks.is_empty() {
         below.extend(physical(root));
     }
-    if !config.disks.is_empty() && below.is_empty() {
+    if are_seen && below.is_empty() {
         findings.push(Finding::ok(
             "scheduler",
             "the images' file systems name no disk (tmpfs, network, btrfs, a container)",
