@@ -6,6 +6,7 @@ Unit tests write the schemas from the types that are printed (`UPDATE_EXPECT=1`,
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from conftest import ROOT
+from conftest import ROOT, need, wait_for
 
 SCHEMAS = ROOT / "share/schema"
 FIXTURES = ROOT / "crates/workload/tests/fixtures"
@@ -89,7 +90,7 @@ SAMPLES: dict[str, list[list[str]]] = {
 # Those of a daemon are in their order: each changes something.
 DAEMON: list[tuple[str, list[str]]] = [
     ("ctl-status", ["status"]),
-    ("ctl-slow", ["slow", "--over", "0s"]),
+    ("ctl-slow", ["slow", "--over", "100us"]),
     ("ctl-policy", ["policy", "cfq"]),
     ("ctl-prefetch", ["prefetch", "vio"]),
     ("ctl-cache", ["cache", "8MiB"]),
@@ -151,11 +152,16 @@ def test_printed_json_has_its_schema(name: str, seekway: str, folder: Path) -> N
 def test_answers_of_a_daemon_have_their_schemas(
     serve: Any, image: Any, folder: Path, seekway: str
 ) -> None:
+    need("nbdcopy")
     web = image("web")
+    # Data, and no holes: these are read.
+    web.write_bytes(os.urandom(16 << 20))
     group = ["--group", "t:iops=9000"]
     daemon = serve("--disk", f"web={web}", *group, "--cache", "16MiB")
     reads = f"nbd+unix:///web?socket={daemon.socket('web.nbd')}"
     subprocess.run(["nbdcopy", reads, "null:"], check=True, capture_output=True)
+    slow = ["slow", "--over", "100us", "--format", "json"]
+    wait_for("a request that is kept", lambda: json.loads(daemon.ctl(*slow))["requests"])
     for name, arguments in DAEMON:
         words = [argument.replace("FOLDER", str(folder)) for argument in arguments]
         hold(name, daemon.ctl(*words, "--format", "json"))

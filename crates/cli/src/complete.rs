@@ -4,8 +4,6 @@
 //! The scripts of `seekway completions` call this program with SEEKWAY_COMPLETE set. Nothing here
 //! prints an error or waits long: a daemon that does not answer has no candidates.
 
-use crate::args::Cli;
-use clap::CommandFactory;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Shells};
 use seekway_hostd::config;
@@ -23,15 +21,11 @@ const VARIABLE: &str = "SEEKWAY_COMPLETE";
 /// Whoever presses Tab waits no longer for a daemon.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Answers a completion script and ends the process, if one asks.
-pub fn answer_shell() {
+/// Answers a completion script about this command line and ends the process, if one asks.
+pub fn answer_shell(command_line: fn() -> clap::Command) {
     if std::env::var_os(VARIABLE).is_some() {
-        environment().complete();
+        CompleteEnv::with_factory(command_line).var(VARIABLE).shells(SHELLS).complete();
     }
-}
-
-fn environment() -> CompleteEnv<'static, fn() -> clap::Command> {
-    CompleteEnv::with_factory(Cli::command as fn() -> clap::Command).var(VARIABLE).shells(SHELLS)
 }
 
 const SHELLS: Shells<'static> = Shells(&[

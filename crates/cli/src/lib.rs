@@ -41,7 +41,7 @@ pub enum Verdict {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    complete::answer_shell();
+    complete::answer_shell(args::Cli::described);
     exit("seekway", args::Cli::of_process().and_then(|cli| commands::run(cli.command)))
 }
 

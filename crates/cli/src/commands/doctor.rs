@@ -16,7 +16,9 @@ pub fn run(args: &DoctorArgs) -> Result<Verdict> {
     let report = doctor::examine(&Root::host(), &Facts::ask(&config), &config);
     let table = table(&report, args.format);
     match args.format {
-        Format::Table => output::print(&(table.to_text(output::table_options()) + &below(&report)))?,
+        Format::Table => {
+            output::print(&(table.to_text(output::table_options()) + &below(&report)))?
+        }
         other => output::print_as(other, &[table], &report)?,
     }
     Ok(if report.level == Level::Problem { Verdict::NotAccepted } else { Verdict::Done })
