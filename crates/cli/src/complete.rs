@@ -138,9 +138,9 @@ pub fn policies() -> ArgValueCompleter {
     spec(schedulers::REGISTRY, &["all"])
 }
 
-/// A prefetcher with its parameters; `none` too.
+/// A prefetcher with its parameters.
 pub fn prefetcher() -> ArgValueCompleter {
-    spec(prefetchers::REGISTRY, &["none"])
+    spec(prefetchers::REGISTRY, &[])
 }
 
 /// A policy for vCPUs with its parameters.

@@ -21,7 +21,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(2);
 pub struct Facts {
     /// The effective user of this process, by name and number.
     pub user: String,
-    pub is_root: bool,
     /// A ring like that of the daemon can be made, or the kernel's error with its number; and
     /// the operations of the ring that the kernel lacks.
     pub ring: Result<Vec<&'static str>, (i32, String)>,
@@ -53,7 +52,6 @@ impl Facts {
         let uid = unsafe { libc::geteuid() };
         Facts {
             user: user(uid),
-            is_root: uid == 0,
             ring: ring::try_out()
                 .map_err(|e| (e.raw_os_error().unwrap_or_default(), e.to_string())),
             descriptors: limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),

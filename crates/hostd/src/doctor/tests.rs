@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::DiskConfig;
+use crate::images;
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -15,7 +16,6 @@ impl Host {
         let folder = tempfile::tempdir().unwrap();
         let facts = Facts {
             user: "seekway (990)".into(),
-            is_root: false,
             ring: Ok(Vec::new()),
             descriptors: 65536,
             memlock_bytes: None,
