@@ -4,7 +4,9 @@
 //! The scripts of `seekway completions` call this program with SEEKWAY_COMPLETE set. Nothing here
 //! prints an error or waits long: a daemon that does not answer has no candidates.
 
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Shells};
 use seekway_hostd::config;
 use seekway_hostd::control::{Client, HostReport, Request};
@@ -158,14 +160,12 @@ pub fn names(registry: Registry<impl RegistryEntry + Sync>) -> ArgValueCandidate
 /// Names of the modelled devices, or a file.
 pub fn profiles() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        let mut found = clap_complete::engine::PathCompleter::file();
         let all = seekway_device::profile::names();
         let typed_text = typed.to_str().unwrap_or_default();
         let names = all.into_iter().filter(|name| name.starts_with(typed_text));
         let mut candidates: Vec<_> = names.map(|name| candidate(name, "")).collect();
         if candidates.is_empty() {
-            use clap_complete::engine::ValueCompleter;
-            candidates = ValueCompleter::complete(&mut found, typed);
+            candidates = PathCompleter::file().complete(typed);
         }
         candidates
     })

@@ -124,10 +124,10 @@ fn follow_folder(root: &Root, mut folder: PathBuf, layers: usize, found: &mut BT
     if folder.join("partition").exists() {
         folder.pop();
     }
-    if let Some(file) = text(&folder.join("loop/backing_file")) {
-        if let Ok(about) = fs::metadata(file) {
-            return follow(root, about.dev(), layers - 1, found);
-        }
+    if let Some(file) = text(&folder.join("loop/backing_file"))
+        && let Ok(about) = fs::metadata(file)
+    {
+        return follow(root, about.dev(), layers - 1, found);
     }
     let members = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
     let members: Vec<PathBuf> =
