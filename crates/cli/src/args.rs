@@ -7,6 +7,8 @@ mod compare;
 mod convert;
 mod ctl;
 mod device;
+mod doctor;
+mod exit_status;
 mod experiment;
 mod predict;
 mod prefetch;
@@ -22,7 +24,8 @@ pub use compare::{Alone, CompareArgs, CompareFormat, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
 pub use ctl::{CtlArgs, CtlCommand};
-pub use device::{DeviceCommand, ValidateArgs};
+pub use device::{DeviceCommand, ProfileFormat, ValidateArgs};
+pub use doctor::DoctorArgs;
 pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
@@ -32,7 +35,11 @@ pub use top::TopArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::complete;
+use anyhow::Context;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_workload::generators;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -51,13 +58,29 @@ pub struct Cli {
 impl Cli {
     /// The command line of this process. Under the name that the conventions
     /// for back ends give (a link to this program), it is `serve`'s.
-    pub fn of_process() -> Cli {
+    ///
+    /// # Errors
+    /// Help that cannot be printed. Wrong usage ends the process with status 2.
+    pub fn of_process() -> anyhow::Result<Cli> {
         let mut args: Vec<_> = std::env::args_os().collect();
         let name = args.first().map(std::path::Path::new).and_then(|p| p.file_name());
         if name.is_some_and(|name| name == BACKEND_NAME) {
             args.insert(1, "serve".into());
         }
-        Cli::parse_from(args)
+        let found = Cli::described().try_get_matches_from(args);
+        match found.and_then(|found| Cli::from_arg_matches(&found)) {
+            Ok(cli) => Ok(cli),
+            // Help is a result too: a full disk is an error.
+            Err(e) => match e.print() {
+                Err(why) if !e.use_stderr() => Err(why).context("standard output"),
+                _ => std::process::exit(e.exit_code()),
+            },
+        }
+    }
+
+    /// The command line with everything that help and man pages say.
+    pub fn described() -> clap::Command {
+        exit_status::explained(Cli::command())
     }
 }
 
@@ -97,6 +120,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     Ctl(CtlArgs),
     Top(TopArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -181,7 +205,12 @@ pub struct ReadingArgs {
 pub struct DiskArgs {
     /// Model of the disk: a profile (`seekway device list`), with changes as
     /// `NAME:key=value,…`, or a profile file
-    #[arg(long, value_name = "PROFILE", default_value = "seagate-1tb-7200")]
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        default_value = "seagate-1tb-7200",
+        add = complete::profiles()
+    )]
     pub device: String,
     /// Coalesce adjacent requests up to this size; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
@@ -196,7 +225,7 @@ pub struct DiskArgs {
 #[command(next_help_heading = "Output")]
 pub struct OutArgs {
     /// Output format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
     pub format: Format,
     /// Also write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE")]
@@ -212,13 +241,17 @@ pub enum PolicyCommand {
     /// List available entries
     List {
         /// Output format
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     /// Describe one policy and its parameters, as Markdown
     Show {
         /// Name of the entry
+        #[arg(add = complete::names(schedulers::REGISTRY))]
         name: String,
+        /// Output format
+        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
+        format: Format,
     },
 }
 
@@ -228,13 +261,17 @@ pub enum PrefetcherCommand {
     /// List available entries
     List {
         /// Output format
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     /// Describe one prefetcher and its parameters, as Markdown
     Show {
         /// Name of the entry
+        #[arg(add = complete::names(prefetchers::REGISTRY))]
         name: String,
+        /// Output format
+        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
+        format: Format,
     },
 }
 
@@ -244,13 +281,17 @@ pub enum VcpuCommand {
     /// List available entries
     List {
         /// Output format
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     /// Describe one vCPU policy and its parameters, as Markdown
     Show {
         /// Name of the entry
+        #[arg(add = complete::names(vcpu::REGISTRY))]
         name: String,
+        /// Output format
+        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
+        format: Format,
     },
 }
 
@@ -260,13 +301,17 @@ pub enum WorkloadCommand {
     /// List available entries
     List {
         /// Output format
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     /// Describe one generator and its parameters; `vm` describes those of the guest
     Show {
         /// Name of the entry
+        #[arg(add = complete::names(generators::REGISTRY))]
         name: String,
+        /// Output format
+        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
+        format: Format,
     },
     Run(WorkloadRunArgs),
 }
@@ -280,6 +325,9 @@ pub enum WorkloadCommand {
 pub struct ReplayArgs {
     /// Path of the journal; `-` reads standard input
     pub journal: PathBuf,
+    /// Output format
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
+    pub format: Format,
 }
 
 /// Arguments of a command that the Python package has.

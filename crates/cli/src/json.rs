@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 /// `compare --format json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CompareReport {
     pub device: String,
     /// How runs are named.
@@ -40,6 +41,7 @@ pub struct CompareReport {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {
     /// As tables call it.
     #[serde(skip)]
@@ -79,11 +81,13 @@ pub struct Run {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mean {
     pub mean: f64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Response {
     pub mean: f64,
     pub p50: f64,
@@ -93,12 +97,14 @@ pub struct Response {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Waits {
     pub tried: u64,
     pub paid: u64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Vm {
     pub name: String,
     pub requests: u64,
@@ -120,6 +126,7 @@ pub struct Vm {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct App {
     pub vm: String,
     pub name: String,
@@ -244,5 +251,16 @@ impl Run {
             host: Host::new(r),
             vcpus: Vcpus::all(r),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<CompareReport>("compare", "seekway compare --format json");
     }
 }

@@ -10,6 +10,7 @@ mod args;
 mod caching;
 mod caller;
 mod commands;
+mod complete;
 mod cpu_time;
 mod figures;
 mod host;
@@ -40,7 +41,8 @@ pub enum Verdict {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    exit("seekway", commands::run(args::Cli::of_process().command))
+    complete::answer_shell(args::Cli::described);
+    exit("seekway", args::Cli::of_process().and_then(|cli| commands::run(cli.command)))
 }
 
 /// The exit status of `program` for what its command came to. Prints an error

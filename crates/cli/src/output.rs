@@ -78,10 +78,12 @@ pub fn table_options() -> seekway_report::table::TextOptions {
     let terminal = io::stdout().is_terminal();
     let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     let width = width.or_else(|| terminal.then(terminal_width).flatten());
-    seekway_report::table::TextOptions {
-        width,
-        colour: terminal && std::env::var_os("NO_COLOR").is_none(),
-    }
+    seekway_report::table::TextOptions { width, colour: terminal && may_colour() }
+}
+
+/// Does the user want colours? NO_COLOR that is not empty says no (<https://no-color.org>).
+pub fn may_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 fn terminal_width() -> Option<usize> {

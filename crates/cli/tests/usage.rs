@@ -45,6 +45,7 @@ const COMMANDS: &[&[&str]] = &[
     &["ctl", "slow"],
     &["ctl", "freeze"],
     &["top"],
+    &["doctor"],
     &["completions"],
     &["man"],
 ];
@@ -236,7 +237,8 @@ fn every_format_is_read_from_a_file_and_from_a_pipe() {
 #[test]
 fn completions_and_man_pages() {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(seekway(&["completions", shell]).ok().contains("compare"));
+        // The script asks the program for what it proposes: tests/system/test_completion.py.
+        assert!(seekway(&["completions", shell]).ok().contains("SEEKWAY_COMPLETE"));
     }
     let folder = Folder::new();
     seekway(&["man", &folder.arg("man")]).ok();

@@ -234,7 +234,7 @@ pub fn parse(line: &[u8]) -> Result<Request, String> {
 
 fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Value, String> {
     let text = |e: crate::daemon::HostError| e.to_string();
-    let nothing = |()| json!({});
+    let nothing = |()| json!(ChangeReport {});
     match request {
         Request::Status {} => serde_json::to_value(report::report(host)).map_err(|e| e.to_string()),
         Request::Responses {} => {
@@ -274,23 +274,56 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
         Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
         Request::Resize { disk, size_bytes, shrink } => {
             let bytes = host.resize(&disk, size_bytes, shrink).map_err(text)?;
-            Ok(json!({ "capacity_bytes": bytes }))
+            Ok(json!(ResizeReport { capacity_bytes: bytes }))
         }
     }
 }
 
+/// The answer to `attach`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AttachReport {
+    capacity_bytes: u64,
+    /// Where it can be reached: kind and address.
+    sockets: Vec<String>,
+    /// What the operator should know of its image.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// The answer to `resize`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ResizeReport {
+    capacity_bytes: u64,
+}
+
+/// The answer to a command that changes something and has nothing to tell.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ChangeReport {}
+
 fn attached(disk: Attached) -> Value {
     let Attached { capacity_bytes, sockets, warnings } = disk;
-    let mut answer = json!({ "capacity_bytes": capacity_bytes, "sockets": sockets });
-    if !warnings.is_empty() {
-        answer["warnings"] = json!(warnings);
-    }
-    answer
+    json!(AttachReport { capacity_bytes, sockets, warnings })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_schemas_in_share_are_of_these_answers() {
+        use seekway_testing::schema;
+        schema::<HostReport>("ctl-status", "seekway ctl status --format json");
+        schema::<SlowReport>("ctl-slow", "seekway ctl slow --format json");
+        schema::<AttachReport>("ctl-attach", "seekway ctl attach --format json");
+        schema::<ResizeReport>("ctl-resize", "seekway ctl resize --format json");
+        for name in ["policy", "prefetch", "cache", "weight", "limit", "detach", "freeze", "thaw"] {
+            let command = format!("seekway ctl {name} --format json");
+            schema::<ChangeReport>(&format!("ctl-{name}"), &command);
+        }
+    }
 
     #[test]
     fn requests_are_read() {

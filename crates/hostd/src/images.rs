@@ -12,6 +12,7 @@ pub mod fault;
 mod fiemap;
 mod handover;
 mod lock;
+mod look;
 mod lost;
 mod place;
 mod probe;
@@ -20,6 +21,8 @@ mod surface;
 
 pub use allocation::Allocation;
 pub use handover::{HandOver, ImageUse, Kept, Users};
+pub use look::{Look, look};
+pub(crate) use place::is_virtual;
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
@@ -350,21 +353,8 @@ impl Image {
     /// # Errors
     /// When the new size is none for a disk; the capacity stays what it was.
     pub fn refresh(&mut self) -> Result<u64, ImageError> {
-        // The end of a block device is its size too. I/O names its offsets, so
-        // that the file's position matters to nobody.
-        let size_bytes = (&self.file)
-            .seek(SeekFrom::End(0))
-            .map_err(|e| io_error(&self.path, "asking for its size", e))?;
-        let block_bytes = self.limits.align_bytes;
-        if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
-            let path = self.path.display().to_string();
-            let hint = match (self.is_block, size_bytes) {
-                (true, _) => "use another device".to_owned(),
-                (false, 0) => format!("to give it one: truncate -s 10G {path}"),
-                (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
-            };
-            return Err(ImageError::Size { path, size_bytes, block_bytes, hint });
-        }
+        let size_bytes =
+            check_size(&self.file, &self.path, self.is_block, self.limits.align_bytes)?;
         self.limits.capacity_bytes = size_bytes;
         Ok(size_bytes)
     }
@@ -421,6 +411,29 @@ impl Mapper {
     pub fn map(&self) -> Option<Map> {
         map_of(&self.file, &self.place, self.is_block, self.capacity_bytes)
     }
+}
+
+/// The size of an image, if it is one for a disk.
+fn check_size(
+    mut file: &File,
+    path: &Path,
+    is_block: bool,
+    block_bytes: u32,
+) -> Result<u64, ImageError> {
+    // The end of a block device is its size too. I/O names its offsets, so
+    // that the file's position matters to nobody.
+    let size_bytes =
+        file.seek(SeekFrom::End(0)).map_err(|e| io_error(path, "asking for its size", e))?;
+    if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+        let path = path.display().to_string();
+        let hint = match (is_block, size_bytes) {
+            (true, _) => "use another device".to_owned(),
+            (false, 0) => format!("to give it one: truncate -s 10G {path}"),
+            (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
+        };
+        return Err(ImageError::Size { path, size_bytes, block_bytes, hint });
+    }
+    Ok(size_bytes)
 }
 
 fn map_of(file: &File, place: &Place, is_block: bool, capacity_bytes: u64) -> Option<Map> {

@@ -20,6 +20,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 mod death;
+pub mod doctor;
 pub mod frontends;
 pub mod images;
 pub mod log;

@@ -42,7 +42,7 @@ mod op_kind;
 #[cfg(test)]
 mod parity;
 mod ports;
-mod ring;
+pub(crate) mod ring;
 mod slice;
 mod slow;
 mod status;

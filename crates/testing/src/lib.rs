@@ -6,6 +6,10 @@
 //! that the environment variable [`SKIPPED`] names. `make test` sets the variable and prints the
 //! lines and their number at the end.
 
+mod schema;
+
+pub use schema::{OneOrMany, schema, schema_of_input};
+
 use std::env;
 use std::fmt::Display;
 use std::fs::OpenOptions;

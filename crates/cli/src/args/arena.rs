@@ -1,6 +1,7 @@
 //! `arena`: every policy in every scene.
 
 use super::{DiskArgs, LoadArgs, OutArgs};
+use crate::complete;
 use clap::Args;
 
 /// Put every policy through every scene and print one scoreboard
@@ -25,10 +26,10 @@ pub struct ArenaArgs {
     #[arg(long)]
     pub list: bool,
     /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
-    #[arg(long, value_name = "LIST", default_value = "all")]
+    #[arg(long, value_name = "LIST", default_value = "all", add = complete::policies())]
     pub policies: String,
     /// Also run this policy (repeatable)
-    #[arg(long = "policy", value_name = "SPEC")]
+    #[arg(long = "policy", value_name = "SPEC", add = complete::policy())]
     pub extra: Vec<String>,
     /// First seed of generated loads
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -1,6 +1,7 @@
 //! `compare`: one load, several stacks.
 
 use super::{DiskArgs, Format, LoadArgs, PrefetchArgs, SharingArgs};
+use crate::complete;
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -47,7 +48,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
     /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
-    #[arg(long, value_name = "LIST", default_value = "all", help_heading = "Comparison")]
+    #[arg(long, value_name = "LIST", default_value = "all", help_heading = "Comparison", add = complete::policies())]
     pub policies: String,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
@@ -97,7 +98,7 @@ pub struct CompareArgs {
 #[command(next_help_heading = "Output")]
 pub struct CompareOutArgs {
     /// Output format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
     pub format: CompareFormat,
     /// Also write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,7 @@
 //! Arguments of `seekway ctl`.
 
 use super::Format;
+use crate::complete;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -26,6 +27,9 @@ pub struct CtlArgs {
     /// $XDG_RUNTIME_DIR/seekway/control.sock for others]
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
+    /// Output format; with `json`, commands that change something print the daemon's answer
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table", global = true)]
+    pub format: Format,
     /// What to do
     #[command(subcommand)]
     pub command: CtlCommand,
@@ -35,27 +39,23 @@ pub struct CtlArgs {
 #[derive(Subcommand, Debug)]
 pub enum CtlCommand {
     /// Show the state of devices and disks
-    Status {
-        /// How the result is printed
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
-    },
+    Status,
     /// Change the policy or its parameters; queued requests stay
     Policy {
         /// `NAME:key=value,…` (`seekway policy list`)
-        #[arg(value_name = "SPEC")]
+        #[arg(value_name = "SPEC", add = complete::policy())]
         policy: String,
         /// Change only this device (see `status`)
-        #[arg(long, value_name = "DEVICE")]
+        #[arg(long, value_name = "DEVICE", add = complete::devices())]
         device: Option<String>,
     },
     /// Change the prefetcher or its parameters; cached data stays
     Prefetch {
         /// `NAME:key=value,…` (`seekway prefetcher list`); `none` turns prefetching off
-        #[arg(value_name = "SPEC")]
+        #[arg(value_name = "SPEC", add = complete::prefetcher())]
         prefetcher: String,
         /// Change only this device (see `status`)
-        #[arg(long, value_name = "DEVICE")]
+        #[arg(long, value_name = "DEVICE", add = complete::devices())]
         device: Option<String>,
     },
     /// Change the size of the caches; what no longer fits is let go, and the memory with it
@@ -67,7 +67,7 @@ pub enum CtlCommand {
     /// Change a disk's share of its device
     Weight {
         /// Name of the disk
-        #[arg(value_name = "DISK")]
+        #[arg(value_name = "DISK", add = complete::disks())]
         disk: String,
         /// Weight relative to other disks, at least 1
         #[arg(value_name = "N")]
@@ -77,32 +77,37 @@ pub enum CtlCommand {
     #[command(allow_missing_positional = true)]
     Limit {
         /// Name of the disk
-        #[arg(value_name = "DISK", required_unless_present = "group", conflicts_with = "group")]
+        #[arg(
+            value_name = "DISK",
+            required_unless_present = "group",
+            conflicts_with = "group",
+            add = complete::disks()
+        )]
         disk: Option<String>,
         /// `iops=2000,reserve_iops=500,latency=2ms,group=NAME` as for `serve --disk`;
         /// `none` removes all
         #[arg(value_name = "LIMITS", required = true)]
         limits: String,
         /// Change this group's limits instead of a disk's
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", add = complete::groups())]
         group: Option<String>,
     },
     /// Start serving another disk, or one of the configuration that failed when the daemon started
     Attach {
         /// The disk and its options, as for `serve --disk`; of one that failed the name alone
-        #[arg(value_name = "NAME=PATH[,…]|NAME")]
+        #[arg(value_name = "NAME=PATH[,…]|NAME", add = complete::failed_disks())]
         disk: String,
     },
     /// Stop serving a disk; guests that use it lose it
     Detach {
         /// Name of the disk
-        #[arg(value_name = "DISK")]
+        #[arg(value_name = "DISK", add = complete::disks())]
         disk: String,
     },
     /// Announce a disk's new size to its guests; with SIZE, resize the image first
     Resize {
         /// Name of the disk
-        #[arg(value_name = "DISK")]
+        #[arg(value_name = "DISK", add = complete::disks())]
         disk: String,
         /// New size: bytes with a unit (`20GiB`), or sectors [default: the image's
         /// present size]
@@ -118,11 +123,8 @@ pub enum CtlCommand {
         #[arg(long, value_name = "TIME", default_value = "100ms")]
         over: String,
         /// Only those of this disk
-        #[arg(long, value_name = "DISK")]
+        #[arg(long, value_name = "DISK", add = complete::disks())]
         disk: Option<String>,
-        /// How the result is printed
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
     },
     /// Take no requests of disks for a while, to take a snapshot of their images
     ///
@@ -133,7 +135,7 @@ pub enum CtlCommand {
   seekway ctl freeze web db --timeout 10s -- lvcreate --snapshot --name web-1 vg0/web")]
     Freeze {
         /// Names of the disks
-        #[arg(value_name = "DISK", required = true)]
+        #[arg(value_name = "DISK", required = true, add = complete::disks())]
         disks: Vec<String>,
         /// They thaw by themselves then, up to a minute
         #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -145,7 +147,7 @@ pub enum CtlCommand {
     /// Take requests of frozen disks again
     Thaw {
         /// Names of the disks
-        #[arg(value_name = "DISK", required = true)]
+        #[arg(value_name = "DISK", required = true, add = complete::disks())]
         disks: Vec<String>,
     },
     /// Print the metrics in Prometheus's text format

@@ -1,7 +1,8 @@
 //! Arguments of `seekway device`.
 
 use super::Format;
-use clap::{Args, Subcommand};
+use crate::complete;
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// List, describe and validate models of disks
@@ -10,15 +11,28 @@ pub enum DeviceCommand {
     /// List available profiles
     List {
         /// Output format
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     /// Print a profile as TOML, with the source of every figure
     Show {
         /// Name of the profile
+        #[arg(add = complete::profiles())]
         name: String,
+        /// Output format
+        #[arg(long, visible_alias = "output", value_enum, default_value = "toml")]
+        format: ProfileFormat,
     },
     Validate(ValidateArgs),
+}
+
+/// How a profile is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ProfileFormat {
+    /// As it is kept, with its comments.
+    Toml,
+    /// One JSON document, without comments.
+    Json,
 }
 
 /// Compare a model with a measured drive's trace, or with published figures
@@ -33,6 +47,7 @@ pub enum DeviceCommand {
   seekway device validate intel-320")]
 pub struct ValidateArgs {
     /// Name or file of the profile
+    #[arg(add = complete::profiles())]
     pub profile: String,
     /// A measured trace: `R|W Hit|Miss lbn sectors service_us interarrival_us`.
     /// Without a trace, a solid-state drive is compared with its maker's published
@@ -43,6 +58,6 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "MS", requires = "trace")]
     pub max_demerit: Option<f64>,
     /// Output format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
     pub format: Format,
 }

@@ -1,6 +1,7 @@
 //! `experiment`: the papers' experiments.
 
 use super::{Format, OutArgs, PrefetchArgs};
+use crate::complete;
 use clap::{Args, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ pub enum ExperimentCommand {
     /// List the experiments
     List {
         /// How the result is printed
-        #[arg(long, value_enum, default_value = "table")]
+        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
         format: Format,
     },
     Run(Box<ExperimentArgs>),
@@ -27,9 +28,7 @@ pub enum ExperimentCommand {
   seekway experiment run migrate-scale --vcpu vmigrater:literal=true
   seekway experiment run arena --scenes 'nvme/*'
   seekway experiment run noisy --live --scenes 'intel-x25m-g2/*'
-  seekway experiment run together --scenes 'SATA*' --seeds 1
-
-Exit status 1 when a row is not accepted.")]
+  seekway experiment run together --scenes 'SATA*' --seeds 1")]
 pub struct ExperimentArgs {
     /// A name, a pattern with `*`, or `all`
     #[arg(required = true, value_name = "NAME")]
@@ -41,11 +40,11 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Also run this policy
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", add = complete::policy())]
     pub policy: Option<String>,
     /// Also run this policy for vCPUs (`seekway vcpu list`) in the experiments whose
     /// VMs have vCPUs (`migrate-*`); parameters as `NAME:key=value,…`
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", add = complete::vcpu_policy())]
     pub vcpu: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,

@@ -1,6 +1,7 @@
 //! Arguments of `seekway predict`.
 
 use super::{LoadArgs, OutArgs, PrefetchArgs};
+use crate::complete;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ pub struct PredictArgs {
     pub load: LoadArgs,
     /// Model of the disk to predict: a profile (`seekway device list`), with changes as
     /// `NAME:key=value,…`, or a profile file, as `seekway calibrate` writes it
-    #[arg(long, value_name = "PROFILE", help_heading = "Prediction")]
+    #[arg(long, value_name = "PROFILE", help_heading = "Prediction", add = complete::profiles())]
     pub on: Option<String>,
     /// Compare the prediction with another profile (a more detailed model of that
     /// disk), with a measured trace of the disk (`DiskSim`'s validation format; this
@@ -33,7 +34,7 @@ pub struct PredictArgs {
     pub against: Option<String>,
     /// `all`, or policies with parameters: `noop,cfq:quantum=4,slice_idle=0`
     /// [default: those of the real run in --against, else all]
-    #[arg(long, value_name = "LIST", help_heading = "Prediction")]
+    #[arg(long, value_name = "LIST", help_heading = "Prediction", add = complete::policies())]
     pub policies: Option<String>,
     /// First seed of generated loads
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Prediction")]

@@ -1,5 +1,6 @@
 //! `serve`: the daemon.
 
+use crate::complete;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -72,7 +73,7 @@ pub struct ServeArgs {
 pub struct ScheduleArgs {
     /// Scheduling policy (`seekway policy list`), with parameters as `NAME:key=value,…`
     /// [default: fairway]
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", add = complete::policy())]
     pub policy: Option<String>,
     /// Emulate one device for all disks (`seekway device list`); `k` scales its
     /// times when the real device is too slow: `auto`, `1`, or a factor
@@ -108,7 +109,7 @@ pub struct CacheArgs {
     pub cache: Option<String>,
     /// Prefetch into the cache (`seekway prefetcher list`), with parameters as
     /// `NAME:key=value,…` [default: vio:interval=continuous]
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", add = complete::prefetcher())]
     pub prefetch: Option<String>,
     /// Lock the cache in memory, so that it is never swapped; needs CAP_IPC_LOCK or a
     /// large enough RLIMIT_MEMLOCK

@@ -1,5 +1,6 @@
 //! Arguments for the host's processors and the guests' agents.
 
+use crate::complete;
 use clap::Args;
 
 /// How VMs share the host's processors.
@@ -13,6 +14,6 @@ pub struct SharingArgs {
     pub host: Vec<String>,
     /// Policies for vCPUs of the guests' agents (`seekway vcpu list`), a list or `all`;
     /// each runs on every --host [default: vanilla, which is no agent]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", add = complete::vcpu_policy())]
     pub vcpu: Option<String>,
 }

@@ -97,7 +97,7 @@ pub struct InspectArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,
     /// Output format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
     pub format: Format,
     /// Also write an HTML report with a heat map for each VM
     #[arg(long, value_name = "FILE")]

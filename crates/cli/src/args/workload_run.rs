@@ -36,6 +36,6 @@ pub struct WorkloadRunArgs {
     #[arg(long)]
     pub write: bool,
     /// Output format
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
     pub format: Format,
 }

@@ -25,6 +25,7 @@ use serde::Serialize;
 
 /// `advise --format json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Advice {
     recommend: String,
     goal: String,
@@ -51,6 +52,7 @@ struct Advice {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Loser {
     vm: String,
     /// The stack that serves this VM best.
@@ -259,4 +261,15 @@ fn losers(runs: &[Run], chosen: &str) -> Vec<Loser> {
     let mut losers: Vec<Loser> = ours.vms.iter().enumerate().filter_map(loser).collect();
     losers.sort_by(|a, b| b.slower.total_cmp(&a.slower));
     losers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<Advice>("advise", "seekway advise --format json");
+    }
 }

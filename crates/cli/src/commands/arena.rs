@@ -136,6 +136,7 @@ fn chosen(pattern: &str, quick: bool) -> Result<Vec<Scene>> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Listed<'a> {
     scene: &'a str,
     about: &'a str,
@@ -310,4 +311,16 @@ fn print(board: &Board, args: &ArenaArgs) -> Result<()> {
         }
     };
     output::print_as(args.out.format, &tables, &json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<Vec<Listed<'_>>>("arena-list", "seekway arena --list --format json");
+        schema::<json::Json<'_>>("arena", "seekway arena --format json");
+    }
 }

@@ -34,6 +34,7 @@ struct MeasuredRequests {
 
 /// `calibrate --format json`: these keys, in this order.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CalibrateReport {
     requests: usize,
     fitted: usize,
@@ -206,4 +207,15 @@ fn table(found: &Fit, measured: &MeasuredRequests) -> Table {
         row("trough", ms(spike.trough_ms), "ms");
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<CalibrateReport>("calibrate", "seekway calibrate --format json");
+    }
 }

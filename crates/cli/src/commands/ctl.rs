@@ -6,7 +6,7 @@ mod slow;
 
 use crate::args::{CtlArgs, CtlCommand, Format};
 use crate::{Verdict, output};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::config::{self, CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport,
@@ -14,7 +14,7 @@ use seekway_hostd::control::{
 };
 use seekway_policy::params::{parse_duration, parse_size};
 use seekway_report::table::{Cell, Column, Table};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
@@ -24,21 +24,31 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
             .map(|folder| folder.join(config::CONTROL_NAME))
             .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
     };
+    if let (CtlCommand::Metrics, Format::Json | Format::Csv | Format::Markdown) =
+        (&args.command, args.format)
+    {
+        bail!(
+            "metrics have one format, Prometheus's text; for JSON: seekway ctl status --format json"
+        );
+    }
     if let CtlCommand::Freeze { disks, timeout, command } = &args.command {
-        return freeze::run(&mut Client::connect(&socket)?, disks, timeout, command);
+        let client = &mut Client::connect(&socket)?;
+        return freeze::run(client, disks, timeout, command, args.format);
     }
     if let CtlCommand::Thaw { disks } = &args.command {
         freeze::thaw(&mut Client::connect(&socket)?, disks)?;
+        done(args.format, &json!({}))?;
         return Ok(Verdict::Done);
     }
     let request = request(&args.command)?;
     let answer = Client::connect(&socket)?.ask(&request)?;
     match &args.command {
-        CtlCommand::Status { format } => status(*format, answer)?,
-        CtlCommand::Slow { over, format, .. } => slow::print(*format, over, &answer)?,
+        CtlCommand::Status => status(args.format, answer)?,
+        CtlCommand::Slow { over, .. } => slow::print(args.format, over, &answer)?,
         CtlCommand::Metrics => {
             output::print(answer["text"].as_str().context("no metrics in the answer")?)?;
         }
+        _ if args.format != Format::Table => done(args.format, &answer)?,
         CtlCommand::Attach { .. } => {
             let sockets = answer["sockets"].as_array().into_iter().flatten();
             let lines: Vec<&str> = sockets.filter_map(Value::as_str).collect();
@@ -59,13 +69,30 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
+/// The answer to a command that changed something: as JSON the daemon's, as a table its keys.
+fn done(format: Format, answer: &Value) -> Result<()> {
+    if format == Format::Table {
+        return Ok(());
+    }
+    let columns = ["key", "value"].map(Column::text);
+    let mut table = Table::new("", columns.into());
+    for (key, value) in answer.as_object().into_iter().flatten() {
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        for value in values {
+            let text = value.as_str().map_or(value.to_string(), str::to_string);
+            table.push([Cell::Text(key.clone()), Cell::Text(text)]);
+        }
+    }
+    output::print_as(format, &[table], answer)
+}
+
 fn bytes(answer: &Value) -> String {
     format!("{} bytes", answer["capacity_bytes"].as_u64().unwrap_or_default())
 }
 
 fn request(command: &CtlCommand) -> Result<Request> {
     Ok(match command {
-        CtlCommand::Status { .. } => Request::Status {},
+        CtlCommand::Status => Request::Status {},
         CtlCommand::Metrics => Request::Metrics {},
         CtlCommand::Slow { over, disk, .. } => {
             let time = parse_duration(over);

@@ -1,6 +1,6 @@
 //! `seekway device`: profiles and how good they are.
 
-use crate::args::{DeviceCommand, Format, ValidateArgs};
+use crate::args::{DeviceCommand, Format, ProfileFormat, ValidateArgs};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
 use seekway_device::validate::{self, Pace, Validation};
@@ -15,12 +15,13 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 pub fn run(command: &DeviceCommand) -> Result<Verdict> {
     match command {
         DeviceCommand::List { format } => list(*format),
-        DeviceCommand::Show { name } => show(name),
+        DeviceCommand::Show { name, format } => show(name, *format),
         DeviceCommand::Validate(args) => validate(args),
     }
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DeviceEntry {
     name: String,
     summary: String,
@@ -63,12 +64,21 @@ fn list(format: Format) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-fn show(name: &str) -> Result<Verdict> {
-    output::print(profile::text(name).with_context(|| format!("device {name}"))?)?;
+fn show(name: &str, format: ProfileFormat) -> Result<Verdict> {
+    let text = profile::text(name).with_context(|| format!("device {name}"))?;
+    match format {
+        ProfileFormat::Toml => output::print(text)?,
+        ProfileFormat::Json => {
+            let profile: serde_json::Value =
+                toml::from_str(text).with_context(|| format!("device {name}"))?;
+            output::print(&(serde_json::to_string_pretty(&profile)? + "\n"))?;
+        }
+    }
     Ok(Verdict::Done)
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ValidationReport<'a> {
     profile: &'a str,
     trace: String,
@@ -88,6 +98,7 @@ fn validate(args: &ValidateArgs) -> Result<Verdict> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PublishedFigure {
     test: String,
     unit: &'static str,
@@ -98,6 +109,7 @@ struct PublishedFigure {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PublishedReport<'a> {
     profile: &'a str,
     error_max: f64,
@@ -220,4 +232,24 @@ fn quantiles(found: &Validation) -> Table {
         table.push([Cell::Share(q), Cell::Number(measured), Cell::Number(model)]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        /// With a trace, and without one.
+        #[derive(schemars::JsonSchema)]
+        #[schemars(untagged)]
+        #[expect(dead_code)]
+        enum Validated<'a> {
+            Trace(ValidationReport<'a>),
+            Published(PublishedReport<'a>),
+        }
+        schema::<Vec<DeviceEntry>>("device-list", "seekway device list --format json");
+        schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
+    }
 }

@@ -26,12 +26,14 @@ const VMS_MAX: usize = 4096;
 
 /// `inspect --format json` at one time; several times are a list.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Snapshot {
     at_s: f64,
     vms: Vec<VmSnapshot>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct VmSnapshot {
     name: String,
     window: u64,
@@ -42,6 +44,7 @@ struct VmSnapshot {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Hot {
     zone: u64,
     start_lba: u64,
@@ -342,5 +345,16 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
             ("Version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
         sections,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<seekway_testing::OneOrMany<Snapshot>>("inspect", "seekway inspect --format json");
     }
 }

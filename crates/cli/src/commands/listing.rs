@@ -15,6 +15,7 @@ use seekway_workload::traces::Format as TraceFormat;
 use serde::Serialize;
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ListEntry {
     kind: &'static str,
     name: &'static str,
@@ -23,6 +24,7 @@ struct ListEntry {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Param {
     key: &'static str,
     takes: String,
@@ -58,9 +60,9 @@ fn takes(kind: Kind) -> String {
 pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
     match command {
         PolicyCommand::List { format } => list(&listed(schedulers::REGISTRY), *format),
-        PolicyCommand::Show { name } => {
+        PolicyCommand::Show { name, format } => {
             let entry = schedulers::REGISTRY.find(name)?;
-            show(entry, entry.source)
+            show(schedulers::REGISTRY.kind(), entry, entry.source, *format)
         }
     }
 }
@@ -69,9 +71,9 @@ pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
 pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     match command {
         PrefetcherCommand::List { format } => list(&listed(prefetchers::REGISTRY), *format),
-        PrefetcherCommand::Show { name } => {
+        PrefetcherCommand::Show { name, format } => {
             let entry = prefetchers::REGISTRY.find(name)?;
-            show(entry, entry.source)
+            show(prefetchers::REGISTRY.kind(), entry, entry.source, *format)
         }
     }
 }
@@ -80,11 +82,22 @@ pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
 pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
     match command {
         VcpuCommand::List { format } => list(&listed(vcpu::REGISTRY), *format),
-        VcpuCommand::Show { name } => {
+        VcpuCommand::Show { name, format } => {
             let entry = vcpu::REGISTRY.find(name)?;
-            show(entry, entry.source)
+            show(vcpu::REGISTRY.kind(), entry, entry.source, *format)
         }
     }
+}
+
+/// An entry with all that is known of it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ShownEntry {
+    #[serde(flatten)]
+    entry: ListEntry,
+    /// The paper or kernel that it comes from; absent for generators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
 }
 
 fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
@@ -98,11 +111,32 @@ fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
 }
 
 /// The page of an entry of a registry.
-fn show(entry: &dyn RegistryEntry, source: &str) -> Result<Verdict> {
+fn show(
+    kind: &'static str,
+    entry: &dyn RegistryEntry,
+    source: &str,
+    format: Format,
+) -> Result<Verdict> {
     let (name, summary) = (entry.name(), capital(entry.summary()));
     let mut page = format!("# {name}\n\n{summary}.\n\nSource: {source}.\n\n");
     page += &param_page(entry.params());
-    output::print(&page)?;
+    let (summary, params) = (entry.summary(), params(entry.params()));
+    let entry = ListEntry { kind, name, summary, params };
+    print_entry(&page, &ShownEntry { entry, source: Some(source.into()) }, format)
+}
+
+/// Markdown is a page; tables have the parameters.
+fn print_entry(page: &str, shown: &ShownEntry, format: Format) -> Result<Verdict> {
+    if format == Format::Markdown {
+        output::print(page)?;
+        return Ok(Verdict::Done);
+    }
+    let columns = ["parameter", "takes", "default", "what it does"].map(Column::text);
+    let mut table = Table::new("", columns.into());
+    for Param { key, takes, default, help } in &shown.entry.params {
+        table.push([*key, takes.as_str(), *default, *help].map(|text| Cell::Text(text.into())));
+    }
+    output::print_as(format, &[table], shown)?;
     Ok(Verdict::Done)
 }
 
@@ -114,21 +148,23 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
             all.extend(listed(TraceFormat::registry()));
             list(&all, *format)
         }
-        WorkloadCommand::Show { name } => {
-            let (summary, specs) = if name == "vm" {
-                ("a guest: its image, memory and Linux page cache", guest::params::SPECS)
+        WorkloadCommand::Show { name, format } => {
+            let (kind, name, summary, specs) = if name == "vm" {
+                let summary = "a guest: its image, memory and Linux page cache";
+                ("guest", "vm", summary, guest::params::SPECS)
             } else {
                 let generator =
                     generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
-                (generator.summary, generator.params)
+                let (name, summary) = (generator.name, generator.summary);
+                (generators::REGISTRY.kind(), name, summary, generator.params)
             };
             let mut page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
             if name == "vm" {
                 page += "\nMore disks: `disk=NAME:SIZE`, followed by that disk's rate limits. `disk=NAME` \
                          behind an application puts its files there.\n";
             }
-            output::print(&page)?;
-            Ok(Verdict::Done)
+            let entry = ListEntry { kind, name, summary, params: params(specs) };
+            print_entry(&page, &ShownEntry { entry, source: None }, *format)
         }
         WorkloadCommand::Run(args) => super::workload_run::run(args),
     }
@@ -166,4 +202,19 @@ fn in_cell(text: &str) -> String {
 fn capital(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schemas_in_share_are_of_what_is_printed() {
+        use seekway_testing::schema;
+        for name in ["policy", "prefetcher", "vcpu", "workload"] {
+            let command = |word| format!("seekway {name} {word} --format json");
+            schema::<Vec<ListEntry>>(&format!("{name}-list"), &command("list"));
+            schema::<ShownEntry>(&format!("{name}-show"), &command("show"));
+        }
+    }
 }

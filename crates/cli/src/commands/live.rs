@@ -15,6 +15,7 @@ const LAB: &str = "seekway-lab";
 
 /// An experiment as `experiment list` shows it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ListEntry {
     pub name: &'static str,
     pub summary: &'static str,

@@ -9,6 +9,7 @@ mod convert;
 mod ctl;
 mod device;
 mod docs;
+mod doctor;
 mod experiment;
 mod in_python;
 mod inspect;
@@ -46,6 +47,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Serve(args) => serve::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }

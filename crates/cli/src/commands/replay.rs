@@ -1,9 +1,11 @@
 //! `seekway replay`: does the policy decide the same again?
 
-use crate::args::ReplayArgs;
+use crate::args::{Format, ReplayArgs};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
-use seekway_policy::journal::{Build, Replay, ReplayError};
+use seekway_policy::journal::{Build, Replay, ReplayError, ReplaySummary};
+use seekway_report::table::{Cell, Column, Table};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
@@ -37,7 +39,12 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         match replay.feed(text.trim_end_matches(['\n', '\r'])) {
             Ok(()) => {}
             Err(e @ ReplayError::Differs { .. }) => {
-                output::print(&format!("{shown}: {e}\n"))?;
+                let text = format!("{shown}: {e}\n");
+                let ReplayError::Differs { line, journal, replay: made } = e else {
+                    unreachable!("it is matched")
+                };
+                let difference = Some(Difference { line, journal, replay: made });
+                report(args, &text, &ReplayReport::new(args, &replay, false, difference))?;
                 return Ok(Verdict::NotAccepted);
             }
             Err(e) => bail!("{shown}: {e}"),
@@ -49,6 +56,81 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
     }
     let (inputs, outputs) = (done.inputs, done.outputs);
     let cut = if is_cut { "; the last line is cut off" } else { "" };
-    output::print(&format!("{shown}: {inputs} inputs, {outputs} outputs, all the same{cut}\n"))?;
+    let text = format!("{shown}: {inputs} inputs, {outputs} outputs, all the same{cut}\n");
+    report(args, &text, &ReplayReport::new(args, &replay, is_cut, None))?;
     Ok(Verdict::Done)
+}
+
+/// `replay --format json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ReplayReport {
+    journal: String,
+    /// The policy decided the same, as far as the journal goes.
+    same: bool,
+    /// Inputs that were replayed.
+    inputs: u64,
+    /// Decisions that came out the same.
+    outputs: u64,
+    /// The last line is cut off.
+    cut_off: bool,
+    /// The first decision that differs; null if none does.
+    difference: Option<Difference>,
+}
+
+/// A decision that differs.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Difference {
+    /// Line of the journal, counted from 1.
+    line: usize,
+    /// What the journal has there.
+    journal: String,
+    /// What the policy decided now.
+    replay: String,
+}
+
+impl ReplayReport {
+    fn new(
+        args: &ReplayArgs,
+        replay: &Replay<'_>,
+        cut_off: bool,
+        difference: Option<Difference>,
+    ) -> ReplayReport {
+        let ReplaySummary { inputs, outputs } = replay.replayed();
+        let journal = args.journal.display().to_string();
+        ReplayReport { journal, same: difference.is_none(), inputs, outputs, cut_off, difference }
+    }
+}
+
+fn report(args: &ReplayArgs, text: &str, json: &ReplayReport) -> Result<()> {
+    if args.format == Format::Table {
+        return output::print(text);
+    }
+    let names = ["journal", "same", "inputs", "outputs", "line", "in the journal", "now"];
+    let mut table = Table::new("", names.map(Column::text).into());
+    let same = if json.same { "yes" } else { "no" };
+    let difference = json.difference.as_ref();
+    let text = |text: Option<String>| text.map_or(Cell::Absent, Cell::Text);
+    table.push([
+        Cell::Text(json.journal.clone()),
+        Cell::Text(same.into()),
+        Cell::Count(json.inputs),
+        Cell::Count(json.outputs),
+        difference.map_or(Cell::Absent, |d| Cell::Count(d.line as u64)),
+        text(difference.map(|d| d.journal.clone())),
+        text(difference.map(|d| d.replay.clone())),
+    ]);
+    output::print_as(args.format, &[table], json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<ReplayReport>("replay", "seekway replay --format json");
+    }
 }

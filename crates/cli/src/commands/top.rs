@@ -39,10 +39,7 @@ pub fn run(args: &TopArgs) -> Result<Verdict> {
             .map(|folder| folder.join(config::CONTROL_NAME))
             .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
     };
-    let look = Look {
-        colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-        unicode: is_unicode(),
-    };
+    let look = Look { colour: output::may_colour(), unicode: is_unicode() };
     let mut daemon = Daemon::connect(&socket)?;
     if args.once || !std::io::stdout().is_terminal() {
         return print(&mut daemon, interval, look);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// The result as JSON. The keys stay.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Ran {
     seconds: f64,
     requests: u64,
@@ -26,6 +27,7 @@ struct Ran {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Response {
     mean: f64,
     stdev: f64,
@@ -108,4 +110,15 @@ fn table(ran: &Ran, args: &WorkloadRunArgs) -> Table {
     let ended = if ran.finished { "the load came to its end" } else { "the load went on" };
     table.notes.push(format!("{:.1} s measured; {ended}.", ran.seconds));
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<Ran>("workload-run", "seekway workload run --format json");
+    }
 }

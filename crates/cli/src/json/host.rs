@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// What was had of the cache and of the prefetcher.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Guests' reads.
     pub reads: u64,
@@ -32,6 +33,7 @@ pub struct Usage {
 
 /// The host cache of a run.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Host {
     pub cache_mib: f64,
     /// What the device reads at best, measured before the run.
@@ -49,6 +51,7 @@ pub struct Host {
 
 /// What a VM had of it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VmCache {
     #[serde(flatten)]
     pub usage: Usage,
@@ -61,6 +64,7 @@ pub struct VmCache {
 
 /// What a process of a VM had of it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {
     /// `null` for all that is untagged.
     pub tag: Option<u16>,
@@ -70,6 +74,7 @@ pub struct Process {
 
 /// A stream of reads as the prefetcher saw it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stream {
     pub tag: Option<u16>,
     pub armed: bool,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 /// A run of a cell.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Machine {
     pub scenario: String,
     pub policy: String,
@@ -21,6 +22,7 @@ pub struct Machine {
 
 /// What a VM had of the processors, and what it made of it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MachineVm {
     pub name: String,
     /// Of the time: some vCPU ran. What its policy can reach.

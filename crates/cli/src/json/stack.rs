@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// The stack of a run, what is not in it too.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stack {
     pub policy: String,
     #[serde(flatten)]
@@ -20,6 +21,7 @@ pub struct Stack {
 
 /// The host cache that was chosen for a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CacheChoice {
     /// Its size, null without a cache.
     pub cache_mib: Option<f64>,

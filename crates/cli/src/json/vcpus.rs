@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// A VM that shared processors with others.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Vcpus {
     pub vm: String,
     pub vcpus: u16,

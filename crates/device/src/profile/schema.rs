@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 /// A whole file: exactly one of the kinds of device.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub name: String,
@@ -18,6 +19,7 @@ pub(super) struct File {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinearFile {
     pub capacity_sectors: u64,
@@ -37,6 +39,7 @@ pub(super) struct LinearFile {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DiskFile {
     pub capacity_sectors: u64,
@@ -53,6 +56,7 @@ pub(super) struct DiskFile {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct SsdFile {
     pub capacity_sectors: u64,
@@ -83,6 +87,7 @@ pub(super) struct SsdFile {
 
 /// What the maker says of the drive, and how that was measured.
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedFile {
     pub sequential_read_mb_s: Option<f64>,
@@ -98,6 +103,7 @@ pub(super) struct PublishedFile {
 
 /// Several alike, striped.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Raid0File {
     pub member: String,
@@ -108,6 +114,7 @@ pub(super) struct Raid0File {
 
 /// A cloud volume. What is absent of the burst figures cannot burst.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct CloudFile {
     pub capacity_sectors: u64,
@@ -130,12 +137,14 @@ pub(super) struct CloudFile {
 
 /// Another profile with changes, under a name of its own.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DerivedFile {
     pub from: String,
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct LayoutFile {
     pub surfaces: u32,
@@ -146,6 +155,7 @@ pub(super) struct LayoutFile {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ZoneFile {
     pub first_cylinder: u32,
@@ -162,6 +172,7 @@ pub(super) struct ZoneFile {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct SeekFile {
     pub table_ms: Option<Vec<(u32, f64)>>,
@@ -170,6 +181,7 @@ pub(super) struct SeekFile {
 
 /// `a_ms + b_ms·√d` to `split` cylinders, `c_ms + e_ms·d` above.
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct FormulaFile {
     pub a_ms: f64,
@@ -181,6 +193,7 @@ pub(super) struct FormulaFile {
 
 /// Each: [after a read, after a write].
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct OverheadFile {
     pub read_hit_ms: [f64; 2],
@@ -190,6 +203,7 @@ pub(super) struct OverheadFile {
 }
 
 #[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct CacheFile {
     pub segments: u32,
@@ -208,6 +222,7 @@ pub(super) struct CacheFile {
 }
 
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum MappingFile {
     Cylinder,
@@ -216,6 +231,7 @@ pub(super) enum MappingFile {
 }
 
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ReplacementFile {
     Fifo,
@@ -223,6 +239,7 @@ pub(super) enum ReplacementFile {
 }
 
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OnHitFile {
     Consume,
@@ -232,6 +249,7 @@ pub(super) enum OnHitFile {
 
 /// How a solid-state drive begins.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum StateFile {
     #[default]
@@ -240,8 +258,22 @@ pub(super) enum StateFile {
 }
 
 #[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OrderFile {
     Fcfs,
     Sptf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_these_files() {
+        seekway_testing::schema_of_input::<File>(
+            "device-show",
+            "seekway device show NAME --format json",
+        );
+    }
 }

@@ -76,6 +76,16 @@ impl SocketConfig {
         }
     }
 
+    /// Do the user and the group exist?
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check_names(&self) -> Result<(), String> {
+        self.owner.as_deref().map(user_id).transpose()?;
+        self.group.as_deref().map(group_id).transpose()?;
+        Ok(())
+    }
+
     /// Give a socket that was made just now to its owner, and let in who may come in.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ const SECTOR: u64 = seekway_policy::units::SECTOR_BYTES;
 
 /// The cache of a device.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CacheReport {
     /// Its size follows the host's memory.
     #[serde(default)]
@@ -45,6 +46,7 @@ pub struct CacheReport {
 
 /// What a disk has of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskCacheReport {
     /// Bytes of its data there, or on their way.
     pub resident_bytes: u64,
@@ -61,6 +63,7 @@ pub struct DiskCacheReport {
 
 /// What a process inside a guest had.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessReport {
     /// As the agent in the guest tagged it; absent for all that is not tagged.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +81,7 @@ pub struct ProcessReport {
 
 /// What was had of a cache, since the disk was attached.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageReport {
     /// Reads.
     pub reads: u64,

@@ -2,6 +2,7 @@
 
 use super::report::{FailedReport, HostReport};
 use super::{LINE_BYTES_MAX, Request};
+use crate::daemon::connect_at_once;
 use crate::images::{self, ImageError, OpenOptions};
 use serde_json::Value;
 use std::fs::File;
@@ -53,6 +54,19 @@ impl Client {
         let stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(ANSWER_TIME)).map_err(failed)?;
         stream.set_write_timeout(Some(ANSWER_TIME)).map_err(failed)?;
+        Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream) })
+    }
+
+    /// Connect to a daemon that is expected to answer within `time`, also when it is busy: who
+    /// only wants to know something must not wait for a daemon that hangs.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`].
+    pub fn connect_within(path: &Path, time: Duration) -> Result<Client, ClientError> {
+        let failed = |e| ClientError::Connect(path.to_path_buf(), e);
+        let stream = connect_at_once(path).map_err(failed)?;
+        stream.set_read_timeout(Some(time)).map_err(failed)?;
+        stream.set_write_timeout(Some(time)).map_err(failed)?;
         Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream) })
     }
 

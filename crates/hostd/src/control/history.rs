@@ -20,6 +20,7 @@ const FEWEST: usize = 16;
 
 /// What happened in an interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
     /// From and until when, in seconds of the daemon's life.
     pub since_s: f64,
@@ -29,6 +30,7 @@ pub struct Sample {
 
 /// What happened on a device. What stands (policy, fairness, what is outstanding) is of the end.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceSample {
     pub name: String,
     pub policy: String,
@@ -49,6 +51,7 @@ pub struct DeviceSample {
 
 /// What happened on a disk.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskSample {
     pub name: String,
     pub outstanding: u32,
@@ -220,6 +223,7 @@ fn held_since(
 
 /// Samples since a start, in bounded memory.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct History {
     /// The last ones as they came, oldest first.
     pub recent: VecDeque<Sample>,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostReport {
     pub version: String,
     pub process: u32,
@@ -41,6 +42,7 @@ pub struct HostReport {
 
 /// A disk that is being attached, detached or resized.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PendingReport {
     pub disk: String,
     /// `attach`, `detach` or `resize`.
@@ -54,6 +56,7 @@ pub struct PendingReport {
 
 /// A disk of the configuration whose image could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailedReport {
     pub name: String,
     pub path: String,
@@ -67,6 +70,7 @@ pub struct FailedReport {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     pub name: String,
     /// Seconds that it has been served for: when this was so.
@@ -113,6 +117,7 @@ pub struct DeviceReport {
 
 /// Commands of reads and writes that are done, since the start.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ServedReport {
     pub commands: u64,
     /// Their time on the device, together: each from the later of its dispatch and
@@ -125,6 +130,7 @@ pub struct ServedReport {
 /// Fairness among a device's disks in the last whole interval; docs/serve.md says
 /// which disks count.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FairnessReport {
     pub interval_s: f64,
     /// Disks that would have taken more.
@@ -142,6 +148,7 @@ pub struct FairnessReport {
 
 /// The emulation of a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EmulationReport {
     pub profile: String,
     /// The factor on all times now.
@@ -175,6 +182,7 @@ pub struct EmulationReport {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskReport {
     pub name: String,
     pub path: String,
@@ -232,6 +240,7 @@ fn none() -> String {
 
 /// What has been done by one operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpReport {
     /// Requests done.
     pub requests: u64,
@@ -246,6 +255,7 @@ pub struct OpReport {
 
 /// A distribution of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean_ms: f64,
@@ -414,6 +424,7 @@ fn response_counts(disk: &DiskStatus) -> Counts {
 /// How long requests took, so far that differences of two such lists are the
 /// distribution of what lies between them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResponsesReport {
     /// One for each device.
     pub devices: Vec<DeviceResponses>,
@@ -421,6 +432,7 @@ pub struct ResponsesReport {
 
 /// How long the reads and writes of a device's disks took from arrival to completion.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceResponses {
     pub name: String,
     /// A time in nanoseconds, within one per cent, and how many requests of the

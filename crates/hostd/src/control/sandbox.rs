@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// How far the daemon is confined.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SandboxReport {
     /// `on` or `off`.
     pub mode: String,
@@ -29,6 +30,7 @@ pub struct SandboxReport {
 
 /// What was done about the threads of a kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadsReport {
     pub no_new_privs: bool,
     /// `full`, `partial` (an older kernel), or `none`.

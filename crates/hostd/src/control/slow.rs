@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The last slow requests of all devices.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlowReport {
     /// Oldest first.
     pub requests: Vec<SlowRequestReport>,
@@ -14,6 +15,7 @@ pub struct SlowReport {
 
 /// A slow request, with where its time went.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlowRequestReport {
     pub device: String,
     pub disk: String,

@@ -59,7 +59,7 @@ impl MemorySource {
     }
 
     /// With these folders for `/proc` and for the control groups' file system.
-    fn at(proc: &Path, groups: &Path) -> MemorySource {
+    pub fn at(proc: &Path, groups: &Path) -> MemorySource {
         let own = read(&proc.join("self/cgroup")).unwrap_or_default();
         let (files, root, own) = match groups.join("cgroup.controllers").exists() {
             true => (&V2, groups.to_path_buf(), own_group(&own, str::is_empty)),

@@ -197,7 +197,7 @@ fn replace(path: &Path) -> Result<UnixListener, SocketError> {
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             // Whoever does not accept at once (EAGAIN) is there all the same.
-            Ok(()) => return Err(SocketError::InUse(path.to_path_buf())),
+            Ok(_) => return Err(SocketError::InUse(path.to_path_buf())),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(SocketError::InUse(path.to_path_buf()));
             }
@@ -209,8 +209,14 @@ fn replace(path: &Path) -> Result<UnixListener, SocketError> {
     UnixListener::bind(path).map_err(failed)
 }
 
-/// Connect without waiting for a listener that is busy, and hang up.
-fn connect_at_once(path: &Path) -> io::Result<()> {
+/// Connect without waiting for a listener that is busy.
+///
+/// # Errors
+/// What `connect` says; `WouldBlock` for a listener that is busy.
+pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
+    if path.as_os_str().len() > PATH_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     // SAFETY: all zeroes is a valid sockaddr_un.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -230,7 +236,12 @@ fn connect_at_once(path: &Path) -> io::Result<()> {
     // SAFETY: the address is valid for `len` bytes, its path ends with a NUL
     // (at most PATH_BYTES_MAX bytes were copied over zeroes).
     let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Make the folder of the sockets, for us alone, if there is none.

@@ -68,6 +68,19 @@ pub(super) fn unlock(file: &File) -> io::Result<()> {
     })
 }
 
+/// Would [`lock`] get its lock now? Takes none.
+pub(super) fn check(file: &File, read_only: bool) -> Result<(), LockError> {
+    let is_held = match read_only {
+        false => is_range_locked(file, 0, 0)?,
+        true => {
+            // A writer of ours has the whole file, and one of QEMU's these bytes.
+            let bytes = [UNSHARED + CONSISTENT_READ, USED + WRITE, USED + RESIZE];
+            bytes.iter().try_fold(false, |held, byte| Ok(held || is_locked(file, *byte)?))?
+        }
+    };
+    if is_held { Err(LockError::Held) } else { Ok(()) }
+}
+
 fn flock(kind: i32, start: i64, len: i64) -> libc::flock64 {
     // SAFETY: plain numbers, for which zero is a value.
     let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
@@ -93,7 +106,12 @@ fn set(file: &File, kind: i32, start: i64, len: i64) -> Result<(), LockError> {
 
 /// Does another open file hold any lock on this byte?
 fn is_locked(file: &File, byte: i64) -> Result<bool, LockError> {
-    let mut lock = flock(libc::F_WRLCK, byte, 1);
+    is_range_locked(file, byte, 1)
+}
+
+/// The same of a range of bytes; a length of 0 is to the end.
+fn is_range_locked(file: &File, start: i64, len: i64) -> Result<bool, LockError> {
+    let mut lock = flock(libc::F_WRLCK, start, len);
     // SAFETY: `lock` lives through the call and is ours alone.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
         return Err(LockError::Io(io::Error::last_os_error()));

@@ -55,6 +55,12 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Why a marked image is not opened.
+pub(super) fn refused(path: &Path) -> ImageError {
+    let lost = "an earlier write-back failed".to_owned();
+    ImageError::LostWrites { path: path.display().to_string(), lost, after: String::new() }
+}
+
 /// Sync a file, and mark it if that fails, for whoever opens it as an image.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data().inspect_err(|_| {
@@ -62,7 +68,7 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     })
 }
 
-fn is_marked(file: &File) -> bool {
+pub(super) fn is_marked(file: &File) -> bool {
     // SAFETY: no room is given, so that the size is all that is asked for.
     unsafe { libc::fgetxattr(file.as_raw_fd(), MARK.as_ptr(), std::ptr::null_mut(), 0) >= 0 }
 }

@@ -56,7 +56,7 @@ impl Place {
 /// A disk of a hypervisor or a network. Linux calls them rotational unless told
 /// otherwise, and nobody tells it (`virtio_blk.c` has no such feature bit): it
 /// says nothing about what lies behind.
-fn is_virtual(folder: &Path) -> bool {
+pub(crate) fn is_virtual(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
     ["vd", "xvd", "nbd", "rbd", "loop"].iter().any(|prefix| name.starts_with(prefix))
 }

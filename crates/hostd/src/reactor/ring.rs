@@ -26,19 +26,19 @@ const COPY_BYTES_MAX: u64 = 32 << 10;
 pub const FILES_MAX: u16 = 1024;
 /// What reactors and ports push. Nothing else goes through the ring, which no filter of system
 /// calls looks into: nothing that opens a file or a socket.
-const OPCODES: [u8; 12] = [
-    opcode::Read::CODE,
-    opcode::Readv::CODE,
-    opcode::Write::CODE,
-    opcode::Writev::CODE,
-    opcode::Fsync::CODE,
-    opcode::Fallocate::CODE,
-    opcode::PollAdd::CODE,
-    opcode::Recv::CODE,
-    opcode::RecvMsg::CODE,
-    opcode::SendMsg::CODE,
-    opcode::Timeout::CODE,
-    opcode::AsyncCancel::CODE,
+const OPERATIONS: [(u8, &str); 12] = [
+    (opcode::Read::CODE, "Read"),
+    (opcode::Readv::CODE, "Readv"),
+    (opcode::Write::CODE, "Write"),
+    (opcode::Writev::CODE, "Writev"),
+    (opcode::Fsync::CODE, "Fsync"),
+    (opcode::Fallocate::CODE, "Fallocate"),
+    (opcode::PollAdd::CODE, "PollAdd"),
+    (opcode::Recv::CODE, "Recv"),
+    (opcode::RecvMsg::CODE, "RecvMsg"),
+    (opcode::SendMsg::CODE, "SendMsg"),
+    (opcode::Timeout::CODE, "Timeout"),
+    (opcode::AsyncCancel::CODE, "AsyncCancel"),
 ];
 /// What may be registered once the ring is in use: other files (`IORING_REGISTER_FILES_UPDATE`).
 const REGISTER_FILES_UPDATE: u8 = 6;
@@ -182,9 +182,22 @@ impl Ring {
     }
 }
 
+/// Make a ring as reactors do, and give it up. The names of the operations that the kernel lacks.
+///
+/// # Errors
+/// What the kernel says of a ring.
+pub fn try_out() -> std::io::Result<Vec<&'static str>> {
+    Ring::new()?;
+    let (ring, mut probe) = (IoUring::new(1)?, io_uring::Probe::new());
+    ring.submitter().register_probe(&mut probe)?;
+    let lacking = OPERATIONS.iter().filter(|(code, _)| !probe.is_supported(*code));
+    Ok(lacking.map(|(_, name)| *name).collect())
+}
+
 /// Let the ring take what reactors push, and nothing else.
 fn restrict(ring: &IoUring) -> std::io::Result<()> {
-    let mut allowed: Vec<Restriction> = OPCODES.map(Restriction::sqe_op).into();
+    let mut allowed: Vec<Restriction> =
+        OPERATIONS.map(|(code, _)| Restriction::sqe_op(code)).into();
     allowed.push(Restriction::register_op(REGISTER_FILES_UPDATE));
     let flags = squeue::Flags::FIXED_FILE | squeue::Flags::ASYNC;
     allowed.push(Restriction::sqe_flags_allowed(flags.bits()));

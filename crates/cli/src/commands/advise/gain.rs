@@ -34,6 +34,7 @@ pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
 
 /// The goal's figure on the way to the recommended stack, part by part. Scripts read these keys.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CacheGain {
     /// Under cfq without a cache.
     pub cfq: f64,

@@ -13,6 +13,7 @@ pub const EQUAL_WITHIN: f64 = 0.02;
 
 /// A stack with its figures. Scripts read these keys.
 #[derive(Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Judged {
     /// As sentences and tables call the stack.
     #[serde(skip)]

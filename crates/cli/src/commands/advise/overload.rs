@@ -21,6 +21,7 @@ const SHARE_MIN_LOG2: f64 = -7.0;
 
 /// How a load was served under the policy that serves it best. Scripts read these keys.
 #[derive(Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Service {
     /// As sentences and tables call its stack.
     #[serde(skip)]
@@ -74,6 +75,7 @@ impl Service {
 
 /// A load that the disk cannot carry. Scripts read these keys.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Overload {
     /// The whole load on this disk.
     pub best: Service,
@@ -89,6 +91,7 @@ pub struct Overload {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Disk {
     pub disk: String,
     pub carries: bool,

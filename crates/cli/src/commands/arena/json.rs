@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Json<'a> {
     seeds: &'a [u64],
     /// The least mean regret first.
@@ -15,6 +16,7 @@ pub struct Json<'a> {
 
 /// Regrets from 0, as good as the best of all policies, to 1.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ScoreJson<'a> {
     policy: &'a str,
     mean_regret: f64,
@@ -28,6 +30,7 @@ struct ScoreJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SceneJson<'a> {
     scene: &'a str,
     about: &'a str,
@@ -40,6 +43,7 @@ struct SceneJson<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PolicyJson<'a> {
     policy: &'a str,
     #[serde(flatten)]

@@ -1,9 +1,11 @@
 //! `seekway ctl freeze`: disks stand still while somebody takes a snapshot of their images.
 
+use crate::args::Format;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::control::{Client, DiskReport, HostReport, Request};
 use seekway_policy::params::parse_duration;
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +22,7 @@ pub fn run(
     names: &[String],
     timeout: &str,
     command: &[String],
+    format: Format,
 ) -> Result<Verdict> {
     let time = parse_duration(timeout);
     let time = time.with_context(|| format!("--timeout {timeout}: expected a time such as 30s"))?;
@@ -41,6 +44,10 @@ pub fn run(
         }
     }
     let Some((program, arguments)) = command.split_first() else {
+        if format != Format::Table {
+            super::done(format, &json!({}))?;
+            return Ok(Verdict::Done);
+        }
         let list = names.join(" ");
         output::print(&format!(
             "frozen for up to {timeout}: {list}\nthaw with: seekway ctl thaw {list}\n"

@@ -65,6 +65,7 @@ impl Measure {
 /// What one policy gave in one run, one round of windows, or in the mean. What
 /// was not measured is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
     /// As tables call its stack; the policy if nothing else differs.
     #[serde(skip)]
@@ -96,6 +97,7 @@ pub struct Figures {
 
 /// A live window: how the throttle did in it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Window {
     /// Which time round all policies.
     pub round: u64,
@@ -260,6 +262,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 /// A stack's means with their ranks, for JSON.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RankedStack {
     pub policy: String,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
@@ -270,6 +273,7 @@ pub struct RankedStack {
 
 /// A mean over the runs, and its place among the stacks.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeanRank {
     pub mean: Option<f64>,
     pub rank: Option<usize>,

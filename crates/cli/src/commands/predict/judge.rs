@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// One measure of prediction and measurement.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Agreement {
     /// Its key in the runs.
     pub measure: &'static str,
@@ -32,6 +33,7 @@ pub struct Agreement {
 
 /// A pair of policies in another order.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SwappedPair {
     pub policies: [String; 2],
     /// By how much the measurement says that they differ, as a share of the

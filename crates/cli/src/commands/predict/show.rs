@@ -14,6 +14,7 @@ use serde::Serialize;
 
 /// `predict --format json`. Its `runs` read back with `--against`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PredictReport<'a> {
     on: &'a str,
     runs: &'a [Figures],
@@ -25,6 +26,7 @@ struct PredictReport<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reference<'a> {
     what: &'a str,
     runs: &'a [Figures],
@@ -375,4 +377,15 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_in_share_is_of_what_is_printed() {
+        use seekway_testing::schema;
+        schema::<PredictReport<'_>>("predict", "seekway predict --format json");
+    }
 }

@@ -1,0 +1,47 @@
+//! The exit statuses of all commands, in `--help` and in the man pages. docs/exit-status.md
+//! has the same for all commands together.
+
+use clap::Command;
+
+/// What `--help` says where a command has nothing of its own to say.
+const USUAL: &str = "Exit status: 0 if it did what was asked, 2 for wrong usage, input or output.";
+
+/// Commands that judge something: status 1.
+const JUDGES: [(&str, &str); 4] = [
+    (
+        "plan",
+        "Exit status: 0 if every VM fits on a disk, 1 if one does not, 2 for wrong usage or input.",
+    ),
+    (
+        "replay",
+        "Exit status: 0 if the policy decides the same, 1 if not, 2 for wrong usage or input.",
+    ),
+    (
+        "validate",
+        "Exit status: 0 if the model is good enough (or nothing was asked for), 1 if it is not, 2 \
+         for wrong\nusage or input.",
+    ),
+    (
+        "run",
+        "Exit status: 0 if every row is accepted, 1 if one is not, 2 for wrong usage, input or \
+         output.",
+    ),
+];
+
+/// Adds the exit status to all commands that do not say theirs.
+pub fn explained(command: Command) -> Command {
+    let command = command.mut_subcommands(explained);
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if command.has_subcommands() || help.contains("Exit status") {
+        return command;
+    }
+    let judge = JUDGES.iter().find(|(name, _)| *name == command.get_name());
+    let said = match judge {
+        // `workload run` judges nothing.
+        Some(("run", _)) if !help.contains("experiment run") => USUAL,
+        Some((_, said)) => said,
+        None => USUAL,
+    };
+    let blank = if help.is_empty() { "" } else { "\n\n" };
+    command.after_help(format!("{help}{blank}{said}"))
+}
