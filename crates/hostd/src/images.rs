@@ -8,6 +8,7 @@
 //! What is absent: image formats. Guests see the bytes of the file as they are.
 
 mod allocation;
+mod block_size;
 pub mod fault;
 mod fiemap;
 mod handover;
@@ -19,6 +20,7 @@ mod rate;
 mod surface;
 
 pub use allocation::Allocation;
+pub use block_size::BlockSize;
 pub use handover::{HandOver, ImageUse, Kept, Users};
 pub use surface::{Piece, Surface, SurfaceError};
 
@@ -62,16 +64,24 @@ pub struct OpenOptions {
     pub accept_lost_writes: bool,
     /// Another daemon serves it still: it is not locked, and a block device not claimed.
     pub incoming: bool,
+    /// Logical block size for guests; `None` for the smallest that the image can do.
+    pub block_size: Option<BlockSize>,
 }
 
 impl OpenOptions {
     /// For reading alone, with O_DIRECT.
     pub const fn reading() -> OpenOptions {
-        OpenOptions { read_only: true, direct: true, accept_lost_writes: false, incoming: false }
+        OpenOptions { read_only: true, ..OpenOptions::writing() }
     }
     /// For reading and writing, with O_DIRECT.
     pub const fn writing() -> OpenOptions {
-        OpenOptions { read_only: false, direct: true, accept_lost_writes: false, incoming: false }
+        OpenOptions {
+            read_only: false,
+            direct: true,
+            accept_lost_writes: false,
+            incoming: false,
+            block_size: None,
+        }
     }
 }
 
@@ -124,6 +134,20 @@ pub enum ImageError {
     Busy {
         /// The image, as given.
         path: String,
+    },
+    /// Guests' blocks would be smaller than what the image can read and write.
+    #[error(
+        "{path}: block_size={asked} is not possible: {why} 4096 bytes; leave block_size out{hint}"
+    )]
+    BlockSize {
+        /// The image, as given.
+        path: String,
+        /// In bytes.
+        asked: u32,
+        /// What needs larger blocks, with a verb.
+        why: &'static str,
+        /// What else would help, or nothing.
+        hint: &'static str,
     },
     /// Empty, or not a multiple of the block size.
     #[error(
@@ -238,13 +262,15 @@ impl Image {
         }
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
         let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
-        probe::warn_of_format(&file, path, &mut warnings);
+        let (asked, least) = (options.block_size, align.blocks);
+        let blocks = block_size::choose(asked, least, is_block, path, &mut warnings)?;
+        probe::warn_of_contents(&file, path, blocks, &mut warnings);
         let least_physical = if is_block { 512 } else { 4096 };
         let limits = Limits {
             capacity_bytes: 0,
-            logical_block_bytes: align.blocks,
-            physical_block_bytes: place.physical.max(align.blocks).max(least_physical),
-            align_bytes: align.blocks,
+            logical_block_bytes: blocks,
+            physical_block_bytes: place.physical.max(blocks).max(least_physical),
+            align_bytes: blocks,
             memory_align_bytes: align.memory,
             read_only: options.read_only,
             rotational: place.rotational,
@@ -359,7 +385,9 @@ impl Image {
         if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
             let path = self.path.display().to_string();
             let hint = match (self.is_block, size_bytes) {
-                (true, _) => "use another device".to_owned(),
+                // A device is a multiple of its own blocks.
+                (true, 0) => "use another device".to_owned(),
+                (true, _) => "use another device, or leave block_size out".to_owned(),
                 (false, 0) => format!("to give it one: truncate -s 10G {path}"),
                 (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
             };

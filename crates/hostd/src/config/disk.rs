@@ -3,6 +3,7 @@
 
 use super::limits;
 use super::sockets::SocketConfig;
+use crate::images::BlockSize;
 use seekway_policy::params::parse_size;
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
@@ -45,6 +46,9 @@ pub struct DiskConfig {
     /// Another daemon serves the image until the guest has migrated to this one.
     #[serde(default)]
     pub incoming: bool,
+    /// Logical block size for guests; the smallest that the image can do if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<BlockSize>,
     /// Who may connect to its sockets, and whether there is one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
@@ -91,6 +95,7 @@ impl DiskConfig {
             cache: true,
             accept_lost_writes: false,
             incoming: false,
+            block_size: None,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
             limits: DiskLimits::default(),
@@ -98,8 +103,8 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,nbd=off,allow=NAME,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
-    /// fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
+    /// accept-lost-writes,incoming,block_size=512|4096,nbd=off,allow=NAME,socket_owner=USER,
+    /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
     /// # Errors
@@ -143,6 +148,7 @@ impl DiskConfig {
                 self.accept_lost_writes = switch(key, value)?;
             }
             "incoming" => self.incoming = switch(key, value)?,
+            "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -162,7 +168,7 @@ impl DiskConfig {
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             nbd, allow, socket_owner, socket_group, socket_mode, fault";
+                             block_size, nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));

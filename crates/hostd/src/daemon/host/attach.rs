@@ -148,6 +148,7 @@ impl Host {
             direct: !asked.buffered,
             accept_lost_writes: asked.accept_lost_writes,
             incoming: asked.incoming,
+            block_size: asked.block_size,
         };
         let image = self.open_image(asked, &options, handed)?;
         let warnings = image.warnings().clone();
