@@ -212,6 +212,9 @@ pub struct Image {
     is_block: bool,
     is_direct: bool,
     in_memory: bool,
+    punches_zeroes: bool,
+    /// FIEMAP and the block device's place say where it lies; not for [`Image::lies_on`].
+    has_place: bool,
     warnings: Arc<Warnings>,
     /// The error of the sync that failed, once writes may be lost.
     lost_writes: Option<i32>,
@@ -276,6 +279,7 @@ impl Image {
             rotational: place.rotational,
         };
         let (path, is_direct) = (path.to_path_buf(), align.direct);
+        let punches_zeroes = is_block || probe::punches_zeroes(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
         let lost_writes = None;
         let mut image = Image {
@@ -286,11 +290,29 @@ impl Image {
             is_block,
             is_direct,
             in_memory,
+            punches_zeroes,
+            has_place: true,
             warnings,
             lost_writes,
         };
         image.refresh()?;
         Ok(image)
+    }
+
+    /// The same image, whose data lie on the device of `other`, a file or a block device: the
+    /// operator knows what the file system of the image does not say. Where on that device is
+    /// not known.
+    ///
+    /// # Errors
+    /// When `other` cannot be looked at.
+    pub fn lies_on(mut self, other: &Path) -> Result<Image, ImageError> {
+        let meta = std::fs::metadata(other)
+            .map_err(|e| io_error(other, "looking for the device it lies on (option on)", e))?;
+        let dev = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
+        self.place = Place::of(dev);
+        self.limits.rotational = self.place.rotational;
+        self.has_place = false;
+        Ok(self)
     }
 
     /// The file, for io_uring.
@@ -333,6 +355,10 @@ impl Image {
     /// a copy, carried out while it is submitted.
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+    /// Does a range that is deallocated read as zeroes?
+    pub fn punches_zeroes(&self) -> bool {
+        self.punches_zeroes
     }
     /// Does each read go to a device, so that its time says something of that?
     pub fn reads_device(&self) -> bool {
@@ -400,7 +426,8 @@ impl Image {
     /// Where it lies on its device, by FIEMAP; `None` where the file system
     /// does not say, and for a file that has no place yet (all hole).
     pub fn map(&self) -> Option<Map> {
-        map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes)
+        self.has_place
+            .then(|| map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes))?
     }
 
     /// What asks the same on another thread, as the image is now.
@@ -410,7 +437,8 @@ impl Image {
     pub fn mapper(&self) -> io::Result<Mapper> {
         let (file, place) = (self.file.try_clone()?, self.place.clone());
         let capacity_bytes = self.limits.capacity_bytes;
-        Ok(Mapper { file, place, is_block: self.is_block, capacity_bytes })
+        let (is_block, has_place) = (self.is_block, self.has_place);
+        Ok(Mapper { file, place, is_block, has_place, capacity_bytes })
     }
 
     /// As [`Allocation::runs`].
@@ -441,13 +469,15 @@ pub struct Mapper {
     file: File,
     place: Place,
     is_block: bool,
+    has_place: bool,
     capacity_bytes: u64,
 }
 
 impl Mapper {
     /// As [`Image::map`].
     pub fn map(&self) -> Option<Map> {
-        map_of(&self.file, &self.place, self.is_block, self.capacity_bytes)
+        self.has_place
+            .then(|| map_of(&self.file, &self.place, self.is_block, self.capacity_bytes))?
     }
 }
 

@@ -49,6 +49,9 @@ pub struct DiskConfig {
     /// Logical block size for guests; the smallest that the image can do if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
+    /// A path on the device that its data lie on, where the image's file system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<PathBuf>,
     /// Who may connect to its sockets, and whether there is one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
@@ -96,6 +99,7 @@ impl DiskConfig {
             accept_lost_writes: false,
             incoming: false,
             block_size: None,
+            on: None,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
             limits: DiskLimits::default(),
@@ -103,7 +107,7 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,block_size=512|4096,nbd=off,allow=NAME,socket_owner=USER,
+    /// accept-lost-writes,incoming,block_size=512|4096,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
     /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
@@ -148,6 +152,7 @@ impl DiskConfig {
                 self.accept_lost_writes = switch(key, value)?;
             }
             "incoming" => self.incoming = switch(key, value)?,
+            "on" => self.on = Some(text("/images/web.qcow2")?.into()),
             "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
             "lba" => {
                 let given = text("1GiB")?;
@@ -168,7 +173,7 @@ impl DiskConfig {
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             block_size, nbd, allow, socket_owner, socket_group, socket_mode, fault";
+                             block_size, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));
@@ -185,6 +190,9 @@ impl DiskConfig {
         check_name(&self.name)?;
         if self.path.as_os_str().is_empty() {
             return Err(format!("disk {}: no path of an image", self.name));
+        }
+        if self.on.as_ref().is_some_and(|on| on.as_os_str().is_empty()) {
+            return Err(format!("disk {}: on: expected a path on the device", self.name));
         }
         if self.incoming && self.read_only {
             let name = &self.name;

@@ -22,16 +22,28 @@ pub(super) struct Align {
 /// `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const FUSE_MAGIC: i64 = 0x6573_5546;
 /// The largest alignment that guests can be told of.
 const BLOCK_MAX: u32 = 4096;
 
 /// Does the file live in the page cache and nowhere else?
 pub(super) fn is_in_memory(file: &File) -> bool {
+    matches!(file_system(file), Some(TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// Does a range that is deallocated read as zeroes? On FUSE nobody knows: the export of
+/// QEMU 7.2 discards whole clusters, and what is not a whole one keeps its data.
+pub(super) fn punches_zeroes(file: &File) -> bool {
+    file_system(file) != Some(FUSE_MAGIC)
+}
+
+/// The magic number of the file's file system.
+fn file_system(file: &File) -> Option<i64> {
     // SAFETY: plain numbers, for which zero is a value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` lives through the call.
     let known = unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) } == 0;
-    known && matches!(stat.f_type as i64, TMPFS_MAGIC | RAMFS_MAGIC)
+    known.then_some(stat.f_type as i64)
 }
 
 /// Ask for what was wanted, take what there is, warn when that is less.
@@ -179,9 +191,7 @@ mod tests {
 
     #[test]
     fn formats_are_told_by_their_first_bytes() {
-        let check = |at: usize, bytes: &[u8]| {
-            format(&holding(at, bytes))
-        };
+        let check = |at: usize, bytes: &[u8]| format(&holding(at, bytes));
         assert_eq!(check(0, b"QFI\xfb\0\0\0\x03"), Some("qcow2"));
         assert_eq!(check(0, b"vhdxfile"), Some("vhdx"));
         assert_eq!(check(64, &[0x7f, 0x10, 0xda, 0xbe]), Some("vdi"));

@@ -151,6 +151,10 @@ impl Host {
             block_size: asked.block_size,
         };
         let image = self.open_image(asked, &options, handed)?;
+        let image = match &asked.on {
+            Some(other) => image.lies_on(other).map_err(|e| HostError::Image(name.clone(), e))?,
+            None => image,
+        };
         let warnings = image.warnings().clone();
         let (limits, is_block) = (*image.limits(), image.is_block());
         let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
