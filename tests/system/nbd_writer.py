@@ -21,6 +21,11 @@ def block_of(block: int, generation: int) -> bytes:
     return struct.pack("<QQ", block, generation) * (BLOCK // 16)
 
 
+def of_blocks(first: int, length: int, generation: int) -> bytearray:
+    """What a generation writes into neighbouring blocks."""
+    return bytearray().join(block_of(n, generation) for n in range(first, first + length))
+
+
 def plan(seed: int, blocks: int, generation: int) -> list[tuple[int, int]]:
     """The writes of a generation: first block and number of blocks."""
     rng = random.Random(seed * 1_000_003 + generation)
@@ -35,10 +40,11 @@ def write(uri: str, seed: int, blocks: int, generation: int) -> None:
     handle = nbd.NBD()
     handle.connect_uri(uri)
     while True:
-        cookies = []
-        for at, length in plan(seed, blocks, generation):
-            data = b"".join(block_of(block, generation) for block in range(at, at + length))
-            cookies.append(handle.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data)), at * BLOCK))
+        writes = plan(seed, blocks, generation)
+        # They have to live until their writes have ended.
+        buffers = [nbd.Buffer.from_bytearray(of_blocks(*one, generation)) for one in writes]
+        sent = zip(buffers, writes, strict=True)
+        cookies = [handle.aio_pwrite(buffer, at * BLOCK) for buffer, (at, _) in sent]
         while cookies:
             handle.poll(-1)
             cookies = [cookie for cookie in cookies if not handle.aio_command_completed(cookie)]

@@ -410,13 +410,15 @@ impl Image {
         let block_bytes = self.limits.align_bytes;
         if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
             let path = self.path.display().to_string();
-            let hint = match (self.is_block, size_bytes) {
+            let rounded = match (self.is_block, size_bytes) {
                 // A device is a multiple of its own blocks.
                 (true, 0) => "use another device".to_owned(),
                 (true, _) => "use another device, or leave block_size out".to_owned(),
                 (false, 0) => format!("to give it one: truncate -s 10G {path}"),
                 (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
             };
+            // To round up an image of another format would help nobody.
+            let hint = probe::advice(&self.file, &self.path).unwrap_or(rounded);
             return Err(ImageError::Size { path, size_bytes, block_bytes, hint });
         }
         self.limits.capacity_bytes = size_bytes;

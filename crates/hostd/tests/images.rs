@@ -188,6 +188,10 @@ fn formats_are_warned_of_and_served() {
         let text = image.warnings().all().concat();
         assert!(text.contains("qemu-img convert -f qcow2 -O raw"), "{text}");
     }
+    // Of another size it is refused, and not to be rounded up.
+    writer(&path).set_len(1000).unwrap();
+    let text = error(&path, &RW);
+    assert!(text.contains("-f qcow2") && !text.contains("truncate"), "{text}");
 }
 
 #[test]

@@ -124,25 +124,37 @@ pub(super) fn warn_of_contents(
     warnings: &mut Vec<String>,
 ) {
     let start = first_bytes(file);
-    let path = path.display();
-    if let Some(format) = format(&start) {
-        // What a qcow2 image holds can be served without a copy.
-        let or = match format {
-            "qcow2" => "; or serve it through qemu-storage-daemon: docs/images.md",
-            _ => "",
-        };
+    if let Some(advice) = advice_of(&start, path) {
         warnings.push(format!(
-            "{path} looks like a {format} image, and guests see its bytes as they are (raw): if it \
-             is one, convert it: qemu-img convert -f {format} -O raw {path} {path}.raw{or} \
-             (if a guest wrote this header into its own raw disk, ignore this)"
+            "{advice}; served as it is, guests see its header (if a guest wrote this header into \
+             its own raw disk, ignore this)"
         ));
     }
+    let path = path.display();
     if let Some(made_for) = partitioned_for(&start).filter(|&bytes| bytes != block_bytes) {
         warnings.push(format!(
             "{path} has a partition table (GPT) for blocks of {made_for} bytes, and guests see \
              blocks of {block_bytes}: they will not find their partitions"
         ));
     }
+}
+
+/// What to do with an image that looks like one of another format; `None` if it does not.
+pub(super) fn advice(file: &File, path: &Path) -> Option<String> {
+    advice_of(&first_bytes(file), path)
+}
+
+fn advice_of(start: &Start, path: &Path) -> Option<String> {
+    let (format, path) = (format(start)?, path.display());
+    // What a qcow2 image holds can be served without a copy.
+    let or = match format {
+        "qcow2" => ", or serve it through nbdfuse (docs/images.md)",
+        _ => "",
+    };
+    Some(format!(
+        "{path} looks like a {format} image: convert it with \
+         qemu-img convert -f {format} -O raw {path} {path}.raw{or}"
+    ))
 }
 
 /// The largest block and as much again, aligned, for the file may be in direct mode.
