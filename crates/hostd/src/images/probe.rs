@@ -31,8 +31,8 @@ pub(super) fn is_in_memory(file: &File) -> bool {
     matches!(file_system(file), Some(TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Does a range that is deallocated read as zeroes? On FUSE nobody knows: the export of
-/// QEMU 7.2 discards whole clusters, and what is not a whole one keeps its data.
+/// Does a range that is deallocated read as zeroes? On FUSE nobody knows: nbdfuse and the
+/// export of QEMU 7.2 discard, and what is not a whole cluster keeps its data.
 pub(super) fn punches_zeroes(file: &File) -> bool {
     file_system(file) != Some(FUSE_MAGIC)
 }
