@@ -217,7 +217,7 @@ fn the_example_of_a_configuration_is_one() {
         _ => line,
     });
     let told = check(&all.collect::<Vec<_>>().join("\n"));
-    assert_eq!(found, 15, "settings as comments");
+    assert_eq!(found, 17, "settings as comments");
     for part in ["policy: fairway", "depth: 128", "cache: auto", "9187", "10809"] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
