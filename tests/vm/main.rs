@@ -67,6 +67,7 @@ fn guests_live_on_the_daemon() {
     world.step("writes are seen through the host's cache", steps::cached);
     world.step("the daemon dies in mid-write", steps::killed_daemon);
     world.step("two more guests boot", |w| w.boot(&["c", "d"]));
+    world.step("guests see the block sizes of their disks", steps::block_sizes);
     world.step("four guests verify at once", |w| steps::verify_together(w, &["a", "b", "c", "d"]));
     world.step("the daemon ends when asked", World::stop);
 }

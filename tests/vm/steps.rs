@@ -1,7 +1,7 @@
 //! What guests, and the tests around them, do.
 
 use crate::raw;
-use crate::world::{DISK_BYTES, DISKS, PATIENCE, World, expect, ops, program};
+use crate::world::{BLOCKS_4096, DISK_BYTES, DISKS, PATIENCE, World, expect, ops, program};
 use seekway_hostd::control::Request;
 use seekway_live::{Daemon, LiveError, Result};
 use seekway_policy::schedulers::REGISTRY;
@@ -49,6 +49,19 @@ fn check_owner(w: &World, disk: &str) -> Result<()> {
         written += usize::from(last == own);
     }
     expect(written > 512, || format!("disk {disk}: {written} blocks written, expected 2 MiB"))
+}
+
+/// Each guest's kernel has the block size of its disk, and writes what is smaller as whole blocks.
+pub fn block_sizes(w: &mut World) -> Result<()> {
+    let of = |name| if name == BLOCKS_4096 { "4096" } else { "512" };
+    for name in ["c", "d"] {
+        let seen = w.run(name, "cat /sys/block/vda/queue/logical_block_size")?;
+        expect(seen.trim() == of(name), || format!("guest {name}: blocks of {seen} bytes"))?;
+        let small = "dd if=/dev/urandom of=/dev/vda bs=512 count=1 seek=131073 conv=notrunc,fsync";
+        w.run(name, small)?;
+        expect(w.ops(name, "write")?.errors == 0, || format!("guest {name}: a write failed"))?;
+    }
+    Ok(())
 }
 
 pub fn verify(w: &mut World) -> Result<()> {

@@ -15,6 +15,8 @@ pub const DISK_BYTES: u64 = 512 << 20;
 /// the hostile client's.
 pub const DISKS: [(&str, u8); 5] =
     [("a", 0xa1), ("b", 0xb2), ("c", 0xc3), ("d", 0xd4), ("e", 0xe5)];
+/// The disk whose guest sees blocks of 4096 bytes; the others see 512.
+pub const BLOCKS_4096: &str = "c";
 /// For any command in a guest: a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -47,7 +49,8 @@ impl World {
         let mut all: Vec<String> = args.iter().map(ToString::to_string).collect();
         for (name, _) in DISKS {
             all.push("--disk".into());
-            all.push(format!("{name}={}", self.image_of(name).display()));
+            let blocks = if name == BLOCKS_4096 { ",block_size=4096" } else { "" };
+            all.push(format!("{name}={}{blocks}", self.image_of(name).display()));
         }
         self.daemon = Some(Daemon::start(program(), self.dir.path(), &all)?);
         Ok(())

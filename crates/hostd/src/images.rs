@@ -8,6 +8,8 @@
 //! What is absent: image formats. Guests see the bytes of the file as they are.
 
 mod allocation;
+mod block_size;
+mod error;
 pub mod fault;
 mod fiemap;
 mod handover;
@@ -20,6 +22,8 @@ mod rate;
 mod surface;
 
 pub use allocation::Allocation;
+pub use block_size::BlockSize;
+pub use error::ImageError;
 pub use handover::{HandOver, ImageUse, Kept, Users};
 pub use look::{Look, look};
 pub(crate) use place::is_virtual;
@@ -65,103 +69,25 @@ pub struct OpenOptions {
     pub accept_lost_writes: bool,
     /// Another daemon serves it still: it is not locked, and a block device not claimed.
     pub incoming: bool,
+    /// Logical block size for guests; `None` for the smallest that the image can do.
+    pub block_size: Option<BlockSize>,
 }
 
 impl OpenOptions {
     /// For reading alone, with O_DIRECT.
     pub const fn reading() -> OpenOptions {
-        OpenOptions { read_only: true, direct: true, accept_lost_writes: false, incoming: false }
+        OpenOptions { read_only: true, ..OpenOptions::writing() }
     }
     /// For reading and writing, with O_DIRECT.
     pub const fn writing() -> OpenOptions {
-        OpenOptions { read_only: false, direct: true, accept_lost_writes: false, incoming: false }
+        OpenOptions {
+            read_only: false,
+            direct: true,
+            accept_lost_writes: false,
+            incoming: false,
+            block_size: None,
+        }
     }
-}
-
-/// Why an image cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// Nothing has this name.
-    #[error("{path}: there is no such file; to make one: qemu-img create -f raw {path} 10G")]
-    Missing {
-        /// The image, as given.
-        path: String,
-    },
-    /// A directory, a socket, a pipe, …
-    #[error("{path} is {what}; an image is a regular file or a block device")]
-    Kind {
-        /// The image, as given.
-        path: String,
-        /// What it is, with its article.
-        what: &'static str,
-    },
-    /// The rights of this process do not suffice.
-    #[error(
-        "{path}: {source}; the daemon runs as user {uid}: give it the right to {right} the image{hint}"
-    )]
-    Denied {
-        /// The image, as given.
-        path: String,
-        /// This process's effective user.
-        uid: u32,
-        /// "read" or "read and write".
-        right: &'static str,
-        /// What else would help, or nothing.
-        hint: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Somebody else uses it.
-    #[error("{path}: locked by another program (QEMU, another seekway?): {holder}")]
-    Locked {
-        /// The image, as given.
-        path: String,
-        /// Who, as far as can be seen, and what to do.
-        holder: String,
-    },
-    /// A block device with a file system mounted from it, a member of an array, …
-    #[error(
-        "{path}: the block device is in use (mounted, a volume of LVM, in an array, \
-         or open in another program): see `lsblk {path}` and `fuser -v {path}`"
-    )]
-    Busy {
-        /// The image, as given.
-        path: String,
-    },
-    /// Empty, or not a multiple of the block size.
-    #[error(
-        "{path}: {size_bytes} bytes are no size for a disk: expected a multiple of {block_bytes}, not 0; {hint}"
-    )]
-    Size {
-        /// The image, as given.
-        path: String,
-        size_bytes: u64,
-        /// What the size must be a multiple of.
-        block_bytes: u32,
-        /// The command that helps.
-        hint: String,
-    },
-    /// What an earlier daemon acknowledged did not reach the device.
-    #[error(
-        "{path}: {lost}: writes that a guest was told are done are missing from the image; check \
-         it (fsck, a backup), then open it once with the option accept-lost-writes{after}"
-    )]
-    LostWrites {
-        /// The image, as given.
-        path: String,
-        lost: String,
-        /// What else there is to know, in brackets, or nothing.
-        after: String,
-    },
-    /// The kernel refused something else.
-    #[error("{path}: {what}: {source}")]
-    Io {
-        /// The image, as given.
-        path: String,
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
 }
 
 /// What the operator should know of an image, one sentence each; seldom any.
@@ -191,6 +117,9 @@ pub struct Image {
     is_block: bool,
     is_direct: bool,
     in_memory: bool,
+    punches_zeroes: bool,
+    /// FIEMAP and the block device's place say where it lies; not for [`Image::lies_on`].
+    has_place: bool,
     warnings: Arc<Warnings>,
     /// The error of the sync that failed, once writes may be lost.
     lost_writes: Option<i32>,
@@ -241,18 +170,21 @@ impl Image {
         }
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
         let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
-        probe::warn_of_format(&file, path, &mut warnings);
+        let (asked, least) = (options.block_size, align.blocks);
+        let blocks = block_size::choose(asked, least, is_block, path, &mut warnings)?;
+        probe::warn_of_contents(&file, path, blocks, &mut warnings);
         let least_physical = if is_block { 512 } else { 4096 };
         let limits = Limits {
             capacity_bytes: 0,
-            logical_block_bytes: align.blocks,
-            physical_block_bytes: place.physical.max(align.blocks).max(least_physical),
-            align_bytes: align.blocks,
+            logical_block_bytes: blocks,
+            physical_block_bytes: place.physical.max(blocks).max(least_physical),
+            align_bytes: blocks,
             memory_align_bytes: align.memory,
             read_only: options.read_only,
             rotational: place.rotational,
         };
         let (path, is_direct) = (path.to_path_buf(), align.direct);
+        let punches_zeroes = is_block || probe::punches_zeroes(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
         let lost_writes = None;
         let mut image = Image {
@@ -263,11 +195,28 @@ impl Image {
             is_block,
             is_direct,
             in_memory,
+            punches_zeroes,
+            has_place: true,
             warnings,
             lost_writes,
         };
         image.refresh()?;
         Ok(image)
+    }
+
+    /// The same image, whose data lie on the device of `other`, a file or a block device: the
+    /// operator knows what the file system of the image does not say. Where on that device is
+    /// not known.
+    ///
+    /// # Errors
+    /// When `other` cannot be looked at.
+    pub fn lies_on(mut self, other: &Path) -> Result<Image, ImageError> {
+        let dev = device_of(other)
+            .map_err(|e| io_error(other, "looking for the device it lies on (option on)", e))?;
+        self.place = Place::of(dev);
+        self.limits.rotational = self.place.rotational;
+        self.has_place = false;
+        Ok(self)
     }
 
     /// The file, for io_uring.
@@ -310,6 +259,10 @@ impl Image {
     /// a copy, carried out while it is submitted.
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+    /// Does a range that is deallocated read as zeroes?
+    pub fn punches_zeroes(&self) -> bool {
+        self.punches_zeroes
     }
     /// Does each read go to a device, so that its time says something of that?
     pub fn reads_device(&self) -> bool {
@@ -362,7 +315,8 @@ impl Image {
     /// Where it lies on its device, by FIEMAP; `None` where the file system
     /// does not say, and for a file that has no place yet (all hole).
     pub fn map(&self) -> Option<Map> {
-        map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes)
+        self.has_place
+            .then(|| map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes))?
     }
 
     /// What asks the same on another thread, as the image is now.
@@ -372,7 +326,8 @@ impl Image {
     pub fn mapper(&self) -> io::Result<Mapper> {
         let (file, place) = (self.file.try_clone()?, self.place.clone());
         let capacity_bytes = self.limits.capacity_bytes;
-        Ok(Mapper { file, place, is_block: self.is_block, capacity_bytes })
+        let (is_block, has_place) = (self.is_block, self.has_place);
+        Ok(Mapper { file, place, is_block, has_place, capacity_bytes })
     }
 
     /// As [`Allocation::runs`].
@@ -403,13 +358,15 @@ pub struct Mapper {
     file: File,
     place: Place,
     is_block: bool,
+    has_place: bool,
     capacity_bytes: u64,
 }
 
 impl Mapper {
     /// As [`Image::map`].
     pub fn map(&self) -> Option<Map> {
-        map_of(&self.file, &self.place, self.is_block, self.capacity_bytes)
+        self.has_place
+            .then(|| map_of(&self.file, &self.place, self.is_block, self.capacity_bytes))?
     }
 }
 
@@ -425,15 +382,25 @@ fn check_size(
     let size_bytes =
         file.seek(SeekFrom::End(0)).map_err(|e| io_error(path, "asking for its size", e))?;
     if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
-        let path = path.display().to_string();
-        let hint = match (is_block, size_bytes) {
-            (true, _) => "use another device".to_owned(),
-            (false, 0) => format!("to give it one: truncate -s 10G {path}"),
-            (false, _) => format!("to round it up: truncate -s %{block_bytes} {path}"),
+        let shown = path.display().to_string();
+        let rounded = match (is_block, size_bytes) {
+            // A device is a multiple of its own blocks.
+            (true, 0) => "use another device".to_owned(),
+            (true, _) => "use another device, or leave block_size out".to_owned(),
+            (false, 0) => format!("to give it one: truncate -s 10G {shown}"),
+            (false, _) => format!("to round it up: truncate -s %{block_bytes} {shown}"),
         };
-        return Err(ImageError::Size { path, size_bytes, block_bytes, hint });
+        // To round up an image of another format would help nobody.
+        let hint = probe::advice(file, path).unwrap_or(rounded);
+        return Err(ImageError::Size { path: shown, size_bytes, block_bytes, hint });
     }
     Ok(size_bytes)
+}
+
+/// The number of a block device, or of that which a file lies on.
+pub(crate) fn device_of(path: &Path) -> io::Result<u64> {
+    let meta = std::fs::metadata(path)?;
+    Ok(if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() })
 }
 
 fn map_of(file: &File, place: &Place, is_block: bool, capacity_bytes: u64) -> Option<Map> {

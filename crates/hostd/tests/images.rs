@@ -5,7 +5,7 @@
 mod loops;
 
 use loops::{Loop, output};
-use seekway_hostd::images::{Image, ImageError, OpenOptions};
+use seekway_hostd::images::{BlockSize, Image, ImageError, OpenOptions};
 use seekway_policy::request::Extent;
 use seekway_policy::stack::Map;
 use seekway_policy::units::{Lba, Sectors};
@@ -106,6 +106,53 @@ fn limits_of_a_file() {
 }
 
 #[test]
+fn guests_get_the_block_size_that_was_asked_for() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let options = OpenOptions { block_size: Some(BlockSize::B4096), ..RW };
+    let limits = *Image::open(&path, &options).unwrap().limits();
+    assert_eq!((limits.logical_block_bytes, limits.align_bytes), (4096, 4096));
+    writer(&path).set_len((1 << 20) + 512).unwrap();
+    let text = error(&path, &options);
+    assert!(text.contains("multiple of 4096") && text.contains("truncate -s %4096 "), "{text}");
+}
+
+#[test]
+fn a_partition_table_for_other_blocks_is_warned_of() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = sparse(folder.path(), "a.img", 1 << 20);
+    writer(&path).write_all_at(b"EFI PART", 512).unwrap();
+    let larger = OpenOptions { block_size: Some(BlockSize::B4096), ..RW };
+    assert_eq!(Image::open(&path, &RW).unwrap().warnings().all().len(), 0);
+    let text = Image::open(&path, &larger).unwrap().warnings().all().concat();
+    assert!(text.contains("for blocks of 512 bytes, and guests see blocks of 4096"), "{text}");
+}
+
+#[test]
+fn the_operator_knows_on_which_device_an_image_lies() {
+    let _alone = alone();
+    let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else {
+        seekway_testing::skip("a writable /dev/shm");
+        return;
+    };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let beside = sparse(folder.path(), "beside.img", 1 << 20);
+    let path = sparse(elsewhere.path(), "a.img", 1 << 20);
+    let image = Image::open(&path, &RW).unwrap().lies_on(&beside).unwrap();
+    let expected = Image::open(&beside, &RW).unwrap();
+    assert_eq!(image.device(), expected.device());
+    assert_eq!(image.device_capacity(), expected.device_capacity());
+    assert!(image.map().is_none() && image.mapper().unwrap().map().is_none());
+    assert_eq!(image.measure_bandwidth(), None);
+    drop(image);
+    let missing = Image::open(&path, &RW).unwrap().lies_on(Path::new("/nowhere"));
+    let text = missing.map(|_| ()).unwrap_err().to_string();
+    assert!(text.contains("/nowhere") && text.contains("(option on)"), "{text}");
+}
+
+#[test]
 fn direct_io_works_as_it_says() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -141,6 +188,10 @@ fn formats_are_warned_of_and_served() {
         let text = image.warnings().all().concat();
         assert!(text.contains("qemu-img convert -f qcow2 -O raw"), "{text}");
     }
+    // Of another size it is refused, and not to be rounded up.
+    writer(&path).set_len(1000).unwrap();
+    let text = error(&path, &RW);
+    assert!(text.contains("-f qcow2") && !text.contains("truncate"), "{text}");
 }
 
 #[test]
@@ -259,6 +310,31 @@ fn tmpfs_has_no_place() {
         assert!(image.map().is_none());
         assert!(image.is_direct() || !options.direct || image.warnings().all().len() == 1);
         assert_eq!(image.runs(0, 1 << 20, 9), [(1 << 20, true)]);
+    }
+}
+
+#[test]
+fn block_sizes_of_block_devices() {
+    let _alone = alone();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let asked = |size, direct| OpenOptions { block_size: Some(size), direct, ..RW };
+    let small = sparse(folder.path(), "small", (8 << 20) + 512);
+    let large = sparse(folder.path(), "large", 8 << 20);
+    let Some(device) = Loop::new(&small, 512) else { return };
+    let text = error(Path::new(&device.0), &asked(BlockSize::B4096, true));
+    assert!(text.ends_with("use another device, or leave block_size out"), "{text}");
+    drop(device);
+    let Some(device) = Loop::new(&large, 512) else { return };
+    let image = Image::open(Path::new(&device.0), &asked(BlockSize::B4096, true)).unwrap();
+    let limits = image.limits();
+    assert_eq!((limits.logical_block_bytes, limits.physical_block_bytes), (4096, 4096));
+    drop(image);
+    drop(device);
+    let Some(device) = Loop::new(&large, 4096) else { return };
+    for direct in [false, true] {
+        let text = error(Path::new(&device.0), &asked(BlockSize::B512, direct));
+        assert!(text.ends_with("the device has blocks of 4096 bytes; leave block_size out"));
+        Image::open(Path::new(&device.0), &asked(BlockSize::B4096, direct)).unwrap();
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::limits;
 use super::sockets::SocketConfig;
+use crate::images::BlockSize;
 use seekway_policy::params::parse_size;
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
@@ -45,6 +46,12 @@ pub struct DiskConfig {
     /// Another daemon serves the image until the guest has migrated to this one.
     #[serde(default)]
     pub incoming: bool,
+    /// Logical block size for guests; the smallest that the image can do if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<BlockSize>,
+    /// A path on the device that its data lie on, where the image's file system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<PathBuf>,
     /// Who may connect to its sockets, and whether there is one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
@@ -91,6 +98,8 @@ impl DiskConfig {
             cache: true,
             accept_lost_writes: false,
             incoming: false,
+            block_size: None,
+            on: None,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
             limits: DiskLimits::default(),
@@ -98,8 +107,8 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,nbd=off,allow=NAME,socket_owner=USER,socket_group=GROUP,socket_mode=MODE,
-    /// fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
+    /// accept-lost-writes,incoming,block_size=512|4096,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
+    /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
     /// # Errors
@@ -143,6 +152,8 @@ impl DiskConfig {
                 self.accept_lost_writes = switch(key, value)?;
             }
             "incoming" => self.incoming = switch(key, value)?,
+            "on" => self.on = Some(text("/images/web.qcow2")?.into()),
+            "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -162,7 +173,7 @@ impl DiskConfig {
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             nbd, allow, socket_owner, socket_group, socket_mode, fault";
+                             block_size, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));
@@ -179,6 +190,9 @@ impl DiskConfig {
         check_name(&self.name)?;
         if self.path.as_os_str().is_empty() {
             return Err(format!("disk {}: no path of an image", self.name));
+        }
+        if self.on.as_ref().is_some_and(|on| on.as_os_str().is_empty()) {
+            return Err(format!("disk {}: on: expected a path on the device", self.name));
         }
         if self.incoming && self.read_only {
             let name = &self.name;

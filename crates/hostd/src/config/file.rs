@@ -129,7 +129,8 @@ impl Reader<'_> {
         let path = if path.is_empty() { PathBuf::new() } else { self.beside(path) };
         let mut disk = DiskDraft::new(name, path);
         self.options(table, &["name", "path"], |key, value| disk.set(key, Some(value)));
-        let (disk, checked) = disk.finish();
+        let (mut disk, checked) = disk.finish();
+        disk.on = disk.on.map(|on| self.beside(on));
         if let Err(message) = checked {
             self.error(at, message);
         }
@@ -189,7 +190,7 @@ impl Reader<'_> {
         }
     }
 
-    fn beside(&self, path: &str) -> PathBuf {
+    fn beside(&self, path: impl AsRef<Path>) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
 }

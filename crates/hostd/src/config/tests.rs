@@ -55,6 +55,8 @@ path = "db.img"
 read_only = true
 buffered = true
 lba = "1GiB"
+block_size = 4096
+on = "db.qcow2"
 "#,
         expect![[r#"
             Config {
@@ -70,6 +72,8 @@ lba = "1GiB"
                         cache: true,
                         accept_lost_writes: false,
                         incoming: false,
+                        block_size: None,
+                        on: None,
                         sockets: SocketConfig {
                             owner: None,
                             group: None,
@@ -95,6 +99,12 @@ lba = "1GiB"
                         cache: true,
                         accept_lost_writes: false,
                         incoming: false,
+                        block_size: Some(
+                            B4096,
+                        ),
+                        on: Some(
+                            "/etc/seekway/db.qcow2",
+                        ),
                         sockets: SocketConfig {
                             owner: None,
                             group: None,
@@ -228,7 +238,7 @@ path = "other.img"
         expect![[r#"
             /etc/seekway/serve.toml:2: disk web: allow goes by clients' certificates: give their authority, --tls-client-ca FILE, or client_ca under [tls] in the file
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may

@@ -190,6 +190,9 @@ pub struct DiskReport {
     pub sockets: Vec<(String, String)>,
     pub weight: u32,
     pub capacity_bytes: u64,
+    /// Logical block size that guests see; 0 from an older daemon.
+    #[serde(default)]
+    pub block_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
     /// I/O goes past the host's page cache (O_DIRECT).
@@ -390,6 +393,7 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
         sockets: owned(host.addresses(Some(&disk))),
         weight: status.weight,
         capacity_bytes: status.capacity_bytes,
+        block_bytes: disk.limits().logical_block_bytes,
         read_only: disk.limits().read_only,
         direct: disk.is_direct,
         elsewhere: disk.is_elsewhere(),

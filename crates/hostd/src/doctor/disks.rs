@@ -49,6 +49,7 @@ fn image(facts: &Facts, disk: &DiskConfig) -> (Vec<Finding>, Option<u64>) {
         direct: !buffered,
         accept_lost_writes: *accept_lost_writes,
         incoming: *incoming || is_served,
+        block_size: disk.block_size,
     };
     let shown = path.display();
     let look = match images::look(path, &options) {
@@ -81,7 +82,9 @@ fn image(facts: &Facts, disk: &DiskConfig) -> (Vec<Finding>, Option<u64>) {
             "put the image on a disk, unless this is a test",
         ));
     }
-    (findings, Some(look.device))
+    // The operator may say on which device the data lie (option `on`).
+    let device = disk.on.as_deref().and_then(|on| images::device_of(on).ok()).unwrap_or(look.device);
+    (findings, Some(device))
 }
 
 /// What to do about an image that cannot be opened.

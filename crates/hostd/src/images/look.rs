@@ -1,6 +1,6 @@
 //! A look at an image without serving it: nothing is locked, claimed or changed.
 
-use super::{ImageError, OpenOptions, check_size, is_block, lock, lock_error, lost};
+use super::{ImageError, OpenOptions, block_size, check_size, is_block, lock, lock_error, lost};
 use super::{open_error, place::Place, probe};
 use std::ffi::CString;
 use std::fs::File;
@@ -55,8 +55,10 @@ pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
     let mut warnings = Vec::new();
     let place = Place::of(device);
     let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
-    probe::warn_of_format(&file, path, &mut warnings);
-    let size_bytes = check_size(&file, path, is_block, align.blocks)?;
+    let asked = options.block_size;
+    let blocks = block_size::choose(asked, align.blocks, is_block, path, &mut warnings)?;
+    probe::warn_of_contents(&file, path, blocks, &mut warnings);
+    let size_bytes = check_size(&file, path, is_block, blocks)?;
     Ok(Look { size_bytes, device, is_direct: align.direct, is_in_memory, warnings })
 }
 

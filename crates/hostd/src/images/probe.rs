@@ -22,16 +22,28 @@ pub(super) struct Align {
 /// `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const FUSE_MAGIC: i64 = 0x6573_5546;
 /// The largest alignment that guests can be told of.
 const BLOCK_MAX: u32 = 4096;
 
 /// Does the file live in the page cache and nowhere else?
 pub(super) fn is_in_memory(file: &File) -> bool {
+    matches!(file_system(file), Some(TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// Does a range that is deallocated read as zeroes? On FUSE nobody knows: nbdfuse and the
+/// export of QEMU 7.2 discard, and what is not a whole cluster keeps its data.
+pub(super) fn punches_zeroes(file: &File) -> bool {
+    file_system(file) != Some(FUSE_MAGIC)
+}
+
+/// The magic number of the file's file system.
+fn file_system(file: &File) -> Option<i64> {
     // SAFETY: plain numbers, for which zero is a value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` lives through the call.
     let known = unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) } == 0;
-    known && matches!(stat.f_type as i64, TMPFS_MAGIC | RAMFS_MAGIC)
+    known.then_some(stat.f_type as i64)
 }
 
 /// Ask for what was wanted, take what there is, warn when that is less.
@@ -59,13 +71,6 @@ pub(super) fn choose(
         return buffered;
     }
     let blocks = round_block(blocks).max(least);
-    if !is_block && blocks > 512 {
-        warnings.push(
-            "direct I/O on this file system needs blocks of 4096 bytes, which is what the guest \
-             sees; an image that was partitioned for 512 needs to be opened without it"
-                .to_owned(),
-        );
-    }
     Align { direct: true, blocks, memory: memory.max(1).next_power_of_two() }
 }
 
@@ -110,48 +115,95 @@ const FORMATS: &[(&[u8], &str)] = &[
     (b"conectix", "vpc"),
 ];
 
-/// Warn when the image begins as another format does.
-pub(super) fn warn_of_format(file: &File, path: &Path, warnings: &mut Vec<String>) {
-    let Some(format) = format(&first_block(file)) else { return };
+/// Warn when the image begins as another format does, or when its partition table
+/// was made for other blocks than the `block_bytes` that guests see.
+pub(super) fn warn_of_contents(
+    file: &File,
+    path: &Path,
+    block_bytes: u32,
+    warnings: &mut Vec<String>,
+) {
+    let start = first_bytes(file);
+    if let Some(advice) = advice_of(&start, path) {
+        warnings.push(format!(
+            "{advice}; served as it is, guests see its header (if a guest wrote this header into \
+             its own raw disk, ignore this)"
+        ));
+    }
     let path = path.display();
-    warnings.push(format!(
-        "{path} begins as a {format} image does, and is served as it is, raw: if it is one, \
-         convert it first: qemu-img convert -f {format} -O raw {path} {path}.raw \
-         (if a guest wrote that into its own raw disk, all is well)"
-    ));
+    if let Some(made_for) = partitioned_for(&start).filter(|&bytes| bytes != block_bytes) {
+        warnings.push(format!(
+            "{path} has a partition table (GPT) for blocks of {made_for} bytes, and guests see \
+             blocks of {block_bytes}: they will not find their partitions"
+        ));
+    }
 }
 
-/// An aligned buffer, for the file may be in direct mode.
+/// What to do with an image that looks like one of another format; `None` if it does not.
+pub(super) fn advice(file: &File, path: &Path) -> Option<String> {
+    advice_of(&first_bytes(file), path)
+}
+
+fn advice_of(start: &Start, path: &Path) -> Option<String> {
+    let (format, path) = (format(start)?, path.display());
+    // What a qcow2 image holds can be served without a copy.
+    let or = match format {
+        "qcow2" => ", or serve it through nbdfuse (docs/images.md)",
+        _ => "",
+    };
+    Some(format!(
+        "{path} looks like a {format} image: convert it with \
+         qemu-img convert -f {format} -O raw {path} {path}.raw{or}"
+    ))
+}
+
+/// The largest block and as much again, aligned, for the file may be in direct mode.
 #[repr(C, align(4096))]
-struct Block([u8; BLOCK_MAX as usize]);
+struct Start([u8; 2 * BLOCK_MAX as usize]);
 
 /// The first bytes, or zeroes: what cannot be read will fail where it matters.
-fn first_block(file: &File) -> Block {
-    let mut block = Block([0; BLOCK_MAX as usize]);
-    if file.read_at(&mut block.0, 0).is_err() {
-        block.0.fill(0);
+fn first_bytes(file: &File) -> Start {
+    let mut start = Start([0; 2 * BLOCK_MAX as usize]);
+    if file.read_at(&mut start.0, 0).is_err() {
+        start.0.fill(0);
     }
-    block
+    start
 }
 
-fn format(block: &Block) -> Option<&'static str> {
-    let found = FORMATS.iter().find(|(magic, _)| block.0.starts_with(magic));
+fn format(start: &Start) -> Option<&'static str> {
+    let found = FORMATS.iter().find(|(magic, _)| start.0.starts_with(magic));
     // VirtualBox writes a line of text first and its signature behind that.
-    let vdi = block.0[64..68] == [0x7f, 0x10, 0xda, 0xbe];
+    let vdi = start.0[64..68] == [0x7f, 0x10, 0xda, 0xbe];
     found.map(|&(_, name)| name).or(vdi.then_some("vdi"))
+}
+
+/// The size of the blocks for which the image was partitioned. A GUID partition table
+/// begins in the second block; older tables do not say.
+fn partitioned_for(start: &Start) -> Option<u32> {
+    [512, BLOCK_MAX].into_iter().find(|&bytes| start.0[bytes as usize..].starts_with(b"EFI PART"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn holding(at: usize, bytes: &[u8]) -> Start {
+        let mut start = Start([0; 8192]);
+        start.0[at..at + bytes.len()].copy_from_slice(bytes);
+        start
+    }
+
+    #[test]
+    fn a_partition_table_tells_its_blocks() {
+        assert_eq!(partitioned_for(&holding(512, b"EFI PART")), Some(512));
+        assert_eq!(partitioned_for(&holding(4096, b"EFI PART")), Some(4096));
+        assert_eq!(partitioned_for(&holding(1024, b"EFI PART")), None);
+        assert_eq!(partitioned_for(&holding(510, b"\x55\xaa")), None);
+    }
+
     #[test]
     fn formats_are_told_by_their_first_bytes() {
-        let check = |at: usize, bytes: &[u8]| {
-            let mut block = Block([0; 4096]);
-            block.0[at..at + bytes.len()].copy_from_slice(bytes);
-            format(&block)
-        };
+        let check = |at: usize, bytes: &[u8]| format(&holding(at, bytes));
         assert_eq!(check(0, b"QFI\xfb\0\0\0\x03"), Some("qcow2"));
         assert_eq!(check(0, b"vhdxfile"), Some("vhdx"));
         assert_eq!(check(64, &[0x7f, 0x10, 0xda, 0xbe]), Some("vdi"));

@@ -26,8 +26,11 @@ const RUNS_MAX: usize = 4096;
 impl Image {
     /// Bytes a second, read from the image's beginning where it has data: at most
     /// 64 MiB or a quarter of a second. `None` where there is too little data to
-    /// tell, or where reading fails (which is for the guest to see).
+    /// tell, for an image that only [lies on](Image::lies_on) the device, or where reading fails (which is for the guest to see).
     pub fn measure_bandwidth(&self) -> Option<u64> {
+        if !self.has_place {
+            return None; // What is between this image and the device may be slower.
+        }
         let places = self.sample();
         if (places.len() as u64) < SAMPLE_BYTES_MIN / READ_BYTES {
             return None;

@@ -226,6 +226,7 @@ impl Core {
         let index = self.ios.insert(command, disk);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
         let CombinedIo { offset, len, unmap, durable } = self.gather(members, &mut buffers);
+        let unmap = unmap && self.disks.get(disk).is_some_and(|d| d.image.punches_zeroes());
         let io = &mut self.ios[index];
         io.members.extend_from_slice(members);
         (io.buffers, io.offset, io.len) = (buffers, offset, len);

@@ -19,6 +19,12 @@ pub fn describe(config: &Config) -> String {
         ] {
             text += &if set { format!(", {word}") } else { String::new() };
         }
+        if let Some(on) = &disk.on {
+            let _ = write!(text, ", on the device of {}", on.display());
+        }
+        if let Some(size) = disk.block_size {
+            let _ = write!(text, ", blocks of {size} bytes");
+        }
         if !disk.allow.is_empty() {
             let _ = write!(text, ", over TCP only for {}", disk.allow.join(", "));
         }

@@ -148,8 +148,13 @@ impl Host {
             direct: !asked.buffered,
             accept_lost_writes: asked.accept_lost_writes,
             incoming: asked.incoming,
+            block_size: asked.block_size,
         };
         let image = self.open_image(asked, &options, handed)?;
+        let image = match &asked.on {
+            Some(other) => image.lies_on(other).map_err(|e| HostError::Image(name.clone(), e))?,
+            None => image,
+        };
         let warnings = image.warnings().clone();
         let (limits, is_block) = (*image.limits(), image.is_block());
         let (is_direct, reads_device) = (image.is_direct(), image.reads_device());

@@ -143,6 +143,17 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_sees_blocks_of_4096() {
+        let limits = Limits { logical_block_bytes: 4096, align_bytes: 4096, ..LIMITS };
+        let space = read(&limits, 1, true, 0, 60);
+        // The capacity stays in sectors of 512.
+        assert_eq!(space[0..8], (1u64 << 21).to_le_bytes());
+        assert_eq!(space[20..24], 4096u32.to_le_bytes());
+        assert_eq!(space[24..28], [0, 0, 1, 0], "a physical block is a logical one");
+        assert_ne!(features(&limits, 1) & bit(blk::VIRTIO_BLK_F_BLK_SIZE), 0);
+    }
+
+    #[test]
     fn any_part_of_the_space_can_be_read() {
         assert_eq!(read(&LIMITS, 4, true, 32, 4), [1, 0, 4, 0]);
         assert_eq!(read(&LIMITS, 4, false, 32, 1), [0]);

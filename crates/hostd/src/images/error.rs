@@ -1,0 +1,103 @@
+//! Why an image cannot be opened, and what to do about it.
+
+use std::io;
+
+/// Why an image cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Nothing has this name.
+    #[error("{path}: there is no such file; to make one: qemu-img create -f raw {path} 10G")]
+    Missing {
+        /// The image, as given.
+        path: String,
+    },
+    /// A directory, a socket, a pipe, …
+    #[error("{path} is {what}; an image is a regular file or a block device")]
+    Kind {
+        /// The image, as given.
+        path: String,
+        /// What it is, with its article.
+        what: &'static str,
+    },
+    /// The rights of this process do not suffice.
+    #[error(
+        "{path}: {source}; the daemon runs as user {uid}: give it the right to {right} the image{hint}"
+    )]
+    Denied {
+        /// The image, as given.
+        path: String,
+        /// This process's effective user.
+        uid: u32,
+        /// "read" or "read and write".
+        right: &'static str,
+        /// What else would help, or nothing.
+        hint: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody else uses it.
+    #[error("{path}: locked by another program (QEMU, another seekway?): {holder}")]
+    Locked {
+        /// The image, as given.
+        path: String,
+        /// Who, as far as can be seen, and what to do.
+        holder: String,
+    },
+    /// A block device with a file system mounted from it, a member of an array, …
+    #[error(
+        "{path}: the block device is in use (mounted, a volume of LVM, in an array, \
+         or open in another program): see `lsblk {path}` and `fuser -v {path}`"
+    )]
+    Busy {
+        /// The image, as given.
+        path: String,
+    },
+    /// Guests' blocks would be smaller than what the image can read and write.
+    #[error(
+        "{path}: block_size={asked} is not possible: {why} 4096 bytes; leave block_size out{hint}"
+    )]
+    BlockSize {
+        /// The image, as given.
+        path: String,
+        /// In bytes.
+        asked: u32,
+        /// What needs larger blocks, with a verb.
+        why: &'static str,
+        /// What else would help, or nothing.
+        hint: &'static str,
+    },
+    /// Empty, or not a multiple of the block size.
+    #[error(
+        "{path}: {size_bytes} bytes are no size for a disk: expected a multiple of {block_bytes}, not 0; {hint}"
+    )]
+    Size {
+        /// The image, as given.
+        path: String,
+        size_bytes: u64,
+        /// What the size must be a multiple of.
+        block_bytes: u32,
+        /// The command that helps.
+        hint: String,
+    },
+    /// What an earlier daemon acknowledged did not reach the device.
+    #[error(
+        "{path}: {lost}: writes that a guest was told are done are missing from the image; check \
+         it (fsck, a backup), then open it once with the option accept-lost-writes{after}"
+    )]
+    LostWrites {
+        /// The image, as given.
+        path: String,
+        lost: String,
+        /// What else there is to know, in brackets, or nothing.
+        after: String,
+    },
+    /// The kernel refused something else.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The image, as given.
+        path: String,
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
