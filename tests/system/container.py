@@ -5,7 +5,6 @@ processes, control groups, and an empty network."""
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -17,10 +16,13 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Container:
-    """Starts the container and waits until systemd is up. `end` leaves nothing behind."""
+    """Starts the container and waits until systemd is up. `end` leaves nothing behind.
 
-    def __init__(self, folder: Path) -> None:
+    Its files are mounted in `folder`, which must exist; `log` is what its start has to say."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
         self.folder = folder
+        self.log = log
         self.process: subprocess.Popen[bytes] | None = None
         # systemd makes control groups for its services: below one of ours. Control groups of
         # version 1 have a hierarchy for that.
@@ -28,18 +30,23 @@ class Container:
         self.cgroup = (v1 if v1.is_dir() else CGROUPS) / f"seekway-test-{os.getpid()}"
         self.cgroup.mkdir()
         join = f"echo 0 >{self.cgroup}/cgroup.procs; exec"
-        spaces = (
-            "--mount --propagation private --pid --fork --kill-child --uts --ipc --cgroup --net"
-        )
+        spaces = "--mount --propagation private --pid --uts --ipc --cgroup --net"
         init = f"{ROOT}/tests/system/container-init {folder}"
-        self.log = folder.with_suffix(".log")
-        with self.log.open("wb") as log:
+        with log.open("wb") as output:
             self.process = subprocess.Popen(
-                ["bash", "-c", f"{join} unshare {spaces} {init}"],
+                ["bash", "-c", f"{join} unshare {spaces} --fork --kill-child {init}"],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
             )
+        try:
+            self.wait_until_up()
+        except BaseException:
+            self.end()
+            raise
+
+    def wait_until_up(self) -> None:
+        """Wait for systemd, and for what it does before services."""
         self.init = wait_for("process 1 of the container", self.find_init)
         wait_for("systemd in the container", self.is_up)
 
@@ -112,9 +119,8 @@ class Container:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(PATIENCE_S)
-        for folder in sorted(self.cgroup.glob("**/"), reverse=True):
-            wait_for(f"{folder} is empty", lambda folder=folder: gone(folder))
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for cgroup in sorted(self.cgroup.glob("**/"), reverse=True):
+            wait_for(f"{cgroup} is empty", lambda cgroup=cgroup: gone(cgroup))
 
 
 def gone(cgroup: Path) -> bool:

@@ -1,5 +1,5 @@
-"""A guest that needs no operating system: its disk's first sector is a program that reads and writes
-the disk by the BIOS, again and again, and reports on QEMU's debug console."""
+"""A guest that needs no operating system: its disk's first sector is a program that reads and
+writes the disk by the BIOS, again and again, and reports on QEMU's debug console."""
 
 from __future__ import annotations
 

@@ -9,11 +9,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from container import Container
 from conftest import ROOT, need, need_root, wait_for
+from container import Container
 from guest import Guest, boot_image
 
 # A version that the sources do not have, and the next one.
@@ -84,20 +83,17 @@ def debs(programs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def container() -> Iterator[Container]:
+def container(tmp_path: Path) -> Iterator[Container]:
     """A container that ends with the test."""
     need_root()
     need("nsenter", "unshare", "setpriv", "systemctl")
-    folder = Path(f"/dev/shm/seekway-container-{os.getpid()}")
+    folder = tmp_path / "container"
     folder.mkdir()
-    found = None
+    found = Container(folder, tmp_path / "container.log")
     try:
-        found = Container(folder)
         yield found
     finally:
-        if found is not None:
-            found.end()
-        shutil.rmtree(folder, ignore_errors=True)
+        found.end()
 
 
 @pytest.fixture(scope="module")
@@ -215,16 +211,16 @@ def test_rpm_installs_starts_and_is_removed(
     container: Container, rpm: Path, debs: dict[str, Path]
 ) -> None:
     # Debian's rpm knows no package of this computer, so it is not asked for dependencies.
-    by_hand = ["rpm", "--nodeps", "--force-debian", "--dbpath", "/tmp/rpm"]
+    by_hand = ["rpm", "--force-debian", "--dbpath", "/tmp/rpm"]
     shutil.copy(rpm, container.path("/tmp/seekway.rpm"))
     before = container.changed()
-    container.run(*by_hand, "--install", "/tmp/seekway.rpm")
+    container.run(*by_hand, "--install", "--nodeps", "/tmp/seekway.rpm")
     listed = container.run(*by_hand, "--query", "--list", "seekway").split()
     assert [path for path in listed if not container.path(path).exists()] == []
     configure(container)
     container.run("systemctl", "start", "seekway")
     assert container.property("seekway", "ActiveState") == "active"
-    container.run(*by_hand, "--erase", "seekway")
+    container.run(*by_hand, "--erase", "--nodeps", "seekway")
     assert container.property("seekway", "ActiveState") == "inactive"
     assert [path for path in left(container, before) if path.startswith("usr/")] == []
 
