@@ -222,7 +222,9 @@ def test_rpm_installs_starts_and_is_removed(
     assert container.property("seekway", "ActiveState") == "active"
     container.run(*by_hand, "--erase", "--nodeps", "seekway")
     assert container.property("seekway", "ActiveState") == "inactive"
-    assert [path for path in left(container, before) if path.startswith("usr/")] == []
+    # Debian has no folder for licences, so RPM's part of it stays.
+    remains = {path for path in left(container, before) if path.startswith("usr/")}
+    assert remains <= {"usr/share/licenses"}
 
     # Both kinds of package have the same files, but for licences, changelogs and zsh.
     inside = subprocess.run(
@@ -230,6 +232,7 @@ def test_rpm_installs_starts_and_is_removed(
     ).stdout
     in_deb = {row.split()[-1][1:] for row in inside.splitlines() if row[0] == "-"}
     own = ("/usr/share/doc", "/usr/share/licenses", "/usr/share/lintian", "/usr/share/zsh")
+    in_rpm = {path for path in listed if path != "/usr/share/qemu/vhost-user"}
     assert {p for p in in_deb if not p.startswith(own)} == {
-        p for p in listed if not p.startswith(own)
+        p for p in in_rpm if not p.startswith(own)
     }
