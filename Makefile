@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs site experiments install-deps build lab guest
+.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host hostile bench-memory docs site experiments install-deps build lab guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -35,17 +35,31 @@ lab: build ## what `experiment run --live` starts, target/release/seekway-lab
 # The agent sees more through BPF; with it the build needs clang and libelf's archive.
 BPF = --features seekway-guestd/bpf
 
-# Static: the guest needs no libraries, whichever its distribution is.
-GUEST_TARGET = $(shell uname -m)-unknown-linux-gnu
-guest: ## the agent for guests, one static file, and its units for systemd: out/seekway-guest*
+guest: ## the agent for guests, one static file, its licences, and its units for systemd: out/seekway-guest*
 	@scripts/install-deps bpf
-	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --profile guest \
-		--target $(GUEST_TARGET) --package seekway-guestd $(BPF)
 	@mkdir -p $(OUT)
-	@cp "$${CARGO_TARGET_DIR:-target}/$(GUEST_TARGET)/guest/seekway-guest" $(OUT)/seekway-guest
-	@if readelf --program-headers $(OUT)/seekway-guest | grep -q INTERP; then echo "$(OUT)/seekway-guest is not static" >&2; exit 1; fi
+	@cp "$$(scripts/build-release guest)" $(OUT)/seekway-guest
 	@cp share/systemd/seekway-guest-*.service $(OUT)/
+	@cp share/packaging/seekway-guest/copyright $(OUT)/seekway-guest.copyright
 	@echo "$(OUT)/seekway-guest: $$(stat -c %s $(OUT)/seekway-guest) bytes, static; beside it its units for systemd"
+
+deb: ## packages for Debian and Ubuntu: out/seekway_*.deb, out/seekway-guest_*.deb
+	@scripts/install-deps packages
+	@scripts/packages deb seekway "$$(scripts/build-release seekway)" $(OUT)
+	@scripts/packages deb seekway-guest "$$(scripts/build-release guest)" $(OUT)
+
+rpm: ## packages for Fedora and its kin: out/seekway-*.rpm, out/seekway-guest-*.rpm
+	@scripts/install-deps packages
+	@scripts/packages rpm seekway "$$(scripts/build-release seekway)" $(OUT)
+	@scripts/packages rpm seekway-guest "$$(scripts/build-release guest)" $(OUT)
+
+release: ## all that is published: sources, packages, what is in them (SBOM), checksums: out/release
+	@scripts/install-deps packages
+	@scripts/release $(OUT)/release
+
+reproducible: ## `make release` in two folders gives the same bytes: two release builds, and a table
+	@scripts/install-deps packages
+	@scripts/reproducible
 
 demo: build lab ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
 	@mkdir -p $(OUT)
@@ -108,15 +122,11 @@ SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
 	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
-lint: ## formatting, clippy, and licences where cargo-deny is installed
-	@scripts/install-deps bpf
+lint: ## formatting, clippy, and cargo-deny: licences, banned crates, sources
+	@scripts/install-deps packages
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
-	@if command -v cargo-deny >/dev/null; then \
-		$(CARGO) deny --workspace check licenses bans sources; \
-	else \
-		echo "cargo-deny is not installed: licences and duplicates are not checked (cargo install cargo-deny --locked)"; \
-	fi
+	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
 	@scripts/bench
