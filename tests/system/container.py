@@ -29,7 +29,7 @@ class Container:
         v1 = CGROUPS / "systemd"
         self.cgroup = (v1 if v1.is_dir() else CGROUPS) / f"seekway-test-{os.getpid()}"
         self.cgroup.mkdir()
-        join = f"echo 0 >{self.cgroup}/cgroup.procs; exec"
+        join = f"echo 0 >{self.cgroup}/cgroup.procs; exec setpriv --pdeathsig=KILL"
         spaces = "--mount --propagation private --pid --uts --ipc --cgroup --net"
         init = f"{ROOT}/tests/system/container-init {folder}"
         with log.open("wb") as output:
