@@ -83,7 +83,8 @@ fn image(facts: &Facts, disk: &DiskConfig) -> (Vec<Finding>, Option<u64>) {
         ));
     }
     // The operator may say on which device the data lie (option `on`).
-    let device = disk.on.as_deref().and_then(|on| images::device_of(on).ok()).unwrap_or(look.device);
+    let device =
+        disk.on.as_deref().and_then(|on| images::device_of(on).ok()).unwrap_or(look.device);
     (findings, Some(device))
 }
 
@@ -103,6 +104,7 @@ fn fix(error: &ImageError) -> String {
         }
         ImageError::Busy { path } => format!("lsblk {path}; umount it, or give another device"),
         ImageError::Size { hint, .. } => hint.clone(),
+        ImageError::BlockSize { hint, .. } => format!("leave block_size out{hint}"),
         ImageError::LostWrites { .. } => {
             "check the image (fsck, a backup), then serve it once with accept-lost-writes".into()
         }
