@@ -50,7 +50,7 @@ FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 # What makes a block a script, whose lines are nothing by themselves.
 SCRIPT = re.compile(r"^\s*(?:for|until|while|case|if)\b|<<|\$[({\w!]", re.M)
 INLINE = re.compile(r"`((?:seekway|seekway-guest) [^`\n]+)`")
-FILE = re.compile(r"[\w./-]+\.(?:vscsi|csv|trace|load\.gz|parquet|toml|img|pem)")
+FILE = re.compile(r"[\w./-]+\.(?:vscsi|csv|trace|load\.gz|parquet|toml|img|raw|qcow2|pem)")
 OUTPUTS = {"--report", "--profile", "--out", "--journal"}
 
 
@@ -61,7 +61,7 @@ def shells(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a block, joined where `\\` continues it."""
+    """A line of a block, joined where `\\` or `|` continues it."""
 
     page: str
     text: str
@@ -102,7 +102,7 @@ def lines(page: Path) -> Iterator[Line]:
     for kept, block in BLOCK.findall(page.read_text()):
         if not kept and SCRIPT.search(block):
             kept = "a part of a script"
-        for text in block.replace("\\\n", " ").splitlines():
+        for text in re.sub(r"\\\n|(?<=\|)\n", " ", block).splitlines():
             if text.strip() and not text.lstrip().startswith("#"):
                 yield Line(name, " ".join(text.split()), kept or None)
 
@@ -227,7 +227,7 @@ esac
 
     def make(self, path: Path) -> None:
         """Make one input, by what its name ends in."""
-        if path.suffix == ".img":
+        if path.suffix in (".img", ".raw", ".qcow2"):
             with path.open("wb") as image:
                 image.truncate(16 << 20)
         elif path.suffix == ".pem":

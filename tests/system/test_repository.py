@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 
 import pytest
+import tomllib
 from conftest import ROOT
 
 FORMS = [f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "result", "idea")]
