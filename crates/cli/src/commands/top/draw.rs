@@ -145,7 +145,7 @@ fn span(seconds: f64) -> String {
 
 fn draw_devices(frame: &mut Frame<'_>, area: Rect, devices: &[DeviceRow], look: Look) {
     let columns = ["device", "policy", "queued", "in flight", "busy", "Jain", "withheld"];
-    let widths = [12, 22, 6, 9, 5, 5].map(Constraint::Length);
+    let widths = [14, 20, 6, 9, 5, 5].map(Constraint::Length);
     let widths = widths.into_iter().chain([Constraint::Min(8)]);
     let row = |device: &DeviceRow| {
         let held = device.held.iter().map(|(why, share)| format!("{why} {}", percent(*share)));

@@ -83,8 +83,8 @@ fn eighty_columns_show_all_figures() {
     view.move_selection(1);
     expect_test::expect![[r#"
         seekway top  up 1 min 45 s  devices 1  disks 2  sorted by name
-        device       policy                 queued in flight busy  Jain  withheld
-        sda          fairway                     4      2/32  70 %  0.98 idle 20 %
+        device         policy               queued in flight busy  Jain  withheld
+        sda            fairway                   4      2/32  70 %  0.98 idle 20 %
 
         disk weight    IOPS rd MiB/s wr MiB/s  p50 ms  p99 ms  time wait  err trend
         db        2    1500     3.91     1.95    0.28    0.28  86 %    3    0      ▇█▆▇█
