@@ -95,6 +95,10 @@ class Line:
         commands = [[w for w in command if not shells(w)] for command in commands]
         return [command for command in commands if command]
 
+    def is_ours(self) -> bool:
+        """Is it a command of ours alone?"""
+        return [command[0] for command in self.commands()] == ["seekway"]
+
 
 def lines(page: Path) -> Iterator[Line]:
     """The lines of a page's blocks."""

@@ -83,6 +83,7 @@ def test_what_no_disk_carries(tmp_path: Path) -> None:
     assert isinstance(made, Plan)
     assert made.policies[0].cannot == ["vm0", "vm1", "vm2"] and made.policies[0].disks == []
     assert "too slow even alone" in str(made)
+    assert "nan" not in str(made)
 
 
 @pytest.mark.parametrize("text", ["", "p99", "p98<1ms", "p99<0ms", "p99<5", "p99>5ms"])

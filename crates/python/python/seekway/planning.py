@@ -113,17 +113,17 @@ class Plan:
             f"{'policy':{width}}  disks  at least  cannot  worst, ms  with a disk more, ms",
         ]
         for one in self.policies:
-            now, more = one.next_disk or (float("nan"), float("nan"))
+            now, more = (f"{ms:.4g}" for ms in one.next_disk) if one.next_disk else ("–", "–")
             lines.append(
                 f"{one.policy:{width}}  {len(one.disks):5}  {one.lower_bound:8}  "
-                f"{len(one.cannot):6}  {now:9.4g}  {more:20.4g}"
+                f"{len(one.cannot):6}  {now:>9}  {more:>20}"
             )
         best = self.policies[0]
         for number, vms in enumerate(best.disks, 1):
             shown = ", ".join(f"{vm} ({best.figures[vm]:.3g} ms)" for vm in vms)
             lines.append(f"disk {number} under {best.policy}: {shown}")
-        slowed = ", ".join(f"{vm} {factor:.2g}×" for vm, factor in best.suffering())
-        lines.append(f"slowed down most by the others: {slowed}")
+        if slowed := ", ".join(f"{vm} {factor:.2g}×" for vm, factor in best.suffering()):
+            lines.append(f"slowed down most by the others: {slowed}")
         if best.cannot:
             lines.append(f"too slow even alone: {', '.join(best.cannot)}")
         return "\n".join(lines)
