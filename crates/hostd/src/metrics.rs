@@ -212,6 +212,14 @@ impl Scrape {
         self.by_disk(e, "seekway_disk_limited_seconds", help, |disk| {
             vec![(Vec::new(), Value::Seconds(disk.limited_time))]
         })?;
+        let help = "Time in which reads or writes of this disk waited for their turn at the device";
+        self.by_disk(e, "seekway_disk_queued_seconds", help, |disk| {
+            vec![(Vec::new(), Value::Seconds(disk.queued_time))]
+        })?;
+        let help = "What this disk got of its share of the device in the last whole 10 s";
+        self.by_disk(e, "seekway_share_ratio", help, |disk| {
+            disk.share.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
+        })?;
         let help = "Requests that wait for rate limits";
         self.by_disk(e, "seekway_disk_limited_requests", help, |d| {
             vec![(Vec::new(), Value::Whole(d.limited as u64))]
@@ -262,18 +270,19 @@ impl Scrape {
     /// Over the last whole interval; an index that is not defined has no sample.
     fn fairness(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
         fn of(status: &Status, value: fn(Fairness) -> Option<f64>) -> Vec<(Labels, Value<'_>)> {
-            let value = value(status.fairness()).filter(|v| v.is_finite());
+            let value = value(status.fairness).filter(|v| v.is_finite());
             value.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
         }
         let help = "Disks that had a request outstanding for half of the last whole 10 s";
         self.by_device(e, "seekway_fairness_busy_disks", help, |s| {
-            vec![(Vec::new(), Value::Whole(s.fairness().busy_disks as u64))]
+            vec![(Vec::new(), Value::Whole(s.fairness.busy_disks as u64))]
         })?;
-        let help = "Jain's index of their device time by weight";
+        let help = "Jain's index of what they got of their shares";
         self.by_device(e, "seekway_fairness_jain", help, |s| of(s, |f| f.jain))?;
         let help = "Device time of the worst disk over its max-min share";
         self.by_device(e, "seekway_fairness_max_min", help, |s| of(s, |f| f.max_min_share))?;
-        let help = "VMCD's phi of the busy disks' bandwidths in MiB/s";
+        let help =
+            "VMCD's phi of the bandwidths in MiB/s of disks that would take more than their shares";
         self.by_device(e, "seekway_fairness_phi_mib_s", help, |s| of(s, |f| f.phi_mib_s))
     }
 

@@ -54,6 +54,8 @@ mod turns;
 
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
+#[cfg(test)]
+pub(crate) use message::judge;
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
     Status, wait,

@@ -306,7 +306,7 @@ impl Dispatcher {
         if slot.split {
             request.extent = self.left(id);
         }
-        self.count_queued(request.vm);
+        self.count_queued(now, request.vm);
         self.by_age.push(&mut self.links, id);
         self.adjacency.insert(request.vm, id, request.extent.start());
         self.scheduler.arrived(now, request);

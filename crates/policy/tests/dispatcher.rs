@@ -7,6 +7,7 @@ use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, Reque
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::num::NonZeroU32;
 
 const VM: VmId = VmId::new(0);
 
@@ -289,6 +290,34 @@ fn a_hold_without_bound_is_a_bug() {
     let mut d = dispatcher(Stubborn::boxed(Nanos::from_secs(11)), Config::default());
     d.arrive(at(0), arrival(0, Op::Read, 100, 8));
     d.poll(at(0));
+}
+
+#[test]
+fn the_time_in_which_a_vm_waits_for_its_turn_is_counted_once() {
+    let mut d = noop(Config { coalesce: Sectors::ZERO, ..Config::default() });
+    let other = VmId::new(1);
+    d.attach(at(0), other, VmSpec::default());
+    d.arrive(at(0), arrival(0, Op::Read, 100, 8));
+    let (first, _) = command(&mut d, at(0));
+    assert_eq!(d.queued_time(at(10), VM), Nanos::ZERO, "it is on the device");
+    // Two at a time wait once; a flush is no read or write.
+    d.arrive(at(10), arrival(1, Op::Read, 500, 8));
+    d.arrive(at(11), arrival(1, Op::Read, 900, 8));
+    d.arrive(at(12), arrival(0, Op::Flush, 0, 1));
+    assert_eq!(d.queued_time(at(15), other), Nanos::from_millis(5));
+    // Neither another weight nor another policy begins anew.
+    d.respec(at(16), other, VmSpec { weight: NonZeroU32::new(5).unwrap(), ..VmSpec::default() });
+    d.switch(at(17), schedulers::build("noop").unwrap());
+    finish(&mut d, at(20), first);
+    let (flush, _) = command(&mut d, at(20));
+    finish(&mut d, at(21), flush);
+    let (second, _) = command(&mut d, at(21));
+    finish(&mut d, at(30), second);
+    command(&mut d, at(30));
+    assert_eq!(d.queued_time(at(99), other), Nanos::from_millis(20));
+    assert_eq!(d.queued_time(at(99), VM), Nanos::ZERO);
+    d.detach(at(99), other);
+    assert_eq!(d.queued_time(at(99), other), Nanos::ZERO);
 }
 
 #[test]

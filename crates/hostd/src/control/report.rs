@@ -133,15 +133,16 @@ pub struct ServedReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FairnessReport {
     pub interval_s: f64,
-    /// Disks that would have taken more.
+    /// Disks that had a request outstanding for half of it.
     pub busy_disks: usize,
-    /// Jain's index of their device time by weight.
+    /// Jain's index of what they got of their shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jain: Option<f64>,
     /// Device time of the worst disk over its max-min share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_min_share: Option<f64>,
-    /// VMCD's φ for equal demands, of the busy disks' bandwidths in MiB/s.
+    /// VMCD's φ for equal demands, of the bandwidths in MiB/s of the disks that would have taken
+    /// more than their shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phi_mib_s: Option<f64>,
 }
@@ -220,6 +221,13 @@ pub struct DiskReport {
     /// Time in which some did.
     #[serde(default)]
     pub limited_ms: f64,
+    /// Time in which reads or writes waited for their turn at the device.
+    #[serde(default)]
+    pub queued_ms: f64,
+    /// What it got of its share of the device in the last whole interval: 1 is all of it, 0 is a
+    /// disk that starves. Absent where it asked for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
     /// Device time withheld while it was served last, in milliseconds, by cause.
     pub held_ms: BTreeMap<String, f64>,
     /// Device time of its commands, flushes and discards included.
@@ -336,7 +344,7 @@ fn device_report(name: &str, status: &Status, auto_cache: bool) -> DeviceReport 
             .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
             .collect(),
     });
-    let fair = status.fairness();
+    let fair = status.fairness;
     DeviceReport {
         name: name.to_string(),
         time_s: status.now.as_secs_f64(),
@@ -404,6 +412,8 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
         limits: status.limits.to_string(),
         limited: status.limited as u64,
         limited_ms: status.limited_time.as_millis_f64(),
+        queued_ms: status.queued_time.as_millis_f64(),
+        share: status.share.filter(|share| share.is_finite()),
         held_ms: held_ms(&status.held),
         device_time_ms: status.device_time.as_millis_f64(),
         policy_metrics: finite(&status.policy_metrics),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::port::DiskId;
-use crate::reactor::{CacheStatus, DiskCache, DiskUse, ProcessCache, Served};
+use crate::reactor::{CacheStatus, DiskCache, DiskUse, ProcessCache, Served, judge};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;
@@ -147,6 +147,7 @@ fn status() -> Status {
         limits,
         limited: 2,
         limited_time: Nanos::from_millis(250),
+        queued_time: Nanos::from_millis(750),
         held: held.clone(),
         ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
         device_time: Nanos::from_millis(2500),
@@ -154,11 +155,15 @@ fn status() -> Status {
             device_time: Nanos::from_millis(4000),
             bytes: 40 << 20,
             busy: Nanos::from_secs(8),
+            queued: Nanos::from_secs(6),
         },
+        share: None,
         policy_metrics: vec![("vm_credits", 3.0)],
         cache: Some(disk_cache()),
     };
+    let mut disks = vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }];
     Status {
+        fairness: judge(&mut disks),
         now: Instant::ZERO,
         policy: "cfq:issuer=\"vm\\\n".into(), // no policy is called so; labels stand it
         depth: 1,
@@ -195,13 +200,14 @@ fn status() -> Status {
             device_read_bytes: 1 << 20,
             prefetcher_metrics: vec![("streams", 2.0)],
         }),
-        disks: vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }],
+        disks,
     }
 }
 
 #[test]
 fn the_text_is_open_metrics_and_says_what_is() {
-    let other = Status { throttle: None, cache: None, disks: Vec::new(), ..status() };
+    let fairness = judge(&mut []);
+    let other = Status { throttle: None, cache: None, disks: Vec::new(), fairness, ..status() };
     let text =
         render_statuses(vec![("sda".into(), Arc::new(status())), ("sdb".into(), Arc::new(other))]);
     let samples = parse(&text);
@@ -254,6 +260,8 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_fairness_busy_disks", &[sda]), 2.0);
     assert_eq!(get("seekway_fairness_jain", &[sda]), 1.0);
     assert_eq!(get("seekway_fairness_max_min", &[sda]), 1.0);
+    assert_eq!(get("seekway_share_ratio", &web), 1.0);
+    assert_eq!(get("seekway_disk_queued_seconds_total", &web), 0.75);
     assert_eq!(get("seekway_fairness_phi_mib_s", &[sda]), 0.0);
     assert_eq!(get("seekway_cache_info", &[sda, ("prefetcher", "vio:interval=0.5s")]), 1.0);
     assert_eq!(get("seekway_cache_capacity_bytes", &[sda]), (1u64 << 31) as f64);

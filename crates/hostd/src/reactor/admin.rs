@@ -6,7 +6,7 @@ use super::cache::disk_caches;
 use super::core::Core;
 use super::disks::{DiskState, Room};
 use super::intervals::UseMeter;
-use super::message::{Disk, DiskStatus, Message, Status};
+use super::message::{Disk, DiskStatus, Message, Status, judge};
 use super::ring::FILES_MAX;
 use crate::port::{DiskId, Port, PortId};
 use seekway_policy::prefetcher::Prefetcher;
@@ -381,6 +381,7 @@ impl Core {
         for disk in &mut disks {
             let vm = VmId::new(disk.id.0);
             (disk.limited, disk.limited_time) = self.stack.limited(self.now, vm);
+            disk.queued_time = self.stack.queued_time(self.now, vm);
             let is_cached = self.stack.is_cached(VmId::new(disk.id.0));
             disk.cache = is_cached.then(|| caches.remove(&disk.id).unwrap_or_default());
         }
@@ -398,6 +399,7 @@ impl Core {
             model_now: self.throttle.as_ref().map(|t| t.model_time(self.now)),
             served: self.done_commands,
             cache: self.memory.as_ref().map(|memory| memory.status(&self.stack)),
+            fairness: judge(&mut disks),
             disks,
         }
     }

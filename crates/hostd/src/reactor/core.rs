@@ -129,8 +129,10 @@ impl Core {
 
     /// End the interval whose time is over. Called before anything of this turn is counted.
     pub(super) fn end_interval(&mut self) {
-        let disks = self.disks.0.iter_mut().flatten().map(|disk| &mut disk.meter);
-        self.intervals.tick(self.now, disks);
+        let disks = (0..).zip(&mut self.disks.0);
+        let meters = disks.filter_map(|(n, disk)| Some((DiskId(n), &mut disk.as_mut()?.meter)));
+        let queued = |id: DiskId, at| self.stack.queued_time(at, VmId::new(id.0));
+        self.intervals.tick(self.now, meters, queued);
     }
 
     pub(super) fn completions(&mut self, out: &mut Vec<Cqe>) {

@@ -126,10 +126,12 @@ impl DiskState {
             limits: self.limits_per_s.clone(),
             limited: 0,
             limited_time: Nanos::ZERO,
+            queued_time: Nanos::ZERO,
             held: self.held.clone(),
             ops: self.ops.clone(),
             device_time: self.meter.device_time(),
             last_interval: self.meter.last(),
+            share: None,
             policy_metrics: Vec::new(),
             cache: None,
         }

@@ -137,16 +137,21 @@ pub struct Status {
     pub served: Served,
     /// The cache, when there is one.
     pub cache: Option<CacheStatus>,
+    /// How evenly the device was shared in the last whole interval.
+    pub fairness: Fairness,
     /// One for each disk.
     pub disks: Vec<DiskStatus>,
 }
 
-impl Status {
-    /// How evenly the device was shared in the last whole interval.
-    pub fn fairness(&self) -> Fairness {
-        let share = |d: &DiskStatus| Share { weight: d.weight, used: d.last_interval };
-        fairness(self.disks.iter().map(share))
+/// How evenly these disks shared their device in the last whole interval; each is told its part.
+pub(crate) fn judge(disks: &mut [DiskStatus]) -> Fairness {
+    let uses: Vec<Share> =
+        disks.iter().map(|d| Share { weight: d.weight, used: d.last_interval }).collect();
+    let (fairness, shares) = fairness(&uses);
+    for (disk, share) in disks.iter_mut().zip(shares) {
+        disk.share = share;
     }
+    fairness
 }
 
 /// How a device's cache stands.
@@ -241,6 +246,8 @@ pub struct DiskStatus {
     pub limited: usize,
     /// Time in which some did.
     pub limited_time: Nanos,
+    /// Time in which reads or writes waited for their turn at the device.
+    pub queued_time: Nanos,
     /// Device time withheld while this disk was the one served last, by cause.
     pub held: Withheld,
     /// Indexed by [`OpKind`].
@@ -249,6 +256,9 @@ pub struct DiskStatus {
     pub device_time: Nanos,
     /// What it got in the last whole interval.
     pub last_interval: DiskUse,
+    /// Of that its device time, as a part of its share under weighted max-min fairness; `None`
+    /// where it asked for nothing.
+    pub share: Option<f64>,
     /// What the policy alone knows of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// What it has of the cache; `None` where there is none, or not for it.

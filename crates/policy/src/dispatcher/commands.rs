@@ -51,12 +51,12 @@ impl Dispatcher {
         let view = self.load.view(&self.config, &self.profile);
         match self.scheduler.decide(now, &view) {
             Decision::Dispatch(id) => {
-                let id = self.leaves_policy(id, Sectors::new(u64::MAX), true);
+                let id = self.leaves_policy(now, id, Sectors::new(u64::MAX), true);
                 Answer::Send(Unit { id, most: self.config.coalesce })
             }
             Decision::DispatchPart { id, len } => {
                 assert!(len > Sectors::ZERO, "policy dispatches nothing of {id:?}");
-                let id = self.leaves_policy(id, len, true);
+                let id = self.leaves_policy(now, id, len, true);
                 Answer::Send(Unit { id, most: self.config.coalesce.min(len) })
             }
             Decision::Hold { until, why } => {
@@ -78,17 +78,23 @@ impl Dispatcher {
     /// The first sectors of a queued request leave the policy, or all of it:
     /// what goes, by its own id. `known`: by the policy's decision.
     #[inline]
-    pub(super) fn leaves_policy(&mut self, id: RequestId, len: Sectors, known: bool) -> RequestId {
+    pub(super) fn leaves_policy(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        len: Sectors,
+        known: bool,
+    ) -> RequestId {
         let slot = &mut self.slots[id];
         let State::Queued = slot.state else {
             panic!("policy dispatched {id:?}, which is {:?}", slot.state)
         };
         if slot.split || len < slot.request.extent.len() {
-            return self.cut(id, len, known);
+            return self.cut(now, id, len, known);
         }
         (slot.state, slot.known) = (State::Waiting, known);
         let vm = slot.request.vm;
-        self.count_leaving(vm);
+        self.count_leaving(now, vm);
         self.by_age.remove(&mut self.links, id);
         self.adjacency.remove(id);
         id
@@ -99,7 +105,7 @@ impl Dispatcher {
     pub(super) fn force(&mut self, now: Instant, id: RequestId) -> Unit {
         self.scheduler.withdraw(now, id);
         self.stats.forced += 1;
-        let id = self.leaves_policy(id, Sectors::new(u64::MAX), false);
+        let id = self.leaves_policy(now, id, Sectors::new(u64::MAX), false);
         Unit { id, most: self.config.coalesce }
     }
 

@@ -42,7 +42,13 @@ impl Dispatcher {
     /// The first `len` sectors of what is left of a queued request leave the
     /// policy: the part.
     #[cold]
-    pub(super) fn cut(&mut self, id: RequestId, len: Sectors, known: bool) -> RequestId {
+    pub(super) fn cut(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        len: Sectors,
+        known: bool,
+    ) -> RequestId {
         let slot = &mut self.slots[id];
         if !std::mem::replace(&mut slot.split, true) {
             self.splits.insert(id, Split::new(slot.request.extent));
@@ -62,7 +68,7 @@ impl Dispatcher {
             }
         }
         if rest.is_none() {
-            self.count_leaving(self.slots[id].request.vm);
+            self.count_leaving(now, self.slots[id].request.vm);
         }
         let part = self.slots.allocate_part(id, part);
         self.slots[part].known = known;

@@ -13,6 +13,10 @@ pub(super) struct AttachedVm {
     spec: VmSpec,
     /// Its requests that the policy holds.
     queued: usize,
+    /// Since when it has had some.
+    queued_since: Instant,
+    /// Time in which it had some, up to `queued_since`.
+    queued_time: Nanos,
 }
 
 impl AttachedVm {
@@ -22,6 +26,17 @@ impl AttachedVm {
     /// Its requests that the policy holds.
     pub fn queued(&self) -> usize {
         self.queued
+    }
+
+    fn new(spec: VmSpec, queued_time: Nanos) -> AttachedVm {
+        AttachedVm { spec, queued: 0, queued_since: Instant::ZERO, queued_time }
+    }
+
+    fn queued_time(&self, at: Instant) -> Nanos {
+        match self.queued {
+            0 => self.queued_time,
+            _ => self.queued_time + at.since(self.queued_since),
+        }
     }
 }
 
@@ -33,7 +48,7 @@ impl Dispatcher {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         assert!(self.vms[vm.index()].is_none(), "{vm:?} is attached already");
-        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone(), queued: 0 });
+        self.vms[vm.index()] = Some(AttachedVm::new(spec.clone(), Nanos::ZERO));
         self.scheduler.attach(now, vm, spec);
     }
 
@@ -73,7 +88,8 @@ impl Dispatcher {
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         let requests = self.take_back(now, vm);
-        self.vms[vm.index()] = Some(AttachedVm { spec: spec.clone(), queued: 0 });
+        let queued_time = self.queued_time(now, vm);
+        self.vms[vm.index()] = Some(AttachedVm::new(spec.clone(), queued_time));
         self.scheduler.attach(now, vm, spec);
         for request in requests {
             self.enqueue(now, request.id);
@@ -122,7 +138,7 @@ impl Dispatcher {
             self.adjacency.remove(id);
         }
         for _ in &requests {
-            self.count_leaving(vm);
+            self.count_leaving(now, vm);
         }
         requests
     }
@@ -141,21 +157,34 @@ impl Dispatcher {
     }
 
     /// The policy holds one more request of this VM.
-    pub(super) fn count_queued(&mut self, vm: VmId) {
+    pub(super) fn count_queued(&mut self, now: Instant, vm: VmId) {
         self.queued += 1;
         if let Some(vm) = &mut self.vms[vm.index()] {
             vm.queued += 1;
-            self.waiting_weight += u64::from(vm.queued == 1) * vm.weight();
+            if vm.queued == 1 {
+                vm.queued_since = now;
+                self.waiting_weight += vm.weight();
+            }
         }
     }
 
     /// It holds one less.
-    pub(super) fn count_leaving(&mut self, vm: VmId) {
+    pub(super) fn count_leaving(&mut self, now: Instant, vm: VmId) {
         self.queued -= 1;
         if let Some(vm) = &mut self.vms[vm.index()] {
             vm.queued -= 1;
-            self.waiting_weight -= u64::from(vm.queued == 0) * vm.weight();
+            if vm.queued == 0 {
+                vm.queued_time += now.since(vm.queued_since);
+                self.waiting_weight -= vm.weight();
+            }
         }
+    }
+
+    /// Time until `at` in which the policy held a read or a write of this VM, since it was
+    /// attached; `at` is not before the last call that changed anything.
+    pub fn queued_time(&self, at: Instant, vm: VmId) -> Nanos {
+        let of = self.vms.get(vm.index()).and_then(Option::as_ref);
+        of.map_or(Nanos::ZERO, |vm| vm.queued_time(at))
     }
 
     /// May a VM of this number be attached?

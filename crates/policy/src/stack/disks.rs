@@ -213,6 +213,13 @@ impl Stack {
         (self.limiter.waiting(vm), self.limiter.waited(now, vm))
     }
 
+    /// Time until `at` in which reads or writes of a disk, or those of its cache, waited for their
+    /// turn at the device, since it was attached; `at` is not before the last call that changed
+    /// anything.
+    pub fn queued_time(&self, at: Instant, vm: VmId) -> Nanos {
+        self.dispatcher.queued_time(at, vm)
+    }
+
     /// The disk has another size, and lies there now. What was cached of it is forgotten:
     /// nobody knows what its image had in between.
     ///
