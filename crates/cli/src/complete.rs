@@ -41,7 +41,7 @@ const SHELLS: Shells<'static> = Shells(&[
 /// The script for a shell.
 ///
 /// # Errors
-/// Only of `out`.
+/// Those of `out`, and a shell that is none of `SHELLS`.
 pub fn write_script(shell: &str, out: &mut dyn Write) -> io::Result<()> {
     let shell = SHELLS.completer(shell).ok_or_else(|| io::Error::other("an unknown shell"))?;
     shell.write_registration(VARIABLE, "seekway", "seekway", "seekway", out)

@@ -92,7 +92,7 @@ pub struct DoctorReport {
 pub struct Root(PathBuf);
 
 impl Root {
-    /// The host's own.
+    /// The files of this host itself.
     pub fn host() -> Root {
         Root::at("/")
     }
@@ -113,7 +113,7 @@ impl Root {
         text(&self.path(path))
     }
 
-    /// A file's number.
+    /// The number that a file holds; `None` where it cannot be read or holds none.
     fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.text(path)?.parse().ok()
     }

@@ -79,7 +79,7 @@ impl SocketConfig {
     /// Do the user and the group exist?
     ///
     /// # Errors
-    /// What does not.
+    /// The name that this host does not have.
     pub fn check_names(&self) -> Result<(), String> {
         self.owner.as_deref().map(user_id).transpose()?;
         self.group.as_deref().map(group_id).transpose()?;

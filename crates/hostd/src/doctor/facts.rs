@@ -34,7 +34,7 @@ pub struct Facts {
     pub folder: Result<PathBuf, String>,
     /// Images that a running daemon with the same control socket serves.
     pub served: BTreeSet<PathBuf>,
-    /// That daemon answers.
+    /// A daemon answers at that control socket.
     pub daemon_runs: bool,
     /// Users and groups of the configuration that do not exist, in words.
     pub unknown_owners: Vec<String>,

@@ -59,7 +59,7 @@ pub enum ImageError {
     BlockSize {
         /// The image, as given.
         path: String,
-        /// In bytes.
+        /// The block size that was asked for, in bytes.
         asked: u32,
         /// What needs larger blocks, with a verb.
         why: &'static str,

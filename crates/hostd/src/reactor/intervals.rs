@@ -8,10 +8,10 @@
 //!
 //! Nobody tells the daemon how much a guest wants, so its demand is estimated. A disk that
 //! waited for its turn in a part w of the interval and got a device time t would have had
-//! t / (1 − w) without the others: a guest that sends its next request after the last one is
-//! done goes as much faster as it waits less. A disk with many requests always has one that
-//! waits, and would take everything. A disk that waits for its own rate limits does not wait for
-//! its turn, and one that asks for little has what it wants.
+//! t / (1 − w) without the others: without the waits, a guest that sends one request after the
+//! other would have sent so many more in the same time. A disk with many requests always has one
+//! that waits: it would take everything. A disk that waits for its own rate limits does not wait
+//! for its turn, and one that asks for little has what it wants.
 
 use crate::port::DiskId;
 use seekway_policy::fairness::{jain, max_min_shares, phi};
@@ -192,18 +192,17 @@ pub(super) fn fairness(disks: &[Share]) -> (Fairness, Vec<Option<f64>>) {
     let shares: Vec<Option<f64>> = disks.iter().zip(&due_s).map(share).collect();
     let busy = |n: &usize| disks[*n].used.is_busy();
     let of_busy: Vec<f64> = (0..disks.len()).filter(busy).filter_map(|n| shares[n]).collect();
-    // What a disk wants beyond its share is what rounding leaves, or more.
+    // It would have taken more than its share, by more than rounding makes of it.
     let contends = |n: &usize| busy(n) && demands[*n] > due_s[*n] * (1.0 + 1e-9);
     let contending: Vec<usize> = (0..disks.len()).filter(contends).collect();
     let rate = |n: &usize| disks[*n].used.bytes as f64 / (1 << 20) as f64 / INTERVAL.as_secs_f64();
-    let several = |count: usize| count > 1;
     let fairness = Fairness {
         busy_disks: disks.iter().filter(|d| d.used.is_busy()).count(),
-        jain: several(of_busy.len()).then(|| jain(&of_busy)).flatten(),
-        max_min_share: several(shares.iter().flatten().count())
+        jain: (of_busy.len() > 1).then(|| jain(&of_busy)).flatten(),
+        max_min_share: (shares.iter().flatten().count() > 1)
             .then(|| shares.iter().flatten().copied().min_by(f64::total_cmp))
             .flatten(),
-        phi_mib_s: several(contending.len())
+        phi_mib_s: (contending.len() > 1)
             .then(|| {
                 let rates: Vec<f64> = contending.iter().map(rate).collect();
                 let weights: Vec<f64> = contending.iter().map(|&n| weights[n]).collect();

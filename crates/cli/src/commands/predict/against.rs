@@ -86,7 +86,7 @@ struct Run {
     live: Option<RunFigures>,
 }
 
-/// What is there, be it null.
+/// The key's value where the key is there: `Some(None)` is a null, `None` no key.
 fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
