@@ -7,6 +7,7 @@
 //!   page-mapped translation layer;
 //! - [`raid0`]: several devices striped;
 //! - [`cloud`]: a volume over a network with rate caps and burst credit;
+//! - [`slowed`]: any of these with a slower clock;
 //! - [`closed_loop`]: a fixed number of commands in flight, to measure a model;
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
@@ -27,6 +28,7 @@ pub mod linear;
 pub mod profile;
 pub mod published;
 pub mod raid0;
+pub mod slowed;
 pub mod ssd;
 #[cfg(test)]
 mod testing;

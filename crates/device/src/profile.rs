@@ -12,9 +12,11 @@ use crate::disk::Disk;
 use crate::linear::Linear;
 use crate::published::Published;
 use crate::raid0::Raid0;
+use crate::slowed::{SLOW_MAX, Slowed};
 use crate::ssd::Ssd;
 use schema::{File, Raid0File};
 use seekway_policy::units::SECTOR_BYTES;
+use std::num::NonZeroU32;
 use thiserror::Error;
 
 const EMBEDDED: &[(&str, &str)] = &[
@@ -116,7 +118,7 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
 /// `capacity_sectors`, `queue_depth`. A derived profile takes what the one that
-/// it is derived from takes.
+/// it is derived from takes. `slow=8` makes any device eight times slower.
 ///
 /// # Errors
 /// Says which key, what was expected there and what was found.
@@ -232,7 +234,7 @@ impl Profile {
     /// What the maker of a solid-state drive says of it; `None` where the
     /// profile states nothing, or is of another device.
     pub fn published(&self) -> Option<Published> {
-        let file = self.file.ssd.as_ref()?;
+        let file = self.file.ssd.as_ref().filter(|_| self.file.slow == 1)?;
         let p = file.published?;
         let span = p.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64);
         Some(Published {
@@ -249,6 +251,19 @@ impl Profile {
     }
 
     fn device(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
+        let device = self.at_full_speed()?;
+        match NonZeroU32::new(self.file.slow).filter(|slow| slow.get() <= SLOW_MAX) {
+            Some(NonZeroU32::MIN) => Ok(device),
+            Some(slow) => Ok(Box::new(Slowed::new(device, slow))),
+            None => Err(ProfileError::Value {
+                key: "slow".into(),
+                expected: format!("1 to {SLOW_MAX}"),
+                found: self.file.slow.to_string(),
+            }),
+        }
+    }
+
+    fn at_full_speed(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
         one_kind(&self.file)?;
         match &self.file {
             File { linear: Some(linear), .. } => Ok(Box::new(Linear::new(check::linear(linear)?))),
@@ -303,17 +318,18 @@ fn derive(file: File) -> Result<File, ProfileError> {
     if let Some(ssd) = &mut original.ssd {
         ssd.published = None;
     }
-    Ok(File { name: file.name, summary: file.summary, ..original })
+    let slow = original.slow.saturating_mul(file.slow);
+    Ok(File { name: file.name, summary: file.summary, slow, ..original })
 }
 
 /// The array of `file`.
 fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
     let spec = check::raid0(file)?;
     let member = load(&file.member)?;
-    let Some(ssd) = &member.file.ssd else {
+    let Some(ssd) = member.file.ssd.as_ref().filter(|_| member.file.slow == 1) else {
         return Err(ProfileError::Value {
             key: "raid0.member".into(),
-            expected: "a solid-state drive's profile".into(),
+            expected: "a solid-state drive's profile, without `slow`: that is the array's".into(),
             found: file.member.clone(),
         });
     };
@@ -418,6 +434,8 @@ mod tests {
         assert!(error("azure-p10:credit_mib=0").contains("cloud.burst_mib_s: expected with"));
         assert!(error("azure-p10:rpm=1").contains("expected one of iops"));
         assert!(error("cloud-flash:read_latency_us=x").contains("a time in µs"));
+        assert!(error("cloud-flash:slow=0").contains("slow: expected 1 to 1024, found 0"));
+        assert!(error("aws-gp3:slow=x").contains("a whole number"));
         let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n";
         assert!(error(derived).contains("no device profile is called `nothing`"));
         let text = include_str!("../profiles/intel-320.toml");

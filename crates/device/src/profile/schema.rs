@@ -10,12 +10,19 @@ use serde::Deserialize;
 pub(super) struct File {
     pub name: String,
     pub summary: String,
+    /// So many times slower than what follows says, 1 to 1024. Absent: 1.
+    #[serde(default = "one")]
+    pub slow: u32,
     pub linear: Option<LinearFile>,
     pub disk: Option<DiskFile>,
     pub ssd: Option<SsdFile>,
     pub raid0: Option<Raid0File>,
     pub cloud: Option<CloudFile>,
     pub derived: Option<DerivedFile>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 #[derive(Clone, Deserialize)]

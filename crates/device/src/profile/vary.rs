@@ -36,7 +36,9 @@ impl Profile {
     /// Sets one override; ranges are checked when all are set.
     pub(super) fn vary(&mut self, key: &str, value: &str) -> Result<(), ProfileError> {
         let file = &mut self.file;
-        let outcome = if let Some(linear) = &mut file.linear {
+        let outcome = if key == "slow" {
+            set(&mut file.slow, value, COUNT)
+        } else if let Some(linear) = &mut file.linear {
             vary_linear(linear, key, value)
         } else if let Some(disk) = &mut file.disk {
             vary_disk(disk, key, value)

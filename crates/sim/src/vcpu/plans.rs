@@ -5,7 +5,7 @@ use super::{
     Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start, TaskSpec,
     VmSpec,
 };
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_policy::vcpu::build;
 use seekway_workload::generators::VmPlan;
 use seekway_workload::tasks::TaskSource;
@@ -20,6 +20,9 @@ pub struct Processors {
     pub guest: GuestCpu,
     pub detector: Detector,
     pub costs: Costs,
+    /// The VMs have one part of so many of each processor's time, in slices of the same length:
+    /// others, which always have something to compute, have the rest. At least 1.
+    pub part: u32,
 }
 
 impl Processors {
@@ -40,7 +43,28 @@ impl Processors {
             guest: GuestCpu::default(),
             detector: Detector::Heartbeat { beat: micros(5) },
             costs: Costs::default(),
+            part: 1,
         }
+    }
+
+    /// Who computes all the time beside VMs that have only a part of it.
+    fn others(&self) -> Option<VmSpec> {
+        let cpu_weight = NonZeroU32::new(self.part.saturating_sub(1))?;
+        let task = |n: u16| TaskSpec {
+            name: format!("cpu{n}"),
+            start: Start::On(n),
+            allowed: vec![n],
+            from: Nanos::ZERO,
+            load: Load::Compute,
+        };
+        Some(VmSpec {
+            name: "others".into(),
+            vcpus: self.count,
+            cpu_weight,
+            agent: false,
+            disk: Sectors::new(1),
+            tasks: (0..self.count).map(task).collect(),
+        })
     }
 }
 
@@ -64,6 +88,10 @@ impl Machine {
             let guest = plan.tasks(seed, number).map_err(|e| e.to_string())?;
             vms.push(vm(plan, guest.as_ref()));
             guests.push(Some(guest));
+        }
+        if let Some(others) = processors.others() {
+            vms.push(others);
+            guests.push(None);
         }
         let spec = MachineSpec {
             pcpus: processors.count,

@@ -174,7 +174,7 @@ pub(super) fn vm(number: usize, vcpus: u16) -> VmSpec {
 
 /// The paper's host: slices of 11 ms, section 5 (see [`Processors::new`]).
 pub(super) fn machine(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
-    let Processors { count, host, guest, detector, costs } = Processors::new(pcpus);
+    let Processors { count, host, guest, detector, costs, .. } = Processors::new(pcpus);
     let ablation = Ablation::default();
     MachineSpec { pcpus: count, host, guest, detector, costs, ablation, vms }
 }
