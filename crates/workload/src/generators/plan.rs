@@ -123,7 +123,7 @@ impl VmPlan {
         }
     }
 
-    fn load(&self, seed: u64, number: u16) -> Result<Load, SourceError> {
+    pub(crate) fn load(&self, seed: u64, number: u16) -> Result<Load, SourceError> {
         let seed = split(seed, u64::from(number));
         let whose = |e: ParamError| SourceError(format!("VM {}: {e}", self.name));
         if let Some(apps) = self.apps_for(seed).map_err(whose)? {
@@ -142,7 +142,7 @@ impl VmPlan {
 }
 
 /// What a VM runs.
-enum Load {
+pub(crate) enum Load {
     Guest(Box<GuestVm>),
     Bare(Box<dyn Source>),
 }

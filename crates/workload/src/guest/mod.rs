@@ -14,7 +14,7 @@
 //!  params, cache, block, layout, laid, app   parts without knowledge of the guest
 //!  file, thread, journal, flusher, disk      state of the guest's kernel
 //!  vm                                        what a guest is made of
-//!  pages, writeback, commit, delete          what its kernel does
+//!  pages, writeback, commit, delete, warm    what its kernel does
 //!  threads, source, tasks                    system calls; the event loop; the same for
 //!                                            vCPUs that somebody else models
 //! ```
@@ -60,6 +60,7 @@ mod tasks;
 mod thread;
 mod threads;
 mod vm;
+mod warm;
 mod writeback;
 
 pub use params::GuestParams;

@@ -18,6 +18,7 @@ pub static SPECS: &[ParamSpec] = &[
     spec("image", Kind::Size, "12GiB", "size of the virtual disk"),
     spec("ram", Kind::Size, "1GiB", "guest memory"),
     spec("reserved", Kind::Size, "100MiB", "memory that the page cache cannot have"),
+    spec("warm", Kind::Flag, "false", "the page cache is full of its files from the start"),
     spec("read_ahead_kb", Kind::Count(0, 65_536), "128", "read-ahead window; 0 reads page by page"),
     spec("max_request_kib", Kind::Count(4, 65_536), "128", "largest request to the virtual disk"),
     spec(
@@ -74,6 +75,8 @@ pub struct GuestParams {
     pub image_sectors: u64,
     /// Pages that the page cache may hold.
     pub cache_pages: u32,
+    /// The page cache is full from the start.
+    pub warm: bool,
     /// Largest read-ahead window, pages; 0 = none.
     pub read_ahead_pages: u32,
     /// Largest request, pages.
@@ -131,6 +134,7 @@ impl From<&Params> for GuestParams {
         GuestParams {
             image_sectors: p.size("image").get(),
             cache_pages,
+            warm: p.flag("warm"),
             read_ahead_pages: p.count("read_ahead_kb").div_ceil(4) as u32,
             request_pages: (p.count("max_request_kib") / 4) as u32,
             nr_requests: p.count("nr_requests") as u32,

@@ -148,6 +148,9 @@ impl GuestVm {
             let runs = runs[disk].next().expect("the files of each application were laid out");
             vm.add_app(disk, app, runs, brought);
         }
+        if vm.params.warm {
+            vm.warm(seed);
+        }
         Ok(vm)
     }
 

@@ -12,6 +12,13 @@
 //! offers one request, the next of its own sweep, so that one that was spent goes on where it was
 //! stopped. One that has waited too long goes before its VM's others.
 //!
+//! *Slices.* A VM with several requests keeps the head for `slice` and sends them in the order of
+//! its own sweep: the way from VM to VM is paid once for all of them (CFQ's slices; Argon's
+//! quanta: Wachs et al., FAST 2007). It is spent then until the others have caught up. A single
+//! request of another VM ends the slice after `short_turn`, and so does a target of latency.
+//!
+//! *Waking.* A VM that wakes is behind the others by `lag` at most: what asks for little goes next.
+//!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
 //! `turn` of the device. If it is not there yet, the disk is held for it, for `stay` at most.
 //!
@@ -98,6 +105,8 @@ pub struct Head {
     hold: Nanos,
     oldest: f64,
     short_turn: Nanos,
+    slice: Nanos,
+    round: Nanos,
     /// A VM that waits with its only request.
     single: Option<usize>,
     even: bool,
@@ -136,6 +145,8 @@ impl Head {
             hold: params.duration("hold").min(STALL),
             oldest: params.number("oldest"),
             short_turn: params.duration("short_turn"),
+            slice: params.duration("slice"),
+            round: params.duration("round"),
             single: None,
             even: params.flag("even"),
             last_vm: usize::MAX,
@@ -144,7 +155,7 @@ impl Head {
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
-            tags: Tags::new(),
+            tags: Tags::new(params.duration("lag")),
             reserves: Reserves::default(),
             targets: Targets::default(),
             spent: KeyedHeap::default(),
@@ -261,6 +272,9 @@ impl Head {
         let serial = known.serial;
         // Where the sweep comes from is nobody's fault: a command after another VM's is charged
         // what such commands cost on average, and what its VM's own cost beside that.
+        if self.last_vm != vm {
+            known.slice_had = Nanos::ZERO;
+        }
         let switches = self.even && self.last_vm != vm;
         let mean = if switches { self.switch.get() } else { known.cost.get() };
         let charged = match switches {
@@ -403,6 +417,7 @@ impl Scheduler for Head {
             }
             known.device_time += real;
             known.stream_had += real;
+            known.slice_had += real;
         }
         if request.extent.end() == known.stream_end {
             known.stream_since = Some(now);
@@ -428,8 +443,11 @@ impl Scheduler for Head {
         if let Some(id) = self.promised(now) {
             return self.dispatch(now, device, id);
         }
-        match self.dwell(now, device) {
-            Some(decision) => decision,
+        if let Some(decision) = self.dwell(now, device) {
+            return decision;
+        }
+        match self.go_on(now) {
+            Some(id) => self.dispatch(now, device, id),
             None => self.sweep(now, device),
         }
     }

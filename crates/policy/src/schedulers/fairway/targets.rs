@@ -177,6 +177,12 @@ impl Targets {
         if vm == tightest || now.since(at) > ACTIVE_FOR { 1.0 } else { BOUND_LEAST.powf(pressure) }
     }
 
+    /// Has another VM than this one a target, and sent something a moment ago?
+    pub fn presses(&self, now: Instant, vm: usize) -> bool {
+        let (tightest, _, at) = self.tightest;
+        vm != tightest && self.has(tightest) && now.since(at) <= ACTIVE_FOR
+    }
+
     /// A request is done.
     pub fn completed(&mut self, now: Instant, completion: &Completion) {
         let request = &completion.request;

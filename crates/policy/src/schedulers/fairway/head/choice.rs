@@ -75,6 +75,38 @@ impl Head {
         None
     }
 
+    /// How long a VM with several requests keeps the head, by its weight: slices of all active
+    /// VMs fit into `round`, and a VM with a single request waits for `short_turn` of one at most. None while
+    /// another VM's target of latency presses.
+    fn slice(&self, now: Instant, vm: usize) -> Nanos {
+        if self.targets.presses(now, vm) {
+            return Nanos::ZERO;
+        }
+        let mean = self.slice.min(self.round.scaled(1, self.tags.active().max(1) as u64));
+        let slice = self.tags.by_part(vm, mean);
+        match self.single.is_some_and(|single| single != vm) {
+            true => slice.min(self.short_turn),
+            false => slice,
+        }
+    }
+
+    /// The next request of the VM whose slice it is, in the order of its own sweep; `None` when
+    /// the slice is over.
+    pub(super) fn go_on(&mut self, now: Instant) -> Option<RequestId> {
+        let vm = self.last_vm;
+        let slice = self.slice(now, vm);
+        let known = self.vms.get(vm)?.as_ref()?;
+        let is_over = known.slice_had >= slice || self.tags.is_ahead(vm, slice);
+        if is_over || known.sorted.is_empty() {
+            return None;
+        }
+        if known.spent {
+            self.release_one(vm);
+        }
+        let overdue = self.overdue(now, vm);
+        overdue.or_else(|| self.vms[vm].as_mut()?.next())
+    }
+
     /// Is the VM's next request expected, and until when is it worth waiting for?
     fn expected_until(&self, vm: usize) -> Option<Instant> {
         let known = self.vm(vm)?;

@@ -57,14 +57,18 @@ pub struct Tags {
     /// The active VMs by tag.
     active: KeyedHeap<u128>,
     count: usize,
+    /// The weights of the active VMs without a group and of the groups with one.
+    weights: u64,
     /// The highest that the least tag has been.
     reached: u128,
+    /// A VM that becomes active may have had so much less than the others.
+    lag: Nanos,
 }
 
 impl Tags {
-    pub fn new() -> Self {
+    pub fn new(lag: Nanos) -> Self {
         let (shares, groups, active) = (Vec::new(), Vec::new(), KeyedHeap::default());
-        Tags { shares, groups, active, count: 0, reached: 0 }
+        Tags { shares, groups, active, count: 0, weights: 0, reached: 0, lag }
     }
 
     pub fn attach(&mut self, vm: usize, weight: u64, group: Option<Group>) {
@@ -73,7 +77,11 @@ impl Tags {
             if self.groups.len() <= number {
                 self.groups.resize(number + 1, GroupShare::default());
             }
-            self.groups[number].weight = u64::from(weight.get());
+            let group = &mut self.groups[number];
+            let before = std::mem::replace(&mut group.weight, u64::from(weight.get()));
+            if group.active > 0 {
+                self.weights = self.weights - before + group.weight;
+            }
             number
         });
         if self.shares.len() <= vm {
@@ -96,17 +104,39 @@ impl Tags {
         }
         share.active = active;
         if active {
-            share.tag = share.tag.max(self.reached);
+            let lag = share.weighed(self.lag, &self.groups);
+            share.tag = share.tag.max(self.reached.saturating_sub(lag));
             self.count += 1;
         } else {
             self.count -= 1;
         }
-        if let Some(group) = share.group {
-            let sum = &mut self.groups[group].active;
-            *sum = if active { *sum + share.weight } else { *sum - share.weight };
+        let change = |sum: &mut u64, by: u64| *sum = if active { *sum + by } else { *sum - by };
+        match share.group.map(|group| &mut self.groups[group]) {
+            None => change(&mut self.weights, share.weight),
+            Some(group) => {
+                let was_active = group.active > 0;
+                change(&mut group.active, share.weight);
+                if was_active != (group.active > 0) {
+                    change(&mut self.weights, group.weight);
+                }
+            }
         }
         self.active.set(vm as u32, active.then_some(share.tag));
         self.reach();
+    }
+
+    /// `time` by the VM's part of the device: as much for a VM that has the mean part of the
+    /// active ones, more or less for another.
+    pub fn by_part(&self, vm: usize, time: Nanos) -> Nanos {
+        let Some(share) = self.shares.get(vm).and_then(Option::as_ref) else { return time };
+        let (weight, of) = match share.group.map(|group| self.groups[group]) {
+            None => (share.weight, self.weights),
+            Some(group) => (
+                group.weight.saturating_mul(share.weight),
+                self.weights.saturating_mul(group.active),
+            ),
+        };
+        time.scaled(weight.saturating_mul(self.count as u64), of.max(1))
     }
 
     /// The VM's weight counts so many times more from now on.

@@ -39,6 +39,8 @@ pub struct Vm {
     /// Where its last stream goes on, and the device time that this has had.
     pub stream_end: Lba,
     pub stream_had: Nanos,
+    /// The device time that it has had since the head came to it.
+    pub slice_had: Nanos,
     /// When the request before its end was done.
     pub stream_since: Option<Instant>,
     /// What its commands cost beside what they were charged.
