@@ -52,6 +52,7 @@ mod fetches;
 mod pieces;
 mod size;
 pub mod sizing;
+mod warm;
 mod writes;
 
 pub use accounts::Usage;

@@ -47,6 +47,21 @@ pub fn run(
     Ok(engine.result(finished, limits.until))
 }
 
+/// A host's cache begins with what guests lack that begin warm.
+fn warm_cache(stack: &mut Stack, sources: &[Box<dyn Source + '_>], vm_base: &[u16]) {
+    if !stack.has_cache() {
+        return;
+    }
+    let mut wanted = Vec::new();
+    for (source, first) in sources.iter().zip(vm_base) {
+        let of_vm = |n: usize| (VmId::new(first + n as u16), source.lacks(n));
+        wanted.extend((0..source.vms().len()).map(of_vm));
+    }
+    if wanted.iter().any(|(_, parts)| !parts.is_empty()) {
+        stack.warm_cache(Instant::ZERO, &wanted);
+    }
+}
+
 /// A run under way.
 struct Engine<'a> {
     sources: Vec<Box<dyn Source + 'a>>,
@@ -127,6 +142,7 @@ impl<'a> Engine<'a> {
         for (vm, limits) in limits.iter().enumerate().filter(|(_, limits)| !limits.is_none()) {
             stack.set_limits(Instant::ZERO, VmId::new(vm as u16), limits);
         }
+        warm_cache(&mut stack, &sources, &vm_base);
         let count = sources.len();
         Engine {
             sources,

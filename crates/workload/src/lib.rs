@@ -10,7 +10,7 @@ pub mod traces;
 
 pub use recording::{Recorded, Recording};
 
-use seekway_policy::request::{Op, ProcessTag};
+use seekway_policy::request::{Extent, Op, ProcessTag};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
 /// One VM's disk as a source needs it: its name and how large its address
@@ -72,6 +72,13 @@ pub trait Source: Send {
 
     /// True when the source will issue nothing more and waits for nothing.
     fn finished(&self) -> bool;
+
+    /// What the page cache of a VM that begins warm lacks of the files that the VM reads through
+    /// it, by the VM's number in the source, in random order. A host's cache that begins warm
+    /// has it.
+    fn lacks(&self, _vm: usize) -> Vec<Extent> {
+        Vec::new()
+    }
 
     /// Per application, where the source has any.
     fn apps(&self) -> Vec<AppReport> {

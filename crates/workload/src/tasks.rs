@@ -5,6 +5,7 @@
 //! says only what each task needs next.
 
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
@@ -60,6 +61,11 @@ pub trait TaskSource: Send {
     fn finished(&self) -> bool;
 
     fn apps(&self) -> Vec<AppReport>;
+
+    /// As [`Source::lacks`](crate::Source::lacks), by the number of the disk.
+    fn lacks(&self, _disk: usize) -> Vec<Extent> {
+        Vec::new()
+    }
 }
 
 /// A bare source in a guest with one task, which makes its requests: each takes it a system

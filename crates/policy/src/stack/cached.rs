@@ -263,6 +263,18 @@ impl Stack {
         }
     }
 
+    /// The cache begins full of these parts of VMs' disks, as far as there is room: for
+    /// simulations. Nothing without a cache.
+    ///
+    /// # Panics
+    /// With a journal: a replay would not know of it.
+    pub fn warm_cache(&mut self, now: Instant, wanted: &[(VmId, Vec<Extent>)]) {
+        assert!(self.journal.is_none(), "a journal does not hold what a cache begins with");
+        if let Some(cache) = &mut self.cache {
+            cache.contents.warm(now, wanted);
+        }
+    }
+
     /// What the device reads a second at best (the paper's BW_T), for the prefetcher.
     pub fn set_bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
         self.record(|j| j.bandwidth(now, bytes_per_s));

@@ -3,6 +3,7 @@
 use super::events::{Event, Events};
 use super::state::{Heard, Io, Pcpu, Phase, Task, Vcpu, VcpuRunState, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
+use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
 use seekway_workload::tasks::TaskSource;
@@ -213,6 +214,12 @@ impl Source for &mut Machine {
 
     fn finished(&self) -> bool {
         self.guests.iter().all(|guest| guest.as_ref().is_some_and(|g| g.finished()))
+    }
+
+    fn lacks(&self, disk: usize) -> Vec<Extent> {
+        let vm = self.vms.iter().position(|vm| vm.disks.contains(&disk));
+        let guest = vm.and_then(|vm| Some((self.guests[vm].as_ref()?, self.vms[vm].disks.start)));
+        guest.map_or(Vec::new(), |(guest, first)| guest.lacks(disk - first))
     }
 
     fn apps(&self) -> Vec<AppReport> {

@@ -7,6 +7,7 @@ use crate::guest::{GuestParams, GuestVm};
 use crate::tasks::{BareTask, TaskSource};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_policy::params::{ParamError, Params};
+use seekway_policy::request::Extent;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Sectors};
 
@@ -208,6 +209,10 @@ impl Source for Fleet {
     }
     fn finished(&self) -> bool {
         self.members.iter().all(|m| m.finished())
+    }
+    fn lacks(&self, vm: usize) -> Vec<Extent> {
+        let number = self.first_vm.partition_point(|&first| usize::from(first) <= vm) - 1;
+        self.members[number].lacks(vm - usize::from(self.first_vm[number]))
     }
     fn apps(&self) -> Vec<AppReport> {
         let mut all = Vec::new();

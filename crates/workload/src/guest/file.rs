@@ -4,7 +4,8 @@
 use crate::guest::PAGE_SECTORS;
 use crate::guest::cache::NONE;
 use crate::guest::layout::Run;
-use seekway_policy::units::Instant;
+use seekway_policy::request::Extent;
+use seekway_policy::units::{Instant, Lba, Sectors};
 
 /// One file (or the inode area, which is cached like one).
 #[derive(Debug)]
@@ -67,6 +68,24 @@ impl File {
         let run = self.runs[at];
         let into = page - run.page;
         (run.sector + u64::from(into) * PAGE_SECTORS, run.pages - into)
+    }
+    /// Where the pages lie that have no frame: at most 256 KiB each.
+    pub fn lacks(&self) -> Vec<Extent> {
+        const PAGES_MAX: u32 = 64;
+        let (mut lacks, mut page) = (Vec::new(), 0);
+        while page < self.size_pages {
+            if self.is_cached(page) {
+                page += 1;
+                continue;
+            }
+            let (sector, contiguous) = self.locate(page);
+            let most = contiguous.min(PAGES_MAX).min(self.size_pages - page);
+            let pages = (1..most).find(|n| self.is_cached(page + n)).unwrap_or(most);
+            let len = Sectors::new(u64::from(pages) * PAGE_SECTORS);
+            lacks.extend(Extent::new(Lba::new(sector), len));
+            page += pages;
+        }
+        lacks
     }
     /// Pages that the file may have.
     pub fn pages_max(&self) -> u32 {

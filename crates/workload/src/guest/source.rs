@@ -5,6 +5,7 @@ use crate::guest::disk::{self, GuestDisk};
 use crate::guest::journal::JOURNAL;
 use crate::guest::vm::{GuestVm, Running};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::cmp::Reverse;
 
@@ -117,6 +118,10 @@ impl Source for GuestVm {
             && self.ready.is_empty()
             && self.arriving.is_empty()
             && self.disks.iter().all(|disk| disk.is_finished(self.params.sync_at_end))
+    }
+
+    fn lacks(&self, vm: usize) -> Vec<Extent> {
+        self.lacks_on(vm)
     }
 
     fn apps(&self) -> Vec<AppReport> {

@@ -5,6 +5,7 @@ use crate::guest::journal::JOURNAL;
 use crate::guest::vm::{Cpus, GuestVm};
 use crate::tasks::{Need, TaskSource};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Nanos};
 
 impl GuestVm {
@@ -85,5 +86,9 @@ impl TaskSource for GuestVm {
 
     fn apps(&self) -> Vec<AppReport> {
         Source::apps(self)
+    }
+
+    fn lacks(&self, disk: usize) -> Vec<Extent> {
+        Source::lacks(self, disk)
     }
 }

@@ -7,6 +7,7 @@
 use crate::generators::rng::Rng;
 use crate::guest::cache::UPTODATE;
 use crate::guest::vm::GuestVm;
+use seekway_policy::request::Extent;
 
 /// Pages that are cached together: 256 KiB, twice the usual read-ahead.
 const CHUNK_PAGES: u32 = 64;
@@ -37,6 +38,18 @@ impl GuestVm {
                 self.cache.unpin(at);
             }
         }
+    }
+
+    /// What the page cache of a warm guest lacks of the files on `disk` that are read through
+    /// it, in random order.
+    pub(super) fn lacks_on(&self, disk: usize) -> Vec<Extent> {
+        let inodes = self.disks.len() as u32;
+        let files = (inodes..self.files.len() as u32).filter(|&n| {
+            self.params.warm && self.files[n as usize].disk == disk && !self.is_direct(n)
+        });
+        let mut lacks: Vec<Extent> = files.flat_map(|n| self.files[n as usize].lacks()).collect();
+        Rng::new(lacks.len() as u64).shuffle(&mut lacks);
+        lacks
     }
 
     /// Is the file read past the page cache, by every handle that was opened on it?
