@@ -26,6 +26,7 @@ pub use block_size::BlockSize;
 pub use error::ImageError;
 pub use handover::{HandOver, ImageUse, Kept, Users};
 pub use look::{Look, look};
+pub use lost::{LostImage, Marker, Unmarked};
 pub(crate) use place::is_virtual;
 pub use surface::{Piece, Surface, SurfaceError};
 
@@ -123,6 +124,8 @@ pub struct Image {
     warnings: Arc<Warnings>,
     /// The error of the sync that failed, once writes may be lost.
     lost_writes: Option<i32>,
+    /// Who marks the image then, and what they get.
+    marker: Option<(Marker, LostImage)>,
 }
 
 impl Image {
@@ -186,7 +189,7 @@ impl Image {
         let (path, is_direct) = (path.to_path_buf(), align.direct);
         let punches_zeroes = is_block || probe::punches_zeroes(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
-        let lost_writes = None;
+        let (lost_writes, marker) = (None, None);
         let mut image = Image {
             file,
             path,
@@ -199,6 +202,7 @@ impl Image {
             has_place: true,
             warnings,
             lost_writes,
+            marker,
         };
         image.refresh()?;
         Ok(image)
@@ -279,26 +283,63 @@ impl Image {
         self.lost_writes
     }
 
-    /// A flush or a durable write has failed with this errno. The kernel may have
-    /// marked pages clean that were not written, and the next sync then says that
-    /// all is well: as nobody knows what is on the device, [`Image::lost_writes`]
-    /// has it from now on. Past the page cache an error is of the request alone.
+    /// A sync has failed with this errno, whatever that is: the kernel reports what an earlier
+    /// write-back met, and a device may have dropped its cache. Pages that were not written can be
+    /// clean by now, and the next sync would say that all is well. As nobody knows what is on the
+    /// device, [`Image::lost_writes`] has the errno from now on.
     pub fn sync_failed(&mut self, errno: i32) {
-        let refused = [libc::EINVAL, libc::EOPNOTSUPP, libc::EFAULT, libc::ENOMEM];
-        let again = [libc::EAGAIN, libc::EINTR];
-        let nothing_done = refused.contains(&errno) || again.contains(&errno);
-        if self.is_direct || self.lost_writes.is_some() || nothing_done {
+        if self.lost_writes.is_some() {
             return;
         }
         self.lost_writes = Some(errno);
         let text = format!(
-            "{}: a flush failed ({}): writes may be lost, and every flush fails until the disk is \
-             detached and attached again; check its file system first",
+            "{}: a flush failed ({}): writes may be lost, and every flush fails; check the image \
+             (fsck, a backup), then detach the disk and attach it with accept-lost-writes",
             self.path.display(),
             io::Error::from_raw_os_error(errno)
         );
         crate::log::say(&text);
         self.warnings.add(text);
+        if let Some((marker, lost)) = self.marker.take() {
+            marker.mark(lost);
+        }
+    }
+
+    /// Have `marker` mark the image when a sync of it fails.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn mark_by(&mut self, marker: Marker) -> io::Result<()> {
+        let lost = LostImage { file: self.file.try_clone()?, identity: self.identity() };
+        self.marker = Some((marker, lost));
+        Ok(())
+    }
+
+    /// One line by which a daemon that is started again knows the image: its device number, or its
+    /// path without links.
+    pub fn identity(&self) -> String {
+        match self.file.metadata() {
+            Ok(about) if self.is_block => {
+                let (device, major) = (about.rdev(), libc::major(about.rdev()));
+                format!("device {major}:{}", libc::minor(device))
+            }
+            _ => {
+                let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+                format!("file {path:?}")
+            }
+        }
+    }
+
+    /// Writes to the image are noted as lost, elsewhere than in a mark of its own.
+    ///
+    /// # Errors
+    /// [`ImageError::LostWrites`], unless that is accepted.
+    pub fn judge_noted_loss(&self, accept: bool) -> Result<(), ImageError> {
+        if !accept {
+            return Err(lost::refused(&self.path));
+        }
+        self.warnings.add(lost::accepted_elsewhere(&self.path));
+        Ok(())
     }
 
     /// Look at the size again; the new capacity in bytes.

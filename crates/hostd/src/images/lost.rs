@@ -10,16 +10,24 @@
 //!
 //! Block devices are not synced here: the first flush of their guest has the
 //! error.
+//!
+//! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
 use super::ImageError;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The mark of an image that lacks writes.
 const MARK: &CStr = c"user.seekway.lost_writes";
+/// What is known of a loss that was marked.
+const EARLIER: &str = "an earlier write-back or flush failed";
 
 /// Write back what the page cache has of an image. Fails when something of it
 /// was lost, now or before: unless `accept`, then the mark is taken away and a
@@ -31,7 +39,7 @@ pub(super) fn check(
     warnings: &mut Vec<String>,
 ) -> Result<(), ImageError> {
     let lost = match file.sync_data() {
-        Ok(()) if is_marked(file) => "an earlier write-back failed".to_owned(),
+        Ok(()) if is_marked(file) => EARLIER.to_owned(),
         Ok(()) => return Ok(()),
         Err(e) => format!("writing back what was cached: {e}"),
     };
@@ -48,17 +56,95 @@ pub(super) fn check(
     }
     let unmarked = unmark(file);
     let kept = unmarked.err().map_or(String::new(), |e| format!("; its mark stays: {e}"));
-    warnings.push(format!(
-        "{path}: {lost}: writes that a guest was told are done are missing, and that was \
-         accepted (accept-lost-writes){kept}"
-    ));
+    warnings.push(accepted(&path, &lost) + &kept);
     Ok(())
+}
+
+/// What the operator is told of a loss that was accepted.
+fn accepted(path: &str, lost: &str) -> String {
+    format!(
+        "{path}: {lost}: writes that a guest was told are done are missing, and that was \
+         accepted (accept-lost-writes)"
+    )
+}
+
+/// The same of an image that is not marked, but noted elsewhere.
+pub(super) fn accepted_elsewhere(path: &Path) -> String {
+    accepted(&path.display().to_string(), EARLIER)
 }
 
 /// Why a marked image is not opened.
 pub(super) fn refused(path: &Path) -> ImageError {
-    let lost = "an earlier write-back failed".to_owned();
+    let lost = EARLIER.to_owned();
     ImageError::LostWrites { path: path.display().to_string(), lost, after: String::new() }
+}
+
+/// An image of which a sync has failed.
+#[derive(Debug)]
+pub struct LostImage {
+    pub(crate) file: File,
+    /// [`super::Image::identity`].
+    pub identity: String,
+}
+
+/// Who marks images of which a sync has failed.
+#[derive(Clone, Debug)]
+pub struct Marker {
+    to: Sender<LostImage>,
+    unmarked: Arc<Unmarked>,
+}
+
+/// The identities of images that are not marked yet.
+#[derive(Debug, Default)]
+pub struct Unmarked {
+    images: Mutex<BTreeSet<String>>,
+    marked: Condvar,
+}
+
+impl Marker {
+    /// With what they are to mark, and where they say that they have.
+    pub fn new() -> (Marker, Receiver<LostImage>, Arc<Unmarked>) {
+        let ((to, lost), unmarked) = (channel(), Arc::<Unmarked>::default());
+        (Marker { to, unmarked: unmarked.clone() }, lost, unmarked)
+    }
+
+    /// Have an image marked. Waits for nobody.
+    pub(super) fn mark(&self, image: LostImage) {
+        self.unmarked.lock().insert(image.identity.clone());
+        let _ = self.to.send(image); // it has ended: so does the daemon
+    }
+}
+
+impl Unmarked {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An image is marked, or cannot be.
+    pub fn remove(&self, identity: &str) {
+        self.lock().remove(identity);
+        self.marked.notify_all();
+    }
+
+    pub fn has(&self, identity: &str) -> bool {
+        self.lock().contains(identity)
+    }
+
+    /// Wait until all are marked, but not for longer than this.
+    pub fn wait_empty(&self, patience: Duration) {
+        let is_left = |images: &mut BTreeSet<String>| !images.is_empty();
+        drop(self.marked.wait_timeout_while(self.lock(), patience, is_left));
+    }
+}
+
+impl LostImage {
+    /// Mark the image, for whoever opens it next. The file system may hang.
+    ///
+    /// # Errors
+    /// Where files have no extended attributes, and of block devices.
+    pub fn mark(&self) -> io::Result<()> {
+        mark(&self.file)
+    }
 }
 
 /// Sync a file, and mark it if that fails, for whoever opens it as an image.

@@ -120,8 +120,10 @@ const FRONT_END_OLD: &[c_long] = &[libc::SYS_readlink];
 #[cfg(not(target_arch = "x86_64"))]
 const FRONT_END_OLD: &[c_long] = &[];
 
-/// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory.
-const HELPER: &[c_long] = &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync];
+/// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory, and marks of
+/// images that have lost writes.
+const HELPER: &[c_long] =
+    &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fsetxattr];
 
 /// Images and sockets are opened, made and removed.
 const CONTROL: &[c_long] = &[
@@ -138,7 +140,6 @@ const CONTROL: &[c_long] = &[
     libc::SYS_fgetxattr,
     libc::SYS_flock,
     libc::SYS_fremovexattr,
-    libc::SYS_fsetxattr,
     libc::SYS_getcwd,
     libc::SYS_getdents64,
     libc::SYS_listen,

@@ -107,6 +107,7 @@ impl World {
         let kernel = Kernel::new(Random::new(seed, u64::MAX - 1), plan.faults);
         let kernel = Rc::new(RefCell::new(kernel));
         let may_fail = plan.faults.fails > 0;
+        let syncs_may_fail = plan.faults.again > 0;
         let mut disks = Vec::new();
         for number in 0..1 + random.index(3) {
             let path = folder.join(format!("{number}.img"));
@@ -121,6 +122,7 @@ impl World {
                 truth: Truth::new(SECTORS),
                 sectors: SECTORS,
                 may_fail,
+                syncs_may_fail,
                 buffered,
                 number: None,
                 limits: Arc::default(),
