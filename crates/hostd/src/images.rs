@@ -24,7 +24,7 @@ mod surface;
 pub use allocation::Allocation;
 pub use block_size::BlockSize;
 pub use error::ImageError;
-pub use handover::{HandOver, ImageUse, Kept, Users};
+pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
 pub use lost::{LostImage, Marker, Unmarked};
 pub(crate) use place::is_virtual;

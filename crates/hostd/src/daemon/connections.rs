@@ -11,6 +11,7 @@ pub(super) use crate::control::Page;
 use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
+use crate::images::User;
 use crate::log::say;
 use crate::sandbox::{self, Kind};
 use crate::shortage::told;
@@ -253,7 +254,8 @@ impl Exports for Door {
         let duplicate = self.stream.duplicate();
         let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
-        let used = Used::begin(&disk).map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
+        let used = Used::begin(&disk, User::Client);
+        let used = used.map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),

@@ -1,9 +1,9 @@
 //! A disk whose guest migrates to another daemon, or comes from one: its image is used here, and
-//! locked, while its queues run or clients of NBD are connected.
+//! locked, while its queues run, clients of NBD are connected, or a snapshot is taken.
 
 use super::served::ServedDisk;
 use super::slots::lock;
-use crate::images::{HandOver, ImageUse};
+use crate::images::{Begun, HandOver, ImageUse, User};
 use crate::log::say;
 use crate::reactor::Message;
 use std::sync::Arc;
@@ -22,22 +22,28 @@ impl ServedDisk {
     }
 
     /// Take the image's lock, unless it is held. True when it was not.
-    fn take_image(&self) -> Result<bool, String> {
+    fn take_image(&self, user: User) -> Result<bool, String> {
         let end = Instant::now() + PATIENCE;
         loop {
             let taken = {
                 let file = lock(&self.file);
                 let file = file.as_ref().ok_or("is being detached")?;
-                lock(&self.users).begin(file)
+                lock(&self.users).begin(file, user)
             };
             match taken {
-                Ok(Some(is_anew)) => return Ok(is_anew),
-                Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
-                Ok(None) => {
+                Ok(Begun::Here { anew }) => return Ok(anew),
+                Ok(Begun::Locked) if Instant::now() < end => thread::sleep(PAUSE),
+                Ok(Begun::Locked) => {
                     return Err(format!(
                         "{} is locked by another program: the daemon from which the guest \
                          migrates has to hand it over, and cannot while clients of NBD use it \
-                         there",
+                         there, or while the disk is frozen",
+                        self.config.path.display()
+                    ));
+                }
+                Ok(Begun::Elsewhere) => {
+                    return Err(format!(
+                        "{} is elsewhere: another daemon has it, where the guest is",
                         self.config.path.display()
                     ));
                 }
@@ -59,20 +65,25 @@ impl ServedDisk {
         say(&format!("{}: its image is this daemon's now", self.what()));
         Ok(())
     }
-}
 
-impl ImageUse for ServedDisk {
-    fn begin(&self) -> Result<bool, String> {
+    /// The image is used from now on. True when another daemon had it before.
+    fn begin_as(&self, user: User) -> Result<bool, String> {
         if self.config.read_only {
             return Ok(false);
         }
         let _turn = lock(&self.taking);
-        let is_anew = self.take_image()?;
+        let is_anew = self.take_image(user)?;
         if is_anew && let Err(e) = self.look_again() {
-            lock(&self.users).end();
+            self.end(false);
             return Err(e);
         }
         Ok(is_anew)
+    }
+}
+
+impl ImageUse for ServedDisk {
+    fn begin(&self) -> Result<bool, String> {
+        self.begin_as(User::Guest)
     }
 
     fn end(&self, hands_over: bool) {
@@ -80,15 +91,14 @@ impl ImageUse for ServedDisk {
             return;
         }
         let file = lock(&self.file);
-        let mut users = lock(&self.users);
-        users.end();
-        let Some(file) = file.as_ref().filter(|_| hands_over) else { return };
         let what = self.what();
-        match users.hand_over(file) {
+        match lock(&self.users).end(file.as_ref(), hands_over) {
+            Ok(HandOver::Kept) => {}
             Ok(HandOver::Done) => say(&format!("{what}: its image is free for another daemon")),
-            Ok(HandOver::Used(count)) => {
-                say(&format!("{what}: its image is not handed over: {count} clients of NBD use it"))
-            }
+            Ok(HandOver::Used(count)) => say(&format!(
+                "{what}: its image is not handed over yet: {count} clients of NBD or snapshots \
+                 use it"
+            )),
             Err(e) => say(&format!("{what}: its image is not handed over: {e}")),
         }
     }
@@ -101,9 +111,9 @@ impl Used {
     /// The image is used from now on.
     ///
     /// # Errors
-    /// As [`ImageUse::begin`].
-    pub fn begin(disk: &Arc<ServedDisk>) -> Result<Used, String> {
-        disk.begin()?;
+    /// Another program has it, or the guest has gone on in another daemon.
+    pub fn begin(disk: &Arc<ServedDisk>, user: User) -> Result<Used, String> {
+        disk.begin_as(user)?;
         Ok(Used(disk.clone()))
     }
 }
@@ -142,15 +152,18 @@ mod tests {
         let refused = there.begin().unwrap_err();
         assert!(refused.contains("locked by another program"), "{refused}");
         // One that hangs up keeps the image here; a client of NBD does too.
-        let client = Used::begin(&here).unwrap();
-        here.end(true);
-        assert!(!here.is_elsewhere());
+        let client = Used::begin(&here, User::Client).unwrap();
+        here.end(false);
         drop(client);
         assert!(!here.is_elsewhere());
-
         here.begin().unwrap();
+        let client = Used::begin(&here, User::Client).unwrap();
         here.end(true);
+        assert!(!here.is_elsewhere());
+        assert!(Used::begin(&here, User::Client).is_err(), "they would never end");
+        drop(client);
         assert!(here.is_elsewhere());
+        assert!(Used::begin(&here, User::Client).is_err(), "its guest would find it locked");
         assert!(old.resize("web", Some(2 << 20), false).is_err());
         assert!(there.begin().unwrap(), "the guest has run elsewhere");
         assert!(!there.is_elsewhere());
