@@ -193,7 +193,8 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     if let Stream::Tcp(tcp) = &stream {
         super::sockets::keep_alive(tcp);
     }
-    let (tls, required) = (host.tls().cloned(), host.config().tls.required);
+    let over_tcp = matches!(stream, Stream::Tcp(_));
+    let (tls, required) = (host.tls().cloned(), host.config().tls.is_required(over_tcp));
     let negotiating = Mutex::new(Some(negotiating));
     let (host, names) = (host.clone(), Mutex::default());
     let door = Arc::new(Door { host, only, stream: own, names, negotiating });
