@@ -187,7 +187,7 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     };
     let negotiating = match &only {
         Some(disk) => disk.places.negotiating(&disk.what(), other),
-        None => host.negotiating.take("NBD, not yet negotiated", None),
+        None => host.negotiating.take_share(stream.peer(), other),
     };
     let Some(negotiating) = negotiating else { return };
     if let Stream::Tcp(tcp) = &stream {
