@@ -90,13 +90,8 @@ const COMMON_OLD: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 const COMMON_OLD: &[c_long] = &[];
 
 /// A reactor's: its ring, the memory of its cache.
-const REACTOR: &[c_long] = &[
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_mlock2,
-    libc::SYS_munlock,
-    libc::SYS_prlimit64,
-];
+const REACTOR: &[c_long] =
+    &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_mlock2, libc::SYS_munlock];
 
 /// Those of the thread that makes rings.
 const RINGS: &[c_long] = &[libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
@@ -228,6 +223,10 @@ fn rules(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_, _>>()?);
     let prctls = PRCTLS.into_iter().map(|option| equal(0, option as u64));
     rules.insert(libc::SYS_prctl, prctls.collect::<Result<_, _>>()?);
+    if matches!(kind, Kind::Control | Kind::Reactor) {
+        // Limits of this process: those of others are nobody's business here.
+        rules.insert(libc::SYS_prlimit64, vec![equal(0, 0)?]);
+    }
     let unix = libc::AF_UNIX as u64;
     if kind == Kind::Control {
         rules.insert(libc::SYS_socket, vec![equal(0, unix)?]);
