@@ -26,7 +26,7 @@ pub use block_size::BlockSize;
 pub use error::ImageError;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
-pub use lost::{LostImage, Marker, Unmarked};
+pub use lost::{LostImage, Marker, Unmarked, is_marked as has_lost_writes};
 pub(crate) use place::is_virtual;
 pub use surface::{Piece, Surface, SurfaceError};
 

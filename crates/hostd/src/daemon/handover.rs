@@ -3,7 +3,7 @@
 
 use super::served::ServedDisk;
 use super::slots::lock;
-use crate::images::{Begun, HandOver, ImageUse, User};
+use crate::images::{self, Begun, HandOver, ImageUse, User};
 use crate::log::say;
 use crate::reactor::Message;
 use std::sync::Arc;
@@ -52,8 +52,12 @@ impl ServedDisk {
         }
     }
 
-    /// Another daemon had the image: look at its size, and forget what is cached of it.
+    /// Another daemon had the image: look at its size and its mark, and forget what is cached of it.
     fn look_again(&self) -> Result<(), String> {
+        let is_lost = lock(&self.file).as_ref().is_some_and(images::has_lost_writes);
+        if is_lost && !self.config.accept_lost_writes {
+            self.device.handle().send(Message::LostWrites(self.id));
+        }
         let answer = self.device.handle().ask(|reply| Message::Resize(self.id, reply));
         let capacity_bytes = answer.ok_or("the disk is not served any more")??;
         let mut limits = lock(&self.limits);
@@ -128,24 +132,70 @@ impl Drop for Used {
 mod tests {
     use super::*;
     use crate::config::{Config, DiskConfig};
-    use crate::daemon::{Daemon, StartOptions};
+    use crate::daemon::{Daemon, FREEZE_MAX, Host, StartOptions};
+    use crate::images::LostImage;
     use std::fs::File;
+    use std::path::Path;
+
+    /// Two daemons that have an image open as the disk `web`; the first one has it.
+    fn pair(folder: &Path) -> [Arc<Host>; 2] {
+        let path = folder.join("web.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let disk = DiskConfig::new("web", &path);
+        ["old", "new"].map(|name| {
+            let listen = Some(folder.join(name));
+            let config = Config { listen, ..Config::default() };
+            let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+            let incoming = name == "new";
+            daemon.host().attach(&DiskConfig { incoming, ..disk.clone() }).unwrap();
+            daemon.host().clone()
+        })
+    }
+
+    #[test]
+    fn a_frozen_disk_keeps_its_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
+        let freeze = |host: &Host| host.freeze("web", FREEZE_MAX);
+        assert!(freeze(&new).unwrap_err().to_string().contains("is elsewhere"));
+        here.begin().unwrap();
+        freeze(&old).unwrap();
+        here.end(true);
+        assert!(!here.is_elsewhere());
+        assert!(there.begin().is_err(), "somebody copies it");
+        old.thaw("web").unwrap();
+        // It waits until the image is free.
+        assert!(there.begin().unwrap());
+        assert!(freeze(&old).unwrap_err().to_string().contains("is elsewhere"));
+        freeze(&new).unwrap();
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
+
+    #[test]
+    fn a_flush_that_failed_stays_failed_in_the_next_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
+        here.begin().unwrap();
+        // As a thread of the old daemon does.
+        let file = File::open(&here.config.path).unwrap();
+        if let Err(e) = (LostImage { file, identity: "web".into() }).mark() {
+            return seekway_testing::skip(format!("extended attributes of files: {e}"));
+        }
+        here.end(true);
+        assert_eq!(there.warnings.all(), [""; 0]);
+        there.begin().unwrap();
+        let told = there.warnings.all();
+        assert!(told.len() == 1 && told[0].contains("every flush fails"), "{told:?}");
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
 
     #[test]
     fn a_disk_is_used_in_one_of_two_daemons() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("web.img");
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let daemons = ["old", "new"].map(|name| {
-            let listen = Some(folder.path().join(name));
-            std::fs::create_dir(listen.as_ref().unwrap()).unwrap();
-            Daemon::start(Config { listen, ..Config::default() }, StartOptions::default()).unwrap()
-        });
-        let [old, new] = daemons.each_ref().map(|daemon| daemon.host());
-        let disk = DiskConfig::new("web", &path);
-        old.attach(&disk).unwrap();
-        new.attach(&DiskConfig { incoming: true, ..disk }).unwrap();
-        let [here, there] = [old, new].map(|host| host.disk("web").unwrap());
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
         assert_eq!([here.is_elsewhere(), there.is_elsewhere()], [false, true]);
 
         assert!(!here.begin().unwrap());

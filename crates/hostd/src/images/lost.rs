@@ -154,7 +154,8 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     })
 }
 
-pub(super) fn is_marked(file: &File) -> bool {
+/// Is an image marked?
+pub fn is_marked(file: &File) -> bool {
     // SAFETY: no room is given, so that the size is all that is asked for.
     unsafe { libc::fgetxattr(file.as_raw_fd(), MARK.as_ptr(), std::ptr::null_mut(), 0) >= 0 }
 }

@@ -97,9 +97,11 @@ const REACTOR: &[c_long] =
 const RINGS: &[c_long] = &[libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
 /// A connection's: the record of requests in flight, options of its socket, what a descriptor is
-/// (a link in /proc/self/fd), and the rings that are made for it.
+/// (a link in /proc/self/fd), the mark of an image that is taken over, and the rings that are made
+/// for it.
 const FRONT_END: &[c_long] = &[
     libc::SYS_io_uring_enter,
+    libc::SYS_fgetxattr,
     libc::SYS_readlinkat,
     libc::SYS_fstatfs,
     libc::SYS_ftruncate,
@@ -132,7 +134,6 @@ const CONTROL: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchownat,
-    libc::SYS_fgetxattr,
     libc::SYS_flock,
     libc::SYS_fremovexattr,
     libc::SYS_getcwd,
