@@ -244,11 +244,11 @@ impl Image {
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
     }
-    /// The same image as if its I/O went past the page cache.
+    /// The same image as if it lay on a disk, and its I/O went past the page cache or through it.
     #[cfg(test)]
-    pub fn as_direct(mut self) -> Image {
-        (self.is_direct, self.in_memory) = (true, false);
-        self.limits.memory_align_bytes = 512;
+    pub fn as_on_disk(mut self, direct: bool) -> Image {
+        (self.is_direct, self.in_memory) = (direct, false);
+        self.limits.memory_align_bytes = if direct { 512 } else { 1 };
         self
     }
     /// A block device rather than a file.
@@ -275,71 +275,6 @@ impl Image {
     /// What the operator should know, also later.
     pub fn warnings(&self) -> &Arc<Warnings> {
         &self.warnings
-    }
-
-    /// The error with which every flush and every durable write has to fail from
-    /// now on, until the image is opened again.
-    pub fn lost_writes(&self) -> Option<i32> {
-        self.lost_writes
-    }
-
-    /// A sync has failed with this errno, whatever that is: the kernel reports what an earlier
-    /// write-back met, and a device may have dropped its cache. Pages that were not written can be
-    /// clean by now, and the next sync would say that all is well. As nobody knows what is on the
-    /// device, [`Image::lost_writes`] has the errno from now on.
-    pub fn sync_failed(&mut self, errno: i32) {
-        if self.lost_writes.is_some() {
-            return;
-        }
-        self.lost_writes = Some(errno);
-        let text = format!(
-            "{}: a flush failed ({}): writes may be lost, and every flush fails; check the image \
-             (fsck, a backup), then detach the disk and attach it with accept-lost-writes",
-            self.path.display(),
-            io::Error::from_raw_os_error(errno)
-        );
-        crate::log::say(&text);
-        self.warnings.add(text);
-        if let Some((marker, lost)) = self.marker.take() {
-            marker.mark(lost);
-        }
-    }
-
-    /// Have `marker` mark the image when a sync of it fails.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
-    pub fn mark_by(&mut self, marker: Marker) -> io::Result<()> {
-        let lost = LostImage { file: self.file.try_clone()?, identity: self.identity() };
-        self.marker = Some((marker, lost));
-        Ok(())
-    }
-
-    /// One line by which a daemon that is started again knows the image: its device number, or its
-    /// path without links.
-    pub fn identity(&self) -> String {
-        match self.file.metadata() {
-            Ok(about) if self.is_block => {
-                let (device, major) = (about.rdev(), libc::major(about.rdev()));
-                format!("device {major}:{}", libc::minor(device))
-            }
-            _ => {
-                let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-                format!("file {path:?}")
-            }
-        }
-    }
-
-    /// Writes to the image are noted as lost, elsewhere than in a mark of its own.
-    ///
-    /// # Errors
-    /// [`ImageError::LostWrites`], unless that is accepted.
-    pub fn judge_noted_loss(&self, accept: bool) -> Result<(), ImageError> {
-        if !accept {
-            return Err(lost::refused(&self.path));
-        }
-        self.warnings.add(lost::accepted_elsewhere(&self.path));
-        Ok(())
     }
 
     /// Look at the size again; the new capacity in bytes.

@@ -13,12 +13,13 @@
 //!
 //! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
-use super::ImageError;
+use super::{Image, ImageError};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,73 @@ use std::time::Duration;
 const MARK: &CStr = c"user.seekway.lost_writes";
 /// What is known of a loss that was marked.
 const EARLIER: &str = "an earlier write-back or flush failed";
+
+impl Image {
+    /// The error with which every flush and every durable write has to fail from
+    /// now on, until the image is opened again.
+    pub fn lost_writes(&self) -> Option<i32> {
+        self.lost_writes
+    }
+
+    /// A sync has failed with this errno, whatever that is: the kernel reports what an earlier
+    /// write-back met, and a device may have dropped its cache. Pages that were not written can be
+    /// clean by now, and the next sync would say that all is well. As nobody knows what is on the
+    /// device, [`Image::lost_writes`] has the errno from now on.
+    pub fn sync_failed(&mut self, errno: i32) {
+        if self.lost_writes.is_some() {
+            return;
+        }
+        self.lost_writes = Some(errno);
+        let text = format!(
+            "{}: a flush failed ({}): writes may be lost, and every flush fails; check the image \
+             (fsck, a backup), then detach the disk and attach it with accept-lost-writes",
+            self.path.display(),
+            io::Error::from_raw_os_error(errno)
+        );
+        crate::log::say(&text);
+        self.warnings.add(text);
+        if let Some((marker, lost)) = self.marker.take() {
+            marker.mark(lost);
+        }
+    }
+
+    /// Have `marker` mark the image when a sync of it fails.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn mark_by(&mut self, marker: Marker) -> io::Result<()> {
+        let lost = LostImage { file: self.file.try_clone()?, identity: self.identity() };
+        self.marker = Some((marker, lost));
+        Ok(())
+    }
+
+    /// One line by which a daemon that is started again knows the image: its device number, or its
+    /// path without links.
+    pub fn identity(&self) -> String {
+        match self.file.metadata() {
+            Ok(about) if self.is_block => {
+                let (device, major) = (about.rdev(), libc::major(about.rdev()));
+                format!("device {major}:{}", libc::minor(device))
+            }
+            _ => {
+                let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+                format!("file {path:?}")
+            }
+        }
+    }
+
+    /// Writes to the image are noted as lost, elsewhere than in a mark of its own.
+    ///
+    /// # Errors
+    /// [`ImageError::LostWrites`], unless that is accepted.
+    pub fn judge_noted_loss(&self, accept: bool) -> Result<(), ImageError> {
+        if !accept {
+            return Err(refused(&self.path));
+        }
+        self.warnings.add(accepted_elsewhere(&self.path));
+        Ok(())
+    }
+}
 
 /// Write back what the page cache has of an image. Fails when something of it
 /// was lost, now or before: unless `accept`, then the mark is taken away and a
@@ -69,7 +137,7 @@ fn accepted(path: &str, lost: &str) -> String {
 }
 
 /// The same of an image that is not marked, but noted elsewhere.
-pub(super) fn accepted_elsewhere(path: &Path) -> String {
+fn accepted_elsewhere(path: &Path) -> String {
     accepted(&path.display().to_string(), EARLIER)
 }
 
@@ -109,7 +177,7 @@ impl Marker {
     }
 
     /// Have an image marked. Waits for nobody.
-    pub(super) fn mark(&self, image: LostImage) {
+    fn mark(&self, image: LostImage) {
         self.unmarked.lock().insert(image.identity.clone());
         let _ = self.to.send(image); // it has ended: so does the daemon
     }

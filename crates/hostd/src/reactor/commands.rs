@@ -323,18 +323,22 @@ impl Core {
     /// An I/O has ended with `result`, bytes or a negative errno.
     pub(super) fn io_done(&mut self, index: u32, result: i32) {
         let io = &mut self.ios[index];
+        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let syncs = io.may_tell_of_lost_writes(&disk.image);
+        if let (true, Some(errno)) = (syncs, disk.image.lost_writes()) {
+            // Another sync failed while this one was under way, and has the error of both.
+            return self.io_failed(index, Errno(errno));
+        }
         if result < 0 {
             let errno = -result;
-            let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
-            let is_lost = io.may_tell_of_lost_writes(&disk.image);
             // A file in memory is not written back; it says so when it would have to wait.
-            let may_retry = !is_lost || disk.image.is_in_memory();
+            let may_retry = !syncs || disk.image.is_in_memory();
             let is_again = matches!(errno, libc::EAGAIN | libc::EINTR);
             if is_again && may_retry && io.retries < RETRIES_MAX {
                 io.retries += 1;
                 return self.submit_io(index);
             }
-            if is_lost {
+            if syncs {
                 disk.image.sync_failed(errno);
             }
             return self.io_failed(index, Errno(errno));

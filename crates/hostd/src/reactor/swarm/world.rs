@@ -202,9 +202,10 @@ impl World {
     /// Attach a disk, and connect its guest.
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
+        self.kernel.borrow_mut().files[number].content.mend();
         let disk = &mut self.disks[number];
         let image = open(&disk.path).map_err(|e| e.to_string())?;
-        let image = if disk.buffered { image } else { image.as_direct() };
+        let image = image.as_on_disk(!disk.buffered);
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
         served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
