@@ -154,8 +154,15 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         let is_block = is_block(path, meta.file_type())?;
         check_mode(&file, path, options)?;
+        let mut warnings = Vec::new();
         if !options.incoming {
             lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
+        } else if is_block && lock::check(&file, false).is_ok() && lock::is_claimed(path) {
+            warnings.push(format!(
+                "{}: another program has claimed this block device, and nobody has locked it by \
+                 this name: a daemon that serves it by another node would write to it too",
+                path.display()
+            ));
         }
 
         let in_memory = !is_block && probe::is_in_memory(&file);
@@ -166,7 +173,6 @@ impl Image {
             // a third of the CPU time.
             set_nonblocking(&file).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
         }
-        let mut warnings = Vec::new();
         if !is_block {
             // Also because written-back pages have a place that FIEMAP tells.
             lost::check(&file, path, options.accept_lost_writes, &mut warnings)?;
