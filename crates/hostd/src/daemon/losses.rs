@@ -179,6 +179,7 @@ fn read(file: &File) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images;
 
     #[test]
     fn what_cannot_be_marked_is_noted() {
@@ -188,6 +189,26 @@ mod tests {
         let image = LostImage { file: File::open("/dev/null").unwrap(), identity: "it".into() };
         keep(&image, Some(&notes));
         assert!(notes.has("it").unwrap());
+    }
+
+    #[test]
+    fn a_noted_image_is_refused_until_that_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let losses = Losses::start(Some(folder.path())).unwrap();
+        let path = folder.path().join("a.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let mut image = Image::open(&path, &images::OpenOptions::writing()).unwrap();
+        losses.watch(&mut image, false).unwrap();
+        // As its thread does where an image keeps no mark.
+        losses.notes.as_ref().unwrap().add(&image.identity()).unwrap();
+        let refused = losses.watch(&mut image, false).unwrap_err();
+        assert!(matches!(refused, ImageError::LostWrites { .. }), "{refused}");
+        losses.watch(&mut image, true).unwrap();
+        assert!(image.warnings().all().last().unwrap().contains("accepted"));
+        losses.watch(&mut image, false).unwrap();
+        drop(image);
+        losses.end();
+        assert!(!folder.path().join(NOTES).exists(), "nothing is left to note");
     }
 
     #[test]
