@@ -416,7 +416,8 @@ def test_the_control_socket_has_the_page_too(serve: Any, image: Any) -> None:
 
     assert "history" not in threads(), "nobody has looked yet"
     assert b"<title>Seekway</title>" in get("/")
-    assert get("/metrics", "anything").startswith(b"HTTP/1.1 200")
+    assert get("/metrics").startswith(b"HTTP/1.1 200")
+    assert get("/metrics", "anything").startswith(b"HTTP/1.1 403")
     assert "history" not in threads(), "these need none"
     answer = get("/api/history")
     assert answer.startswith(b"HTTP/1.1 200")

@@ -106,7 +106,7 @@ impl Soak {
 
     fn scrape(&mut self) {
         let mut socket = UnixStream::connect(self.socket("control.sock")).expect("it listens");
-        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+        socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("a request");
         let mut text = String::new();
         socket.read_to_string(&mut text).expect("an answer");
         assert!(text.contains("seekway_"), "{text}");

@@ -49,6 +49,9 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// Longest request, in bytes, with the line feed. Answers may be longer.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Said to whoever begins with something else.
+const NO_OBJECT: &str = "a request is an object of JSON in a line, such as {\"command\": \"status\"}, \
+                         or one of HTTP; the connection ends";
 /// Who does not take an answer for so long is gone.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
@@ -163,10 +166,15 @@ pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let mut out = &stream;
     let mut input = BufReader::new(Input { stream: &stream, handed: None });
-    // A request of HTTP cannot be one of ours: those begin with a brace.
-    if input.fill_buf()?.first().is_some_and(u8::is_ascii_uppercase) {
-        stream.set_read_timeout(Some(http::REQUEST_TIME))?;
-        return by_http::serve_control(host, page, &mut input, &mut out);
+    // What else a browser may send, with a method of its page's choice, is for nobody.
+    match input.fill_buf()?.first() {
+        Some(b'{') => {}
+        Some(first) if first.is_ascii_uppercase() => {
+            stream.set_read_timeout(Some(http::REQUEST_TIME))?;
+            return by_http::serve_control(host, page, &mut input, &mut out);
+        }
+        Some(_) => return write_line(&mut out, &error(NO_OBJECT.into())),
+        None => return Ok(()),
     }
     let mut line = Vec::new();
     loop {
@@ -181,7 +189,14 @@ pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()
         }
         if !line.trim_ascii().is_empty() {
             let handed = input.get_mut().handed.take();
-            write_line(&mut out, &answer(host, &line, handed))?;
+            let value = match read_json(&line) {
+                Ok(value) => value,
+                // Who sends this does not speak this protocol: what follows may be anything.
+                Err(text) => {
+                    return write_line(&mut out, &error(format!("{text}; the connection ends")));
+                }
+            };
+            write_line(&mut out, &answer(host, value, handed))?;
         }
     }
 }
@@ -203,8 +218,8 @@ fn error(text: String) -> Value {
 }
 
 /// The answer to one line.
-fn answer(host: &Host, line: &[u8], handed: Option<File>) -> Value {
-    let done = parse(line).and_then(|request| carry_out(host, request, handed));
+fn answer(host: &Host, value: Value, handed: Option<File>) -> Value {
+    let done = request_of(value).and_then(|request| carry_out(host, request, handed));
     match done {
         Ok(result) => json!({ "result": result }),
         Err(text) => error(text),
@@ -214,13 +229,20 @@ fn answer(host: &Host, line: &[u8], handed: Option<File>) -> Value {
 /// A request in a line. Public for `crates/fuzz`.
 #[doc(hidden)]
 pub fn parse(line: &[u8]) -> Result<Request, String> {
-    let wrong = |e: serde_json::Error| {
-        // Where it stands says nothing in a line, and serde's list of words does.
-        let text = e.to_string();
-        text.split(" at line ").next().unwrap_or_default().to_string()
-    };
-    let value: Value =
-        serde_json::from_slice(line).map_err(|e| format!("not JSON: {}", wrong(e)))?;
+    read_json(line).and_then(request_of)
+}
+
+/// What serde says. Where it stands says nothing in a line, and its list of words does.
+fn wrong(e: serde_json::Error) -> String {
+    let text = e.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_string()
+}
+
+fn read_json(line: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(line).map_err(|e| format!("not JSON: {}", wrong(e)))
+}
+
+fn request_of(value: Value) -> Result<Request, String> {
     let Some(word) = value.get("command").and_then(Value::as_str) else {
         return Err(format!("no \"command\"; there are {}", COMMANDS.join(", ")));
     };

@@ -21,6 +21,7 @@ mod devices;
 mod error;
 mod handover;
 mod host;
+mod losses;
 mod memory;
 mod places;
 mod recent;

@@ -24,8 +24,9 @@ mod surface;
 pub use allocation::Allocation;
 pub use block_size::BlockSize;
 pub use error::ImageError;
-pub use handover::{HandOver, ImageUse, Kept, Users};
+pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
+pub use lost::{LostImage, Marker, Unmarked, is_marked as has_lost_writes};
 pub(crate) use place::is_virtual;
 pub use surface::{Piece, Surface, SurfaceError};
 
@@ -123,6 +124,8 @@ pub struct Image {
     warnings: Arc<Warnings>,
     /// The error of the sync that failed, once writes may be lost.
     lost_writes: Option<i32>,
+    /// Who marks the image then, and what they get.
+    marker: Option<(Marker, LostImage)>,
 }
 
 impl Image {
@@ -151,8 +154,15 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         let is_block = is_block(path, meta.file_type())?;
         check_mode(&file, path, options)?;
+        let mut warnings = Vec::new();
         if !options.incoming {
             lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
+        } else if is_block && lock::check(&file, false).is_ok() && lock::is_claimed(path) {
+            warnings.push(format!(
+                "{}: another program has claimed this block device, and nobody has locked it by \
+                 this name: a daemon that serves it by another node would write to it too",
+                path.display()
+            ));
         }
 
         let in_memory = !is_block && probe::is_in_memory(&file);
@@ -163,7 +173,6 @@ impl Image {
             // a third of the CPU time.
             set_nonblocking(&file).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
         }
-        let mut warnings = Vec::new();
         if !is_block {
             // Also because written-back pages have a place that FIEMAP tells.
             lost::check(&file, path, options.accept_lost_writes, &mut warnings)?;
@@ -186,7 +195,7 @@ impl Image {
         let (path, is_direct) = (path.to_path_buf(), align.direct);
         let punches_zeroes = is_block || probe::punches_zeroes(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
-        let lost_writes = None;
+        let (lost_writes, marker) = (None, None);
         let mut image = Image {
             file,
             path,
@@ -199,6 +208,7 @@ impl Image {
             has_place: true,
             warnings,
             lost_writes,
+            marker,
         };
         image.refresh()?;
         Ok(image)
@@ -240,11 +250,11 @@ impl Image {
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
     }
-    /// The same image as if its I/O went past the page cache.
+    /// The same image as if it lay on a disk, and its I/O went past the page cache or through it.
     #[cfg(test)]
-    pub fn as_direct(mut self) -> Image {
-        (self.is_direct, self.in_memory) = (true, false);
-        self.limits.memory_align_bytes = 512;
+    pub fn as_on_disk(mut self, direct: bool) -> Image {
+        (self.is_direct, self.in_memory) = (direct, false);
+        self.limits.memory_align_bytes = if direct { 512 } else { 1 };
         self
     }
     /// A block device rather than a file.
@@ -271,34 +281,6 @@ impl Image {
     /// What the operator should know, also later.
     pub fn warnings(&self) -> &Arc<Warnings> {
         &self.warnings
-    }
-
-    /// The error with which every flush and every durable write has to fail from
-    /// now on, until the image is opened again.
-    pub fn lost_writes(&self) -> Option<i32> {
-        self.lost_writes
-    }
-
-    /// A flush or a durable write has failed with this errno. The kernel may have
-    /// marked pages clean that were not written, and the next sync then says that
-    /// all is well: as nobody knows what is on the device, [`Image::lost_writes`]
-    /// has it from now on. Past the page cache an error is of the request alone.
-    pub fn sync_failed(&mut self, errno: i32) {
-        let refused = [libc::EINVAL, libc::EOPNOTSUPP, libc::EFAULT, libc::ENOMEM];
-        let again = [libc::EAGAIN, libc::EINTR];
-        let nothing_done = refused.contains(&errno) || again.contains(&errno);
-        if self.is_direct || self.lost_writes.is_some() || nothing_done {
-            return;
-        }
-        self.lost_writes = Some(errno);
-        let text = format!(
-            "{}: a flush failed ({}): writes may be lost, and every flush fails until the disk is \
-             detached and attached again; check its file system first",
-            self.path.display(),
-            io::Error::from_raw_os_error(errno)
-        );
-        crate::log::say(&text);
-        self.warnings.add(text);
     }
 
     /// Look at the size again; the new capacity in bytes.

@@ -277,7 +277,7 @@ impl Reactor {
         if self.mail {
             self.messages();
         }
-        self.core.fail_injected();
+        self.core.end_unsent();
     }
 
     /// Hand jobs that are done to their ports.

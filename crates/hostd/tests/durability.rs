@@ -55,22 +55,31 @@ fn results(rig: &Rig, disk: DiskId) -> [Result<(), Errno>; 5] {
 }
 
 #[test]
-fn a_flush_that_failed_through_the_page_cache_fails_until_the_image_is_opened_again() {
-    for (fault, first) in [
-        ("eio:op=flush,count=1", Ask::flush()),
-        ("eio:op=write,count=1", { Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) } }),
+fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
+    let durable = || Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) };
+    let direct = OpenOptions::writing();
+    for (options, fault, errno, first) in [
+        (BUFFERED, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
+        (BUFFERED, "eio:op=write,count=1", libc::EIO, durable()),
+        // It may be what an earlier write-back met: to sync again would hide it.
+        (BUFFERED, "again:op=flush,count=1", libc::EAGAIN, Ask::flush()),
+        (BUFFERED, "again:op=write,count=1", libc::EAGAIN, durable()),
+        // The device may have dropped its cache.
+        (direct, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
     ] {
+        let failed = Err(Errno(errno));
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = image(folder.path());
         let rig = Rig::start(RigSetup::default());
-        let (disk, warnings) = attach(&rig, &path, &BUFFERED, fault);
-        assert_eq!(warnings.all(), [""; 0]);
-        assert_eq!(rig.open(disk).do_one(first).result, EIO);
+        let (disk, warnings) = attach(&rig, &path, &options, fault);
+        let before = warnings.all().len();
+        assert_eq!(rig.open(disk).do_one(first).result, failed, "{fault}");
         // The fault is over, and what it may have lost is not.
         for _ in 0..2 {
-            assert_eq!(results(&rig, disk), [EIO, EIO, EIO, Ok(()), Ok(())], "{fault}");
+            let expected = [failed, failed, failed, Ok(()), Ok(())];
+            assert_eq!(results(&rig, disk), expected, "{fault}");
         }
-        let told = warnings.all();
+        let told = warnings.all().split_off(before);
         assert!(told.len() == 1 && told[0].contains("a flush failed"), "{told:?}");
         rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
         let (disk, warnings) = attach(&rig, &path, &BUFFERED, "");
@@ -91,19 +100,33 @@ fn what_fails_before_it_is_written_loses_nothing() {
     assert_eq!(results(&rig, disk), [Ok(()); 5]);
     rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
     assert_eq!(warnings.all(), [""; 0]);
-    // A flush past the page cache.
+    // A durable write past the page cache: its error is of this write alone.
     let opened = open_image(&path, &OpenOptions::writing()).unwrap();
     if opened.is_direct() {
         drop(opened);
-        let fault = "eio:op=flush,count=1";
+        let fault = "eio:op=write,count=1";
         let (disk, warnings) = attach(&rig, &path, &OpenOptions::writing(), fault);
-        assert_eq!(rig.open(disk).do_one(Ask::flush()).result, EIO);
+        let durable = Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) };
+        assert_eq!(rig.open(disk).do_one(durable).result, EIO);
         assert_eq!(results(&rig, disk), [Ok(()); 5]);
         assert_eq!(warnings.all(), [""; 0]);
     } else {
         seekway_testing::skip("direct I/O on the file system of temporary files");
     }
     rig.stop();
+}
+
+#[test]
+fn no_errno_of_a_sync_is_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let errnos =
+        [libc::EINVAL, libc::EOPNOTSUPP, libc::EFAULT, libc::ENOMEM, libc::EAGAIN, libc::EINTR];
+    for errno in errnos {
+        let mut image = open_image(&path, &BUFFERED).unwrap();
+        image.sync_failed(errno);
+        assert_eq!(image.lost_writes(), Some(errno));
+    }
 }
 
 /// A mount, taken away when dropped.

@@ -370,6 +370,32 @@ fn block_devices() {
     }
 }
 
+#[test]
+fn a_block_device_that_is_served_by_another_node_is_told_of() {
+    let _alone = alone();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = sparse(folder.path(), "disk", 8 << 20);
+    let Some(device) = Loop::new(&path, 512) else { return };
+    let node = Path::new(&device.0);
+    let number = std::fs::metadata(node).unwrap().rdev();
+    let other = folder.path().join("other");
+    let (major, minor) = (libc::major(number).to_string(), libc::minor(number).to_string());
+    if output("mknod", &[other.to_str().unwrap(), "b", &major, &minor]).is_none()
+        || File::open(&other).is_err()
+    {
+        return seekway_testing::skip("the right to make block devices and to open them");
+    }
+    let incoming = OpenOptions { incoming: true, ..RW };
+    let told = |node: &Path| {
+        let image = Image::open(node, &incoming).unwrap();
+        image.warnings().all().iter().any(|warning| warning.contains("by another node"))
+    };
+    assert!(!told(&other), "nobody serves it");
+    let image = Image::open(node, &RW).unwrap();
+    assert!(!told(node) && told(&other));
+    drop(image);
+}
+
 /// Put a table with one partition, from sector 2048 to the end, on a disk.
 fn partition(path: &Path, sectors: u32) {
     let mut table = [0u8; 512];

@@ -495,9 +495,11 @@ fn a_place_past_every_device_is_refused() {
 /// is written is what is read, and the journal replays byte for byte.
 #[test]
 fn everything_changes_under_load_and_the_journal_replays() {
-    for (emulate, fault, turns) in
-        [(None, "short", 150), (None, "again:after=3", 150), (Some("linear-15k4"), "short", 20)]
-    {
+    for (emulate, fault, turns) in [
+        (None, "short", 150),
+        (None, "again:op=read,after=3", 150),
+        (Some("linear-15k4"), "short", 20),
+    ] {
         let dir = dir();
         let journal = dir.path().join("journal");
         let file = File::create(&journal).unwrap();

@@ -17,8 +17,8 @@
 //! - **cache** ([`crate::cache`]): reads are looked up, writes take blocks out, the prefetcher
 //!   reads ahead;
 //! - **place** ([`Map`]): a request is cut by where its disk lies on the device;
-//! - **order**: a bounded number of each VM's discards and write-zeroes is under way, long ones in
-//!   pieces; the others wait;
+//! - **order**: long requests go in pieces; a bounded number of each VM's discards and write-zeroes
+//!   is under way, the others wait;
 //! - **dispatch** ([`crate::dispatcher`]): barriers, policy, depth, coalescing, background class.
 //!
 //! # The engine's part
@@ -86,6 +86,8 @@ pub struct Stack {
     calls: Calls,
     limiter: Limiter,
     cache: Option<CacheStage>,
+    /// Reads and writes of which a piece is done, and the next has to go.
+    rests: VecDeque<u32>,
     dispatcher: Dispatcher,
     /// What the engine has to do, oldest first.
     actions: VecDeque<Action>,
@@ -116,6 +118,7 @@ impl Stack {
             calls: Calls::default(),
             limiter: Limiter::new(),
             cache: cache.map(CacheStage::new),
+            rests: VecDeque::new(),
             dispatcher: Dispatcher::new(scheduler, profile, config.dispatch),
             actions: VecDeque::new(),
             frames: Vec::new(),
@@ -172,17 +175,18 @@ impl Stack {
                 self.arrive(now, call);
             }
             Op::Discard | Op::WriteZeroes => {
+                self.calls[call].unsent = self.calls[call].request.extent.len();
                 self.disk(vm).parked.push_back(call);
                 self.unpark(now, vm);
             }
         }
     }
 
-    /// The whole call reaches the dispatcher.
+    /// A call reaches the dispatcher.
     fn arrive(&mut self, now: Instant, call: u32) {
         let request = self.calls[call].request;
         if request.op != Op::Flush {
-            return self.arrive_part(now, call, request.extent);
+            return self.arrive_data(now, call);
         }
         let Submit { vm, tag, op, sync, .. } = request;
         let nowhere = Extent::new(Lba::ZERO, Sectors::new(1)).expect("one sector");
@@ -249,6 +253,7 @@ impl Stack {
         }
         self.completions = completions;
         // Not before all are accounted for: what arrives takes over their ids.
+        self.send_rests(now);
         self.unpark(now, served.vm);
         self.end_fetches(now);
         served
@@ -275,7 +280,7 @@ impl Stack {
             return cache.has_ended(id);
         }
         let Submit { vm, op, extent, token, .. } = call.request;
-        if matches!(op, Op::Discard | Op::WriteZeroes) && self.parks_again(index) {
+        if self.goes_on(index) {
             return;
         }
         let (error, stages) = (self.calls[index].error, self.calls[index].stages(now));

@@ -1,5 +1,5 @@
-//! Flushes, discards and write-zeroes among VMs: what goes together, whose turn it is, and who
-//! pays for the device's time.
+//! Flushes, discards, write-zeroes and long requests among VMs: what goes together, whose turn it
+//! is, and who pays for the device's time.
 
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
@@ -194,8 +194,8 @@ fn what_nobody_else_wants_is_free() {
 }
 
 /// A stack with two disks of 8 GiB and one command at a time.
-fn two_disks() -> Stack {
-    let profile = DeviceProfile::unknown(Sectors::new(1 << 30), false);
+fn two_disks(has_head: bool) -> Stack {
+    let profile = DeviceProfile::unknown(Sectors::new(1 << 30), has_head);
     let scheduler = schedulers::build("noop").unwrap();
     let mut stack = Stack::new(scheduler, profile, stack::Config::default(), None);
     for vm in 0..2u16 {
@@ -234,37 +234,48 @@ fn run(stack: &mut Stack, mut now: Instant, fail: Option<usize>) -> (Vec<Request
 }
 
 #[test]
-fn a_long_discard_goes_in_pieces_and_others_have_turns_between_them() {
-    for op in [Op::Discard, Op::WriteZeroes] {
-        let mut stack = two_disks();
-        submit(&mut stack, at(0), FLUSHER, op, 4 << 30, 7);
+fn a_long_request_goes_in_pieces_and_others_have_turns_between_them() {
+    for (op, piece_max, has_head) in [
+        (Op::Discard, 16 << 20, false),
+        (Op::WriteZeroes, 16 << 20, true),
+        // A device without a head does several things at a time.
+        (Op::Read, 1 << 20, true),
+        (Op::Write, 1 << 20, true),
+    ] {
+        let mut stack = two_disks(has_head);
+        submit(&mut stack, at(0), FLUSHER, op, 1 << 30, 7);
         let Action::Issue(first) = stack.poll(at(0)) else { panic!("the first piece goes") };
         submit(&mut stack, at(0), READER, Op::Read, 4096, 8);
         stack.io_done(at(1), first.id, &[]);
         let (commands, done) = run(&mut stack, at(1), None);
-        assert_eq!(commands.iter().position(|c| c.op == Op::Read), Some(0), "the read is next");
+        assert_eq!(commands.iter().position(|c| c.vm == READER), Some(0), "the read is next");
         let mut pieces: Vec<Request> = vec![first];
-        pieces.extend(commands.into_iter().filter(|c| c.op == op));
-        assert!(pieces.iter().all(|piece| piece.extent.len().bytes() <= 64 << 20));
+        pieces.extend(commands.into_iter().filter(|c| c.vm == FLUSHER));
+        assert!(pieces.iter().all(|piece| piece.extent.len().bytes() <= piece_max), "{op:?}");
         for pair in pieces.windows(2) {
             assert_eq!(pair[0].extent.end(), pair[1].extent.start(), "nothing is left out");
         }
         let bytes: u64 = pieces.iter().map(|piece| piece.extent.len().bytes()).sum();
-        assert_eq!(bytes, 4 << 30);
+        assert_eq!(bytes, 1 << 30);
         assert_eq!(
             done.iter().map(|d| (d.token, d.result)).collect::<Vec<_>>(),
             [(8, Ok(())), (7, Ok(()))]
         );
         assert!(stack.is_idle());
     }
+    let mut stack = two_disks(false);
+    submit(&mut stack, at(0), FLUSHER, Op::Read, 1 << 30, 7);
+    assert_eq!(run(&mut stack, at(0), None).0.len(), 1, "whole, without a head");
 }
 
 #[test]
-fn a_long_discard_ends_with_the_first_piece_that_fails() {
-    let mut stack = two_disks();
-    submit(&mut stack, at(0), FLUSHER, Op::WriteZeroes, 4 << 30, 7);
-    let (commands, done) = run(&mut stack, at(0), Some(2));
-    assert_eq!(commands.len(), 3);
-    assert_eq!(done.iter().map(|d| d.result).collect::<Vec<_>>(), [Err(IoError(5))]);
-    assert!(stack.is_idle());
+fn a_long_request_ends_with_the_first_piece_that_fails() {
+    for op in [Op::WriteZeroes, Op::Read, Op::Write] {
+        let mut stack = two_disks(true);
+        submit(&mut stack, at(0), FLUSHER, op, 1 << 30, 7);
+        let (commands, done) = run(&mut stack, at(0), Some(2));
+        assert_eq!(commands.len(), 3);
+        assert_eq!(done.iter().map(|d| d.result).collect::<Vec<_>>(), [Err(IoError(5))]);
+        assert!(stack.is_idle());
+    }
 }

@@ -164,7 +164,8 @@ pub struct ReachArgs {
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<String>,
-    /// Accept only clients with a certificate signed by one of these authorities (PEM)
+    /// Accept only clients with a certificate signed by one of these authorities (PEM); over TCP
+    /// clients without TLS are refused
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<String>,
     /// Refuse NBD clients that do not use TLS

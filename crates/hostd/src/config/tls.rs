@@ -10,9 +10,9 @@ pub struct TlsConfig {
     pub cert: Option<PathBuf>,
     /// Its private key, PEM.
     pub key: Option<PathBuf>,
-    /// Who signs clients' certificates, PEM; with it a client needs one.
+    /// Who signs clients' certificates, PEM; with it a client needs one, and over TCP TLS.
     pub client_ca: Option<PathBuf>,
-    /// Refuse clients without TLS.
+    /// Refuse clients without TLS, also at unix sockets.
     pub required: bool,
 }
 
@@ -30,6 +30,12 @@ impl TlsConfig {
             return Err("TLS needs a certificate: give cert and key".into());
         }
         Ok(())
+    }
+
+    /// Is a client without TLS refused? At a unix socket its owner and mode say who may connect;
+    /// over TCP, one without TLS would not show the certificate that it needs.
+    pub fn is_required(&self, over_tcp: bool) -> bool {
+        self.required || over_tcp && self.client_ca.is_some()
     }
 
     /// Can clients of this disk be told by their certificates, if they have to be?

@@ -49,6 +49,9 @@ fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
     if request.path != "/metrics" {
         return None;
     }
+    if !web::names_this_host(request) {
+        return Some(HttpAnswer::text(web::FORBIDDEN, web::FOREIGN_HOST));
+    }
     Some(match request.method {
         Method::Get | Method::Head => HttpAnswer {
             status: "200 OK",

@@ -63,7 +63,10 @@ enum Asked {
 struct Refused(&'static str, String);
 
 const BAD: &str = "400 Bad Request";
-const FORBIDDEN: &str = "403 Forbidden";
+pub(super) const FORBIDDEN: &str = "403 Forbidden";
+/// Said to whoever asks by a name.
+pub(super) const FOREIGN_HOST: &str =
+    "call this by its address or as localhost: a name could be another's (Host header)";
 
 /// The answer to a request.
 pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
@@ -113,13 +116,16 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
     }
 }
 
+/// Does a request come by an address of this host, and not by a name that leads here?
+pub(super) fn names_this_host(request: &HttpRequest) -> bool {
+    request.host.as_deref().is_some_and(guard::is_own_host)
+}
+
 /// What a request asks for, if whoever sends it may.
 fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused> {
     let refused = |status, text: &str| Err(Refused(status, text.into()));
-    if !request.host.as_deref().is_some_and(guard::is_own_host) {
-        let text = "call this page by its address or as localhost: a name could be another's \
-                    (Host header)";
-        return refused(FORBIDDEN, text);
+    if !names_this_host(request) {
+        return refused(FORBIDDEN, FOREIGN_HOST);
     }
     let change = request.path.strip_prefix("/api/").filter(|word| CHANGES.contains(word));
     match (change, request.method) {

@@ -11,6 +11,7 @@ pub(super) use crate::control::Page;
 use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle};
+use crate::images::User;
 use crate::log::say;
 use crate::sandbox::{self, Kind};
 use crate::shortage::told;
@@ -186,13 +187,14 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     };
     let negotiating = match &only {
         Some(disk) => disk.places.negotiating(&disk.what(), other),
-        None => host.negotiating.take("NBD, not yet negotiated", None),
+        None => host.negotiating.take_share(stream.peer(), other),
     };
     let Some(negotiating) = negotiating else { return };
     if let Stream::Tcp(tcp) = &stream {
         super::sockets::keep_alive(tcp);
     }
-    let (tls, required) = (host.tls().cloned(), host.config().tls.required);
+    let over_tcp = matches!(stream, Stream::Tcp(_));
+    let (tls, required) = (host.tls().cloned(), host.config().tls.is_required(over_tcp));
     let negotiating = Mutex::new(Some(negotiating));
     let (host, names) = (host.clone(), Mutex::default());
     let door = Arc::new(Door { host, only, stream: own, names, negotiating });
@@ -253,7 +255,8 @@ impl Exports for Door {
         let duplicate = self.stream.duplicate();
         let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
-        let used = Used::begin(&disk).map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
+        let used = Used::begin(&disk, User::Client);
+        let used = used.map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),

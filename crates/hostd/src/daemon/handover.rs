@@ -1,9 +1,9 @@
 //! A disk whose guest migrates to another daemon, or comes from one: its image is used here, and
-//! locked, while its queues run or clients of NBD are connected.
+//! locked, while its queues run, clients of NBD are connected, or a snapshot is taken.
 
 use super::served::ServedDisk;
 use super::slots::lock;
-use crate::images::{HandOver, ImageUse};
+use crate::images::{self, Begun, HandOver, ImageUse, User};
 use crate::log::say;
 use crate::reactor::Message;
 use std::sync::Arc;
@@ -22,22 +22,28 @@ impl ServedDisk {
     }
 
     /// Take the image's lock, unless it is held. True when it was not.
-    fn take_image(&self) -> Result<bool, String> {
+    fn take_image(&self, user: User) -> Result<bool, String> {
         let end = Instant::now() + PATIENCE;
         loop {
             let taken = {
                 let file = lock(&self.file);
                 let file = file.as_ref().ok_or("is being detached")?;
-                lock(&self.users).begin(file)
+                lock(&self.users).begin(file, user)
             };
             match taken {
-                Ok(Some(is_anew)) => return Ok(is_anew),
-                Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
-                Ok(None) => {
+                Ok(Begun::Here { anew }) => return Ok(anew),
+                Ok(Begun::Locked) if Instant::now() < end => thread::sleep(PAUSE),
+                Ok(Begun::Locked) => {
                     return Err(format!(
                         "{} is locked by another program: the daemon from which the guest \
                          migrates has to hand it over, and cannot while clients of NBD use it \
-                         there",
+                         there, or while the disk is frozen",
+                        self.config.path.display()
+                    ));
+                }
+                Ok(Begun::Elsewhere) => {
+                    return Err(format!(
+                        "{} is elsewhere: another daemon has it, where the guest is",
                         self.config.path.display()
                     ));
                 }
@@ -46,8 +52,12 @@ impl ServedDisk {
         }
     }
 
-    /// Another daemon had the image: look at its size, and forget what is cached of it.
+    /// Another daemon had the image: look at its size and its mark, and forget what is cached of it.
     fn look_again(&self) -> Result<(), String> {
+        let is_lost = lock(&self.file).as_ref().is_some_and(images::has_lost_writes);
+        if is_lost && !self.config.accept_lost_writes {
+            self.device.handle().send(Message::LostWrites(self.id));
+        }
         let answer = self.device.handle().ask(|reply| Message::Resize(self.id, reply));
         let capacity_bytes = answer.ok_or("the disk is not served any more")??;
         let mut limits = lock(&self.limits);
@@ -59,20 +69,25 @@ impl ServedDisk {
         say(&format!("{}: its image is this daemon's now", self.what()));
         Ok(())
     }
-}
 
-impl ImageUse for ServedDisk {
-    fn begin(&self) -> Result<bool, String> {
+    /// The image is used from now on. True when another daemon had it before.
+    fn begin_as(&self, user: User) -> Result<bool, String> {
         if self.config.read_only {
             return Ok(false);
         }
         let _turn = lock(&self.taking);
-        let is_anew = self.take_image()?;
+        let is_anew = self.take_image(user)?;
         if is_anew && let Err(e) = self.look_again() {
-            lock(&self.users).end();
+            self.end(false);
             return Err(e);
         }
         Ok(is_anew)
+    }
+}
+
+impl ImageUse for ServedDisk {
+    fn begin(&self) -> Result<bool, String> {
+        self.begin_as(User::Guest)
     }
 
     fn end(&self, hands_over: bool) {
@@ -80,15 +95,14 @@ impl ImageUse for ServedDisk {
             return;
         }
         let file = lock(&self.file);
-        let mut users = lock(&self.users);
-        users.end();
-        let Some(file) = file.as_ref().filter(|_| hands_over) else { return };
         let what = self.what();
-        match users.hand_over(file) {
+        match lock(&self.users).end(file.as_ref(), hands_over) {
+            Ok(HandOver::Kept) => {}
             Ok(HandOver::Done) => say(&format!("{what}: its image is free for another daemon")),
-            Ok(HandOver::Used(count)) => {
-                say(&format!("{what}: its image is not handed over: {count} clients of NBD use it"))
-            }
+            Ok(HandOver::Used(count)) => say(&format!(
+                "{what}: its image is not handed over yet: {count} clients of NBD or snapshots \
+                 use it"
+            )),
             Err(e) => say(&format!("{what}: its image is not handed over: {e}")),
         }
     }
@@ -101,9 +115,9 @@ impl Used {
     /// The image is used from now on.
     ///
     /// # Errors
-    /// As [`ImageUse::begin`].
-    pub fn begin(disk: &Arc<ServedDisk>) -> Result<Used, String> {
-        disk.begin()?;
+    /// Another program has it, or the guest has gone on in another daemon.
+    pub fn begin(disk: &Arc<ServedDisk>, user: User) -> Result<Used, String> {
+        disk.begin_as(user)?;
         Ok(Used(disk.clone()))
     }
 }
@@ -118,39 +132,88 @@ impl Drop for Used {
 mod tests {
     use super::*;
     use crate::config::{Config, DiskConfig};
-    use crate::daemon::{Daemon, StartOptions};
+    use crate::daemon::{Daemon, FREEZE_MAX, Host, StartOptions};
+    use crate::images::LostImage;
     use std::fs::File;
+    use std::path::Path;
+
+    /// Two daemons that have an image open as the disk `web`; the first one has it.
+    fn pair(folder: &Path) -> [Arc<Host>; 2] {
+        let path = folder.join("web.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let disk = DiskConfig::new("web", &path);
+        ["old", "new"].map(|name| {
+            let listen = Some(folder.join(name));
+            let config = Config { listen, ..Config::default() };
+            let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+            let incoming = name == "new";
+            daemon.host().attach(&DiskConfig { incoming, ..disk.clone() }).unwrap();
+            daemon.host().clone()
+        })
+    }
+
+    #[test]
+    fn a_frozen_disk_keeps_its_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
+        let freeze = |host: &Host| host.freeze("web", FREEZE_MAX);
+        assert!(freeze(&new).unwrap_err().to_string().contains("is elsewhere"));
+        here.begin().unwrap();
+        freeze(&old).unwrap();
+        here.end(true);
+        assert!(!here.is_elsewhere());
+        assert!(there.begin().is_err(), "somebody copies it");
+        old.thaw("web").unwrap();
+        // It waits until the image is free.
+        assert!(there.begin().unwrap());
+        assert!(freeze(&old).unwrap_err().to_string().contains("is elsewhere"));
+        freeze(&new).unwrap();
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
+
+    #[test]
+    fn a_flush_that_failed_stays_failed_in_the_next_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
+        here.begin().unwrap();
+        // As a thread of the old daemon does.
+        let file = File::open(&here.config.path).unwrap();
+        if let Err(e) = (LostImage { file, identity: "web".into() }).mark() {
+            return seekway_testing::skip(format!("extended attributes of files: {e}"));
+        }
+        here.end(true);
+        assert_eq!(there.warnings.all(), [""; 0]);
+        there.begin().unwrap();
+        let told = there.warnings.all();
+        assert!(told.len() == 1 && told[0].contains("every flush fails"), "{told:?}");
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
 
     #[test]
     fn a_disk_is_used_in_one_of_two_daemons() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("web.img");
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let daemons = ["old", "new"].map(|name| {
-            let listen = Some(folder.path().join(name));
-            std::fs::create_dir(listen.as_ref().unwrap()).unwrap();
-            Daemon::start(Config { listen, ..Config::default() }, StartOptions::default()).unwrap()
-        });
-        let [old, new] = daemons.each_ref().map(|daemon| daemon.host());
-        let disk = DiskConfig::new("web", &path);
-        old.attach(&disk).unwrap();
-        new.attach(&DiskConfig { incoming: true, ..disk }).unwrap();
-        let [here, there] = [old, new].map(|host| host.disk("web").unwrap());
+        let [old, new] = pair(folder.path());
+        let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
         assert_eq!([here.is_elsewhere(), there.is_elsewhere()], [false, true]);
 
         assert!(!here.begin().unwrap());
         let refused = there.begin().unwrap_err();
         assert!(refused.contains("locked by another program"), "{refused}");
         // One that hangs up keeps the image here; a client of NBD does too.
-        let client = Used::begin(&here).unwrap();
-        here.end(true);
-        assert!(!here.is_elsewhere());
+        let client = Used::begin(&here, User::Client).unwrap();
+        here.end(false);
         drop(client);
         assert!(!here.is_elsewhere());
-
         here.begin().unwrap();
+        let client = Used::begin(&here, User::Client).unwrap();
         here.end(true);
+        assert!(!here.is_elsewhere());
+        assert!(Used::begin(&here, User::Client).is_err(), "they would never end");
+        drop(client);
         assert!(here.is_elsewhere());
+        assert!(Used::begin(&here, User::Client).is_err(), "its guest would find it locked");
         assert!(old.resize("web", Some(2 << 20), false).is_err());
         assert!(there.begin().unwrap(), "the guest has run elsewhere");
         assert!(!there.is_elsewhere());

@@ -24,6 +24,7 @@ pub use tls::check_tls;
 use super::confine;
 use super::devices::Device;
 use super::error::HostError;
+use super::losses::Losses;
 use super::memory::MemorySource;
 use super::recent::Recent;
 use super::served::{ServedDisk, ServedSocket, Service};
@@ -108,6 +109,8 @@ pub struct Host {
     /// The same of the prefetcher; says nothing without a cache.
     prefetcher: Mutex<String>,
     caches: Mutex<Caches>,
+    /// Marks images of which a sync has failed.
+    losses: Losses,
     /// Where files may be opened once it serves.
     places: Places,
     /// The threads that it starts inherit the confinement of control.
@@ -146,10 +149,13 @@ impl Host {
         log::start();
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
         let memory = MemorySource::here();
+        let losses = Losses::start(config.listen.as_deref());
+        let losses = losses.map_err(|e| HostError::System("thread", e))?;
         let host = Arc::new_cyclic(|me| Host {
             me: Weak::clone(me),
             places: confine::places(&config, options.vhost.as_ref(), &memory),
             is_confined: AtomicBool::new(false),
+            losses,
             caches: Mutex::new(Caches::new(&config, memory)),
             policy: Mutex::new(config.policy.clone()),
             prefetcher: Mutex::new(config.prefetcher().to_string()),
@@ -355,6 +361,7 @@ impl Host {
         devices.iter().for_each(|device| device.join());
         // Not before: clients get the replies to what was outstanding.
         self.disks().iter().for_each(|disk| disk.places.close());
+        self.losses.end();
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -72,6 +72,19 @@ impl Stream {
             Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
             Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
         })
+    }
+
+    /// The host that it comes from, over TCP. Of IPv6 the network: a host has as many addresses of
+    /// its network as it likes.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let Stream::Tcp(stream) = self else { return None };
+        match stream.peer_addr().ok()?.ip().to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                Some(IpAddr::V6(Ipv6Addr::from_bits(network)))
+            }
+            address => Some(address),
+        }
     }
 
     /// End the connection, whoever holds descriptors of it.

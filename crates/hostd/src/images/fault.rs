@@ -89,7 +89,7 @@ pub enum Injected {
 
 impl Fault {
     /// Parse `KIND[:key=value,…]`. Kinds: `eio`, `enospc`, `again` (EAGAIN,
-    /// which the engine should try again) and `short` (reads and writes of
+    /// which the engine should try again unless it is of a sync) and `short` (reads and writes of
     /// more than 4096 bytes stop half-way). Keys: `op` (any, read, write,
     /// flush, discard), `from` and `len` (bytes, or with a unit), `after` (how
     /// many that match pass first), `count` (how many fail).

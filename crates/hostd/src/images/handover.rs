@@ -29,96 +29,176 @@ impl ImageUse for Kept {
     fn end(&self, _hands_over: bool) {}
 }
 
+/// What an image is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum User {
+    /// A guest by vhost-user: the image goes where it goes.
+    Guest,
+    /// A client of NBD: it finds the image where its guest is.
+    Client,
+    /// Somebody takes a snapshot of it.
+    Snapshot,
+}
+
+/// Where the image's lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    Here,
+    /// Here until those who use the image have ended: its guest goes on elsewhere.
+    Leaving,
+    /// It was given away from here.
+    Elsewhere,
+    /// Another daemon has it; this one has never had it.
+    Expected,
+}
+
 /// Who uses an image here, and whether its lock is held. Says nothing of what is in flight: those
 /// who end have waited for theirs.
 #[derive(Debug)]
 pub struct Users {
     count: usize,
-    is_held: bool,
+    holder: Holder,
 }
 
-/// What a hand-over came to.
+/// What came of an attempt to use an image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// It is used from now on; `anew` when the lock was not held before, and the image may be
+    /// another than it was.
+    Here { anew: bool },
+    /// Another program has the lock.
+    Locked,
+    /// The guest has gone on in another daemon, or is about to.
+    Elsewhere,
+}
+
+/// What came of the end of a use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandOver {
+    /// The image stays as it was.
+    Kept,
     /// The lock is free.
     Done,
-    /// So many others use the image here.
+    /// It will be when so many others have ended.
     Used(usize),
 }
 
 impl Users {
     /// Nobody yet.
     pub fn new(is_held: bool) -> Users {
-        Users { count: 0, is_held }
+        Users { count: 0, holder: if is_held { Holder::Here } else { Holder::Expected } }
     }
 
     pub fn is_held(&self) -> bool {
-        self.is_held
+        matches!(self.holder, Holder::Here | Holder::Leaving)
     }
 
-    /// Somebody uses the image from now on. True when the lock was not held before, and the image
-    /// may be another than it was. `None` when another program has it.
+    /// Somebody uses the image from now on, if they may.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn begin(&mut self, file: &File) -> io::Result<Option<bool>> {
-        let is_anew = !self.is_held;
-        if is_anew {
-            match lock::lock(file, false) {
-                Ok(()) => self.is_held = true,
-                Err(LockError::Held) => return Ok(None),
-                Err(LockError::Io(e)) => return Err(e),
+    pub fn begin(&mut self, file: &File, user: User) -> io::Result<Begun> {
+        let anew = match (self.holder, user) {
+            (Holder::Here, _) | (Holder::Leaving, User::Guest) => false,
+            (Holder::Leaving | Holder::Elsewhere, User::Client | User::Snapshot)
+            | (Holder::Expected, User::Snapshot) => return Ok(Begun::Elsewhere),
+            (Holder::Elsewhere, User::Guest) | (Holder::Expected, _) => {
+                match lock::lock(file, false) {
+                    Ok(()) => true,
+                    Err(LockError::Held) => return Ok(Begun::Locked),
+                    Err(LockError::Io(e)) => return Err(e),
+                }
             }
-        }
+        };
+        self.holder = Holder::Here;
         self.count += 1;
-        Ok(Some(is_anew))
+        Ok(Begun::Here { anew })
     }
 
-    /// One of them uses it no more.
-    pub fn end(&mut self) {
-        self.count -= 1;
-    }
-
-    /// Leave the image to another daemon, if nobody here uses it.
+    /// One of them uses it no more; `hands_over`: its guest goes on elsewhere. The last one leaves
+    /// the image to another daemon then. `file` is gone when the disk is being detached.
     ///
     /// # Errors
     /// What the file system says; the lock is held then.
-    pub fn hand_over(&mut self, file: &File) -> io::Result<HandOver> {
-        if self.count > 0 {
-            return Ok(HandOver::Used(self.count));
+    pub fn end(&mut self, file: Option<&File>, hands_over: bool) -> io::Result<HandOver> {
+        self.count -= 1;
+        let Some(file) = file else { return Ok(HandOver::Kept) };
+        if hands_over && self.holder == Holder::Here {
+            self.holder = Holder::Leaving;
         }
+        match (self.holder, self.count) {
+            (Holder::Leaving, 0) => {}
+            (Holder::Leaving, others) if hands_over => return Ok(HandOver::Used(others)),
+            _ => return Ok(HandOver::Kept),
+        }
+        self.holder = Holder::Here;
         lock::unlock(file)?;
-        self.is_held = false;
+        self.holder = Holder::Elsewhere;
         Ok(HandOver::Done)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::User::{Client, Guest, Snapshot};
     use super::*;
 
-    #[test]
-    fn an_image_is_used_by_one_daemon_at_a_time() {
+    const HERE: Begun = Begun::Here { anew: false };
+    const ANEW: Begun = Begun::Here { anew: true };
+
+    /// Two daemons that have an image open, and the first one its lock.
+    fn pair() -> (tempfile::TempDir, [File; 2], [Users; 2]) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.img");
         File::create(&path).unwrap().set_len(4096).unwrap();
         let open = || File::options().read(true).write(true).open(&path).unwrap();
-        let (old, new) = (open(), open());
-        lock::lock(&old, false).unwrap();
-        let (mut here, mut there) = (Users::new(true), Users::new(false));
-        assert_eq!(here.begin(&old).unwrap(), Some(false));
-        assert_eq!(here.begin(&old).unwrap(), Some(false));
-        assert_eq!(there.begin(&new).unwrap(), None);
-        here.end();
-        assert_eq!(here.hand_over(&old).unwrap(), HandOver::Used(1));
-        assert_eq!(there.begin(&new).unwrap(), None);
-        here.end();
-        assert_eq!(here.hand_over(&old).unwrap(), HandOver::Done);
-        assert_eq!(there.begin(&new).unwrap(), Some(true));
+        let files = [open(), open()];
+        lock::lock(&files[0], false).unwrap();
+        (folder, files, [Users::new(true), Users::new(false)])
+    }
+
+    #[test]
+    fn an_image_is_used_by_one_daemon_at_a_time() {
+        let (_folder, [old, new], [mut here, mut there]) = pair();
+        assert_eq!(here.begin(&old, Guest).unwrap(), HERE);
+        assert_eq!(here.begin(&old, Client).unwrap(), HERE);
+        assert_eq!(there.begin(&new, Guest).unwrap(), Begun::Locked);
+        assert_eq!(here.end(Some(&old), true).unwrap(), HandOver::Used(1));
+        assert_eq!(there.begin(&new, Guest).unwrap(), Begun::Locked);
+        assert_eq!(here.end(Some(&old), false).unwrap(), HandOver::Done);
+        assert_eq!(there.begin(&new, Guest).unwrap(), ANEW);
         // The migration has failed too late: the guest must not go on here.
-        assert_eq!(here.begin(&old).unwrap(), None);
-        there.end();
-        assert_eq!(there.hand_over(&new).unwrap(), HandOver::Done);
-        assert_eq!(here.begin(&old).unwrap(), Some(true));
+        assert_eq!(here.begin(&old, Guest).unwrap(), Begun::Locked);
+        assert_eq!(there.end(Some(&new), true).unwrap(), HandOver::Done);
+        assert_eq!(here.begin(&old, Guest).unwrap(), ANEW);
+    }
+
+    #[test]
+    fn clients_and_snapshots_do_not_take_the_image_from_its_guest() {
+        let (_folder, [old, new], [mut here, mut there]) = pair();
+        here.begin(&old, Guest).unwrap();
+        assert_eq!(here.begin(&old, Snapshot).unwrap(), HERE);
+        // Its guest leaves in the middle of the snapshot.
+        assert_eq!(here.end(Some(&old), true).unwrap(), HandOver::Used(1));
+        assert_eq!(here.begin(&old, Client).unwrap(), Begun::Elsewhere);
+        assert_eq!(there.begin(&new, Guest).unwrap(), Begun::Locked);
+        assert_eq!(here.end(Some(&old), false).unwrap(), HandOver::Done);
+        for user in [Client, Snapshot] {
+            assert_eq!(here.begin(&old, user).unwrap(), Begun::Elsewhere);
+        }
+        assert_eq!(there.begin(&new, Snapshot).unwrap(), Begun::Elsewhere);
+        assert_eq!(there.begin(&new, Client).unwrap(), ANEW, "its guest comes");
+        assert_eq!(there.begin(&new, Guest).unwrap(), HERE);
+    }
+
+    #[test]
+    fn a_guest_that_stays_after_all_keeps_its_image() {
+        let (_folder, [old, new], [mut here, mut there]) = pair();
+        here.begin(&old, Guest).unwrap();
+        here.begin(&old, Client).unwrap();
+        assert_eq!(here.end(Some(&old), true).unwrap(), HandOver::Used(1));
+        assert_eq!(here.begin(&old, Guest).unwrap(), HERE);
+        assert_eq!(here.end(Some(&old), false).unwrap(), HandOver::Kept);
+        assert_eq!(there.begin(&new, Guest).unwrap(), Begun::Locked);
     }
 }

@@ -19,7 +19,8 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Base of the bytes that tell which permissions are used.
 const USED: i64 = 100;
@@ -79,6 +80,14 @@ pub(super) fn check(file: &File, read_only: bool) -> Result<(), LockError> {
         }
     };
     if is_held { Err(LockError::Held) } else { Ok(()) }
+}
+
+/// Has another program claimed a block device? Claims, unlike locks, are the device's and not the
+/// node's.
+pub(super) fn is_claimed(path: &Path) -> bool {
+    let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
 }
 
 fn flock(kind: i32, start: i64, len: i64) -> libc::flock64 {

@@ -10,16 +10,92 @@
 //!
 //! Block devices are not synced here: the first flush of their guest has the
 //! error.
+//!
+//! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
-use super::ImageError;
+use super::{Image, ImageError};
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The mark of an image that lacks writes.
 const MARK: &CStr = c"user.seekway.lost_writes";
+/// What is known of a loss that was marked.
+const EARLIER: &str = "an earlier write-back or flush failed";
+
+impl Image {
+    /// The error with which every flush and every durable write has to fail from
+    /// now on, until the image is opened again.
+    pub fn lost_writes(&self) -> Option<i32> {
+        self.lost_writes
+    }
+
+    /// A sync has failed with this errno, whatever that is: the kernel reports what an earlier
+    /// write-back met, and a device may have dropped its cache. Pages that were not written can be
+    /// clean by now, and the next sync would say that all is well. As nobody knows what is on the
+    /// device, [`Image::lost_writes`] has the errno from now on.
+    pub fn sync_failed(&mut self, errno: i32) {
+        if self.lost_writes.is_some() {
+            return;
+        }
+        self.lost_writes = Some(errno);
+        let text = format!(
+            "{}: a flush failed ({}): writes may be lost, and every flush fails; check the image \
+             (fsck, a backup), then detach the disk and attach it with accept-lost-writes",
+            self.path.display(),
+            io::Error::from_raw_os_error(errno)
+        );
+        crate::log::say(&text);
+        self.warnings.add(text);
+        if let Some((marker, lost)) = self.marker.take() {
+            marker.mark(lost);
+        }
+    }
+
+    /// Have `marker` mark the image when a sync of it fails.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn mark_by(&mut self, marker: Marker) -> io::Result<()> {
+        let lost = LostImage { file: self.file.try_clone()?, identity: self.identity() };
+        self.marker = Some((marker, lost));
+        Ok(())
+    }
+
+    /// One line by which a daemon that is started again knows the image: its device number, or its
+    /// path without links.
+    pub fn identity(&self) -> String {
+        match self.file.metadata() {
+            Ok(about) if self.is_block => {
+                let (device, major) = (about.rdev(), libc::major(about.rdev()));
+                format!("device {major}:{}", libc::minor(device))
+            }
+            _ => {
+                let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+                format!("file {path:?}")
+            }
+        }
+    }
+
+    /// Writes to the image are noted as lost, elsewhere than in a mark of its own.
+    ///
+    /// # Errors
+    /// [`ImageError::LostWrites`], unless that is accepted.
+    pub fn judge_noted_loss(&self, accept: bool) -> Result<(), ImageError> {
+        if !accept {
+            return Err(refused(&self.path));
+        }
+        self.warnings.add(accepted_elsewhere(&self.path));
+        Ok(())
+    }
+}
 
 /// Write back what the page cache has of an image. Fails when something of it
 /// was lost, now or before: unless `accept`, then the mark is taken away and a
@@ -31,7 +107,7 @@ pub(super) fn check(
     warnings: &mut Vec<String>,
 ) -> Result<(), ImageError> {
     let lost = match file.sync_data() {
-        Ok(()) if is_marked(file) => "an earlier write-back failed".to_owned(),
+        Ok(()) if is_marked(file) => EARLIER.to_owned(),
         Ok(()) => return Ok(()),
         Err(e) => format!("writing back what was cached: {e}"),
     };
@@ -48,17 +124,95 @@ pub(super) fn check(
     }
     let unmarked = unmark(file);
     let kept = unmarked.err().map_or(String::new(), |e| format!("; its mark stays: {e}"));
-    warnings.push(format!(
-        "{path}: {lost}: writes that a guest was told are done are missing, and that was \
-         accepted (accept-lost-writes){kept}"
-    ));
+    warnings.push(accepted(&path, &lost) + &kept);
     Ok(())
+}
+
+/// What the operator is told of a loss that was accepted.
+fn accepted(path: &str, lost: &str) -> String {
+    format!(
+        "{path}: {lost}: writes that a guest was told are done are missing, and that was \
+         accepted (accept-lost-writes)"
+    )
+}
+
+/// The same of an image that is not marked, but noted elsewhere.
+fn accepted_elsewhere(path: &Path) -> String {
+    accepted(&path.display().to_string(), EARLIER)
 }
 
 /// Why a marked image is not opened.
 pub(super) fn refused(path: &Path) -> ImageError {
-    let lost = "an earlier write-back failed".to_owned();
+    let lost = EARLIER.to_owned();
     ImageError::LostWrites { path: path.display().to_string(), lost, after: String::new() }
+}
+
+/// An image of which a sync has failed.
+#[derive(Debug)]
+pub struct LostImage {
+    pub(crate) file: File,
+    /// [`super::Image::identity`].
+    pub identity: String,
+}
+
+/// Who marks images of which a sync has failed.
+#[derive(Clone, Debug)]
+pub struct Marker {
+    to: Sender<LostImage>,
+    unmarked: Arc<Unmarked>,
+}
+
+/// The identities of images that are not marked yet.
+#[derive(Debug, Default)]
+pub struct Unmarked {
+    images: Mutex<BTreeSet<String>>,
+    marked: Condvar,
+}
+
+impl Marker {
+    /// With what they are to mark, and where they say that they have.
+    pub fn new() -> (Marker, Receiver<LostImage>, Arc<Unmarked>) {
+        let ((to, lost), unmarked) = (channel(), Arc::<Unmarked>::default());
+        (Marker { to, unmarked: unmarked.clone() }, lost, unmarked)
+    }
+
+    /// Have an image marked. Waits for nobody.
+    fn mark(&self, image: LostImage) {
+        self.unmarked.lock().insert(image.identity.clone());
+        let _ = self.to.send(image); // it has ended: so does the daemon
+    }
+}
+
+impl Unmarked {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An image is marked, or cannot be.
+    pub fn remove(&self, identity: &str) {
+        self.lock().remove(identity);
+        self.marked.notify_all();
+    }
+
+    pub fn has(&self, identity: &str) -> bool {
+        self.lock().contains(identity)
+    }
+
+    /// Wait until all are marked, but not for longer than this.
+    pub fn wait_empty(&self, patience: Duration) {
+        let is_left = |images: &mut BTreeSet<String>| !images.is_empty();
+        drop(self.marked.wait_timeout_while(self.lock(), patience, is_left));
+    }
+}
+
+impl LostImage {
+    /// Mark the image, for whoever opens it next. The file system may hang.
+    ///
+    /// # Errors
+    /// Where files have no extended attributes, and of block devices.
+    pub fn mark(&self) -> io::Result<()> {
+        mark(&self.file)
+    }
 }
 
 /// Sync a file, and mark it if that fails, for whoever opens it as an image.
@@ -68,7 +222,8 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     })
 }
 
-pub(super) fn is_marked(file: &File) -> bool {
+/// Is an image marked?
+pub fn is_marked(file: &File) -> bool {
     // SAFETY: no room is given, so that the size is all that is asked for.
     unsafe { libc::fgetxattr(file.as_raw_fd(), MARK.as_ptr(), std::ptr::null_mut(), 0) >= 0 }
 }

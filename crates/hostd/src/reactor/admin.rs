@@ -59,6 +59,11 @@ impl Reactor {
             Message::Freeze(id, time, reply) => core.freeze(id, time, reply),
             Message::Thaw(id, reply) => _ = reply.send(core.thaw(id)),
             Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
+            Message::LostWrites(id) => {
+                if let Some(disk) = core.disks.get_mut(id) {
+                    disk.image.sync_failed(libc::EIO);
+                }
+            }
             Message::SetWeight(id, weight, reply) => _ = reply.send(core.set_weight(id, weight)),
             Message::SetLimits(id, limits, reply) => _ = reply.send(core.set_limits(id, &limits)),
             Message::SetGroup(name, limits, reply) => {

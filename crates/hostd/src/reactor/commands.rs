@@ -4,7 +4,7 @@
 //! that each request gets its own answer.
 
 use super::core::Core;
-use super::io::{Bounce, IOVECS_MAX, Kind, PUNCH, ZERO, is_aligned, kind_of};
+use super::io::{Bounce, IOVECS_MAX, Kind, PUNCH, Unsent, ZERO, is_aligned, kind_of};
 use super::jobs::{bytes_of, slice_buffers};
 use super::slow::SlowRequest;
 use crate::images::fault::Injected;
@@ -234,7 +234,7 @@ impl Core {
         self.commands.add_io(command.id);
         match self.bounce_if_misaligned(index) {
             true => self.submit_io(index),
-            false => self.injected.push_back((index, -libc::ENOMEM)),
+            false => self.unsent.push_back((index, Unsent::Refused(libc::ENOMEM))),
         }
     }
 
@@ -292,7 +292,7 @@ impl Core {
         if io.is_durable()
             && let Some(errno) = disk.image.lost_writes()
         {
-            return self.injected.push_back((index, -errno));
+            return self.unsent.push_back((index, Unsent::Refused(errno)));
         }
         let injected = disk.fault.as_mut().and_then(|fault| match io.kind {
             Kind::Read => fault.inject(Op::Read, io.offset, io.len),
@@ -305,11 +305,13 @@ impl Core {
         io.fill_bounce();
         if sigbus::is_lost(&io.buffers) {
             // There are zeroes where the guest's data was.
-            return self.injected.push_back((index, -libc::EFAULT));
+            return self.unsent.push_back((index, Unsent::Refused(libc::EFAULT)));
         }
         let mut short = None;
         match injected {
-            Some(Injected::Errno(errno)) => return self.injected.push_back((index, -errno)),
+            Some(Injected::Errno(errno)) => {
+                return self.unsent.push_back((index, Unsent::Fault(errno)));
+            }
             Some(Injected::Short(bytes)) => short = Some(bytes),
             None => {}
         }
@@ -321,16 +323,25 @@ impl Core {
     /// An I/O has ended with `result`, bytes or a negative errno.
     pub(super) fn io_done(&mut self, index: u32, result: i32) {
         let io = &mut self.ios[index];
-        if matches!(result.wrapping_neg(), libc::EAGAIN | libc::EINTR) && io.retries < RETRIES_MAX {
-            io.retries += 1;
-            return self.submit_io(index);
+        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let syncs = io.may_tell_of_lost_writes(&disk.image);
+        if let (true, Some(errno)) = (syncs, disk.image.lost_writes()) {
+            // Another sync failed while this one was under way, and has the error of both.
+            return self.io_failed(index, Errno(errno));
         }
         if result < 0 {
-            if io.is_durable() {
-                let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
-                disk.image.sync_failed(-result);
+            let errno = -result;
+            // A file in memory is not written back; it says so when it would have to wait.
+            let may_retry = !syncs || disk.image.is_in_memory();
+            let is_again = matches!(errno, libc::EAGAIN | libc::EINTR);
+            if is_again && may_retry && io.retries < RETRIES_MAX {
+                io.retries += 1;
+                return self.submit_io(index);
             }
-            return self.io_failed(index, Errno(-result));
+            if syncs {
+                disk.image.sync_failed(errno);
+            }
+            return self.io_failed(index, Errno(errno));
         }
         if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
             bounce.copy(&io.buffers, result as u64, true);
@@ -394,10 +405,13 @@ impl Core {
         }
     }
 
-    /// What faults made of I/Os.
-    pub(super) fn fail_injected(&mut self) {
-        while let Some((index, result)) = self.injected.pop_front() {
-            self.io_done(index, result);
+    /// End the I/Os that did not reach the kernel.
+    pub(super) fn end_unsent(&mut self) {
+        while let Some((index, why)) = self.unsent.pop_front() {
+            match why {
+                Unsent::Fault(errno) => self.io_done(index, -errno),
+                Unsent::Refused(errno) => self.io_failed(index, Errno(errno)),
+            }
         }
     }
 }

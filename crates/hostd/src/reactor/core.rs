@@ -3,7 +3,7 @@
 use super::cache::CacheMemory;
 use super::disks::Disks;
 use super::intervals::IntervalClock;
-use super::io::{Commands, Ios};
+use super::io::{Commands, Ios, Unsent};
 use super::jobs::{Jobs, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
 use super::ports::Ports;
@@ -45,8 +45,8 @@ pub struct Core {
     pub(super) memory: Option<CacheMemory>,
     /// Jobs that each disk may have outstanding: its part of what the stack takes.
     pub(super) jobs_max: usize,
-    /// What faults have made of I/Os that never reach the kernel.
-    pub(super) injected: VecDeque<(u32, i32)>,
+    /// I/Os that never reach the kernel, and why.
+    pub(super) unsent: VecDeque<(u32, Unsent)>,
     /// Members of the command that is being started.
     pub(super) scratch: Vec<Member>,
     /// A job has come since the dispatcher was polled.
@@ -101,7 +101,7 @@ impl Core {
             commands: Commands::default(),
             memory,
             jobs_max: OUTSTANDING_DEFAULT,
-            injected: VecDeque::new(),
+            unsent: VecDeque::new(),
             scratch: Vec::new(),
             news: false,
             ready: VecDeque::new(),
@@ -165,12 +165,12 @@ impl Core {
         Some(ready)
     }
     #[cfg(test)]
-    pub(super) fn has_injected(&self) -> bool {
-        !self.injected.is_empty()
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
     /// Is there something to do without waiting?
     pub(super) fn has_ready(&self) -> bool {
-        self.news || !self.ready.is_empty() || !self.injected.is_empty() || self.ports.have_news()
+        self.news || !self.ready.is_empty() || !self.unsent.is_empty() || self.ports.have_news()
     }
 
     /// Divide what the stack takes among the disks, so that none keeps another one out.

@@ -25,8 +25,10 @@ const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 pub struct Freeze {
     /// It thaws by itself then.
     pub until: Instant,
-    /// Who waits for what is under way to end.
-    pub(super) waits: Option<SyncSender<Result<(), String>>>,
+    /// Who waits for what is under way to end. Kept until it thaws: they see that by its end.
+    pub(super) reply: SyncSender<Result<(), String>>,
+    /// They have been told that nothing is under way.
+    pub(super) is_told: bool,
 }
 
 pub struct DiskState {

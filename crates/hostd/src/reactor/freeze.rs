@@ -8,7 +8,8 @@ use seekway_policy::units::{Instant, Nanos};
 use std::sync::mpsc::SyncSender;
 
 impl Core {
-    /// Take no requests of a disk for so long, and answer when none is under way.
+    /// Take no requests of a disk for so long, and answer when none is under way. The reply's
+    /// sender is dropped when the disk takes requests again.
     pub(super) fn freeze(
         &mut self,
         id: DiskId,
@@ -19,7 +20,7 @@ impl Core {
         let refused = match self.disks.get_mut(id) {
             Some(DiskState { frozen: Some(_), .. }) => "is frozen already",
             Some(disk) if disk.detaching.is_none() => {
-                disk.frozen = Some(Freeze { until, waits: Some(reply) });
+                disk.frozen = Some(Freeze { until, reply, is_told: false });
                 self.frozen += 1;
                 return;
             }
@@ -31,7 +32,10 @@ impl Core {
     /// Take requests again.
     pub(super) fn thaw(&mut self, id: DiskId) -> Result<(), String> {
         let frozen = self.disks.get_mut(id).and_then(|disk| disk.frozen.take());
-        frozen.ok_or("is not frozen: nobody froze it, or its time was over")?;
+        let frozen = frozen.ok_or("is not frozen: nobody froze it, or its time was over")?;
+        if !frozen.is_told {
+            let _ = frozen.reply.send(Err("was thawed before it was frozen".into()));
+        }
         self.frozen -= 1;
         self.ports.turns.resume();
         self.news = true;
@@ -48,16 +52,16 @@ impl Core {
         let disks = self.disks.0.iter_mut().enumerate();
         for (number, disk) in disks.filter_map(|(n, disk)| Some((n, disk.as_mut()?))) {
             let Some(freeze) = &mut disk.frozen else { continue };
-            if disk.outstanding == 0
-                && let Some(reply) = freeze.waits.take()
-            {
-                let _ = reply.send(Ok(()));
+            if disk.outstanding == 0 && !freeze.is_told {
+                freeze.is_told = true;
+                let _ = freeze.reply.send(Ok(()));
             }
             if self.now >= freeze.until {
                 over.push(DiskId(number as u16));
-                if let Some(reply) = freeze.waits.take() {
+                if !freeze.is_told {
+                    freeze.is_told = true;
                     let left = disk.outstanding;
-                    let _ = reply.send(Err(format!("{left} requests did not end in time")));
+                    let _ = freeze.reply.send(Err(format!("{left} requests did not end in time")));
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! SQE of what is still to do, and the tables of I/Os and commands under way.
 
 use super::jobs::{buffers_len, slice_buffers};
-use crate::images::Limits;
+use crate::images::{Image, Limits};
 use crate::port::DiskId;
 use io_uring::{opcode, squeue, types};
 use seekway_policy::request::{Op, Request, RequestId};
@@ -34,6 +34,15 @@ pub enum Kind {
     Zeroes {
         durable: bool,
     },
+}
+
+/// Why an I/O ends without the kernel; the errno is positive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsent {
+    /// A fault stands for the kernel's answer.
+    Fault(i32),
+    /// It cannot begin: nothing was done.
+    Refused(i32),
 }
 
 /// One I/O on an image, for some members of a command.
@@ -119,6 +128,17 @@ impl Io {
             Kind::Sync => true,
             Kind::Write { durable } | Kind::Zeroes { durable } => durable,
             // A sync follows.
+            Kind::Allocate { .. } | Kind::Read => false,
+        }
+    }
+
+    /// May an error of it mean that data is lost which was acknowledged before? A sync has the
+    /// error of any earlier write-back, whatever its number, and a durable write through the page
+    /// cache ends with a sync. Past the page cache an error of a write is of this write alone.
+    pub fn may_tell_of_lost_writes(&self, image: &Image) -> bool {
+        match self.kind {
+            Kind::Sync => true,
+            Kind::Write { durable } | Kind::Zeroes { durable } => durable && !image.is_direct(),
             Kind::Allocate { .. } | Kind::Read => false,
         }
     }

@@ -46,6 +46,8 @@ pub enum Message {
     /// The image has a new size: look, and take it over. The reply is the
     /// capacity in bytes.
     Resize(DiskId, SyncSender<Result<u64, String>>),
+    /// The image lacks writes, as another daemon has marked it: every flush fails from now on.
+    LostWrites(DiskId),
     /// The disk's share from now on.
     SetWeight(DiskId, NonZeroU32, SyncSender<Result<(), String>>),
     /// The disk's rate limits from now on.

@@ -441,7 +441,7 @@ impl Rig {
             self.hear();
             // All I/Os are done at once; the throttle keeps commands for the model's time.
             let mut completed = false;
-            while self.reactor.core.peek() || self.reactor.core.has_injected() {
+            while self.reactor.core.peek() || self.reactor.core.has_unsent() {
                 self.reactor.reap();
                 self.reactor.deliver();
                 completed |= self.hear();

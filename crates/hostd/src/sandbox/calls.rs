@@ -90,21 +90,18 @@ const COMMON_OLD: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 const COMMON_OLD: &[c_long] = &[];
 
 /// A reactor's: its ring, the memory of its cache.
-const REACTOR: &[c_long] = &[
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_mlock2,
-    libc::SYS_munlock,
-    libc::SYS_prlimit64,
-];
+const REACTOR: &[c_long] =
+    &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_mlock2, libc::SYS_munlock];
 
 /// Those of the thread that makes rings.
 const RINGS: &[c_long] = &[libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
 /// A connection's: the record of requests in flight, options of its socket, what a descriptor is
-/// (a link in /proc/self/fd), and the rings that are made for it.
+/// (a link in /proc/self/fd), the mark of an image that is taken over, and the rings that are made
+/// for it.
 const FRONT_END: &[c_long] = &[
     libc::SYS_io_uring_enter,
+    libc::SYS_fgetxattr,
     libc::SYS_readlinkat,
     libc::SYS_fstatfs,
     libc::SYS_ftruncate,
@@ -120,8 +117,10 @@ const FRONT_END_OLD: &[c_long] = &[libc::SYS_readlink];
 #[cfg(not(target_arch = "x86_64"))]
 const FRONT_END_OLD: &[c_long] = &[];
 
-/// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory.
-const HELPER: &[c_long] = &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync];
+/// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory, and marks of
+/// images that have lost writes.
+const HELPER: &[c_long] =
+    &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fsetxattr];
 
 /// Images and sockets are opened, made and removed.
 const CONTROL: &[c_long] = &[
@@ -135,10 +134,8 @@ const CONTROL: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchownat,
-    libc::SYS_fgetxattr,
     libc::SYS_flock,
     libc::SYS_fremovexattr,
-    libc::SYS_fsetxattr,
     libc::SYS_getcwd,
     libc::SYS_getdents64,
     libc::SYS_listen,
@@ -227,6 +224,10 @@ fn rules(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_, _>>()?);
     let prctls = PRCTLS.into_iter().map(|option| equal(0, option as u64));
     rules.insert(libc::SYS_prctl, prctls.collect::<Result<_, _>>()?);
+    if matches!(kind, Kind::Control | Kind::Reactor) {
+        // Limits of this process: those of others are nobody's business here.
+        rules.insert(libc::SYS_prlimit64, vec![equal(0, 0)?]);
+    }
     let unix = libc::AF_UNIX as u64;
     if kind == Kind::Control {
         rules.insert(libc::SYS_socket, vec![equal(0, unix)?]);

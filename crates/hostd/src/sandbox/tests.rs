@@ -175,6 +175,27 @@ fn memory_holds_no_code() {
     }
 }
 
+#[test]
+fn limits_of_other_processes_are_out_of_reach() {
+    if !has_seccomp() {
+        return;
+    }
+    for kind in Kind::ALL {
+        let [own, other] = confined(kind, &Places::default(), || {
+            // SAFETY: plain system calls; no limit is given or asked for.
+            let ask = |pid: libc::pid_t| unsafe {
+                let (none, cpu) = (std::ptr::null::<libc::rlimit64>(), libc::RLIMIT_CPU);
+                errno(libc::syscall(libc::SYS_prlimit64, pid, cpu, none, none))
+            };
+            // SAFETY: always succeeds.
+            [ask(0), ask(unsafe { libc::getppid() })]
+        });
+        let may = matches!(kind, Kind::Control | Kind::Reactor);
+        assert_eq!(own, if may { 0 } else { libc::EPERM }, "{kind:?}");
+        assert_eq!(other, libc::EPERM, "{kind:?}");
+    }
+}
+
 /// The rings of io_uring go past filters: who has no ring gets none.
 #[test]
 fn only_threads_that_are_to_make_rings() {

@@ -15,8 +15,8 @@ pub(super) struct Call {
     pub parts_left: u32,
     /// The read into the cache that this is.
     pub fetch: Option<FetchId>,
-    /// How much of a discard or write-zeroes has gone to the dispatcher.
-    pub sent: Sectors,
+    /// How much of its end has not gone to the dispatcher: it goes in pieces.
+    pub unsent: Sectors,
     /// The first error.
     pub error: Option<IoError>,
     pub arrived: Instant,
@@ -71,7 +71,7 @@ impl Calls {
             request,
             parts_left: 0,
             fetch,
-            sent: Sectors::ZERO,
+            unsent: Sectors::ZERO,
             error: None,
             arrived: now,
             entered: now,

@@ -141,8 +141,8 @@ impl fmt::Display for Bytes {
 fn tls_word(tls: &TlsConfig) -> &'static str {
     match tls {
         TlsConfig { cert: None, .. } => "",
-        TlsConfig { required: false, .. } => " (TLS offered)",
-        TlsConfig { required: true, .. } => " (TLS required)",
+        _ if tls.is_required(true) => " (TLS required)",
+        _ => " (TLS offered)",
     }
 }
 

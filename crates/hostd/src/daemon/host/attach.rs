@@ -150,9 +150,12 @@ impl Host {
             incoming: asked.incoming,
             block_size: asked.block_size,
         };
-        let image = self.open_image(asked, &options, handed)?;
+        self.losses.settle();
+        let mut image = self.open_image(asked, &options, handed)?;
+        let of_image = |e| HostError::Image(name.clone(), e);
+        self.losses.watch(&mut image, asked.accept_lost_writes).map_err(of_image)?;
         let image = match &asked.on {
-            Some(other) => image.lies_on(other).map_err(|e| HostError::Image(name.clone(), e))?,
+            Some(other) => image.lies_on(other).map_err(of_image)?,
             None => image,
         };
         let warnings = image.warnings().clone();

@@ -3,9 +3,15 @@
 use super::Host;
 use crate::daemon::change::{CHANGE_PATIENCE, Change};
 use crate::daemon::error::HostError;
-use crate::reactor::Message;
+use crate::daemon::handover::Used;
+use crate::images::User;
+use crate::reactor::{self, Message};
 use seekway_policy::units::Nanos;
+use std::thread::Builder;
 use std::time::Duration;
+
+/// Stack of the thread that waits until a disk thaws.
+const STACK_BYTES: usize = 64 << 10;
 
 /// The longest time for which a disk may be frozen: a guest waits meanwhile.
 pub const FREEZE_MAX: Duration = CHANGE_PATIENCE;
@@ -16,8 +22,9 @@ impl Host {
     /// cache has not kept it: who wants that on the device too syncs the image.
     ///
     /// # Errors
-    /// An unknown name, a time that is zero or above [`FREEZE_MAX`], a disk that is frozen, or one
-    /// whose requests do not end in that time: it is not frozen then.
+    /// An unknown name, a time that is zero or above [`FREEZE_MAX`], a disk that is frozen, one whose
+    /// image another daemon has, or one whose requests do not end in that time: it is not frozen
+    /// then.
     pub fn freeze(&self, name: &str, time: Duration) -> Result<(), HostError> {
         let disk = name.to_string();
         let wrong = move |text: String| HostError::Disk(disk.clone(), text);
@@ -30,9 +37,19 @@ impl Host {
             let disk = host.disk(&disk)?;
             claim.lies_on(&disk.device);
             disk.device.must_answer(&disk.config.name)?;
-            let answer = disk.device.handle().ask(|reply| Message::Freeze(disk.id, time, reply));
+            // A guest that migrates meanwhile goes on elsewhere when the disk thaws, not before.
+            let used = Used::begin(&disk, User::Snapshot).map_err(&wrong)?;
+            let request = |reply| Message::Freeze(disk.id, time, reply);
+            let answers = disk.device.handle().request(request);
+            let answer = reactor::wait(&answers);
             let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-            answer.map_err(wrong)
+            answer.map_err(wrong)?;
+            let name = format!("frozen-{}", disk.config.name).chars().take(15).collect();
+            let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+                let _ = reactor::wait(&answers); // none comes; it is thawed
+                drop(used);
+            });
+            thread.map(drop).map_err(|e| HostError::System("thread", e))
         })
     }
 

@@ -63,9 +63,6 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<
     if disk.is_block {
         return Err("a block device cannot be resized from here; resize it and give no size".into());
     }
-    if disk.is_elsewhere() {
-        return Err("cannot be resized here: another daemon has its image".into());
-    }
     if limits.read_only {
         return Err("is read-only and cannot be resized".into());
     }
@@ -82,6 +79,10 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<
     let failed = |e| format!("{}: {e}", disk.config.path.display());
     let file = lock(&disk.file);
     let Some(file) = &*file else { return Err("is being detached".into()) };
+    // It is handed over by whoever has the file locked.
+    if disk.is_elsewhere() {
+        return Err("cannot be resized here: another daemon has its image".into());
+    }
     let before_bytes = file.metadata().map_err(failed)?.len();
     file.set_len(size_bytes).map_err(failed)?;
     Ok((before_bytes < size_bytes).then_some(before_bytes))
@@ -91,7 +92,9 @@ fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<
 /// that it had, or the disk would have the refused one when it is served again.
 /// No guest has seen what is cut off.
 fn shrink_back(disk: &ServedDisk, before_bytes: u64, text: String) -> String {
-    match lock(&disk.file).as_ref().map(|file| file.set_len(before_bytes)) {
+    let file = lock(&disk.file);
+    // What another daemon has by now stays as it is.
+    match file.as_ref().filter(|_| !disk.is_elsewhere()).map(|file| file.set_len(before_bytes)) {
         Some(Err(e)) => {
             format!("{text}; {} stays larger all the same: {e}", disk.config.path.display())
         }

@@ -171,7 +171,8 @@ impl Client {
         }
         let data: Vec<u8> = self.incoming.drain(..header + data).skip(header).collect();
         let request = self.requests.remove(&id).expect("as found");
-        if !ok && !disk.may_fail {
+        let syncs = request.fua || request.command == wire::CMD_FLUSH;
+        if !ok && !disk.may_fail(syncs) {
             return Err(format!("request {id:#x} failed"));
         }
         disk.end(&request.write(id), id, notes.tick(), ok, request.fua);

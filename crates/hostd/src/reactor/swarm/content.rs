@@ -17,13 +17,15 @@ pub struct Content {
     /// What was written to each sector since it was made durable, in order: after a power failure
     /// any of it may be there, or none.
     cached: BTreeMap<usize, Vec<Sector>>,
+    /// Something that reads find is on no device, and no sync brings it there.
+    is_lost: bool,
 }
 
 impl Content {
     /// Zeroes.
     pub fn new(bytes: usize) -> Content {
         let (data, durable) = (vec![0; bytes], vec![0; bytes]);
-        Content { data, durable, cached: BTreeMap::new() }
+        Content { data, durable, ..Content::default() }
     }
 
     /// It is larger now.
@@ -56,16 +58,26 @@ impl Content {
         self.cached.remove(&number);
     }
 
-    /// All that was written is durable.
+    /// All that was written is durable, but for what was lost.
     pub fn sync(&mut self) {
-        self.durable.copy_from_slice(&self.data);
-        self.cached.clear();
+        while let Some((&number, _)) = self.cached.first_key_value() {
+            self.keep(number);
+        }
     }
 
     /// The page cache could not be written back: it is marked clean all the same, and what was
     /// written is on no device.
     pub fn lose_cached(&mut self) {
+        self.is_lost |= !self.cached.is_empty();
         self.cached.clear();
+    }
+
+    /// Whoever accepts a loss, as the image is refused until then, has mended the image.
+    pub fn mend(&mut self) {
+        if std::mem::take(&mut self.is_lost) {
+            self.durable.copy_from_slice(&self.data);
+            self.cached.clear();
+        }
     }
 
     /// The power fails.
@@ -78,5 +90,6 @@ impl Content {
             }
         }
         self.data.copy_from_slice(&self.durable);
+        self.is_lost = false;
     }
 }

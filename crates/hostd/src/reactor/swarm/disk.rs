@@ -46,6 +46,8 @@ pub struct Disk {
     pub sectors: usize,
     /// Something was injected that may let a request fail.
     pub may_fail: bool,
+    /// The same of flushes and durable writes.
+    pub syncs_may_fail: bool,
     pub buffered: bool,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
@@ -61,6 +63,11 @@ impl Disk {
             true => random.index(last + 1),
             false => (random.below(HOT_SECTORS) as usize).min(last),
         }
+    }
+
+    /// May a request fail, one that ends with a sync or another?
+    pub fn may_fail(&self, syncs: bool) -> bool {
+        self.may_fail || syncs && self.syncs_may_fail
     }
 
     pub fn begin(&mut self, write: &Write, id: u64, now: u64) {

@@ -552,14 +552,16 @@ impl Guest {
         notes: &mut Notes,
     ) -> Result<(), String> {
         let now = notes.tick();
-        let ok = match status {
-            0 => true,
-            1 if disk.may_fail => false,
-            other => return Err(format!("status {other}")),
-        };
         // Of a guest whose driver cannot flush every write is durable.
         let flushes = self.features & bit(blk::VIRTIO_BLK_F_FLUSH) != 0;
         let durable = !flushes || request.through == Some(self.cache_set);
+        // One that was written back when it began may be written through when it is carried out.
+        let syncs = request.kind != blk::VIRTIO_BLK_T_IN;
+        let ok = match status {
+            0 => true,
+            1 if disk.may_fail(syncs) => false,
+            other => return Err(format!("status {other}")),
+        };
         disk.end(&request.write(), request.id, now, ok, durable);
         match request.kind {
             blk::VIRTIO_BLK_T_FLUSH if ok => disk.truth.flushed(request.begun),

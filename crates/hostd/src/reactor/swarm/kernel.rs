@@ -46,8 +46,6 @@ pub struct File {
     pub content: Content,
     /// It goes through the page cache.
     buffered: bool,
-    /// Something of it has failed: requests may fail without a fault of their own.
-    pub has_failed: bool,
 }
 
 /// I/O on an image that is under way.
@@ -117,7 +115,7 @@ impl Kernel {
     /// A file of zeroes that is known by its inode.
     pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool) {
         let content = Content::new(bytes);
-        self.files.push(File { inode, content, buffered, has_failed: false });
+        self.files.push(File { inode, content, buffered });
     }
 
     /// Some I/O ends, if one is under way.
@@ -192,7 +190,15 @@ impl Kernel {
         let Transfer { offset, len, kind, .. } = *transfer;
         let Kernel { random, faults, .. } = self;
         let file = &mut self.files[transfer.file];
+        let is_durable = matches!(
+            kind,
+            Kind::Sync | Kind::Write { durable: true } | Kind::Zeroes { durable: true }
+        );
         if random.once_in(faults.again) {
+            // Of a sync that is what an earlier write-back met.
+            if is_durable && file.buffered {
+                file.content.lose_cached();
+            }
             return -random.one_of(&[libc::EAGAIN, libc::EINTR]);
         }
         if matches!(kind, Kind::Allocate { .. }) && faults.no_holes {
@@ -229,11 +235,6 @@ impl Kernel {
                 done as i32
             };
         }
-        file.has_failed = true;
-        let is_durable = matches!(
-            kind,
-            Kind::Sync | Kind::Write { durable: true } | Kind::Zeroes { durable: true }
-        );
         if is_durable && file.buffered {
             file.content.lose_cached();
         }

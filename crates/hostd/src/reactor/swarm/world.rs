@@ -107,6 +107,7 @@ impl World {
         let kernel = Kernel::new(Random::new(seed, u64::MAX - 1), plan.faults);
         let kernel = Rc::new(RefCell::new(kernel));
         let may_fail = plan.faults.fails > 0;
+        let syncs_may_fail = plan.faults.again > 0;
         let mut disks = Vec::new();
         for number in 0..1 + random.index(3) {
             let path = folder.join(format!("{number}.img"));
@@ -121,6 +122,7 @@ impl World {
                 truth: Truth::new(SECTORS),
                 sectors: SECTORS,
                 may_fail,
+                syncs_may_fail,
                 buffered,
                 number: None,
                 limits: Arc::default(),
@@ -200,9 +202,10 @@ impl World {
     /// Attach a disk, and connect its guest.
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
+        self.kernel.borrow_mut().files[number].content.mend();
         let disk = &mut self.disks[number];
         let image = open(&disk.path).map_err(|e| e.to_string())?;
-        let image = if disk.buffered { image } else { image.as_direct() };
+        let image = image.as_on_disk(!disk.buffered);
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
         served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
