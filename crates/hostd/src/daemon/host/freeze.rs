@@ -49,7 +49,10 @@ impl Host {
                 let _ = reactor::wait(&answers); // none comes; it is thawed
                 drop(used);
             });
-            thread.map(drop).map_err(|e| HostError::System("thread", e))
+            thread.map(drop).map_err(|e| {
+                let _ = disk.device.handle().ask(|reply| Message::Thaw(disk.id, reply));
+                HostError::System("thread", e)
+            })
         })
     }
 
