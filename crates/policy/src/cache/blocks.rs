@@ -44,8 +44,9 @@
 //!
 //! A VM's share of the frames is its weight's share of all weights. Free frames
 //! go to whoever wants one. When there are none, one is taken of the VM that is
-//! most above its share; when none is, of the VM that wants it. A VM
-//! within its share loses no block to another. Frames being read into cannot be
+//! most above its share, of those first that read nothing again; when none is, of the VM that
+//! wants it. A VM that reads nothing again takes none beyond its share: a stream that is read once
+//! has no use for them. A VM within its share loses no block to another. Frames being read into cannot be
 //! taken; a VM may have as many of them as its share, and more only of what is free.
 
 mod evict;
@@ -309,6 +310,8 @@ impl Blocks {
         vm.clock += u64::from(blocks.count_ones());
         let granule = vm.granule(self.granule_bits);
         let first = node.unused & blocks;
+        let again = blocks & !first & (node.main | node.used_once());
+        vm.note(blocks.count_ones(), again.count_ones());
         node.count(granule, blocks & !first);
         if first == 0 {
             if was.0 == Place::Ahead {
@@ -364,8 +367,9 @@ impl Blocks {
             true => frames.iter().for_each(|frame| self.accounts[frame.0 as usize] = account),
             false => {
                 known.clock += frames.len() as u64;
-                let again = self.index.remembered(home, known.let_go, known.held);
-                self.nodes[n].main |= again & blocks;
+                let again = self.index.remembered(home, known.let_go, known.held) & blocks;
+                known.note(frames.len() as u32, again.count_ones());
+                self.nodes[n].main |= again;
             }
         }
         self.nodes.set_frames(n, blocks, frames);

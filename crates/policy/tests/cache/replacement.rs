@@ -136,6 +136,22 @@ fn a_scanning_vm_leaves_others_their_share() {
     assert_eq!((resident(&cache, A), resident(&cache, B)), (12_000, 0));
 }
 
+/// Three VMs, of which the third is idle: A has read a set of two thirds again and again.
+#[test]
+fn frames_beyond_the_shares_stay_with_who_reads_again() {
+    let (mut cache, _) = scripted(12_000, 256);
+    [A, B, VmId::new(2)].into_iter().for_each(|vm| attach(&mut cache, vm, 1));
+    for _ in 0..4 {
+        read_each(&mut cache, A, 0..8_000);
+    }
+    // B reads each block once. It has its third, and takes nothing of what the idle VM leaves.
+    for round in 0..3_000 {
+        read(&mut cache, B, 100_000 + round * 16, 16);
+        assert_eq!(read(&mut cache, A, round * 2, 1), 1, "round {round}");
+    }
+    assert_eq!((resident(&cache, A), resident(&cache, B)), (8_000, 4_000));
+}
+
 #[test]
 fn fetches_take_no_more_than_the_share() {
     let (mut cache, _) = scripted(100, 256);

@@ -63,7 +63,8 @@ impl Blocks {
         if wanted == 0 {
             return;
         }
-        if let Some(donor) = self.donor().filter(|&donor| donor != vm) {
+        let has_use = held < share.max(1) || self.vms[vm].reuses();
+        if has_use && let Some(donor) = self.donor().filter(|&donor| donor != vm) {
             let owed = share.saturating_sub(held);
             let most = self.vms[donor].excess().min(if owed > 0 { owed } else { u64::MAX });
             let ahead_too = !prefetched || owed > 0;
@@ -86,8 +87,12 @@ impl Blocks {
             }
             _ => {}
         }
-        let excesses = self.vms.iter().map(Vm::excess).enumerate();
-        let (vm, excess) = excesses.max_by_key(|&(n, excess)| (excess, usize::MAX - n))?;
+        let order = |(n, vm): &(usize, &Vm)| {
+            let excess = vm.excess();
+            (excess > 0 && !vm.reuses(), excess, usize::MAX - n)
+        };
+        let (vm, known) = self.vms.iter().enumerate().max_by_key(order)?;
+        let excess = known.excess();
         let often = (self.accounts.len() >> 10).min(64) as u32;
         self.donor = if excess > 0 { (Some(vm), often) } else { (None, 1) };
         self.donor.0
