@@ -166,7 +166,7 @@ pub(super) fn vhost(
         image_use: disk.clone(),
         queues: vhost_user::QUEUES_MAX,
     };
-    vhost_user::start_rings();
+    vhost_user::prepare();
     spawn(&format!("vhost-{}", disk.config.name), move || {
         let _place = place;
         enter_front_end();

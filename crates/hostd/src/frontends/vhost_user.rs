@@ -7,22 +7,24 @@
 //! - [`mod@vring`]: a virtqueue being served, chains in flight.
 //! - [`mod@inflight`]: the record of them that outlives the daemon.
 //! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
-//!   its own, with `memory`, `config`, `doorbell`, `listeners`.
+//!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`.
 //!
 //! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
 //! `docs/interop/vhost-user.rst`.
 //!
 //! A guest can do nothing here but stop its own virtqueues. Its VMM can do no more: where it takes
 //! memory away that it has handed over, its guest's queues stop and the connection ends
-//! ([`crate::sigbus`]). Memory is refused only where reading it could wait for somebody
-//! (`memory`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
+//! ([`crate::sigbus`]). Memory is taken only where reading it waits for nobody
+//! (`mapping`), and what a VMM makes the daemon hold is counted (`account`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
 //! file can lack pages too.
 
+mod account;
 mod config;
 mod dirty_log;
 mod doorbell;
 pub mod inflight;
 mod listeners;
+mod mapping;
 mod memory;
 mod port;
 pub mod request;
@@ -30,7 +32,8 @@ pub mod ring;
 mod session;
 pub mod vring;
 
-pub use doorbell::start_maker as start_rings;
+#[doc(hidden)] // for `crates/fuzz`
+pub use account::Account;
 pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
 pub use memory::GuestMemory;
@@ -64,6 +67,12 @@ pub struct DiskHandle {
     pub image_use: Arc<dyn ImageUse>,
     /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
+}
+
+/// What connections need from a thread that may do more than theirs. Before the first.
+pub fn prepare() {
+    account::measure();
+    doorbell::start_maker();
 }
 
 /// Serve one VMM on this thread until it hangs up. What it has in flight then is

@@ -5,6 +5,7 @@
 mod messages;
 
 use super::DiskHandle;
+use super::account::Account;
 use super::config;
 use super::dirty_log::{DirtyLog, Logging};
 use super::doorbell::{Bell, Doorbell};
@@ -81,6 +82,8 @@ pub struct Session {
     write_cache: WriteCache,
     /// What the ports look at.
     write_through: Arc<AtomicBool>,
+    /// What the VMM makes the daemon hold.
+    account: Arc<Account>,
     memory: Memory,
     inflight: Option<Inflight>,
     /// Where to note what is written to the guest's memory, while that is wanted.
@@ -108,6 +111,7 @@ impl Session {
             write_cache: WriteCache::Untouched,
             // Until the driver has said that it can flush.
             write_through: Arc::new(AtomicBool::new(true)),
+            account: Arc::default(),
             memory: Memory::default(),
             inflight: None,
             log: None,
@@ -256,7 +260,7 @@ impl Session {
         self.update_logging();
         // A VMM that connects anew in the middle of a migration starts the queues first.
         if config::logs(self.features) && !had_log && self.queues.iter().any(|q| q.has_run) {
-            log.mark_all();
+            self.memory.ranges().for_each(|(start, len)| log.mark(start, len));
         }
     }
 

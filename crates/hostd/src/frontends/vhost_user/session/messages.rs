@@ -64,7 +64,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let mut memory = Memory::default();
         for (region, file) in regions.iter().zip(files) {
-            memory = memory.with(region, file).map_err(refuse)?;
+            memory = memory.with(region, file, &self.account).map_err(refuse)?;
         }
         self.use_memory(memory)?;
         Ok(None)
@@ -195,7 +195,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let (queues, size) = self.inflight_shape(given)?;
         let (offset, bytes) = (given.mmap_offset, given.mmap_size);
-        let inflight = Inflight::map(file, offset, bytes, queues, size).map_err(refuse)?;
+        let inflight = Inflight::map(file, offset, bytes, queues, size, &self.account);
+        let inflight = inflight.map_err(refuse)?;
         let cache = match (self.write_cache, inflight.write_cache()) {
             // What the guest has said on this connection is newer than any record.
             (set @ WriteCache::Set(_), _) => set,
@@ -219,7 +220,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        self.use_memory(self.memory.with(region, file).map_err(refuse)?)?;
+        self.use_memory(self.memory.with(region, file, &self.account).map_err(refuse)?)?;
         Ok(None)
     }
 
@@ -253,7 +254,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let log = DirtyLog::map(file, log.mmap_offset, log.mmap_size).map_err(refuse)?;
+        let log = DirtyLog::map(file, log.mmap_offset, log.mmap_size, &self.account);
+        let log = log.map_err(refuse)?;
         self.use_log(log);
         Ok(())
     }
