@@ -20,6 +20,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 mod death;
+mod descriptors;
 pub mod doctor;
 pub mod frontends;
 pub mod images;
