@@ -20,8 +20,8 @@ pub enum Resource {
     Mappings,
 }
 
-/// Most descriptors and mappings of one VMM. [`super::QUEUES_MAX`] virtqueues take 1,536
-/// descriptors.
+/// Most descriptors and mappings of one VMM. [`super::QUEUES_MAX`] virtqueues take 1,792
+/// descriptors and 1,536 mappings.
 pub const PEER_MAX: [usize; 2] = [2048, 2048];
 /// So many of them count for no total: each VMM has them whatever the others hold.
 pub const PEER_RESERVED: usize = 64;

@@ -4,11 +4,13 @@
 use super::account::Account;
 use super::mapping::{FLAGS, MapError, Mapping, PROTECTION};
 use super::ring::Parts;
+use crate::reactor;
 use crate::sigbus;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
     GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -68,6 +70,8 @@ pub struct GuestMemory {
     /// Of each region.
     mappings: Vec<Arc<Mapping>>,
     map: GuestMemoryMmap,
+    /// Dropped with it, which its [`Memory`] sees.
+    _held: Option<Sender<()>>,
 }
 
 impl GuestMemory {
@@ -87,14 +91,39 @@ impl Deref for GuestMemory {
 impl From<GuestMemoryMmap> for GuestMemory {
     /// Memory of the process's own.
     fn from(map: GuestMemoryMmap) -> GuestMemory {
-        GuestMemory { mappings: Vec::new(), map }
+        GuestMemory { map, ..GuestMemory::default() }
     }
 }
 
-#[derive(Clone, Default)]
 pub struct Memory {
     regions: Vec<Region>,
     map: Arc<GuestMemory>,
+    released: Receiver<()>,
+}
+
+/// Memory that is not a guest's any more, and that queues may still use. It is unmapped when this is
+/// dropped, by the thread that does: that takes time.
+pub struct Retired {
+    _regions: Vec<Region>,
+    released: Receiver<()>,
+}
+
+impl Retired {
+    /// Does no queue use it any more?
+    pub fn is_released(&self) -> bool {
+        self.released.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Wait until no queue uses it.
+    pub fn wait(self) {
+        reactor::wait(&self.released);
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new(Vec::new(), GuestMemoryMmap::default())
+    }
 }
 
 impl Memory {
@@ -105,7 +134,14 @@ impl Memory {
 
     fn new(regions: Vec<Region>, map: GuestMemoryMmap) -> Memory {
         let mappings = regions.iter().map(|region| region.mapping.clone()).collect();
-        Memory { regions, map: Arc::new(GuestMemory { mappings, map }) }
+        let (held, released) = mpsc::channel();
+        let map = Arc::new(GuestMemory { mappings, map, _held: Some(held) });
+        Memory { regions, map, released }
+    }
+
+    /// The guest has other memory now.
+    pub fn retire(self) -> Retired {
+        Retired { _regions: self.regions, released: self.released }
     }
 
     /// The memory with one more region, on its VMM's account.
@@ -131,7 +167,7 @@ impl Memory {
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(guest))
             .map(Arc::new)
             .ok_or(MemoryError::Regions { guest })?;
-        let map = self.map.insert_region(mapped.clone());
+        let map = self.map.map.insert_region(mapped.clone());
         let map = map.map_err(|_| MemoryError::Regions { guest })?;
         let mut regions = self.regions.clone();
         let (user_address, mapping) = (region.user_addr, Arc::new(mapping));
@@ -149,7 +185,7 @@ impl Memory {
                 && r.user_address == region.user_addr
         });
         regions.remove(at.ok_or(MemoryError::Missing { guest })?);
-        let map = self.map.remove_region(GuestAddress(guest), len);
+        let map = self.map.map.remove_region(GuestAddress(guest), len);
         let (map, _) = map.map_err(|_| MemoryError::Missing { guest })?;
         Ok(Memory::new(regions, map))
     }
@@ -191,6 +227,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::Resource;
     use super::super::mapping::memory_file as file;
     use super::*;
     use crate::sandbox;
@@ -261,6 +298,24 @@ mod tests {
         ours.set_len(0).unwrap();
         let _: u8 = memory.map().read_obj(GuestAddress(0)).unwrap();
         assert!(memory.map().is_lost() && sandbox::is_left_out(at));
+    }
+
+    #[test]
+    fn memory_is_unmapped_by_who_retired_it_and_not_by_its_last_user() {
+        let account = Arc::new(Account::default());
+        let one = Memory::default().with(&region(0, MIB, 0, 0), file(MIB), &account).unwrap();
+        let two = one.with(&region(MIB, MIB, MIB, 0), file(MIB), &account).unwrap();
+        let (user, other) = (two.map(), one.map());
+        let (one, two) = (one.retire(), two.retire());
+        assert!(!one.is_released() && !two.is_released());
+        drop(user);
+        assert!(two.is_released() && !one.is_released());
+        assert_eq!(account.held(Resource::Mappings), 2, "mapped still");
+        drop(two);
+        assert_eq!(account.held(Resource::Mappings), 1);
+        drop(other);
+        one.wait();
+        assert_eq!(account.held(Resource::Mappings), 0);
     }
 
     #[test]

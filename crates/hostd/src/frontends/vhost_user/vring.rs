@@ -338,9 +338,10 @@ impl Vring {
         self.ring.needs_call()
     }
 
-    /// Tell the VMM of memory that is written from now on, or no more.
-    pub fn set_logging(&mut self, logging: Option<Logging>) {
-        self.logging = logging;
+    /// Tell the VMM of memory that is written from now on, or no more. Returns what was told of
+    /// before.
+    pub fn set_logging(&mut self, logging: Option<Logging>) -> Option<Logging> {
+        std::mem::replace(&mut self.logging, logging)
     }
 
     /// The used ring was written. What a daemon wrote that was killed before it logged it, the next
