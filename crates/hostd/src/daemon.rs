@@ -44,6 +44,7 @@ pub use start::{StartOptions, Stopper, VhostAt};
 pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
+use crate::frontends::vhost_user;
 use crate::log::{self, say};
 use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -227,4 +228,5 @@ pub fn prepare_process() {
             let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
+    vhost_user::measure_limits();
 }

@@ -39,7 +39,7 @@ pub struct LineLimit {
 }
 
 /// Lines about one peer in a minute.
-const PEER_LINES_MAX: u32 = 20;
+pub const PEER_LINES_MAX: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl LineLimit {

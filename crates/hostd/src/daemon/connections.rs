@@ -166,7 +166,7 @@ pub(super) fn vhost(
         image_use: disk.clone(),
         queues: vhost_user::QUEUES_MAX,
     };
-    vhost_user::prepare();
+    vhost_user::start_rings();
     spawn(&format!("vhost-{}", disk.config.name), move || {
         let _place = place;
         enter_front_end();

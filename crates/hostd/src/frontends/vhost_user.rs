@@ -35,6 +35,8 @@ pub mod vring;
 
 #[doc(hidden)] // for `crates/fuzz`
 pub use account::Account;
+pub use account::measure as measure_limits;
+pub use doorbell::start_maker as start_rings;
 pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
 pub use memory::GuestMemory;
@@ -71,12 +73,6 @@ pub struct DiskHandle {
     pub image_use: Arc<dyn ImageUse>,
     /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
-}
-
-/// What connections need from a thread that may do more than theirs. Before the first.
-pub fn prepare() {
-    account::measure();
-    doorbell::start_maker();
 }
 
 /// Serve one VMM on this thread until it hangs up. What it has in flight then is

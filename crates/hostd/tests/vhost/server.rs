@@ -1,7 +1,7 @@
 //! A reactor with one disk, and a socket on which it is served.
 
 use crate::common::{Rig, RigSetup};
-use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, prepare, serve};
+use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve, start_rings};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, Kept, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
@@ -65,7 +65,7 @@ impl Served {
             queues: shape.queues,
         };
         let listener = UnixListener::bind(&socket).unwrap();
-        prepare();
+        start_rings();
         let (ended, stop) = (Arc::new(Ended::default()), Arc::new(AtomicBool::new(false)));
         let connections = Arc::new(AtomicUsize::new(0));
         let accepting = {

@@ -64,7 +64,7 @@ impl Resource {
     }
 }
 
-/// Look up what the process may have. Called by a thread that may.
+/// Look up what the process may have: before threads confine themselves.
 pub fn measure() {
     PROCESS.get_or_init(|| {
         let mut limit = MaybeUninit::<libc::rlimit>::zeroed();

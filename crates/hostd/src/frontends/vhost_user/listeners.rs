@@ -1,8 +1,8 @@
 //! Who is connected to a disk, for those outside of the connection's thread: a
 //! resize reaches the guest, a detached disk drops it, a second VMM is refused.
 
-use super::notes::Toll;
 use crate::log::LineLimit;
+use crate::toll::Toll;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -184,7 +184,8 @@ impl VringPort {
             return notes.leave(*queue, CALL);
         }
         call.ring();
-        peer.toll.charge(began, Instant::now());
+        let ended = Instant::now();
+        peer.toll.charge(ended, ended - began, 1);
     }
 }
 

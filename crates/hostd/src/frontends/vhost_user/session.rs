@@ -343,7 +343,7 @@ impl Session {
             }
             if calls || is_broken {
                 let ended = Instant::now();
-                self.disk.config_changed.toll.charge(now, ended);
+                self.disk.config_changed.toll.charge(ended, ended - now, 1);
                 self.rests_until = Some(ended + RESTS * (ended - now));
             }
         }

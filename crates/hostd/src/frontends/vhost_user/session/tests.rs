@@ -1,8 +1,9 @@
-use super::super::account::PEER_MAX;
+use super::super::account::{PEER_MAX, PEER_RESERVED, TOTAL_QUARTERS};
 use super::super::mapping::memory_file;
 use super::super::memory::GuestMemory;
 use super::*;
 use crate::images::{Kept, Limits};
+use crate::limits_table::{number, says};
 use crate::port::DiskId;
 use crate::reactor::{Handle, while_waiting};
 use std::cell::{Cell, RefCell};
@@ -160,4 +161,20 @@ fn the_eventfds_of_a_queue_are_counted_once() {
     assert!(all * QUEUE_DESCRIPTORS <= PEER_MAX[Resource::Descriptors as usize]);
     let mappings = all * QUEUE_MAPPINGS + super::super::memory::REGIONS_MAX;
     assert!(mappings <= PEER_MAX[Resource::Mappings as usize]);
+}
+
+#[test]
+fn the_table_of_limits_is_that_of_the_code() {
+    says("descriptors of a VMM", &number(PEER_MAX[Resource::Descriptors as usize]));
+    says("mappings of a VMM", &number(PEER_MAX[Resource::Mappings as usize]));
+    let own = "descriptors, and mappings, that a VMM has whatever others hold";
+    says(own, &format!("{PEER_RESERVED} each"));
+    let all = "descriptors, and mappings, of all VMMs together";
+    says(all, &format!("{TOTAL_QUARTERS} quarters of"));
+    says("regions of memory", &number(super::super::memory::REGIONS_MAX));
+    says("earlier memory that requests still use", &number(RETIRED_MAX));
+    says("virtqueues", &number(super::super::QUEUES_MAX.into()));
+    let lines = crate::log::PEER_LINES_MAX;
+    says("lines in the log about a disk's VMM", &format!("{lines} a minute"));
+    says("part of a reactor's time for slow calls", &format!("1 in {}", crate::toll::SHARE));
 }
