@@ -397,7 +397,8 @@ fn a_request_marks_no_more_than_it_may_write() {
     let put = |at: u64, value: u32| driver.memory.write_obj(value, GuestAddress(at)).unwrap();
     put(16 + 8, 513);
     assert_eq!(take(&mut vring).unwrap(), [0]);
-    (put(16, 0), put(16 + 8, u32::MAX));
+    put(16, 0);
+    put(16 + 8, u32::MAX);
     vring.done(0, STATUS_OK);
     assert_eq!(logged(&file), [0, page(0)]);
     // One that is refused writes its status; the name of the disk is 20 bytes.
