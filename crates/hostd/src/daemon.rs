@@ -45,6 +45,7 @@ pub use start::{StartOptions, Stopper, VhostAt};
 pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
+use crate::frontends::vhost_user;
 use crate::log::{self, say};
 use crate::sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -228,4 +229,5 @@ pub fn prepare_process() {
             let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
+    vhost_user::measure_limits();
 }

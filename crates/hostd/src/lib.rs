@@ -20,9 +20,12 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 mod death;
+mod descriptors;
 pub mod doctor;
 pub mod frontends;
 pub mod images;
+#[cfg(test)]
+mod limits_table;
 pub mod log;
 pub mod metrics;
 pub mod port;
@@ -31,3 +34,4 @@ pub mod sandbox;
 mod shortage;
 mod sigbus;
 pub mod throttle;
+mod toll;

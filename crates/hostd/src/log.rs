@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
@@ -28,6 +28,45 @@ pub fn say(text: &str) {
     match QUEUE.get() {
         Some(queue) => queue.push(text.to_owned()),
         None => write(&mut io::stderr().lock(), text),
+    }
+}
+
+/// Lines about one peer, which can cause as many as it likes.
+#[derive(Default)]
+pub struct LineLimit {
+    /// In the minute that began with the first: when, and how many lines there were.
+    minute: Mutex<Option<(Instant, u32)>>,
+}
+
+/// Lines about one peer in a minute.
+pub const PEER_LINES_MAX: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl LineLimit {
+    /// Say something, unless enough was said.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        if let Some(lost) = self.next(Instant::now()) {
+            let more = match lost {
+                0 => String::new(),
+                lost => format!(" ({lost} more lines about it were left out before)"),
+            };
+            say(&format!("{}{more}", text()));
+        }
+    }
+
+    /// May a line be said now? How many were not, if so.
+    fn next(&self, now: Instant) -> Option<u32> {
+        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *minute {
+            Some((began, lines)) if now - *began < MINUTE => {
+                *lines = lines.saturating_add(1);
+                (*lines <= PEER_LINES_MAX).then_some(0)
+            }
+            other => {
+                let before = other.replace((now, 1));
+                Some(before.map_or(0, |(_, lines)| lines.saturating_sub(PEER_LINES_MAX)))
+            }
+        }
     }
 }
 
@@ -190,6 +229,15 @@ mod tests {
             "seekway: first\nseekway: 5 lines were lost: standard error was not read in time\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.ends_with(&format!("seekway: {}\nseekway: last\n", LINES_MAX - 1)), "{text}");
+    }
+
+    #[test]
+    fn lines_about_one_peer_are_limited_and_what_is_left_out_is_counted() {
+        let (limit, now) = (LineLimit::default(), Instant::now());
+        let said = (0..50).filter_map(|_| limit.next(now)).count();
+        assert_eq!(said, PEER_LINES_MAX as usize);
+        assert_eq!(limit.next(now + MINUTE), Some(50 - PEER_LINES_MAX));
+        assert_eq!(limit.next(now + MINUTE), Some(0));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use seekway_policy::request::Op;
 use seekway_policy::units::Instant;
 use std::any::Any;
 use std::ops::Range;
+use std::time::Duration;
 
 /// A disk that is served: its number among those of its reactor, dense, and
 /// the number of its VM in the dispatcher.
@@ -144,6 +145,13 @@ pub trait PortContext {
     /// # Safety
     /// What the entry points to stays valid until its (last) CQE.
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
+
+    /// The same, handed to the kernel at once. Returns how long that took: what can be done without
+    /// waiting is done meanwhile.
+    ///
+    /// # Safety
+    /// As for [`PortContext::push`].
+    unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration;
 
     /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
     fn cancel(&mut self, port: PortId, tag: u32);

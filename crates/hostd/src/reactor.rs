@@ -54,12 +54,12 @@ mod turns;
 
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
-#[cfg(test)]
-pub(crate) use message::judge;
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
     Status, wait,
 };
+#[cfg(test)]
+pub(crate) use message::{judge, while_waiting};
 pub use op_kind::OpKind;
 pub use slow::SlowRequest;
 

@@ -19,9 +19,15 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 /// Entries that are allocated at a time.
 const CHUNK_ENTRIES: usize = 64;
 /// Pages of one range that are replaced one by one, so that the others keep their data. After
-/// that the whole range is replaced: each page takes one of the process's mappings, of which the
+/// that the whole range is replaced: each page takes two of the process's mappings, of which the
 /// kernel allows some 65,000.
 const PAGES_MAX: usize = 64;
+/// The same of all ranges together.
+const ALL_PAGES_MAX: usize = 1024;
+/// Mappings that are kept for the handler: where the process has no more, it gives up some of these.
+const SPARE_MAPPINGS: usize = 32;
+/// Bytes of each: a page of the largest size that the system may have.
+const SPARE_BYTES: usize = 64 << 10;
 
 /// A watched range, or none when `start` is 0.
 struct Entry {
@@ -32,6 +38,8 @@ struct Entry {
     page_bytes: AtomicUsize,
     /// How often a page was missing.
     faults: AtomicUsize,
+    /// Pages that were replaced one by one.
+    pages: AtomicUsize,
 }
 
 /// A part of the list of entries.
@@ -45,6 +53,11 @@ static FIRST: AtomicPtr<Chunk> = AtomicPtr::new(null_mut());
 static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 /// Watched ranges that are lost.
 static LOST: AtomicUsize = AtomicUsize::new(0);
+/// Pages that were replaced one by one, in ranges that are watched.
+static PAGES: AtomicUsize = AtomicUsize::new(0);
+/// Where the spare mappings are, of a page each, and how many were given up.
+static SPARE: AtomicUsize = AtomicUsize::new(0);
+static SPARE_USED: AtomicUsize = AtomicUsize::new(0);
 /// What SIGBUS did before.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -56,6 +69,7 @@ impl Entry {
             end: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
             faults: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
         }
     }
 
@@ -66,6 +80,7 @@ impl Entry {
         self.end.store(end, SeqCst);
         self.page_bytes.store(page_bytes, SeqCst);
         self.faults.store(0, SeqCst);
+        PAGES.fetch_sub(self.pages.swap(0, SeqCst), SeqCst);
         self.version.fetch_add(1, SeqCst);
     }
 
@@ -75,7 +90,8 @@ impl Entry {
         inside && version.is_multiple_of(2) && self.version.load(SeqCst) == version
     }
 
-    /// Put zeroes in place of the page at `address`. False when the kernel does not.
+    /// Put zeroes in place of the page at `address`, or of the whole range: that takes none of the
+    /// process's mappings. False when the kernel does neither.
     fn replace(&self, address: usize) -> bool {
         let faults = self.faults.fetch_add(1, SeqCst);
         if faults == 0 {
@@ -83,18 +99,58 @@ impl Entry {
         }
         let (start, end) = (self.start.load(SeqCst), self.end.load(SeqCst));
         let page_bytes = self.page_bytes.load(SeqCst);
-        let (from, bytes) = match faults < PAGES_MAX {
-            true => (address - (address - start) % page_bytes, page_bytes),
-            false => (start, end - start),
-        };
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: inside a range that is mapped, and whose owner holds a watch on it.
-        let at = unsafe { libc::mmap(from as *mut _, bytes, protection, flags, -1, 0) };
-        // A new mapping is in core dumps again.
-        sandbox::leave_out(from as *mut u8, bytes);
-        at != libc::MAP_FAILED
+        if faults < PAGES_MAX && PAGES.fetch_add(1, SeqCst) < ALL_PAGES_MAX {
+            self.pages.fetch_add(1, SeqCst);
+            if map_zeroes(address - (address - start) % page_bytes, page_bytes) {
+                return true;
+            }
+        } else if faults < PAGES_MAX {
+            PAGES.fetch_sub(1, SeqCst);
+        }
+        // Beyond its limit the process maps nothing, not even in place of something else.
+        map_zeroes(start, end - start)
+            || std::iter::from_fn(|| give_up_spare().then_some(()))
+                .any(|()| map_zeroes(start, end - start))
     }
+}
+
+/// Map zeroes at a place that is mapped. False when the kernel does not.
+fn map_zeroes(from: usize, bytes: usize) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: inside a range that is mapped, and whose owner holds a watch on it.
+    let at = unsafe { libc::mmap(from as *mut _, bytes, protection, flags, -1, 0) };
+    // A new mapping is in core dumps again.
+    sandbox::leave_out(from as *mut u8, bytes);
+    at != libc::MAP_FAILED
+}
+
+/// Make mappings that can be given up. Neighbours differ, or the kernel would make them one.
+fn keep_spare() {
+    let (bytes, none) = (SPARE_MAPPINGS * SPARE_BYTES, libc::PROT_NONE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, and parts of it, which nobody uses.
+    unsafe {
+        let start = libc::mmap(null_mut(), bytes, none, flags, -1, 0);
+        if start == libc::MAP_FAILED {
+            return;
+        }
+        for page in (1..SPARE_MAPPINGS).step_by(2) {
+            let page = start.cast::<u8>().add(page * SPARE_BYTES);
+            libc::mprotect(page.cast(), SPARE_BYTES, libc::PROT_READ);
+        }
+        SPARE.store(start as usize, SeqCst);
+    }
+}
+
+/// Give one of the spare mappings up. False when none is left.
+fn give_up_spare() -> bool {
+    let (start, used) = (SPARE.load(SeqCst), SPARE_USED.fetch_add(1, SeqCst));
+    if start == 0 || used >= SPARE_MAPPINGS {
+        return false;
+    }
+    // SAFETY: a mapping of its own that nobody uses.
+    unsafe { libc::munmap((start + used * SPARE_BYTES) as *mut _, SPARE_BYTES) == 0 }
 }
 
 /// All entries, the free ones included.
@@ -186,6 +242,7 @@ fn install() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigemptyset(&mut action.sa_mask);
         assert_eq!(libc::sigaction(libc::SIGBUS, &action, null_mut()), 0);
+        keep_spare();
     });
 }
 

@@ -31,7 +31,10 @@ fn run(input: &[u8]) {
     file.write_all_at(&bytes, 0).expect("the memory file is written");
     // What the VMM says of shapes may differ from what it made.
     let (queues, size) = if with & 2 != 0 { (queues + 1, size * 2) } else { (queues, size) };
-    let Ok(inflight) = Inflight::map(file, offset, have, queues, size) else { return };
+    let Ok(inflight) = Inflight::map(file, offset, have, queues, size, &std::sync::Arc::default())
+    else {
+        return;
+    };
     assert_eq!(offset, 0, "no other offset is inside the file and at a page");
     inflight.note_write_cache(inflight.write_cache());
     let stride = (HEADER_BYTES + ENTRY_BYTES * usize::from(size)).next_multiple_of(64);

@@ -102,7 +102,8 @@ impl World {
         let record = self.record.as_ref().map(|file| {
             let file = file.try_clone().expect("a descriptor");
             let inflight =
-                Inflight::map(file, 0, Inflight::bytes(1, SIZE), 1, SIZE).expect("mapped");
+                Inflight::map(file, 0, Inflight::bytes(1, SIZE), 1, SIZE, &Arc::default())
+                    .expect("mapped");
             inflight.queue(0, SIZE)
         });
         // A record of which the VMM changed the version is refused: the queue does not start.

@@ -244,6 +244,9 @@ impl Host {
     }
 
     fn listen(&self, service: Service, listener: Listener) -> Result<(), HostError> {
+        if !service.takes_descriptors() {
+            listener.refuse_descriptors();
+        }
         let mut registry = self.write();
         registry.last_token += 1;
         let token = registry.last_token;

@@ -86,6 +86,7 @@ impl DiskPlaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits_table;
     use std::os::unix::net::UnixStream;
 
     fn stream() -> Stream {
@@ -110,6 +111,14 @@ mod tests {
         let others: Vec<Place> =
             (0..RESERVED).map_while(|_| disks[3].client("another", &total, stream())).collect();
         assert_eq!(others.len(), RESERVED);
+    }
+
+    #[test]
+    fn the_table_of_limits_is_that_of_the_code() {
+        let all = "connections to a disk's sockets, VMMs and NBD each";
+        limits_table::says(all, &DISK_MAX.to_string());
+        let negotiating = "connections to a disk's NBD socket that have not negotiated";
+        limits_table::says(negotiating, &NEGOTIATING_MAX.to_string());
     }
 
     #[test]

@@ -85,6 +85,11 @@ pub enum Service {
 }
 
 impl Service {
+    /// May its clients send descriptors? VMMs hand over memory, `ctl attach` images.
+    pub fn takes_descriptors(&self) -> bool {
+        matches!(self, Service::Vhost(_) | Service::Control)
+    }
+
     /// The disk, if it is one disk's socket.
     pub fn disk(&self) -> Option<&Arc<ServedDisk>> {
         match self {

@@ -1,5 +1,6 @@
 //! Listening sockets: made, inherited from whoever started us, and removed.
 
+use crate::descriptors;
 use std::fs;
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -128,6 +129,13 @@ impl Listener {
         let socket = TcpListener::bind(address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Listener { socket: Socket::Tcp(socket), made: None })
+    }
+
+    /// Let clients send no descriptors, where the kernel can; front ends look whether it does.
+    pub fn refuse_descriptors(&self) {
+        if let Socket::Unix(socket) = &self.socket {
+            descriptors::refuse_on(socket.as_fd());
+        }
     }
 
     /// The next connection; `None` when there is none any more.

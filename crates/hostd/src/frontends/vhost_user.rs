@@ -7,29 +7,35 @@
 //! - [`mod@vring`]: a virtqueue being served, chains in flight.
 //! - [`mod@inflight`]: the record of them that outlives the daemon.
 //! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
-//!   its own, with `memory`, `config`, `doorbell`, `listeners`.
+//!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`.
 //!
 //! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
 //! `docs/interop/vhost-user.rst`.
 //!
 //! A guest can do nothing here but stop its own virtqueues. Its VMM can do no more: where it takes
 //! memory away that it has handed over, its guest's queues stop and the connection ends
-//! ([`crate::sigbus`]). Memory is refused only where reading it could wait for somebody
-//! (`memory`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
+//! ([`crate::sigbus`]). Memory is taken only where reading it waits for nobody
+//! (`mapping`), and what a VMM makes the daemon hold is counted (`account`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
 //! file can lack pages too.
 
+mod account;
 mod config;
 mod dirty_log;
 mod doorbell;
 pub mod inflight;
 mod listeners;
+mod mapping;
 mod memory;
+mod notes;
 mod port;
 pub mod request;
 pub mod ring;
 mod session;
 pub mod vring;
 
+#[doc(hidden)] // for `crates/fuzz`
+pub use account::Account;
+pub use account::measure as measure_limits;
 pub use doorbell::start_maker as start_rings;
 pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
@@ -40,9 +46,12 @@ use crate::port::DiskId;
 use crate::reactor::Handle;
 use crate::shortage::told;
 use listeners::{PeerGuard, peek_channel};
+use notes::Notes;
 pub(crate) use session::Session;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 /// Most virtqueues of a disk. QEMU asks for one for each vCPU, and does not start when that is more.
@@ -70,9 +79,9 @@ pub struct DiskHandle {
 /// carried out before this returns. Trouble is told on the standard error: the
 /// VMM sees a closed connection.
 pub fn serve(stream: UnixStream, disk: DiskHandle) {
-    let name = disk.name.clone();
+    let (name, peers) = (disk.name.clone(), disk.config_changed.clone());
     if let Err(text) = try_serve(stream, disk) {
-        crate::log::say(&format!("{name}: {text}"));
+        peers.say(|| format!("{name}: {text}"));
     }
 }
 
@@ -106,8 +115,11 @@ fn talk(
     attached: &PeerGuard,
 ) -> Result<(), Error> {
     let own = stream.try_clone().map_err(Error::SocketError)?;
-    let mut handler = BackendReqHandler::from_stream(stream, session);
+    let notes = lock(&session).notes();
+    let wake = notes.read().map_err(Error::SocketError)?;
+    let mut handler = BackendReqHandler::from_stream(stream, session.clone());
     loop {
+        wait(&own, wake, &notes, &session).map_err(Error::SocketError)?;
         let channel = peek_channel(&own).map_err(Error::SocketError)?;
         match handler.handle_request() {
             Ok(()) => {}
@@ -121,4 +133,32 @@ fn talk(
             attached.listen(channel);
         }
     }
+}
+
+/// Wait for a message, and do meanwhile what the reactor has left to this thread.
+fn wait(own: &UnixStream, wake: RawFd, notes: &Notes, session: &Mutex<Session>) -> io::Result<()> {
+    loop {
+        let patience = lock(session).catch_up();
+        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut polls = [poll(own.as_raw_fd()), poll(wake)];
+        let timeout_ms = patience.map_or(-1, |time| time.as_millis() as libc::c_int + 1);
+        // SAFETY: two entries, which live through the call.
+        if unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout_ms) } < 0 {
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                _ => return Err(error),
+            }
+        }
+        if polls[1].revents != 0 {
+            notes.seen();
+        }
+        if polls[0].revents != 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
+    session.lock().unwrap_or_else(PoisonError::into_inner)
 }

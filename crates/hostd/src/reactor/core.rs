@@ -23,6 +23,7 @@ use seekway_policy::stack::{
 use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Jobs of one disk for which its ports take requests.
 const JOBS_TAKEN_MAX: usize = 1 << 14;
@@ -252,6 +253,12 @@ impl PortContext for Core {
         self.ports.slot(port).sqes += 1;
         // SAFETY: the caller's promise.
         unsafe { self.ring.push(Source::Port(port, tag), entry) };
+    }
+
+    unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration {
+        self.ports.slot(port).sqes += 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.push_measured(Source::Port(port, tag), entry) }
     }
 
     fn cancel(&mut self, port: PortId, tag: u32) {

@@ -375,7 +375,7 @@ thread_local! {
 
 /// What the simulation does while this thread waits, in place of waiting.
 #[cfg(test)]
-pub(super) fn while_waiting(others: Others) {
+pub(crate) fn while_waiting(others: Others) {
     WAITING.set(others);
 }
 

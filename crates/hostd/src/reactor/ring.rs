@@ -9,6 +9,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use seekway_policy::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 /// Entries of the submission queue; more are submitted in between.
@@ -118,6 +119,16 @@ pub trait Backend {
     /// # Safety
     /// What it points to lives until its last CQE.
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
+
+    /// Push an SQE and hand it to the kernel. Returns how long that took.
+    ///
+    /// # Safety
+    /// As for [`Backend::push`].
+    unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
+        // SAFETY: the caller's promise.
+        unsafe { self.push(source, entry) };
+        Duration::ZERO
+    }
 
     /// Move the completions that are there to `out`.
     fn completions(&mut self, out: &mut Vec<Cqe>);
@@ -235,6 +246,16 @@ impl Backend for Ring {
             // here; the kernel then keeps them aside and takes the SQEs.
             let _ = self.ring.submit();
         }
+    }
+
+    unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
+        // What was pushed before is not measured.
+        let _ = self.ring.submit();
+        let began = std::time::Instant::now();
+        // SAFETY: the caller's promise.
+        unsafe { self.push(source, entry) };
+        let _ = self.ring.submit();
+        began.elapsed()
     }
 
     fn completions(&mut self, out: &mut Vec<Cqe>) {

@@ -111,11 +111,46 @@ fn child() {
     let watch = watched.watch();
     other.file.set_len(0).unwrap();
     match what.as_str() {
+        "without mappings" => return without_mappings(),
         "elsewhere" => _ = other.get(0),
         // SAFETY: sends a signal to this thread.
         _ => _ = unsafe { libc::raise(libc::SIGBUS) },
     }
     drop(watch);
+}
+
+/// Use up the mappings of the process, and have a page missing.
+fn without_mappings() {
+    let memory = Mapped::new(8);
+    let watch = memory.watch();
+    (0..8).for_each(|page| memory.put(page, 7));
+    memory.file.set_len(0).unwrap();
+    let fd = memory.file.as_raw_fd();
+    // SAFETY: new mappings that nobody uses, without memory; each is one of its own, for it maps
+    // the same part of the file.
+    let map = || unsafe { libc::mmap(null_mut(), PAGE, libc::PROT_NONE, libc::MAP_SHARED, fd, 0) };
+    let made = (0..1 << 20).take_while(|_| map() != libc::MAP_FAILED).count();
+    if made == 1 << 20 {
+        println!("{UNLIMITED}");
+        return;
+    }
+    assert!((0..8).all(|page| memory.get(page) == 0) && watch.is_lost());
+    assert!(SPARE_USED.load(SeqCst) > 0, "there was no other way");
+    drop(watch);
+}
+
+/// What a child says where the kernel allows more mappings than a test makes.
+const UNLIMITED: &str = "mappings without end";
+
+#[test]
+fn a_missing_page_ends_nothing_where_the_process_can_map_no_more() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "sigbus::tests::child", "--nocapture"]);
+    let output = command.env(CHILD, "without mappings").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    if String::from_utf8_lossy(&output.stdout).contains(UNLIMITED) {
+        seekway_testing::skip("a limit of a million mappings (vm.max_map_count)");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::common::pattern;
 use crate::raw::{self, Guest, Vmm};
 use crate::server::Server;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 const READ: u32 = 0;
@@ -27,7 +27,9 @@ fn logged(log: &File) -> Vec<u64> {
 }
 
 fn log_file(bytes: u64) -> File {
-    let file = tempfile::tempfile().unwrap();
+    let flags = libc::MFD_CLOEXEC;
+    // SAFETY: the name is a C string, and the descriptor is new.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"log".as_ptr(), flags)) };
     file.set_len(bytes).unwrap();
     file
 }

@@ -4,6 +4,7 @@
 use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
 use crate::sandbox;
+use crate::toll::Toll;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +91,8 @@ static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
 pub struct DiskMemory {
     held_bytes: Mutex<usize>,
     shared_bytes: &'static AtomicUsize,
+    /// What sending to its clients takes.
+    pub(super) toll: Toll,
 }
 
 impl Default for DiskMemory {
@@ -101,7 +104,7 @@ impl Default for DiskMemory {
 impl DiskMemory {
     /// Of a disk that shares with those with the same counter.
     pub(super) fn sharing(shared_bytes: &'static AtomicUsize) -> DiskMemory {
-        DiskMemory { held_bytes: Mutex::new(0), shared_bytes }
+        DiskMemory { held_bytes: Mutex::new(0), shared_bytes, toll: Toll::default() }
     }
 
     fn take(&self, len: usize) -> bool {
@@ -204,6 +207,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// What sending to the disk's clients takes.
+    pub fn toll(&self) -> &Toll {
+        &self.memory.toll
+    }
+
     /// An empty pool that never holds more than `limit_bytes`, which is at
     /// least one longest request. Its memory is counted in `memory`.
     pub fn new(limit_bytes: usize, memory: Arc<DiskMemory>) -> Pool {

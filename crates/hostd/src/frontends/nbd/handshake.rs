@@ -23,7 +23,8 @@ enum Ended {
 
 /// Serve one client: negotiate, at most ten seconds, then hand the connection
 /// to the reactor of the export that it chose. Blocks; returns when the
-/// reactor has taken over, and under TLS when the session is over. Fails when
+/// reactor has taken over, and when the session is over if this thread stands between the two: under
+/// TLS, and where a client of a unix socket may send descriptors. Fails when
 /// the client breaks the protocol, is too slow, or TLS fails: for the log, the
 /// connection is closed already.
 ///
@@ -35,6 +36,7 @@ pub fn serve(
     tls_required: bool,
 ) -> Result<(), ServeError> {
     let socket = stream.into();
+    let takes_no_descriptors = socket.refuse_descriptors();
     socket.set_nonblocking(false)?;
     if let Socket::Tcp(stream) = &socket {
         stream.set_nodelay(true)?;
@@ -55,7 +57,12 @@ pub fn serve(
         (Ended::Transmit(session), _) => {
             socket.set_timeouts(None, None)?;
             exports.negotiated();
-            open_port(socket.into(), &session)
+            if takes_no_descriptors {
+                return open_port(socket.into(), &session);
+            }
+            let (inner, outer) = UnixStream::pair()?;
+            open_port(inner.into(), &session)?;
+            Ok(proxy::relay(&socket, &outer)?)
         }
         (Ended::StartTls, Some(config)) => {
             negotiation.secured();

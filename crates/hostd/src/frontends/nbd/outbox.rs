@@ -52,6 +52,11 @@ impl Outbox {
         self.sent = 0;
     }
 
+    /// Bytes of the message that [`Outbox::message`] gave.
+    pub fn message_bytes(&self) -> usize {
+        self.next.iter().map(|piece| piece.iov_len).sum()
+    }
+
     /// Is there room for one more reply?
     pub fn has_room(&self) -> bool {
         self.headers.len() + HEADER_LEN_MAX <= HEADERS_LEN && self.pieces.len() + 2 <= PIECES_MAX

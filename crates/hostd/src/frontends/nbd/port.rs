@@ -23,13 +23,14 @@ use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, CMD_READ, NbdError};
 use crate::images::Limits;
 use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
-use io_uring::{opcode, types};
+use io_uring::{opcode, squeue, types};
 use receive::Scatter;
 use seekway_policy::request::Op;
 use slots::{Data, Slots};
 use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use timer::Timer;
 
 /// Requests between header and reply.
@@ -45,6 +46,9 @@ const COPIED_BYTES: usize = 128;
 const DISCARD_WORK: u32 = 1024;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
+
+/// One in so many messages is measured, and stands for all: how long the peer makes sending take.
+const MEASURED_SENDS: u32 = 32;
 
 /// Tags of our SQEs.
 const RECEIVE: u32 = 0;
@@ -104,6 +108,8 @@ pub struct Connection {
     leaving: Vec<u32>,
     outbox: Outbox,
     sending: bool,
+    /// So many messages were sent since one was measured.
+    unmeasured: u32,
     timer: Timer,
     /// Has a request come since the timer began?
     busy: bool,
@@ -140,6 +146,8 @@ impl Connection {
             leaving: Vec::new(),
             outbox: Outbox::new(),
             sending: false,
+            // The first is.
+            unmeasured: MEASURED_SENDS - 1,
             timer: Timer::Off,
             busy: false,
             moves: true,
@@ -359,9 +367,25 @@ impl Connection {
         let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
         self.sending = true;
+        let toll = self.pool.toll();
+        let is_owed = toll.is_owed(Instant::now);
+        self.unmeasured += 1;
         // SAFETY: outbox and the leaving slots' data stay as they are while
         // `sending`, and the reactor keeps the port until the CQE has come.
-        unsafe { context.push(self.id, SEND, entry) };
+        unsafe {
+            if is_owed && toll.is_high(Instant::now()) {
+                // A worker of the kernel's sends.
+                context.push(self.id, SEND, entry.flags(squeue::Flags::ASYNC));
+            } else if is_owed || self.unmeasured >= MEASURED_SENDS {
+                let took = context.push_measured(self.id, SEND, entry);
+                let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
+                let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
+                toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
+                self.unmeasured = 0;
+            } else {
+                context.push(self.id, SEND, entry);
+            }
+        }
     }
 
     fn sent(&mut self, result: i32, context: &mut dyn PortContext) {

@@ -1,5 +1,5 @@
-//! Between a TLS session and the reactor's plain socket: one thread, two
-//! sockets that never block, bounded buffers. In each direction the next piece
+//! Between a client and the reactor's plain socket, for TLS and for clients that may have sent
+//! descriptors: one thread, two sockets that never block, bounded buffers. In each direction the next piece
 //! is read only when the last one has gone, so that a slow side stops the
 //! other one of the same direction and no more.
 
@@ -42,6 +42,98 @@ pub fn run(socket: &Socket, tls: ServerConnection, plain: &UnixStream) -> Result
         if !proxy.wait()? {
             return Ok(());
         }
+    }
+}
+
+/// The same without TLS. The kernel drops descriptors that the client sends where its bytes are
+/// received, and that may take as long as the client likes: here, and not in the reactor.
+pub fn relay(socket: &Socket, plain: &UnixStream) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    plain.set_nonblocking(true)?;
+    let (mut inward, mut outward) = (Pipe::new(), Pipe::new());
+    loop {
+        // Who has closed a connection wants nothing more of it.
+        if inward.go(socket, plain).is_err() {
+            inward.state = PipeState::Closed;
+        }
+        if inward.ends() {
+            // An error means that it is closed already.
+            let _ = plain.shutdown(Shutdown::Write);
+        }
+        if outward.go(plain, socket).is_err() || outward.ends() {
+            return Ok(());
+        }
+        let mut polls = [
+            interest(socket.raw_fd(), inward.wants_input() | outward.wants_output()),
+            interest(plain.as_raw_fd(), outward.wants_input() | inward.wants_output()),
+        ];
+        let timeout = if outward.state == PipeState::Open { -1 } else { LINGER_MS };
+        if !poll(&mut polls, timeout)? {
+            return Ok(());
+        }
+    }
+}
+
+/// One direction of a relay.
+struct Pipe {
+    buffer: Vec<u8>,
+    /// What is on its way.
+    at: std::ops::Range<usize>,
+    state: PipeState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PipeState {
+    Open,
+    /// Nothing more comes in.
+    Ending,
+    Closed,
+}
+
+impl Pipe {
+    fn new() -> Pipe {
+        Pipe { buffer: vec![0; PIECE], at: 0..0, state: PipeState::Open }
+    }
+
+    /// Move bytes as far as it goes now.
+    fn go<R, W>(&mut self, mut from: &R, mut to: &W) -> io::Result<()>
+    where
+        for<'r> &'r R: Read,
+        for<'w> &'w W: Write,
+    {
+        while self.state != PipeState::Closed {
+            let moved = match (self.at.is_empty(), self.state) {
+                (false, _) => to.write(&self.buffer[self.at.clone()]),
+                (true, PipeState::Open) => from.read(&mut self.buffer),
+                _ => return Ok(()),
+            };
+            match moved {
+                Ok(n) if !self.at.is_empty() => self.at.start += n,
+                Ok(0) => self.state = PipeState::Ending,
+                Ok(n) => self.at = 0..n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has its last byte gone? Once.
+    fn ends(&mut self) -> bool {
+        let ends = self.state == PipeState::Ending && self.at.is_empty();
+        if ends {
+            self.state = PipeState::Closed;
+        }
+        ends
+    }
+
+    fn wants_input(&self) -> libc::c_short {
+        if self.state == PipeState::Open && self.at.is_empty() { libc::POLLIN } else { 0 }
+    }
+
+    fn wants_output(&self) -> libc::c_short {
+        if self.state != PipeState::Closed && !self.at.is_empty() { libc::POLLOUT } else { 0 }
     }
 }
 
@@ -165,16 +257,21 @@ impl Proxy<'_> {
             interest(self.plain.as_raw_fd(), plain_events),
         ];
         let timeout = if self.server_done { LINGER_MS } else { -1 };
-        loop {
-            // SAFETY: the array lives for the call and its length is given.
-            let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, timeout) };
-            if ready >= 0 {
-                return Ok(ready > 0);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != ErrorKind::Interrupted {
-                return Err(error);
-            }
+        poll(&mut polls, timeout)
+    }
+}
+
+/// Wait for one of the sockets. False when the time is over.
+fn poll(polls: &mut [libc::pollfd], timeout_ms: libc::c_int) -> io::Result<bool> {
+    loop {
+        // SAFETY: the array lives for the call and its length is given.
+        let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, timeout_ms) };
+        if ready >= 0 {
+            return Ok(ready > 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
         }
     }
 }
@@ -187,4 +284,45 @@ fn interest(fd: RawFd, events: libc::c_short) -> libc::pollfd {
 
 fn blocked(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_relay_moves_bytes_both_ways_and_ends_with_either_side() {
+        let (mut client, ours) = UnixStream::pair().unwrap();
+        let (plain, mut reactor) = UnixStream::pair().unwrap();
+        let relay = thread::spawn(move || relay(&Socket::from(ours), &plain).unwrap());
+        let sent: Vec<u8> = (0..1 << 20).map(|n: u32| n as u8).collect();
+        let bytes = sent.clone();
+        let writer = thread::spawn(move || {
+            client.write_all(&bytes).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            client
+        });
+        let mut came = Vec::new();
+        reactor.read_to_end(&mut came).unwrap();
+        assert!(came == sent, "and the end of what the client sends");
+        let mut client = writer.join().unwrap();
+        let answer = thread::spawn(move || reactor.write_all(&sent).unwrap());
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).unwrap();
+        answer.join().unwrap();
+        assert_eq!(came.len(), 1 << 20);
+        relay.join().unwrap();
+    }
+
+    #[test]
+    fn a_relay_ends_when_the_client_has_gone() {
+        let (client, ours) = UnixStream::pair().unwrap();
+        let (plain, mut reactor) = UnixStream::pair().unwrap();
+        let relay = thread::spawn(move || relay(&Socket::from(ours), &plain).unwrap());
+        drop(client);
+        assert_eq!(reactor.read(&mut [0]).unwrap(), 0);
+        drop(reactor);
+        relay.join().unwrap();
+    }
 }

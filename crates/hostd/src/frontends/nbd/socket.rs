@@ -1,9 +1,10 @@
 //! A client's socket, the same with a deadline, and what can go wrong with a session.
 
 use super::options::ProtocolError;
+use crate::descriptors;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,14 @@ impl Socket {
         }
     }
 
+    /// Let the client send no descriptors. True if none has come, and none will.
+    pub fn refuse_descriptors(&self) -> bool {
+        match self {
+            Socket::Tcp(_) => true,
+            Socket::Unix(stream) => descriptors::refuse_on(stream.as_fd()) && is_empty(stream),
+        }
+    }
+
     /// The descriptor, for poll.
     pub fn raw_fd(&self) -> RawFd {
         match self {
@@ -97,6 +106,15 @@ impl Socket {
             Socket::Tcp(stream) => stream.set_nonblocking(on),
         }
     }
+}
+
+/// Has nothing been sent yet?
+fn is_empty(stream: &UnixStream) -> bool {
+    let (mut byte, flags) = (0u8, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    // SAFETY: one byte to write to.
+    let n = unsafe { libc::recv(stream.as_raw_fd(), (&raw mut byte).cast(), 1, flags) };
+    // Something, or the end.
+    n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
 }
 
 impl Read for &Socket {

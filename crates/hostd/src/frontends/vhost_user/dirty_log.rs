@@ -3,77 +3,50 @@
 //! (vhost-user specification, "Migration"). The VMM reads and clears the bits meanwhile, so they
 //! are set atomically.
 
-use super::memory::{self, MemoryError};
-use crate::shortage::told;
-use crate::sigbus::Watch;
+use super::account::Account;
+use super::mapping::{MapError, Mapping};
 use std::fs::File;
-use std::io;
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use vm_memory::{FileOffset, MmapRegion};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of guest memory that one bit stands for.
 const PAGE_BYTES: u64 = 4096;
+/// Bytes of guest memory that are marked in one step.
+pub const WORD_BYTES: u64 = 64 * PAGE_BYTES;
 
-/// Why a log cannot be used.
+/// A log cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    #[error("the log of a migration: {}", told(.0))]
-    Io(#[from] io::Error),
-    #[error("the log of a migration: {need} bytes are needed, and its file has {have}")]
-    Short {
-        /// Bytes up to the log's end.
-        need: u64,
-        /// Bytes of the file.
-        have: u64,
-    },
-    #[error("the log of a migration: {0}")]
-    Slow(MemoryError),
-}
+#[error("the log of a migration: {0}")]
+pub struct LogError(#[from] MapError);
 
 /// A log in memory of the VMM's.
-pub struct DirtyLog {
-    /// The VMM may take pages away. Before the mapping: fields are dropped in this order.
-    _watch: Watch,
-    map: MmapRegion,
-}
+pub struct DirtyLog(Mapping);
 
 impl DirtyLog {
-    /// Map the `bytes` of a log that begin at `offset` of a file.
+    /// Map the `bytes` of a log that begin at `offset` of a file, on its VMM's account.
     ///
     /// # Errors
     /// A file that is too short, or that could keep a reactor waiting; what the system says.
-    pub fn map(file: File, offset: u64, bytes: u64) -> Result<DirtyLog, LogError> {
-        let need = offset.saturating_add(bytes);
-        let have = file.metadata()?.len();
-        if have < need {
-            return Err(LogError::Short { need, have });
-        }
-        memory::refuse_slow(&file, 0).map_err(LogError::Slow)?;
-        let page_bytes = memory::page_bytes(&file)?;
-        let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize);
-        let map = map.map_err(io::Error::other)?;
-        // SAFETY: mapped in whole pages, and unmapped after the watch is dropped.
-        let _watch = unsafe { Watch::new(map.as_ptr(), bytes as usize, page_bytes) };
-        Ok(DirtyLog { _watch, map })
+    pub fn map(
+        file: File,
+        offset: u64,
+        bytes: u64,
+        account: &Arc<Account>,
+    ) -> Result<DirtyLog, LogError> {
+        Ok(DirtyLog(Mapping::new(file, offset, bytes, account)?))
     }
 
     /// `len` bytes from a guest-physical address on were written. What lies beyond the log's end
-    /// is ignored.
+    /// is ignored. One step sets the bits of [`WORD_BYTES`].
     pub fn mark(&self, start: u64, len: u64) {
-        mark(self.bits(), start, len);
-    }
-
-    /// All of the guest's memory may have been written.
-    pub fn mark_all(&self) {
-        for byte in self.bits() {
-            byte.store(u8::MAX, Ordering::Release);
-        }
-    }
-
-    fn bits(&self) -> &[AtomicU8] {
-        // SAFETY: mapped for reading and writing while `self` lives; bytes need no alignment.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.map.size()) }
+        // SAFETY: mapped in pages, for reading and writing, while `self` lives.
+        let (words, bytes) = unsafe {
+            let (at, whole) = (self.0.as_ptr(), self.0.len() / 8);
+            let rest = at.add(8 * whole).cast();
+            (slice::from_raw_parts(at.cast(), whole), slice::from_raw_parts(rest, self.0.len() % 8))
+        };
+        mark(words, bytes, start, len);
     }
 }
 
@@ -85,36 +58,50 @@ pub struct Logging {
     pub used: Option<u64>,
 }
 
-fn mark(bits: &[AtomicU8], start: u64, len: u64) {
+/// Set the bits of what was written. The log is `words`, and `rest` behind them.
+fn mark(words: &[AtomicU64], rest: &[AtomicU8], start: u64, len: u64) {
     let Some(beyond_first) = len.checked_sub(1) else { return };
-    let first = start / PAGE_BYTES;
-    let end = (start.saturating_add(beyond_first) / PAGE_BYTES + 1).min(bits.len() as u64 * 8);
-    let mut page = first;
-    while page < end {
-        let byte = &bits[(page / 8) as usize];
-        let (bit, pages) = (page % 8, (8 - page % 8).min(end - page));
+    let (first, in_words) = (start / PAGE_BYTES, words.len() as u64 * 64);
+    let end = start.saturating_add(beyond_first) / PAGE_BYTES + 1;
+    for (index, bits) in pieces::<64>(first, end.min(in_words)) {
         // Release: whoever sees the bit also sees what was written before it.
-        match pages {
-            8 => byte.store(u8::MAX, Ordering::Release),
-            _ => {
-                byte.fetch_or((((1u16 << pages) - 1) << bit) as u8, Ordering::Release);
-            }
+        match bits {
+            u64::MAX => words[index].store(bits, Ordering::Release),
+            _ => _ = words[index].fetch_or(bits.to_le(), Ordering::Release),
         }
-        page += pages;
     }
+    let (first, end) = (first.max(in_words) - in_words, end.max(in_words) - in_words);
+    for (index, bits) in pieces::<8>(first, end.min(rest.len() as u64 * 8)) {
+        rest[index].fetch_or(bits as u8, Ordering::Release);
+    }
+}
+
+/// Words of `BITS` bits that a range of bits touches, and which bits of each.
+fn pieces<const BITS: u64>(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
+    let mut next = first;
+    std::iter::from_fn(move || {
+        let (word, bit) = (next / BITS, next % BITS);
+        let bits = (BITS - bit).min(end.checked_sub(next).filter(|left| *left > 0)?);
+        next += bits;
+        Some((word as usize, (u64::MAX >> (64 - bits)) << bit))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::mapping::memory_file;
     use super::*;
     use proptest::prelude::*;
     use std::os::unix::fs::FileExt;
 
     fn marked(bytes: usize, start: u64, len: u64) -> Vec<u64> {
-        let log: Vec<AtomicU8> = (0..bytes).map(|_| AtomicU8::new(0)).collect();
-        mark(&log, start, len);
-        let is_set =
-            |page: &u64| log[*page as usize / 8].load(Ordering::Relaxed) >> (page % 8) & 1 == 1;
+        let words: Vec<AtomicU64> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
+        let rest: Vec<AtomicU8> = (0..bytes % 8).map(|_| AtomicU8::new(0)).collect();
+        mark(&words, &rest, start, len);
+        let words = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let log: Vec<u8> =
+            words.chain(rest.iter().map(|byte| byte.load(Ordering::Relaxed))).collect();
+        let is_set = |page: &u64| log[*page as usize / 8] >> (page % 8) & 1 == 1;
         (0..bytes as u64 * 8).filter(is_set).collect()
     }
 
@@ -135,25 +122,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn marking_by_bytes_is_marking_by_pages(start in 0u64..200_000, len in 0u64..300_000) {
+        fn marking_by_words_is_marking_by_pages(
+            bytes in 0usize..40,
+            start in 0u64..1_400_000,
+            len in 0u64..1_400_000,
+        ) {
             let pages = |page: &u64| page * 4096 < start + len && (page + 1) * 4096 > start;
-            let expected: Vec<u64> = (0..64).filter(pages).filter(|_| len > 0).collect();
-            prop_assert_eq!(marked(8, start, len), expected);
+            let all = 0..8 * bytes as u64;
+            let expected: Vec<u64> = all.filter(pages).filter(|_| len > 0).collect();
+            prop_assert_eq!(marked(bytes, start, len), expected);
         }
     }
 
     #[test]
     fn a_log_is_a_part_of_its_file() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(4096 + 16).unwrap();
-        let log = DirtyLog::map(file.try_clone().unwrap(), 4096, 16).unwrap();
+        let file = memory_file(4096 + 32);
+        let log = DirtyLog::map(file.try_clone().unwrap(), 4096, 19, &Arc::default()).unwrap();
         log.mark(9 * 4096, 1);
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 32];
         file.read_exact_at(&mut bytes, 4096).unwrap();
         assert_eq!(bytes[..3], [0, 2, 0]);
-        log.mark_all();
+        log.mark(0, 1 << 30);
         file.read_exact_at(&mut bytes, 4096).unwrap();
-        assert_eq!(bytes, [u8::MAX; 16]);
+        assert_eq!((&bytes[..19], &bytes[19..]), (&[u8::MAX; 19][..], &[0; 13][..]));
         // Its VMM takes it away: that harms nobody but its guest.
         file.set_len(0).unwrap();
         log.mark(0, 1);
@@ -161,11 +152,11 @@ mod tests {
 
     #[test]
     fn a_file_that_is_too_short_is_refused() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(4096).unwrap();
+        let file = memory_file(4096);
         for (offset, bytes) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
-            let refused = DirtyLog::map(file.try_clone().unwrap(), offset, bytes).err().unwrap();
-            assert!(matches!(refused, LogError::Short { .. }), "{refused}");
+            let file = file.try_clone().unwrap();
+            let refused = DirtyLog::map(file, offset, bytes, &Arc::default()).err().unwrap();
+            assert!(matches!(refused.0, MapError::Short { .. }), "{refused}");
         }
     }
 }

@@ -8,15 +8,15 @@
 //! the guest has switched the disk's write cache off. Records of other back ends,
 //! and of older versions, end without it.
 
-use super::memory::page_bytes;
+use super::account::Account;
+use super::mapping::{MapError, Mapping};
 use crate::death;
-use crate::sigbus::{self, Watch};
+use crate::sigbus;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use vm_memory::{FileOffset, MmapRegion};
 
 /// Bytes before the entries: features, version, number of entries, head of the
 /// last batch, used index.
@@ -39,6 +39,9 @@ pub enum InflightError {
     /// The system says no.
     #[error("the inflight record: {0}")]
     Io(#[from] io::Error),
+    /// It cannot be mapped.
+    #[error("the inflight record: {0}")]
+    Map(#[from] MapError),
     /// It is not large enough for what it is said to hold.
     #[error("an inflight record of {have} bytes for {queues} queues of {size}, which take {need}")]
     Size {
@@ -65,24 +68,9 @@ pub enum InflightError {
     },
 }
 
-/// Memory of the VMM's.
-struct Mapped {
-    /// A sealed file cannot shrink, but its pages may be huge and not there. Before the mapping:
-    /// fields are dropped in this order.
-    watch: Watch,
-    map: MmapRegion,
-}
-
-impl std::ops::Deref for Mapped {
-    type Target = MmapRegion;
-    fn deref(&self) -> &MmapRegion {
-        &self.map
-    }
-}
-
 /// The records of all queues of a device.
 pub struct Inflight {
-    map: Arc<Mapped>,
+    map: Arc<Mapping>,
     queues: u16,
     size: u16,
 }
@@ -122,13 +110,14 @@ impl Inflight {
     }
 
     /// Map the records in `file` from `offset` on, of which `have` bytes are
-    /// said to be theirs. They may lack the bytes of our own.
+    /// said to be theirs, on the account of their VMM. They may lack the bytes of our own.
     pub fn map(
         file: File,
         offset: u64,
         have: u64,
         queues: u16,
         size: u16,
+        account: &Arc<Account>,
     ) -> Result<Inflight, InflightError> {
         let need = Self::records_bytes(queues, size);
         let room = file.metadata()?.len().saturating_sub(offset);
@@ -141,13 +130,10 @@ impl Inflight {
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
             return Err(InflightError::Unsealed);
         }
-        let bytes = have.min(Self::bytes(queues, size)) as usize;
-        let page_bytes = page_bytes(&file)?;
-        let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes)
-            .map_err(io::Error::other)?;
-        // SAFETY: mapped in whole pages; unmapped after the watch is dropped.
-        let watch = unsafe { Watch::new(map.as_ptr(), bytes, page_bytes) };
-        Ok(Inflight { map: Arc::new(Mapped { watch, map }), queues, size })
+        // A sealed file cannot shrink, but its pages may be huge and not there.
+        let map =
+            Arc::new(Mapping::new(file, offset, have.min(Self::bytes(queues, size)), account)?);
+        Ok(Inflight { map, queues, size })
     }
 
     /// Was the disk's write cache on when this was last noted? `None` when it
@@ -172,7 +158,7 @@ impl Inflight {
     /// The first four of our own bytes, where there are some.
     fn own(&self) -> Option<&AtomicU32> {
         let offset = Self::records_bytes(self.queues, self.size) as usize;
-        if self.map.size() < offset + OWN_BYTES as usize {
+        if self.map.len() < offset + OWN_BYTES as usize {
             return None;
         }
         // SAFETY: mapped, for the size was compared; aligned to a cache line.
@@ -205,7 +191,7 @@ impl Inflight {
 
 /// The record of one queue.
 pub struct Record {
-    map: Arc<Mapped>,
+    map: Arc<Mapping>,
     offset: usize,
     /// Entries, at most what is mapped.
     size: u16,
@@ -214,7 +200,7 @@ pub struct Record {
 impl Record {
     /// Was some of its memory taken away?
     pub fn is_lost(&self) -> bool {
-        sigbus::any_lost() && self.map.watch.is_lost()
+        sigbus::any_lost() && self.map.is_lost()
     }
 
     /// A chain has been taken: it is in flight, the `counter`th.
@@ -273,7 +259,7 @@ impl Record {
     /// Address of a field. All fields are naturally aligned: the mapping is to
     /// pages, queues to cache lines, entries to 16 bytes.
     fn at<T>(&self, offset: usize) -> *mut T {
-        debug_assert!(self.offset + offset + size_of::<T>() <= self.map.size());
+        debug_assert!(self.offset + offset + size_of::<T>() <= self.map.len());
         // SAFETY: callers name fields of the header or of an entry below `size`,
         // and those are mapped.
         unsafe { self.map.as_ptr().add(self.offset + offset).cast() }
@@ -327,7 +313,7 @@ mod tests {
     fn record(size: u16) -> Record {
         let file = Inflight::create(2, size).unwrap();
         let bytes = Inflight::bytes(2, size);
-        let inflight = Inflight::map(file, 0, bytes, 2, size).unwrap();
+        let inflight = Inflight::map(file, 0, bytes, 2, size, &Arc::default()).unwrap();
         inflight.queue(1, size).unwrap().unwrap()
     }
 
@@ -387,7 +373,8 @@ mod tests {
     fn files_that_do_not_fit_are_refused() {
         let bytes = Inflight::bytes(2, 64);
         let map = |offset, have, queues| {
-            Inflight::map(Inflight::create(2, 64).unwrap(), offset, have, queues, 64)
+            let file = Inflight::create(2, 64).unwrap();
+            Inflight::map(file, offset, have, queues, 64, &Arc::default())
         };
         assert!(map(0, bytes, 2).is_ok());
         assert!(matches!(map(0, bytes, 3), Err(InflightError::Size { .. })));
@@ -396,14 +383,16 @@ mod tests {
         assert!(matches!(map(u64::MAX, bytes, 2), Err(InflightError::Size { .. })));
         let unsealed = tempfile::tempfile().unwrap();
         unsealed.set_len(bytes).unwrap();
-        let mapped = Inflight::map(unsealed, 0, bytes, 2, 64);
+        let mapped = Inflight::map(unsealed, 0, bytes, 2, 64, &Arc::default());
         assert!(matches!(mapped, Err(InflightError::Unsealed)));
     }
 
     #[test]
     fn the_write_cache_is_noted_where_there_is_room() {
         let (file, bytes) = (Inflight::create(2, 16).unwrap(), Inflight::bytes(2, 16));
-        let map = |have| Inflight::map(file.try_clone().unwrap(), 0, have, 2, 16).unwrap();
+        let map = |have| {
+            Inflight::map(file.try_clone().unwrap(), 0, have, 2, 16, &Arc::default()).unwrap()
+        };
         let first = map(bytes);
         assert_eq!(first.write_cache(), None);
         for on in [Some(false), Some(true), None, Some(false)] {
@@ -425,7 +414,8 @@ mod tests {
     #[test]
     fn a_record_of_another_size_is_refused() {
         let file = Inflight::create(1, 64).unwrap();
-        let inflight = Inflight::map(file, 0, Inflight::bytes(1, 64), 1, 64).unwrap();
+        let inflight =
+            Inflight::map(file, 0, Inflight::bytes(1, 64), 1, 64, &Arc::default()).unwrap();
         inflight.queue(0, 64).unwrap().unwrap();
         assert!(matches!(inflight.queue(0, 32), Err(InflightError::Queue { .. })));
         assert!(inflight.queue(1, 64).unwrap().is_none());

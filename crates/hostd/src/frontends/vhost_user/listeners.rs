@@ -1,6 +1,8 @@
 //! Who is connected to a disk, for those outside of the connection's thread: a
 //! resize reaches the guest, a detached disk drops it, a second VMM is refused.
 
+use crate::log::LineLimit;
+use crate::toll::Toll;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,6 +21,9 @@ const FILES_MAX: usize = 32;
 pub struct ConfigListeners {
     connection: Mutex<Connection>,
     left: Condvar,
+    /// What calls of the guest take.
+    pub(super) toll: Toll,
+    lines: LineLimit,
 }
 
 #[derive(Default)]
@@ -46,6 +51,11 @@ impl ConfigListeners {
             let bytes = mem::size_of_val(&CONFIG_CHANGE);
             libc::send(channel.as_raw_fd(), CONFIG_CHANGE.as_ptr().cast(), bytes, flags)
         };
+    }
+
+    /// Say something that a VMM or its guest can have said as often as they like.
+    pub(super) fn say(&self, text: impl FnOnce() -> String) {
+        self.lines.say(text);
     }
 
     /// Hang up on the VMM. Its thread carries out what is outstanding and ends.

@@ -5,6 +5,7 @@ use super::dirty_log::Logging;
 use super::doorbell::{Bell, Doorbell};
 use super::listeners::ConfigListeners;
 use super::memory::GuestMemory;
+use super::notes::{BROKEN, CALL, Notes};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
@@ -18,6 +19,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
 /// The tag of the SQE that watches the kick eventfd.
 const KICK: u32 = 0;
@@ -32,11 +34,17 @@ pub enum PortMessage {
     Memory(Parts, Arc<GuestMemory>, SyncSender<()>),
     /// Call the guest here. The reply is what was used before: taking it down takes time.
     Call(Option<Bell>, SyncSender<Option<Bell>>),
-    /// Report a broken virtqueue here. The reply comes when that is known.
-    Err(Option<Doorbell>, SyncSender<()>),
     /// Log what is written to the guest's memory, or log no more. The reply comes when all that is
-    /// written from then on is logged.
-    Log(Option<Logging>, SyncSender<()>),
+    /// written from then on is logged, and is what was used before.
+    Log(Option<Logging>, SyncSender<Option<Logging>>),
+}
+
+/// A port that has closed.
+pub struct Closed {
+    /// Where the available ring goes on.
+    pub base: u16,
+    /// The port: taking it down takes time.
+    pub _port: Box<dyn Any + Send>,
 }
 
 /// What a port is made of, besides the virtqueue.
@@ -49,15 +57,17 @@ pub struct Wiring {
     pub kick: Doorbell,
     /// Call the guest here; `None` for a guest that polls.
     pub call: Option<Bell>,
-    /// Report a broken virtqueue here.
-    pub err: Option<Doorbell>,
+    /// The number of the virtqueue.
+    pub queue: u16,
+    /// Where to leave what the connection's thread is to do.
+    pub notes: Arc<Notes>,
     /// Writes must be durable before they are done: there is no cache that
     /// the guest could flush. Shared by all queues of a device.
     pub write_through: Arc<AtomicBool>,
     /// The VMM, to hang up on it.
     pub peer: Arc<ConfigListeners>,
-    /// Told, when the port has closed, where the available ring goes on.
-    pub closed: SyncSender<u16>,
+    /// Told when the port has closed.
+    pub closed: SyncSender<Closed>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -140,17 +150,14 @@ impl VringPort {
 
     /// Stop for good: the guest or its VMM has to set the queue up anew.
     fn fail(&mut self, fault: Fault, context: &mut dyn PortContext) {
-        crate::log::say(&format!("{}: stopped, because of the guest: {fault}", self.wiring.name));
+        let Wiring { peer, name, .. } = &self.wiring;
+        peer.say(|| format!("{name}: stopped, because of the guest: {fault}"));
         self.stop(context);
         if self.vring.check_memory().is_err() {
             // No other queue can go on with this memory: hang up.
             self.wiring.peer.disconnect();
         }
-        if let Some(err) = &self.wiring.err
-            && let Err(e) = err.ring_once()
-        {
-            crate::log::say(&format!("{}: its VMM cannot be told: {e}", self.wiring.name));
-        }
+        self.wiring.notes.leave(self.wiring.queue, BROKEN);
     }
 
     fn stop(&mut self, context: &mut dyn PortContext) {
@@ -171,9 +178,14 @@ impl VringPort {
 
     /// Call the guest whether it wants that or not, which VIRTIO allows.
     fn call(&mut self) {
-        if let Some(call) = &mut self.wiring.call {
-            call.ring();
+        let Wiring { call: Some(call), peer, notes, queue, .. } = &mut self.wiring else { return };
+        let began = Instant::now();
+        if peer.toll.is_high(began) && notes.has_reader() {
+            return notes.leave(*queue, CALL);
         }
+        call.ring();
+        let ended = Instant::now();
+        peer.toll.charge(ended, ended - began, 1);
     }
 }
 
@@ -282,13 +294,8 @@ impl Port for VringPort {
                 // What was published while the guest listened elsewhere, or nowhere.
                 self.call();
             }
-            PortMessage::Err(err, reply) => {
-                self.wiring.err = err;
-                let _ = reply.send(());
-            }
             PortMessage::Log(logging, reply) => {
-                self.vring.set_logging(logging);
-                let _ = reply.send(());
+                let _ = reply.send(self.vring.set_logging(logging));
             }
         }
     }
@@ -301,7 +308,8 @@ impl Port for VringPort {
         self.publish();
         self.vring.leave();
         // Nobody waits when the connection has given up on the reactor.
-        let _ = self.wiring.closed.send(self.vring.base());
+        let (base, closed) = (self.vring.base(), self.wiring.closed.clone());
+        let _ = closed.send(Closed { base, _port: self });
     }
 
     fn poll(&mut self, context: &mut dyn PortContext) -> bool {

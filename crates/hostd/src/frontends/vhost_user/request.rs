@@ -115,6 +115,8 @@ pub struct Request {
     pub priority: u32,
     /// Where the status goes, in host memory; `None` when the chain has no writable byte.
     pub status: Option<*mut u8>,
+    /// The same in the guest's memory.
+    pub status_address: u64,
     /// Writable bytes, the status included: what the used ring is told.
     pub writable_len: u32,
     /// Descriptors that were read.
@@ -203,25 +205,32 @@ pub fn parse(
         readable_data: 0,
         writable: 0,
         first_writable: None,
+        status_address: 0,
     };
     let descriptors = walk_chain(memory, table, head, |descriptor| walk.take(descriptor))?;
     Ok(walk.finish(descriptors))
 }
 
-/// Guest memory that the device may have written for the chain that begins at `head`, in pieces of
-/// address and length, as far as the chain can be walked.
+/// Where the first `len` writable bytes of the chain that begins at `head` are in guest memory, in
+/// pieces of address and length, as far as the chain can be walked.
 pub fn writable(
     memory: &GuestMemoryMmap,
     table: Table<'_>,
     head: u16,
+    len: u32,
     mut piece: impl FnMut(u64, u32),
 ) {
-    // The chain was walked before. A guest that has changed it since harms itself.
+    let mut left = len;
+    // The chain was walked before. A guest that has changed it since harms itself, and the pieces
+    // are no more bytes than were asked for.
     let _ = walk_chain(memory, table, head, |descriptor| {
         if descriptor.is(vring::VRING_DESC_F_WRITE) {
-            piece(descriptor.address, descriptor.len);
+            let len = left.min(descriptor.len);
+            piece(descriptor.address, len);
+            left -= len;
         }
-        Ok(())
+        // Whatever the error: it ends the walk.
+        if left == 0 { Err(BrokenChain::TooLarge) } else { Ok(()) }
     });
 }
 
@@ -266,6 +275,8 @@ struct Walk<'a> {
     writable: u32,
     /// Index of the first writable piece.
     first_writable: Option<usize>,
+    /// Address of the last writable byte, when there is one.
+    status_address: u64,
 }
 
 impl Walk<'_> {
@@ -275,6 +286,10 @@ impl Walk<'_> {
         if descriptor.is(vring::VRING_DESC_F_WRITE) {
             self.writable += len;
             self.first_writable.get_or_insert(self.pieces.len());
+            if let Some(beyond_first) = len.checked_sub(1) {
+                // It does not overflow where there is memory, which `push` sees.
+                self.status_address = address.wrapping_add(u64::from(beyond_first));
+            }
         } else {
             if self.first_writable.is_some() {
                 return Err(BrokenChain::Order);
@@ -316,7 +331,8 @@ impl Walk<'_> {
             Some(_) if self.header_len == HEADER_BYTES => self.ask(),
             _ => Ask::Refuse(STATUS_IOERR),
         };
-        Request { ask, priority, status, writable_len: self.writable, descriptors }
+        let (status_address, writable_len) = (self.status_address, self.writable);
+        Request { ask, priority, status, status_address, writable_len, descriptors }
     }
 
     /// Cut the status off the end of the pieces.

@@ -5,12 +5,14 @@
 mod messages;
 
 use super::DiskHandle;
+use super::account::{Account, Hold, Resource};
 use super::config;
 use super::dirty_log::{DirtyLog, Logging};
 use super::doorbell::{Bell, Doorbell};
 use super::inflight::Inflight;
-use super::memory::Memory;
-use super::port::{PortMessage, VringPort, Wiring};
+use super::memory::{Memory, Retired};
+use super::notes::{BROKEN, CALL, Notes};
+use super::port::{Closed, PortMessage, VringPort, Wiring};
 use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
 use crate::reactor::{self, Message};
@@ -21,7 +23,18 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::{Duration, Instant};
 use vhost::vhost_user::{Error, Result};
+
+/// Most earlier memory that requests in flight use: SET_MEM_TABLE and the like wait for more.
+pub const RETIRED_MAX: usize = 4;
+/// How often the connection looks whether requests have let go of it.
+const RETIRED_INTERVAL: Duration = Duration::from_millis(100);
+/// After a call the connection's thread calls nobody for so many times as long as it took.
+const RESTS: u32 = 9;
+/// What the eventfds of a queue take with their copies and rings, at most.
+const QUEUE_DESCRIPTORS: usize = 7;
+const QUEUE_MAPPINGS: usize = 6;
 
 /// A virtqueue as the VMM has set it up so far.
 #[derive(Default)]
@@ -36,6 +49,10 @@ struct Queue {
     err: Option<Doorbell>,
     /// Where the used ring is in the guest's memory, if the VMM wants to know when it is written.
     log_used: Option<u64>,
+    /// Calls the guest in place of the port.
+    own_bell: Option<Bell>,
+    /// What its eventfds and rings take.
+    holds: Option<[Hold; 2]>,
     enabled: bool,
     running: Option<Running>,
     /// It has run on this connection: where it goes on is known from here.
@@ -69,8 +86,7 @@ impl WriteCache {
 /// A virtqueue that the reactor has.
 struct Running {
     port: PortId,
-    /// Where the available ring goes on, when the port has closed.
-    closed: Receiver<u16>,
+    closed: Receiver<Closed>,
 }
 
 pub struct Session {
@@ -81,7 +97,14 @@ pub struct Session {
     write_cache: WriteCache,
     /// What the ports look at.
     write_through: Arc<AtomicBool>,
+    /// What the VMM makes the daemon hold.
+    account: Arc<Account>,
     memory: Memory,
+    /// Earlier memory that requests in flight use, at most [`RETIRED_MAX`].
+    retired: Vec<Retired>,
+    notes: Arc<Notes>,
+    /// The connection's thread calls no guest until then.
+    rests_until: Option<Instant>,
     inflight: Option<Inflight>,
     /// Where to note what is written to the guest's memory, while that is wanted.
     log: Option<Arc<DirtyLog>>,
@@ -100,6 +123,7 @@ impl Session {
     /// A connection that has not said anything.
     pub fn new(disk: DiskHandle) -> Session {
         let offered = config::features(&(disk.limits)(), disk.queues);
+        let disk_queues = disk.queues;
         let queues = (0..disk.queues).map(|_| Queue::default()).collect();
         Session {
             disk,
@@ -108,7 +132,11 @@ impl Session {
             write_cache: WriteCache::Untouched,
             // Until the driver has said that it can flush.
             write_through: Arc::new(AtomicBool::new(true)),
+            account: Arc::default(),
             memory: Memory::default(),
+            retired: Vec::new(),
+            notes: Notes::new(disk_queues),
+            rests_until: None,
             inflight: None,
             log: None,
             uses_image: false,
@@ -122,6 +150,20 @@ impl Session {
         self.queues
             .get_mut(index as usize)
             .ok_or_else(|| refuse(format_args!("queue {index} of {count}")))
+    }
+
+    /// A queue that may be given eventfds.
+    fn with_eventfds(&mut self, index: u32) -> Result<&mut Queue> {
+        let account = self.account.clone();
+        let queue = self.queue(index)?;
+        if queue.holds.is_none() {
+            let hold = |resource, count| account.hold(resource, count).map_err(refuse);
+            queue.holds = Some([
+                hold(Resource::Descriptors, QUEUE_DESCRIPTORS)?,
+                hold(Resource::Mappings, QUEUE_MAPPINGS)?,
+            ]);
+        }
+        Ok(queue)
     }
 
     /// A queue that may be changed.
@@ -167,7 +209,8 @@ impl Session {
             disk: self.disk.disk,
             kick: kick.try_clone().map_err(|e| short("an eventfd", &e))?,
             call: bell(&queue.call)?,
-            err: copy(&queue.err)?,
+            queue: index as u16,
+            notes: self.notes.clone(),
             write_through: self.write_through.clone(),
             peer: self.disk.config_changed.clone(),
             closed: sender,
@@ -206,11 +249,14 @@ impl Session {
         for queue in &mut self.queues[which] {
             if let Some(running) = queue.running.take()
                 // Nothing comes from a reactor that has ended.
-                && let Some(base) = reactor::wait(&running.closed)
+                && let Some(closed) = reactor::wait(&running.closed)
             {
-                queue.base = base;
+                queue.base = closed.base;
             }
         }
+        // What its ports have left to us: the VMM may look for calls now.
+        self.rests_until = None;
+        self.ring_bells();
         let is_running = self.queues.iter().any(|queue| queue.running.is_some());
         if !is_running && std::mem::take(&mut self.uses_image) {
             // A VMM that stops its guest while memory is logged sends it elsewhere.
@@ -245,23 +291,71 @@ impl Session {
     /// All that is written from now on is logged as it was asked for.
     fn update_logging(&self) {
         for index in 0..self.queues.len() {
+            // What was used before is dropped here, and not by the reactor.
             self.tell(index, |reply| PortMessage::Log(self.logging(index), reply));
         }
     }
 
     /// Note here what is written to the guest's memory.
     fn use_log(&mut self, log: DirtyLog) {
-        let (log, had_log) = (Arc::new(log), self.log.is_some());
-        self.log = Some(log.clone());
+        let log = Arc::new(log);
+        let before = self.log.replace(log.clone());
         self.update_logging();
+        let had_log = before.is_some();
         // A VMM that connects anew in the middle of a migration starts the queues first.
         if config::logs(self.features) && !had_log && self.queues.iter().any(|q| q.has_run) {
-            log.mark_all();
+            self.memory.ranges().for_each(|(start, len)| log.mark(start, len));
         }
     }
 
-    /// The guest's memory is this from now on.
+    /// Do what the reactor has left to the connection's thread. Returns when to come again if
+    /// nothing happens.
+    pub fn catch_up(&mut self) -> Option<Duration> {
+        self.retired.retain(|memory| !memory.is_released());
+        let looks = (!self.retired.is_empty()).then_some(RETIRED_INTERVAL);
+        self.ring_bells().into_iter().chain(looks).min()
+    }
+
+    /// What ports leave for the connection's thread.
+    pub fn notes(&self) -> Arc<Notes> {
+        self.notes.clone()
+    }
+
+    /// Call guests, and tell the VMM of queues that have stopped, where ports have left it to this
+    /// thread. Who makes it slow is served seldom. Returns how long it rests, if it has to.
+    fn ring_bells(&mut self) -> Option<Duration> {
+        for (index, queue) in self.queues.iter_mut().enumerate() {
+            let now = Instant::now();
+            if let Some(rest) = self.rests_until.and_then(|at| at.checked_duration_since(now)) {
+                return Some(rest);
+            }
+            let (calls, is_broken) = (self.notes.take(index, CALL), self.notes.take(index, BROKEN));
+            if calls && queue.own_bell.is_none() {
+                // Without a ring its next call may come from its port.
+                queue.own_bell = bell(&queue.call).ok().flatten();
+            }
+            if calls && let Some(bell) = &mut queue.own_bell {
+                bell.ring();
+            }
+            // One that has gone knows.
+            if is_broken && let Some(err) = &queue.err {
+                let _ = err.ring_once();
+            }
+            if calls || is_broken {
+                let ended = Instant::now();
+                self.disk.config_changed.toll.charge(ended, ended - now, 1);
+                self.rests_until = Some(ended + RESTS * (ended - now));
+            }
+        }
+        None
+    }
+
+    /// The guest's memory is this from now on. Waits while requests use too much that it had before.
     fn use_memory(&mut self, memory: Memory) -> Result<()> {
+        self.catch_up();
+        while self.retired.len() >= RETIRED_MAX {
+            self.retired.remove(0).wait();
+        }
         for index in 0..self.queues.len() {
             let queue = &self.queues[index];
             let (Some(size), Some(addresses), true) =
@@ -278,7 +372,8 @@ impl Session {
                 Err(_) => self.stop(index),
             }
         }
-        self.memory = memory;
+        self.retired.push(std::mem::replace(&mut self.memory, memory).retire());
+        self.catch_up();
         (0..self.queues.len()).try_for_each(|index| self.start_if_ready(index))
     }
 
@@ -308,11 +403,13 @@ impl Session {
     /// A queue that has not run on this connection goes on where it has run before.
     fn goes_on(&mut self) {
         if matches!(self.write_cache, WriteCache::Untouched) {
-            crate::log::say(&format!(
-                "{}: the guest ran before and its VMM does not say whether it has switched the \
+            self.disk.config_changed.say(|| {
+                format!(
+                    "{}: the guest ran before and its VMM does not say whether it has switched the \
                  write cache off: each write is made durable until the guest sets it",
-                self.disk.name
-            ));
+                    self.disk.name
+                )
+            });
             self.set_write_cache(WriteCache::Unknown);
         }
     }
@@ -339,11 +436,6 @@ fn doorbell(file: Option<File>) -> Result<Option<Doorbell>> {
 
 fn bell(call: &Option<Doorbell>) -> Result<Option<Bell>> {
     call.as_ref().map(Bell::new).transpose().map_err(|e| short("calls of the guest", &e))
-}
-
-fn copy(doorbell: &Option<Doorbell>) -> Result<Option<Doorbell>> {
-    let copy = doorbell.as_ref().map(Doorbell::try_clone).transpose();
-    copy.map_err(|e| short("an eventfd", &e))
 }
 
 /// The system refuses something.

@@ -2,7 +2,7 @@
 //! memory they point to, their record for a restart. Knows no reactor: jobs go
 //! to a closure.
 
-use super::dirty_log::Logging;
+use super::dirty_log::{Logging, WORD_BYTES};
 use super::inflight::Record;
 use super::memory::GuestMemory;
 use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
@@ -50,7 +50,11 @@ struct Slot {
     /// Which of the guest's memory maps it points into.
     epoch: u32,
     writable_len: u32,
+    /// Bytes of those, from the first on, that its data may fill.
+    data_len: u32,
     status: Option<*mut u8>,
+    /// The same in the guest's memory.
+    status_address: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,7 +137,15 @@ impl Vring {
             // What was taken is either used or in flight.
             ring.seek(used.wrapping_add(resubmit.len() as u16));
         }
-        let free = Slot { state: State::Free, next: 0, epoch: 0, writable_len: 0, status: None };
+        let free = Slot {
+            state: State::Free,
+            next: 0,
+            epoch: 0,
+            writable_len: 0,
+            data_len: 0,
+            status: None,
+            status_address: 0,
+        };
         Vring {
             ring,
             memory: setup.memory,
@@ -155,8 +167,8 @@ impl Vring {
     }
 
     /// Take the next available chain, those of the daemon before first. `submit` is
-    /// given the head, by which [`Vring::done`] names the chain. Returns how many
-    /// descriptors were read; `None` when no chain is there, and the guest will kick for the next.
+    /// given the head, by which [`Vring::done`] names the chain. Returns how much work it is, in
+    /// descriptors read; `None` when no chain is there, and the guest will kick for the next.
     pub fn take(
         &mut self,
         submit: impl FnMut(u16, &Request, &[iovec]) -> Taken,
@@ -222,7 +234,9 @@ impl Vring {
             next: 0,
             epoch: self.epoch,
             writable_len: request.writable_len,
+            data_len: data_len(&request),
             status: request.status,
+            status_address: request.status_address,
         };
         self.in_flight += 1;
         if let Some(record) = &self.record
@@ -231,6 +245,7 @@ impl Vring {
             record.begin(head, self.counter);
             self.counter = self.counter.wrapping_add(1);
         }
+        let work = self.work(&request);
         let taken = match request.ask {
             Ask::Refuse(status) => Taken::Refused(status),
             Ask::Identify => {
@@ -240,9 +255,21 @@ impl Vring {
             _ => submit(head, &request, &self.pieces),
         };
         if let Taken::Refused(status) = taken {
+            if request.ask != Ask::Identify {
+                self.slots[usize::from(head)].data_len = 0;
+            }
             self.done(head, status);
         }
-        Ok(request.descriptors)
+        Ok(work)
+    }
+
+    /// What a request costs, in descriptors read.
+    fn work(&self, request: &Request) -> u32 {
+        match self.logging {
+            None => request.descriptors,
+            // It is walked again, and what it writes is marked.
+            Some(_) => 2 * request.descriptors + data_len(request) / WORD_BYTES as u32,
+        }
     }
 
     /// A chain is done. Panics when it was not in flight.
@@ -256,10 +283,12 @@ impl Vring {
             // until the chain is done.
             unsafe { byte.write_volatile(status) };
         }
-        if let Some(logging) = &self.logging {
-            // What the chain's descriptors say is kept until the guest sees that it is done.
-            request::writable(&self.memory, table(&self.ring), head, |address, len| {
-                logging.log.mark(address, u64::from(len));
+        if let Some(Logging { log, .. }) = &self.logging {
+            log.mark(slot.status_address, u64::from(slot.status.is_some()));
+            // What the chain's descriptors say is kept until the guest sees that it is done. One
+            // that changes them all the same loses its own pages, and no more is marked for it.
+            request::writable(&self.memory, table(&self.ring), head, slot.data_len, |at, len| {
+                log.mark(at, u64::from(len));
             });
         }
         // The whole of the writable part, as other devices say, even of a read that failed.
@@ -309,9 +338,10 @@ impl Vring {
         self.ring.needs_call()
     }
 
-    /// Tell the VMM of memory that is written from now on, or no more.
-    pub fn set_logging(&mut self, logging: Option<Logging>) {
-        self.logging = logging;
+    /// Tell the VMM of memory that is written from now on, or no more. Returns what was told of
+    /// before.
+    pub fn set_logging(&mut self, logging: Option<Logging>) -> Option<Logging> {
+        std::mem::replace(&mut self.logging, logging)
     }
 
     /// The used ring was written. What a daemon wrote that was killed before it logged it, the next
@@ -344,6 +374,17 @@ impl Vring {
     /// stopped goes on later.
     pub fn base(&self) -> u16 {
         self.ring.next_available()
+    }
+}
+
+/// How much of the guest's memory a request's data may fill.
+fn data_len(request: &Request) -> u32 {
+    // The last writable byte is the status.
+    let room = request.writable_len.saturating_sub(1);
+    match request.ask {
+        Ask::Read { .. } => room,
+        Ask::Identify => room.min(VIRTIO_BLK_ID_BYTES),
+        _ => 0,
     }
 }
 

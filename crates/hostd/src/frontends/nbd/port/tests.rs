@@ -5,6 +5,7 @@ use crate::frontends::nbd::Export;
 use crate::frontends::nbd::buffers::DiskMemory;
 use crate::frontends::nbd::request::HEADER_LEN;
 use crate::frontends::nbd::wire::{CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC};
+use crate::limits_table::{number, says};
 use crate::reactor::Handle;
 use io_uring::squeue;
 use seekway_policy::units::Instant;
@@ -29,6 +30,9 @@ struct Asked {
     cancelled: Vec<u32>,
     statuses: Vec<(u64, Range<u64>)>,
     closed: bool,
+    /// So many messages were measured, and each took so long.
+    measured: u32,
+    send_takes: Duration,
     /// It waits for its turn.
     waits: bool,
     /// The disk has no room.
@@ -54,6 +58,11 @@ impl PortContext for Asked {
     }
     unsafe fn push(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) {
         self.pushed.push(tag);
+    }
+    unsafe fn push_measured(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) -> Duration {
+        self.pushed.push(tag);
+        self.measured += 1;
+        self.send_takes
     }
     fn cancel(&mut self, _port: PortId, tag: u32) {
         self.cancelled.push(tag);
@@ -259,4 +268,33 @@ fn many_requests_at_once_are_taken_in_turns() {
         assert_eq!(rig.asked.jobs.len(), SENT.min(turn * IN_A_TURN));
     }
     assert!(!rig.asked.waits && rig.is_armed(RECEIVE));
+}
+
+#[test]
+fn a_client_that_makes_sending_slow_is_sent_to_by_others_than_the_reactor() {
+    let send = |rig: &mut Rig, count: u32| -> (usize, u32) {
+        let before = (rig.asked.pushed.len(), rig.asked.measured);
+        for _ in 0..count {
+            rig.connection.outbox.clear();
+            rig.connection.push_message(&mut rig.asked);
+        }
+        (rig.asked.pushed.len() - before.0, rig.asked.measured - before.1)
+    };
+    let mut quick = Rig::new(&Arc::default());
+    assert_eq!(send(&mut quick, 1), (1, 1), "the first is measured");
+    assert_eq!(send(&mut quick, MEASURED_SENDS - 1), (MEASURED_SENDS as usize - 1, 0));
+    assert_eq!(send(&mut quick, 1), (1, 1));
+    let memory = Arc::default();
+    let mut slow = Rig::new(&memory);
+    slow.asked.send_takes = Duration::from_secs(10);
+    assert_eq!(send(&mut slow, 1), (1, 1));
+    assert!(memory.toll.is_high(std::time::Instant::now()));
+    assert_eq!(send(&mut slow, 100), (100, 0), "not by the reactor, and not measured");
+    assert_eq!(send(&mut Rig::new(&memory), 2), (2, 0), "a new client of the disk neither");
+}
+
+#[test]
+fn the_table_of_limits_is_that_of_the_code() {
+    says("requests of an NBD connection", &number(REQUESTS_MAX));
+    says("memory of an NBD connection", &format!("{} MiB", BUFFERS_MAX_BYTES >> 20));
 }

@@ -7,7 +7,7 @@ use super::super::inflight::Inflight;
 use super::super::memory::{Memory, REGIONS_MAX};
 use super::super::port::PortMessage;
 use super::super::ring::SIZE_MAX;
-use super::{Queue, Session, WriteCache, bell, copy, doorbell, refuse};
+use super::{Queue, Session, WriteCache, bell, doorbell, refuse};
 use std::fs::File;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
@@ -64,7 +64,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let mut memory = Memory::default();
         for (region, file) in regions.iter().zip(files) {
-            memory = memory.with(region, file).map_err(refuse)?;
+            memory = memory.with(region, file, &self.account).map_err(refuse)?;
         }
         self.use_memory(memory)?;
         Ok(None)
@@ -124,7 +124,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         if kick.is_none() {
             return Err(refuse(format_args!("queue {index} without a kick eventfd")));
         }
-        self.queue(u32::from(index))?;
+        self.with_eventfds(u32::from(index))?;
         self.stop(usize::from(index));
         self.queue(u32::from(index))?.kick = kick;
         self.start_if_ready(usize::from(index))
@@ -132,8 +132,8 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let call = doorbell(file)?;
-        let queue = self.queue(u32::from(index))?;
-        queue.call = call;
+        let queue = self.with_eventfds(u32::from(index))?;
+        (queue.call, queue.own_bell) = (call, None);
         if queue.running.is_some() {
             let bell = bell(&queue.call)?;
             self.tell(usize::from(index), |reply| PortMessage::Call(bell, reply));
@@ -143,9 +143,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let err = doorbell(file)?;
-        let clone = copy(&err)?;
-        self.queue(u32::from(index))?.err = err;
-        self.tell(usize::from(index), |reply| PortMessage::Err(clone, reply));
+        self.with_eventfds(u32::from(index))?.err = err;
         Ok(())
     }
 
@@ -193,9 +191,13 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        if self.queues.iter().any(|queue| queue.running.is_some()) {
+            return Err(refuse("an inflight record for queues that run: stop them first"));
+        }
         let (queues, size) = self.inflight_shape(given)?;
         let (offset, bytes) = (given.mmap_offset, given.mmap_size);
-        let inflight = Inflight::map(file, offset, bytes, queues, size).map_err(refuse)?;
+        let inflight = Inflight::map(file, offset, bytes, queues, size, &self.account);
+        let inflight = inflight.map_err(refuse)?;
         let cache = match (self.write_cache, inflight.write_cache()) {
             // What the guest has said on this connection is newer than any record.
             (set @ WriteCache::Set(_), _) => set,
@@ -219,7 +221,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        self.use_memory(self.memory.with(region, file).map_err(refuse)?)?;
+        self.use_memory(self.memory.with(region, file, &self.account).map_err(refuse)?)?;
         Ok(None)
     }
 
@@ -253,7 +255,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let log = DirtyLog::map(file, log.mmap_offset, log.mmap_size).map_err(refuse)?;
+        let log = DirtyLog::map(file, log.mmap_offset, log.mmap_size, &self.account);
+        let log = log.map_err(refuse)?;
         self.use_log(log);
         Ok(())
     }

@@ -1,11 +1,18 @@
+use super::super::account::{PEER_MAX, PEER_RESERVED, TOTAL_QUARTERS};
+use super::super::mapping::memory_file;
+use super::super::memory::GuestMemory;
 use super::*;
 use crate::images::{Kept, Limits};
+use crate::limits_table::{number, says};
 use crate::port::DiskId;
-use crate::reactor::Handle;
+use crate::reactor::{Handle, while_waiting};
+use std::cell::{Cell, RefCell};
 use std::os::fd::{FromRawFd, IntoRawFd};
+use std::rc::Rc;
 use std::sync::mpsc::TryRecvError;
 use std::thread;
 use vhost::vhost_user::VhostUserBackendReqHandlerMut;
+use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vmm_sys_util::eventfd::EventFd;
 
 fn eventfd() -> Option<File> {
@@ -13,8 +20,10 @@ fn eventfd() -> Option<File> {
     Some(unsafe { File::from_raw_fd(EventFd::new(0).unwrap().into_raw_fd()) })
 }
 
+const USER: u64 = 0x7f00_0000_0000;
+
 /// A session of which queue 0 runs in a reactor that the test plays.
-fn running(handle: Handle) -> (Session, SyncSender<u16>) {
+fn running(handle: Handle) -> (Session, SyncSender<Closed>) {
     let limits = Limits {
         capacity_bytes: 1 << 20,
         logical_block_bytes: 512,
@@ -47,7 +56,6 @@ fn messages_of_a_vmm_wait_for_the_reactor_one_by_one() {
     let vmm = thread::spawn(move || {
         for _ in 0..3 {
             session.set_vring_call(0, eventfd()).unwrap();
-            session.set_vring_err(0, eventfd()).unwrap();
         }
     });
     let next = || match mailbox.recv().unwrap() {
@@ -58,10 +66,115 @@ fn messages_of_a_vmm_wait_for_the_reactor_one_by_one() {
         let PortMessage::Call(Some(_), reply) = next() else { panic!("another message") };
         assert!(matches!(mailbox.try_recv(), Err(TryRecvError::Empty)));
         reply.send(None).unwrap();
-        let PortMessage::Err(Some(_), reply) = next() else { panic!("another message") };
-        assert!(matches!(mailbox.try_recv(), Err(TryRecvError::Empty)));
-        reply.send(()).unwrap();
     }
-    close.send(0).unwrap();
+    close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
     vmm.join().unwrap();
+}
+
+/// The reactor's part of what the test is about: requests keep the memory of their time.
+#[test]
+fn memory_that_requests_use_is_exchanged_a_few_times_and_then_waited_for() {
+    let (handle, mailbox) = Handle::new().unwrap();
+    let (mut session, close) = running(handle);
+    session.queues[0].size = Some(16);
+    session.queues[0].addresses = Some([USER, USER + 0x1000, USER + 0x2000]);
+    let (used, waits) = (Rc::<RefCell<Vec<Arc<GuestMemory>>>>::default(), Rc::new(Cell::new(0)));
+    let reactor = {
+        let (used, waits) = (used.clone(), waits.clone());
+        move || match mailbox.try_recv() {
+            Ok(Message::ToPort(_, message)) => {
+                let message = *message.downcast::<PortMessage>().unwrap();
+                let PortMessage::Memory(_, memory, reply) = message else { panic!("another") };
+                used.borrow_mut().push(memory);
+                reply.send(()).unwrap();
+            }
+            Ok(_) => panic!("another message"),
+            // The oldest requests are done.
+            Err(_) => {
+                waits.set(waits.get() + 1);
+                used.borrow_mut().remove(0);
+            }
+        }
+    };
+    while_waiting(Some(Rc::new(reactor)));
+    let region = VhostUserMemoryRegion::new(0, 1 << 20, USER, 0);
+    for _ in 0..10 {
+        session.set_mem_table(&[region], vec![memory_file(1 << 20)], None).unwrap();
+        assert!(used.borrow().len() <= RETIRED_MAX + 1);
+        assert_eq!(session.account.held(Resource::Mappings), used.borrow().len());
+    }
+    assert_eq!(waits.get(), 10 - RETIRED_MAX - 1);
+    while_waiting(None);
+    close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
+}
+
+/// What ports leave is done by the connection's thread.
+#[test]
+fn calls_and_broken_queues_that_ports_leave_reach_the_vmm() {
+    let (handle, _mailbox) = Handle::new().unwrap();
+    let (mut session, close) = running(handle);
+    let events: Vec<EventFd> = (0..2).map(|_| EventFd::new(libc::EFD_NONBLOCK).unwrap()).collect();
+    let bells: Vec<Doorbell> = events
+        .iter()
+        // SAFETY: the copy's descriptor is handed over.
+        .map(|e| unsafe { File::from_raw_fd(e.try_clone().unwrap().into_raw_fd()) })
+        .map(|file| Doorbell::new(file).unwrap())
+        .collect();
+    [session.queues[0].call, session.queues[0].err] =
+        bells.into_iter().map(Some).collect::<Vec<_>>().try_into().unwrap();
+    let rung = || [events[0].read().unwrap_or(0), events[1].read().unwrap_or(0)];
+    session.catch_up();
+    assert_eq!(rung(), [0, 0]);
+    session.notes().leave(0, CALL);
+    session.catch_up();
+    assert_eq!(rung(), [1, 0]);
+    session.rests_until = None;
+    session.notes().leave(0, BROKEN);
+    session.catch_up();
+    assert_eq!(rung(), [0, 1]);
+    // While it rests, calls wait.
+    let rest = Duration::from_secs(1000);
+    session.rests_until = Some(Instant::now() + rest);
+    session.notes().leave(0, CALL);
+    assert!(session.catch_up().is_some_and(|left| left <= rest));
+    assert_eq!(rung(), [0, 0]);
+    session.rests_until = None;
+    session.catch_up();
+    assert_eq!(rung(), [1, 0]);
+    close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
+}
+
+#[test]
+fn the_eventfds_of_a_queue_are_counted_once() {
+    let (handle, _mailbox) = Handle::new().unwrap();
+    let (mut session, close) = running(handle);
+    close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
+    session.stop(0);
+    for _ in 0..3 {
+        session.set_vring_kick(0, eventfd()).unwrap();
+        session.set_vring_call(0, eventfd()).unwrap();
+    }
+    assert_eq!(session.account.held(Resource::Descriptors), QUEUE_DESCRIPTORS);
+    session.queues.fill_with(Queue::default);
+    assert_eq!(session.account.held(Resource::Descriptors), 0);
+    let all = usize::from(super::super::QUEUES_MAX);
+    assert!(all * QUEUE_DESCRIPTORS <= PEER_MAX[Resource::Descriptors as usize]);
+    let mappings = all * QUEUE_MAPPINGS + super::super::memory::REGIONS_MAX;
+    assert!(mappings <= PEER_MAX[Resource::Mappings as usize]);
+}
+
+#[test]
+fn the_table_of_limits_is_that_of_the_code() {
+    says("descriptors of a VMM", &number(PEER_MAX[Resource::Descriptors as usize]));
+    says("mappings of a VMM", &number(PEER_MAX[Resource::Mappings as usize]));
+    let own = "descriptors, and mappings, that a VMM has whatever others hold";
+    says(own, &format!("{PEER_RESERVED} each"));
+    let all = "descriptors, and mappings, of all VMMs together";
+    says(all, &format!("{TOTAL_QUARTERS} quarters of"));
+    says("regions of memory", &number(super::super::memory::REGIONS_MAX));
+    says("earlier memory that requests still use", &number(RETIRED_MAX));
+    says("virtqueues", &number(super::super::QUEUES_MAX.into()));
+    let lines = crate::log::PEER_LINES_MAX;
+    says("lines in the log about a disk's VMM", &format!("{lines} a minute"));
+    says("part of a reactor's time for slow calls", &format!("1 in {}", crate::toll::SHARE));
 }

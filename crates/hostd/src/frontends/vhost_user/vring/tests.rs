@@ -4,7 +4,9 @@
 use super::*;
 use crate::frontends::vhost_user::dirty_log::DirtyLog;
 use crate::frontends::vhost_user::inflight::Inflight;
+use crate::frontends::vhost_user::mapping::memory_file;
 use crate::frontends::vhost_user::request::STATUS_IOERR;
+use std::fs::File;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 const SIZE: u16 = 8;
@@ -96,6 +98,7 @@ impl Driver {
     }
 }
 
+const READ: u32 = 0;
 const FLUSH: u32 = 4;
 const IDENTIFY: u32 = 8;
 const UNKNOWN: u32 = 77;
@@ -281,7 +284,7 @@ fn drivers_that_cheat_stop_their_queue() {
 
 fn inflight() -> Inflight {
     let file = Inflight::create(1, SIZE).unwrap();
-    Inflight::map(file, 0, Inflight::bytes(1, SIZE), 1, SIZE).unwrap()
+    Inflight::map(file, 0, Inflight::bytes(1, SIZE), 1, SIZE, &Arc::default()).unwrap()
 }
 
 #[test]
@@ -374,14 +377,65 @@ fn logged(file: &std::fs::File) -> Vec<u64> {
     (0..32).filter(|page| u32::from_le_bytes(bits) >> page & 1 == 1).collect()
 }
 
+/// A log of 32 pages.
+fn log() -> (File, Arc<DirtyLog>) {
+    let file = memory_file(4);
+    let log = DirtyLog::map(file.try_clone().unwrap(), 0, 4, &Arc::default()).unwrap();
+    (file, Arc::new(log))
+}
+
+/// The data of a read may be new descriptors of its own chain.
+#[test]
+fn a_request_marks_no_more_than_it_may_write() {
+    let mut driver = Driver::new();
+    let mut vring = driver.vring(true, None);
+    let (file, log) = log();
+    vring.set_logging(Some(Logging { log, used: None }));
+    let page = |head: u64| (REQUESTS >> 12) + head;
+    // 512 bytes of data and the status, and then the guest says that it is all of its memory.
+    driver.offer(0, READ);
+    let put = |at: u64, value: u32| driver.memory.write_obj(value, GuestAddress(at)).unwrap();
+    put(16 + 8, 513);
+    assert_eq!(take(&mut vring).unwrap(), [0]);
+    put(16, 0);
+    put(16 + 8, u32::MAX);
+    vring.done(0, STATUS_OK);
+    assert_eq!(logged(&file), [0, page(0)]);
+    // One that is refused writes its status; the name of the disk is 20 bytes.
+    driver.offer(2, UNKNOWN);
+    driver.offer(4, IDENTIFY);
+    let put = |at: u64, value: u32| driver.memory.write_obj(value, GuestAddress(at)).unwrap();
+    for head in [2, 4] {
+        put(16 * (head + 1) + 8, 0x5f00);
+    }
+    assert!(take(&mut vring).unwrap().is_empty());
+    assert_eq!(logged(&file), [page(4), page(2 + 5), page(4 + 5)]);
+}
+
+/// What is marked is a part of the work of a turn.
+#[test]
+fn marking_costs_its_part_of_a_turn() {
+    let mut driver = Driver::new();
+    let mut vring = driver.vring(true, None);
+    let work = |vring: &mut Vring| vring.take(|_, _, _| Taken::Submitted).unwrap();
+    driver.offer(0, READ);
+    let put = |at: u64, value: u32| driver.memory.write_obj(value, GuestAddress(at)).unwrap();
+    put(16, 0);
+    put(16 + 8, BYTES as u32 - 511);
+    assert_eq!(work(&mut vring), Some(2));
+    vring.done(0, STATUS_OK);
+    vring.publish();
+    vring.set_logging(Some(Logging { log: log().1, used: None }));
+    driver.offer_head(0);
+    assert_eq!(work(&mut vring), Some(2 * 2 + (BYTES as u32 - 512) / WORD_BYTES as u32));
+}
+
 #[test]
 fn what_the_device_writes_is_logged_while_that_is_wanted() {
     let mut driver = Driver::new();
     let mut vring = driver.vring(true, None);
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(4).unwrap();
-    let log = DirtyLog::map(file.try_clone().unwrap(), 0, 4).unwrap();
-    let logging = Logging { log: Arc::new(log), used: Some(USED) };
+    let (file, log) = log();
+    let logging = Logging { log, used: Some(USED) };
     let request = |head: u64| (REQUESTS >> 12) + head;
     // Taken before the log is there, and done with it.
     driver.offer(0, FLUSH);

@@ -1,0 +1,53 @@
+//! Descriptors that come with the bytes of a unix socket.
+//!
+//! Where nobody asks for them, the kernel drops them in the task that receives the bytes, and the
+//! last descriptor of a file is closed there and then: that may free gigabytes, or wait for a file
+//! system of the sender's for ever. A socket that takes none has them refused at the sender.
+
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `SO_PASSRIGHTS` of Linux 6.16, which `libc` does not have.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Let nobody send descriptors to this unix socket, or, if it listens, to those that it accepts.
+/// False on kernels before Linux 6.16.
+pub fn refuse_on(socket: BorrowedFd<'_>) -> bool {
+    let off: libc::c_int = 0;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option reads an int, which is valid.
+    unsafe {
+        let off = (&raw const off).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, off, len) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+    #[test]
+    fn descriptors_are_refused_from_the_first_byte_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+        if !refuse_on(listener.as_fd()) {
+            return seekway_testing::skip("SO_PASSRIGHTS (Linux 6.16)");
+        }
+        // Before it is accepted.
+        let mut client = UnixStream::connect(folder.path().join("s")).unwrap();
+        let sent = |client: &UnixStream| client.send_with_fds(&[&[1u8][..]], &[0]).is_ok();
+        assert!(!sent(&client));
+        client.write_all(&[2]).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(!sent(&client));
+        let mut byte = [0];
+        assert_eq!(accepted.recv_with_fd(&mut byte).unwrap().0, 1);
+        assert_eq!(byte, [2], "what was refused is not there");
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(sent(&theirs) && refuse_on(ours.as_fd()) && !sent(&theirs));
+    }
+}

@@ -1,0 +1,178 @@
+//! What a VMM makes the daemon hold, counted in one place: each VMM has a limit of its own, and all
+//! together have one that leaves a reserve for the daemon and for NBD's clients. What is held says
+//! so by a [`Hold`], which gives it back when it is dropped.
+//!
+//! Limits that are counted where they arise: regions of memory
+//! ([`super::memory::REGIONS_MAX`]), virtqueues ([`super::QUEUES_MAX`]), and memory that was
+//! exchanged while requests used it ([`super::session::RETIRED_MAX`]).
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resource {
+    /// Descriptors of the process: eventfds of the VMM, and the rings that signal them.
+    Descriptors,
+    /// Mappings of the process: regions of memory, logs, records, rings.
+    Mappings,
+}
+
+/// Most descriptors and mappings of one VMM. [`super::QUEUES_MAX`] virtqueues take 1,792
+/// descriptors and 1,536 mappings.
+pub const PEER_MAX: [usize; 2] = [2048, 2048];
+/// So many of them count for no total: each VMM has them whatever the others hold.
+pub const PEER_RESERVED: usize = 64;
+/// All VMMs together have this many quarters of what the process may have.
+pub const TOTAL_QUARTERS: usize = 3;
+
+/// What the process may have where the system does not say: Linux's `vm.max_map_count`, and
+/// `LimitNOFILE=` of the unit.
+const PROCESS_MAX: [usize; 2] = [65_536, 65_530];
+
+static PROCESS: OnceLock<[usize; 2]> = OnceLock::new();
+/// What all accounts hold beyond their reserved part. Accounts change while it is locked.
+static TOTAL: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+
+/// A VMM, or all together, would hold too much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Exceeded {
+    #[error("its VMM holds {max} {}, and that is the most", .resource.name())]
+    Peer { resource: Resource, max: usize },
+    #[error(
+        "all VMMs hold {max} {}, and the rest is reserved for the daemon: raise {}",
+        .resource.name(), .resource.setting()
+    )]
+    Total { resource: Resource, max: usize },
+}
+
+impl Resource {
+    fn name(self) -> &'static str {
+        match self {
+            Resource::Descriptors => "descriptors",
+            Resource::Mappings => "mappings",
+        }
+    }
+
+    fn setting(self) -> &'static str {
+        match self {
+            Resource::Descriptors => "LimitNOFILE= in the daemon's unit (ulimit -n)",
+            Resource::Mappings => "/proc/sys/vm/max_map_count",
+        }
+    }
+}
+
+/// Look up what the process may have: before threads confine themselves.
+pub fn measure() {
+    PROCESS.get_or_init(|| {
+        let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+        // SAFETY: the struct is plain, and filled by the call.
+        let limit = unsafe {
+            let done = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+            (done == 0).then(|| limit.assume_init().rlim_cur as usize)
+        };
+        let maps = fs::read_to_string("/proc/sys/vm/max_map_count");
+        let maps = maps.ok().and_then(|text| text.trim().parse().ok());
+        [limit.unwrap_or(PROCESS_MAX[0]), maps.unwrap_or(PROCESS_MAX[1])]
+    });
+}
+
+/// The most that all VMMs may hold together, beyond what is reserved for each.
+fn total_max(resource: Resource) -> usize {
+    PROCESS.get().unwrap_or(&PROCESS_MAX)[resource as usize] / 4 * TOTAL_QUARTERS
+}
+
+/// What one VMM holds.
+#[derive(Default)]
+pub struct Account {
+    held: [AtomicUsize; 2],
+}
+
+/// Something that a VMM holds.
+pub struct Hold {
+    account: Arc<Account>,
+    resource: Resource,
+    count: usize,
+}
+
+impl Account {
+    /// Hold `count` more.
+    ///
+    /// # Errors
+    /// [`Exceeded`], and nothing is held.
+    pub fn hold(self: &Arc<Account>, resource: Resource, count: usize) -> Result<Hold, Exceeded> {
+        let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let (held, total) = (&self.held[resource as usize], &mut total[resource as usize]);
+        let (before, max) = (held.load(Relaxed), PEER_MAX[resource as usize]);
+        let after = before + count;
+        if after > max {
+            return Err(Exceeded::Peer { resource, max });
+        }
+        let (more, max) = (beyond(after) - beyond(before), total_max(resource));
+        if more > 0 && *total + more > max {
+            return Err(Exceeded::Total { resource, max });
+        }
+        *total += more;
+        held.store(after, Relaxed);
+        Ok(Hold { account: self.clone(), resource, count })
+    }
+
+    #[cfg(test)]
+    pub fn held(&self, resource: Resource) -> usize {
+        self.held[resource as usize].load(Relaxed)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = &self.account.held[self.resource as usize];
+        let before = held.load(Relaxed);
+        let after = before - self.count;
+        held.store(after, Relaxed);
+        total[self.resource as usize] -= beyond(before) - beyond(after);
+    }
+}
+
+/// What counts for the total.
+fn beyond(held: usize) -> usize {
+    held.saturating_sub(PEER_RESERVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vmm_has_a_limit_and_gives_back_what_it_drops() {
+        let account = Arc::new(Account::default());
+        let max = PEER_MAX[Resource::Mappings as usize];
+        let most = account.hold(Resource::Mappings, max - 1).unwrap();
+        let last = account.hold(Resource::Mappings, 1).unwrap();
+        let refused = account.hold(Resource::Mappings, 1).err();
+        assert_eq!(refused, Some(Exceeded::Peer { resource: Resource::Mappings, max }));
+        assert!(account.hold(Resource::Descriptors, 1).is_ok(), "counted apart");
+        drop((most, last));
+        assert_eq!(account.held(Resource::Mappings), 0);
+        assert!(account.hold(Resource::Mappings, max).is_ok());
+    }
+
+    #[test]
+    fn all_together_leave_a_reserve_and_each_has_its_own() {
+        let resource = Resource::Descriptors;
+        let greedy: Vec<Arc<Account>> =
+            (0..2 * total_max(resource) / PEER_MAX[0]).map(|_| Arc::default()).collect();
+        let held: Vec<Hold> =
+            greedy.iter().map_while(|a| a.hold(resource, PEER_MAX[0]).ok()).collect();
+        let (all, most) = (held.len() * PEER_MAX[0], total_max(resource));
+        assert!(held.len() < greedy.len() && all <= most + held.len() * PEER_RESERVED);
+        let late = Arc::<Account>::default();
+        assert!(late.hold(resource, PEER_RESERVED).is_ok(), "whatever the others hold");
+        let refused = late.hold(resource, PEER_MAX[0]).err();
+        assert_eq!(refused, Some(Exceeded::Total { resource, max: most }));
+        drop(held);
+        assert!(late.hold(resource, PEER_MAX[0]).is_ok());
+    }
+}

@@ -1,0 +1,82 @@
+//! What it takes to wake a disk's peers. Signalling an eventfd, and sending to a socket, runs the
+//! callbacks of all who wait for it, and a peer can have thousands. Reactors measure what the calls of
+//! a disk take; while they take long, other threads make them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What waking one disk's peers costs whoever does. It is paid off over time.
+#[derive(Default, Debug)]
+pub struct Toll {
+    /// When it is paid off, in nanoseconds of [`since_start`].
+    paid_at: AtomicU64,
+}
+
+/// A call that takes no longer costs nothing.
+const FREE: Duration = Duration::from_micros(50);
+/// The part of a reactor's time that slow calls of one disk may take: one in this many.
+pub const SHARE: u64 = 20;
+/// So much may be owed before another thread calls.
+const CREDIT: Duration = Duration::from_millis(2);
+
+impl Toll {
+    /// Each of so many calls took this long, up to now.
+    pub fn charge(&self, now: Instant, took: Duration, calls: u32) {
+        if took > FREE {
+            let paid_at = self.paid_at.load(Ordering::Relaxed).max(since_start(now));
+            let cost = SHARE * nanos(took).saturating_mul(u64::from(calls));
+            self.paid_at.store(paid_at.saturating_add(cost), Ordering::Relaxed);
+        }
+    }
+
+    /// Is something owed?
+    pub fn is_owed(&self, now: impl FnOnce() -> Instant) -> bool {
+        let paid_at = self.paid_at.load(Ordering::Relaxed);
+        paid_at > 0 && paid_at > since_start(now())
+    }
+
+    /// Is more owed than a reactor may spend?
+    pub fn is_high(&self, now: Instant) -> bool {
+        let paid_at = self.paid_at.load(Ordering::Relaxed);
+        paid_at > 0 && paid_at > since_start(now) + SHARE * nanos(CREDIT)
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+fn since_start(now: Instant) -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    nanos(now.saturating_duration_since(*START.get_or_init(|| now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_take_long_are_the_reactors_for_a_part_of_its_time() {
+        let (toll, start) = (Toll::default(), Instant::now());
+        let ms = Duration::from_millis;
+        let after = |n| start + ms(n);
+        // Quick ones, however many, and one hiccup.
+        (0..1000).for_each(|_| toll.charge(start, FREE, 1));
+        toll.charge(after(2), ms(2), 1);
+        assert!(!toll.is_high(after(2)));
+        // Two of 30 ms are 1.2 s of a twentieth.
+        toll.charge(after(32), ms(30), 1);
+        toll.charge(after(62), ms(30), 1);
+        assert!(toll.is_high(after(62)) && toll.is_high(after(1000)));
+        assert!(!toll.is_high(after(1300)));
+        toll.charge(after(1303), ms(3), 1);
+        assert!(toll.is_high(after(1303)), "nothing is saved up");
+        // One that stands for ten.
+        let toll = Toll::default();
+        assert!(!toll.is_owed(|| after(0)));
+        toll.charge(after(0), ms(1), 10);
+        assert!(toll.is_high(after(159)) && !toll.is_high(after(161)));
+        assert!(toll.is_owed(|| after(199)) && !toll.is_owed(|| after(201)));
+    }
+}
