@@ -149,7 +149,7 @@ const PROCESSORS: u16 = 4;
 /// What the host gives its cache.
 const CACHE_BYTES: u64 = 2 << 30;
 /// What is measured is at least this long, however much a run is shrunk.
-const MEASURED_MIN_MS: u64 = 200;
+const MEASURED_MIN_MS: u64 = 50;
 
 /// What each guest has more where the host keeps no cache for them all.
 const EQUAL_MIB: u64 = (CACHE_BYTES >> 20) / NAMES.len() as u64;
