@@ -16,7 +16,7 @@ use super::{Cell, Experiment, Figure, Findings, Options, Results, figure, glob};
 use load::{DISKS, Disk, Mix, NAMES, cell, cell_alone, cell_private};
 use measure::{lost_percent, p99_ms, rate, total};
 use progress::{Scene, interval};
-use ways::{Parts, ways};
+use ways::Parts;
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "together",
@@ -58,6 +58,11 @@ fn every_scene() -> impl Iterator<Item = (Mix, &'static Disk)> {
 /// The names of the scenes, for `scenes` of [`Options`].
 pub fn scene_names() -> impl Iterator<Item = String> {
     every_scene().map(|(mix, disk)| mix.scene(disk))
+}
+
+/// Everything that runs in a scene with a mix. Parts one by one run in the ordinary mix only.
+fn ways(mix: Mix) -> Vec<(String, Parts)> {
+    ways::ways(mix == Mix::Ordinary)
 }
 
 fn cells(options: &Options) -> Vec<Cell> {

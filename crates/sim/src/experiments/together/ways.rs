@@ -1,6 +1,5 @@
 //! What "on" and "off" are: the parts, and the ways in which every scene runs.
 
-use super::load::Mix;
 use seekway_policy::schedulers::REGISTRY;
 
 /// Which parts are on.
@@ -70,8 +69,8 @@ pub(super) fn contestants() -> impl Iterator<Item = (&'static str, Parts)> {
     REGISTRY.iter().map(|entry| (entry.name, Parts::ALL.under(entry.name)))
 }
 
-/// Everything that runs in a scene with a mix. Parts one by one run in the ordinary mix only.
-pub(super) fn ways(mix: Mix) -> Vec<(String, Parts)> {
+/// Everything that runs in a scene, with parts one by one or without.
+pub(super) fn ways(has_each_part: bool) -> Vec<(String, Parts)> {
     let none = Parts::NONE;
     let on = contestants().map(|(name, parts)| (format!("all on, {name}"), parts));
     let others = [
@@ -86,7 +85,7 @@ pub(super) fn ways(mix: Mix) -> Vec<(String, Parts)> {
     ];
     let mut ways: Vec<_> =
         on.chain(others.map(|(name, parts)| (name.to_string(), parts))).collect();
-    if mix == Mix::Ordinary {
+    if has_each_part {
         ways.extend(by_part());
     }
     ways
