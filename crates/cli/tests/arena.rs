@@ -134,7 +134,7 @@ fn wrong_usage_is_refused() {
         (&["pregather-b", "--scenes", "nvme/*"], "--scenes: for arena, noisy and together only"),
         (
             &["together", "--scenes", "tape"],
-            "--scenes tape: no disk of together has such a name; it has 7200 rpm, SATA SSD",
+            "--scenes tape: no scene of together has such a name; it has 7200 rpm; SATA SSD",
         ),
         (&["arena", "pregather-b"], "arena: runs by itself"),
     ] {

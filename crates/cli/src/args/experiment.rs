@@ -50,7 +50,7 @@ pub struct ExperimentArgs {
     pub prefetch: PrefetchArgs,
     /// arena: the scenes by name, with `*` and commas (`seekway arena --list`);
     /// noisy: DEVICE/FLOOD, such as `intel-x25m-g2/*` or `disk/writes`; together: the disks,
-    /// such as `SATA*`
+    /// such as `SATA*`, or one scene, such as `7200 rpm, flood`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     /// Run a tenth of the work: to see whether it runs, not what it gives

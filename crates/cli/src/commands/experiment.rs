@@ -23,7 +23,7 @@ use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{
     self, Cell, Experiment, Extras, Figure, Findings, MeasuredDrive, Options, REGISTRY, Results,
-    Row, Verdict as Judgement, disk_names,
+    Row, Verdict as Judgement, scene_names,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(chosen)
 }
 
-/// Its scenes are disks.
+/// Its scenes are disks with a mix of VMs.
 const TOGETHER: &str = "together";
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
@@ -185,10 +185,10 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if let Some(scenes) = &args.scenes
         && chosen.iter().all(|e| (e.cells)(&options).is_empty())
     {
-        let known: Vec<&str> = disk_names().collect();
+        let known: Vec<String> = scene_names().collect();
         bail!(
-            "--scenes {scenes}: no disk of {TOGETHER} has such a name; it has {}",
-            known.join(", ")
+            "--scenes {scenes}: no scene of {TOGETHER} has such a name; it has {}",
+            known.join("; ")
         );
     }
     if args.vcpu.is_some() && !chosen.iter().any(|e| has_vcpus(e, &options)) {

@@ -25,7 +25,7 @@ pub use figure::{BarSeries, Figure};
 pub use judge::{Row, Verdict};
 pub use results::{Key, Results, Ways};
 pub use run::run_cell;
-pub use together::disk_names;
+pub use together::scene_names;
 
 use crate::engine::HostCosts;
 use crate::vcpu::{MachineSpec, Processors};

@@ -1,246 +1,243 @@
-//! All parts at once: eight VMs of an ordinary host on four processors and one disk, with
-//! every part on, with every part off, without each part, and with each part alone.
+//! All parts at once: eight VMs of a host on four processors and one disk, under every policy
+//! with all else on, with everything off, without each part, and with each part alone.
 //!
-//! What is asked was set before the first run: with everything on no VM is worse off than
-//! with everything off, by more than 2 % of its throughput or 10 % of its p99; the geometric
-//! mean of throughput is at least 1.3 times as large on disks that turn or have SATA, 1.15
-//! times on the others; and each part is worth something on some disk.
+//! A VM's progress is what it gets over what it would have alone on a private disk, eight times
+//! slower, with an eighth of the processors and of the host's cache. What is asked was set
+//! before the first run; it is in [`asked`].
 
 mod load;
 mod measure;
+mod progress;
+mod ways;
 
 use super::judge::{Row, mean, short};
-use super::results::{across, over};
+use super::results::over;
 use super::{Cell, Experiment, Figure, Findings, Options, Results, figure, glob};
-use crate::metrics::RunResult;
-use load::{DISKS, Disk, Mix, NAMES, Parts, cell, cell_alone, ways};
+use load::{DISKS, Disk, Mix, NAMES, cell, cell_alone, cell_private};
 use measure::{lost_percent, p99_ms, rate, total};
+use progress::{Scene, interval};
+use ways::Parts;
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[Experiment {
     name: "together",
-    summary: "eight VMs on four processors and one disk: all parts on, off, each one off, each alone",
+    summary: "eight VMs on four processors and one disk, each beside a private disk: all policies with all parts on, all off, each part off, each alone",
     source: "our own: the five papers' parts in one system",
-    assumes: "each VM has four vCPUs, its generator's defaults and 512 MiB to 1 GiB of memory; slices of 11 ms; a host cache of 2 GiB; off is noop, no cache, no tags, vanilla vCPUs",
+    assumes: "each VM has four vCPUs, its generator's defaults and 512 MiB to 1 GiB of memory; slices of 11 ms; a host cache of 2 GiB; off is noop, no cache, no tags, vanilla vCPUs; a private disk is the disk eight times slower, with an eighth of the processors and of the cache",
     cells,
     judge,
 }];
 
-/// A VM may lose so much of its throughput.
-const RATE_FLOOR: f64 = 0.98;
-/// A VM's p99 may grow by so much.
-const P99_CEILING: f64 = 1.10;
-/// A part is worth something if its removal costs at least this, of the geometric mean.
-const WORTH: f64 = 1.01;
+/// No VM has less progress with everything on.
+const WORST_ASKED: f64 = 0.95;
+/// The host moves this part at least of what it moves under the policy that moves most.
+const MOVED_ASKED: f64 = 0.92;
+/// No VM's p99 is longer than so many times that on its private disk.
+const P99_ASKED: f64 = 1.0;
+/// The default policy comes this near to the first of all.
+const NEAR_FIRST: f64 = 0.98;
+/// Each part adds so much to the geometric mean on some disk, and takes no more on any.
+const WORTH: f64 = 1.03;
+const HARM: f64 = 0.99;
+
+/// The scenes that were chosen: by the whole name, or by patterns with commas between them.
+fn scenes(options: &Options) -> impl Iterator<Item = (Mix, &'static Disk)> {
+    let fits = |pattern: &str, name: &str| glob(pattern.trim().as_bytes(), name.as_bytes());
+    let is_one = options.scenes.as_ref().is_some_and(|p| scene_names().any(|name| fits(p, &name)));
+    let is_chosen = move |name: &str| match &options.scenes {
+        None => true,
+        Some(pattern) if is_one => fits(pattern, name),
+        Some(patterns) => patterns.split(',').any(|p| fits(p, name)),
+    };
+    every_scene().filter(move |(mix, disk)| is_chosen(&mix.scene(disk)))
+}
+
+fn every_scene() -> impl Iterator<Item = (Mix, &'static Disk)> {
+    Mix::ALL.into_iter().flat_map(|mix| DISKS.iter().map(move |disk| (mix, disk)))
+}
+
+/// The names of the scenes, for `scenes` of [`Options`].
+pub fn scene_names() -> impl Iterator<Item = String> {
+    every_scene().map(|(mix, disk)| mix.scene(disk))
+}
+
+/// Everything that runs in a scene with a mix. Parts one by one run in the ordinary mix only.
+fn ways(mix: Mix) -> Vec<(String, Parts)> {
+    ways::ways(mix == Mix::Ordinary)
+}
 
 fn cells(options: &Options) -> Vec<Cell> {
-    let of = |disk: &'static Disk, mix: Mix| {
-        let alone = (0..NAMES.len()).map(move |vm| cell_alone(disk, mix, vm, options));
-        let ways = ways().filter(move |(_, parts)| mix == Mix::Ordinary || parts.is_whole());
-        ways.map(move |(_, parts)| cell(disk, mix, parts, options)).chain(alone)
+    let of = |(mix, disk): (Mix, &'static Disk)| {
+        let private = (0..NAMES.len()).map(move |vm| cell_private(disk, mix, vm, options));
+        let paced = (0..NAMES.len()).filter(move |&vm| mix.is_paced(vm));
+        let alone = paced.map(move |vm| cell_alone(disk, mix, vm, options));
+        let ways = ways(mix).into_iter().map(move |(_, parts)| cell(disk, mix, parts, options));
+        ways.chain(private).chain(alone)
     };
-    let mixes = [Mix::Ordinary, Mix::Flood];
-    mixes.iter().flat_map(|&mix| disks(options).flat_map(move |disk| of(disk, mix))).collect()
-}
-
-/// The names of the disks, for `scenes` of [`Options`].
-pub fn disk_names() -> impl Iterator<Item = &'static str> {
-    DISKS.iter().map(|disk| disk.name)
-}
-
-/// The disks that were chosen.
-fn disks(options: &Options) -> impl Iterator<Item = &'static Disk> {
-    let chosen = |disk: &&Disk| {
-        let mut patterns = options.scenes.iter().flat_map(|scenes| scenes.split(','));
-        options.scenes.is_none()
-            || patterns.any(|p| glob(p.trim().as_bytes(), disk.name.as_bytes()))
-    };
-    DISKS.iter().filter(chosen)
-}
-
-/// Runs of some VMs on a disk, by seed.
-struct Runs<'a> {
-    options: &'a Options,
-    results: &'a Results,
-    disk: &'static Disk,
-    mix: Mix,
-}
-
-impl Runs<'_> {
-    fn name(&self) -> String {
-        match self.mix {
-            Mix::Ordinary => self.disk.name.into(),
-            Mix::Flood => format!("{}, flood", self.disk.name),
-        }
-    }
-
-    /// A figure with some parts over the same with others, by seed.
-    fn ratio(&self, ours: Parts, base: Parts, figure: impl Fn(&RunResult) -> f64) -> Vec<f64> {
-        over(&self.each(ours, &figure), &self.each(base, &figure))
-    }
-
-    fn each(&self, parts: Parts, figure: impl Fn(&RunResult) -> f64) -> Vec<f64> {
-        let cell = cell(self.disk, self.mix, parts, self.options);
-        self.results.of_cell(&cell).iter().map(|r| figure(r)).collect()
-    }
-
-    fn mean(&self, parts: Parts, figure: impl Fn(&RunResult) -> f64) -> f64 {
-        mean(&self.each(parts, figure))
-    }
-
-    /// Of what a VM has alone on the host, the least that one of them has, in per cent, and
-    /// which one.
-    fn worst_share(&self, parts: Parts) -> (f64, usize) {
-        let share = |vm: usize| {
-            let alone = self.results.of_cell(&cell_alone(self.disk, self.mix, vm, self.options));
-            let alone = mean(&alone.iter().map(|r| rate(r, 0)).collect::<Vec<_>>());
-            (100.0 * self.mean(parts, |r| rate(r, vm)) / alone, vm)
-        };
-        let least = (0..NAMES.len()).map(share).min_by(|a, b| a.0.total_cmp(&b.0));
-        least.expect("there are VMs")
-    }
-
-    /// The geometric mean over the VMs of throughput, by seed.
-    fn gain(&self, ours: Parts, base: Parts) -> Vec<f64> {
-        let logs = |vm: &usize| {
-            let ratios = self.ratio(ours, base, |r| rate(r, *vm));
-            ratios.into_iter().map(f64::ln).collect()
-        };
-        let vms: Vec<usize> = (0..NAMES.len()).collect();
-        across(&vms, logs).into_iter().map(f64::exp).collect()
-    }
+    scenes(options).flat_map(of).collect()
 }
 
 fn judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    let of = |mix: Mix| disks(options).map(move |disk| Runs { options, results, disk, mix });
-    let ordinary: Vec<Runs<'_>> = of(Mix::Ordinary).collect();
-    for runs in &ordinary {
-        findings.rows.extend(asked(runs));
-        findings.rows.extend(vm_rows(runs));
-        findings.rows.extend(part_rows(runs));
+    let scene = |(mix, disk)| Scene { options, results, disk, mix };
+    let all: Vec<Scene<'_>> = scenes(options).map(scene).collect();
+    for scene in &all {
+        findings.rows.extend(asked(scene));
+        findings.rows.extend((0..NAMES.len()).map(|vm| vm_row(scene, vm)));
+        findings
+            .rows
+            .extend(ways(scene.mix).iter().map(|(way, parts)| way_row(scene, way, *parts)));
+        findings.rows.extend(spread_row(scene));
+        findings.figures.push(scene_figure(scene));
     }
+    let ordinary: Vec<&Scene<'_>> = all.iter().filter(|s| s.mix == Mix::Ordinary).collect();
     if !ordinary.is_empty() {
         findings.rows.extend(Parts::EACH.map(|(name, part)| worth_row(&ordinary, name, part)));
     }
-    of(Mix::Flood).for_each(|runs| findings.rows.extend(vm_rows(&runs)));
-    findings.notes.push(FLOOD.into());
-    findings.figures.push(vms_figure(&ordinary));
+    findings.notes.extend(sentence(&all));
     findings
 }
 
-const FLOOD: &str = "Where everybody asks for all that there is, nobody can have more without somebody having less, but for what seeks, the cache and processors leave over: the rows of the flood are not judged.";
-
-/// What is asked of all parts together on a disk.
-fn asked(runs: &Runs<'_>) -> Vec<Row> {
-    let name = runs.name();
-    let gain = runs.gain(Parts::ALL, Parts::NONE);
-    let enough = mean(&gain) >= runs.disk.gain_asked;
-    let gain = Row::measured(
-        format!("{name}: throughput, geometric mean of the VMs"),
-        &gain,
-        "×",
-        "all parts on over all off",
-    )
-    .ask(enough, &format!("at least {}", runs.disk.gain_asked));
-    let worst = |figure: fn(&RunResult, usize) -> f64, least: bool| {
-        let of = |vm: usize| (vm, runs.ratio(Parts::ALL, Parts::NONE, |r| figure(r, vm)));
-        let order =
-            |a: &(usize, Vec<f64>), b: &(usize, Vec<f64>)| mean(&a.1).total_cmp(&mean(&b.1));
-        let all = (0..NAMES.len()).map(of);
-        let found = if least { all.min_by(order) } else { all.max_by(order) };
-        found.expect("there are VMs")
+/// What is asked of all parts together in a scene.
+fn asked(scene: &Scene<'_>) -> Vec<Row> {
+    let (name, all) = (scene.name(), Parts::ALL);
+    let row = |what: &str, values: &[f64], why: String| {
+        let why = format!("{why}, all parts on; {}", interval(values));
+        Row::measured(format!("{name}: {what}"), values, "×", why)
     };
-    let (vm, rates) = worst(rate, true);
-    let enough = mean(&rates) >= RATE_FLOOR;
-    let why = format!("{}: all parts on over all off", NAMES[vm]);
-    let slowest = Row::measured(format!("{name}: the VM that loses most"), &rates, "×", why)
-        .ask(enough, &format!("at least {RATE_FLOOR}"));
-    let (vm, times) = worst(p99_ms, false);
-    let enough = mean(&times) <= P99_CEILING;
-    let why = format!("{}: all parts on over all off", NAMES[vm]);
-    let longest = Row::measured(format!("{name}: the p99 that grows most"), &times, "×", why)
-        .ask(enough, &format!("at most {P99_CEILING}"));
-    vec![gain, slowest, longest]
-}
-
-/// Each VM with everything off and on, and all together.
-fn vm_rows(runs: &Runs<'_>) -> Vec<Row> {
-    let mut rows: Vec<Row> = (0..NAMES.len()).map(|vm| vm_row(runs, vm)).collect();
-    rows.push(host_row(runs));
+    let at_least = |row: Row, least: f64| {
+        let enough = row.ours >= least;
+        row.ask(enough, &format!("at least {least}"))
+    };
+    let (vm, worst) = scene.worst(all);
+    let why = format!("{}: progress", NAMES[vm]);
+    let mut rows = vec![at_least(row("the VM with the least progress", &worst, why), WORST_ASKED)];
+    let why = "of VMs without a rate".to_string();
+    let middle = row("progress, geometric mean", &scene.geometric(all), why);
+    rows.push(at_least(middle, scene.disk.mean_asked));
+    if scene.disk.is_throughput_asked {
+        let why = "MiB/s of all VMs over those under the policy that moves most".to_string();
+        rows.push(at_least(row("what the host moves", &scene.moved(all), why), MOVED_ASKED));
+    }
+    let (vm, longest) = scene.longest(all);
+    let why = format!("{}: p99 over that on the private disk", NAMES[vm]);
+    let longest = row("the longest p99", &longest, why);
+    let enough = longest.ours <= P99_ASKED;
+    rows.push(longest.ask(enough, &format!("at most {P99_ASKED}")));
+    let beside = |what: &str, values: Vec<f64>, (first, best): (&str, f64)| {
+        let near: Vec<f64> = values.iter().map(|v| v / best).collect();
+        let why = format!("fairway over {first}, the first of all policies");
+        at_least(row(what, &near, why), NEAR_FIRST)
+    };
+    let worst_of = |parts| scene.worst(parts).1;
+    rows.push(beside(
+        "near the first, the VM with the least progress",
+        worst,
+        scene.first(worst_of),
+    ));
+    let mean_of = |parts| scene.geometric(parts);
+    let first = scene.first(mean_of);
+    rows.push(beside("near the first, geometric mean", scene.geometric(all), first));
     rows
 }
 
-fn vm_row(runs: &Runs<'_>, vm: usize) -> Row {
-    let ratios = runs.ratio(Parts::ALL, Parts::NONE, |r| rate(r, vm));
+/// A VM's progress with everything on, beside what it has with everything off and privately.
+fn vm_row(scene: &Scene<'_>, vm: usize) -> Row {
+    let progress = scene.progress(Parts::ALL, vm);
     let of = |parts: Parts| {
-        let figure = |f: fn(&RunResult, usize) -> f64| short(runs.mean(parts, |r| f(r, vm)));
-        let (rate, p99, lost) = (figure(rate), figure(p99_ms), figure(lost_percent));
+        let rate = short(mean(&scene.each(parts, |r| rate(r, vm))));
+        let p99 = short(mean(&scene.each(parts, |r| p99_ms(r, vm))));
+        let lost = short(mean(&scene.each(parts, |r| lost_percent(r, vm))));
         format!("{rate} MiB/s, p99 {p99} ms, {lost} % of its vCPUs' time lost")
     };
-    let why = format!("off: {}; on: {}", of(Parts::NONE), of(Parts::ALL));
-    Row::measured(format!("{}: {}", runs.name(), NAMES[vm]), &ratios, "×", why)
+    let private = [rate, p99_ms].map(|figure| short(mean(&scene.private(vm, figure))));
+    let off = short(mean(&scene.progress(Parts::NONE, vm)));
+    let rates = [Parts::ALL, Parts::NONE].map(|parts| scene.each(parts, |r| rate(r, vm)));
+    let ratio = short(mean(&over(&rates[0], &rates[1])));
+    let paced = if scene.mix.is_paced(vm) { "has a rate; " } else { "" };
+    let why = format!(
+        "{paced}{}; off {off}; on over off {ratio}; on: {}; off: {}; private disk: {} MiB/s, p99 {} ms",
+        interval(&progress),
+        of(Parts::ALL),
+        of(Parts::NONE),
+        private[0],
+        private[1],
+    );
+    Row::measured(format!("{}: {}", scene.name(), NAMES[vm]), &progress, "×", why)
 }
 
-fn host_row(runs: &Runs<'_>) -> Row {
-    let of = |parts: Parts| {
-        let (share, vm) = runs.worst_share(parts);
-        let total = short(runs.mean(parts, total));
-        format!("{total} MiB/s, {} has {} % of what it has alone", NAMES[vm], short(share))
+/// One way of running a scene: the geometric mean of progress, the worst VM, what the host moves.
+fn way_row(scene: &Scene<'_>, way: &str, parts: Parts) -> Row {
+    let values = scene.geometric(parts);
+    let (vm, worst) = scene.worst(parts);
+    let (longest_vm, longest) = scene.longest(parts);
+    let why = format!(
+        "worst VM {} ({}); {} MiB/s, {} of the most; longest p99 {} of the private disk's ({}); {}",
+        short(mean(&worst)),
+        NAMES[vm],
+        short(mean(&scene.each(parts, total))),
+        short(mean(&scene.moved(parts))),
+        short(mean(&longest)),
+        NAMES[longest_vm],
+        interval(&values),
+    );
+    Row::measured(format!("{}: {way}", scene.name()), &values, "×", why)
+}
+
+/// How far the yardstick itself is known; nothing with one seed.
+fn spread_row(scene: &Scene<'_>) -> Option<Row> {
+    let (vm, spread) = scene.spread()?;
+    let why =
+        format!("{}: half of the 95 % interval over the mean, of VMs without a rate", NAMES[vm]);
+    let name = format!("{}: the private disk's own spread", scene.name());
+    Some(Row::measured(name, &[100.0 * spread], "%", why))
+}
+
+/// What a part adds to all others: enough on some disk, and harm on none.
+fn worth_row(all: &[&Scene<'_>], name: &str, part: Parts) -> Row {
+    let worth = |scene: &&Scene<'_>| {
+        let without = scene.geometric(Parts::ALL.without(part));
+        (scene.disk.name, over(&scene.geometric(Parts::ALL), &without))
     };
-    let why = format!("off: {}; on: {}", of(Parts::NONE), of(Parts::ALL));
-    let ratios = runs.ratio(Parts::ALL, Parts::NONE, total);
-    Row::measured(format!("{}: the host", runs.name()), &ratios, "×", why)
-}
-
-/// What each part is worth beside the others and alone.
-fn part_rows(runs: &Runs<'_>) -> Vec<Row> {
-    let name = runs.name();
-    let of = |parts: Parts| {
-        let total = short(runs.mean(parts, total));
-        let least = |vm: usize| mean(&runs.ratio(parts, Parts::NONE, |r| rate(r, vm)));
-        let least = (0..NAMES.len()).map(|vm| (least(vm), vm)).min_by(|a, b| a.0.total_cmp(&b.0));
-        let (least, vm) = least.expect("there are VMs");
-        format!(
-            "{total} MiB/s in all, {} has {} of what it has with all off",
-            NAMES[vm],
-            short(least)
-        )
-    };
-    let ours = ways().filter(|(_, parts)| !parts.is_whole());
-    ours.map(|(way, parts)| {
-        let values = runs.gain(parts, Parts::NONE);
-        Row::measured(format!("{name}: {way}"), &values, "×", of(parts))
-    })
-    .collect()
-}
-
-/// Is a part worth something beside all others, on some disk?
-fn worth_row(all: &[Runs<'_>], name: &str, part: Parts) -> Row {
-    let worth = |runs: &Runs<'_>| runs.gain(Parts::ALL, Parts::ALL.without(part));
-    let by_disk: Vec<(f64, &str, Vec<f64>)> = all
-        .iter()
-        .map(|runs| {
-            let values = worth(runs);
-            (mean(&values), runs.disk.name, values)
-        })
-        .collect();
+    let by_disk: Vec<(&str, Vec<f64>)> = all.iter().map(worth).collect();
     let listed: Vec<String> =
-        by_disk.iter().map(|(mean, disk, _)| format!("{disk} {}", short(*mean))).collect();
-    let best = by_disk.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
-    let (value, _, values) = best.expect("there are disks");
+        by_disk.iter().map(|(disk, values)| format!("{disk} {}", short(mean(values)))).collect();
+    let harms = by_disk.iter().any(|(_, values)| mean(values) < HARM);
+    let best = by_disk.into_iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
+    let (_, values) = best.expect("there are disks");
     let why = format!("all parts over all but it: {}", listed.join(", "));
+    let enough = mean(&values) >= WORTH && !harms;
     Row::measured(format!("{name}: what it adds to the others, at best"), &values, "×", why)
-        .ask(value >= WORTH, &format!("at least {WORTH} on some disk"))
+        .ask(enough, &format!("at least {WORTH} on some disk and {HARM} on each"))
 }
 
-fn vms_figure(all: &[Runs<'_>]) -> Figure {
-    let series = all.iter().map(|runs| {
-        let of = |vm| runs.ratio(Parts::ALL, Parts::NONE, |r| rate(r, vm));
-        figure::bars(runs.disk.name, &(0..NAMES.len()).map(of).collect::<Vec<_>>())
-    });
-    let caption = "Throughput of each VM with all parts on, over that with all off.";
-    let axis = ("throughput, on over off", "×");
-    Figure::bars(axis, NAMES, series.collect(), caption)
+/// The result in a sentence.
+fn sentence(all: &[Scene<'_>]) -> Option<String> {
+    let of = |parts: Parts| {
+        let worst = all.iter().map(|scene| (scene.name(), scene.worst(parts)));
+        let least = worst.min_by(|a, b| mean(&a.1.1).total_cmp(&mean(&b.1.1)));
+        least.map(|(scene, (vm, values))| (short(mean(&values)), NAMES[vm], scene))
+    };
+    let ((on, vm, scene), (off, ..)) = (of(Parts::ALL)?, of(Parts::NONE)?);
+    Some(format!(
+        "Every VM has at least {on} of what a disk of its own would give it ({vm}, {scene}); with everything off, at least {off}."
+    ))
+}
+
+/// Each VM's progress off and on, and the private disk.
+fn scene_figure(scene: &Scene<'_>) -> Figure {
+    let of = |parts| (0..NAMES.len()).map(|vm| scene.progress(parts, vm)).collect::<Vec<_>>();
+    let mut private = figure::bars("a private disk", &vec![vec![1.0]; NAMES.len()]);
+    private.paper = true;
+    let series = vec![
+        figure::bars("all off", &of(Parts::NONE)),
+        figure::bars("all on", &of(Parts::ALL)),
+        private,
+    ];
+    let caption = format!(
+        "{}: what each VM gets over what it would have on a disk of its own, eight times slower.",
+        scene.name()
+    );
+    Figure::bars(("progress", "×"), NAMES, series, caption)
 }
 
 #[cfg(test)]
@@ -249,25 +246,42 @@ mod tests {
     use super::super::{Extras, Verdict};
     use super::*;
 
-    /// The whole experiment on short runs: each disk has every row, and what is asked is judged.
+    /// The whole experiment on short runs: each scene has every row, and what is asked is judged.
     #[test]
-    fn every_part_is_judged_on_every_disk() {
+    fn every_way_is_judged_in_every_scene() {
         let options = options(200);
         let found = findings(named("together"), &options, Extras::default(), run);
         let rows =
             |start: &str| found.rows.iter().filter(|row| row.name.starts_with(start)).count();
-        for disk in &DISKS {
-            let parts = ways().filter(|(_, parts)| !parts.is_whole()).count();
-            let vms = NAMES.len() + 1;
-            assert_eq!(rows(&format!("{}: ", disk.name)), 3 + vms + parts, "{}", disk.name);
-            assert_eq!(rows(&format!("{}, flood: ", disk.name)), vms, "{}", disk.name);
+        let mut judged_rows = Parts::EACH.len();
+        for (mix, disk) in every_scene() {
+            let asked = if disk.is_throughput_asked { 6 } else { 5 };
+            let name = mix.scene(disk);
+            assert_eq!(rows(&format!("{name}: ")), asked + NAMES.len() + ways(mix).len() + 1);
+            judged_rows += asked;
         }
         let judged = found.rows.iter().filter(|row| row.why.contains("is asked"));
-        assert_eq!(judged.clone().count(), 3 * DISKS.len() + Parts::EACH.len());
+        assert_eq!(judged.clone().count(), judged_rows);
         for row in judged {
             let missed = row.why.ends_with("NOT MET");
             assert_eq!(row.verdict == Verdict::Missed, missed, "{}", row.name);
             assert!(row.ours.is_finite(), "{}: {}", row.name, row.ours);
         }
+        let last = found.notes.last().expect("a sentence");
+        assert!(last.starts_with("Every VM has at least "), "{last}");
+    }
+
+    /// Scenes are chosen by a whole name, even one with a comma, or by patterns.
+    #[test]
+    fn scenes_are_chosen_by_name() {
+        let chosen = |pattern: &str| {
+            let options = Options { scenes: Some(pattern.into()), ..options(1) };
+            scenes(&options).map(|(mix, disk)| mix.scene(disk)).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("7200 rpm, flood"), ["7200 rpm, flood"]);
+        assert_eq!(chosen("7200 rpm"), ["7200 rpm"]);
+        assert_eq!(chosen("SATA*,NVMe"), ["SATA SSD", "NVMe", "SATA SSD, flood"]);
+        assert_eq!(chosen("*, flood").len(), DISKS.len());
+        assert_eq!(chosen("tape").len(), 0);
     }
 }
