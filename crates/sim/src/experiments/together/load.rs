@@ -40,9 +40,9 @@ impl Mix {
         }
     }
 
-    /// Memory and load of each VM. Memory is less than the files, as on hosts that are full:
-    /// the guests' page caches take a part of the reads. `more_mib` is given to each VM besides. The idle VM writes a line of a log
-    /// each second, and waits for it.
+    /// Memory and load of each VM. Memory is less than the files, as on hosts that are full: the
+    /// guests' page caches, full from the start, take a part of the reads. `more_mib` is given
+    /// to each VM besides. The idle VM writes a line of a log each second, and waits for it.
     fn vms(self, disk: &Disk, more_mib: u64) -> [String; 8] {
         const BACKUP: &str = "fio:rw=read,bs=1MiB,size=10GiB,iodepth=4,io_size=1TiB,direct=true";
         const IDLE: &str = "fio:rw=write,bs=4KiB,size=64MiB,io_size=1TiB,fsync=1,thinktime=1s";
@@ -71,7 +71,9 @@ impl Mix {
         };
         let rams = [768, 512, 512, 1024, 1024, 512, 512, 512];
         let mut rams = rams.into_iter();
-        loads.map(|load| format!("ram={}MiB,app={load}", rams.next().unwrap_or(512) + more_mib))
+        loads.map(|load| {
+            format!("ram={}MiB,warm=true,app={load}", rams.next().unwrap_or(512) + more_mib)
+        })
     }
 
     /// Does the load of a VM have a rate, so that more of the disk is of no use to it?
@@ -96,7 +98,7 @@ pub(super) struct Disk {
     /// Is it asked that the host moves nearly as much as under any policy? Not where a head
     /// moves: there the host moves most by serving streams alone.
     pub is_throughput_asked: bool,
-    /// Caches fill for so long, and then it is measured for so long.
+    /// Caches begin full and settle for so long, and then it is measured for so long.
     settle_ms: u64,
     measured_ms: u64,
 }
@@ -109,7 +111,7 @@ pub(super) const DISKS: [Disk; 4] = [
         files_per_s: 42,
         mean_asked: 1.7,
         is_throughput_asked: false,
-        settle_ms: 600_000,
+        settle_ms: 120_000,
         measured_ms: 300_000,
     },
     Disk {
@@ -119,7 +121,7 @@ pub(super) const DISKS: [Disk; 4] = [
         files_per_s: 623,
         mean_asked: 1.4,
         is_throughput_asked: true,
-        settle_ms: 40_000,
+        settle_ms: 10_000,
         measured_ms: 20_000,
     },
     Disk {
@@ -129,7 +131,7 @@ pub(super) const DISKS: [Disk; 4] = [
         files_per_s: 15990,
         mean_asked: 1.4,
         is_throughput_asked: true,
-        settle_ms: 6_000,
+        settle_ms: 2_000,
         measured_ms: 3_000,
     },
     Disk {
@@ -139,7 +141,7 @@ pub(super) const DISKS: [Disk; 4] = [
         files_per_s: 4300,
         mean_asked: 1.4,
         is_throughput_asked: true,
-        settle_ms: 8_000,
+        settle_ms: 2_000,
         measured_ms: 4_000,
     },
 ];
