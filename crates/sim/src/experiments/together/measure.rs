@@ -26,9 +26,9 @@ pub(super) fn total(r: &RunResult) -> f64 {
 }
 
 /// Of the times from when a task of the VM begins to wait for the disk to when it executes
-/// again: only one in a hundred is longer. At least a microsecond.
+/// again: only one in a hundred is longer. At least a millisecond.
 pub(super) fn p99_ms(r: &RunResult, vm: usize) -> f64 {
-    ms(machine_of(r, vm).waits().value_at_quantile(0.99).max(1_000))
+    ms(machine_of(r, vm).waits().value_at_quantile(0.99).max(1_000_000))
 }
 
 /// The share of its vCPUs' time in which they had something to run and no processor, per cent.
