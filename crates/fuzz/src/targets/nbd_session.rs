@@ -127,10 +127,13 @@ impl Session {
                 .extend(b"IHAVEOPT\0\0\0\x0a\0\0\0\x1b\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation");
         }
         hello.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
+        // On a thread: before Linux 6.16 it goes on as long as the session does.
+        thread::spawn(move || serve(theirs, Arc::new(Only(export)), None, false));
+        // After the greeting no descriptors can come, and the session goes past no relay.
+        (&ours).read_exact(&mut [0; 18]).expect("a greeting");
         (&ours).write_all(&hello).expect("it takes it");
-        serve(theirs, Arc::new(Only(export)), None, false).expect("a negotiation");
-        // Greeting; an acknowledgement, a context of 19 bytes, an acknowledgement; size and flags.
-        let skipped = 18 + if is_structured { 20 + 39 + 20 } else { 0 } + 10;
+        // An acknowledgement, a context of 19 bytes, an acknowledgement; size and flags.
+        let skipped = if is_structured { 20 + 39 + 20 } else { 0 } + 10;
         (&ours).read_exact(&mut vec![0; skipped]).expect("its replies");
         Session {
             socket: ours,
