@@ -83,7 +83,8 @@ impl Head {
             return Nanos::ZERO;
         }
         let mean = self.slice.min(self.round.scaled(1, self.tags.active().max(1) as u64));
-        let slice = self.tags.by_part(vm, mean);
+        // No longer than a stream's turn: the bound of others' waits counts on it.
+        let slice = self.tags.by_part(vm, mean).min(self.turn);
         match self.single.is_some_and(|single| single != vm) {
             true => slice.min(self.short_turn),
             false => slice,
