@@ -42,24 +42,36 @@ pub fn run(
     limits: Limits,
     progress: Progress<'_>,
 ) -> Result<(RunResult, String), SimError> {
+    let has_journal = setup.journal.is_some();
     let mut engine = Engine::new(sources, setup);
+    warm_cache(&mut engine.stack, &engine.sources, &engine.vm_base, has_journal)?;
     let finished = engine.run(limits, progress)?;
     Ok(engine.result(finished, limits.until))
 }
 
 /// A host's cache begins with what guests lack that begin warm.
-fn warm_cache(stack: &mut Stack, sources: &[Box<dyn Source + '_>], vm_base: &[u16]) {
+fn warm_cache(
+    stack: &mut Stack,
+    sources: &[Box<dyn Source + '_>],
+    vm_base: &[u16],
+    has_journal: bool,
+) -> Result<(), SimError> {
     if !stack.has_cache() {
-        return;
+        return Ok(());
     }
     let mut wanted = Vec::new();
     for (source, first) in sources.iter().zip(vm_base) {
         let of_vm = |n: usize| (VmId::new(first + n as u16), source.lacks(n));
         wanted.extend((0..source.vms().len()).map(of_vm));
     }
-    if wanted.iter().any(|(_, parts)| !parts.is_empty()) {
-        stack.warm_cache(Instant::ZERO, &wanted);
+    if wanted.iter().all(|(_, parts)| parts.is_empty()) {
+        return Ok(());
     }
+    if has_journal {
+        return Err(SimError::WarmJournal);
+    }
+    stack.warm_cache(Instant::ZERO, &wanted);
+    Ok(())
 }
 
 /// A run under way.
@@ -142,7 +154,6 @@ impl<'a> Engine<'a> {
         for (vm, limits) in limits.iter().enumerate().filter(|(_, limits)| !limits.is_none()) {
             stack.set_limits(Instant::ZERO, VmId::new(vm as u16), limits);
         }
-        warm_cache(&mut stack, &sources, &vm_base);
         let count = sources.len();
         Engine {
             sources,

@@ -13,6 +13,7 @@ use seekway_policy::stack::limit::LimitsDraft;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, SimError, run};
 use seekway_workload::Source;
+use seekway_workload::generators::parse_vm;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
     let device = Box::new(Constant::new(depth));
@@ -76,6 +77,35 @@ fn limits_stop_a_run() {
     assert_eq!(result.simulated, Nanos::from_millis(52));
     let requests = Limits { requests: Some(7), ..Limits::default() };
     assert_eq!(simulate(Timed::new(&plan), 1, requests).unwrap().requests(), 7);
+}
+
+/// A VM that begins warm has what its page cache lacks in the host's cache: no journal says so.
+#[test]
+fn a_journal_beside_a_warm_cache_is_an_error() {
+    let text =
+        "image=64MiB,ram=128MiB,warm=true,app=fio:rw=randread,bs=4KiB,size=48MiB,io_size=40KiB";
+    let simulate = |journal: Option<String>| {
+        let source = parse_vm(text).unwrap().source(1, 0).unwrap();
+        let device = Box::new(Constant::new(1));
+        let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
+        let like = Box::new(Constant::new(1));
+        let cache = CacheConfig::new(1 << 20);
+        let setup = Setup {
+            scheduler: schedulers::build("noop").unwrap(),
+            device,
+            config: Config::default(),
+            layout,
+            weights: Vec::new(),
+            limits: Vec::new(),
+            groups: Vec::new(),
+            journal,
+            host: Some(Host::new(cache, "none", HostCosts::default(), like).unwrap()),
+        };
+        run(vec![source], setup, Limits::default(), &mut |_, _| true).map(|r| r.0)
+    };
+    assert!(simulate(None).unwrap().finished);
+    let refused = simulate(Some("noop".into())).unwrap_err();
+    assert!(matches!(refused, SimError::WarmJournal), "{refused}");
 }
 
 #[test]

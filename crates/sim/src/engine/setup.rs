@@ -74,6 +74,12 @@ pub enum SimError {
          faster device"
     )]
     Overloaded { at: Instant },
+    /// A replay of the journal would begin with an empty cache.
+    #[error(
+        "a journal does not hold what a host's cache begins with beside warm VMs: leave out \
+         the journal, the cache, or warm=true"
+    )]
+    WarmJournal,
     /// A source keeps issuing without time passing.
     #[error("a source issues without end at {at}; this is a bug in the source")]
     RunAway { at: Instant },
