@@ -20,7 +20,7 @@ mod workload_run;
 
 pub use arena::ArenaArgs;
 pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
-pub use compare::{Alone, CompareArgs, CompareFormat, LimitsArg};
+pub use compare::{Alone, CompareArgs, CompareFormat, FairTo, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
 pub use ctl::{CtlArgs, CtlCommand};

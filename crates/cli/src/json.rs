@@ -3,11 +3,13 @@
 
 mod host;
 mod machine;
+mod private;
 mod stack;
 mod vcpus;
 
 pub use host::{Host, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
+pub use private::{PrivateRun, PrivateVm};
 pub use stack::{CacheChoice, Stack};
 pub use vcpus::Vcpus;
 
@@ -75,6 +77,9 @@ pub struct Run {
     pub device_metrics: BTreeMap<&'static str, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// The VMs' progress, with `--fair-to private`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateRun>,
     /// The vCPUs of each VM, where VMs shared processors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vcpus: Vec<Vcpus>,
@@ -120,6 +125,9 @@ pub struct Vm {
     /// What it asked for, where that is known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
+    /// The VM on its private disk, with `--fair-to private`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateVm>,
     /// What it had of the host cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<VmCache>,
@@ -212,6 +220,7 @@ impl Run {
                 _ => None,
             },
             policy_metrics: v.policy_metrics.iter().copied().collect(),
+            private: None,
             cache: v.host.as_ref().map(VmCache::new),
         };
         let app = |a: &seekway_workload::AppReport| App {
@@ -249,6 +258,7 @@ impl Run {
             policy_metrics: r.policy_metrics.iter().copied().collect(),
             device_metrics: r.device_metrics.iter().copied().collect(),
             host: Host::new(r),
+            private: None,
             vcpus: Vcpus::all(r),
         }
     }

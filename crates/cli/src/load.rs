@@ -282,6 +282,11 @@ impl Load {
         (0..self.traces.len()).all(|trace| self.disks_of(trace).len() == 1)
     }
 
+    /// Of a source that is a generated VM: its number among [`Load::guests`].
+    pub fn guest_number(&self, source: usize) -> Option<usize> {
+        source.checked_sub(self.traces.len())
+    }
+
     /// How many sources there are.
     pub fn source_count(&self) -> usize {
         self.traces.len() + self.plans.len()

@@ -6,13 +6,14 @@ use crate::stacks::{ChosenCache, LimitsChoice, StackNames, StackSpec};
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
+use seekway_device::slowed::Slowed;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::units::Instant;
 use seekway_sim::vcpu::Machine;
 use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
 use seekway_workload::{Recorded, Recording, Source};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,12 +30,22 @@ pub struct Plan {
     /// Only this source of the load, by number; all of them if none. Each source must
     /// then be one VM (see [`Load::can_split`]).
     pub only: Option<usize>,
+    /// On a private disk: so many times slower, and one of so many parts of the processors' time.
+    pub private: Option<PrivateDisk>,
+}
+
+/// What one VM of several may expect to have for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrivateDisk {
+    pub slow: NonZeroU32,
+    /// How many VMs there are.
+    pub parts: u32,
 }
 
 impl Plan {
     /// All of a load through a stack.
     pub fn new(stack: StackSpec, seed: u64) -> Plan {
-        Plan { stack, seed, only: None }
+        Plan { stack, seed, only: None, private: None }
     }
 }
 
@@ -159,6 +170,7 @@ impl Stage<'_> {
             (None, None) => self.load.sources(plan.seed)?,
             // The VMs that have guests are the machine's.
             (None, Some(_)) => self.load.traced(plan.seed)?,
+            (Some(_), Some(_)) => Vec::new(),
             (Some(source), _) => vec![self.load.source(source, plan.seed)?],
         };
         if let Some(machine) = &mut machine {
@@ -167,7 +179,11 @@ impl Stage<'_> {
         if let Some(done) = done {
             sources = recording(sources, done);
         }
-        let setup = self.setup(plan)?;
+        let mut setup = self.setup(plan)?;
+        let disks: usize = sources.iter().map(|source| source.vms().len()).sum();
+        // Who computes beside a VM that has a part of the processors.
+        let idle = disks.saturating_sub(setup.layout.len());
+        setup.layout = setup.layout.with_idle(idle);
         let started = std::time::Instant::now();
         let mut seen = 0;
         let mut progress = |_: Instant, completed: u64| {
@@ -195,18 +211,30 @@ impl Stage<'_> {
         Ok(Outcome { plan: plan.clone(), label, result, wall: started.elapsed(), journal })
     }
 
-    /// The machine whose processors the VMs share, if they share any. One alone shares none.
+    /// The machine whose processors the VMs share, if they share any. One alone shares none,
+    /// unless it is to have a part of them.
     fn machine(&self, plan: &Plan) -> Result<Option<Machine>> {
         let StackSpec { host, vcpu, .. } = &plan.stack;
-        let Some(host) = host.as_ref().filter(|_| plan.only.is_none()) else { return Ok(None) };
-        let plans: Vec<_> = self.load.guests().collect();
+        let Some(host) = host.as_ref() else { return Ok(None) };
+        let mut plans: Vec<_> = self.load.guests().collect();
+        let mut processors = host.processors();
+        match (plan.only, plan.private) {
+            (None, _) => {}
+            (Some(_), None) => return Ok(None),
+            (Some(source), Some(private)) => {
+                // A trace has nothing to share processors with.
+                let Some(guest) = self.load.guest_number(source) else { return Ok(None) };
+                plans = vec![plans[guest]];
+                processors.part = private.parts;
+            }
+        }
         if plans.is_empty() {
             bail!(
                 "--host {host}: a trace says when requests were made, and not what for, so there \
                  is nothing to share processors: give --vm SPEC"
             );
         }
-        let made = Machine::of_plans(&host.processors(), &plans, vcpu, plan.seed, Instant::ZERO);
+        let made = Machine::of_plans(&processors, &plans, vcpu, plan.seed, Instant::ZERO);
         made.map(Some).map_err(|e| anyhow!("--host {host}: {e}"))
     }
 
@@ -214,7 +242,14 @@ impl Stage<'_> {
     fn setup(&self, plan: &Plan) -> Result<Setup> {
         let StackSpec { policy, cache, limits: choice, host: _, vcpu: _ } = &plan.stack;
         let scheduler = self.caller.build(policy)?;
-        let device = self.profile.build();
+        let build = || {
+            let device = self.profile.build();
+            match plan.private {
+                Some(private) => Box::new(Slowed::new(device, private.slow)),
+                None => device,
+            }
+        };
+        let device = build();
         let capacity = device.profile().capacity;
         let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
         let mut weights = self.load.weights.clone();
@@ -231,7 +266,7 @@ impl Stage<'_> {
         }
         let cached = |cache: &ChosenCache| {
             let (config, costs) = (cache::Config::new(cache.bytes), HostCosts::default());
-            Host::new(config, &cache.prefetch, costs, self.profile.build())
+            Host::new(config, &cache.prefetch, costs, build())
         };
         Ok(Setup {
             scheduler,

@@ -301,3 +301,116 @@ fn journals_replay_for_every_policy() {
     let empty = folder.file("empty.journal", "");
     seekway(&["replay", &empty]).refused(&["empty"]);
 }
+
+/// Two VMs that read at random all the time, on a disk whose queue is short.
+const TWINS: &[&str] = &[
+    "compare",
+    "--vm",
+    "name=a,image=1g,app=uniform:requests=1000",
+    "--vm",
+    "name=b,image=1g,app=uniform:requests=1000",
+    "--policies",
+    "noop",
+];
+
+fn progress(run: &Value) -> Vec<f64> {
+    let vms = run["vms"].as_array().expect("VMs").iter();
+    vms.map(|vm| vm["private"]["progress"].as_f64().expect("a number")).collect()
+}
+
+#[test]
+fn equal_vms_that_share_a_disk_evenly_have_what_private_disks_give_them() {
+    let args = |more: &[&str]| seekway(&[TWINS, more].concat());
+    let made = json(&args(&["--fair-to", "private", "--format", "json"]).ok());
+    let run = &made["runs"][0];
+    let (each, all) = (progress(run), &run["private"]);
+    assert!(each.iter().all(|x| (0.9..1.1).contains(x)), "{each:?}");
+    assert_eq!(run["vms"][0]["private"]["slow"], 2);
+    let least = all["least_progress"].as_f64().expect("a number");
+    let (mean, vm) = (all["mean_progress"].as_f64().expect("a number"), &all["least_progress_vm"]);
+    assert_eq!(least, each[0].min(each[1]));
+    assert_eq!(*vm, if each[0] <= each[1] { "a" } else { "b" });
+    assert!((mean - (each[0] * each[1]).sqrt()).abs() < 1e-9);
+    has(&run["vms"][1]["private"], &["mib_s", "p99_ms", "p99_over_private"]);
+
+    let csv = args(&["--fair-to", "private", "--format", "csv"]).ok();
+    let mut lines = csv.lines();
+    let heads: Vec<&str> = lines.next().expect("a line").split(',').collect();
+    let at = |name| heads.iter().position(|head| *head == name).expect("a column");
+    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0][at("least_progress_vm")], vm.as_str().expect("a name"));
+    let told: f64 = rows[1][at("progress")].parse().expect("a number");
+    assert!((told - each[0]).abs() < 0.01 * each[0], "{told} and {}", each[0]);
+
+    let folder = Folder::new();
+    let page = folder.path("page.html").display().to_string();
+    let table = args(&["--fair-to", "private", "--report", &page]).ok();
+    assert!(table.contains("least progress") && table.contains("p99 over private"), "{table}");
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("a private disk") && page.contains(">Progress<"));
+
+    let plain = json(&args(&["--format", "json"]).ok());
+    assert!(plain["runs"][0].get("private").is_none());
+    assert!(plain["runs"][0]["vms"][0].get("private").is_none());
+}
+
+#[test]
+fn private_disks_are_slower_by_weight_and_have_a_part_of_cache_and_processors() {
+    let third = ["--vm", "name=c,image=1g,app=uniform:requests=1000"];
+    let weights = ["--weights", "1,1,2", "--fair-to", "private", "--format", "json"];
+    let made = json(&seekway(&[TWINS, &third, &weights].concat()).ok());
+    let vms = made["runs"][0]["vms"].as_array().expect("VMs");
+    let slow: Vec<u64> = vms.iter().map(|vm| vm["private"]["slow"].as_u64().unwrap()).collect();
+    assert_eq!(slow, [4, 4, 2]);
+
+    // Files that fit into the host's cache, and not into half of it.
+    let vm = |name: &str| format!("name={name},ram=64MiB,vcpus=1,app=webserver:threads=2");
+    let vms = [vm("a"), vm("b")];
+    let load = ["compare", "--vm", &vms[0], "--vm", &vms[1], "--device", "intel-x25m-g2"];
+    let stack = ["--policies", "noop", "--prefetch", "none", "--cache", "64MiB", "--until", "1s"];
+    let private = |host: &str| {
+        let more = ["--host", host, "--fair-to", "private", "--format", "json"];
+        let made = json(&seekway(&[&load[..], &stack, &more].concat()).ok());
+        assert!(progress(&made["runs"][0]).iter().all(|x| *x > 0.0));
+        made["runs"][0]["vms"][0]["private"]["mib_s"].as_f64().expect("a number")
+    };
+    // Half of one processor is less than half of two.
+    assert!(private("cpus=1,slice=20ms") < private("none"));
+}
+
+/// A clock so slow that the disk keeps up.
+const PACED: &[&str] =
+    &["--time-scale", "100", "--device", "intel-x25m-g2", "--fair-to", "private"];
+
+#[test]
+fn a_trace_in_open_loop_has_its_private_disk_where_it_gets_what_it_offers() {
+    let folder = Folder::new();
+    let made = json(&run(&load(&folder), &[PACED, &["--format", "json"]].concat()).ok());
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let mut reached = 0;
+    for run in made["runs"].as_array().expect("a list") {
+        for vm in run["vms"].as_array().expect("VMs") {
+            if number(&vm["mib_s"]) >= 0.98 * number(&vm["demand_mib_s"]) {
+                reached += 1;
+                assert!(number(&vm["private"]["progress"]) >= 1.0, "{vm:#}");
+            }
+        }
+    }
+    assert!(reached > 0, "{made:#}");
+}
+
+#[test]
+fn who_can_have_no_private_disk_is_told_why() {
+    let refused = |args: &[&str], why: &str| {
+        let ran = seekway(&[args, &["--fair-to", "private"]].concat());
+        assert!(ran.code != Some(0) && ran.err.contains(why), "{:?} {}", ran.code, ran.err);
+    };
+    refused(&TWINS[..3], "give at least two");
+    refused(&[TWINS, &["--alone", "never"]].concat(), "drop one");
+    refused(&[TWINS, &["--weights", "2,3"]].concat(), "weights that divide their sum");
+    let vm = |n: usize| format!("name=v{n},image=16m,app=uniform:size={}KiB,requests=1", 4 + 4 * n);
+    let vms: Vec<String> = (0..17).map(vm).collect();
+    let mut many = vec!["compare", "--policies", "noop"];
+    vms.iter().for_each(|vm| many.extend(["--vm", vm]));
+    refused(&many, "--alone always");
+}

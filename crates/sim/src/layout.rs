@@ -98,6 +98,13 @@ impl Layout {
         Layout { regions: self.regions[vms].to_vec() }
     }
 
+    /// With so many VMs that never do any I/O behind the others.
+    pub fn with_idle(mut self, count: usize) -> Layout {
+        let Some(first) = self.regions.first().copied() else { return self };
+        self.regions.resize(self.regions.len() + count, first);
+        self
+    }
+
     /// Number of VMs.
     pub fn len(&self) -> usize {
         self.regions.len()

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod experiments;
 pub mod layout;
 pub mod metrics;
+pub mod progress;
 pub mod rank;
 pub mod vcpu;
 

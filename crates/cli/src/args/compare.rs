@@ -17,6 +17,15 @@ pub enum Alone {
     Always,
 }
 
+/// What each VM's part is judged against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FairTo {
+    /// The disk alone: what the VM asks for
+    Alone,
+    /// Also a disk of its own, as many times slower as there are VMs
+    Private,
+}
+
 /// Which rate limits hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum LimitsArg {
@@ -82,6 +91,18 @@ pub struct CompareArgs {
         help_heading = "Comparison"
     )]
     pub alone: Alone,
+    /// What a VM's part is judged against: what it gets alone on the disk, or also what it gets
+    /// on a private disk: n times slower for n VMs (W/w times for a weight w of W in all), with
+    /// an n-th of the processors' time and of the host cache. Adds progress: MiB/s over those on
+    /// the private disk
+    #[arg(
+        long,
+        value_enum,
+        value_name = "DISK",
+        default_value = "alone",
+        help_heading = "Comparison"
+    )]
+    pub fair_to: FairTo,
     /// Stop each run at this simulated time [default: when the load ends, or after 60s if
     /// a VM's load does not end by itself]
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]

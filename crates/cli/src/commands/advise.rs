@@ -6,7 +6,7 @@ mod overload;
 mod words;
 
 use super::compare::{self, Comparison, Contest};
-use crate::args::{AdviseArgs, Alone, Format, Goal, LoadArgs, PrefetchArgs};
+use crate::args::{AdviseArgs, Alone, FairTo, Format, Goal, LoadArgs, PrefetchArgs};
 use crate::caller;
 use crate::host::NO_AGENT;
 use crate::json::Run;
@@ -129,7 +129,7 @@ fn contest(prefetch: &PrefetchArgs) -> Result<Contest> {
     let mut stacks = lists.product()?;
     let place = |stack: &StackSpec| lists.caches.iter().position(|cache| *cache == stack.cache);
     stacks.sort_by_key(place);
-    Ok(Contest { stacks, alone: Alone::Auto })
+    Ok(Contest { stacks, alone: Alone::Auto, fair_to: FairTo::Alone })
 }
 
 fn load(args: &AdviseArgs) -> Result<Load> {

@@ -5,6 +5,7 @@ mod alone;
 mod columns;
 mod csv;
 mod prefetching;
+mod private;
 mod tables;
 mod vcpus;
 mod warnings;
@@ -12,7 +13,7 @@ mod warnings;
 pub use warnings::warnings;
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, CompareFormat, DiskArgs, Format, LimitsArg};
+use crate::args::{Alone, CompareArgs, CompareFormat, DiskArgs, FairTo, Format, LimitsArg};
 use crate::caller::{self, Caller};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
@@ -46,6 +47,8 @@ pub struct Contest {
     pub stacks: Vec<StackSpec>,
     /// When VMs are run alone as well.
     pub alone: Alone,
+    /// What each VM's part is judged against.
+    pub fair_to: FairTo,
 }
 
 /// Requests and figures of one comparison.
@@ -125,7 +128,8 @@ impl Asked {
             std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
         }
         let load = Load::new(&args.load)?;
-        let contest = Contest { stacks: for_load(stacks, &load)?, alone: args.alone };
+        let contest =
+            Contest { stacks: for_load(stacks, &load)?, alone: args.alone, fair_to: args.fair_to };
         Ok(Asked { load, contest, seeds, until })
     }
 }
@@ -226,16 +230,25 @@ pub fn compare(
     let until_end = load.until(until);
     let caller = running.caller;
     let stage = Stage { load, profile: &profile, config, until: until_end, journal, names, caller };
+    let private = match contest.fair_to {
+        FairTo::Alone => None,
+        FairTo::Private => Some(private::check(&stage, contest.alone)?),
+    };
     let plans = plans(&contest.stacks, seeds);
     let total = load.requests().map(|n| n * plans.len() as u64);
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "comparing"));
     total.inspect(|&total| bar.set_length(total));
     let outcomes = stage.run_all(&plans, running.jobs, &bar)?;
     let demands = demands(&stage, contest, &outcomes, seeds[0], running.jobs)?;
+    let yardsticks = private.map(|disks| disks.run(&stage, &plans, running.jobs)).transpose()?;
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
     let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);
-    let runs = outcomes.iter().map(run).collect();
+    let mut runs: Vec<Run> = outcomes.iter().map(run).collect();
+    for (run, outcome) in runs.iter_mut().zip(&outcomes) {
+        let demands = of_limits(&demands, outcome.plan.stack.limits);
+        yardsticks.iter().for_each(|y| y.judge(run, outcome, demands, load));
+    }
     let warnings = warnings(load, &outcomes, until);
     let unknown = demands.iter().find_map(|(_, demands)| match demands {
         Demands::Unknown(why) => Some(why.clone()),
@@ -377,6 +390,7 @@ pub fn report(made: &Comparison, title: &str) -> Report {
     result.blocks.extend(tables(compared).into_iter().map(Block::Table));
     result.blocks.extend(prefetching::by_process(compared).map(Block::Table));
     let mut sections = vec![result];
+    sections.extend(private::section(compared, seed));
     sections.extend(pictures(&shown));
     Report {
         title: title.into(),

@@ -15,7 +15,7 @@ use seekway_sim::Layout;
 use seekway_sim::metrics::per_second;
 
 /// Most different VMs that `--alone auto` runs.
-const DIFFERENT_MAX: usize = 16;
+pub(super) const DIFFERENT_MAX: usize = 16;
 
 /// A rotating disk is divided into so many parts of equal size. VMs in one part count as
 /// equally placed: the outer edge of a disk is up to twice as fast as the inner one, and
@@ -80,7 +80,7 @@ pub fn demands(
 
 /// For each VM the first that is equal to it: the same load, guest and limits, or the
 /// same trace, on the same part of the disk.
-fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
+pub(super) fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
     let load = stage.load;
     let device = stage.profile.build().profile();
     let layout = Layout::place(&load.disks, device.capacity, &load.placement)?;

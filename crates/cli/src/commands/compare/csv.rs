@@ -1,7 +1,7 @@
 //! A comparison as CSV.
 
 use super::prefetching;
-use super::tables::number;
+use super::tables::{has_private, number};
 use crate::caching::NO_PREFETCH;
 use crate::json::{CompareReport, Response, Stack, Usage};
 use seekway_report::table::{Cell, Column, Table};
@@ -36,6 +36,12 @@ pub fn flat(compared: &CompareReport) -> Table {
     let chosen = columns.len();
     columns.push(Column::number("cache_mib", ""));
     columns.extend(["limits", "shared_cpus", "vcpu"].map(Column::text));
+    let private = has_private(compared);
+    if private {
+        let names = ["progress", "p99_over_private", "least_progress", "mean_progress"];
+        columns.extend(names.map(|name| Column::number(name, "")));
+        columns.push(Column::text("least_progress_vm"));
+    }
     let mut table = Table::new("", columns);
     for run in &compared.runs {
         let figures = |requests: u64, iops, mib_s, r: &Response| {
@@ -61,11 +67,22 @@ pub fn flat(compared: &CompareReport) -> Table {
         row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
         row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
         row.extend([run.phi, run.jain, run.max_min_share].map(number));
-        table.push(end(row, None, run.host.as_ref().map(|host| &host.usage)));
+        let mut row = end(row, None, run.host.as_ref().map(|host| &host.usage));
+        if let Some(p) = &run.private {
+            row.extend([Cell::Absent, Cell::Absent]);
+            row.extend([p.least_progress, p.mean_progress].map(number));
+            row.push(p.least_progress_vm.clone().map_or(Cell::Absent, Cell::Text));
+        }
+        table.push(row);
         for vm in &run.vms {
             let mut row = row_of(&vm.name);
             row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
-            table.push(end(row, vm.ended_s, vm.cache.as_ref().map(|cache| &cache.usage)));
+            let mut row = end(row, vm.ended_s, vm.cache.as_ref().map(|cache| &cache.usage));
+            if let Some(p) = &vm.private {
+                row.extend([p.progress, p.p99_over_private].map(number));
+                row.extend([Cell::Absent, Cell::Absent, Cell::Absent]);
+            }
+            table.push(row);
         }
     }
     table

@@ -4,6 +4,12 @@ use crate::json::{CompareReport, Response, Run};
 use seekway_report::table::{Cell, Column, Table};
 use std::collections::BTreeSet;
 
+/// Below totals, with `--fair-to private`.
+const PRIVATE_NOTE: &str = "progress: what a VM has over what it has alone on a private disk: n times \
+                        slower for n VMs (W/w times for a weight w of W), with an n-th of the \
+                        processors' time and of the host cache, under noop. At least 1 if the VM \
+                        has 0.98 of what it asks for. mean progress: geometric.";
+
 /// The run's name, and the seed where there are several.
 pub fn label(runs: &[Run], run: &Run) -> String {
     let several = runs.iter().any(|r| r.seed != runs[0].seed);
@@ -41,6 +47,10 @@ pub fn totals(compared: &CompareReport) -> Table {
         Column::number("Jain", ""),
         Column::number("max-min", ""),
     ]);
+    let private = has_private(compared);
+    if private {
+        columns.extend([Column::text("least progress"), Column::number("mean progress", "")]);
+    }
     let mut table = Table::new(format!("All VMs together on {}", compared.device), columns);
     for run in &compared.runs {
         let mut row = vec![Cell::Text(label(&compared.runs, run))];
@@ -52,6 +62,11 @@ pub fn totals(compared: &CompareReport) -> Table {
             number(run.jain),
             number(run.max_min_share),
         ]);
+        if let Some(p) = run.private.as_ref().filter(|_| private) {
+            let worst = p.least_progress.zip(p.least_progress_vm.as_ref());
+            row.push(worst.map_or(Cell::Absent, |(x, vm)| Cell::Text(format!("{x:.2} ({vm})"))));
+            row.push(number(p.mean_progress));
+        }
         table.push(row);
     }
     table.notes.push(
@@ -64,8 +79,14 @@ pub fn totals(compared: &CompareReport) -> Table {
         .notes
         .extend(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")));
     table.notes.extend(compared.demand_note.map(str::to_string));
+    table.notes.extend(private.then(|| PRIVATE_NOTE.to_string()));
     table.notes.push(compared.same.clone());
     table
+}
+
+/// Was every VM also run on its private disk?
+pub fn has_private(compared: &CompareReport) -> bool {
+    compared.runs.iter().any(|run| run.private.is_some())
 }
 
 /// True if any VM's load was over before its run was.
@@ -77,6 +98,9 @@ pub fn by_vm(compared: &CompareReport) -> Table {
     let mut columns = vec![Column::text("VM"), Column::text(compared.names.heading())];
     columns.extend(served_columns());
     columns.push(Column::number("disk time", ""));
+    if has_private(compared) {
+        columns.extend(["progress", "p99 over private"].map(|name| Column::number(name, "")));
+    }
     let ended_early = ended_early(compared);
     columns.extend(ended_early.then(|| Column::number("ended", "s")));
     let mut table = Table::new("Each VM", columns);
@@ -88,6 +112,8 @@ pub fn by_vm(compared: &CompareReport) -> Table {
             let mut row: Vec<Cell> = names.map(Cell::Text).into();
             row.extend(served(v.mib_s, v.iops, &v.response_ms));
             row.push(Cell::Share(v.device_time_share));
+            let private = v.private.iter().flat_map(|p| [p.progress, p.p99_over_private]);
+            row.extend(private.map(number));
             row.extend(ended_early.then(|| number(v.ended_s)));
             table.push(row);
         }

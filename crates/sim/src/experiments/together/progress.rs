@@ -1,15 +1,13 @@
 //! Progress: what a VM has over what it has on its private disk.
 
 use super::super::judge::{mean, short};
-use super::super::results::{across, over};
+use super::super::results::over;
 use super::super::{Options, Results};
 use super::load::{Disk, Mix, NAMES, cell, cell_alone, cell_private};
 use super::measure::{p99_ms, rate, total};
 use super::ways::{Parts, contestants};
 use crate::metrics::RunResult;
-
-/// A VM with a rate has as much as it asks for from this part of it on.
-const RATE_REACHED: f64 = 0.98;
+use crate::progress::{geometric_mean, progress, reaches};
 
 /// The quantiles 0.975 of Student's t by degrees of freedom, from 1; beyond them the last.
 const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
@@ -43,17 +41,17 @@ impl Scene<'_> {
     /// and reaches it.
     pub fn progress(&self, parts: Parts, vm: usize) -> Vec<f64> {
         let ours = self.each(parts, |r| rate(r, vm));
-        let mut progress = over(&ours, &self.private(vm, rate));
-        if self.mix.is_paced(vm) {
+        let asked: Vec<f64> = if self.mix.is_paced(vm) {
             let alone = cell_alone(self.disk, self.mix, vm, self.options);
-            let asked = self.results.of_cell(&alone).iter().map(|r| rate(r, 0));
-            for ((progress, ours), asked) in progress.iter_mut().zip(ours).zip(asked) {
-                if ours >= RATE_REACHED * asked {
-                    *progress = progress.max(1.0);
-                }
-            }
-        }
-        progress
+            self.results.of_cell(&alone).iter().map(|r| rate(r, 0)).collect()
+        } else {
+            Vec::new()
+        };
+        let private = self.private(vm, rate).into_iter().enumerate();
+        let all = ours.iter().zip(private);
+        let reached = |ours, n: usize| asked.get(n).is_some_and(|asked| reaches(ours, *asked));
+        // Rates are never 0.
+        all.filter_map(|(ours, (n, private))| progress(*ours, private, reached(*ours, n))).collect()
     }
 
     /// A VM's p99 over that on its private disk, by seed.
@@ -78,8 +76,10 @@ impl Scene<'_> {
     /// The geometric mean of progress over the VMs without a rate, by seed.
     pub fn geometric(&self, parts: Parts) -> Vec<f64> {
         let vms: Vec<usize> = (0..NAMES.len()).filter(|&vm| !self.mix.is_paced(vm)).collect();
-        let logs = |vm: &usize| self.progress(parts, *vm).into_iter().map(f64::ln).collect();
-        across(&vms, logs).into_iter().map(f64::exp).collect()
+        let all: Vec<Vec<f64>> = vms.iter().map(|vm| self.progress(parts, *vm)).collect();
+        let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
+        let mean = |seed: usize| geometric_mean(all.iter().map(|vm| vm[seed]));
+        (0..seeds).filter_map(mean).collect()
     }
 
     /// MiB/s of all VMs over those under the policy that moves most, by seed.

@@ -1,0 +1,244 @@
+//! `--fair-to private`: each VM alone on a disk of its own, as many times slower as there are
+//! VMs, with a part of the processors' time and of the host cache. What a VM has in a run over
+//! what it has there is its progress.
+
+use super::alone::{DIFFERENT_MAX, first_alike};
+use super::tables::label;
+use crate::args::Alone;
+use crate::host::NO_AGENT;
+use crate::json::{CompareReport, Demands, PrivateRun, PrivateVm, Run};
+use crate::load::Load;
+use crate::runs::{Outcome, Plan, PrivateDisk, Stage};
+use crate::stacks::{ChosenCache, StackSpec};
+use anyhow::{Result, bail};
+use seekway_device::slowed::SLOW_MAX;
+use seekway_policy::units::Instant;
+use seekway_report::html::{Block, Section};
+use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
+use seekway_sim::RunResult;
+use seekway_sim::metrics::{ms, per_second};
+use seekway_sim::progress::{geometric_mean, progress, reaches};
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+/// The private disks of a load's VMs.
+pub struct PrivateDisks {
+    /// By VM.
+    disks: Vec<PrivateDisk>,
+    /// By VM: the first that is alike, with a disk that is as slow.
+    like: Vec<usize>,
+}
+
+/// Every VM on its private disk, by what the rest of the stack is.
+pub struct Yardsticks {
+    disks: Vec<PrivateDisk>,
+    like: Vec<usize>,
+    /// Of the VMs that differ.
+    runs: Vec<Outcome>,
+}
+
+/// The private disks.
+///
+/// # Errors
+/// The VMs have none: there is one VM, they cannot be run alone or are not to be, or a disk is
+/// not a whole number of times slower.
+pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
+    let load = stage.load;
+    let vms = load.source_count();
+    if !load.can_split() {
+        bail!(
+            "--fair-to private: a trace has several volumes, which cannot be run one at a time; \
+             give one --trace for each VM"
+        );
+    }
+    if vms < 2 {
+        bail!(
+            "--fair-to private: one VM has the whole disk; give at least two, with --trace or --vm"
+        );
+    }
+    if alone == Alone::Never {
+        bail!("--fair-to private runs each VM alone, and --alone never forbids that: drop one");
+    }
+    let disks = private_disks(load)?;
+    let alike = first_alike(stage)?;
+    let mut like: Vec<usize> = Vec::with_capacity(vms);
+    for vm in 0..vms {
+        let same = |other: &usize| alike[*other] == alike[vm] && disks[*other] == disks[vm];
+        like.push((0..vm).find(same).unwrap_or(vm));
+    }
+    let different = (0..vms).filter(|&vm| like[vm] == vm).count();
+    if alone == Alone::Auto && different > DIFFERENT_MAX {
+        bail!(
+            "--fair-to private: {different} different VMs, each of which runs once more for each \
+             seed, cache and host; --alone always runs more than {DIFFERENT_MAX}"
+        );
+    }
+    Ok(PrivateDisks { disks, like })
+}
+
+/// By weights, if there are any; a VM with several disks has the weight of the first.
+fn private_disks(load: &Load) -> Result<Vec<PrivateDisk>> {
+    let vms = load.source_count();
+    let weight = |vm| {
+        let first = load.disks_of(vm).start;
+        load.weights.get(first).map_or(1, |weight| u64::from(weight.get()))
+    };
+    let all: u64 = (0..vms).map(weight).sum();
+    let disk = |vm| {
+        let (name, own) = (&load.disks[load.disks_of(vm).start].name, weight(vm));
+        if !all.is_multiple_of(own) {
+            bail!(
+                "--fair-to private: VM {name} has weight {own} of {all}, and a private disk is a \
+                 whole number of times slower; choose weights that divide their sum, such as 1,1,2"
+            );
+        }
+        let slow = u32::try_from(all / own).ok().filter(|slow| *slow <= SLOW_MAX);
+        let Some(slow) = slow.and_then(NonZeroU32::new) else {
+            bail!(
+                "--fair-to private: the disk of VM {name} would be {} times slower, at most \
+                 {SLOW_MAX} is possible; give fewer VMs or nearer weights",
+                all / own
+            );
+        };
+        Ok(PrivateDisk { slow, parts: vms as u32 })
+    };
+    (0..vms).map(disk).collect()
+}
+
+impl PrivateDisks {
+    /// Runs each different VM on its private disk, for each stack and seed of `plans` beside which
+    /// that differs.
+    pub fn run(self, stage: &Stage<'_>, plans: &[Plan], jobs: usize) -> Result<Yardsticks> {
+        let PrivateDisks { disks, like } = self;
+        let mut beside: Vec<(StackSpec, u64)> = Vec::new();
+        for plan in plans {
+            let known = (of_part(&plan.stack, disks.len()), plan.seed);
+            if !beside.contains(&known) {
+                beside.push(known);
+            }
+        }
+        let different: Vec<usize> = (0..like.len()).filter(|&vm| like[vm] == vm).collect();
+        let alone = |(stack, seed): &(StackSpec, u64), vm: usize| Plan {
+            only: Some(vm),
+            private: Some(disks[vm]),
+            ..Plan::new(stack.clone(), *seed)
+        };
+        let plans: Vec<Plan> =
+            beside.iter().flat_map(|b| different.iter().map(|&vm| alone(b, vm))).collect();
+        let quiet = Stage { journal: false, ..*stage };
+        let runs = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
+        Ok(Yardsticks { disks, like, runs })
+    }
+}
+
+/// What one of so many VMs has of a stack for itself.
+fn of_part(stack: &StackSpec, parts: usize) -> StackSpec {
+    let part = |cache: &ChosenCache| ChosenCache {
+        bytes: cache.bytes / parts as u64,
+        prefetch: "none".into(),
+    };
+    StackSpec {
+        policy: "noop".into(),
+        cache: stack.cache.as_ref().map(part),
+        vcpu: NO_AGENT.into(),
+        ..stack.clone()
+    }
+}
+
+impl Yardsticks {
+    /// Adds what `outcome`, which `run` shows, is beside the private disks.
+    pub fn judge(&self, run: &mut Run, outcome: &Outcome, demands: &Demands, load: &Load) {
+        let stack = of_part(&outcome.plan.stack, self.disks.len());
+        let mut all: Vec<(f64, String)> = Vec::new();
+        for (vm, &like) in self.like.iter().enumerate() {
+            let is_of = |o: &&Outcome| {
+                o.plan.only == Some(like)
+                    && o.plan.stack == stack
+                    && o.plan.seed == outcome.plan.seed
+            };
+            let private = &self.runs.iter().find(is_of).expect("each was run").result;
+            let disks = load.disks_of(vm);
+            let own = 0..disks.len();
+            let by_apps = app_bytes(private, &own) > 0;
+            let reached = has_all(&outcome.result, &disks, demands);
+            let mib_s = rate(private, &own, by_apps);
+            let got = rate(&outcome.result, &disks, by_apps);
+            let progress = progress(got, mib_s, reached);
+            let name = &load.disks[disks.start].name;
+            all.extend(progress.map(|progress| (progress, name.clone())));
+            for (n, disk) in disks.enumerate() {
+                let p99_ms = ms(private.vms[n].response.value_at_quantile(0.99));
+                let ours = run.vms[disk].response_ms.p99;
+                run.vms[disk].private = Some(PrivateVm {
+                    slow: self.disks[vm].slow.get(),
+                    mib_s,
+                    p99_ms,
+                    progress,
+                    p99_over_private: (p99_ms > 0.0).then(|| ours / p99_ms),
+                });
+            }
+        }
+        let least = all.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        run.private = Some(PrivateRun {
+            least_progress: least.map(|(progress, _)| *progress),
+            least_progress_vm: least.map(|(_, name)| name.clone()),
+            mean_progress: geometric_mean(all.iter().map(|(progress, _)| *progress)),
+        });
+    }
+}
+
+/// Has the VM on these disks what it asks for: what it offers, or what it gets alone on the whole
+/// disk? That is so of a load with a rate that it reaches.
+fn has_all(result: &RunResult, disks: &Range<usize>, demands: &Demands) -> bool {
+    let Demands::Known(demands) = demands else { return false };
+    let got: f64 = result.vms[disks.clone()].iter().map(|disk| disk.mib_s()).sum();
+    demands.get(disks.clone()).is_some_and(|asked| reaches(got, asked.iter().sum()))
+}
+
+fn app_bytes(result: &RunResult, disks: &Range<usize>) -> u64 {
+    let apps = result.apps.iter().filter(|app| disks.contains(&usize::from(app.vm)));
+    apps.map(|app| app.bytes).sum()
+}
+
+/// MiB/s of the VM on these disks, of its applications or else of its requests.
+fn rate(result: &RunResult, disks: &Range<usize>, by_apps: bool) -> f64 {
+    let vms = &result.vms[disks.clone()];
+    if !by_apps {
+        return vms.iter().map(|disk| disk.mib_s()).sum();
+    }
+    let ended: Option<Vec<Instant>> = vms.iter().map(|disk| disk.ended).collect();
+    let ended = ended.and_then(|all| all.into_iter().max());
+    let span = ended.map_or(result.simulated, |at| at.since(Instant::ZERO));
+    per_second(app_bytes(result, disks) as f64 / f64::from(1 << 20), span)
+}
+
+/// One bar for each VM and run, against the private disk; of the runs with this seed.
+pub fn section(compared: &CompareReport, seed: u64) -> Option<Section> {
+    let runs: Vec<&Run> =
+        compared.runs.iter().filter(|run| run.seed == seed && run.private.is_some()).collect();
+    let vms = &runs.first()?.vms;
+    let series = |run: &&Run| BarSeries {
+        name: label(&compared.runs, run),
+        bars: run
+            .vms
+            .iter()
+            .map(|vm| Some(Bar { value: vm.private.as_ref()?.progress?, ..Bar::default() }))
+            .collect(),
+        reference: false,
+    };
+    let line = BarSeries {
+        name: "a private disk".into(),
+        bars: vec![Some(Bar { value: 1.0, ..Bar::default() }); vms.len()],
+        reference: true,
+    };
+    let bars = Bars {
+        title: String::new(),
+        axis: Axis::linear("progress", ""),
+        groups: vms.iter().map(|vm| vm.name.clone()).collect(),
+        series: runs.iter().map(series).chain([line]).collect(),
+    };
+    let caption = "What each VM has over what a disk of its own would give it, as many times \
+                   slower as there are VMs. At 1 it loses nothing by sharing.";
+    let block = Block::Figure { svg: bars.render(), caption: caption.into() };
+    Some(Section { heading: "Progress".into(), intro: String::new(), blocks: vec![block] })
+}
