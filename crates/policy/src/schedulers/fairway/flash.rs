@@ -256,6 +256,8 @@ impl Flash {
             self.waits = false;
             return true;
         }
+        let is_pressed = self.shares.targets.presses(now, vm);
+        self.governor.busy(self.busy, is_pressed);
         self.governor.probe(now);
         if self.auto_part {
             self.part = Sectors::from_bytes(self.governor.part_bytes());

@@ -40,10 +40,15 @@ const PART_LONGEST: u64 = 128 << 10;
 const DOUBLINGS_MAX: u32 = 4;
 /// Where the device needs more in it than the product says (reads that meet cells being
 /// programmed, disks of an array that are not all asked), the bound is stretched until this much
-/// of the best rate is reached, and relaxes from that on; at most so far.
-const RATE_LEAST: f64 = 0.7;
-const RATE_ENOUGH: f64 = 0.78;
-const STRETCH_MAX: f64 = 2.0;
+/// of the best rate is reached, and relaxes from [`RATE_ENOUGH`] more on.
+const RATE_LEAST: Range = Range { few: 0.7, many: 0.8 };
+const RATE_ENOUGH: f64 = 0.08;
+/// So far at most. With many VMs it is more: on a disk of its own, n times slower, each of n would
+/// wait n times as long.
+const STRETCH_MAX: Range = Range { few: 2.0, many: 4.0 };
+/// So many busy VMs are few, and so many are many.
+const FEW: u32 = 4;
+const MANY: u32 = 8;
 /// Longer parts have to bring so much more, and shorter ones may cost so much.
 const LONGER_BRINGS: f64 = 1.05;
 const SHORTER_KEEPS: f64 = 0.97;
@@ -59,6 +64,19 @@ const SHORT_READS: usize = 0;
 /// The kind of a command, as an index.
 fn kind(is_write: bool, cost: u64) -> usize {
     2 * usize::from(is_write) + usize::from(cost > SHORT)
+}
+
+/// A figure that goes by how many VMs are busy.
+struct Range {
+    few: f64,
+    many: f64,
+}
+
+impl Range {
+    fn of(&self, busy: u32) -> f64 {
+        let part = f64::from(busy.clamp(FEW, MANY) - FEW) / f64::from(MANY - FEW);
+        self.few + part * (self.many - self.few)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +96,8 @@ enum Phase {
 struct Epoch {
     since: Instant,
     commands: u32,
+    /// A VM with a target of latency was active.
+    pressed: bool,
     /// By kind: cost, commands and nanoseconds.
     cost: [u64; KINDS],
     count: [u32; KINDS],
@@ -107,8 +127,11 @@ pub struct Governor {
     delays: [[f64; KEPT]; KINDS],
     /// By kind: share of the cost.
     shares: [f64; KINDS],
-    /// The bound over gain, rate and delay: 1 to [`STRETCH_MAX`].
+    /// The bound over gain, rate and delay: at least 1.
     stretch: f64,
+    /// The most VMs that were busy at once since the last probe, and before that.
+    busy: u32,
+    busy_before: u32,
     /// Bytes a nanosecond in the last steady epoch.
     steady: f64,
     /// How often parts are doubled.
@@ -131,6 +154,8 @@ impl Governor {
             delays: [[f64::INFINITY; KEPT]; KINDS],
             shares: [0.0; KINDS],
             stretch: 1.0,
+            busy: 0,
+            busy_before: 0,
             steady: 0.0,
             doublings: 0,
             rounds_left: 0,
@@ -176,9 +201,25 @@ impl Governor {
         least << doublings
     }
 
+    /// So many VMs have something outstanding now. `is_pressed`: a VM with a target of latency is
+    /// active.
+    pub fn busy(&mut self, vms: u32, is_pressed: bool) {
+        self.busy = self.busy.max(vms);
+        self.epoch.pressed |= is_pressed;
+    }
+
+    /// By how many VMs the bound goes: a target of latency does not wait for many.
+    fn crowd(&self) -> u32 {
+        if self.epoch.pressed { FEW } else { self.busy.max(self.busy_before) }
+    }
+
+    fn stretch(&self) -> f64 {
+        self.stretch.min(STRETCH_MAX.of(self.crowd()))
+    }
+
     /// What may be in the device, as cost. `None`: not known yet, no bound.
     pub fn bound(&self) -> Option<f64> {
-        let knee = self.gain * self.stretch * self.rate() * self.delay();
+        let knee = self.gain * self.stretch() * self.rate() * self.delay();
         match self.phase {
             Phase::Delay => Some(0.0),
             _ if !knee.is_finite() || knee == 0.0 => None,
@@ -187,9 +228,11 @@ impl Governor {
         }
     }
 
-    /// May a command of this cost go, with so much in the device? `times`: of the bound. One
-    /// command may always go.
+    /// May a command of this cost go, with so much in the device? `times`: of the bound, and of one
+    /// that is stretched for many VMs less, but no less than once. One command may always go.
     pub fn allows(&self, in_flight: u64, cost: u64, times: f64) -> bool {
+        let many = (self.stretch() / STRETCH_MAX.few).max(1.0);
+        let times = (times / many).max(times.min(1.0));
         let fits = |bound: f64| (in_flight + cost) as f64 <= times * bound;
         in_flight == 0 || self.bound().is_none_or(fits)
     }
@@ -267,10 +310,11 @@ impl Governor {
             _ => {
                 self.steady = bytes;
                 let reached = rate / self.rate();
-                if reached < RATE_LEAST {
-                    self.stretch = (1.05 * self.stretch).min(STRETCH_MAX);
-                } else if reached > RATE_ENOUGH {
-                    self.stretch = (0.99 * self.stretch).max(1.0);
+                let least = RATE_LEAST.of(self.crowd());
+                if reached < least {
+                    self.stretch = 1.05 * self.stretch();
+                } else if reached > least + RATE_ENOUGH {
+                    self.stretch = (0.99 * self.stretch()).max(1.0);
                 }
             }
         }
@@ -296,6 +340,7 @@ impl Governor {
             _ => Phase::Rate,
         };
         self.probes += 1;
+        (self.busy_before, self.busy) = (self.busy, 0);
         self.probed = now;
         self.begin_epoch(now);
     }
