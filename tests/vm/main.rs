@@ -130,5 +130,5 @@ fn everything_runs_together() {
     }
     let agent = tags::agent();
     let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
-    together::one_pair(agent);
+    together::one_round(agent);
 }

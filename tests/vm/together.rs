@@ -4,7 +4,7 @@
 use crate::world::{PATIENCE, program};
 use seekway_live::Accelerator;
 use seekway_live::experiment::{
-    TogetherLoad, TogetherOptions, TogetherSide, TogetherWindow, run_together,
+    TogetherLoad, TogetherOptions, TogetherRound, TogetherSide, TogetherWindow, run_together,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,23 +13,34 @@ use std::time::Duration;
 
 const LOADS: [TogetherLoad; 3] = [TogetherLoad::Database, TogetherLoad::Files, TogetherLoad::Build];
 
-pub fn one_pair(agent: PathBuf) {
-    let off = TogetherSide { policy: "noop".into(), cache: None, tags: None, agent: None };
+pub fn one_round(agent: PathBuf) {
+    let off = TogetherSide {
+        policy: "noop".into(),
+        cache: None,
+        tags: None,
+        agent: None,
+        device: "intel-x25m-g2:k=1,read_us=2000".into(),
+    };
     let on = TogetherSide {
         policy: "fairway".into(),
         cache: Some((64 << 20, "vio:interval=continuous".into())),
         tags: Some("--match fio".into()),
         // Without BPF: see migrate.rs.
         agent: Some("--preemption heartbeat --loads proc".into()),
+        ..off.clone()
+    };
+    let private = TogetherSide {
+        cache: Some((16 << 20, "none".into())),
+        device: "intel-x25m-g2:k=3,read_us=2000".into(),
+        ..off.clone()
     };
     let options = TogetherOptions {
         program: program().into(),
         agent,
         loads: LOADS.into(),
-        sides: [off, on],
-        pairs: 1,
+        sides: [off, on, private],
+        rounds: 1,
         window: Duration::from_secs(2),
-        device: "intel-x25m-g2:k=1,read_us=2000".into(),
         accelerator: Accelerator::Tcg,
         seed: 1,
         interrupted: Arc::new(AtomicBool::new(false)),
@@ -39,9 +50,15 @@ pub fn one_pair(agent: PathBuf) {
         Err(e) if e.to_string().contains("raise the priority") => return seekway_testing::skip(e),
         figures => figures.unwrap_or_else(|e| panic!("{e}")),
     };
-    let [[off, on]] = &figures.pairs[..] else { panic!("{} pairs", figures.pairs.len()) };
+    let [TogetherRound { off, on, alone }] = &figures.rounds[..] else {
+        panic!("{} rounds", figures.rounds.len())
+    };
     for window in [off, on] {
-        did_something(window);
+        did_something(window, &|_| true);
+    }
+    assert_eq!(alone.len(), LOADS.len());
+    for (only, window) in alone.iter().enumerate() {
+        did_something(window, &|guest| guest == only);
     }
     for guest in &off.guests {
         assert!(guest.usage.is_none() && guest.agent.is_none() && guest.tags == 0, "{guest:?}");
@@ -55,13 +72,17 @@ pub fn one_pair(agent: PathBuf) {
     }
 }
 
-fn did_something(window: &TogetherWindow) {
-    assert!(window.commands > 0 && window.late <= window.commands);
+/// `works`: the guests whose applications were to do I/O, by index.
+fn did_something(window: &TogetherWindow, works: &dyn Fn(usize) -> bool) {
+    let loads = window.guests.iter().zip(LOADS).enumerate();
+    let has_io = |at: usize, load| works(at) && !matches!(load, TogetherLoad::Build);
+    let any = loads.clone().any(|(at, (_, load))| has_io(at, load));
+    assert!(window.late <= window.commands && any == (window.commands > 0), "{window:?}");
     let ours: f64 = window.host.vcpus.iter().chain(&window.host.qemu).sum();
     assert!(ours > 0.0 && ours < 1.1, "{:?}", window.host);
-    for (guest, load) in window.guests.iter().zip(LOADS) {
-        let has_io = !matches!(load, TogetherLoad::Build);
-        assert_eq!(guest.load.is_some(), has_io, "{guest:?}");
+    assert!(window.slices > 0.0);
+    for (at, (guest, load)) in loads {
+        assert_eq!(guest.load.is_some(), has_io(at, load), "{guest:?}");
         assert!(guest.load.is_none_or(|l| l.iops > 0.0 && l.p99_ms > 0.0));
         assert!(guest.compute.mib > 0.0 && guest.compute.seconds >= 1.0, "{guest:?}");
         assert!(guest.compute.seconds < PATIENCE.as_secs_f64(), "{guest:?}");

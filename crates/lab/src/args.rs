@@ -42,7 +42,8 @@ pub struct LabArgs {
     /// The `seekway` program whose `serve` is run [default: beside this program, else in PATH]
     #[arg(long, value_name = "FILE")]
     pub daemon: Option<PathBuf>,
-    /// noisy: DEVICE/FLOOD with `*` and commas, such as `intel-x25m-g2/*` or `disk/writes`
+    /// noisy: DEVICE/FLOOD with `*` and commas, such as `intel-x25m-g2/*` or `disk/writes`;
+    /// together: the disks, `SATA SSD` or `7200 rpm`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     #[command(flatten)]

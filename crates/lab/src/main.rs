@@ -37,8 +37,11 @@ fn run(args: &LabArgs) -> Result<Verdict> {
     if args.vcpu.is_some() && args.name != migrate::NAME {
         bail!("--vcpu: for {} only", migrate::NAME);
     }
-    if args.name != noisy::NAME && (args.scenes.is_some() || args.noisy != NoisyArgs::default()) {
-        bail!("--scenes, --servers, --seconds, --rounds, --work-dir: for {} only", noisy::NAME);
+    if args.scenes.is_some() && ![noisy::NAME, together::NAME].contains(&&*args.name) {
+        bail!("--scenes: for {} and {} only", noisy::NAME, together::NAME);
+    }
+    if args.name != noisy::NAME && args.noisy != NoisyArgs::default() {
+        bail!("--servers, --seconds, --rounds, --work-dir: for {} only", noisy::NAME);
     }
     if let Some(scene) = scene::SCENES.iter().find(|s| s.experiment == args.name) {
         return scene::run(args, scene);

@@ -1,5 +1,5 @@
-//! together: the guests of an ordinary host with everything of Seekway off and with
-//! everything on, in turn in the same guests.
+//! together: the guests of an ordinary host with everything of Seekway off, with everything
+//! on, and each alone on its private disk, in turn in the same guests.
 
 mod judge;
 mod shown;
@@ -8,19 +8,31 @@ use crate::args::LabArgs;
 use crate::procs::agent;
 use crate::show::finish;
 use anyhow::{Context, Result, bail};
-use judge::Ran;
-use seekway_cli::{Verdict, progress};
+use judge::{Ran, SceneRan};
+use seekway_cli::{Format, Verdict, output, progress};
 use seekway_live::experiment::{TogetherLoad, TogetherOptions, TogetherSide, run_together};
+use seekway_sim::experiments::glob;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub const NAME: &str = "together";
 
-/// A SATA drive as slow as one behind a network, as in migrate-live: what a read costs an
-/// emulated guest and its host in processor time, 0.4 ms, is small beside its wait. Times are
-/// absolute: a real completion that comes late is counted.
-const DEVICE: &str = "intel-x25m-g2:k=1,read_us=2000";
+/// A disk that the guests share.
+#[derive(Clone, Copy, Debug)]
+struct Scene {
+    /// As the simulator's scene of the same disk.
+    name: &'static str,
+    device: &'static str,
+    /// So many times slower than the model: emulated guests reach a tenth of the requests that
+    /// keep an X25-M busy.
+    slower: usize,
+}
+
+const SCENES: [Scene; 2] = [
+    Scene { name: "SATA SSD", device: "intel-x25m-g2", slower: 8 },
+    Scene { name: "7200 rpm", device: "seagate-1tb-7200", slower: 1 },
+];
 const LOADS: [TogetherLoad; 4] =
     [TogetherLoad::Database, TogetherLoad::Files, TogetherLoad::Video, TogetherLoad::Build];
 const POLICIES: [&str; 2] = ["noop", "fairway"];
@@ -30,9 +42,9 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// default, take an emulated guest 3 to 4 % of a vCPU; one takes 1 to 2 %.
 const TAGS: &str = "--match fio --interval 1s";
 const PREFETCHER: &str = "vio:interval=continuous,threshold=auto";
-const PAIRS: u32 = 7;
-const WINDOW: Duration = Duration::from_secs(12);
-const QUICK_PAIRS: u32 = 1;
+const ROUNDS: u32 = 7;
+const WINDOW: Duration = Duration::from_secs(5);
+const QUICK_ROUNDS: u32 = 1;
 const QUICK_WINDOW: Duration = Duration::from_secs(3);
 
 /// Runs the experiment.
@@ -47,52 +59,129 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
             .context("handle signals")?;
     }
-    let options = TogetherOptions {
+    let scenes = scenes(args)?;
+    let bar = progress::steps(NAME);
+    let mut ran = Vec::new();
+    for scene in scenes {
+        let options = options(args, &scene, &interrupted)?;
+        let name = scene.name;
+        let mut step = |step: &str| bar.set_message(format!("{name}: {step}"));
+        let figures = run_together(&options, &mut step).context("--live")?;
+        ran.push(SceneRan::new(scene.name, &options, &figures));
+    }
+    bar.finish_and_clear();
+    let ran = Ran::new(ran);
+    let tables: Vec<_> = ran.scenes.iter().flat_map(shown::tables).collect();
+    finish(args, shown::page(&ran), &tables, &ran)?;
+    if !matches!(args.format, Format::Json | Format::Csv) {
+        output::print(&format!("\n{}\n", ran.sentence))?;
+    }
+    let missed = ran.scenes.iter().any(|scene| scene.verdict == "missed");
+    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
+}
+
+/// Those that were asked for, of which there is at least one.
+fn scenes(args: &LabArgs) -> Result<Vec<Scene>> {
+    let pattern = args.scenes.as_deref().unwrap_or("*");
+    let wanted = |scene: &Scene| {
+        pattern.split(',').any(|p| glob(p.trim().as_bytes(), scene.name.as_bytes()))
+    };
+    let scenes: Vec<Scene> = SCENES.into_iter().filter(wanted).collect();
+    if scenes.is_empty() {
+        let known: Vec<&str> = SCENES.iter().map(|scene| scene.name).collect();
+        bail!("--scenes {pattern}: none; with --live {NAME} has {}", known.join(", "));
+    }
+    Ok(scenes)
+}
+
+fn options(
+    args: &LabArgs,
+    scene: &Scene,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<TogetherOptions> {
+    Ok(TogetherOptions {
         program: args.daemon()?,
         agent: agent()?,
         loads: LOADS.to_vec(),
-        sides: sides(),
-        pairs: if args.quick { QUICK_PAIRS } else { PAIRS },
+        sides: sides(scene),
+        rounds: if args.quick { QUICK_ROUNDS } else { ROUNDS },
         window: if args.quick { QUICK_WINDOW } else { WINDOW },
-        device: DEVICE.into(),
         accelerator: args.accelerator(),
         seed: args.seed,
-        interrupted,
-    };
-    let bar = progress::steps(NAME);
-    let figures = run_together(&options, &mut |step| bar.set_message(step.to_string()));
-    let figures = figures.context("--live")?;
-    bar.finish_and_clear();
-    let ran = Ran::new(&LOADS, &figures);
-    let tables = [shown::guests(&ran, &options), shown::host(&ran)];
-    finish(args, shown::page(&ran, &tables), &tables, &ran)?;
-    Ok(if ran.verdict == "missed" { Verdict::NotAccepted } else { Verdict::Done })
+        interrupted: Arc::clone(interrupted),
+    })
 }
 
-/// Everything off, and everything on.
-fn sides() -> [TogetherSide; 2] {
-    let off = TogetherSide { policy: POLICIES[0].into(), cache: None, tags: None, agent: None };
+/// Everything off, everything on, and the private disks: as many times slower as there are
+/// guests, each with its part of the host's cache.
+fn sides(scene: &Scene) -> [TogetherSide; 3] {
+    let device = |times: usize| format!("{}:k={}", scene.device, scene.slower * times);
+    let off = TogetherSide {
+        policy: POLICIES[0].into(),
+        cache: None,
+        tags: None,
+        agent: None,
+        device: device(1),
+    };
     let on = TogetherSide {
         policy: POLICIES[1].into(),
         cache: Some((CACHE_BYTES, PREFETCHER.into())),
         tags: Some(TAGS.into()),
         agent: Some(String::new()),
+        ..off.clone()
     };
-    [off, on]
+    let guests = LOADS.len();
+    let cache = Some((CACHE_BYTES / guests as u64, "none".into()));
+    let private = TogetherSide { cache, device: device(guests), ..off.clone() };
+    [off, on, private]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
     use seekway_policy::{prefetchers, schedulers};
 
     #[test]
-    fn both_sides_are_what_the_daemon_takes() {
-        for side in sides() {
-            assert!(schedulers::build(&side.policy).is_ok());
-            assert!(
-                side.cache.is_none_or(|(_, prefetcher)| prefetchers::build(&prefetcher).is_ok())
-            );
+    fn all_sides_are_what_the_daemon_takes() {
+        for scene in &SCENES {
+            for side in sides(scene) {
+                assert!(schedulers::build(&side.policy).is_ok());
+                assert!(
+                    side.cache
+                        .is_none_or(|(_, prefetcher)| prefetchers::build(&prefetcher).is_ok())
+                );
+            }
         }
+    }
+
+    #[test]
+    fn a_private_disk_is_a_fourth_of_the_host() {
+        let [off, on, private] = sides(&SCENES[1]);
+        assert_eq!(
+            (&*off.device, &*private.device),
+            ("seagate-1tb-7200:k=1", "seagate-1tb-7200:k=4")
+        );
+        let bytes = |side: TogetherSide| side.cache.expect("a cache").0;
+        assert_eq!(bytes(on), 4 * bytes(private));
+    }
+
+    #[test]
+    fn scenes_are_chosen_by_name() {
+        let chosen = |scenes: &[&str]| {
+            let args = [&["seekway-lab", NAME][..], scenes].concat();
+            scenes_of(&LabArgs::parse_from(args))
+        };
+        assert_eq!(chosen(&[]).expect("all"), ["SATA SSD", "7200 rpm"]);
+        assert_eq!(chosen(&["--scenes", "7200*"]).expect("one"), ["7200 rpm"]);
+        let error = chosen(&["--scenes", "tape"]).expect_err("no such disk").to_string();
+        assert!(
+            error.contains("--scenes tape: none; with --live together has SATA SSD"),
+            "{error}"
+        );
+    }
+
+    fn scenes_of(args: &LabArgs) -> Result<Vec<&'static str>> {
+        Ok(scenes(args)?.iter().map(|scene| scene.name).collect())
     }
 }

@@ -30,7 +30,7 @@ pub use scene::{
 };
 pub use together::{
     HostShares, Progress, TogetherFigures, TogetherGuest, TogetherLoad, TogetherLoadFigures,
-    TogetherOptions, TogetherSide, TogetherWindow, run_together,
+    TogetherOptions, TogetherRound, TogetherSide, TogetherWindow, run_together,
 };
 
 use crate::daemon::Daemon;

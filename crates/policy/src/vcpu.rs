@@ -207,6 +207,10 @@ pub trait VcpuPolicy: Send {
     /// an earlier call.
     fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign);
 
+    /// What the agent has used of the guest's vCPUs since it began; told before a window, where
+    /// it is known.
+    fn spent(&mut self, _now: Instant, _used: Nanos) {}
+
     /// The tasks that did I/O in the window that ends at `now`, in ascending order, each
     /// once. Those that are not there did none.
     fn window(&mut self, now: Instant, loads: &[TaskLoad]);

@@ -142,7 +142,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     }
     let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
     let is_noisy = args.names == [live::NOISY.name];
-    let has_scenes = is_noisy || args.names == [TOGETHER] && !args.live;
+    let has_scenes = is_noisy || args.names == [TOGETHER];
     if args.scenes.is_some() && !has_scenes {
         bail!(
             "--scenes: for {}, {} and {TOGETHER} only, each by itself",

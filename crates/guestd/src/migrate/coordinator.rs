@@ -38,6 +38,9 @@ const SIGNS_MAX: usize = 256;
 const EARLY: u64 = 5;
 /// Windows take at most this part of a vCPU (a two-hundredth), ...
 const WINDOWS_PART: u64 = 200;
+/// More than this is no CPU time of a wake-up, but an absence of its vCPU that the guest, without
+/// a steal clock, takes for it.
+const USED_MAX: Nanos = Nanos::from_millis(2);
 /// ... as long as they need not be longer than so many times what the policy asks.
 const LONGER_MAX: u64 = 4;
 /// Something is due for so long, and nobody has come: no vCPU had anything to run.
@@ -64,6 +67,8 @@ pub struct Coordinator<S> {
     published: Published,
     /// What a wake-up of a monitor costs.
     cost: Cost,
+    /// CPU time of all threads, in nanoseconds.
+    used: AtomicU64,
     /// `status` asks for a view.
     asked: AtomicBool,
     view: Mutex<Option<View>>,
@@ -214,6 +219,7 @@ impl<S: System> Coordinator<S> {
             watching: Mutex::new(watching),
             published: Published::new(),
             cost: Cost::default(),
+            used: AtomicU64::new(0),
             asked: AtomicBool::new(false),
             view: Mutex::default(),
             answered,
@@ -267,6 +273,12 @@ impl<S: System> Coordinator<S> {
     /// A monitor spent so much CPU time on its last wake-up.
     pub fn spent(&self, time: Nanos) {
         self.cost.spent(time);
+        self.used(time);
+    }
+
+    /// A thread spent so much CPU time on its last wake-up.
+    pub fn used(&self, time: Nanos) {
+        self.used.fetch_add(time.min(USED_MAX).get(), SeqCst);
     }
 
     /// What is due at `now`: the end of a window, and a decision.
@@ -436,6 +448,7 @@ impl<S: System> Coordinator<S> {
         if let Ok(mut watching) = self.watching.try_lock() {
             news.window = watching.ready.take();
             if news.window.is_some() {
+                news.used = Some(Nanos::new(self.used.load(SeqCst)));
                 std::mem::swap(&mut news.loads, &mut watching.tasks);
             }
         }

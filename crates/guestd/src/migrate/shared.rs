@@ -13,7 +13,7 @@ use super::workers::Pool;
 use super::{clock, loads::Loads, preemption::Waker};
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
-use seekway_policy::units::Instant;
+use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Action, Outcome, TaskId, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -96,9 +96,12 @@ impl Shared {
         self.pools[vcpu.index()].start(|| {
             let (shared, mut orders) = (self.clone(), Orders::default());
             Box::new(move |action| {
+                let before = clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
                 let outcome = shared.make(&action);
                 shared.coordinator.ended(action.task(), outcome);
                 shared.turn(vcpu, false, &mut orders);
+                let spent = clock::read(libc::CLOCK_THREAD_CPUTIME_ID) - before;
+                shared.coordinator.used(Nanos::new(spent));
             })
         })
     }

@@ -1,82 +1,109 @@
-//! What the pairs of windows come to, which of them say nothing, and whether the rest is
+//! What the rounds of windows come to, which of them say nothing, and whether the rest is
 //! enough.
 
 use crate::spread::Spread;
 use seekway_live::experiment::{
-    HostShares, TogetherFigures, TogetherGuest, TogetherLoad, TogetherWindow,
+    HostShares, TogetherFigures, TogetherGuest, TogetherLoad, TogetherOptions, TogetherRound,
+    TogetherWindow,
 };
 use serde::Serialize;
 
-/// The geometric mean of the guests' throughput, on over off, at least: what is asked on a
-/// turning disk and on a SATA drive.
-pub(super) const GAIN: f64 = 1.3;
-/// Each guest's throughput, on over off, at least.
-pub(super) const KEPT: f64 = 0.98;
-/// Each guest's p99, on over off, at most.
-pub(super) const P99: f64 = 1.10;
-/// A pair is void when more of the commands of one of its windows are late: the device was
+/// Each guest's progress with everything on, at least.
+pub(super) const PROGRESS: f64 = 0.95;
+/// What each guest's compute tasks lose of their work, on over off, at most.
+pub(super) const COMPUTE: f64 = 0.10;
+/// How often a process that does I/O is moved for each slice of a vCPU of its guest, at most.
+pub(super) const MOVES: f64 = 1.1;
+/// A round is void when more of the commands of one of its windows are late: the device was
 /// not the one named.
 pub(super) const LATE: f64 = 0.01;
 /// Or when others on this machine had more of the processors. Compute tasks keep these busy
 /// in every window, so that being busy tells nothing.
 pub(super) const OTHERS: f64 = 0.05;
-/// A guest's row is void when each process of its application is busier. Beside a compute
-/// task a process gets half of a vCPU, and this is 95 % of it: the emulation of its
-/// instructions is what limits it.
-pub(super) const PROCESS: f64 = 0.475;
+/// A guest's row is void when each process of its application is busier than this part of
+/// what it gets beside the compute tasks: the emulation of its instructions is what limits it.
+pub(super) const PROCESS: f64 = 0.95;
+/// vCPUs of a guest, each with a compute task.
+const VCPUS: f64 = 2.0;
 
-/// As JSON. The keys stay. Figures are over the pairs that are not void; over all of them
-/// where too few are left.
+/// As JSON. The keys stay.
 #[derive(Serialize)]
 pub(super) struct Ran {
+    /// What the whole is worth.
+    pub sentence: String,
+    pub scenes: Vec<SceneRan>,
+}
+
+/// A disk that the guests share. Figures are over the rounds that are not void; over all of
+/// them where too few are left.
+#[derive(Serialize)]
+pub(super) struct SceneRan {
+    pub scene: &'static str,
+    /// As `serve --emulate` takes them.
+    pub device: String,
+    pub private_device: String,
     pub guests: Vec<GuestRan>,
     pub off: SideRan,
     pub on: SideRan,
-    /// Of the guests' ratios of throughput.
+    /// Each guest alone, together.
+    pub alone: SideRan,
+    /// Of the guests' progress.
+    pub progress_off: f64,
+    pub progress_on: f64,
+    /// Of the guests' ratios of throughput, on over off.
     pub geometric_mean: f64,
-    /// The guest with the least ratio of throughput.
+    /// The guest with the least progress with everything on.
     pub worst: &'static str,
-    pub pairs: usize,
-    pub void_pairs: usize,
+    pub rounds: usize,
+    pub void_rounds: usize,
     /// Those that the figures are of.
-    pub counted_pairs: usize,
+    pub counted_rounds: usize,
     /// `met`, `missed`, or `void`.
     pub verdict: &'static str,
     /// The reason of the verdict.
     pub why: String,
-    /// For each time that the emulation lost a guest and a pair was made again: why.
+    /// For each time that the emulation lost a guest and a round was made again: why.
     pub lost: Vec<String>,
-    /// Off and on, void ones too.
-    pub windows: Vec<Pair>,
+    /// Void ones too.
+    pub windows: Vec<TogetherRound>,
+    #[serde(skip)]
+    pub options: TogetherOptions,
 }
 
 #[derive(Serialize)]
 pub(super) struct GuestRan {
     pub guest: &'static str,
-    /// What `off` and `on` count, a second.
+    /// What `off`, `on` and `alone` count, a second.
     pub unit: &'static str,
     pub off: Spread,
     pub on: Spread,
-    /// On over off, pair by pair.
+    /// On its private disk.
+    pub alone: Spread,
+    /// Off and on over alone, round by round.
+    pub progress_off: Spread,
+    pub progress_on: Spread,
+    /// On over off, round by round.
     pub ratio: Spread,
     /// Processor time of both agents, in vCPUs, as the guest counts it.
     pub agents_vcpus: Spread,
     /// Nothing for compute tasks.
     pub p99_off_ms: Option<Spread>,
     pub p99_on_ms: Option<Spread>,
-    pub p99_ratio: Option<Spread>,
+    pub p99_alone_ms: Option<Spread>,
+    /// On over alone.
+    pub p99_over_private: Option<Spread>,
     /// Processor time of each process of the application, 0 to 1, as the guest counts it.
     pub process_off: Option<Spread>,
     pub process_on: Option<Spread>,
-    /// Of the compute tasks' work, what was lost.
+    /// Of the compute tasks' work, what was lost, on over off.
     pub compute_lost: Spread,
     /// Of what the guest read, what the cache had, 0 to 1.
     pub hit: Option<Spread>,
     /// Of what was prefetched for it, what it did not use, 0 to 1.
     pub prefetch_cost: Option<Spread>,
     pub tags: usize,
-    /// Moves of tasks.
-    pub moves: Option<Spread>,
+    /// Moves of each process that does I/O, for each slice of a vCPU of the guest.
+    pub moves_a_slice: Option<Spread>,
     pub verdict: &'static str,
     pub why: String,
 }
@@ -92,44 +119,81 @@ pub(super) struct SideRan {
     pub busy: Spread,
     /// Of the emulated device's commands, 0 to 1.
     pub late: Spread,
+    /// Commands of the emulated device.
+    pub commands: Spread,
     /// What all applications read and wrote, in MiB a second.
     pub mib_s: Spread,
 }
 
-type Pair = [TogetherWindow; 2];
-
 impl Ran {
-    /// Of at least one pair; each has the guests of `loads`.
-    pub(super) fn new(loads: &[TogetherLoad], figures: &TogetherFigures) -> Ran {
-        let pairs = &figures.pairs[..];
-        let voids: Vec<String> = pairs.iter().filter_map(void).collect();
-        // One good pair among many is luck.
-        let is_void = voids.len() * 2 >= pairs.len();
-        let good = |pair: &&Pair| is_void || void(pair).is_none();
-        let good: Vec<&Pair> = pairs.iter().filter(good).collect();
-        let rows = loads.iter().enumerate();
+    /// Of at least one scene.
+    pub(super) fn new(scenes: Vec<SceneRan>) -> Ran {
+        let least = |of: fn(&GuestRan) -> Spread| {
+            let guests = scenes.iter().flat_map(|scene| &scene.guests);
+            guests.map(|guest| of(guest).median).fold(f64::INFINITY, f64::min)
+        };
+        let (on, off) = (least(|guest| guest.progress_on), least(|guest| guest.progress_off));
+        let sentence = format!(
+            "Every guest has at least {on:.2} of what a disk of its own would give it; with \
+             everything off, at least {off:.2}."
+        );
+        let voids = scenes.iter().filter(|scene| scene.verdict == "void").map(|scene| scene.scene);
+        let voids = voids.collect::<Vec<_>>().join(", ");
+        let sentence = match voids.as_str() {
+            "" => sentence,
+            voids => format!("{sentence} Void, and no result: {voids}."),
+        };
+        Ran { sentence, scenes }
+    }
+}
+
+impl SceneRan {
+    /// Of at least one round; each has the guests of `options`.
+    pub(super) fn new(
+        scene: &'static str,
+        options: &TogetherOptions,
+        figures: &TogetherFigures,
+    ) -> SceneRan {
+        let rounds = &figures.rounds[..];
+        let voids: Vec<String> = rounds.iter().filter_map(void).collect();
+        // One good round among many is luck.
+        let is_void = voids.len() * 2 >= rounds.len();
+        let good = |round: &&TogetherRound| is_void || void(round).is_none();
+        let good: Vec<&TogetherRound> = rounds.iter().filter(good).collect();
+        let loads = options.loads.iter().enumerate();
         let guests: Vec<GuestRan> =
-            rows.map(|(at, load)| GuestRan::new(*load, at, &good)).collect();
-        let logs: f64 = guests.iter().map(|g| g.ratio.median.ln()).sum();
-        let geometric_mean = (logs / guests.len() as f64).exp();
-        let least = guests.iter().min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median));
-        let mut ran = Ran {
-            worst: least.map_or("", |g| g.guest),
-            geometric_mean,
-            off: SideRan::new(&good, 0),
-            on: SideRan::new(&good, 1),
+            loads.map(|(at, load)| GuestRan::new(*load, at, &good)).collect();
+        let mean = |of: fn(&GuestRan) -> Spread| {
+            let logs: f64 = guests.iter().map(|guest| of(guest).median.ln()).sum();
+            (logs / guests.len() as f64).exp()
+        };
+        let progress = |guest: &GuestRan| guest.progress_on.median;
+        let least = guests.iter().min_by(|a, b| progress(a).total_cmp(&progress(b)));
+        let [off, _, private] = &options.sides;
+        let mut ran = SceneRan {
+            scene,
+            device: off.device.clone(),
+            private_device: private.device.clone(),
+            worst: least.map_or("", |guest| guest.guest),
+            progress_off: mean(|guest| guest.progress_off),
+            progress_on: mean(|guest| guest.progress_on),
+            geometric_mean: mean(|guest| guest.ratio),
+            off: SideRan::new(&good, |round| std::slice::from_ref(&round.off)),
+            on: SideRan::new(&good, |round| std::slice::from_ref(&round.on)),
+            alone: SideRan::new(&good, |round| &round.alone),
             guests,
-            pairs: pairs.len(),
-            void_pairs: voids.len(),
-            counted_pairs: good.len(),
+            rounds: rounds.len(),
+            void_rounds: voids.len(),
+            counted_rounds: good.len(),
             verdict: "void",
-            why: format!("{} of {} pairs: {}", voids.len(), pairs.len(), voids.join("; ")),
+            why: format!("{} of {} rounds: {}", voids.len(), rounds.len(), voids.join("; ")),
             lost: figures.lost.clone(),
-            windows: pairs.to_vec(),
+            windows: rounds.to_vec(),
+            options: options.clone(),
         };
         if is_void {
             for guest in &mut ran.guests {
-                (guest.verdict, guest.why) = ("void", "too few good pairs".into());
+                (guest.verdict, guest.why) = ("void", "too few good rounds".into());
             }
         } else {
             ran.judge();
@@ -142,28 +206,37 @@ impl Ran {
             self.guests.iter().filter(|g| g.verdict == verdict).map(|g| g.guest).collect()
         };
         let (missed, voids) = (named("missed"), named("void"));
-        let mean = format!("geometric mean {:.2} ({GAIN} asked)", self.geometric_mean);
-        let enough = self.geometric_mean >= GAIN;
+        let (on, off) = (self.progress_on, self.progress_off);
+        let mean = format!("geometric mean of progress {on:.2}, {off:.2} with everything off");
         (self.verdict, self.why) = if !missed.is_empty() {
-            ("missed", format!("{mean}; worse with everything on: {}", missed.join(", ")))
+            ("missed", format!("{mean}; missed by {}", missed.join(", ")))
         } else if !voids.is_empty() {
             ("void", format!("{mean}, with void rows: {}", voids.join(", ")))
         } else {
-            (if enough { "met" } else { "missed" }, mean)
+            (if on > off { "met" } else { "missed" }, mean)
         };
     }
 }
 
+/// A guest's figures in each window of its own.
+const OFF: usize = 0;
+const ON: usize = 1;
+const ALONE: usize = 2;
+
 impl GuestRan {
-    fn new(load: TogetherLoad, at: usize, pairs: &[&Pair]) -> GuestRan {
-        let over = |of: &dyn Fn([&TogetherGuest; 2]) -> Option<f64>| {
-            Spread::of(pairs.iter().filter_map(|[off, on]| of([&off.guests[at], &on.guests[at]])))
+    fn new(load: TogetherLoad, at: usize, rounds: &[&TogetherRound]) -> GuestRan {
+        type Figure<'a> = &'a dyn Fn(&TogetherGuest) -> Option<f64>;
+        let guest = |round: &TogetherRound, side: usize, of: Figure<'_>| {
+            let windows = [&round.off, &round.on, &round.alone[at]];
+            of(&windows[side].guests[at])
         };
-        let side = |side: usize, of: &dyn Fn(&TogetherGuest) -> Option<f64>| {
-            over(&|guests| of(guests[side]))
+        let side = |side: usize, of: Figure<'_>| {
+            Spread::of(rounds.iter().filter_map(|round| guest(round, side, of)))
         };
-        let ratio = |of: &dyn Fn(&TogetherGuest) -> Option<f64>| {
-            over(&|[off, on]| Some(of(on)? / of(off)?))
+        let ratio = |over: usize, base: usize, of: Figure<'_>| {
+            let of =
+                |round: &&TogetherRound| Some(guest(round, over, of)? / guest(round, base, of)?);
+            Spread::of(rounds.iter().filter_map(of))
         };
         let throughput = |guest: &TogetherGuest| Some(throughput(load, guest));
         let p99 = |guest: &TogetherGuest| guest.load.map(|l| l.p99_ms);
@@ -172,70 +245,98 @@ impl GuestRan {
             let usage = guest.usage.as_ref().filter(|u| u.read_bytes > 0)?;
             Some((usage.hit_bytes + usage.late_bytes) as f64 / usage.read_bytes as f64)
         };
-        let moves = |guest: &TogetherGuest| guest.agent.as_ref().map(|a| a.moves as f64);
         let agents = |TogetherGuest { compute, .. }: &TogetherGuest| {
             Some((compute.tag_cpu + compute.migrate_cpu) / compute.seconds)
         };
-        let lost = ratio(&|guest| Some(guest.compute.mib_s())).unwrap_or_default();
+        let moves = |round: &&TogetherRound| {
+            let moves = round.on.guests[at].agent.as_ref()?.moves as f64;
+            let processes = f64::from(load.processes());
+            (processes > 0.0).then(|| moves / (processes * round.on.slices))
+        };
+        let lost = ratio(ON, OFF, &|guest| Some(guest.compute.mib_s())).unwrap_or_default();
         let mut row = GuestRan {
             guest: load.name(),
             unit: unit(load),
-            off: side(0, &throughput).unwrap_or_default(),
-            on: side(1, &throughput).unwrap_or_default(),
-            ratio: ratio(&throughput).unwrap_or_default(),
-            p99_off_ms: side(0, &p99),
-            p99_on_ms: side(1, &p99),
-            p99_ratio: ratio(&p99),
-            process_off: side(0, &process),
-            process_on: side(1, &process),
+            off: side(OFF, &throughput).unwrap_or_default(),
+            on: side(ON, &throughput).unwrap_or_default(),
+            alone: side(ALONE, &throughput).unwrap_or_default(),
+            progress_off: ratio(OFF, ALONE, &throughput).unwrap_or_default(),
+            progress_on: ratio(ON, ALONE, &throughput).unwrap_or_default(),
+            ratio: ratio(ON, OFF, &throughput).unwrap_or_default(),
+            p99_off_ms: side(OFF, &p99),
+            p99_on_ms: side(ON, &p99),
+            p99_alone_ms: side(ALONE, &p99),
+            p99_over_private: ratio(ON, ALONE, &p99),
+            process_off: side(OFF, &process),
+            process_on: side(ON, &process),
             compute_lost: Spread {
                 median: 1.0 - lost.median,
                 least: 1.0 - lost.largest,
                 largest: 1.0 - lost.least,
             },
-            agents_vcpus: side(1, &agents).unwrap_or_default(),
-            hit: side(1, &hit),
-            prefetch_cost: side(1, &|guest| guest.usage.as_ref().map(|u| u.cost)),
-            tags: pairs.iter().map(|[_, on]| on.guests[at].tags).max().unwrap_or(0),
-            moves: side(1, &moves),
+            agents_vcpus: side(ON, &agents).unwrap_or_default(),
+            hit: side(ON, &hit),
+            prefetch_cost: side(ON, &|guest| guest.usage.as_ref().map(|u| u.cost)),
+            tags: rounds.iter().map(|round| round.on.guests[at].tags).max().unwrap_or(0),
+            moves_a_slice: Spread::of(rounds.iter().filter_map(moves)),
             verdict: "",
             why: String::new(),
         };
-        (row.verdict, row.why) = row.judge();
+        (row.verdict, row.why) = row.judge(load);
         row
     }
 
-    fn judge(&self) -> (&'static str, String) {
+    fn judge(&self, load: TogetherLoad) -> (&'static str, String) {
         let busiest = self.process_off.iter().chain(&self.process_on).map(|s| s.median);
         let busiest = busiest.fold(0.0, f64::max);
-        if busiest > PROCESS {
-            let percent = 100.0 * busiest;
-            return ("void", format!("its processes are busy for {percent:.0} % each"));
+        if busiest > PROCESS * process_max(load) {
+            let (percent, of) = (100.0 * busiest, 100.0 * process_max(load));
+            let why = format!("its processes are busy for {percent:.0} % each, of {of:.0} %");
+            return ("void", why);
         }
         let mut missed = Vec::new();
-        if self.ratio.median < KEPT {
-            missed.push(format!("throughput {:.2} ({KEPT} asked)", self.ratio.median));
+        let progress = self.progress_on.median;
+        if progress < PROGRESS {
+            missed.push(format!("progress {progress:.2} ({PROGRESS} asked)"));
         }
-        if let Some(p99) = self.p99_ratio.filter(|p99| p99.median > P99) {
-            missed.push(format!("p99 {:.2} ({P99:.2} at most)", p99.median));
+        if self.compute_lost.median > COMPUTE {
+            let percent = 100.0 * self.compute_lost.median;
+            missed.push(format!(
+                "{percent:.0} % of its compute lost ({:.0} % at most)",
+                100.0 * COMPUTE
+            ));
+        }
+        if let Some(moves) = self.moves_a_slice.filter(|moves| moves.median > MOVES) {
+            missed.push(format!("{:.2} moves a slice ({MOVES} at most)", moves.median));
         }
         (if missed.is_empty() { "met" } else { "missed" }, missed.join(", "))
     }
 }
 
+/// What a process of an application gets of a vCPU if it computes all the time, beside a compute
+/// task on each vCPU.
+pub(super) fn process_max(load: TogetherLoad) -> f64 {
+    (VCPUS / (f64::from(load.processes()) + VCPUS)).min(0.5)
+}
+
 impl SideRan {
-    fn new(pairs: &[&Pair], side: usize) -> SideRan {
-        let over = |of: fn(&TogetherWindow) -> f64| {
-            Spread::of(pairs.iter().map(|pair| of(&pair[side]))).unwrap_or_default()
+    fn new(rounds: &[&TogetherRound], windows: fn(&TogetherRound) -> &[TogetherWindow]) -> SideRan {
+        let over = |of: &dyn Fn(&[TogetherWindow]) -> f64| {
+            Spread::of(rounds.iter().map(|round| of(windows(round)))).unwrap_or_default()
+        };
+        let sum = |of: fn(&TogetherWindow) -> f64| over(&|all| all.iter().map(of).sum());
+        let mean = |of: fn(&TogetherWindow) -> f64| {
+            over(&|all| all.iter().map(of).sum::<f64>() / all.len() as f64)
         };
         SideRan {
-            vcpus: over(|w| w.host.vcpus.iter().sum()),
-            qemu: over(|w| w.host.qemu.iter().sum()),
-            daemons: over(|w| w.host.daemons),
-            others: over(|w| HostShares::others(&w.host)),
-            busy: over(|w| w.host.busy),
-            late: over(late),
-            mib_s: over(|w| w.guests.iter().filter_map(|g| g.load).map(|l| l.mib_s).sum()),
+            vcpus: mean(|w| w.host.vcpus.iter().sum()),
+            qemu: mean(|w| w.host.qemu.iter().sum()),
+            daemons: mean(|w| w.host.daemons),
+            others: mean(|w| HostShares::others(&w.host)),
+            busy: mean(|w| w.host.busy),
+            late: over(&|all| all.iter().map(late).fold(0.0, f64::max)),
+            commands: sum(|w| w.commands as f64),
+            mib_s: sum(|w| w.guests.iter().filter_map(|g| g.load).map(|l| l.mib_s).sum()),
         }
     }
 }
@@ -261,9 +362,9 @@ fn late(window: &TogetherWindow) -> f64 {
     window.late as f64 / window.commands.max(1) as f64
 }
 
-/// Why a pair says nothing, if so.
-fn void(pair: &Pair) -> Option<String> {
-    let of = |(window, side): (&TogetherWindow, &str)| {
+/// Why a round says nothing, if so.
+fn void(round: &TogetherRound) -> Option<String> {
+    let of = |(side, window): (&str, &TogetherWindow)| {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         if late(window) > LATE {
             let late = percent(late(window));
@@ -272,103 +373,10 @@ fn void(pair: &Pair) -> Option<String> {
         let others = window.host.others();
         (others > OTHERS).then(|| format!("{side}: others had {} of the CPU", percent(others)))
     };
-    pair.iter().zip(["off", "on"]).find_map(of)
+    let together = [("off", &round.off), ("on", &round.on)].into_iter();
+    let alone = round.alone.iter().map(|window| ("alone", window));
+    together.chain(alone).find_map(of)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use seekway_live::experiment::{Progress, TogetherLoadFigures};
-
-    const LOADS: [TogetherLoad; 2] = [TogetherLoad::Database, TogetherLoad::Build];
-
-    /// A database with these IOPS and p99, and a build with so much work in ten seconds.
-    fn window(iops: f64, p99_ms: f64, mib: f64) -> TogetherWindow {
-        let guest = |load, mib| TogetherGuest {
-            load,
-            compute: Progress { seconds: 10.0, mib, tag_cpu: 0.1, migrate_cpu: 0.2 },
-            usage: None,
-            tags: 0,
-            agent: None,
-        };
-        let load = TogetherLoadFigures { iops, mib_s: 1.0, mean_ms: 1.0, p99_ms, busy: 0.1 };
-        TogetherWindow {
-            guests: vec![guest(Some(load), 1000.0), guest(None, mib)],
-            host: HostShares {
-                vcpus: vec![0.45; 2],
-                qemu: vec![0.02; 2],
-                daemons: 0.01,
-                busy: 0.96,
-            },
-            commands: 1000,
-            late: 10,
-        }
-    }
-
-    fn pairs(on: [TogetherWindow; 3]) -> Vec<Pair> {
-        on.into_iter().map(|on| [window(100.0, 50.0, 500.0), on]).collect()
-    }
-
-    fn same(iops: f64, p99_ms: f64, mib: f64) -> Vec<Pair> {
-        pairs([(); 3].map(|()| window(iops, p99_ms, mib)))
-    }
-
-    fn judged(pairs: &[Pair]) -> Ran {
-        Ran::new(&LOADS, &TogetherFigures { pairs: pairs.to_vec(), lost: Vec::new() })
-    }
-
-    #[test]
-    fn medians_of_pairs_are_judged() {
-        let on = [(400.0, 40.0), (200.0, 54.0), (150.0, 90.0)];
-        let ran = judged(&pairs(on.map(|(iops, p99)| window(iops, p99, 490.0))));
-        let [database, build] = &ran.guests[..] else { panic!("two") };
-        assert_eq!((database.off.median, database.on.median), (100.0, 200.0));
-        assert_eq!(database.ratio, Spread { median: 2.0, least: 1.5, largest: 4.0 });
-        assert_eq!(database.p99_ratio.expect("reads").median, 1.08);
-        assert_eq!((build.off.median, build.p99_ratio), (50.0, None));
-        assert!((build.compute_lost.median - 0.02).abs() < 1e-9);
-        assert!((ran.geometric_mean - 1.96_f64.sqrt()).abs() < 1e-9);
-        assert_eq!((ran.verdict, ran.worst, ran.void_pairs), ("met", "build", 0), "{}", ran.why);
-        assert!((build.agents_vcpus.median - 0.03).abs() < 1e-9);
-        assert!((ran.on.others.median - 0.01).abs() < 1e-9);
-        assert_eq!((ran.on.mib_s.median, ran.on.late.median), (1.0, 0.01));
-    }
-
-    #[test]
-    fn each_miss_is_said() {
-        let verdict = |pairs: &[Pair]| {
-            let ran = judged(pairs);
-            let guests = ran.guests.iter().map(|g| g.verdict).collect::<Vec<_>>();
-            (ran.verdict, guests, ran.why)
-        };
-        let (total, guests, why) = verdict(&same(150.0, 50.0, 500.0));
-        assert_eq!((total, guests), ("missed", vec!["met", "met"]), "{why}");
-        assert_eq!(why, "geometric mean 1.22 (1.3 asked)");
-        let (total, guests, why) = verdict(&same(300.0, 56.0, 489.0));
-        assert_eq!((total, guests), ("missed", vec!["missed", "missed"]));
-        assert!(why.ends_with("worse with everything on: database, build"), "{why}");
-        assert_eq!(verdict(&same(300.0, 55.0, 490.0)).0, "met");
-    }
-
-    #[test]
-    fn what_says_nothing_is_void() {
-        let good = same(300.0, 50.0, 500.0);
-        let mut one = good.clone();
-        one[0][1].late = 11;
-        let ran = judged(&one);
-        assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("met", 1, 2));
-        one[1][0].host = HostShares { daemons: 0.0, busy: 1.0, ..one[1][0].host.clone() };
-        let ran = judged(&one);
-        assert_eq!((ran.verdict, ran.void_pairs, ran.counted_pairs), ("void", 2, 3));
-        assert!(ran.guests.iter().all(|g| g.verdict == "void"));
-        assert!(ran.why.contains("on: 1.1 % of the commands later"), "{}", ran.why);
-        assert!(ran.why.contains("off: others had 6.0 % of the CPU"), "{}", ran.why);
-        let mut busy = good;
-        for [_, on] in &mut busy {
-            on.guests[0].load.as_mut().expect("a database").busy = 0.48;
-        }
-        let ran = judged(&busy);
-        let guests: Vec<&str> = ran.guests.iter().map(|g| g.verdict).collect();
-        assert_eq!((ran.verdict, guests), ("void", vec!["void", "met"]), "{}", ran.why);
-    }
-}
+mod tests;

@@ -1,12 +1,15 @@
 //! together: real guests of one ordinary host, with everything of Seekway on and with
-//! everything off. Each guest has its own application; their vCPUs share the processors in
-//! turns, and a compute task on each vCPU keeps every turn in use.
+//! everything off, and each guest alone on a private disk, which is as many times slower as
+//! there are guests. Each guest has its own application; their vCPUs share the processors in
+//! turns, and a compute task on each vCPU keeps every turn in use. A guest that is alone on
+//! its disk has the same turns: the others' compute tasks run in theirs.
 //!
-//! Each guest has two disks: `/dev/vda` is served by a daemon with everything off,
-//! `/dev/vdb` by one with everything on. The images have the same content at the same
-//! places of the same emulated device. Only one daemon has work at a time, so neither
-//! disturbs the other, and no setting or cached block of one is left in the other. A window
-//! with one and a window with the other make a pair, in the same guests, several times.
+//! Each guest has three disks: `/dev/vda` is served by a daemon with everything off,
+//! `/dev/vdb` by one with everything on, `/dev/vdc` by that of the private disks. The images
+//! have the same content at the same places of the same emulated device. Only one daemon has
+//! work at a time, so none disturbs another, and no setting or cached block of one is left in
+//! another. A window with everything off, one with everything on and one for each guest alone
+//! make a round, in the same guests, several times.
 
 mod host;
 mod inside;
@@ -46,7 +49,7 @@ const SLICE: Duration = Duration::from_millis(11);
 const JITTER: Duration = Duration::from_micros(300);
 /// From the time at which every application does I/O to the window: compute tasks and turns
 /// begin, and agents and prefetchers learn. fio counts from about then on.
-const SETTLE: Duration = Duration::from_secs(4);
+const SETTLE: Duration = Duration::from_secs(3);
 /// Where images lie: a write to a real disk would end after the emulated one's.
 const MEMORY: &str = "/dev/shm";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,7 +68,28 @@ pub struct TogetherSide {
     pub tags: Option<String>,
     /// `seekway-guest migrate` runs in each guest, with these arguments.
     pub agent: Option<String>,
+    /// The emulated device, as `serve --emulate` takes it.
+    pub device: String,
 }
+
+/// Whose applications run in a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    All,
+    /// Of the guest with this index only.
+    Alone(usize),
+}
+
+impl Who {
+    fn has(self, guest: usize) -> bool {
+        matches!(self, Who::All) || self == Who::Alone(guest)
+    }
+}
+
+/// The sides by index.
+const OFF: usize = 0;
+const ON: usize = 1;
+const PRIVATE: usize = 2;
 
 /// How to run it.
 #[derive(Clone, Debug)]
@@ -76,14 +100,12 @@ pub struct TogetherOptions {
     pub agent: PathBuf,
     /// A guest for each.
     pub loads: Vec<TogetherLoad>,
-    /// Everything off, and everything on.
-    pub sides: [TogetherSide; 2],
+    /// Everything off, everything on, and the private disks.
+    pub sides: [TogetherSide; 3],
     /// At least one.
-    pub pairs: u32,
+    pub rounds: u32,
     /// Length of each window.
     pub window: Duration,
-    /// The emulated device, as `serve --emulate` takes it.
-    pub device: String,
     /// What runs the guests.
     pub accelerator: Accelerator,
     /// Decides slices, who begins, where files lie and what is read.
@@ -110,10 +132,18 @@ impl TogetherOptions {
 /// What the run came to.
 #[derive(Clone, Debug)]
 pub struct TogetherFigures {
-    /// Off and on, in this order.
-    pub pairs: Vec<[TogetherWindow; 2]>,
-    /// For each time that a guest was lost and the pair made again: why.
+    pub rounds: Vec<TogetherRound>,
+    /// For each time that a guest was lost and the round made again: why.
     pub lost: Vec<String>,
+}
+
+/// One window of each kind. As JSON its keys stay.
+#[derive(Clone, Debug, Serialize)]
+pub struct TogetherRound {
+    pub off: TogetherWindow,
+    pub on: TogetherWindow,
+    /// For each guest the window in which only its application ran, on its private disk.
+    pub alone: Vec<TogetherWindow>,
 }
 
 /// One window. As JSON its keys stay.
@@ -127,6 +157,8 @@ pub struct TogetherWindow {
     pub commands: u64,
     /// Those of them whose real completion came after the device's.
     pub late: u64,
+    /// Slices that the vCPUs of each guest had together while agents counted moves.
+    pub slices: f64,
 }
 
 /// A guest in a window.
@@ -158,11 +190,11 @@ pub fn run_together(
     let boots = format!("{} guests boot", options.loads.len());
     progress(&boots);
     let mut stage = Stage::new(&image, options, &processors)?;
-    let mut figures = TogetherFigures { pairs: Vec::new(), lost: Vec::new() };
-    for pair in 0..options.pairs {
+    let mut figures = TogetherFigures { rounds: Vec::new(), lost: Vec::new() };
+    for round in 0..options.rounds {
         loop {
-            match stage.pair(pair, options, progress) {
-                Ok(windows) => break figures.pairs.push(windows),
+            match stage.round(round, options, progress) {
+                Ok(windows) => break figures.rounds.push(windows),
                 Err(error) if is_lost(&error) && figures.lost.len() < LOST_MAX => {
                     let why = error.to_string();
                     figures.lost.push(why.lines().next().unwrap_or_default().to_string());
@@ -210,7 +242,7 @@ struct Stage {
     /// Of each guest's vCPUs.
     threads: Vec<Vec<i32>>,
     /// One for each side.
-    daemons: [Daemon; 2],
+    daemons: [Daemon; 3],
     /// Removed last.
     _dir: TempDir,
 }
@@ -223,14 +255,14 @@ impl Stage {
         let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory);
         let dir = dir.at("create a directory in", memory)?;
         let serve = |side: usize| serve(&dir.path().join(side.to_string()), side, options);
-        let daemons = [serve(0)?, serve(1)?];
+        let daemons = [serve(OFF)?, serve(ON)?, serve(PRIVATE)?];
         let agent = Shipped::new(&options.agent, "seekway-guest", dir.path())?;
         let spec = |load: &TogetherLoad| {
             let name = load.name();
             let spec = GuestSpec { cpus: VCPUS, memory_mb: MEMORY_MB, ..GuestSpec::new(name) };
             let (accelerator, extra) = (options.accelerator, agent.args().into());
-            let [off, on] = &daemons;
-            GuestSpec { accelerator, extra, ..spec }.disk(off.socket(name)).disk(on.socket(name))
+            let spec = GuestSpec { accelerator, extra, ..spec };
+            daemons.iter().fold(spec, |spec, daemon| spec.disk(daemon.socket(name)))
         };
         let specs: Vec<GuestSpec> = options.loads.iter().map(spec).collect();
         let mut guests = Guest::boot_all(image, &specs)?;
@@ -244,38 +276,47 @@ impl Stage {
 
     fn stop(self) -> Result<()> {
         drop(self.guests);
-        let [off, on] = self.daemons;
-        off.stop()?;
-        on.stop()
+        self.daemons.into_iter().try_for_each(Daemon::stop)
     }
 
-    fn pair(
+    fn round(
         &mut self,
-        pair: u32,
+        round: u32,
         options: &TogetherOptions,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<[TogetherWindow; 2]> {
-        let mut window = |side: usize| {
-            let (name, of) = (["off", "on"][side], options.pairs);
-            progress(&format!("pair {} of {of}: everything {name}", pair + 1));
-            self.window(side, pair, options)
+    ) -> Result<TogetherRound> {
+        let of = options.rounds;
+        let mut window = |side: usize, who: Who| {
+            let what = match who {
+                Who::All => ["everything off", "everything on"][side].to_string(),
+                Who::Alone(guest) => format!("{} alone", options.loads[guest].name()),
+            };
+            progress(&format!("round {} of {of}: {what}", round + 1));
+            self.window(side, who, round, options)
         };
-        // What drifts while the run lasts hits both sides alike.
-        if pair.is_multiple_of(2) {
-            return Ok([window(0)?, window(1)?]);
+        let guests = 0..options.loads.len();
+        // What drifts while the run lasts hits all sides alike.
+        if round.is_multiple_of(2) {
+            let (off, on) = (window(OFF, Who::All)?, window(ON, Who::All)?);
+            let alone = guests.map(|guest| window(PRIVATE, Who::Alone(guest)));
+            return Ok(TogetherRound { off, on, alone: alone.collect::<Result<_>>()? });
         }
-        let on = window(1)?;
-        Ok([window(0)?, on])
+        let alone = guests.map(|guest| window(PRIVATE, Who::Alone(guest)));
+        let alone = alone.collect::<Result<_>>()?;
+        let on = window(ON, Who::All)?;
+        Ok(TogetherRound { off: window(OFF, Who::All)?, on, alone })
     }
 
     fn window(
         &mut self,
         side: usize,
-        pair: u32,
+        who: Who,
+        round: u32,
         options: &TogetherOptions,
     ) -> Result<TogetherWindow> {
-        let turns = self.begin(side, pair, options)?;
-        options.sleep_until(Instant::now() + SETTLE)?;
+        let turns = self.begin(side, who, round, options)?;
+        let begun = Instant::now();
+        options.sleep_until(begun + SETTLE)?;
         let compute = self.progress()?;
         let (before, host) = (self.daemons[side].status()?, self.look()?);
         options.sleep_until(Instant::now() + options.window)?;
@@ -283,7 +324,11 @@ impl Stage {
         let after = self.daemons[side].status()?;
         let compute = compute.iter().zip(self.progress()?).map(|(then, now)| then.until(&now));
         let compute: Vec<Progress> = compute.collect::<Result<_>>()?;
-        let ended = self.end(side, turns, options)?;
+        self.interrupt_loads(who)?;
+        drop(turns);
+        let slices = begun.elapsed().as_secs_f64() * f64::from(VCPUS)
+            / (SLICE.as_secs_f64() * self.guests.len() as f64);
+        let ended = self.end(side, who, options)?;
         let mut guests = Vec::new();
         for ((inside, compute), (load, agent)) in self.guests.iter().zip(compute).zip(ended) {
             let (before, after) = (only(&before, inside.name())?, only(&after, inside.name())?);
@@ -302,16 +347,23 @@ impl Stage {
             host,
             commands: emulated(&after, |e| e.commands) - emulated(&before, |e| e.commands),
             late: emulated(&after, |e| e.late) - emulated(&before, |e| e.late),
+            slices,
         })
     }
 
     /// Agents and applications start while compute tasks stand still: a program takes long
     /// to start with an eighth of a processor. Then these go on, and turns begin.
-    fn begin(&mut self, side: usize, pair: u32, options: &TogetherOptions) -> Result<Turns> {
+    fn begin(
+        &mut self,
+        side: usize,
+        who: Who,
+        round: u32,
+        options: &TogetherOptions,
+    ) -> Result<Turns> {
         let TogetherSide { tags, agent, .. } = &options.sides[side];
-        // Both windows of a pair have the same slices, and read the same.
-        let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::from(pair));
-        let work = Work { side, pair, seed, settle: SETTLE };
+        // All windows of a round have the same slices, and read the same.
+        let seed = options.seed.wrapping_mul(1000).wrapping_add(u64::from(round));
+        let work = Work { side, round, seed, settle: SETTLE };
         for guest in &mut self.guests {
             guest.forget_cached()?;
             if let Some(args) = tags {
@@ -322,31 +374,40 @@ impl Stage {
             }
         }
         let idle = self.daemons[side].status()?;
-        self.guests.iter_mut().try_for_each(|guest| guest.start_load(&work))?;
-        self.wait_all_work(side, &idle)?;
+        self.working(who).try_for_each(|guest| guest.start_load(&work))?;
+        self.wait_all_work(side, who, &idle)?;
         self.guests.iter_mut().try_for_each(Inside::go_on)?;
         self.take_turns(seed)
     }
 
-    /// Applications end first, so that what they measure is as in the window.
+    /// The guests whose applications run.
+    fn working(&mut self, who: Who) -> impl Iterator<Item = &mut Inside> {
+        let guests = self.guests.iter_mut().enumerate();
+        guests.filter(move |(at, guest)| who.has(*at) && guest.has_load()).map(|(_, guest)| guest)
+    }
+
+    /// Applications end before turns do, so that what they measure is as in the window.
+    fn interrupt_loads(&mut self, who: Who) -> Result<()> {
+        self.working(who).try_for_each(Inside::interrupt_load)
+    }
+
     fn end(
         &mut self,
         side: usize,
-        turns: Turns,
+        who: Who,
         options: &TogetherOptions,
     ) -> Result<Vec<(Option<TogetherLoadFigures>, Option<AgentReport>)>> {
         let TogetherSide { tags, agent, .. } = &options.sides[side];
-        self.guests.iter_mut().try_for_each(Inside::interrupt_load)?;
-        drop(turns);
         self.guests.iter_mut().try_for_each(Inside::pause)?;
-        let end = |guest: &mut Inside| {
-            let load = guest.end_load()?;
+        let end = |(at, guest): (usize, &mut Inside)| {
+            let works = who.has(at) && guest.has_load();
+            let load = works.then(|| guest.end_load()).transpose()?;
             if tags.is_some() {
                 guest.end_tags()?;
             }
             Ok((load, agent.as_ref().map(|_| guest.end_agent()).transpose()?))
         };
-        self.guests.iter_mut().map(end).collect()
+        self.guests.iter_mut().enumerate().map(end).collect()
     }
 
     fn progress(&mut self) -> Result<Vec<Progress>> {
@@ -358,11 +419,10 @@ impl Stage {
         Look::now(&qemus, &self.threads, &self.daemons.each_ref().map(Daemon::pid))
     }
 
-    /// Wait until every guest's application has the disk read or write.
-    fn wait_all_work(&self, side: usize, idle: &HostReport) -> Result<()> {
+    /// Wait until every application that runs has the disk read or write.
+    fn wait_all_work(&mut self, side: usize, who: Who, idle: &HostReport) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        let names = self.guests.iter().filter(|g| g.has_load()).map(Inside::name);
-        let names: Vec<&str> = names.collect();
+        let names: Vec<&str> = self.working(who).map(|guest| guest.name()).collect();
         loop {
             let now = self.daemons[side].status()?;
             let mut waiting = Vec::new();
@@ -400,9 +460,8 @@ impl Stage {
 /// The daemon of a side, with its own images.
 fn serve(dir: &Path, side: usize, options: &TogetherOptions) -> Result<Daemon> {
     std::fs::create_dir(dir).at("create", dir)?;
-    let TogetherSide { policy, cache, .. } = &options.sides[side];
-    let mut args: Vec<String> =
-        ["--emulate", &options.device, "--policy", policy].map(String::from).into();
+    let TogetherSide { policy, cache, device, .. } = &options.sides[side];
+    let mut args: Vec<String> = ["--emulate", device, "--policy", policy].map(String::from).into();
     if let Some((bytes, prefetcher)) = cache {
         args.extend(["--cache".into(), format!("{}KiB", bytes >> 10)]);
         args.extend(["--prefetch".into(), prefetcher.clone()]);
@@ -410,7 +469,7 @@ fn serve(dir: &Path, side: usize, options: &TogetherOptions) -> Result<Daemon> {
     let mut lba = 0;
     for load in &options.loads {
         let image = dir.join(format!("{}.img", load.name()));
-        load.make_image(&image, options.pairs, options.seed)?;
+        load.make_image(&image, options.rounds, options.seed)?;
         args.extend(["--disk".into(), format!("{}={},lba={lba}", load.name(), image.display())]);
         lba += load::IMAGE_BYTES / 512;
     }

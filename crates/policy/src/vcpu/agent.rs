@@ -52,6 +52,8 @@ pub struct News {
     pub online: Option<VcpuSet>,
     /// Signs; those of one vCPU in order.
     pub signs: Vec<Seen>,
+    /// What the agent has used of the guest's vCPUs since it began, with a window.
+    pub used: Option<Nanos>,
     /// The end of a window whose loads are in `loads`.
     pub window: Option<Instant>,
     /// The tasks that did I/O in that window, in ascending order.
@@ -108,6 +110,9 @@ impl Agent {
         news.signs.sort_by_key(|seen| (seen.at, matches!(seen.sign, Sign::Lost { .. })));
         for Seen { at, vcpu, sign } in news.signs.drain(..) {
             self.policy.heard(at, vcpu, sign);
+        }
+        if let Some(used) = news.used.take() {
+            self.policy.spent(now, used);
         }
         if let Some(end) = news.window.take() {
             self.policy.window(end, &news.loads);

@@ -15,9 +15,12 @@
 //! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice:
 //!   an I/O that is under way still completes where it was asked for.
 //! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
+//! - `budget`: who is moved and how often is bounded by what it costs, see
+//!   `vmigrater/budget.rs`.
 //! - `beats=sparse`, and inert where nothing is shared: see `vmigrater/beats.rs`.
 
 mod beats;
+mod budget;
 mod plan;
 
 use super::detector::{self, Detector};
@@ -28,6 +31,7 @@ use super::{
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::units::{Instant, Nanos};
 use beats::SharingEstimate;
+use budget::Budget;
 use std::collections::VecDeque;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -100,6 +104,12 @@ const PARAMS: &[ParamSpec] = &[
         help: "one that is shorter ends no slice; auto (ours): two periods, literal: any ends one",
     },
     ParamSpec {
+        key: "budget",
+        kind: Kind::Number(0.0, 1.0),
+        default: "0.03",
+        help: "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)",
+    },
+    ParamSpec {
         key: "corrected",
         kind: Kind::Flag,
         default: "true",
@@ -127,6 +137,7 @@ struct Settings {
     leave: Option<Nanos>,
     sparse: bool,
     absence: Nanos,
+    budget_permille: u64,
     corrected: bool,
     literal: bool,
 }
@@ -161,6 +172,10 @@ impl Settings {
             leave,
             sparse: params.choice("beats") == "sparse" && ours("beats"),
             absence,
+            budget_permille: match ours("budget") {
+                true => (params.number("budget") * 1000.0).round() as u64,
+                false => 1000,
+            },
             corrected: params.flag("corrected") && ours("corrected"),
             literal,
         })
@@ -172,6 +187,9 @@ struct VMigrater {
     monitor: Monitor,
     detector: Detector,
     sharing: SharingEstimate,
+    budget: Budget,
+    /// For how long vCPUs had been away together when `budget` was told last.
+    away: Nanos,
     /// Decided and not yet asked for.
     actions: VecDeque<Action>,
     /// Something has changed: decide anew.
@@ -200,6 +218,8 @@ impl VMigrater {
             monitor: Monitor::new(monitor::Settings { period, predict, absence, literal }),
             detector: Detector::new(detector),
             sharing: SharingEstimate::default(),
+            budget: Budget::new(settings.budget_permille),
+            away: Nanos::ZERO,
             actions: VecDeque::new(),
             dirty: false,
             decide_at: None,
@@ -223,6 +243,13 @@ impl VcpuPolicy for VMigrater {
         self.sharing.heard(at, sign, news);
         self.dirty |= news != News::None;
         self.expect(vcpu);
+    }
+
+    fn spent(&mut self, now: Instant, used: Nanos) {
+        let away = self.monitor.all().map(|(_, watch)| watch.away(now));
+        let away = away.fold(Nanos::ZERO, |all, away| all + away);
+        let lost = away.saturating_sub(std::mem::replace(&mut self.away, away));
+        self.budget.spent(now, used, self.monitor.all().count(), lost);
     }
 
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
@@ -286,7 +313,8 @@ impl VcpuPolicy for VMigrater {
         if self.settings.literal || !self.sharing.is_shared() {
             return Urgent::ALL;
         }
-        let mut tasks = self.detector.tasks.iter().filter(|task| task.is_wanted());
+        let moves = self.budget.allows();
+        let mut tasks = self.detector.tasks.iter().filter(|task| moves && task.is_wanted());
         let hosts = tasks.any(|task| [task.vcpu, task.asked_on].contains(&vcpu));
         Urgent { loss: hosts, back: hosts || self.seeks }
     }
@@ -296,7 +324,10 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn windows(&self) -> Option<Nanos> {
-        (self.settings.literal || self.sharing.is_shared()).then_some(self.settings.window)
+        let works = self.settings.literal || self.sharing.is_shared();
+        // Windows too are what it can afford.
+        let longer = if self.budget.allows() { 1 } else { budget::LONGER };
+        works.then_some(self.settings.window.scaled(longer, 1))
     }
 
     fn vcpus(&self, now: Instant) -> Vec<VcpuView> {

@@ -265,9 +265,11 @@ impl Machine {
         let widened = self.widen(vm);
         self.spend(v, self.costs.window + widened + self.costs.turn);
         let loads = self.loads(vm);
+        let used = self.vms[vm].agent_time;
         if let Some(agent) = &mut self.vms[vm].agent {
             agent.timetable.next_window(now, agent.core.windows());
             (agent.news.window, agent.news.loads) = (Some(now), loads);
+            agent.news.used = Some(used);
         }
         self.take_turn(v, true);
     }

@@ -181,10 +181,7 @@ impl Inside {
 
     /// The application is to end.
     pub(super) fn interrupt_load(&mut self) -> Result<()> {
-        if !self.has_load() {
-            return Ok(());
-        }
-        // One process more looks after the others. Who has read all there is has gone.
+        // One process more looks after the others.
         let alive = self.load.processes() + 1;
         self.run(&format!(
             "[ $(pidof fio | wc -w) -ge {alive} ] || {{ echo ended before its time; \
@@ -194,16 +191,13 @@ impl Inside {
     }
 
     /// What the application has measured, once it has ended.
-    pub(super) fn end_load(&mut self) -> Result<Option<LoadFigures>> {
-        if !self.has_load() {
-            return Ok(None);
-        }
+    pub(super) fn end_load(&mut self) -> Result<LoadFigures> {
         let said = self.run(
             "while pidof fio >/dev/null; do sleep 0.05; done; \
              cat /tmp/fio.json || cat /tmp/fio.log",
         )?;
         let wrong = || LiveError::Measured(format!("{}: fio said {said}", self.name()));
-        figures(&said).ok_or_else(wrong).map(Some)
+        figures(&said).ok_or_else(wrong)
     }
 
     /// What the compute tasks and the agents have done, as of one moment.

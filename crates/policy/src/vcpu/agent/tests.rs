@@ -106,6 +106,9 @@ impl VcpuPolicy for Noting {
     fn heard(&mut self, at: Instant, vcpu: VcpuId, _sign: Sign) {
         self.0.lock().unwrap().push(format!("heard {} {}", at.as_nanos(), vcpu.index()));
     }
+    fn spent(&mut self, _now: Instant, used: Nanos) {
+        self.0.lock().unwrap().push(format!("spent {}", used.get()));
+    }
     fn window(&mut self, _now: Instant, loads: &[TaskLoad]) {
         self.0.lock().unwrap().push(format!("window {}", loads.len()));
     }
@@ -149,6 +152,7 @@ fn news_are_told_in_one_order_and_are_gone_then() {
     let mut news = News {
         online: Some(VcpuSet::first(3)),
         signs: vec![seen(7, 1), seen(9, 1), seen(8, 0)],
+        used: Some(Nanos::new(3)),
         window: Some(at(1)),
         loads: Vec::new(),
         ended: vec![(TaskId(4), Outcome::Dropped)],
@@ -156,7 +160,15 @@ fn news_are_told_in_one_order_and_are_gone_then() {
     let mut actions = Vec::new();
     agent.turn(at(2), &mut news, &mut actions);
     agent.turn(at(2), &mut news, &mut actions);
-    let told = ["attach 0-2", "heard 7 1", "heard 8 0", "heard 9 1", "window 0", "moved 4 Dropped"];
+    let told = [
+        "attach 0-2",
+        "heard 7 1",
+        "heard 8 0",
+        "heard 9 1",
+        "spent 3",
+        "window 0",
+        "moved 4 Dropped",
+    ];
     assert_eq!(*log.lock().unwrap(), told);
     assert_eq!(actions.len(), 1);
 }

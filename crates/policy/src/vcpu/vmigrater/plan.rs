@@ -86,7 +86,7 @@ impl VMigrater {
         }
         self.find_outlasting();
         self.release();
-        if !works {
+        if !works || !self.budget.allows() {
             return;
         }
         let mut map = self.map(now);

@@ -395,3 +395,41 @@ fn edges_are_urgent_where_a_task_is_or_seeks_a_place() {
     guest.until(81_000, &[load(7, 3, 4_000)]);
     assert_eq!(guest.policy.urgent(vcpu(1)), Urgent { loss: false, back: true });
 }
+
+/// A task that waits for I/O all the time, on a guest whose agent uses `used_us` of each 5 ms of
+/// its four vCPUs.
+fn moves_of(spec: &str, used_us: u64) -> usize {
+    let mut guest = Guest::new(spec, 5_500);
+    let mut moves = 0;
+    for n in 1..=200 {
+        guest.policy.spent(at(guest.now), us(n * used_us));
+        let wanted = guest.until(n * 5_000, &[load(1, 0, 4_500)]);
+        guest.done(&wanted);
+        moves += wanted.iter().filter(|(_, what)| matches!(what, Action::Move { .. })).count();
+    }
+    moves
+}
+
+#[test]
+fn an_agent_that_is_too_dear_moves_nobody() {
+    // vCPUs run for half of the time: 10 of each 20 ms, of which 3 % are 0.3 ms.
+    let cheap = moves_of("vmigrater", 250);
+    assert!(cheap > 30, "{cheap}");
+    let dear = moves_of("vmigrater", 400);
+    assert!(dear < cheap / 10, "{dear} of {cheap}");
+    assert_eq!(moves_of("vmigrater:budget=0.05", 400), cheap);
+    assert!(moves_of("vmigrater:literal=true", 400) > 30);
+    assert!(moves_of("vmigrater:literal=true,budget=0.03", 400) < cheap / 10);
+}
+
+#[test]
+fn windows_are_longer_while_more_was_spent() {
+    let mut guest = Guest::new("vmigrater", 5_500);
+    guest.policy.spent(at(0), us(0));
+    guest.until(100_000, &[]);
+    assert_eq!(guest.policy.windows(), Some(us(5_000)));
+    guest.policy.spent(at(100_000), us(100_000));
+    assert_eq!(guest.policy.windows(), Some(us(20_000)));
+    let unshared = build("vmigrater").unwrap();
+    assert_eq!(unshared.windows(), None);
+}
