@@ -41,7 +41,8 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// Processes of this name are tagged when they start. Ten looks at all processes a second, the
 /// default, take an emulated guest 3 to 4 % of a vCPU; one takes 1 to 2 %.
 const TAGS: &str = "--match fio --interval 1s";
-const PREFETCHER: &str = "vio:interval=continuous,threshold=auto";
+/// As `serve` prefetches by default.
+const PREFETCHER: &str = "vio:interval=continuous";
 const ROUNDS: u32 = 7;
 const WINDOW: Duration = Duration::from_secs(5);
 const QUICK_ROUNDS: u32 = 1;

@@ -150,6 +150,8 @@ pub(super) const DISKS: [Disk; 4] = [
 const PROCESSORS: u16 = 4;
 /// What the host gives its cache.
 const CACHE_BYTES: u64 = 2 << 30;
+/// As `serve` prefetches by default.
+const VIO: &str = "vio:interval=continuous";
 /// What is measured is at least this long, however much a run is shrunk.
 const MEASURED_MIN_MS: u64 = 50;
 
@@ -166,7 +168,7 @@ pub(super) fn cell(disk: &Disk, mix: Mix, parts: Parts, options: &Options) -> Ce
     let prefetch = match (parts.cache, parts.prefetch) {
         (false, _) => None,
         (true, false) => Some("none".to_string()),
-        (true, true) => Some("vio".to_string()),
+        (true, true) => Some(VIO.to_string()),
     };
     Cell {
         prefetch,
