@@ -228,3 +228,27 @@ fn cdf_keeps_its_ends_and_rises() {
     assert!(cdf([f64::NAN], 10).is_empty());
     assert_eq!(cdf([2.0, 1.0], 10), [(1.0, 0.5), (2.0, 1.0)]);
 }
+
+#[test]
+fn a_reference_that_is_the_same_for_all_groups_is_a_line() {
+    let drawn = |reference: [f64; 2]| {
+        let series = |values: [f64; 2], reference| BarSeries {
+            bars: values.map(|value| Some(value.into())).to_vec(),
+            reference,
+            ..BarSeries::default()
+        };
+        let bars = Bars {
+            title: String::new(),
+            axis: Axis::linear("progress", ""),
+            groups: vec!["a".into(), "b".into()],
+            series: vec![series([0.5, 2.0], false), series(reference, true)],
+        };
+        let svg = bars.render();
+        check(&svg);
+        let text = svg.to_document();
+        [r#"class="ln lr""#, r#"class="fr""#].map(|class| text.matches(class).count())
+    };
+    // One in the legend, and one line across the groups or one bar for each.
+    assert_eq!(drawn([1.0, 1.0]), [2, 0]);
+    assert_eq!(drawn([1.0, 1.5]), [0, 3]);
+}

@@ -205,6 +205,11 @@ fn bars(ran: &SceneRan) -> Block {
         series: vec![
             series("everything off", |g| g.progress_off),
             series("everything on", |g| g.progress_on),
+            BarSeries {
+                name: "a private disk".into(),
+                bars: vec![Some(1.0.into()); ran.guests.len()],
+                reference: true,
+            },
         ],
     };
     let caption = "Medians over the rounds of windows; whiskers: least and largest. 1 is what a \

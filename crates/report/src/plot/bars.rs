@@ -33,7 +33,8 @@ pub struct BarSeries {
     pub name: String,
     /// One for each group; `None`, missing or not finite leaves its place empty with a dash.
     pub bars: Vec<Option<Bar>>,
-    /// Drawn in grey: the paper's, a bound.
+    /// Drawn in grey: the paper's, a bound. One that is the same for all of several groups is a
+    /// line across them.
     pub reference: bool,
 }
 
@@ -43,6 +44,15 @@ pub struct Bar {
     pub value: f64,
     /// Least and largest, drawn as a whisker.
     pub range: Option<(f64, f64)>,
+}
+
+impl BarSeries {
+    /// Where the line is that stands for these bars, if one does.
+    fn line(&self, groups: usize) -> Option<f64> {
+        let first = bar(self, 0)?;
+        let same = (0..groups).all(|g| bar(self, g) == Some(first));
+        (self.reference && groups > 1 && same && first.value.is_finite()).then_some(first.value)
+    }
 }
 
 impl From<f64> for Bar {
@@ -75,7 +85,10 @@ impl Bars {
             .series
             .iter()
             .zip(&looks)
-            .map(|(s, look)| Key { name: &s.name, look: *look, line: false })
+            .map(|(s, look)| {
+                let line = s.line(groups.len()).is_some();
+                Key { name: &s.name, look: *look, line }
+            })
             .collect();
         sheet.legend(&keys);
         self.draw(&mut sheet, groups, &looks, &x, left);
@@ -90,7 +103,9 @@ impl Bars {
         x: &FittedAxis,
         left: f64,
     ) {
-        let each = BAR * self.series.len() as f64;
+        let (lines, barred): (Vec<_>, Vec<_>) =
+            self.series.iter().zip(looks).partition(|(s, _)| s.line(groups.len()).is_some());
+        let each = BAR * barred.len() as f64;
         let height = groups.len() as f64 * (each + GROUP_GAP) + GROUP_GAP;
         let y = FittedAxis::frame();
         let room = self.room_for_values(groups);
@@ -105,13 +120,20 @@ impl Bars {
             let start = top + GROUP_GAP + g as f64 * (each + GROUP_GAP);
             let name = shortened(group, NAME_MAX);
             sheet.text_with_tip("e", left - 8.0, start + each / 2.0 + 4.0, &name, group);
-            for (s, series) in self.series.iter().enumerate() {
+            for (s, &(series, look)) in barred.iter().enumerate() {
                 let y = start + s as f64 * BAR;
                 match bar(series, g).filter(|bar| bar.value.is_finite()) {
-                    Some(bar) => self.draw_bar(sheet, group, series, looks[s], bar, y, &at),
+                    Some(bar) => self.draw_bar(sheet, group, series, *look, bar, y, &at),
                     None => sheet.text("s", at(0.0) + 5.0, y + BAR - 3.5, number::ABSENT),
                 }
             }
+        }
+        for (series, look) in lines {
+            let Some(value) = series.line(groups.len()) else { continue };
+            let (class, dash) = (look.stroke(), look.dash());
+            let (x, top, height) = (Px(at(value)), Px(top), Px(height));
+            let _ =
+                write!(sheet.body, r#"<path class="ln {class}"{dash} d="M{x} {top}v{height}"/>"#);
         }
         let _ = write!(
             sheet.body,
