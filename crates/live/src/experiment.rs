@@ -8,6 +8,7 @@
 //! a window in which all of them run.
 
 mod figures;
+mod look;
 mod migrate;
 mod noisy;
 mod procs;

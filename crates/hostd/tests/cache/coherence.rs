@@ -220,7 +220,9 @@ fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {
     });
     let status = quiet(&rig, &clients[0]);
     let usage = crate::guesses::of_disk(&status).usage;
-    assert!(usage.cached > 0 && usage.prefetched > 0, "{usage:?}");
+    // The smallest cache may lose a block before it is read again, but not one that somebody
+    // waits for.
+    assert!(usage.cached + usage.late > 0 && usage.prefetched > 0, "{usage:?}");
     clients.into_iter().for_each(Client::close);
     rig.stop();
 }

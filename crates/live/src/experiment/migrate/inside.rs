@@ -2,6 +2,7 @@
 //! guest counts of them.
 
 use crate::error::{LiveError, Result};
+use crate::experiment::look;
 use crate::guest::Guest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,10 +10,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of the counters that are read as one, the first and the last may be so far apart.
-const LOOK_MAX: Duration = Duration::from_millis(20);
-/// Looks until that is so: one that loses its vCPU on the way is made again.
-const LOOKS_MAX: u32 = 20;
 
 /// A guest with a compute task on each vCPU, which stand still at first.
 pub(super) struct Inside {
@@ -183,17 +180,11 @@ impl Inside {
              cat uptime $@ uptime",
             self.compute
         );
-        for _ in 0..LOOKS_MAX {
+        look::shortest(|| {
             let said = self.run(&command)?;
             let wrong = || LiveError::Measured(format!("{}: counts {said}", self.guest.name()));
-            let (counts, within) = parse(&said).ok_or_else(wrong)?;
-            if within <= LOOK_MAX.as_secs_f64() {
-                return Ok(counts);
-            }
-        }
-        let ms = LOOK_MAX.as_millis();
-        let what = format!("{}: no look at the counters within {ms} ms", self.guest.name());
-        Err(LiveError::Measured(what))
+            parse(&said).ok_or_else(wrong)
+        })
     }
 }
 

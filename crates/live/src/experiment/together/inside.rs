@@ -3,7 +3,7 @@
 use super::host;
 use super::load::{Load, Work};
 use crate::error::{LiveError, Result};
-use crate::experiment::AgentReport;
+use crate::experiment::{AgentReport, look};
 use crate::guest::Guest;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,10 +12,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// For an agent to start: a guest that takes longer is lost.
 const START: Duration = Duration::from_secs(60);
-/// Of counters that are read as one, the first and the last may be so far apart.
-const LOOK_MAX_S: f64 = 0.02;
-/// Looks until that is so: one that loses its vCPU on the way is made again.
-const LOOKS_MAX: u32 = 20;
 /// The agents, as `seekway-guest` names them.
 const TAG: &str = "tag";
 const MIGRATE: &str = "migrate";
@@ -208,16 +204,11 @@ impl Inside {
             self.compute,
             self.agents.join(" ")
         );
-        for _ in 0..LOOKS_MAX {
+        look::shortest(|| {
             let said = self.run(&command)?;
             let wrong = || LiveError::Measured(format!("{}: counts {said}", self.name()));
-            let (progress, within) = counted(&said, &self.agents).ok_or_else(wrong)?;
-            if within <= LOOK_MAX_S {
-                return Ok(progress);
-            }
-        }
-        let what = format!("{}: no look at the counters within {LOOK_MAX_S} s", self.name());
-        Err(LiveError::Measured(what))
+            counted(&said, &self.agents).ok_or_else(wrong)
+        })
     }
 }
 
