@@ -1,7 +1,7 @@
 //! The live experiment `together` as a whole, for a moment: guests with their applications on
 //! two daemons in turn, both agents, and turns of the vCPUs. What it measures is not looked at.
 
-use crate::world::{PATIENCE, program};
+use crate::world::program;
 use seekway_live::Accelerator;
 use seekway_live::experiment::{
     TogetherLoad, TogetherOptions, TogetherRound, TogetherSide, TogetherWindow, run_together,
@@ -85,6 +85,5 @@ fn did_something(window: &TogetherWindow, works: &dyn Fn(usize) -> bool) {
         assert_eq!(guest.load.is_some(), has_io(at, load), "{guest:?}");
         assert!(guest.load.is_none_or(|l| l.iops > 0.0 && l.p99_ms > 0.0));
         assert!(guest.compute.mib > 0.0 && guest.compute.seconds >= 1.0, "{guest:?}");
-        assert!(guest.compute.seconds < PATIENCE.as_secs_f64(), "{guest:?}");
     }
 }

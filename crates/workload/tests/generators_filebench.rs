@@ -6,6 +6,7 @@ use device::{Run, run};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
 use seekway_workload::generators::parse_vm;
+use std::collections::BTreeSet;
 
 const LATENCY: Nanos = Nanos::from_micros(500);
 /// Where metadata ends on a 12 GiB image.
@@ -99,6 +100,29 @@ fn a_video_server_keeps_its_rate_and_replaces_videos() {
     assert!((7..=11).contains(&written), "{written} videos in 20 s");
     let read = (done.apps[0].bytes >> 20) - written * 16;
     assert!((440..=500).contains(&read), "{read} MiB in 20 s");
+}
+
+/// By Zipf's law some readers share a video, and they begin anywhere in it; in turn each has one
+/// of its own, and begins at its start.
+#[test]
+fn viewers_begin_anywhere_in_popular_videos() {
+    let text = |starts: &str| {
+        format!(
+            "ram=256m,read_ahead_kb=0,app=videoserver:size=64m,threads=8,active=8,passive=2,\
+             rate=8,iosize=64k,interval=1000s,starts={starts},runtime=1s"
+        )
+    };
+    let reads = |starts: &str, seed| {
+        let reads = vm(&text(starts), seed).of(Op::Read);
+        let places = reads.iter().filter_map(|read| read.start.get().checked_sub(DATA));
+        places.map(|sectors| sectors / (64 << 11)).collect::<BTreeSet<u64>>()
+    };
+    assert_eq!(reads("even", 1).len(), 8);
+    for seed in 1..=3 {
+        let videos = reads("zipf", seed);
+        assert!((2..8).contains(&videos.len()), "seed {seed}: {videos:?}");
+        assert_eq!(videos, reads("zipf", seed));
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod ways;
 use super::judge::{Row, mean, short};
 use super::results::over;
 use super::{Cell, Experiment, Figure, Findings, Options, Results, figure, glob};
-use load::{DISKS, Disk, Mix, NAMES, cell, cell_alone, cell_private};
+use load::{DISKS, Disk, Mix, VMS, cell, cell_alone, cell_private};
 use measure::{lost_percent, p99_ms, rate, total};
 use progress::{Scene, interval};
 use ways::Parts;
@@ -35,7 +35,7 @@ const MOVED_ASKED: f64 = 0.92;
 const P99_ASKED: f64 = 1.0;
 /// The default policy comes this near to the first of all.
 const NEAR_FIRST: f64 = 0.98;
-/// Each part adds so much to the geometric mean on some disk, and takes no more on any.
+/// Each part adds so much to the geometric mean in some scene, and takes no more in any.
 const WORTH: f64 = 1.03;
 const HARM: f64 = 0.99;
 
@@ -52,7 +52,9 @@ fn scenes(options: &Options) -> impl Iterator<Item = (Mix, &'static Disk)> {
 }
 
 fn every_scene() -> impl Iterator<Item = (Mix, &'static Disk)> {
-    Mix::ALL.into_iter().flat_map(|mix| DISKS.iter().map(move |disk| (mix, disk)))
+    let of =
+        |mix: Mix| DISKS.iter().filter(move |disk| mix.is_on(disk)).map(move |disk| (mix, disk));
+    Mix::ALL.into_iter().flat_map(of)
 }
 
 /// The names of the scenes, for `scenes` of [`Options`].
@@ -60,15 +62,15 @@ pub fn scene_names() -> impl Iterator<Item = String> {
     every_scene().map(|(mix, disk)| mix.scene(disk))
 }
 
-/// Everything that runs in a scene with a mix. Parts one by one run in the ordinary mix only.
+/// Everything that runs in a scene with a mix.
 fn ways(mix: Mix) -> Vec<(String, Parts)> {
-    ways::ways(mix == Mix::Ordinary)
+    ways::ways(mix.has_each_part())
 }
 
 fn cells(options: &Options) -> Vec<Cell> {
     let of = |(mix, disk): (Mix, &'static Disk)| {
-        let private = (0..NAMES.len()).map(move |vm| cell_private(disk, mix, vm, options));
-        let paced = (0..NAMES.len()).filter(move |&vm| mix.is_paced(vm));
+        let private = (0..VMS).map(move |vm| cell_private(disk, mix, vm, options));
+        let paced = (0..VMS).filter(move |&vm| mix.is_paced(vm));
         let alone = paced.map(move |vm| cell_alone(disk, mix, vm, options));
         let ways = ways(mix).into_iter().map(move |(_, parts)| cell(disk, mix, parts, options));
         ways.chain(private).chain(alone)
@@ -82,16 +84,16 @@ fn judge(options: &Options, results: &Results) -> Findings {
     let all: Vec<Scene<'_>> = scenes(options).map(scene).collect();
     for scene in &all {
         findings.rows.extend(asked(scene));
-        findings.rows.extend((0..NAMES.len()).map(|vm| vm_row(scene, vm)));
+        findings.rows.extend((0..VMS).map(|vm| vm_row(scene, vm)));
         findings
             .rows
             .extend(ways(scene.mix).iter().map(|(way, parts)| way_row(scene, way, *parts)));
         findings.rows.extend(spread_row(scene));
         findings.figures.push(scene_figure(scene));
     }
-    let ordinary: Vec<&Scene<'_>> = all.iter().filter(|s| s.mix == Mix::Ordinary).collect();
-    if !ordinary.is_empty() {
-        findings.rows.extend(Parts::EACH.map(|(name, part)| worth_row(&ordinary, name, part)));
+    let each: Vec<&Scene<'_>> = all.iter().filter(|s| s.mix.has_each_part()).collect();
+    if !each.is_empty() {
+        findings.rows.extend(Parts::EACH.map(|(name, part)| worth_row(&each, name, part)));
     }
     findings.notes.extend(sentence(&all));
     findings
@@ -109,7 +111,7 @@ fn asked(scene: &Scene<'_>) -> Vec<Row> {
         row.ask(enough, &format!("at least {least}"))
     };
     let (vm, worst) = scene.worst(all);
-    let why = format!("{}: progress", NAMES[vm]);
+    let why = format!("{}: progress", scene.names()[vm]);
     let mut rows = vec![at_least(row("the VM with the least progress", &worst, why), WORST_ASKED)];
     let why = "of VMs without a rate".to_string();
     let middle = row("progress, geometric mean", &scene.geometric(all), why);
@@ -119,7 +121,7 @@ fn asked(scene: &Scene<'_>) -> Vec<Row> {
         rows.push(at_least(row("what the host moves", &scene.moved(all), why), MOVED_ASKED));
     }
     let (vm, longest) = scene.longest(all);
-    let why = format!("{}: p99 over that on the private disk", NAMES[vm]);
+    let why = format!("{}: p99 over that on the private disk", scene.names()[vm]);
     let longest = row("the longest p99", &longest, why);
     let enough = longest.ours <= P99_ASKED;
     rows.push(longest.ask(enough, &format!("at most {P99_ASKED}")));
@@ -162,7 +164,7 @@ fn vm_row(scene: &Scene<'_>, vm: usize) -> Row {
         private[0],
         private[1],
     );
-    Row::measured(format!("{}: {}", scene.name(), NAMES[vm]), &progress, "×", why)
+    Row::measured(format!("{}: {}", scene.name(), scene.names()[vm]), &progress, "×", why)
 }
 
 /// One way of running a scene: the geometric mean of progress, the worst VM, what the host moves.
@@ -173,11 +175,11 @@ fn way_row(scene: &Scene<'_>, way: &str, parts: Parts) -> Row {
     let why = format!(
         "worst VM {} ({}); {} MiB/s, {} of the most; longest p99 {} of the private disk's ({}); {}",
         short(mean(&worst)),
-        NAMES[vm],
+        scene.names()[vm],
         short(mean(&scene.each(parts, total))),
         short(mean(&scene.moved(parts))),
         short(mean(&longest)),
-        NAMES[longest_vm],
+        scene.names()[longest_vm],
         interval(&values),
     );
     Row::measured(format!("{}: {way}", scene.name()), &values, "×", why)
@@ -186,36 +188,38 @@ fn way_row(scene: &Scene<'_>, way: &str, parts: Parts) -> Row {
 /// How far the yardstick itself is known; nothing with one seed.
 fn spread_row(scene: &Scene<'_>) -> Option<Row> {
     let (vm, spread) = scene.spread()?;
-    let why =
-        format!("{}: half of the 95 % interval over the mean, of VMs without a rate", NAMES[vm]);
+    let why = format!(
+        "{}: half of the 95 % interval over the mean, of VMs without a rate",
+        scene.names()[vm]
+    );
     let name = format!("{}: the private disk's own spread", scene.name());
     Some(Row::measured(name, &[100.0 * spread], "%", why))
 }
 
-/// What a part adds to all others: enough on some disk, and harm on none.
+/// What a part adds to all others: enough in some scene, and harm in none.
 fn worth_row(all: &[&Scene<'_>], name: &str, part: Parts) -> Row {
     let worth = |scene: &&Scene<'_>| {
         let without = scene.geometric(Parts::ALL.without(part));
-        (scene.disk.name, over(&scene.geometric(Parts::ALL), &without))
+        (scene.name(), over(&scene.geometric(Parts::ALL), &without))
     };
-    let by_disk: Vec<(&str, Vec<f64>)> = all.iter().map(worth).collect();
+    let by_scene: Vec<(String, Vec<f64>)> = all.iter().map(worth).collect();
     let listed: Vec<String> =
-        by_disk.iter().map(|(disk, values)| format!("{disk} {}", short(mean(values)))).collect();
-    let harms = by_disk.iter().any(|(_, values)| mean(values) < HARM);
-    let best = by_disk.into_iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
-    let (_, values) = best.expect("there are disks");
+        by_scene.iter().map(|(scene, values)| format!("{scene} {}", short(mean(values)))).collect();
+    let harms = by_scene.iter().any(|(_, values)| mean(values) < HARM);
+    let best = by_scene.into_iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
+    let (_, values) = best.expect("there are scenes");
     let why = format!("all parts over all but it: {}", listed.join(", "));
     let enough = mean(&values) >= WORTH && !harms;
     Row::measured(format!("{name}: what it adds to the others, at best"), &values, "×", why)
-        .ask(enough, &format!("at least {WORTH} on some disk and {HARM} on each"))
+        .ask(enough, &format!("at least {WORTH} in some scene and {HARM} in each"))
 }
 
 /// The result in a sentence.
 fn sentence(all: &[Scene<'_>]) -> Option<String> {
     let of = |parts: Parts| {
-        let worst = all.iter().map(|scene| (scene.name(), scene.worst(parts)));
+        let worst = all.iter().map(|scene| (scene, scene.worst(parts)));
         let least = worst.min_by(|a, b| mean(&a.1.1).total_cmp(&mean(&b.1.1)));
-        least.map(|(scene, (vm, values))| (short(mean(&values)), NAMES[vm], scene))
+        least.map(|(scene, (vm, values))| (short(mean(&values)), scene.names()[vm], scene.name()))
     };
     let ((on, vm, scene), (off, ..)) = (of(Parts::ALL)?, of(Parts::NONE)?);
     Some(format!(
@@ -225,8 +229,8 @@ fn sentence(all: &[Scene<'_>]) -> Option<String> {
 
 /// Each VM's progress off and on, and the private disk.
 fn scene_figure(scene: &Scene<'_>) -> Figure {
-    let of = |parts| (0..NAMES.len()).map(|vm| scene.progress(parts, vm)).collect::<Vec<_>>();
-    let mut private = figure::bars("a private disk", &vec![vec![1.0]; NAMES.len()]);
+    let of = |parts| (0..VMS).map(|vm| scene.progress(parts, vm)).collect::<Vec<_>>();
+    let mut private = figure::bars("a private disk", &vec![vec![1.0]; VMS]);
     private.paper = true;
     let series = vec![
         figure::bars("all off", &of(Parts::NONE)),
@@ -237,7 +241,7 @@ fn scene_figure(scene: &Scene<'_>) -> Figure {
         "{}: what each VM gets over what it would have on a disk of its own, eight times slower.",
         scene.name()
     );
-    Figure::bars(("progress", "×"), NAMES, series, caption)
+    Figure::bars(("progress", "×"), scene.names(), series, caption)
 }
 
 #[cfg(test)]
@@ -257,7 +261,7 @@ mod tests {
         for (mix, disk) in every_scene() {
             let asked = if disk.is_throughput_asked { 6 } else { 5 };
             let name = mix.scene(disk);
-            assert_eq!(rows(&format!("{name}: ")), asked + NAMES.len() + ways(mix).len() + 1);
+            assert_eq!(rows(&format!("{name}: ")), asked + VMS + ways(mix).len() + 1);
             judged_rows += asked;
         }
         let judged = found.rows.iter().filter(|row| row.why.contains("is asked"));
@@ -282,6 +286,7 @@ mod tests {
         assert_eq!(chosen("7200 rpm"), ["7200 rpm"]);
         assert_eq!(chosen("SATA*,NVMe"), ["SATA SSD", "NVMe", "SATA SSD, flood"]);
         assert_eq!(chosen("*, flood").len(), DISKS.len());
+        assert_eq!(chosen("*, union"), ["7200 rpm, union", "array, union"]);
         assert_eq!(chosen("tape").len(), 0);
     }
 }

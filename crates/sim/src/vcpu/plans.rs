@@ -23,6 +23,8 @@ pub struct Processors {
     /// The VMs have one part of so many of each processor's time, in slices of the same length:
     /// others, which always have something to compute, have the rest. At least 1.
     pub part: u32,
+    /// In each VM a task on each vCPU computes all the time, beside its applications.
+    pub guests_compute: bool,
 }
 
 impl Processors {
@@ -44,26 +46,20 @@ impl Processors {
             detector: Detector::Heartbeat { beat: micros(5) },
             costs: Costs::default(),
             part: 1,
+            guests_compute: false,
         }
     }
 
     /// Who computes all the time beside VMs that have only a part of it.
     fn others(&self) -> Option<VmSpec> {
         let cpu_weight = NonZeroU32::new(self.part.saturating_sub(1))?;
-        let task = |n: u16| TaskSpec {
-            name: format!("cpu{n}"),
-            start: Start::On(n),
-            allowed: vec![n],
-            from: Nanos::ZERO,
-            load: Load::Compute,
-        };
         Some(VmSpec {
             name: "others".into(),
             vcpus: self.count,
             cpu_weight,
             agent: false,
             disk: Sectors::new(1),
-            tasks: (0..self.count).map(task).collect(),
+            tasks: (0..self.count).map(computes).collect(),
         })
     }
 }
@@ -86,7 +82,7 @@ impl Machine {
         let (mut vms, mut guests) = (Vec::new(), Vec::new());
         for &(number, plan) in plans {
             let guest = plan.tasks(seed, number).map_err(|e| e.to_string())?;
-            vms.push(vm(plan, guest.as_ref()));
+            vms.push(vm(plan, guest.as_ref(), processors.guests_compute));
             guests.push(Some(guest));
         }
         if let Some(others) = processors.others() {
@@ -107,7 +103,18 @@ impl Machine {
     }
 }
 
-fn vm(plan: &VmPlan, guest: &dyn TaskSource) -> VmSpec {
+/// Computes on vCPU `n` all the time.
+fn computes(n: u16) -> TaskSpec {
+    TaskSpec {
+        name: format!("cpu{n}"),
+        start: Start::On(n),
+        allowed: vec![n],
+        from: Nanos::ZERO,
+        load: Load::Compute,
+    }
+}
+
+fn vm(plan: &VmPlan, guest: &dyn TaskSource, computing: bool) -> VmSpec {
     let task = |(n, name): (u32, String)| TaskSpec {
         name,
         start: Start::Any,
@@ -115,12 +122,14 @@ fn vm(plan: &VmPlan, guest: &dyn TaskSource) -> VmSpec {
         from: Nanos::ZERO,
         load: Load::Guest(n),
     };
+    let vcpus = plan.guest.vcpus as u16;
+    let computing = (0..vcpus).filter(|_| computing).map(computes);
     VmSpec {
         name: plan.name.clone(),
-        vcpus: plan.guest.vcpus as u16,
+        vcpus,
         cpu_weight: NonZeroU32::MIN,
         agent: true,
         disk: guest.disks()[0].capacity,
-        tasks: (0..).zip(guest.tasks()).map(task).collect(),
+        tasks: (0..).zip(guest.tasks()).map(task).chain(computing).collect(),
     }
 }

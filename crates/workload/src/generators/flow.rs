@@ -438,9 +438,10 @@ impl Flows {
         self.handle.0 + self.handle.1 * n as u32
     }
 
-    /// The thread's stream begins in this file.
-    pub(super) fn begin_in(&mut self, thread: usize, file: u32) {
-        self.threads[thread].file = file;
+    /// The thread's stream begins in this file, at this byte.
+    pub(super) fn begin_at(&mut self, thread: usize, file: u32, offset: u64) {
+        let thread = &mut self.threads[thread];
+        (thread.file, thread.offset) = (file, offset);
     }
 }
 

@@ -71,6 +71,6 @@ fn store(p: &Params, seed: u64) -> Result<Flows, ParamError> {
             threads.clone().map(|n| Rng::new(split(seed, u64::from(n)))).collect(),
         )
     };
-    threads.for_each(|n| flows.begin_in(n as usize, begin(n).0));
+    threads.for_each(|n| flows.begin_at(n as usize, begin(n).0, 0));
     Ok(flows)
 }

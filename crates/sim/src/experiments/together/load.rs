@@ -7,9 +7,8 @@ use crate::vcpu::Processors;
 use seekway_policy::units::Nanos;
 use std::sync::Arc;
 
-/// VMs, in the order of every table.
-pub(super) const NAMES: [&str; 8] =
-    ["database", "web", "mail", "file", "video", "backup", "build", "idle"];
+/// VMs of each mix.
+pub(super) const VMS: usize = 8;
 
 /// What the VMs do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,69 +19,141 @@ pub(super) enum Mix {
     /// Everybody asks for all that there is: Filebench's own numbers of threads, and a backup
     /// without a rate.
     Flood,
+    /// What the five papers have, at once: a compute task on each vCPU, readers in sequence,
+    /// readers of both kinds in one guest, SURGE with O_DIRECT, and three demands.
+    Union,
 }
 
 impl Mix {
-    pub const ALL: [Mix; 2] = [Mix::Ordinary, Mix::Flood];
+    pub const ALL: [Mix; 3] = [Mix::Ordinary, Mix::Flood, Mix::Union];
 
     fn name(self) -> &'static str {
         match self {
             Mix::Ordinary => "ordinary",
             Mix::Flood => "flood",
+            Mix::Union => "union",
         }
+    }
+
+    /// The VMs, in the order of every table.
+    pub fn names(self) -> [&'static str; VMS] {
+        match self {
+            Mix::Ordinary | Mix::Flood => {
+                ["database", "web", "mail", "file", "video", "backup", "build", "idle"]
+            }
+            Mix::Union => ["streams", "reader", "mixed", "surge", "little", "even", "much", "idle"],
+        }
+    }
+
+    /// Does it run on this disk? The papers' disks are a turning one and an array.
+    pub fn is_on(self, disk: &Disk) -> bool {
+        self != Mix::Union || disk.random_per_s > 0
+    }
+
+    /// Do its parts run one by one?
+    pub fn has_each_part(self) -> bool {
+        self != Mix::Flood
     }
 
     /// The name of the mix on a disk, as in rows and for `scenes` of [`Options`].
     pub fn scene(self, disk: &Disk) -> String {
         match self {
             Mix::Ordinary => disk.name.into(),
-            Mix::Flood => format!("{}, {}", disk.name, self.name()),
+            Mix::Flood | Mix::Union => format!("{}, {}", disk.name, self.name()),
         }
     }
 
     /// Memory and load of each VM. Memory is less than the files, as on hosts that are full: the
     /// guests' page caches, full from the start, take a part of the reads. `more_mib` is given
     /// to each VM besides. The idle VM writes a line of a log each second, and waits for it.
-    fn vms(self, disk: &Disk, more_mib: u64) -> [String; 8] {
-        const BACKUP: &str = "fio:rw=read,bs=1MiB,size=10GiB,iodepth=4,io_size=1TiB,direct=true";
-        const IDLE: &str = "fio:rw=write,bs=4KiB,size=64MiB,io_size=1TiB,fsync=1,thinktime=1s";
-        let (file, stream) = (disk.files_per_s / 8, disk.mib_per_s / 8);
-        let loads = match self {
-            Mix::Ordinary => [
-                "oltp:threads=16,writers=4".to_string(),
-                "webserver:threads=16".into(),
-                "mailserver:threads=8".into(),
-                format!("fileserver:threads=8,rate={file}"),
-                format!("videoserver:threads=16,rate={stream}"),
-                format!("{BACKUP},rate_iops={stream}"),
-                "build".into(),
-                IDLE.into(),
-            ],
-            Mix::Flood => [
-                "oltp".to_string(),
-                "webserver".into(),
-                "mailserver".into(),
-                "fileserver".into(),
-                format!("videoserver:rate={stream}"),
-                BACKUP.into(),
-                "build".into(),
-                IDLE.into(),
-            ],
+    fn vms(self, disk: &Disk, more_mib: u64) -> [String; VMS] {
+        let (loads, rams) = match self {
+            Mix::Ordinary => (ordinary(disk), [768, 512, 512, 1024, 1024, 512, 512, 512]),
+            Mix::Flood => (flood(disk), [768, 512, 512, 1024, 1024, 512, 512, 512]),
+            Mix::Union => (union(disk), [512; VMS]),
         };
-        let rams = [768, 512, 512, 1024, 1024, 512, 512, 512];
         let mut rams = rams.into_iter();
         loads.map(|load| {
-            format!("ram={}MiB,warm=true,app={load}", rams.next().unwrap_or(512) + more_mib)
+            format!("ram={}MiB,warm=true,{load}", rams.next().unwrap_or(512) + more_mib)
         })
     }
 
     /// Does the load of a VM have a rate, so that more of the disk is of no use to it?
     pub fn is_paced(self, vm: usize) -> bool {
-        match self {
-            Mix::Ordinary => ["file", "video", "backup", "idle"].contains(&NAMES[vm]),
-            Mix::Flood => ["video", "idle"].contains(&NAMES[vm]),
-        }
+        let paced: &[&str] = match self {
+            Mix::Ordinary => &["file", "video", "backup", "idle"],
+            Mix::Flood => &["video", "idle"],
+            Mix::Union => &["little", "even", "much", "idle"],
+        };
+        paced.contains(&self.names()[vm])
     }
+}
+
+const BACKUP: &str = "app=fio:rw=read,bs=1MiB,size=10GiB,iodepth=4,io_size=1TiB,direct=true";
+const IDLE: &str = "app=fio:rw=write,bs=4KiB,size=64MiB,io_size=1TiB,fsync=1,thinktime=1s";
+
+/// Streams through videos of 1 GiB, an eighth of what the disk reads in sequence; they begin
+/// anywhere in popular ones. The writer of new videos has half as much.
+fn videos(disk: &Disk, threads: u32) -> String {
+    let stream = disk.mib_per_s / 8;
+    let interval_s = 2048 / stream;
+    format!(
+        "image=24GiB,app=videoserver:threads={threads},active=16,passive=4,size=1GiB,\
+         starts=zipf,rate={stream},interval={interval_s}s"
+    )
+}
+
+fn ordinary(disk: &Disk) -> [String; VMS] {
+    [
+        "app=oltp:threads=16,writers=4".into(),
+        "app=webserver:threads=16".into(),
+        "app=mailserver:threads=8".into(),
+        format!("app=fileserver:threads=8,rate={}", disk.files_per_s / 8),
+        videos(disk, 16),
+        format!("{BACKUP},rate_iops={}", disk.mib_per_s / 8),
+        "app=build".into(),
+        IDLE.into(),
+    ]
+}
+
+fn flood(disk: &Disk) -> [String; VMS] {
+    [
+        "app=oltp".into(),
+        "app=webserver".into(),
+        "app=mailserver".into(),
+        "app=fileserver".into(),
+        videos(disk, 48),
+        BACKUP.into(),
+        "app=build".into(),
+        IDLE.into(),
+    ]
+}
+
+/// vMigrater's reader and VIO's streams and mixed processes, CATS's server (50 processes there),
+/// and VMCD's demands of 1 : 10 : 30, here a third of an eighth of the disk, an eighth, and
+/// three.
+fn union(disk: &Disk) -> [String; VMS] {
+    const SEQUENTIAL: &str = "app=fio:rw=read,bs=64KiB,io_size=1TiB";
+    let demand = |per_s: u64| {
+        format!(
+            "app=fio:rw=randread,bs=64KiB,direct=true,size=4GiB,io_size=1TiB,iodepth=16,\
+             rate_iops={per_s}"
+        )
+    };
+    let even = disk.random_per_s / 8;
+    [
+        format!("{SEQUENTIAL},size=2GiB,numjobs=4"),
+        "app=fio:rw=read,bs=32KiB,size=8GiB,io_size=1TiB,direct=true".into(),
+        format!(
+            "{SEQUENTIAL},size=1GiB,numjobs=3,\
+             app=fio:rw=randread,bs=16KiB,size=1GiB,io_size=1TiB,numjobs=3"
+        ),
+        "image=7GiB,app=surge:processes=16,files=100000,requests=1000000000".into(),
+        demand(even / 3),
+        demand(even),
+        demand(3 * even),
+        IDLE.into(),
+    ]
 }
 
 /// A disk, and what is asked of it.
@@ -93,6 +164,9 @@ pub(super) struct Disk {
     mib_per_s: u64,
     /// Rounds of the file server that it does for eight threads alone (measured).
     files_per_s: u64,
+    /// Random reads of 64 KiB that it does, 16 at a time (measured); 0 if *union* has no scene
+    /// on it.
+    random_per_s: u64,
     /// Geometric mean of progress, everything on.
     pub mean_asked: f64,
     /// Is it asked that the host moves nearly as much as under any policy? Not where a head
@@ -109,6 +183,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "seagate-1tb-7200",
         mib_per_s: 120,
         files_per_s: 42,
+        random_per_s: 156,
         mean_asked: 1.7,
         is_throughput_asked: false,
         settle_ms: 120_000,
@@ -119,6 +194,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "intel-x25m-g2",
         mib_per_s: 240,
         files_per_s: 623,
+        random_per_s: 0,
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 10_000,
@@ -129,6 +205,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "samsung-970-pro",
         mib_per_s: 3200,
         files_per_s: 15990,
+        random_per_s: 0,
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 2_000,
@@ -139,6 +216,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "raid0-8x-x25m-g2",
         mib_per_s: 1900,
         files_per_s: 4300,
+        random_per_s: 23_400,
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 2_000,
@@ -156,7 +234,7 @@ const VIO: &str = "vio:interval=continuous";
 const MEASURED_MIN_MS: u64 = 50;
 
 /// What each guest has more where the host keeps no cache for them all.
-const EQUAL_MIB: u64 = (CACHE_BYTES >> 20) / NAMES.len() as u64;
+const EQUAL_MIB: u64 = (CACHE_BYTES >> 20) / VMS as u64;
 
 /// The VMs on a disk with these parts.
 pub(super) fn cell(disk: &Disk, mix: Mix, parts: Parts, options: &Options) -> Cell {
@@ -164,7 +242,7 @@ pub(super) fn cell(disk: &Disk, mix: Mix, parts: Parts, options: &Options) -> Ce
     let memory = if parts.guests_have_cache { ", equal memory" } else { "" };
     let name = format!("{}, {}{tags}{memory}", disk.name, mix.name());
     let vms = vms(disk, mix, parts);
-    let scenario = scenario(disk, name, vms, CACHE_BYTES, options);
+    let scenario = scenario(disk, mix, name, vms, CACHE_BYTES, options);
     let prefetch = match (parts.cache, parts.prefetch) {
         (false, _) => None,
         (true, false) => Some("none".to_string()),
@@ -180,9 +258,9 @@ pub(super) fn cell(disk: &Disk, mix: Mix, parts: Parts, options: &Options) -> Ce
 
 /// One of them alone on the host, with everything off: what it asks for, if it has a rate.
 pub(super) fn cell_alone(disk: &Disk, mix: Mix, vm: usize, options: &Options) -> Cell {
-    let name = format!("{}, {}, {} alone", disk.name, mix.name(), NAMES[vm]);
+    let name = format!("{}, {}, {} alone", disk.name, mix.name(), mix.names()[vm]);
     let vms = vec![vms(disk, mix, Parts::NONE).swap_remove(vm)];
-    let scenario = scenario(disk, name, vms, CACHE_BYTES, options);
+    let scenario = scenario(disk, mix, name, vms, CACHE_BYTES, options);
     let vcpu = Some("vanilla".into());
     Cell { bare: true, vcpu, ..Cell::new(Arc::new(scenario), Parts::NONE.scheduler) }
 }
@@ -190,13 +268,13 @@ pub(super) fn cell_alone(disk: &Disk, mix: Mix, vm: usize, options: &Options) ->
 /// One of them on its private disk: as many times slower as there are VMs, with one part of so
 /// many of the processors' time and of the host's cache.
 pub(super) fn cell_private(disk: &Disk, mix: Mix, vm: usize, options: &Options) -> Cell {
-    let share = NAMES.len() as u32;
-    let name = format!("{}, {}, {} on a private disk", disk.name, mix.name(), NAMES[vm]);
+    let share = VMS as u32;
+    let name = format!("{}, {}, {} on a private disk", disk.name, mix.name(), mix.names()[vm]);
     let vms = vec![vms(disk, mix, Parts::NONE).swap_remove(vm)];
-    let scenario = scenario(disk, name, vms, CACHE_BYTES / u64::from(share), options);
+    let scenario = scenario(disk, mix, name, vms, CACHE_BYTES / u64::from(share), options);
     let scenario = Scenario {
         device: format!("{}:slow={share}", disk.device),
-        processors: Some(Processors { part: share, ..Processors::new(PROCESSORS) }),
+        processors: Some(Processors { part: share, ..processors(mix) }),
         ..scenario
     };
     let vcpu = Some("vanilla".into());
@@ -208,13 +286,13 @@ pub(super) fn cell_private(disk: &Disk, mix: Mix, vm: usize, options: &Options) 
 fn vms(disk: &Disk, mix: Mix, parts: Parts) -> Vec<String> {
     let tags = if parts.tags { "tags=true," } else { "" };
     let texts = mix.vms(disk, if parts.guests_have_cache { EQUAL_MIB } else { 0 });
-    let vm =
-        |(n, text): (usize, String)| format!("name={},vcpus={PROCESSORS},{tags}{text}", NAMES[n]);
-    texts.into_iter().enumerate().map(vm).collect()
+    let vm = |(name, text)| format!("name={name},vcpus={PROCESSORS},{tags}{text}");
+    mix.names().into_iter().zip(texts).map(vm).collect()
 }
 
 fn scenario(
     disk: &Disk,
+    mix: Mix,
     name: String,
     vms: Vec<String>,
     cache_bytes: u64,
@@ -224,8 +302,12 @@ fn scenario(
     let settle = Nanos::from_millis(shrunk(disk.settle_ms));
     let measured = Nanos::from_millis(shrunk(disk.measured_ms).max(MEASURED_MIN_MS));
     Scenario {
-        processors: Some(Processors::new(PROCESSORS)),
+        processors: Some(processors(mix)),
         host: HostSetup { cache_bytes, costs: HostCosts::default() },
         ..Scenario::new(name, vms, disk.device).measured(settle, measured)
     }
+}
+
+fn processors(mix: Mix) -> Processors {
+    Processors { guests_compute: mix == Mix::Union, ..Processors::new(PROCESSORS) }
 }

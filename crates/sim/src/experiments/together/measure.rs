@@ -1,7 +1,7 @@
 //! Figures of a run: what applications moved, how long their tasks waited, what their vCPUs
 //! lost.
 
-use super::load::NAMES;
+use super::load::VMS;
 use crate::metrics::{RunResult, ms, per_second};
 use crate::vcpu::VmCpu;
 
@@ -22,7 +22,7 @@ pub(super) fn rate(r: &RunResult, vm: usize) -> f64 {
 
 /// All VMs together, MiB/s.
 pub(super) fn total(r: &RunResult) -> f64 {
-    (0..NAMES.len()).map(|vm| rate(r, vm)).sum()
+    (0..VMS).map(|vm| rate(r, vm)).sum()
 }
 
 /// Of the times from when a task of the VM begins to wait for the disk to when it executes

@@ -3,7 +3,7 @@
 use super::super::judge::{mean, short};
 use super::super::results::over;
 use super::super::{Options, Results};
-use super::load::{Disk, Mix, NAMES, cell, cell_alone, cell_private};
+use super::load::{Disk, Mix, VMS, cell, cell_alone, cell_private};
 use super::measure::{p99_ms, rate, total};
 use super::ways::{Parts, contestants};
 use crate::metrics::RunResult;
@@ -23,6 +23,10 @@ pub(super) struct Scene<'a> {
 impl Scene<'_> {
     pub fn name(&self) -> String {
         self.mix.scene(self.disk)
+    }
+
+    pub fn names(&self) -> [&'static str; VMS] {
+        self.mix.names()
     }
 
     /// A figure with these parts, by seed.
@@ -61,21 +65,21 @@ impl Scene<'_> {
 
     /// The VM with the least progress in the mean over the seeds, and its progress.
     pub fn worst(&self, parts: Parts) -> (usize, Vec<f64>) {
-        let all = (0..NAMES.len()).map(|vm| (vm, self.progress(parts, vm)));
+        let all = (0..VMS).map(|vm| (vm, self.progress(parts, vm)));
         let least = all.min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
         least.expect("there are VMs")
     }
 
     /// The VM whose p99 is longest beside that on its private disk, and the ratio.
     pub fn longest(&self, parts: Parts) -> (usize, Vec<f64>) {
-        let all = (0..NAMES.len()).map(|vm| (vm, self.p99(parts, vm)));
+        let all = (0..VMS).map(|vm| (vm, self.p99(parts, vm)));
         let most = all.max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
         most.expect("there are VMs")
     }
 
     /// The geometric mean of progress over the VMs without a rate, by seed.
     pub fn geometric(&self, parts: Parts) -> Vec<f64> {
-        let vms: Vec<usize> = (0..NAMES.len()).filter(|&vm| !self.mix.is_paced(vm)).collect();
+        let vms: Vec<usize> = (0..VMS).filter(|&vm| !self.mix.is_paced(vm)).collect();
         let all: Vec<Vec<f64>> = vms.iter().map(|vm| self.progress(parts, *vm)).collect();
         let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
         let mean = |seed: usize| geometric_mean(all.iter().map(|vm| vm[seed]));
@@ -98,7 +102,7 @@ impl Scene<'_> {
     /// The largest half-width of the yardstick's 95 % interval over its mean, and whose it is,
     /// among VMs without a rate; none with one seed.
     pub fn spread(&self) -> Option<(usize, f64)> {
-        let vms = (0..NAMES.len()).filter(|&vm| !self.mix.is_paced(vm));
+        let vms = (0..VMS).filter(|&vm| !self.mix.is_paced(vm));
         let spread = |vm: usize| {
             let values = self.private(vm, rate);
             Some((vm, half_width(&values)? / mean(&values)))

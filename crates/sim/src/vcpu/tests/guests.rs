@@ -42,9 +42,18 @@ fn setup(source: &dyn Source) -> Setup {
 
 /// A run of these VMs on so many processors, to its end or to `until`.
 fn shared(texts: &[&str], count: u16, policy: &str, until: Option<Nanos>) -> RunResult {
+    shared_on(&processors(count), texts, policy, until)
+}
+
+fn shared_on(
+    processors: &Processors,
+    texts: &[&str],
+    policy: &str,
+    until: Option<Nanos>,
+) -> RunResult {
     let plans = plans(texts);
     let numbered: Vec<(u16, &VmPlan)> = (0..).zip(&plans).collect();
-    let machine = Machine::of_plans(&processors(count), &numbered, policy, 1, Instant::ZERO);
+    let machine = Machine::of_plans(processors, &numbered, policy, 1, Instant::ZERO);
     let mut machine = machine.unwrap();
     let source: Box<dyn Source + '_> = Box::new(&mut machine);
     let setup = setup(source.as_ref());
@@ -52,6 +61,28 @@ fn shared(texts: &[&str], count: u16, policy: &str, until: Option<Nanos>) -> Run
     let (mut result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
     result.machine = Some(machine.result(at(result.simulated)));
     result
+}
+
+/// Two VMs that do next to nothing leave the processors idle, unless their guests compute: then
+/// each has half of the time, and an agent that may move a reader has something to do.
+#[test]
+fn guests_compute_on_each_vcpu() {
+    let read = "app=fio:rw=read,bs=64KiB,size=1GiB,io_size=1TiB,direct=true,thinktime=1ms";
+    let texts = [format!("name=a,vcpus=2,{read}"), format!("name=b,vcpus=2,{read}")];
+    let texts = [texts[0].as_str(), texts[1].as_str()];
+    let run = |guests_compute, policy| {
+        let processors = Processors { guests_compute, ..processors(2) };
+        shared_on(&processors, &texts, policy, Some(ms(2_000))).machine.unwrap()
+    };
+    let idle = |machine: &MachineResult| machine.pcpus.iter().map(|p| p.idle).max().unwrap();
+    let (quiet, busy) = (run(false, "vanilla"), run(true, "vanilla"));
+    assert!(idle(&quiet) > ms(1_000) && idle(&busy) < ms(10), "{:?}", busy.pcpus);
+    assert_eq!(quiet.vms[0].tasks.len() + 2, busy.vms[0].tasks.len());
+    for vm in &busy.vms {
+        let share = vm.ran.as_secs_f64() / 4.0;
+        assert!((0.45..=0.55).contains(&share), "{}: {share}", vm.name);
+    }
+    assert!(run(true, "vmigrater").vms[0].moves > 0);
 }
 
 /// The same VM on vCPUs that nobody takes away.

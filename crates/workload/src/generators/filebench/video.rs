@@ -1,7 +1,7 @@
 //! `videoserver.f`: readers stream the active videos at a rate that all share;
 //! one writer replaces a passive video every ten seconds.
 //!
-//! A reader opens one active video, by rotation, and reads it again and again.
+//! A reader opens one active video, by rotation or by Zipf's law, and reads it again and again.
 //! Filebench posts one event for each MiB that may be read; here one for each
 //! read, at the same rate. What is late is made up for, there as here.
 
@@ -9,7 +9,7 @@ use crate::generators::filebench::fileset::{FILE_BYTES_MAX, FileSet, Shape};
 use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::flow::{Flows, Step};
 use crate::generators::pace::Pace;
-use crate::generators::rng::{Rng, split};
+use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::HandleSpec;
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
@@ -22,6 +22,12 @@ static PARAMS: &[ParamSpec] = &[
     param("rate", Kind::Count(0, 100_000), "96", "MiB a second of all readers (0: no limit)"),
     param("iosize", Kind::Size, "256KiB", "size of a read"),
     param("write_iosize", Kind::Size, "1MiB", "size of a write"),
+    param(
+        "starts",
+        Kind::Choice(&["even", "zipf"]),
+        "even",
+        "readers begin with one video each, or anywhere in popular ones (zipf, exponent 1)",
+    ),
     param("interval", Kind::Duration, "10s", "pause before the next replacement"),
     RUNTIME,
     OPERATIONS,
@@ -57,10 +63,12 @@ fn server(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     let (passive, more) = FileSet::new(shape("passive", 50), files.len() as u32, &mut rng);
     files.extend(more);
     let readers = p.count("threads") as u16;
-    let handle = |process| HandleSpec {
-        file: active.open().filter(|_| process < readers).map_or(0, |entry| active.file(entry)),
-        process,
-        ..HandleSpec::default()
+    let starts = starts(p, seed, read);
+    let handle = |process: u16| {
+        let in_turn = || active.open().filter(|_| process < readers).map(|e| active.file(e));
+        let popular = starts.get(usize::from(process)).map(|&(video, _)| video);
+        let file = popular.or_else(in_turn).unwrap_or(0);
+        HandleSpec { file, process, ..HandleSpec::default() }
     };
     let handles = (0..=readers).map(handle).collect();
     let reader = vec![Step::Pace, Step::Rewind(0), Step::ReadOn];
@@ -69,12 +77,28 @@ fn server(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     let threads = (0..=readers).map(|n| usize::from(n == readers)).collect();
     // At least one read a second, for Pace counts whole ones.
     let per_second = (p.count("rate") << 20).div_ceil(read);
-    Ok(Flows {
+    let mut flows = Flows {
         limit: Limit::new(p),
         set: passive,
         call_bytes: call_bytes(name, p, "write_iosize")?,
         stream: (mean_bytes.min(FILE_BYTES_MAX), read),
         pace: Pace::even(per_second),
         ..Flows::new(name, (files, handles), vec![reader, writer], threads, vec![rng])
-    })
+    };
+    for (reader, (video, offset)) in starts.into_iter().enumerate() {
+        flows.begin_at(reader, video, offset);
+    }
+    Ok(flows)
+}
+
+/// The video, and the place in it, with which each reader begins; none if they begin in turn.
+fn starts(p: &Params, seed: u64, read: u64) -> Vec<(u32, u64)> {
+    if p.choice("starts") != "zipf" {
+        return Vec::new();
+    }
+    let mut rng = Rng::new(split(seed, 1));
+    let ranks = Zipf::new(p.count("active"), 1.0);
+    let reads = p.size("size").bytes() / read;
+    let start = |_| (ranks.sample(&mut rng) as u32, rng.below(reads) * read);
+    (0..p.count("threads")).map(start).collect()
 }
