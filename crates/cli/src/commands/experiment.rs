@@ -1,6 +1,7 @@
 //! `seekway experiment`: run the papers' experiments and judge them.
 
 mod machines;
+mod page;
 
 use super::arena;
 use super::live::{self, ListEntry};
@@ -9,26 +10,22 @@ use crate::caching;
 use crate::caller::NOBODY;
 use crate::cpu_time;
 use crate::json::Machine;
-use crate::runs::{self, Outcome, Plan};
-use crate::stacks::{ChosenCache, StackSpec};
-use crate::{Verdict, figures, output, progress};
+use crate::runs;
+use crate::stacks::ChosenCache;
+use crate::{Verdict, output, progress};
 use anyhow::{Context, Result, bail};
+use page::{page, section, table};
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
-use seekway_report::html::{Block, Report, Section};
-use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
-use seekway_report::svg::Svg;
-use seekway_report::table::{Cell as TableCell, Column, Table, Tone};
-use seekway_sim::RunResult;
+use seekway_report::html::Block;
+use seekway_report::table::{Cell as TableCell, Column, Table};
 use seekway_sim::experiments::{
-    self, Cell, Experiment, Extras, Figure, Findings, MeasuredDrive, Options, REGISTRY, Results,
-    Row, Verdict as Judgement, scene_names,
+    self, Cell, Experiment, Extras, MeasuredDrive, Options, REGISTRY, Results, Row, scene_names,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// By how much `--quick` divides the work.
 const QUICK: u64 = 10;
@@ -373,136 +370,6 @@ fn flat(ran: &[Ran]) -> Table {
         }
     }
     table
-}
-
-/// A figure as tables show it: three significant digits.
-fn shown(value: f64, unit: &str) -> String {
-    let digits = seekway_report::number::significant(value, 3);
-    match unit {
-        "×" => format!("{digits}×"),
-        "%" => format!("{digits} %"),
-        _ => format!("{digits} {unit}"),
-    }
-}
-
-fn table(experiment: &Experiment, findings: &Findings) -> Table {
-    let columns = vec![
-        Column::text("row"),
-        Column { align: seekway_report::table::Align::Right, ..Column::text("paper") },
-        Column { align: seekway_report::table::Align::Right, ..Column::text("ours") },
-        Column::text("over the seeds"),
-        Column::text("verdict"),
-        Column::text("why"),
-    ];
-    let mut table = Table::new(format!("{}: {}", experiment.name, experiment.summary), columns);
-    for row in &findings.rows {
-        let (text, tone) = badge(row);
-        table.push([
-            TableCell::Text(row.name.clone()),
-            row.paper.map_or(TableCell::Absent, |p| TableCell::Text(shown(p, row.unit))),
-            TableCell::Text(shown(row.ours, row.unit)),
-            TableCell::Text(format!(
-                "{} to {}",
-                seekway_report::number::significant(row.range.0, 3),
-                seekway_report::number::significant(row.range.1, 3)
-            )),
-            TableCell::badge(text, tone),
-            TableCell::Text(row.why.clone()),
-        ]);
-    }
-    table.notes.push(format!("{}. Assumed: {}.", experiment.source, experiment.assumes));
-    table.notes.extend(findings.notes.iter().cloned());
-    table
-}
-
-fn badge(row: &Row) -> (String, Tone) {
-    let tone = match row.verdict {
-        Judgement::Holds => Tone::Good,
-        Judgement::InPart => Tone::Fair,
-        Judgement::Refuted | Judgement::Missed => Tone::Bad,
-        Judgement::Measured => Tone::Plain,
-    };
-    match row.accepted {
-        false => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
-        true => (row.verdict.name().into(), tone),
-    }
-}
-
-fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
-    let rows = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
-    let holds = rows().filter(|r| r.verdict == "holds").count();
-    let mut subtitle = format!("{holds} of {} claims of the papers hold here.", rows().count());
-    if quick {
-        subtitle += " A quick run with a tenth of the work: not a result.";
-    }
-    Report {
-        title: "Seekway: the papers' experiments".into(),
-        subtitle,
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
-}
-
-fn section(experiment: &Experiment, findings: &Findings, results: &Results, seed: u64) -> Section {
-    let mut blocks = vec![Block::Table(table(experiment, findings))];
-    blocks.extend(findings.figures.iter().map(|f| draw(f, results, seed)));
-    Section { heading: experiment.name.into(), intro: experiment.summary.into(), blocks }
-}
-
-/// The run of a cell with the first seed.
-fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
-    let result: &RunResult = &results.of(&key.0, &key.1)[0];
-    Outcome {
-        plan: Plan::new(StackSpec::new(&key.1), seed),
-        label: key.1.clone(),
-        result: result.clone(),
-        wall: Duration::ZERO,
-        journal: String::new(),
-    }
-}
-
-fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
-    let (svg, caption): (Svg, &String) = match figure {
-        Figure::Places(key, caption) => {
-            (figures::places(&first(results, key, seed).result), caption)
-        }
-        Figure::Seeks(keys, caption) => {
-            let outcomes: Vec<Outcome> = keys.iter().map(|k| first(results, k, seed)).collect();
-            (figures::seeks(&outcomes.iter().collect::<Vec<_>>()), caption)
-        }
-        Figure::Lines { x, log_x, y, series, caption } => {
-            let axis = if *log_x { Axis::log } else { Axis::linear };
-            let series = series.iter().map(|(name, points)| Series::new(name, points.clone()));
-            let lines = Lines {
-                title: String::new(),
-                x: axis(x.0.clone(), x.1.clone()),
-                y: Axis::linear(y.0.clone(), y.1.clone()).from_zero(),
-                series: series.collect(),
-            };
-            (lines.render(), caption)
-        }
-        Figure::Bars { axis, groups, series, caption } => {
-            let bar = |b: &Option<(f64, f64, f64)>| {
-                b.map(|(value, least, largest)| Bar { value, range: Some((least, largest)) })
-            };
-            let series = series.iter().map(|s| BarSeries {
-                name: s.name.clone(),
-                bars: s.bars.iter().map(bar).collect(),
-                reference: s.paper,
-            });
-            let bars = Bars {
-                title: String::new(),
-                axis: Axis::linear(axis.0.clone(), axis.1.clone()),
-                groups: groups.clone(),
-                series: series.collect(),
-            };
-            (bars.render(), caption)
-        }
-    };
-    Block::Figure { svg, caption: caption.clone() }
 }
 
 #[cfg(test)]

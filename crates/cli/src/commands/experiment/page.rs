@@ -1,0 +1,201 @@
+//! An experiment's findings as a table and as a page.
+
+use super::Ran;
+use crate::runs::{Outcome, Plan};
+use crate::stacks::StackSpec;
+use crate::{figures, output};
+use seekway_report::html::{Block, Report, Section};
+use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
+use seekway_report::svg::Svg;
+use seekway_report::table::{Align, Cell as TableCell, Column, Table, Tone};
+use seekway_sim::RunResult;
+use seekway_sim::experiments::{Experiment, Figure, Findings, Results, Row, Verdict as Judgement};
+use std::time::Duration;
+
+/// A figure as tables show it: three significant digits.
+pub(super) fn shown(value: f64, unit: &str) -> String {
+    let digits = seekway_report::number::significant(value, 3);
+    match unit {
+        "×" => format!("{digits}×"),
+        "%" => format!("{digits} %"),
+        _ => format!("{digits} {unit}"),
+    }
+}
+
+pub(super) fn table(experiment: &Experiment, findings: &Findings) -> Table {
+    let columns = vec![
+        Column::text("row"),
+        Column { align: Align::Right, ..Column::text("paper") },
+        Column { align: Align::Right, ..Column::text("ours") },
+        Column::text("over the seeds"),
+        Column::text("verdict"),
+        Column::text("why"),
+    ];
+    let mut table = Table::new(format!("{}: {}", experiment.name, experiment.summary), columns);
+    for row in &findings.rows {
+        let (text, tone) = badge(row);
+        table.push([
+            TableCell::Text(row.name.clone()),
+            row.paper.map_or(TableCell::Absent, |p| TableCell::Text(shown(p, row.unit))),
+            TableCell::Text(shown(row.ours, row.unit)),
+            TableCell::Text(format!(
+                "{} to {}",
+                seekway_report::number::significant(row.range.0, 3),
+                seekway_report::number::significant(row.range.1, 3)
+            )),
+            TableCell::badge(text, tone),
+            TableCell::Text(row.why.clone()),
+        ]);
+    }
+    table.notes.push(format!("{}. Assumed: {}.", experiment.source, experiment.assumes));
+    table.notes.extend(findings.notes.iter().cloned());
+    table
+}
+
+fn badge(row: &Row) -> (String, Tone) {
+    let tone = match row.verdict {
+        Judgement::Holds => Tone::Good,
+        Judgement::InPart => Tone::Fair,
+        Judgement::Refuted | Judgement::Missed => Tone::Bad,
+        Judgement::Measured => Tone::Plain,
+    };
+    match row.accepted {
+        false => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
+        true => (row.verdict.name().into(), tone),
+    }
+}
+
+pub(super) fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
+    let rows = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
+    let holds = rows().filter(|r| r.verdict == "holds").count();
+    // What one experiment of ours found in a sentence says more than that no paper claims it.
+    let (title, mut subtitle) = match (rows().count(), ran) {
+        (0, [one]) => {
+            let found = one.notes.last().cloned().unwrap_or_default();
+            (format!("Seekway: {}", one.experiment), found)
+        }
+        (claims, _) => {
+            let found = format!("{holds} of {claims} claims of the papers hold here.");
+            ("Seekway: the papers' experiments".into(), found)
+        }
+    };
+    if quick {
+        subtitle += " A quick run with a tenth of the work: not a result.";
+    }
+    Report {
+        title,
+        subtitle,
+        meta: vec![
+            ("Command".into(), output::command_line()),
+            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
+        ],
+        sections,
+    }
+}
+
+pub(super) fn section(
+    experiment: &Experiment,
+    findings: &Findings,
+    results: &Results,
+    seed: u64,
+) -> Section {
+    let mut blocks: Vec<Block> = findings.figures.iter().map(|f| draw(f, results, seed)).collect();
+    // Claims of a paper are judged first; else the figure says it best.
+    let has_claims = findings.rows.iter().any(|row| row.paper.is_some());
+    let place = if has_claims { 0 } else { blocks.len() };
+    blocks.insert(place, Block::Table(table(experiment, findings)));
+    Section { heading: experiment.name.into(), intro: experiment.summary.into(), blocks }
+}
+
+/// The run of a cell with the first seed.
+fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
+    let result: &RunResult = &results.of(&key.0, &key.1)[0];
+    Outcome {
+        plan: Plan::new(StackSpec::new(&key.1), seed),
+        label: key.1.clone(),
+        result: result.clone(),
+        wall: Duration::ZERO,
+        journal: String::new(),
+    }
+}
+
+fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
+    let (svg, caption): (Svg, &String) = match figure {
+        Figure::Places(key, caption) => {
+            (figures::places(&first(results, key, seed).result), caption)
+        }
+        Figure::Seeks(keys, caption) => {
+            let outcomes: Vec<Outcome> = keys.iter().map(|k| first(results, k, seed)).collect();
+            (figures::seeks(&outcomes.iter().collect::<Vec<_>>()), caption)
+        }
+        Figure::Lines { x, log_x, y, series, caption } => {
+            let axis = if *log_x { Axis::log } else { Axis::linear };
+            let series = series.iter().map(|(name, points)| Series::new(name, points.clone()));
+            let lines = Lines {
+                title: String::new(),
+                x: axis(x.0.clone(), x.1.clone()),
+                y: Axis::linear(y.0.clone(), y.1.clone()).from_zero(),
+                series: series.collect(),
+            };
+            (lines.render(), caption)
+        }
+        Figure::Bars { axis, groups, series, caption } => {
+            let bar = |b: &Option<(f64, f64, f64)>| {
+                b.map(|(value, least, largest)| Bar { value, range: Some((least, largest)) })
+            };
+            let series = series.iter().map(|s| BarSeries {
+                name: s.name.clone(),
+                bars: s.bars.iter().map(bar).collect(),
+                reference: s.paper,
+            });
+            let bars = Bars {
+                title: String::new(),
+                axis: Axis::linear(axis.0.clone(), axis.1.clone()),
+                groups: groups.clone(),
+                series: series.collect(),
+            };
+            (bars.render(), caption)
+        }
+    };
+    Block::Figure { svg, caption: caption.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RowJson;
+    use super::*;
+
+    fn ran(rows: Vec<RowJson>) -> Ran {
+        Ran {
+            experiment: "together",
+            seeds: vec![1],
+            holds: true,
+            rows,
+            notes: vec!["Of the way.".into(), "Every VM has enough.".into()],
+            assumes: "",
+            machines: Vec::new(),
+        }
+    }
+
+    /// An experiment of ours is told by what it found, a paper's by how many claims hold.
+    #[test]
+    fn a_page_begins_with_what_was_found() {
+        let alone = page(Vec::new(), &[ran(Vec::new())], false);
+        assert_eq!(alone.title, "Seekway: together");
+        assert_eq!(alone.subtitle, "Every VM has enough.");
+        let two = page(Vec::new(), &[ran(Vec::new()), ran(Vec::new())], false);
+        assert_eq!(two.subtitle, "0 of 0 claims of the papers hold here.");
+        let claim = RowJson {
+            name: "a row".into(),
+            paper: Some(1.0),
+            ours: Some(1.0),
+            range: (1.0, 1.0),
+            unit: "×",
+            verdict: "missed",
+            accepted: true,
+            why: String::new(),
+        };
+        let papers = page(Vec::new(), &[ran(vec![claim])], true);
+        assert!(papers.subtitle.starts_with("0 of 1 claims of the papers hold here. A quick run"));
+    }
+}
