@@ -35,7 +35,11 @@ pub struct File {
     pub cleaning: Vec<u32>,
     /// Where the flusher goes on.
     pub cursor: u32,
+    /// A bit for each page.
     dirty: Vec<u64>,
+    /// A bit for each word of `dirty` that is not 0: a search passes over 4096 clean pages at
+    /// a time.
+    dirty_words: Vec<u64>,
     dirty_pages: u32,
 }
 
@@ -58,6 +62,7 @@ impl File {
             cleaning: Vec::new(),
             cursor: 0,
             dirty: vec![0; pages.div_ceil(64)],
+            dirty_words: vec![0; pages.div_ceil(64 * 64)],
             dirty_pages: 0,
         }
     }
@@ -101,13 +106,19 @@ impl File {
     }
     /// Note that `page` is dirty. It was not.
     pub fn set_dirty(&mut self, now: Instant, page: u32) {
-        self.dirty[page as usize / 64] |= 1 << (page % 64);
+        let word = page as usize / 64;
+        self.dirty[word] |= 1 << (page % 64);
+        self.dirty_words[word / 64] |= 1 << (word % 64);
         self.dirty_pages += 1;
         self.dirtied_at.get_or_insert(now);
     }
     /// Note that `page` is clean. It was dirty.
     pub fn clear_dirty(&mut self, page: u32) {
-        self.dirty[page as usize / 64] &= !(1 << (page % 64));
+        let word = page as usize / 64;
+        self.dirty[word] &= !(1 << (page % 64));
+        if self.dirty[word] == 0 {
+            self.dirty_words[word / 64] &= !(1 << (word % 64));
+        }
         self.dirty_pages -= 1;
         if self.dirty_pages == 0 {
             self.dirtied_at = None;
@@ -115,14 +126,25 @@ impl File {
     }
     /// The first dirty page at or after `page`.
     pub fn next_dirty(&self, page: u32) -> Option<u32> {
-        let mut word = page as usize / 64;
-        let mut bits = self.dirty.get(word)? & (u64::MAX << (page % 64));
-        while bits == 0 {
-            word += 1;
-            bits = *self.dirty.get(word)?;
+        let word = page as usize / 64;
+        let bits = self.dirty.get(word)? & (u64::MAX << (page % 64));
+        if bits != 0 {
+            return Some(word as u32 * 64 + bits.trailing_zeros());
         }
-        Some(word as u32 * 64 + bits.trailing_zeros())
+        let word = next_bit(&self.dirty_words, word + 1)?;
+        Some(word as u32 * 64 + self.dirty[word].trailing_zeros())
     }
+}
+
+/// The first bit at or after `from` that is set.
+fn next_bit(words: &[u64], from: usize) -> Option<usize> {
+    let mut word = from / 64;
+    let mut bits = words.get(word)? & (u64::MAX << (from % 64));
+    while bits == 0 {
+        word += 1;
+        bits = *words.get(word)?;
+    }
+    Some(word * 64 + bits.trailing_zeros() as usize)
 }
 
 #[cfg(test)]
@@ -150,5 +172,31 @@ mod tests {
         assert_eq!((f.next_dirty(0), f.dirtied_at), (None, None));
         assert_eq!(f.locate(99), (8000 + 99 * 8, 1));
         assert_eq!(f.locate(150), (80 + 50 * 8, 50));
+    }
+
+    /// Far apart, and at the ends of what a word of each level has.
+    #[test]
+    fn dirty_pages_are_found_across_much_that_is_clean() {
+        const PAGES: u32 = 1 << 20;
+        let runs = vec![Run { page: 0, pages: PAGES, sector: 0 }];
+        let mut f = File::new(0, runs, PAGES, 0);
+        let dirty = [5, 4_095, 4_096, 8_191, 300_000, PAGES - 1];
+        dirty.iter().for_each(|&page| f.set_dirty(Instant::ZERO, page));
+        let found = |f: &File| {
+            let mut from = 0;
+            let next = || {
+                let page = f.next_dirty(from)?;
+                from = page + 1;
+                Some(page)
+            };
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&f), dirty);
+        assert_eq!(f.next_dirty(PAGES), None);
+        f.clear_dirty(4_096);
+        f.clear_dirty(8_191);
+        assert_eq!(found(&f), [5, 4_095, 300_000, PAGES - 1]);
+        f.set_dirty(Instant::ZERO, 5_000);
+        assert_eq!(f.next_dirty(4_096), Some(5_000));
     }
 }
