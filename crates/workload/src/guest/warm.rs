@@ -23,7 +23,8 @@ impl GuestVm {
             (0..pages.div_ceil(CHUNK_PAGES)).map(move |chunk| (number, chunk * CHUNK_PAGES))
         };
         let size = |n: u32| (n, self.files[n as usize].size_pages);
-        let cached = (inodes..self.files.len() as u32).filter(|&n| !self.is_direct(n));
+        let direct = self.direct();
+        let cached = (inodes..self.files.len() as u32).filter(|&n| !direct[n as usize]);
         let mut order: Vec<(u32, u32)> = cached.map(size).flat_map(chunks).collect();
         Rng::new(seed).shuffle(&mut order);
         let most = self.cache.limit() - self.cache.limit() / FREE_PART;
@@ -44,18 +45,25 @@ impl GuestVm {
     /// it, in random order.
     pub(super) fn lacks_on(&self, disk: usize) -> Vec<Extent> {
         let inodes = self.disks.len() as u32;
+        let direct = self.direct();
         let files = (inodes..self.files.len() as u32).filter(|&n| {
-            self.params.warm && self.files[n as usize].disk == disk && !self.is_direct(n)
+            self.params.warm && self.files[n as usize].disk == disk && !direct[n as usize]
         });
         let mut lacks: Vec<Extent> = files.flat_map(|n| self.files[n as usize].lacks()).collect();
         Rng::new(lacks.len() as u64).shuffle(&mut lacks);
         lacks
     }
 
-    /// Is the file read past the page cache, by every handle that was opened on it?
-    fn is_direct(&self, file: u32) -> bool {
-        let mut handles = self.handles.iter().filter(|h| h.file == file).peekable();
-        handles.peek().is_some() && handles.all(|h| h.direct)
+    /// By file: is it read past the page cache, by every handle that was opened on it?
+    fn direct(&self) -> Vec<bool> {
+        let mut direct = vec![false; self.files.len()];
+        // What one handle reads through the cache is in it.
+        for is_direct in [true, false] {
+            for handle in self.handles.iter().filter(|h| h.direct == is_direct) {
+                direct.get_mut(handle.file as usize).into_iter().for_each(|d| *d = is_direct);
+            }
+        }
+        direct
     }
 }
 

@@ -54,13 +54,8 @@ impl FileSet {
         let mut places: Vec<u32> = (0..shape.count).collect();
         rng.shuffle(&mut places);
         let mut specs = vec![FileSpec::absent(0); shape.count as usize];
-        let mut set = FileSet {
-            entries: Vec::with_capacity(places.len()),
-            room_bytes: shape.room_bytes,
-            existing: BTreeSet::new(),
-            absent: BTreeSet::new(),
-            rotors: [0; 2],
-        };
+        let mut entries = Vec::with_capacity(places.len());
+        let (mut existing, mut absent) = (Vec::new(), Vec::new());
         for (number, place) in (0..).zip(places) {
             let drawn = if shape.gamma { gamma(rng, 1.5, shape.mean_bytes as f64) } else { 0.0 };
             let whole = if shape.gamma { (drawn as u64).max(1) } else { shape.mean_bytes };
@@ -70,10 +65,18 @@ impl FileSet {
             let bytes = if exists { whole } else { 0 };
             specs[place as usize] =
                 FileSpec { bytes: whole + shape.room_bytes.min(FILE_BYTES_MAX), present: bytes };
-            set.entries.push(Entry { file: first_file + place, whole, bytes, open: 0 });
-            let to = if exists { &mut set.existing } else { &mut set.absent };
-            to.insert(number);
+            entries.push(Entry { file: first_file + place, whole, bytes, open: 0 });
+            let to = if exists { &mut existing } else { &mut absent };
+            to.push(number);
         }
+        let set = FileSet {
+            entries,
+            room_bytes: shape.room_bytes,
+            // From what is in order a set is made at once.
+            existing: existing.into_iter().collect(),
+            absent: absent.into_iter().collect(),
+            rotors: [0; 2],
+        };
         (set, specs)
     }
 
