@@ -35,7 +35,7 @@ pub struct File {
     pub cleaning: Vec<u32>,
     /// Where the flusher goes on.
     pub cursor: u32,
-    /// A bit for each page.
+    /// A bit for each page; none until one becomes dirty.
     dirty: Vec<u64>,
     /// A bit for each word of `dirty` that is not 0: a search passes over 4096 clean pages at
     /// a time.
@@ -61,8 +61,8 @@ impl File {
             mtime_tick: 0,
             cleaning: Vec::new(),
             cursor: 0,
-            dirty: vec![0; pages.div_ceil(64)],
-            dirty_words: vec![0; pages.div_ceil(64 * 64)],
+            dirty: Vec::new(),
+            dirty_words: Vec::new(),
             dirty_pages: 0,
         }
     }
@@ -106,6 +106,10 @@ impl File {
     }
     /// Note that `page` is dirty. It was not.
     pub fn set_dirty(&mut self, now: Instant, page: u32) {
+        if self.dirty.is_empty() {
+            self.dirty.resize(self.frames.len().div_ceil(64), 0);
+            self.dirty_words.resize(self.dirty.len().div_ceil(64), 0);
+        }
         let word = page as usize / 64;
         self.dirty[word] |= 1 << (page % 64);
         self.dirty_words[word / 64] |= 1 << (word % 64);
