@@ -1,8 +1,7 @@
 //! A client of NBD, past the negotiation: requests and replies over a real socket, cut anywhere.
 
 use super::content::SECTOR_BYTES;
-use super::disk::{Disk, Notes};
-use super::guest::Write;
+use super::disk::{Disk, Notes, Write};
 use super::random::Random;
 use super::truth::sector_of;
 use crate::frontends::nbd::{Connection, Export, Session, wire};

@@ -1,12 +1,12 @@
 //! A disk, as those who use it see it, and the clock of what they see.
 
 use super::content::SECTOR_BYTES;
-use super::guest::Write;
 use super::random::Random;
 use super::truth::{Truth, stamp_of};
 use crate::frontends::nbd::DiskMemory;
 use crate::images::Limits;
 use crate::port::DiskId;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -86,4 +86,12 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+/// What a request makes of sectors.
+pub struct Write {
+    pub sectors: Range<usize>,
+    pub stamp: u64,
+    /// It is done when the device says so.
+    pub certain: bool,
 }

@@ -2,8 +2,8 @@
 //! 5.2), checks what it reads, and looks at its queues only when it is called.
 
 use super::content::SECTOR_BYTES;
-use super::disk::{Disk, Notes};
-use super::migration::Migration;
+use super::disk::{Disk, Notes, Write};
+use super::migration::{Migration, memfd};
 use super::random::Random;
 use crate::death;
 use crate::frontends::vhost_user::inflight::Inflight;
@@ -106,16 +106,6 @@ fn file_of(event: &EventFd) -> Option<File> {
     let fd = event.try_clone().expect("a descriptor").into_raw_fd();
     // SAFETY: the clone's descriptor is handed over.
     Some(unsafe { File::from_raw_fd(fd) })
-}
-
-pub fn memfd(bytes: u64) -> File {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
-    // SAFETY: the descriptor is new and nobody else's.
-    let file = unsafe { File::from_raw_fd(fd) };
-    file.set_len(bytes).expect("memory");
-    file
 }
 
 fn map(file: &File, bytes: u64) -> MmapRegion {
@@ -590,12 +580,4 @@ impl Request {
             _ => Write { sectors: 0..0, stamp: 0, certain: false },
         }
     }
-}
-
-/// What a request makes of sectors.
-pub struct Write {
-    pub sectors: Range<usize>,
-    pub stamp: u64,
-    /// It is done when the device says so.
-    pub certain: bool,
 }

@@ -2,9 +2,9 @@
 //! when the move began, what the guest has written since, and the pages that the device's log
 //! names: nothing else may be missing.
 
-use super::guest::memfd;
 use std::cell::RefCell;
 use std::fs::File;
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 /// What a bit of the log stands for.
@@ -70,4 +70,15 @@ impl Migration {
             Some(at) => Err(format!("moving: the device wrote byte {at:#x} and did not log it")),
         }
     }
+}
+
+/// Memory that both VMMs may map.
+pub fn memfd(bytes: u64) -> File {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes).expect("memory");
+    file
 }
