@@ -29,8 +29,9 @@ const TAKEN_AT_MOST: Duration = Duration::from_secs(90);
 /// Of each read. A longer one beside others' I/O can outlast a slice, and such a task is not moved.
 const READ_BYTES: usize = 64 << 10;
 /// A reader that is ready and has no CPU does not wait for I/O. Beside other load it is ready most
-/// of its time, and below the default threshold (half of a window) for as long as that lasts.
-const POLICY: &str = "vmigrater:threshold=0.01";
+/// of its time, and below the default threshold (half of a window) for as long as that lasts. There
+/// the agent is over any budget, too.
+const POLICY: &str = "vmigrater:threshold=0.01,budget=1";
 const FILE_BYTES: usize = 16 << 20;
 
 /// CPUs are there once for all tests.
