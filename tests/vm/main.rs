@@ -117,7 +117,7 @@ fn ticks_show_who_was_away() {
     let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
     for kernel in [Kernel::Current, Kernel::Backport] {
         let looked = match ticks::in_guest(kernel, &agent) {
-            // A timer of a vCPU that stood still can be lost under TCG, and its kernel stands still.
+            // Under TCG a vCPU that stood still can lose its timer, and then its kernel stands still.
             Err(e @ LiveError::Timeout { .. }) => {
                 eprintln!("{kernel:?}: {e}; once more");
                 ticks::in_guest(kernel, &agent)

@@ -53,7 +53,7 @@ thread() {
 }
 # Without BPF: programs that come change the kernel's code, and QEMU 7.2 may run a part of it as
 # it was on vCPUs that stand still meanwhile (bpf.rs and ticks.rs try BPF). Without a budget:
-# what a wake-up costs under TCG, with the absences that it sees as its own, is over any.
+# under TCG the agent would be over it, for it takes absences of its vCPU for CPU time of its own.
 migrate() {
 	rm -f /tmp/agent.log
 	(exec seekway-guest migrate --match fio --preemption heartbeat --loads proc --policy vmigrater:budget=1 "$@" >/tmp/agent.log 2>&1) & echo $! >/tmp/agent

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Those with few processes: the shell of a guest in which many wait for a vCPU takes minutes to say
-/// what its counters are.
+/// No database: where its 16 processes wait for a vCPU, the guest's shell answers after minutes.
 const LOADS: [TogetherLoad; 3] = [TogetherLoad::Video, TogetherLoad::Files, TogetherLoad::Build];
 
 pub fn one_round(agent: PathBuf) {

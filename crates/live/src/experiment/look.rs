@@ -7,8 +7,8 @@ const SOON_S: f64 = 0.02;
 /// Looks until that is so: one that loses its vCPU on the way takes longer.
 const LOOKS_MAX: u32 = 4;
 
-/// `look` gives counters, and for how many seconds it took to read them. The counters of the
-/// shortest of several looks: on a machine with much other load none may be short.
+/// `look` gives counters, and how many seconds it took to read them. Returns the counters of the
+/// shortest of several looks: where there is much other load, none may be short.
 pub(super) fn shortest<T>(mut look: impl FnMut() -> Result<(T, f64)>) -> Result<T> {
     let (mut best, mut best_s) = look()?;
     for _ in 1..LOOKS_MAX {

@@ -13,7 +13,7 @@ use seekway_sim::experiments::{Experiment, Figure, Findings, Results, Row, Verdi
 use std::time::Duration;
 
 /// A figure as tables show it: three significant digits.
-pub(super) fn shown(value: f64, unit: &str) -> String {
+fn shown(value: f64, unit: &str) -> String {
     let digits = seekway_report::number::significant(value, 3);
     match unit {
         "×" => format!("{digits}×"),
@@ -68,7 +68,7 @@ fn badge(row: &Row) -> (String, Tone) {
 pub(super) fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
     let rows = || ran.iter().flat_map(|r| &r.rows).filter(|r| r.paper.is_some());
     let holds = rows().filter(|r| r.verdict == "holds").count();
-    // What one experiment of ours found in a sentence says more than that no paper claims it.
+    // An experiment of ours has no claims of a paper: its last note says what it found.
     let (title, mut subtitle) = match (rows().count(), ran) {
         (0, [one]) => {
             let found = one.notes.last().cloned().unwrap_or_default();
@@ -100,7 +100,7 @@ pub(super) fn section(
     seed: u64,
 ) -> Section {
     let mut blocks: Vec<Block> = findings.figures.iter().map(|f| draw(f, results, seed)).collect();
-    // Claims of a paper are judged first; else the figure says it best.
+    // The verdicts come first where a paper claims something, else the figures.
     let has_claims = findings.rows.iter().any(|row| row.paper.is_some());
     let place = if has_claims { 0 } else { blocks.len() };
     blocks.insert(place, Block::Table(table(experiment, findings)));

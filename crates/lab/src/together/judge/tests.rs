@@ -32,7 +32,7 @@ fn options() -> TogetherOptions {
 fn window(iops: f64, p99_ms: f64, mib: f64) -> TogetherWindow {
     let guest = |load, mib| TogetherGuest {
         load,
-        compute: Progress { seconds: 10.0, mib, tag_cpu: 0.1, migrate_cpu: 0.2 },
+        compute: Progress { seconds: 10.0, look_s: 0.01, mib, tag_cpu: 0.1, migrate_cpu: 0.2 },
         usage: None,
         tags: 0,
         agent: None,

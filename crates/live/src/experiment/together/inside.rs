@@ -46,6 +46,9 @@ pub struct LoadFigures {
 pub struct Progress {
     /// The guest's time.
     pub seconds: f64,
+    /// The counters were read within so many seconds, at the beginning and at the end of a window:
+    /// `seconds` may be wrong by as much.
+    pub look_s: f64,
     /// What all compute tasks have hashed.
     pub mib: f64,
     /// Processor time of `seekway-guest tag`, in seconds, as the guest accounts it.
@@ -64,6 +67,7 @@ impl Progress {
     pub(super) fn until(&self, later: &Progress) -> Result<Progress> {
         let done = Progress {
             seconds: later.seconds - self.seconds,
+            look_s: self.look_s.max(later.look_s),
             mib: later.mib - self.mib,
             tag_cpu: later.tag_cpu - self.tag_cpu,
             migrate_cpu: later.migrate_cpu - self.migrate_cpu,
@@ -207,14 +211,13 @@ impl Inside {
         look::shortest(|| {
             let said = self.run(&command)?;
             let wrong = || LiveError::Measured(format!("{}: counts {said}", self.name()));
-            counted(&said, &self.agents).ok_or_else(wrong)
+            counted(&said, &self.agents).map(|seen| (seen, seen.look_s)).ok_or_else(wrong)
         })
     }
 }
 
-/// `uptime`, each compute task's `io`, each agent's `stat`, and `uptime`; and how far the two
-/// are apart.
-fn counted(said: &str, agents: &[&str]) -> Option<(Progress, f64)> {
+/// `uptime`, each compute task's `io`, each agent's `stat`, and `uptime`.
+fn counted(said: &str, agents: &[&str]) -> Option<Progress> {
     let mut progress = Progress::default();
     let mut agents = agents.iter();
     let mut times = Vec::new();
@@ -232,8 +235,8 @@ fn counted(said: &str, agents: &[&str]) -> Option<(Progress, f64)> {
         }
     }
     let [first, last] = times[..] else { return None };
-    progress.seconds = (first + last) / 2.0;
-    agents.next().is_none().then_some((progress, last - first))
+    (progress.seconds, progress.look_s) = ((first + last) / 2.0, last - first);
+    agents.next().is_none().then_some(progress)
 }
 
 /// From fio's JSON, which may have a message before it.
@@ -266,15 +269,18 @@ mod tests {
             stat(10),
             stat(20)
         );
-        let (progress, within) = counted(&said, &[TAG, MIGRATE]).expect("proc(5)");
-        assert!((progress.seconds - 100.11).abs() < 1e-9 && (within - 0.02).abs() < 1e-9);
+        let progress = counted(&said, &[TAG, MIGRATE]).expect("proc(5)");
+        assert!((progress.seconds - 100.11).abs() < 1e-9);
+        assert!((progress.look_s - 0.02).abs() < 1e-9);
         assert_eq!((progress.mib, progress.tag_cpu, progress.migrate_cpu), (4.0, 0.12, 0.22));
         assert_eq!(counted(&said, &[TAG]), None, "whose is the second?");
         for wrong in ["", "100.10 5.0\n", "1 1\nrchar: x\n1 1\n", "cat: 1/io: none\n"] {
             assert_eq!(counted(wrong, &[]), None, "{wrong}");
         }
         let later = Progress { seconds: progress.seconds + 2.0, mib: 14.0, ..progress };
-        assert_eq!(progress.until(&later).expect("it grew").mib_s(), 5.0);
+        let later = Progress { look_s: 0.5, ..later };
+        let window = progress.until(&later).expect("it grew");
+        assert_eq!((window.mib_s(), window.look_s), (5.0, 0.5));
         assert!(later.until(&progress).is_err());
     }
 

@@ -47,7 +47,7 @@ impl Mix {
 
     /// Does it run on this disk? The papers' disks are a turning one and an array.
     pub fn is_on(self, disk: &Disk) -> bool {
-        self != Mix::Union || disk.random_per_s > 0
+        self != Mix::Union || disk.random_per_s.is_some()
     }
 
     /// Do its parts run one by one?
@@ -67,9 +67,10 @@ impl Mix {
     /// guests' page caches, full from the start, take a part of the reads. `more_mib` is given
     /// to each VM besides. The idle VM writes a line of a log each second, and waits for it.
     fn vms(self, disk: &Disk, more_mib: u64) -> [String; VMS] {
+        const RAMS: [u64; VMS] = [768, 512, 512, 1024, 1024, 512, 512, 512];
         let (loads, rams) = match self {
-            Mix::Ordinary => (ordinary(disk), [768, 512, 512, 1024, 1024, 512, 512, 512]),
-            Mix::Flood => (flood(disk), [768, 512, 512, 1024, 1024, 512, 512, 512]),
+            Mix::Ordinary => (ordinary(disk), RAMS),
+            Mix::Flood => (flood(disk), RAMS),
             Mix::Union => (union(disk), [512; VMS]),
         };
         let mut rams = rams.into_iter();
@@ -92,8 +93,8 @@ impl Mix {
 const BACKUP: &str = "app=fio:rw=read,bs=1MiB,size=10GiB,iodepth=4,io_size=1TiB,direct=true";
 const IDLE: &str = "app=fio:rw=write,bs=4KiB,size=64MiB,io_size=1TiB,fsync=1,thinktime=1s";
 
-/// Streams through videos of 1 GiB, an eighth of what the disk reads in sequence; they begin
-/// anywhere in popular ones. The writer of new videos has half as much.
+/// Readers of videos of 1 GiB have an eighth of what the disk reads in sequence, and begin anywhere
+/// in popular ones. The writer of new videos writes half as much.
 fn videos(disk: &Disk, threads: u32) -> String {
     let stream = disk.mib_per_s / 8;
     let interval_s = 2048 / stream;
@@ -129,9 +130,9 @@ fn flood(disk: &Disk) -> [String; VMS] {
     ]
 }
 
-/// vMigrater's reader and VIO's streams and mixed processes, CATS's server (50 processes there),
-/// and VMCD's demands of 1 : 10 : 30, here a third of an eighth of the disk, an eighth, and
-/// three.
+/// VIO's streams, vMigrater's reader, VIO's mixed processes, CATS's server (which has 50 processes),
+/// and three demands as VMCD has them (10, 100 and 300 reads a second): a third of a private disk,
+/// all of it, and three of it.
 fn union(disk: &Disk) -> [String; VMS] {
     const SEQUENTIAL: &str = "app=fio:rw=read,bs=64KiB,io_size=1TiB";
     let demand = |per_s: u64| {
@@ -140,7 +141,7 @@ fn union(disk: &Disk) -> [String; VMS] {
              rate_iops={per_s}"
         )
     };
-    let even = disk.random_per_s / 8;
+    let even = disk.random_per_s.unwrap_or(0) / VMS as u64;
     [
         format!("{SEQUENTIAL},size=2GiB,numjobs=4"),
         "app=fio:rw=read,bs=32KiB,size=8GiB,io_size=1TiB,direct=true".into(),
@@ -164,9 +165,8 @@ pub(super) struct Disk {
     mib_per_s: u64,
     /// Rounds of the file server that it does for eight threads alone (measured).
     files_per_s: u64,
-    /// Random reads of 64 KiB that it does, 16 at a time (measured); 0 if *union* has no scene
-    /// on it.
-    random_per_s: u64,
+    /// Random reads of 64 KiB that it does, 16 at a time (measured), where *union* runs on it.
+    random_per_s: Option<u64>,
     /// Geometric mean of progress, everything on.
     pub mean_asked: f64,
     /// Is it asked that the host moves nearly as much as under any policy? Not where a head
@@ -183,7 +183,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "seagate-1tb-7200",
         mib_per_s: 120,
         files_per_s: 42,
-        random_per_s: 156,
+        random_per_s: Some(156),
         mean_asked: 1.7,
         is_throughput_asked: false,
         settle_ms: 120_000,
@@ -194,7 +194,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "intel-x25m-g2",
         mib_per_s: 240,
         files_per_s: 623,
-        random_per_s: 0,
+        random_per_s: None,
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 10_000,
@@ -205,7 +205,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "samsung-970-pro",
         mib_per_s: 3200,
         files_per_s: 15990,
-        random_per_s: 0,
+        random_per_s: None,
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 2_000,
@@ -216,7 +216,7 @@ pub(super) const DISKS: [Disk; 4] = [
         device: "raid0-8x-x25m-g2",
         mib_per_s: 1900,
         files_per_s: 4300,
-        random_per_s: 23_400,
+        random_per_s: Some(23_400),
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 2_000,
