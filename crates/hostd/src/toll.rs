@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 pub struct Toll {
     /// When it is paid off, in nanoseconds of [`since_start`].
     paid_at: AtomicU64,
+    /// While calls take long, who makes them makes none before.
+    rests_until: AtomicU64,
+    /// How long the last of those took beyond [`QUICK`].
+    last: AtomicU64,
 }
 
 /// A call that takes no longer costs nothing.
@@ -19,6 +23,10 @@ const FREE: Duration = Duration::from_micros(50);
 pub const SHARE: u64 = 20;
 /// So much may be owed before another thread calls.
 const CREDIT: Duration = Duration::from_millis(2);
+/// A call of another thread that takes no longer is followed by no rest.
+const QUICK: Duration = Duration::from_micros(200);
+/// After one that does, no other thread calls for so many times as long.
+pub const RESTS: u32 = 9;
 
 impl Toll {
     /// Each of so many calls took this long, up to now.
@@ -34,6 +42,26 @@ impl Toll {
     pub fn is_owed(&self, now: impl FnOnce() -> Instant) -> bool {
         let paid_at = self.paid_at.load(Ordering::Relaxed);
         paid_at > 0 && paid_at > since_start(now())
+    }
+
+    /// May another thread than the reactor call now? Returns how long it has to wait, if it has to.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        let (now, until) = (since_start(now), self.rests_until.load(Ordering::Relaxed));
+        if until > now {
+            return Some(Duration::from_nanos(until - now));
+        }
+        // As if it took as long as the last one: calls of several peers do not go at once.
+        let expected = u64::from(RESTS + 1) * self.last.load(Ordering::Relaxed);
+        self.rests_until.store(now.saturating_add(expected), Ordering::Relaxed);
+        None
+    }
+
+    /// A call of another thread took so long, up to now.
+    pub fn called(&self, now: Instant, took: Duration) {
+        let took = nanos(took.saturating_sub(QUICK));
+        self.last.store(took, Ordering::Relaxed);
+        let until = since_start(now).saturating_add(u64::from(RESTS).saturating_mul(took));
+        self.rests_until.fetch_max(until, Ordering::Relaxed);
     }
 
     /// Is more owed than a reactor may spend?
@@ -55,6 +83,28 @@ fn since_start(now: Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slow_calls_of_other_threads_are_followed_by_rests() {
+        let (toll, start) = (Toll::default(), Instant::now());
+        let ms = Duration::from_millis;
+        let after = |n| start + ms(n);
+        since_start(start);
+        // Quick ones by none.
+        for n in 0..100 {
+            assert_eq!(toll.rest(after(n)), None);
+            toll.called(after(n), QUICK);
+        }
+        assert_eq!(toll.rest(after(100)), None);
+        toll.called(after(140), ms(40) + QUICK);
+        assert_eq!(toll.rest(after(150)), Some(ms(350)));
+        // The next peer's begins, and those after it wait at once.
+        assert_eq!(toll.rest(after(500)), None);
+        assert_eq!(toll.rest(after(500)), Some(ms(400)));
+        toll.called(after(540), ms(40) + QUICK);
+        assert_eq!(toll.rest(after(899)), Some(ms(1)));
+        assert_eq!(toll.rest(after(900)), None);
+    }
 
     #[test]
     fn calls_that_take_long_are_the_reactors_for_a_part_of_its_time() {

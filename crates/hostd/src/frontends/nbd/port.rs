@@ -10,6 +10,7 @@
 //! that does not send a payload that it has announced.
 
 mod receive;
+mod send;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -20,17 +21,18 @@ use super::options::Session;
 use super::outbox::Outbox;
 use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
-use super::wire::{CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, CMD_READ, NbdError};
+use super::wire::{CMD_FLAG_REQ_ONE, NbdError};
 use crate::images::Limits;
 use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
-use io_uring::{opcode, squeue, types};
+use io_uring::types;
 use receive::Scatter;
 use seekway_policy::request::Op;
+use send::MEASURED_SENDS;
 use slots::{Data, Slots};
 use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use timer::Timer;
 
 /// Requests between header and reply.
@@ -47,13 +49,11 @@ const DISCARD_WORK: u32 = 1024;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
 
-/// One in so many messages is measured, and stands for all: how long the peer makes sending take.
-const MEASURED_SENDS: u32 = 32;
-
 /// Tags of our SQEs.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
 const TIMER: u32 = 2;
+const REST: u32 = 3;
 
 /// What the next received bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +110,11 @@ pub struct Connection {
     sending: bool,
     /// So many messages were sent since one was measured.
     unmeasured: u32,
+    /// When the message under way was handed to a worker of the kernel's.
+    sent_at: Option<Instant>,
+    /// Replies wait, because sending to clients of the disk takes long; and how long they do.
+    rests: bool,
+    rest: Box<types::Timespec>,
     timer: Timer,
     /// Has a request come since the timer began?
     busy: bool,
@@ -148,6 +153,9 @@ impl Connection {
             sending: false,
             // The first is.
             unmeasured: MEASURED_SENDS - 1,
+            sent_at: None,
+            rests: false,
+            rest: Box::default(),
             timer: Timer::Off,
             busy: false,
             moves: true,
@@ -338,79 +346,6 @@ impl Connection {
         context.close(self.id);
     }
 
-    /// Gather what is ready into one message, and send it.
-    fn send(&mut self, context: &mut dyn PortContext) {
-        self.outbox.clear();
-        let mut taken = 0;
-        for &slot in &self.ready {
-            if !self.outbox.has_room() {
-                break;
-            }
-            taken += 1;
-            let state = &self.slots[slot];
-            let Request { command, cookie, .. } = state.request;
-            let chunked = self.structured && matches!(command, CMD_READ | CMD_BLOCK_STATUS);
-            let data = match (&state.data, state.reply) {
-                (Data::Buffer(buffer), Reply::Data { len_bytes, .. }) => {
-                    Some((buffer.start().cast_const(), len_bytes as usize))
-                }
-                (Data::Bytes(bytes), Reply::Extents { .. }) => Some((bytes.as_ptr(), bytes.len())),
-                _ => None,
-            };
-            self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
-        }
-        self.leaving.extend(self.ready.drain(..taken));
-        self.push_message(context);
-    }
-
-    fn push_message(&mut self, context: &mut dyn PortContext) {
-        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-        let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
-        self.sending = true;
-        let toll = self.pool.toll();
-        let is_owed = toll.is_owed(Instant::now);
-        self.unmeasured += 1;
-        // SAFETY: outbox and the leaving slots' data stay as they are while
-        // `sending`, and the reactor keeps the port until the CQE has come.
-        unsafe {
-            if is_owed && toll.is_high(Instant::now()) {
-                // A worker of the kernel's sends.
-                context.push(self.id, SEND, entry.flags(squeue::Flags::ASYNC));
-            } else if is_owed || self.unmeasured >= MEASURED_SENDS {
-                let took = context.push_measured(self.id, SEND, entry);
-                let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
-                let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
-                toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
-                self.unmeasured = 0;
-            } else {
-                context.push(self.id, SEND, entry);
-            }
-        }
-    }
-
-    fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
-        self.sending = false;
-        (self.moves, self.stalls) = (true, 0);
-        let left = match result {
-            _ if self.phase == Phase::Broken => false,
-            0.. => !self.outbox.advance(result as usize),
-            _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
-            _ => {
-                self.end(Phase::Broken, context);
-                false
-            }
-        };
-        if left {
-            return self.push_message(context);
-        }
-        let leaving = std::mem::take(&mut self.leaving);
-        leaving.iter().for_each(|&slot| self.release(slot));
-        self.leaving = leaving;
-        self.leaving.clear();
-        // Requests may have been waiting for room.
-        self.wait_turn(context);
-    }
-
     /// The slot and its buffer are free again.
     fn release(&mut self, slot: u32) {
         if let Data::Buffer(buffer) = self.slots.remove(slot) {
@@ -446,6 +381,7 @@ impl Port for Connection {
         match tag {
             RECEIVE => self.received(result, context),
             SEND => self.sent(result, context),
+            REST => self.rests = false,
             _ => self.timer_ended(context),
         }
     }
@@ -488,7 +424,7 @@ impl Port for Connection {
         if self.phase == Phase::Broken {
             let ready = std::mem::take(&mut self.ready);
             ready.into_iter().for_each(|slot| self.release(slot));
-        } else if !self.sending && !self.ready.is_empty() {
+        } else if !self.sending && !self.rests && !self.ready.is_empty() {
             self.send(context);
         }
         match self.timer {
@@ -510,8 +446,8 @@ impl Port for Connection {
         if self.receiving {
             context.cancel(self.id, RECEIVE);
         }
-        if self.sending && self.phase == Phase::Broken {
-            context.cancel(self.id, SEND);
+        if self.phase == Phase::Broken {
+            self.cancel_sending(context);
         }
         match self.timer {
             // Its end begins the lingering.

@@ -17,6 +17,7 @@ use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
 use crate::reactor::{self, Message};
 use crate::shortage::told;
+use crate::toll::RESTS;
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -30,8 +31,6 @@ use vhost::vhost_user::{Error, Result};
 pub const RETIRED_MAX: usize = 4;
 /// How often the connection looks whether requests have let go of it.
 const RETIRED_INTERVAL: Duration = Duration::from_millis(100);
-/// After a call the connection's thread calls nobody for so many times as long as it took.
-const RESTS: u32 = 9;
 /// What the eventfds of a queue take with their copies and rings, at most.
 const QUEUE_DESCRIPTORS: usize = 7;
 const QUEUE_MAPPINGS: usize = 6;

@@ -4,13 +4,16 @@ use super::*;
 use crate::frontends::nbd::Export;
 use crate::frontends::nbd::buffers::DiskMemory;
 use crate::frontends::nbd::request::HEADER_LEN;
-use crate::frontends::nbd::wire::{CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC};
+use crate::frontends::nbd::wire::{
+    CMD_BLOCK_STATUS, CMD_READ, CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC,
+};
 use crate::limits_table::{number, says};
 use crate::reactor::Handle;
 use io_uring::squeue;
 use seekway_policy::units::Instant;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 const LIMITS: Limits = Limits {
     capacity_bytes: 1 << 30,
@@ -291,6 +294,33 @@ fn a_client_that_makes_sending_slow_is_sent_to_by_others_than_the_reactor() {
     assert!(memory.toll.is_high(std::time::Instant::now()));
     assert_eq!(send(&mut slow, 100), (100, 0), "not by the reactor, and not measured");
     assert_eq!(send(&mut Rig::new(&memory), 2), (2, 0), "a new client of the disk neither");
+}
+
+#[test]
+fn a_client_that_makes_sending_slow_is_sent_to_seldom() {
+    let memory = Arc::default();
+    let mut rig = Rig::new(&memory);
+    let second = Duration::from_secs(1);
+    let now = std::time::Instant::now;
+    rig.request(CMD_READ, 4096);
+    rig.request(CMD_READ, 4096);
+    memory.toll.charge(now(), 10 * second, 1000);
+    // As the last one took.
+    memory.toll.called(now(), 1000 * second);
+    rig.done(0);
+    assert!(rig.is_armed(REST) && !rig.is_armed(SEND));
+    rig.done(1);
+    assert_eq!(rig.asked.pushed.iter().filter(|tag| **tag == REST).count(), 1);
+    rig.event(REST, -libc::ETIME);
+    assert!(rig.is_armed(REST) && !rig.is_armed(SEND), "it was not long enough");
+    rig.connection.closing(&mut rig.asked);
+    rig.event(TIMER, -libc::ECANCELED);
+    let is_given_up = rig.asked.cancelled.contains(&REST);
+    assert!(rig.is_armed(TIMER) && !is_given_up, "its replies have some seconds");
+    rig.event(TIMER, -libc::ETIME);
+    assert!(rig.asked.cancelled.contains(&REST));
+    rig.event(REST, -libc::ECANCELED);
+    assert!(!rig.is_armed(REST) && !rig.is_armed(SEND));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The one timer of a connection: when memory is given back, when it is asked for again, and when
 //! a client has stood still for too long.
 
-use super::{Connection, Phase, SEND, TIMER};
+use super::{Connection, Phase, TIMER};
 use crate::port::PortContext;
 use io_uring::{opcode, types};
 
@@ -60,9 +60,9 @@ impl Connection {
                 self.pool.clear();
                 self.outbox.shrink();
             }
-            Timer::Linger if self.sending => {
+            Timer::Linger if self.sending || self.rests => {
                 self.phase = Phase::Broken;
-                context.cancel(self.id, SEND);
+                self.cancel_sending(context);
             }
             // Cancelled because the port closes: replies still have their time.
             _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, context),

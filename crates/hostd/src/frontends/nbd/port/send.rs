@@ -1,0 +1,116 @@
+//! Replies on their way to the client: one message at a time. A client can make each take long, by
+//! thousands that wait for its socket: then a worker of the kernel's sends, and seldom.
+
+use super::{Connection, Data, Phase, REST, SEND};
+use crate::frontends::nbd::reply::{self, Reply};
+use crate::frontends::nbd::request::Request;
+use crate::frontends::nbd::wire::{CMD_BLOCK_STATUS, CMD_READ};
+use crate::port::PortContext;
+use io_uring::{opcode, squeue};
+use std::time::{Duration, Instant};
+
+/// One in so many messages is measured, and stands for all: how long the peer makes sending take.
+pub const MEASURED_SENDS: u32 = 32;
+
+impl Connection {
+    /// Gather what is ready into one message, and send it. Where sending takes long, later.
+    pub(super) fn send(&mut self, context: &mut dyn PortContext) {
+        let (toll, now) = (self.pool.toll(), Instant::now);
+        if toll.is_owed(now)
+            && toll.is_high(now())
+            && let Some(time) = toll.rest(now())
+        {
+            *self.rest = time.into();
+            self.rests = true;
+            // SAFETY: the time stays as it is while it `rests`, and the reactor keeps the port
+            // until the CQE has come.
+            unsafe {
+                context.push(self.id, REST, opcode::Timeout::new(&raw const *self.rest).build())
+            };
+            return;
+        }
+        self.outbox.clear();
+        let mut taken = 0;
+        for &slot in &self.ready {
+            if !self.outbox.has_room() {
+                break;
+            }
+            taken += 1;
+            let state = &self.slots[slot];
+            let Request { command, cookie, .. } = state.request;
+            let chunked = self.structured && matches!(command, CMD_READ | CMD_BLOCK_STATUS);
+            let data = match (&state.data, state.reply) {
+                (Data::Buffer(buffer), Reply::Data { len_bytes, .. }) => {
+                    Some((buffer.start().cast_const(), len_bytes as usize))
+                }
+                (Data::Bytes(bytes), Reply::Extents { .. }) => Some((bytes.as_ptr(), bytes.len())),
+                _ => None,
+            };
+            self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
+        }
+        self.leaving.extend(self.ready.drain(..taken));
+        self.push_message(context);
+    }
+
+    pub(super) fn push_message(&mut self, context: &mut dyn PortContext) {
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
+        self.sending = true;
+        let toll = self.pool.toll();
+        let is_owed = toll.is_owed(Instant::now);
+        self.unmeasured += 1;
+        // SAFETY: outbox and the leaving slots' data stay as they are while
+        // `sending`, and the reactor keeps the port until the CQE has come.
+        unsafe {
+            if is_owed && toll.is_high(Instant::now()) {
+                // A worker of the kernel's sends.
+                self.sent_at.get_or_insert_with(Instant::now);
+                context.push(self.id, SEND, entry.flags(squeue::Flags::ASYNC));
+            } else if is_owed || self.unmeasured >= MEASURED_SENDS {
+                let took = context.push_measured(self.id, SEND, entry);
+                let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
+                let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
+                toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
+                self.unmeasured = 0;
+            } else {
+                context.push(self.id, SEND, entry);
+            }
+        }
+    }
+
+    pub(super) fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
+        self.sending = false;
+        (self.moves, self.stalls) = (true, 0);
+        let left = match result {
+            _ if self.phase == Phase::Broken => false,
+            0.. => !self.outbox.advance(result as usize),
+            _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
+            _ => {
+                self.end(Phase::Broken, context);
+                false
+            }
+        };
+        if left {
+            return self.push_message(context);
+        }
+        if let Some(at) = self.sent_at.take() {
+            let now = Instant::now();
+            self.pool.toll().called(now, now - at);
+        }
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|&slot| self.release(slot));
+        self.leaving = leaving;
+        self.leaving.clear();
+        // Requests may have been waiting for room.
+        self.wait_turn(context);
+    }
+
+    /// What is ready is not sent any more.
+    pub(super) fn cancel_sending(&mut self, context: &mut dyn PortContext) {
+        for (is_under_way, tag) in [(self.sending, SEND), (self.rests, REST)] {
+            if is_under_way {
+                context.cancel(self.id, tag);
+            }
+        }
+    }
+}
