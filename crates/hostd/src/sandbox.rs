@@ -141,6 +141,15 @@ pub fn enter_with(kind: Kind, places: &Places) {
     }
 }
 
+/// Leave the host's network, where this thread may: rings of io_uring, which no filter sees, then
+/// make no socket that reaches anybody. All listeners are open by now.
+pub fn leave_network() {
+    // The service manager's abstract socket is in that network. Who may not is refused.
+    if is_on() && !is_notified_abstractly() {
+        let _ = rights::leave_network();
+    }
+}
+
 impl Measures {
     fn has_failed(&self) -> bool {
         let Measures { no_new_privs, capabilities, landlock, seccomp } = self;

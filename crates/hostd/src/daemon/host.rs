@@ -273,6 +273,7 @@ impl Host {
 
     /// The same of the thread that starts all others from now on.
     pub(super) fn confine_main(&self) {
+        sandbox::leave_network();
         self.confine();
         self.is_confined.store(true, Ordering::SeqCst);
     }

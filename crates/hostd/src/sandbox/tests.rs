@@ -197,6 +197,41 @@ fn limits_of_other_processes_are_out_of_reach() {
 }
 
 /// The rings of io_uring go past filters: who has no ring gets none.
+/// By a ring, which no filter of system calls sees, a control thread can make a socket.
+#[test]
+fn a_socket_that_a_ring_makes_reaches_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let heard = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = heard.local_addr().unwrap();
+    let sent = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            rights::leave_network()?;
+            leave_network(); // as the program does
+            enter(Kind::Control);
+            let (domain, kind) = (libc::AF_INET, libc::SOCK_DGRAM);
+            let mut ring = io_uring::IoUring::new(2)?;
+            let socket = io_uring::opcode::Socket::new(domain, kind, 0).build();
+            // SAFETY: the entry points to nothing.
+            unsafe { ring.submission().push(&socket) }.map_err(io::Error::other)?;
+            ring.submit_and_wait(1)?;
+            let fd = ring.completion().next().map_or(-1, |cqe| cqe.result());
+            if fd < 0 {
+                return Err(io::Error::from_raw_os_error(-fd));
+            }
+            // SAFETY: the descriptor is new.
+            let socket = unsafe { std::net::UdpSocket::from_raw_fd(fd) };
+            Ok(socket.send_to(b"a secret", to).map_err(|e| e.raw_os_error()))
+        });
+        thread.join().expect("it ends well")
+    });
+    match sent {
+        Ok(sent) => assert_eq!(sent, Err(Some(libc::ENETUNREACH))),
+        Err(e) => seekway_testing::skip(format!("a network namespace, and rings of io_uring: {e}")),
+    }
+    // Those that are open are still in the host's.
+    TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+}
+
 #[test]
 fn only_threads_that_are_to_make_rings() {
     if !has_seccomp() {
