@@ -4,11 +4,15 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
+#[path = "common/process.rs"]
+mod process;
 
 use common::{Folder, json};
 use daemon::{PATIENCE, Served, image};
+use process::wait_until;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 /// A field of each thread of a process, by the thread's name.
@@ -168,6 +172,65 @@ fn commands_work_in_the_sandbox() {
     let written = std::fs::read_dir(folder.path("journal")).expect("made").count();
     assert_eq!(written, 1);
     assert_eq!(served.end(), Some(0));
+}
+
+/// The process that sent what comes next, and so many bytes of it.
+fn sender(socket: &UnixStream, bytes: &mut [u8]) -> u32 {
+    // SAFETY: the option reads an int, which is valid.
+    let done = unsafe {
+        let (on, len) = (1i32, size_of::<i32>() as libc::socklen_t);
+        let option = libc::SO_PASSCRED;
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const on).cast(), len)
+    };
+    assert_eq!(done, 0);
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    (&mut &*socket).write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("it reads");
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut control = [0usize; 16];
+    // SAFETY: a header of zeroes is one of nothing, and then points to what lives here; the
+    // kernel fills what is looked at.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        assert!(libc::recvmsg(socket.as_raw_fd(), &mut header, 0) > 0, "an answer");
+        let message = libc::CMSG_FIRSTHDR(&header);
+        assert!(!message.is_null());
+        libc::CMSG_DATA(message).cast::<libc::ucred>().read_unaligned().pid as u32
+    }
+}
+
+/// A file that comes with its messages may be one whose close waits for ever.
+#[test]
+fn what_a_vmm_sends_is_received_by_a_process_of_its_own() {
+    let folder = Folder::new();
+    let mut served = Served::start(&folder, &[]);
+    let connect = || UnixStream::connect(folder.path("run/web.vhost")).expect("it listens");
+    let is_there = |process: u32| std::path::Path::new(&format!("/proc/{process}")).exists();
+    let vmm = connect();
+    let mut features = [0; 20];
+    let gate = sender(&vmm, &mut features);
+    assert_eq!(features[..4], 1u32.to_ne_bytes(), "the answer to GET_FEATURES");
+    assert_ne!(gate, served.child.id());
+    drop(vmm);
+    wait_until("the process ends with its connection", || !is_there(gate));
+    // As one that waits in a close: the daemon ends, and nothing of it stays.
+    let vmm = connect();
+    let gate = sender(&vmm, &mut features);
+    // SAFETY: plain system calls; the process is the daemon's.
+    assert_eq!(unsafe { libc::kill(gate as i32, libc::SIGSTOP) }, 0);
+    served.signal(libc::SIGKILL);
+    served.wait();
+    let args = ["serve", "--listen", &folder.arg("again"), "--disk"];
+    let disk = format!("web={}", folder.arg("web.img"));
+    let args: Vec<&str> = args.into_iter().chain([disk.as_str()]).collect();
+    let again = Served::with(&args, folder.arg("again/control.sock"));
+    assert_eq!(again.disks(), ["web"], "its image is not locked");
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(gate as i32, libc::SIGCONT) }, 0);
+    wait_until("the process ends with the daemon", || !is_there(gate));
+    assert_eq!(again.end(), Some(0));
 }
 
 #[test]

@@ -218,7 +218,8 @@ impl Daemon {
 }
 
 /// Prepare the process: files for us alone, and as many open ones as we may
-/// have (each vring is three). For the program; a library leaves them alone.
+/// have (each vring is three), and the processes that receive for VMMs. For the program, before it
+/// has threads; a library leaves them alone.
 pub fn prepare_process() {
     // SAFETY: umask and the limits have no preconditions; the struct is plain.
     unsafe {
@@ -230,4 +231,7 @@ pub fn prepare_process() {
         }
     }
     vhost_user::measure_limits();
+    if let Err(e) = vhost_user::start_gates() {
+        say(&format!("descriptors of VMMs are received by the daemon itself: {e}"));
+    }
 }

@@ -4,21 +4,80 @@
 //! last descriptor of a file is closed there and then: that may free gigabytes, or wait for a file
 //! system of the sender's for ever. A socket that takes none has them refused at the sender.
 
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::mem::{self, MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `SO_PASSRIGHTS` of Linux 6.16, which `libc` does not have.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
+/// Most descriptors of a message.
+const FILES_MAX: usize = 32;
+
 /// Let nobody send descriptors to this unix socket, or, if it listens, to those that it accepts.
 /// False on kernels before Linux 6.16.
 pub fn refuse_on(socket: BorrowedFd<'_>) -> bool {
-    let off: libc::c_int = 0;
+    set_passes(socket, 0)
+}
+
+/// The opposite, for a socket that was accepted by one that refuses them.
+pub fn take_on(socket: BorrowedFd<'_>) {
+    set_passes(socket, 1);
+}
+
+fn set_passes(socket: BorrowedFd<'_>, passes: libc::c_int) -> bool {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option reads an int, which is valid.
     unsafe {
-        let off = (&raw const off).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, off, len) == 0
+        let passes = (&raw const passes).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, passes, len) == 0
+    }
+}
+
+/// Receive bytes, and the descriptors that come with them. No bytes: the peer has hung up.
+///
+/// # Errors
+/// What the system says; ENOBUFS when there is no room for all the descriptors.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let fd_bytes = size_of::<libc::c_int>();
+    // Aligned as a control message must be.
+    let mut control = [0usize; 2 + FILES_MAX * size_of::<libc::c_int>() / size_of::<usize>()];
+    // SAFETY: all zeroes is a valid header.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = mem::size_of_val(&control);
+    let flags = flags | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header points to what lives here.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut files = Vec::new();
+    // SAFETY: the kernel has filled the header and the control messages. Descriptors that came
+    // are ours: all are taken, so that none stays open.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&header);
+        if !message.is_null()
+            && (*message).cmsg_level == libc::SOL_SOCKET
+            && (*message).cmsg_type == libc::SCM_RIGHTS
+        {
+            let data = libc::CMSG_DATA(message);
+            let bytes = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            files.extend((0..bytes / fd_bytes).map(|i| {
+                OwnedFd::from_raw_fd(data.add(i * fd_bytes).cast::<libc::c_int>().read_unaligned())
+            }));
+        }
+    }
+    match header.msg_flags & libc::MSG_CTRUNC {
+        0 => Ok((received as usize, files)),
+        _ => Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
     }
 }
 
@@ -49,5 +108,7 @@ mod tests {
         assert_eq!(byte, [2], "what was refused is not there");
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(sent(&theirs) && refuse_on(ours.as_fd()) && !sent(&theirs));
+        take_on(ours.as_fd());
+        assert!(sent(&theirs));
     }
 }

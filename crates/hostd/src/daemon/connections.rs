@@ -10,7 +10,7 @@ use crate::config::Config;
 pub(super) use crate::control::Page;
 use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
-use crate::frontends::vhost_user::{self, DiskHandle};
+use crate::frontends::vhost_user::{self, DiskHandle, Gate};
 use crate::images::User;
 use crate::log::say;
 use crate::sandbox::{self, Kind};
@@ -151,13 +151,23 @@ pub(super) fn vhost(
     stream: UnixStream,
     ended: impl FnOnce() + Send + 'static,
 ) {
-    let stream = Stream::Unix(stream);
-    let own = match stream.duplicate() {
-        Ok(own) => own,
+    let Some(gate_place) = disk.places.gate(&disk.what()) else { return };
+    let passed = vhost_user::pass(stream).and_then(|(s, gate)| Ok((s.try_clone()?, s, gate)));
+    let (own, stream, gate) = match passed {
+        Ok(passed) => passed,
         Err(e) => return closed(&disk.what(), "a descriptor", &e),
     };
-    let Some(place) = disk.places.vmm(&disk.what(), &host.connections, own) else { return };
-    let Stream::Unix(stream) = stream else { return };
+    let own = Stream::Unix(own);
+    let place = disk.places.vmm(&disk.what(), &host.connections, own);
+    // Nobody waits for this but another gate of this disk.
+    let wait = move || {
+        gate.into_iter().for_each(Gate::wait);
+        drop(gate_place);
+    };
+    let Some(place) = place else {
+        drop(stream);
+        return spawn("vhost-gate", wait);
+    };
     let handle = DiskHandle {
         name: disk.config.name.clone(),
         disk: disk.id,
@@ -169,10 +179,11 @@ pub(super) fn vhost(
     };
     vhost_user::start_rings();
     spawn(&format!("vhost-{}", disk.config.name), move || {
-        let _place = place;
         enter_front_end();
         vhost_user::serve(stream, handle);
         ended();
+        drop(place);
+        wait();
     });
 }
 

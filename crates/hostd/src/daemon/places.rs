@@ -26,6 +26,8 @@ pub struct DiskPlaces {
     vmms: Places,
     clients: Places,
     negotiating: Arc<ConnectionSlots>,
+    /// Processes that receive for VMMs; they may outlive their connections.
+    gates: Arc<ConnectionSlots>,
 }
 
 impl Places {
@@ -44,7 +46,8 @@ impl Places {
 impl DiskPlaces {
     pub fn new() -> DiskPlaces {
         let negotiating = ConnectionSlots::new(NEGOTIATING_MAX);
-        DiskPlaces { vmms: Places::new(), clients: Places::new(), negotiating }
+        let gates = ConnectionSlots::new(DISK_MAX);
+        DiskPlaces { vmms: Places::new(), clients: Places::new(), negotiating, gates }
     }
 
     /// A place for a VMM; `stream` is hung up on when the disk is detached. Beyond what is
@@ -66,6 +69,11 @@ impl DiskPlaces {
     /// The same for one at the disk's socket that has not asked yet.
     pub fn negotiating(&self, what: &str, stream: Stream) -> Option<ConnectionSlot> {
         self.negotiating.take(what, Some(stream))
+    }
+
+    /// A place for the process that receives for a VMM. Who detaches the disk does not wait for it.
+    pub fn gate(&self, what: &str) -> Option<ConnectionSlot> {
+        self.gates.take(what, None)
     }
 
     /// Hang up on all connections, and take no more.
@@ -117,6 +125,7 @@ mod tests {
     fn the_table_of_limits_is_that_of_the_code() {
         let all = "connections to a disk's sockets, VMMs and NBD each";
         limits_table::says(all, &DISK_MAX.to_string());
+        limits_table::says("processes that receive for a disk's VMMs", &DISK_MAX.to_string());
         let negotiating = "connections to a disk's NBD socket that have not negotiated";
         limits_table::says(negotiating, &NEGOTIATING_MAX.to_string());
     }

@@ -85,9 +85,10 @@ pub enum Service {
 }
 
 impl Service {
-    /// May its clients send descriptors? VMMs hand over memory, `ctl attach` images.
+    /// May its clients send descriptors from the start? `ctl attach` hands over images. VMMs, which
+    /// hand over memory, wait for an answer first, and then nobody but a gate has their connection.
     pub fn takes_descriptors(&self) -> bool {
-        matches!(self, Service::Vhost(_) | Service::Control)
+        matches!(self, Service::Control)
     }
 
     /// The disk, if it is one disk's socket.

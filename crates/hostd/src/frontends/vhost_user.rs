@@ -6,6 +6,7 @@
 //! - [`mod@ring`]: a split virtqueue in shared memory.
 //! - [`mod@vring`]: a virtqueue being served, chains in flight.
 //! - [`mod@inflight`]: the record of them that outlives the daemon.
+//! - `gate`: the process that receives what a VMM sends.
 //! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
 //!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`.
 //!
@@ -22,6 +23,7 @@ mod account;
 mod config;
 mod dirty_log;
 mod doorbell;
+mod gate;
 pub mod inflight;
 mod listeners;
 mod mapping;
@@ -37,6 +39,7 @@ pub mod vring;
 pub use account::Account;
 pub use account::measure as measure_limits;
 pub use doorbell::start_maker as start_rings;
+pub use gate::{Gate, pass, start as start_gates};
 pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
 pub use memory::GuestMemory;

@@ -1,20 +1,20 @@
 //! Who is connected to a disk, for those outside of the connection's thread: a
 //! resize reaches the guest, a detached disk drops it, a second VMM is refused.
 
+use super::gate;
+use crate::descriptors;
 use crate::log::LineLimit;
 use crate::toll::Toll;
 use std::io;
-use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// VHOST_USER_SET_BACKEND_REQ_FD.
-const SET_BACKEND_REQ_FD: u32 = 21;
+pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
-/// Most descriptors of a message, as crate `vhost` takes them.
-const FILES_MAX: usize = 32;
 
 /// The connection to one disk's socket, if there is one.
 #[derive(Default)]
@@ -135,50 +135,15 @@ pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>
     if n < 4 {
         return Ok(None); // the VMM has hung up
     }
-    let files = peek_files(stream)?;
-    let is_channel = u32::from_ne_bytes(request) == SET_BACKEND_REQ_FD;
+    let request = u32::from_ne_bytes(request);
+    if request == gate::REFUSED {
+        return Err(gate::refusal(stream));
+    }
+    // Crate `vhost` would drop a message without room for all its descriptors, and wait for its rest
+    // for ever: this fails.
+    let (_, files) = descriptors::receive(stream.as_fd(), &mut [0], libc::MSG_PEEK)?;
+    let is_channel = request == SET_BACKEND_REQ_FD;
     Ok(files.into_iter().next().filter(|_| is_channel).map(UnixStream::from))
-}
-
-/// Copies of the descriptors that come with the next message, which stays. Fails when there is no
-/// room for all of them: crate `vhost` would drop the message and wait for its rest for ever.
-fn peek_files(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut byte = [0u8; 1];
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    let fd_bytes = mem::size_of::<libc::c_int>();
-    // Aligned as a control message must be.
-    let mut control = [0usize; 2 + FILES_MAX * mem::size_of::<libc::c_int>() / size_of::<usize>()];
-    // SAFETY: all zeroes is a valid header.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = mem::size_of_val(&control);
-    let flags = libc::MSG_PEEK | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to what lives here.
-    if unsafe { libc::recvmsg(stream.as_raw_fd(), &mut header, flags) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut files = Vec::new();
-    // SAFETY: the kernel has filled the header and the control messages. Descriptors that came
-    // are ours: all are taken, so that none stays open.
-    unsafe {
-        let message = libc::CMSG_FIRSTHDR(&header);
-        if !message.is_null()
-            && (*message).cmsg_level == libc::SOL_SOCKET
-            && (*message).cmsg_type == libc::SCM_RIGHTS
-        {
-            let data = libc::CMSG_DATA(message);
-            let bytes = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-            files.extend((0..bytes / fd_bytes).map(|i| {
-                OwnedFd::from_raw_fd(data.add(i * fd_bytes).cast::<libc::c_int>().read_unaligned())
-            }));
-        }
-    }
-    match header.msg_flags & libc::MSG_CTRUNC {
-        0 => Ok(files),
-        _ => Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
-    }
 }
 
 #[cfg(test)]
@@ -186,6 +151,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::MetadataExt;
     use std::thread;
     use vmm_sys_util::sock_ctrl_msg::ScmSocket;

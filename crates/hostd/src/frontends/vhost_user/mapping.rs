@@ -134,7 +134,7 @@ impl Drop for Pages {
 
 /// Bytes of a page of a mapping of this file. Fails for a file whose pages may keep the daemon
 /// waiting.
-fn page_bytes(file: &File) -> Result<u64, MapError> {
+pub(super) fn page_bytes(file: &File) -> Result<u64, MapError> {
     // SAFETY: the struct is plain, and filled by the call.
     let stat = unsafe {
         let mut stat: libc::statfs = std::mem::zeroed();
