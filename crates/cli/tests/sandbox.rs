@@ -233,6 +233,20 @@ fn what_a_vmm_sends_is_received_by_a_process_of_its_own() {
     assert_eq!(again.end(), Some(0));
 }
 
+/// Its process tells of the end of a connection a moment after it.
+#[test]
+fn a_vmm_that_comes_again_at_once_is_served() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &[]);
+    for round in 0..100 {
+        let vmm = UnixStream::connect(folder.path("run/web.vhost")).expect("it listens");
+        let mut features = [0; 20];
+        sender(&vmm, &mut features);
+        assert_eq!(features[..4], 1u32.to_ne_bytes(), "the answer to GET_FEATURES, round {round}");
+    }
+    assert_eq!(served.end(), Some(0));
+}
+
 #[test]
 fn it_can_be_switched_off() {
     let folder = Folder::new();

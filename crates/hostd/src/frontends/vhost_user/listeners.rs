@@ -16,6 +16,10 @@ pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 
+/// A VMM that has hung up may come again before its gate has told of that: the next one waits for
+/// so long.
+const HANG_UP_MS: libc::c_int = 1000;
+
 /// The connection to one disk's socket, if there is one.
 #[derive(Default)]
 pub struct ConfigListeners {
@@ -66,14 +70,22 @@ impl ConfigListeners {
         }
     }
 
-    /// Serve this peer, unless another is being served. Waits for one that is leaving.
+    /// Serve this peer, unless another is being served. Waits for one that is leaving, and
+    /// [`HANG_UP_MS`] for a word of that.
     pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<PeerGuard>> {
         let stream = stream.try_clone()?;
         let mut connection = self.lock();
         loop {
             match &*connection {
                 Connection::None => break,
-                Connection::Serving { stream, .. } if !has_hung_up(stream) => return Ok(None),
+                Connection::Serving { stream: other, .. } if !has_hung_up(other, 0) => {
+                    let other = other.try_clone()?;
+                    drop(connection);
+                    if !has_hung_up(&other, HANG_UP_MS) {
+                        return Ok(None);
+                    }
+                    connection = self.lock();
+                }
                 _ => connection = self.left.wait(connection).expect(UNPOISONED),
             }
         }
@@ -113,11 +125,12 @@ impl Drop for PeerGuard {
     }
 }
 
-fn has_hung_up(stream: &UnixStream) -> bool {
+/// Has the peer hung up, or does it within so many milliseconds?
+fn has_hung_up(stream: &UnixStream, within_ms: libc::c_int) -> bool {
     let events = libc::POLLRDHUP;
     let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events, revents: 0 };
     // SAFETY: one entry.
-    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    unsafe { libc::poll(&mut poll, 1, within_ms) == 1 }
 }
 
 /// Wait for the next message. When it is the one that names the channel on which
