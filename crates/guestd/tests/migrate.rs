@@ -481,6 +481,9 @@ fn a_second_agent_ends_and_status_tells_whether_there_is_a_first() {
 
 #[test]
 fn an_agent_watches_the_cpus_that_it_may_use_and_no_other() {
+    // Another test's agent takes the mask for one of its own, and gives all CPUs back: this process
+    // starts both this agent and the readers that the other one moves.
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let first = mask(0)[0];
     let mut command = Command::new("taskset");
