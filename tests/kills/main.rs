@@ -20,8 +20,6 @@ mod client;
 mod guests;
 #[path = "../storage/load.rs"]
 mod load;
-#[path = "../storage/model.rs"]
-mod model;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
@@ -29,6 +27,7 @@ mod raw;
 use client::Client;
 use guests::Shape;
 use seekway_live::Daemon;
+use seekway_testing::disk::SECTOR_BYTES;
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::File;
 use std::path::Path;
@@ -75,7 +74,7 @@ impl Setup {
 fn round(seed: u64, kills: u64) -> Result<u64, String> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let image = folder.path().join("disk.img");
-    let bytes = (SECTORS * model::SECTOR_BYTES) as u64;
+    let bytes = (SECTORS * SECTOR_BYTES) as u64;
     File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image");
     let mut rng = Rng::new(split(seed, 2));
     let (queues, event_index) = (1 + rng.below(8) as usize, rng.percent(50));
@@ -114,7 +113,7 @@ fn round(seed: u64, kills: u64) -> Result<u64, String> {
     client.read_all()?;
     let answers = client.answers;
     daemon.stop().map_err(failed)?;
-    client.model.check_all(&std::fs::read(&image).expect("the image"))?;
+    client.check(&std::fs::read(&image).expect("the image"))?;
     Ok(answers)
 }
 

@@ -7,10 +7,10 @@
 
 use crate::client::Client;
 use crate::layer::{Event, Log};
-use crate::model::SECTOR_BYTES;
 use crate::mounted::{Loop, Mount, run};
 use crate::promises::{Mark, Marker, Promises};
 use crate::{Bench, CUTS_PER_ROUND, SECTORS, setting};
+use seekway_testing::disk::SECTOR_BYTES;
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -177,7 +177,7 @@ fn check(
     if image.len() != SECTORS * SECTOR_BYTES {
         return Err(at(format!("the image has {} bytes", image.len())));
     }
-    Promises::by(&log.events[..count]).model.check_all(&image).map_err(at)
+    Promises::by(&log.events[..count]).model.check_survivors(&image).map_err(at)
 }
 
 /// One run of the daemon, and `cuts` crash points of it: the number of events, flushes among

@@ -3,10 +3,10 @@
 
 use crate::client::Kind;
 use crate::layer::Disk;
-use crate::model::{SECTOR_BYTES, fill};
 use crate::nbd::{self, Client};
 use crate::promises::{Ask, Mark};
 use crate::{Bench, CUTS_PER_ROUND, SECTORS, check_cuts, setting};
+use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
 use seekway_workload::generators::rng::{Rng, split};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,7 +47,7 @@ fn bytes_of(ask: &Ask) -> Vec<u8> {
     let mut bytes = nbd::request(command, ask.number, offset, len);
     bytes[5] = if ask.durable { FUA } else { 0 };
     if ask.kind == Kind::Write {
-        bytes.extend(ask.sectors.clone().flat_map(|sector| fill(ask.number, sector)));
+        bytes.extend(sectors_of(ask.number, ask.sectors.clone()));
     }
     bytes
 }

@@ -4,8 +4,8 @@
 use crate::SECTORS;
 use crate::client::{Kind, Request, Watch};
 use crate::layer::{Disk, Event};
-use crate::model::{Content, Model};
-use std::collections::BTreeSet;
+use seekway_testing::disk::Model;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -54,18 +54,19 @@ impl Watch for Marker {
 /// What the client had been promised.
 pub struct Promises {
     pub model: Model,
-    /// Acknowledged, and not yet durable.
-    acknowledged: BTreeSet<u64>,
-    /// What each flush in flight makes durable.
-    flushes: Vec<(u64, BTreeSet<u64>)>,
+    /// Goes on with each mark.
+    time: u64,
+    /// When each flush in flight was asked for.
+    flushes: HashMap<u64, u64>,
 }
 
 impl Promises {
     /// What the marks among these events promise.
     pub fn by(events: &[Event<Mark>]) -> Promises {
-        let (acknowledged, flushes) = (BTreeSet::new(), Vec::new());
-        let mut promises = Promises { model: Model::new(SECTORS), acknowledged, flushes };
+        let model = Model::new(SECTORS);
+        let mut promises = Promises { model, time: 0, flushes: HashMap::new() };
         for event in events {
+            promises.time += 1;
             match event {
                 Event::Mark(Mark::Submitted(ask)) => promises.submitted(ask),
                 Event::Mark(Mark::Answered(ask)) => promises.answered(ask),
@@ -79,11 +80,9 @@ impl Promises {
         let (number, sectors) = (ask.number, ask.sectors.clone());
         match ask.kind {
             Kind::Read => {}
-            Kind::Flush => self.flushes.push((number, self.acknowledged.clone())),
-            Kind::Write => self.model.submit(number, sectors, Content::Data),
-            Kind::Discard | Kind::WriteZeroes => {
-                self.model.submit(number, sectors, Content::Zeroes);
-            }
+            Kind::Flush => drop(self.flushes.insert(number, self.time)),
+            Kind::Write => self.model.begin(sectors, number, number, self.time),
+            Kind::Discard | Kind::WriteZeroes => self.model.begin(sectors, number, 0, self.time),
         }
     }
 
@@ -91,20 +90,11 @@ impl Promises {
         match ask.kind {
             Kind::Read => {}
             Kind::Flush => {
-                let place = self.flushes.iter().position(|(n, _)| *n == ask.number);
-                let (_, durable) = self.flushes.swap_remove(place.expect("a flush in flight"));
-                for write in durable.intersection(&self.acknowledged) {
-                    self.model.settle(*write);
-                }
-                self.acknowledged.retain(|write| !durable.contains(write));
+                let begun = self.flushes.remove(&ask.number).expect("a flush in flight");
+                self.model.flushed(begun);
             }
             Kind::Write | Kind::Discard | Kind::WriteZeroes => {
-                self.model.acknowledge(ask.number);
-                if ask.durable {
-                    self.model.settle(ask.number);
-                } else {
-                    self.acknowledged.insert(ask.number);
-                }
+                self.model.end(ask.sectors.clone(), ask.number, self.time, true, ask.durable);
             }
         }
     }

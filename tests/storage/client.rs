@@ -7,8 +7,8 @@
 //! The driver looks at a used ring only when it is called, and rings only when the device asks
 //! for it: a lost call or a lost kick is a hang.
 
-use crate::model::{Content, Model, SECTOR_BYTES, Time, fill};
 use crate::raw::{self, Guest, USER, Vmm};
+use seekway_testing::disk::{Model, SECTOR_BYTES, sectors_of};
 use seekway_workload::generators::rng::Rng;
 use std::fs::File;
 use std::io;
@@ -67,7 +67,7 @@ pub struct Request {
     pub number: u64,
     pub kind: Kind,
     pub sectors: Range<usize>,
-    since: Time,
+    since: u64,
 }
 
 struct Queue {
@@ -87,6 +87,8 @@ pub struct Client {
     vmm: Option<Vmm>,
     rng: Rng,
     number: u64,
+    /// Goes on with each request and each answer.
+    time: u64,
     pub model: Model,
     /// Requests that were answered.
     pub answers: u64,
@@ -112,6 +114,7 @@ impl Client {
             vmm: None,
             rng,
             number: 0,
+            time: 0,
             model: Model::new(sectors),
             answers: 0,
             may_fail: false,
@@ -197,6 +200,17 @@ impl Client {
         self.last_status
     }
 
+    fn tick(&mut self) -> u64 {
+        self.time += 1;
+        self.time
+    }
+
+    /// Is this the whole disk, with nothing in flight?
+    pub fn check(&self, image: &[u8]) -> Result<(), String> {
+        assert_eq!(image.len(), self.model.len() * SECTOR_BYTES);
+        self.model.check(0, image, u64::MAX)
+    }
+
     /// Read all of the disk and check it; nothing is in flight.
     pub fn read_all(&mut self) -> Result<(), String> {
         for first in (0..self.model.len()).step_by(SECTORS_MAX as usize) {
@@ -248,7 +262,7 @@ impl Client {
         watch: &mut impl Watch,
     ) {
         self.number += 1;
-        let (number, since) = (self.number, self.model.tick());
+        let (number, since) = (self.number, self.tick());
         let request = Request { number, kind, sectors: sectors.clone(), since };
         watch.submitted(&request);
         let place = (queue * SLOTS + slot) as u64;
@@ -266,17 +280,15 @@ impl Client {
         guest.put(header + 0x20, &[0xff]);
         match kind {
             Kind::Write => {
-                for (n, sector) in sectors.clone().enumerate() {
-                    guest.put(data + (n * SECTOR_BYTES) as u64, &fill(number, sector));
-                }
-                self.model.submit(number, sectors, Content::Data);
+                guest.put(data, &sectors_of(number, sectors.clone()));
+                self.model.begin(sectors, number, number, since);
             }
             Kind::Discard | Kind::WriteZeroes => {
                 let unmap = u32::from(kind == Kind::WriteZeroes && self.rng.percent(50));
                 let start = (sectors.start as u64).to_le_bytes();
                 let count = (sectors.len() as u32).to_le_bytes();
                 guest.put(header + 0x40, &[&start[..], &count, &unmap.to_le_bytes()].concat());
-                self.model.submit(number, sectors, Content::Zeroes);
+                self.model.begin(sectors, number, 0, since);
             }
             Kind::Read | Kind::Flush => {}
         }
@@ -387,18 +399,17 @@ impl Client {
         watch.answered(&request);
         match request.kind {
             Kind::Read => {
-                let bytes = self.guest.get(DATA + 0x1000 * place, 0x1000);
-                for (sector, bytes) in request.sectors.clone().zip(bytes.chunks(SECTOR_BYTES)) {
-                    let checked = self.model.check(sector, bytes, request.since);
-                    checked.map_err(|e| format!("queue {queue}: {request:?}: {e}"))?;
-                }
+                let len = request.sectors.len() * SECTOR_BYTES;
+                let bytes = self.guest.get(DATA + 0x1000 * place, len);
+                let checked = self.model.check(request.sectors.start, &bytes, request.since);
+                checked.map_err(|e| format!("queue {queue}: {request:?}: {e}"))?;
             }
             Kind::Flush => {}
             Kind::Write | Kind::Discard | Kind::WriteZeroes => {
-                self.model.acknowledge(request.number);
-                self.model.settle(request.number);
+                let now = self.tick();
+                self.model.end(request.sectors.clone(), request.number, now, true, false);
                 let in_flight = self.queues.iter().flat_map(|q| &q.slots).flatten();
-                let oldest = in_flight.map(|r| r.since).min().unwrap_or(Time::MAX);
+                let oldest = in_flight.map(|r| r.since).min().unwrap_or(u64::MAX);
                 self.model.forget(request.sectors, oldest);
             }
         }

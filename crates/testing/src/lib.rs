@@ -6,6 +6,7 @@
 //! that the environment variable [`SKIPPED`] names. `make test` sets the variable and prints the
 //! lines and their number at the end.
 
+pub mod disk;
 mod schema;
 
 pub use schema::{OneOrMany, schema, schema_of_input};

@@ -1,8 +1,8 @@
 //! The reactor, its front ends and its stack in a simulated host: seeded guests and clients of NBD
 //! on disks whose I/O ends in any order, comes up short and fails, under a daemon that is killed at
 //! any step, restarted and reconfigured, on a host whose power fails. What each sector may be says
-//! a flat model (`truth`). Only the kernel is simulated (`kernel`); all that the daemon does is
-//! its real code.
+//! a flat model (`seekway_testing::disk`). Only the kernel is simulated (`kernel`); all that the
+//! daemon does is its real code.
 //!
 //! A seed that fails is made short, and printed with the steps that it takes:
 //!
@@ -18,7 +18,6 @@ pub(super) mod kernel;
 mod migration;
 mod plan;
 pub(super) mod random;
-mod truth;
 mod world;
 
 use crate::death::{self, Killed};

@@ -1,10 +1,9 @@
 //! A client of NBD, past the negotiation: requests and replies over a real socket, cut anywhere.
 
-use super::content::SECTOR_BYTES;
 use super::disk::{Disk, Notes, Write};
 use super::random::Random;
-use super::truth::sector_of;
 use crate::frontends::nbd::{Connection, Export, Session, wire};
+use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write as _};
 use std::os::unix::net::UnixStream;
@@ -85,7 +84,7 @@ impl Client {
         self.outgoing.extend(((first * SECTOR_BYTES) as u64).to_be_bytes());
         self.outgoing.extend(((len * SECTOR_BYTES) as u32).to_be_bytes());
         if command == wire::CMD_WRITE {
-            self.outgoing.extend(sector_of(id).repeat(len));
+            self.outgoing.extend(sectors_of(id, first..first + len));
         }
         self.requests.insert(id, request);
     }

@@ -1,10 +1,9 @@
 //! What is on a simulated device: what reads find, and what is left after a power failure.
 
 use super::random::Random;
+use seekway_testing::disk::SECTOR_BYTES;
 use std::collections::BTreeMap;
 
-/// Bytes of a sector: what a device writes whole or not at all.
-pub const SECTOR_BYTES: usize = 512;
 type Sector = [u8; SECTOR_BYTES];
 
 /// A file or device with a write cache.

@@ -1,11 +1,10 @@
 //! A disk, as those who use it see it, and the clock of what they see.
 
-use super::content::SECTOR_BYTES;
 use super::random::Random;
-use super::truth::{Truth, stamp_of};
 use crate::frontends::nbd::DiskMemory;
 use crate::images::Limits;
 use crate::port::DiskId;
+use seekway_testing::disk::Model;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -42,7 +41,7 @@ impl Notes {
 /// A disk, as whoever uses it sees it.
 pub struct Disk {
     pub path: PathBuf,
-    pub truth: Truth,
+    pub truth: Model,
     pub sectors: usize,
     /// Something was injected that may let a request fail.
     pub may_fail: bool,
@@ -80,11 +79,7 @@ impl Disk {
 
     /// What was read may be so.
     pub fn check(&self, first: usize, data: &[u8], begun: u64) -> Result<(), String> {
-        for (n, sector) in data.chunks(SECTOR_BYTES).enumerate() {
-            let stamp = stamp_of(sector).map_err(|e| format!("sector {} {e}", first + n))?;
-            self.truth.check(first + n, stamp, begun)?;
-        }
-        Ok(())
+        self.truth.check(first, data, begun)
     }
 }
 

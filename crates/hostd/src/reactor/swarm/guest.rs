@@ -1,7 +1,6 @@
 //! A guest with a virtio-blk disk, and its VMM: a driver that does what it may (VIRTIO 1.2, 2.7 and
 //! 5.2), checks what it reads, and looks at its queues only when it is called.
 
-use super::content::SECTOR_BYTES;
 use super::disk::{Disk, Notes, Write};
 use super::migration::{Migration, memfd};
 use super::random::Random;
@@ -9,6 +8,7 @@ use crate::death;
 use crate::frontends::vhost_user::inflight::Inflight;
 use crate::frontends::vhost_user::{DiskHandle, Session};
 use crate::images::ImageUse;
+use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{FromRawFd, IntoRawFd};
@@ -445,10 +445,14 @@ impl Guest {
             }
             kind => {
                 let flags = if kind == blk::VIRTIO_BLK_T_IN { WRITE } else { 0 };
+                let mut sector = request.sectors.start;
                 for &(at, len) in &request.pieces {
-                    let fill = if kind == blk::VIRTIO_BLK_T_IN { !0 } else { request.id };
-                    let sectors = len as usize / SECTOR_BYTES;
-                    self.put(at, &super::truth::sector_of(fill).repeat(sectors));
+                    let sectors = sector..sector + len as usize / SECTOR_BYTES;
+                    sector = sectors.end;
+                    match kind {
+                        blk::VIRTIO_BLK_T_IN => self.put(at, &vec![0xff; len as usize]),
+                        _ => self.put(at, &sectors_of(request.id, sectors)),
+                    }
                     chain.push((at, len, flags));
                 }
             }

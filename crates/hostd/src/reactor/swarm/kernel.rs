@@ -2,7 +2,7 @@
 //! takes as long as the seed says, ends in any order, comes up short and fails; eventfds and
 //! sockets are real, and looked at when the reactor asks for completions.
 
-use super::content::{Content, SECTOR_BYTES};
+use super::content::Content;
 use super::random::Random;
 use crate::death;
 use crate::reactor::io::{Io, Kind};
@@ -10,6 +10,7 @@ use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
 use libc::{c_void, iovec};
 use seekway_policy::units::{Instant, Nanos};
+use seekway_testing::disk::SECTOR_BYTES;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;

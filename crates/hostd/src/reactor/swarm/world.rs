@@ -2,13 +2,11 @@
 //! them. What happens is drawn from the seed, step by step.
 
 use super::client::Client;
-use super::content::SECTOR_BYTES;
 use super::disk::{Disk, Notes};
 use super::guest::Guest;
 use super::kernel::{Kernel, Ring};
 use super::plan::Plan;
 use super::random::Random;
-use super::truth::{Truth, stamp_of};
 use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
@@ -20,6 +18,7 @@ use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_testing::disk::{Model, SECTOR_BYTES};
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU32;
@@ -119,7 +118,7 @@ impl World {
             kernel.borrow_mut().add_file(inode, bytes, buffered);
             disks.push(Disk {
                 path,
-                truth: Truth::new(SECTORS),
+                truth: Model::new(SECTORS),
                 sectors: SECTORS,
                 may_fail,
                 syncs_may_fail,
@@ -456,11 +455,8 @@ impl World {
         let kernel = self.kernel.clone();
         for (number, disk) in self.disks.iter_mut().enumerate() {
             let kernel = kernel.borrow();
-            let sectors = kernel.files[number].content.bytes().chunks(SECTOR_BYTES);
-            for (at, sector) in sectors.enumerate() {
-                let stamp = stamp_of(sector).map_err(|e| format!("disk {number}: {at} {e}"))?;
-                disk.truth.settle(at, stamp, now).map_err(|e| format!("disk {number}: {e}"))?;
-            }
+            let image = kernel.files[number].content.bytes();
+            disk.truth.settle(image, now).map_err(|e| format!("disk {number}: {e}"))?;
             self.guests[number] = Guest::new(random);
         }
         death::comes_in(None);
