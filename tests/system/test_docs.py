@@ -140,6 +140,9 @@ def test_the_commands_of_a_page_run(
         tally[how] += 1
         # 1 of ours is a result that was not accepted: docs/exit-status.md.
         accepted = {0, STOPPED} | ({1} if line.is_ours() else set())
+        # On a busy machine a campaign may be stopped before its first result.
+        if status == 2 and tally["begun and stopped"] and output.rstrip().endswith(": no results"):
+            continue
         if status not in accepted:
             failed.append(f"{line.page}: {line.text}\nstatus {status}: {output}")
     assert not failed, "\n\n".join(failed)
