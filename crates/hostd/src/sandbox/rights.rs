@@ -71,9 +71,9 @@ pub fn no_new_privs() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())
 }
 
-/// From now on this thread, and those that it starts, make sockets in a network namespace with
-/// nothing in it: no address but unix sockets' paths can be reached by a new one. Sockets that are open
-/// stay where they are. Only root can.
+/// From now on this thread, and those that it starts, make sockets in an empty network namespace: a
+/// new socket reaches nothing but the paths of unix sockets. Open sockets stay where they are. Only
+/// root can.
 ///
 /// # Errors
 /// What the kernel refuses.

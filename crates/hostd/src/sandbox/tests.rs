@@ -196,7 +196,6 @@ fn limits_of_other_processes_are_out_of_reach() {
     }
 }
 
-/// The rings of io_uring go past filters: who has no ring gets none.
 /// By a ring, which no filter of system calls sees, a control thread can make a socket.
 #[test]
 fn a_socket_that_a_ring_makes_reaches_nobody() {
@@ -232,6 +231,7 @@ fn a_socket_that_a_ring_makes_reaches_nobody() {
     TcpStream::connect(listener.local_addr().unwrap()).unwrap();
 }
 
+/// The rings of io_uring go past filters: who has no ring gets none.
 #[test]
 fn only_threads_that_are_to_make_rings() {
     if !has_seccomp() {

@@ -1,5 +1,5 @@
-//! What a VMM sends is received by a process of its own, a gate: it hands on messages, and of
-//! descriptors those that can do no harm.
+//! What a VMM sends is received by a process of its own, a gate. It hands on messages and harmless
+//! descriptors.
 //!
 //! Whoever has the last descriptor of a file closes it, and the close of a file on a file system of
 //! the sender's (FUSE) may wait for ever, uninterruptibly. In the daemon such a thread keeps the

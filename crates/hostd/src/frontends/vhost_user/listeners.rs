@@ -16,8 +16,8 @@ pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 
-/// A VMM that has hung up may come again before its gate has told of that: the next one waits for
-/// so long.
+/// A VMM may hang up and come again before its gate has told of the end. The new connection waits up
+/// to so long for that.
 const HANG_UP_MS: libc::c_int = 1000;
 
 /// The connection to one disk's socket, if there is one.
@@ -70,8 +70,8 @@ impl ConfigListeners {
         }
     }
 
-    /// Serve this peer, unless another is being served. Waits for one that is leaving, and
-    /// [`HANG_UP_MS`] for a word of that.
+    /// Serve this peer, unless another is being served. Waits for one that is leaving, and up to
+    /// [`HANG_UP_MS`] for another to hang up.
     pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<PeerGuard>> {
         let stream = stream.try_clone()?;
         let mut connection = self.lock();

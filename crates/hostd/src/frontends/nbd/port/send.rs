@@ -1,5 +1,5 @@
-//! Replies on their way to the client: one message at a time. A client can make each take long, by
-//! thousands that wait for its socket: then a worker of the kernel's sends, and seldom.
+//! Replies on their way to the client: one message at a time. A client can make each send slow, by
+//! thousands of waiters at its socket. Then a worker of the kernel sends, and seldom.
 
 use super::{Connection, Data, Phase, REST, SEND};
 use crate::frontends::nbd::reply::{self, Reply};

@@ -23,7 +23,7 @@ pub const BODY_BYTES_MAX: usize = 4096;
 /// VHOST_USER_SET_LOG_FD, SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR: with an eventfd. Descriptors
 /// of all others are memory.
 const WITH_EVENTFD: [u32; 4] = [7, 12, 13, 14];
-/// Version 1.
+/// Flags of a gate's own message: version 1 of the protocol, as in all others.
 const FLAGS: u32 = 1;
 const STACK_BYTES: usize = 128 << 10;
 
@@ -171,7 +171,7 @@ fn in_place_of(file: OwnedFd, channels: &Sender<Channel>) -> io::Result<OwnedFd>
     Ok(theirs.into())
 }
 
-/// Is the last close of this one that waits for nobody?
+/// Fails for a descriptor whose last close may wait.
 fn check(file: &OwnedFd, is_eventfd: bool) -> io::Result<()> {
     let file = File::from(file.try_clone()?);
     if is_eventfd {
