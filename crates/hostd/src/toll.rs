@@ -84,12 +84,17 @@ fn since_start(now: Instant) -> u64 {
 mod tests {
     use super::*;
 
+    /// Not before the first instant of all tests, of which [`since_start`] counts.
+    fn start() -> Instant {
+        since_start(Instant::now());
+        Instant::now()
+    }
+
     #[test]
     fn slow_calls_of_other_threads_are_followed_by_rests() {
-        let (toll, start) = (Toll::default(), Instant::now());
+        let (toll, start) = (Toll::default(), start());
         let ms = Duration::from_millis;
         let after = |n| start + ms(n);
-        since_start(start);
         // Quick ones by none.
         for n in 0..100 {
             assert_eq!(toll.rest(after(n)), None);
@@ -108,7 +113,7 @@ mod tests {
 
     #[test]
     fn calls_that_take_long_are_the_reactors_for_a_part_of_its_time() {
-        let (toll, start) = (Toll::default(), Instant::now());
+        let (toll, start) = (Toll::default(), start());
         let ms = Duration::from_millis;
         let after = |n| start + ms(n);
         // Quick ones, however many, and one hiccup.
