@@ -42,13 +42,20 @@
 //!
 //! # Shares
 //!
-//! A VM's share of the frames is its weight's share of all weights. Free frames
-//! go to whoever wants one. When there are none, one is taken of the VM that is
-//! most above its share, of those first that read nothing again; when none is, of the VM that
-//! wants it. A VM that reads nothing again takes none beyond its share: a stream that is read once
-//! has no use for them. A VM within its share loses no block to another. Frames being read into cannot be
-//! taken; a VM may have as many of them as its share, and more only of what is free.
+//! A VM's share of the frames is its weight's share of all weights. Its *part* is what
+//! it has when all are wanted: frames are [divided](curve::divide) by what each VM would
+//! find in how many. So it has fewer than its share where these are of no use to it, as
+//! to a stream that is read once, and more where it reads a set round and round. What it
+//! finds in its share nobody takes from it. For what is prefetched, and for reads under
+//! way, it has frames beside that, up to its share. Frames of use to nobody stay where
+//! they are.
+//!
+//! Free frames go to whoever wants one. When there are none, one is taken of the VM that
+//! is most above its part if the VM that wants it is below its own, and else of that VM.
+//! Frames being read into cannot be taken; a VM may have as many of them as its share or
+//! its part, and more only of what is free.
 
+mod curve;
 mod evict;
 mod index;
 mod moves;
@@ -58,10 +65,10 @@ mod size;
 mod vms;
 
 use crate::request::VmId;
+use curve::Sample;
 use index::Index;
 use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
 use runs::{Run, Runs};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use vms::Vm;
 
@@ -155,6 +162,10 @@ pub struct Blocks {
     limit: u32,
     backed: u32,
     vms: Vec<Vm>,
+    /// Of what is read, for the VMs' curves; and how many blocks are read until frames are
+    /// divided by them anew.
+    sample: Sample,
+    until_divided: u64,
     /// Bits of the VM's clock that make a granule.
     granule_bits: u32,
     /// The VM most above its share, and for how many evictions it stays that. None
@@ -182,39 +193,13 @@ impl Blocks {
             limit: frames,
             backed: 0,
             vms: Vec::new(),
+            sample: Sample::new(u64::from(frames), seed),
+            until_divided: u64::from(frames),
             granule_bits: (frames / 64).clamp(1, GRANULE_MAX.max(frames / GRANULES_MAX)).ilog2(),
             donor: (None, 0),
             found: Vec::new(),
             going: Vec::new(),
         }
-    }
-
-    /// A VM joins, or changes its weight: while others want room, its share of
-    /// the frames is its weight's share of the weights of all.
-    pub fn attach(&mut self, vm: VmId, weight: NonZeroU32) {
-        if self.vms.len() <= vm.index() {
-            self.vms.resize(vm.index() + 1, Vm::NEW);
-        }
-        self.vms[vm.index()].weight = u64::from(weight.get());
-        self.divide();
-    }
-
-    /// A VM leaves: its blocks are forgotten.
-    pub fn detach(&mut self, vm: VmId, gone: &mut Vec<Gone>) {
-        self.forget(vm, 0, u64::MAX, gone);
-        if let Some(known) = self.vms.get_mut(vm.index()) {
-            known.weight = 0;
-            self.divide();
-        }
-    }
-
-    fn divide(&mut self) {
-        let all: u64 = self.vms.iter().map(|vm| vm.weight).sum();
-        for vm in &mut self.vms {
-            let frames = u128::from(self.limit);
-            vm.share = (frames * u128::from(vm.weight) / u128::from(all.max(1))) as u64;
-        }
-        self.donor = (None, 0);
     }
 
     /// Bytes of memory that the books take at most: when each node has one block.
@@ -304,14 +289,14 @@ impl Blocks {
 
     /// Blocks of a node are read that are present.
     fn touch_all(&mut self, n: u32, blocks: Mask, first_uses: &mut Vec<FirstUse>) {
+        let name = self.nodes[n].name;
+        self.read(name.vm().index(), name, blocks);
         let node = &mut self.nodes[n];
         let was = node.was();
-        let vm = &mut self.vms[node.name.vm().index()];
+        let vm = &mut self.vms[name.vm().index()];
         vm.clock += u64::from(blocks.count_ones());
         let granule = vm.granule(self.granule_bits);
         let first = node.unused & blocks;
-        let again = blocks & !first & (node.main | node.used_once());
-        vm.note(blocks.count_ones(), again.count_ones());
         node.count(granule, blocks & !first);
         if first == 0 {
             if was.0 == Place::Ahead {
@@ -368,12 +353,14 @@ impl Blocks {
             false => {
                 known.clock += frames.len() as u64;
                 let again = self.index.remembered(home, known.let_go, known.held) & blocks;
-                known.note(frames.len() as u32, again.count_ones());
                 self.nodes[n].main |= again;
             }
         }
         self.nodes.set_frames(n, blocks, frames);
         self.nodes[n].begin(known.granule(self.granule_bits), blocks, prefetched);
+        if !prefetched {
+            self.read(vm.index(), name, blocks);
+        }
     }
 
     /// The read of blocks from `first` on into these frames has ended. They are valid
@@ -476,11 +463,6 @@ impl Blocks {
     /// The fetch that fills a frame.
     pub fn fetch(&self, frame: Frame) -> u32 {
         self.links[frame.0 as usize]
-    }
-
-    /// Frames that hold or await blocks of a VM.
-    pub fn resident(&self, vm: VmId) -> u64 {
-        self.vms.get(vm.index()).map_or(0, Vm::resident)
     }
 }
 

@@ -49,7 +49,7 @@ impl Blocks {
         found
     }
 
-    /// Take frames of the VM that is most above its share, or of this one.
+    /// Take frames of the VM that is most above its part, or of this one.
     fn evict_any(
         &mut self,
         vm: usize,
@@ -58,24 +58,33 @@ impl Blocks {
         frames: &mut Vec<Frame>,
         gone: &mut Vec<Gone>,
     ) {
-        let Vm { held, share, filling, .. } = self.vms[vm];
-        let wanted = wanted.min(share.max(1).saturating_sub(filling) as usize);
+        let known = &self.vms[vm];
+        let most = known.share.max(known.own()).max(1).saturating_sub(known.filling);
+        let wanted = wanted.min(most as usize);
         if wanted == 0 {
             return;
         }
-        let has_use = held < share.max(1) || self.vms[vm].reuses();
-        if has_use && let Some(donor) = self.donor().filter(|&donor| donor != vm) {
-            let owed = share.saturating_sub(held);
-            let most = self.vms[donor].excess().min(if owed > 0 { owed } else { u64::MAX });
-            let ahead_too = !prefetched || owed > 0;
-            if self.evict(donor, wanted.min(most as usize), ahead_too, frames, gone) {
+        let owed = known.own().max(1).saturating_sub(known.held);
+        // One frame everybody gets, though there be fewer than VMs.
+        let has_none = known.held == 0;
+        let donor = self.donor().or_else(|| has_none.then(|| self.largest()).flatten());
+        if owed > 0
+            && let Some(donor) = donor.filter(|&donor| donor != vm)
+        {
+            let most = self.vms[donor].excess().min(owed).max(1);
+            if self.evict(donor, wanted.min(most as usize), true, frames, gone) {
                 return;
             }
         }
         self.evict(vm, wanted, !prefetched, frames, gone);
     }
 
-    /// The VM that is most above its share. Looked for anew after so many
+    /// The VM that has most.
+    fn largest(&self) -> Option<usize> {
+        (0..self.vms.len()).max_by_key(|&vm| self.vms[vm].held)
+    }
+
+    /// The VM that is most above its part. Looked for anew after so many
     /// evictions that the search costs little beside them, or when it is within it.
     pub(super) fn donor(&mut self) -> Option<usize> {
         match self.donor {
@@ -87,10 +96,7 @@ impl Blocks {
             }
             _ => {}
         }
-        let order = |(n, vm): &(usize, &Vm)| {
-            let excess = vm.excess();
-            (excess > 0 && !vm.reuses(), excess, usize::MAX - n)
-        };
+        let order = |(n, vm): &(usize, &Vm)| (vm.excess(), usize::MAX - n);
         let (vm, known) = self.vms.iter().enumerate().max_by_key(order)?;
         let excess = known.excess();
         let often = (self.accounts.len() >> 10).min(64) as u32;

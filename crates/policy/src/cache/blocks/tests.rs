@@ -5,6 +5,7 @@ use nodes::lowest;
 use proptest::prelude::*;
 use runs::Fifo;
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 const VMS: u16 = 3;
 
