@@ -9,7 +9,7 @@ pub use keyed::KeyedHeap;
 pub use lba::{LbaQueue, Queued, choose};
 pub use sorted::Sorted;
 
-use crate::request::{Request, RequestId, VmId};
+use crate::request::{Extent, Request, RequestId, VmId};
 
 /// A table indexed by request slot. Slots are dense (see [`RequestId`]), so
 /// this is a vector, and looking up costs one bounds check.
@@ -111,6 +111,13 @@ impl Pool {
     /// A queued request.
     pub fn get(&self, id: RequestId) -> Option<&Request> {
         self.slots.get(id).map(|(request, _)| request)
+    }
+    /// Only `rest` of a queued request is still to be sent. Panics when it is not queued.
+    pub fn shorten(&mut self, id: RequestId, rest: Extent) {
+        match self.slots.get_mut(id) {
+            Some((request, _)) => request.extent = rest,
+            None => panic!("request slot {} is not queued", id.slot()),
+        }
     }
     /// Take out all of one VM's requests, in order of arrival.
     pub fn take_vm(&mut self, vm: VmId) -> Vec<Request> {

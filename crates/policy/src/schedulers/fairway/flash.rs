@@ -1,6 +1,7 @@
 //! Fair shares of a device that works on several commands at once.
 //!
-//! *Who goes next* is for [`shares`](super::shares) to say, by what commands cost in bytes.
+//! *Who goes next* is for [`shares`](super::shares) to say, by what commands cost in bytes. Of a
+//! write each byte counts twice. What of a VM goes next, its [`Queue`] says.
 //!
 //! *Depth.* While a *light* VM is active beside others, what is in the device stays within the
 //! [governor](super::governor)'s bound, and with no light VM but several busy ones within three
@@ -14,16 +15,19 @@
 //! *Stalls.* A command that the device never completes must not keep others waiting. After
 //! [`STALL`] without any progress, what is in the device no longer counts against the bound.
 
+mod queue;
+
 use super::cost;
 use super::governor::Governor;
 use super::promises;
 use super::shares::{Shares, Work};
 use crate::params::Params;
-use crate::queues::{ExpiryQueue, Links, Slots};
+use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
 use crate::units::{Instant, Nanos, Sectors};
+use queue::Queue;
 
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
@@ -50,7 +54,7 @@ const PART_LEAST: Sectors = Sectors::new(8);
 struct Vm {
     /// Tells a VM from the one that had its number before.
     serial: u64,
-    fifo: ExpiryQueue,
+    queue: Queue,
     /// Cost of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
@@ -60,6 +64,30 @@ struct Vm {
     done: Instant,
     /// When it was last found to have less than its share.
     behind_at: Option<Instant>,
+}
+
+/// What commands in flight cost: all, and writes.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    all: u64,
+    writes: u64,
+}
+
+impl Cost {
+    fn of(op: Op, all: u64) -> Cost {
+        Cost { all, writes: if op == Op::Write { all } else { 0 } }
+    }
+    fn plus(self, more: Cost) -> Cost {
+        Cost { all: self.all + more.all, writes: self.writes + more.writes }
+    }
+    /// At least nothing.
+    fn less(self, some: Cost) -> Cost {
+        let less = u64::saturating_sub;
+        Cost { all: less(self.all, some.all), writes: less(self.writes, some.writes) }
+    }
+    fn min(self, most: Cost) -> Cost {
+        Cost { all: self.all.min(most.all), writes: self.writes.min(most.writes) }
+    }
 }
 
 /// A request of which something is in flight.
@@ -77,19 +105,19 @@ pub struct Flash {
     /// The longest command while requests go in parts.
     part: Sectors,
     auto_part: bool,
-    queued: Slots<Request>,
+    queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
     shares: Shares,
     flying: Slots<Flight>,
     attached: u64,
-    /// Cost of the commands in flight, and VMs with something outstanding.
-    in_flight: u64,
+    in_flight: Cost,
+    /// VMs with something outstanding.
     busy: u32,
     /// When a command last went or was done.
     progress: Instant,
     /// The part of `in_flight` that does not count, because it hung at `hung_since`.
-    hung: u64,
+    hung: Cost,
     hung_since: Instant,
     /// The two VMs that last sent something while light, and when.
     light: [(usize, Instant); 2],
@@ -111,16 +139,16 @@ impl Flash {
             lifts: params.flag("underserved"),
             part: params.size("part"),
             auto_part: params.is_default("part"),
-            queued: Slots::new(),
+            queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
             shares: Shares::new(QUANTUM),
             flying: Slots::new(),
             attached: 0,
-            in_flight: 0,
+            in_flight: Cost::default(),
             busy: 0,
             progress: Instant::ZERO,
-            hung: 0,
+            hung: Cost::default(),
             hung_since: Instant::ZERO,
             light: [(NOBODY, Instant::ZERO); 2],
             governor: Governor::new(params.number("gain")),
@@ -178,7 +206,7 @@ impl Flash {
     /// Say what the VM sends next.
     fn place(&mut self, now: Instant, vm: usize) {
         let Some(known) = &self.vms[vm] else { return };
-        let head = known.fifo.head().and_then(|id| self.queued.get(id));
+        let head = known.queue.head(&self.queued);
         let work = head.map(|head| Work {
             cost: cost::of_command(head.extent.len().min(self.part)),
             arrived: head.arrived,
@@ -189,7 +217,7 @@ impl Flash {
     /// The VM whose next request continues the last command.
     fn continuation(&self, now: Instant) -> Option<usize> {
         let vm = self.run.vm()?.index();
-        let head = self.queued.get(self.vm(vm)?.fifo.head()?)?;
+        let head = self.vm(vm)?.queue.head(&self.queued)?;
         self.run.continues_within(head, self.most(now, vm)).then_some(vm)
     }
 
@@ -210,18 +238,20 @@ impl Flash {
     /// Send the head of this VM's queue, at most `most` of it.
     fn send(&mut self, now: Instant, vm: usize, most: Sectors, continues: bool) -> Decision {
         let known = self.vms[vm].as_mut().expect("a VM with work");
-        let id = known.fifo.head().expect("a VM with work has a request");
-        let request = *self.queued.get(id).expect("a queue holds queued requests");
+        let request = *known.queue.head(&self.queued).expect("a VM with work has a request");
+        let id = request.id;
         let (extent, rest) = request.extent.split(most);
         let whole_cost = cost::of_command(extent.len());
         // A request in parts costs its VM what it would whole: the parts are for the others.
         let is_more = continues || rest.is_some();
         let charged = if is_more { cost::of_more(extent.len()) } else { whole_cost };
+        let charged = cost::in_shares(request.op, charged);
+        known.queue.charge(request.op, charged);
         self.progress = now;
         known.in_flight += 1;
         // What is left was counted whole, with the cost of one command.
         known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
-        self.in_flight += whole_cost;
+        self.in_flight = self.in_flight.plus(Cost::of(request.op, whole_cost));
         let serial = known.serial;
         match self.flying.get_mut(id) {
             Some(flight) => flight.parts += 1,
@@ -234,12 +264,12 @@ impl Flash {
         let decision = match rest {
             Some(rest) => {
                 self.parts += 1;
-                self.queued.get_mut(id).expect("it is queued").extent = rest;
+                self.queued.shorten(id, rest);
                 Decision::DispatchPart { id, len: extent.len() }
             }
             None => {
-                known.fifo.remove(&mut self.links, id);
-                self.queued.remove(id);
+                known.queue.class(request.op).remove(&mut self.links, id);
+                self.queued.take(id);
                 Decision::Dispatch(id)
             }
         };
@@ -250,7 +280,7 @@ impl Flash {
     }
 
     /// May a command of this VM go now, beside what is in the device?
-    fn may_go(&mut self, now: Instant, vm: usize, cost: u64) -> bool {
+    fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64) -> bool {
         let others_are_light = self.others_are_light(now, vm);
         if !self.governs || self.busy < 2 && !others_are_light {
             self.waits = false;
@@ -269,7 +299,9 @@ impl Flash {
             self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT) || self.is_behind(now, vm);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
         let squeeze = self.shares.targets.squeeze(now, vm);
-        self.governor.allows(self.in_flight - self.hung, cost, times * squeeze)
+        let Cost { all, writes } = self.in_flight.less(self.hung);
+        self.governor.allows(all, cost, times * squeeze)
+            && (op != Op::Write || self.governor.allows_write(writes, cost))
     }
 
     /// Nothing has gone or come back for too long: what is in the device may never be done.
@@ -288,7 +320,7 @@ impl Scheduler for Flash {
         self.shares.attach(vm.index(), &spec);
         self.vms[vm.index()] = Some(Vm {
             serial: self.attached,
-            fifo: ExpiryQueue::new(),
+            queue: Queue::default(),
             outstanding: 0,
             in_flight: 0,
             awake_since: now,
@@ -302,10 +334,9 @@ impl Scheduler for Flash {
             return Vec::new();
         };
         self.shares.detach(vm.index());
-        self.busy -= u32::from(known.in_flight > 0 || !known.fifo.is_empty());
+        self.busy -= u32::from(known.in_flight > 0 || !known.queue.is_empty());
         self.run.end();
-        let ids: Vec<RequestId> = known.fifo.iter(&self.links).collect();
-        ids.into_iter().filter_map(|id| self.queued.remove(id)).collect()
+        self.queued.take_vm(vm)
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -313,26 +344,23 @@ impl Scheduler for Flash {
         let (vm, id) = (request.vm.index(), request.id);
         self.note_behind(now, vm);
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
-        let was_empty = known.fifo.is_empty();
-        self.busy += u32::from(was_empty && known.in_flight == 0);
-        known.fifo.push(&mut self.links, id);
+        self.busy += u32::from(known.queue.is_empty() && known.in_flight == 0);
+        known.queue.class(request.op).push(&mut self.links, id);
         known.outstanding += cost::of_command(request.extent.len());
         let outstanding = known.outstanding;
-        self.queued.insert(id, request);
+        self.queued.insert(request);
         self.note_light(now, vm, outstanding);
-        if was_empty {
-            self.place(now, vm);
-        }
+        self.place(now, vm);
     }
 
     fn withdraw(&mut self, now: Instant, id: RequestId) {
         self.run.end();
-        let request = self.queued.remove(id).expect("a request that is queued");
+        let request = self.queued.take(id);
         let vm = request.vm.index();
         let known = self.vms[vm].as_mut().expect("a queued request has a VM");
-        known.fifo.remove(&mut self.links, id);
+        known.queue.class(request.op).remove(&mut self.links, id);
         known.outstanding -= cost::of_command(request.extent.len());
-        self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
+        self.busy -= u32::from(known.in_flight == 0 && known.queue.is_empty());
         self.place(now, vm);
     }
 
@@ -346,10 +374,11 @@ impl Scheduler for Flash {
             self.flying.remove(request.id);
         }
         let cost = cost::of_command(request.extent.len());
-        self.in_flight -= cost;
+        let freed = Cost::of(request.op, cost);
+        self.in_flight = self.in_flight.less(freed);
         self.progress = now;
         if completion.dispatched < self.hung_since {
-            self.hung = self.hung.saturating_sub(cost);
+            self.hung = self.hung.less(freed);
         }
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
@@ -363,7 +392,7 @@ impl Scheduler for Flash {
             known.outstanding -= cost;
             known.done = now;
             self.shares.completed(now, completion);
-            self.busy -= u32::from(known.in_flight == 0 && known.fifo.is_empty());
+            self.busy -= u32::from(known.in_flight == 0 && known.queue.is_empty());
         }
     }
 
@@ -373,10 +402,9 @@ impl Scheduler for Flash {
             return self.send(now, vm, Sectors::new(u64::MAX), true);
         }
         let most = self.most(now, vm);
-        let head =
-            self.vm(vm).and_then(|v| self.queued.get(v.fifo.head()?)).expect("a VM with work");
-        let cost = cost::of_command(head.extent.len().min(most));
-        if !self.may_go(now, vm, cost) && device.commands > 0 {
+        let head = self.vm(vm).and_then(|v| v.queue.head(&self.queued)).expect("a VM with work");
+        let (op, cost) = (head.op, cost::of_command(head.extent.len().min(most)));
+        if !self.may_go(now, vm, op, cost) && device.commands > 0 {
             let until = self.progress + STALL;
             if now < until {
                 return Decision::Wait { until: Some(until), why: DEPTH };
@@ -393,7 +421,7 @@ impl Scheduler for Flash {
             "delay_us",
             if self.governor.delay().is_finite() { self.governor.delay() / 1e3 } else { 0.0 },
         );
-        sink("in_flight_bytes", self.in_flight as f64);
+        sink("in_flight_bytes", self.in_flight.all as f64);
         sink("part_bytes", self.part.bytes() as f64);
         sink("parts", self.parts as f64);
         promises::metrics(&self.shares.reserves, sink);

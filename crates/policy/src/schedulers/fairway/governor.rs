@@ -46,6 +46,9 @@ const RATE_ENOUGH: f64 = 0.08;
 /// So far at most. With many VMs it is more: on a disk of its own, n times slower, each of n would
 /// wait n times as long.
 const STRETCH_MAX: Range = Range { few: 2.0, many: 4.0 };
+/// Writes have so much of the bound at least. Linux's BFQ leaves a fifth to a half of a device's tags
+/// to what nobody waits for (`bfq_update_depths`).
+const WRITES_LEAST: f64 = 0.25;
 /// So many busy VMs are few, and so many are many.
 const FEW: u32 = 4;
 const MANY: u32 = 8;
@@ -60,10 +63,11 @@ const KEPT: usize = 4;
 /// Short and long reads and writes.
 const KINDS: usize = 4;
 const SHORT_READS: usize = 0;
+const SHORT_WRITES: usize = 2;
 
 /// The kind of a command, as an index.
 fn kind(is_write: bool, cost: u64) -> usize {
-    2 * usize::from(is_write) + usize::from(cost > SHORT)
+    SHORT_WRITES * usize::from(is_write) + usize::from(cost > SHORT)
 }
 
 /// A figure that goes by how many VMs are busy.
@@ -237,6 +241,15 @@ impl Governor {
         in_flight == 0 || self.bound().is_none_or(fits)
     }
 
+    /// May a write of this cost go, with so much of writes in the device? They have their share of
+    /// the bound, never several times that: a drive that has more writes than it can program keeps
+    /// each write waiting for all before it, and many reads too.
+    pub fn allows_write(&self, in_flight: u64, cost: u64) -> bool {
+        let share = self.shares[SHORT_WRITES..].iter().sum::<f64>().max(WRITES_LEAST);
+        let fits = |bound: f64| (in_flight + cost) as f64 <= share * bound;
+        in_flight == 0 || self.bound().is_none_or(fits)
+    }
+
     /// What is measured now begins anew.
     pub fn begin_epoch(&mut self, now: Instant) {
         self.epoch = Epoch { since: now, ..Epoch::default() };
@@ -343,5 +356,27 @@ impl Governor {
         (self.busy_before, self.busy) = (self.busy, 0);
         self.probed = now;
         self.begin_epoch(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device of a byte a nanosecond, on which a command takes 100 µs: writes have a quarter of
+    /// the bound, or their share of the cost where that is more.
+    #[test]
+    fn writes_have_their_share_of_the_bound() {
+        let mut governor = Governor::new(1.0);
+        assert!(governor.allows_write(1 << 40, 4096), "there is no bound yet");
+        governor.rates[0] = 1.0;
+        governor.delays = [[100_000.0; KEPT]; KINDS];
+        for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
+            governor.shares = shares;
+            assert_eq!(governor.bound().map(f64::round), Some(100_000.0));
+            assert!(governor.allows_write(most - 5_000, 4_900), "{shares:?}");
+            assert!(!governor.allows_write(most - 5_000, 5_100), "{shares:?}");
+        }
+        assert!(governor.allows_write(0, 1 << 40), "one may always go");
     }
 }

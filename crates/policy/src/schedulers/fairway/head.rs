@@ -182,8 +182,8 @@ impl Head {
             return;
         }
         let Some(known) = self.vms[vm].as_ref() else { return };
-        let oldest = known.fifo.head().and_then(|id| self.queued.get(id));
-        let arrived = oldest.map(|oldest| oldest.arrived);
+        let heads = known.heads().filter_map(|id| self.queued.get(id));
+        let arrived = heads.map(|head| head.arrived).min();
         self.reserves.set_work(now, vm, arrived.is_some());
         self.targets.set_work(vm, arrived);
     }
@@ -191,7 +191,7 @@ impl Head {
     /// Keep a VM's place in the sweep true.
     fn place(&mut self, vm: usize) {
         let Some(known) = self.vms[vm].as_mut() else { return };
-        let next = if known.spent { None } else { known.next() };
+        let next = if known.spent { None } else { known.next(&self.queued) };
         let next = next.and_then(|id| self.queued.get(id)).copied();
         if known.placed != next {
             if let Some(before) = std::mem::replace(&mut known.placed, next) {
@@ -261,8 +261,7 @@ impl Head {
         let vm = request.vm.index();
         let known = self.vms[vm].as_mut().expect("a queued request has a VM");
         let (start, end) = (request.extent.start(), request.extent.end());
-        known.wait.learn(now.since(request.arrived));
-        let run = known.take(&mut self.links, &request);
+        let run = known.take(now, &mut self.links, &request);
         if known.stream_end != start {
             known.stream_had = Nanos::ZERO;
         }
@@ -415,9 +414,7 @@ impl Scheduler for Head {
             if command.switches {
                 self.switch.learn(had);
             }
-            known.device_time += real;
-            known.stream_had += real;
-            known.slice_had += real;
+            known.had(request, real);
         }
         if request.extent.end() == known.stream_end {
             known.stream_since = Some(now);
@@ -464,7 +461,7 @@ impl Scheduler for Head {
             let Some(known) = known else { continue };
             promises::vm_metrics(&self.reserves, &self.targets, vm, sink);
             let vm = VmId::new(vm as u16);
-            sink("queued", vm, known.sorted.len() as f64);
+            sink("queued", vm, known.len() as f64);
             sink("device_time_ms", vm, known.device_time.as_millis_f64());
         }
     }

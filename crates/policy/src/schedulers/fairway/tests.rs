@@ -53,8 +53,13 @@ impl Client {
         }
     }
 
+    fn op(&self) -> Op {
+        if self.write { Op::Write } else { Op::Read }
+    }
+
+    /// What one of its requests counts in the shares.
     fn cost(&self) -> u64 {
-        super::cost::of_command(Sectors::new(self.len))
+        super::cost::in_shares(self.op(), super::cost::of_command(Sectors::new(self.len)))
     }
 }
 
@@ -177,12 +182,13 @@ impl Bench {
     fn arrive_due(&mut self) {
         while let Some(entry) = self.arrivals.first_entry().filter(|e| e.key().0 <= self.now) {
             let vm = entry.remove();
-            let Client { len, write, .. } = self.clients[vm];
+            let len = self.clients[vm].len;
             // Nothing is adjacent: each request is a command of its own, or several.
             self.next_lba += 2 * len;
             let extent = Extent::new(Lba::new(self.next_lba), Sectors::new(len)).unwrap();
-            let op = if write { Op::Write } else { Op::Read };
-            let arrival = Arrival { vm: VmId::new(vm as u16), tag: None, op, sync: !write, extent };
+            let op = self.clients[vm].op();
+            let arrival =
+                Arrival { vm: VmId::new(vm as u16), tag: None, op, sync: op == Op::Read, extent };
             self.dispatcher.arrive(self.now, arrival);
             self.waiting[vm].0 += len;
         }
@@ -204,6 +210,7 @@ impl Bench {
             self.serial += 1;
             self.commands.insert((self.link_free, self.serial), command.id);
             let cost = super::cost::of_command(command.extent.len());
+            let cost = super::cost::in_shares(command.op, cost);
             for (vm, (waiting, passed)) in self.waiting.iter_mut().enumerate() {
                 if vm != command.vm.index() {
                     *passed += if *waiting > 0 { cost } else { 0 };
@@ -245,9 +252,14 @@ fn a_quiet_vm_keeps_half_beside_floods() {
 }
 
 #[test]
-fn shares_are_by_weight_whatever_the_sizes() {
+fn shares_are_by_weight_whatever_the_sizes_and_a_write_counts_twice() {
     let of = |weight, len| Client { weight, len, depth: 64, ..FLOOD };
-    for clients in [[of(1, 8), of(2, 8), of(4, 8)], [of(1, 64), of(2, 8), of(4, 24)]] {
+    let writer = Client { write: true, ..of(1, 64) };
+    for clients in [
+        [of(1, 8), of(2, 8), of(4, 8)],
+        [of(1, 64), of(2, 8), of(4, 24)],
+        [of(1, 64), writer, of(2, 8)],
+    ] {
         let got = run("fairway", &clients, 1000);
         let cost =
             |n: usize| (got[n].requests * clients[n].cost()) as f64 / f64::from(clients[n].weight);

@@ -11,7 +11,8 @@ impl Head {
         let (tags, window) = (&self.tags, self.window);
         let due = self.targets.due(now, |vm| !tags.is_ahead(vm, window));
         let vm = due.or_else(|| self.reserves.behind(now))?;
-        self.vm(vm)?.fifo.head()
+        let heads = self.vm(vm)?.heads().filter_map(|id| self.queued.get(id));
+        Some(heads.min_by_key(|head| head.arrived)?.id)
     }
 
     /// The request that continues the last dispatch, if no input came since.
@@ -98,14 +99,14 @@ impl Head {
         let slice = self.slice(now, vm);
         let known = self.vms.get(vm)?.as_ref()?;
         let is_over = known.slice_had >= slice || self.tags.is_ahead(vm, slice);
-        if is_over || known.sorted.is_empty() {
+        if is_over || known.is_empty() {
             return None;
         }
         if known.spent {
             self.release_one(vm);
         }
         let overdue = self.overdue(now, vm);
-        overdue.or_else(|| self.vms[vm].as_mut()?.next())
+        overdue.or_else(|| self.vms[vm].as_mut()?.next(&self.queued))
     }
 
     /// Is the VM's next request expected, and until when is it worth waiting for?
@@ -123,7 +124,7 @@ impl Head {
     fn least(&mut self, now: Instant) -> Option<(usize, Option<Instant>)> {
         loop {
             let vm = self.tags.first()?;
-            if !self.vm(vm)?.sorted.is_empty() {
+            if !self.vm(vm)?.is_empty() {
                 return Some((vm, None));
             }
             match self.expected_until(vm).filter(|&until| now < until) {
@@ -158,14 +159,12 @@ impl Head {
     }
 
     /// The VM's oldest request, if it has waited too long.
-    fn overdue(&self, now: Instant, vm: usize) -> Option<RequestId> {
+    fn overdue(&mut self, now: Instant, vm: usize) -> Option<RequestId> {
         if self.tags.active() < 2 {
             return None;
         }
-        let known = self.vm(vm)?;
-        let oldest = self.queued.get(known.fifo.head()?)?;
-        let mean = known.wait.get()?.get() as f64;
-        let few = known.sorted.len() <= FEW;
-        (few || now.since(oldest.arrived).get() as f64 > self.oldest * mean).then_some(oldest.id)
+        let (oldest, queued, mean) = self.vms.get_mut(vm)?.as_mut()?.oldest(&self.queued)?;
+        let waited = now.since(self.queued.get(oldest)?.arrived).get() as f64;
+        (queued <= FEW || waited > self.oldest * mean.get() as f64).then_some(oldest)
     }
 }
