@@ -46,8 +46,8 @@ const RATE_ENOUGH: f64 = 0.08;
 /// So far at most. With many VMs it is more: on a disk of its own, n times slower, each of n would
 /// wait n times as long.
 const STRETCH_MAX: Range = Range { few: 2.0, many: 4.0 };
-/// Writes have so much of the bound at least. Linux's BFQ leaves a fifth to a half of a device's tags
-/// to what nobody waits for (`bfq_update_depths`).
+/// Writes have so much of the bound at least. Linux's BFQ leaves a fifth to a half of a device's
+/// tags to what nobody waits for (`bfq_update_depths`).
 const WRITES_LEAST: f64 = 0.25;
 /// So many busy VMs are few, and so many are many.
 const FEW: u32 = 4;

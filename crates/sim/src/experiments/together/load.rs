@@ -265,6 +265,16 @@ pub(super) fn cell_alone(disk: &Disk, mix: Mix, vm: usize, options: &Options) ->
     Cell { bare: true, vcpu, ..Cell::new(Arc::new(scenario), Parts::NONE.scheduler) }
 }
 
+/// One of them alone on the host with its part of the cache, everything on but a scheduler: there
+/// is nobody to divide for.
+pub(super) fn cell_whole(disk: &Disk, mix: Mix, vm: usize, options: &Options) -> Cell {
+    let all = cell(disk, mix, Parts::ALL.under(Parts::NONE.scheduler), options);
+    let name = format!("{}, {}, {} with the whole disk", disk.name, mix.name(), mix.names()[vm]);
+    let vms = vec![all.scenario.vms[vm].clone()];
+    let scenario = scenario(disk, mix, name, vms, CACHE_BYTES / VMS as u64, options);
+    Cell { scenario: Arc::new(scenario), ..all }
+}
+
 /// One of them on its private disk: as many times slower as there are VMs, with one part of so
 /// many of the processors' time and of the host's cache.
 pub(super) fn cell_private(disk: &Disk, mix: Mix, vm: usize, options: &Options) -> Cell {

@@ -3,7 +3,7 @@
 use super::super::judge::{mean, short};
 use super::super::results::over;
 use super::super::{Options, Results};
-use super::load::{Disk, Mix, VMS, cell, cell_alone, cell_private};
+use super::load::{Disk, Mix, VMS, cell, cell_alone, cell_private, cell_whole};
 use super::measure::{p99_ms, rate, total};
 use super::ways::{Parts, contestants};
 use crate::metrics::RunResult;
@@ -39,6 +39,12 @@ impl Scene<'_> {
     pub fn private(&self, vm: usize, figure: fn(&RunResult, usize) -> f64) -> Vec<f64> {
         let cell = cell_private(self.disk, self.mix, vm, self.options);
         self.results.of_cell(&cell).iter().map(|r| figure(r, 0)).collect()
+    }
+
+    /// Figures of a VM with the whole host, by seed.
+    pub fn whole<T>(&self, vm: usize, figures: fn(&RunResult) -> T) -> Vec<T> {
+        let cell = cell_whole(self.disk, self.mix, vm, self.options);
+        self.results.of_cell(&cell).iter().map(|r| figures(r)).collect()
     }
 
     /// A VM's MiB/s over those on its private disk, by seed. At least 1 where it has a rate
