@@ -101,7 +101,8 @@ fn a_reconnect_brings_no_new_burst() {
         take(&port, 5);
         port.close();
     }
-    let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
+    // One more passes when it is due within the clock's grain, and one is the last of all.
+    let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 2.0;
     assert!(50.0 <= most, "50 requests passed where {most:.1} may");
     bench.rig.stop();
 }
