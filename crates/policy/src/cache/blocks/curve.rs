@@ -79,7 +79,8 @@ pub(super) struct Curve {
     last: BTreeMap<u64, (u32, Mask)>,
     /// Blocks by bucket, the newest last. A bucket is full with a step.
     buckets: VecDeque<u64>,
-    /// The number of the oldest bucket.
+    /// The number of the oldest bucket. Numbers come round: with a small cache a guest gets there
+    /// within hours.
     first: u32,
     /// Reads of nodes, and of them by step those that a cache of so many steps finds and one of a
     /// step less does not. They fade as the VM reads, not by what others do.
@@ -115,10 +116,8 @@ impl Curve {
         let step = sample.step();
         self.reads += ONE;
         let mut known = 0;
-        if let Some(&(bucket, mask)) = self.last.get(&name)
-            && bucket >= self.first
-        {
-            let at = (bucket - self.first) as usize;
+        if let Some(&(bucket, mask)) = self.last.get(&name) {
+            let at = self.place(bucket);
             self.buckets[at] -= u64::from(mask.count_ones());
             // All of its own bucket too: a part that is a little too small finds nothing of a loop.
             let newer: u64 = self.buckets.range(at..).sum();
@@ -140,26 +139,32 @@ impl Curve {
         if let Some(newest) = self.buckets.back_mut() {
             *newest += u64::from(mask.count_ones());
         }
-        self.last.insert(name, (self.begun() - 1, mask));
+        self.last.insert(name, (self.begun().wrapping_sub(1), mask));
     }
 
     /// Begin a bucket. Those beyond the whole cache are forgotten, with their nodes.
     fn turn(&mut self) {
         self.buckets.push_back(0);
         if self.buckets.len() > BUCKETS_MAX {
-            self.first += (BUCKETS_MAX - STEPS) as u32;
-            self.buckets.drain(..BUCKETS_MAX - STEPS);
+            const GONE: usize = BUCKETS_MAX - STEPS;
             let first = self.first;
-            self.last.retain(|_, (bucket, _)| *bucket >= first);
+            self.last.retain(|_, (bucket, _)| bucket.wrapping_sub(first) as usize >= GONE);
+            self.buckets.drain(..GONE);
+            self.first = first.wrapping_add(GONE as u32);
         }
         if self.begun().is_multiple_of(STEPS as u32) {
             self.fade();
         }
     }
 
-    /// Buckets that were ever begun.
+    /// Where a bucket stands among those that are kept.
+    fn place(&self, bucket: u32) -> usize {
+        bucket.wrapping_sub(self.first) as usize
+    }
+
+    /// Buckets that were ever begun. The number comes round.
     fn begun(&self) -> u32 {
-        self.first + self.buckets.len() as u32
+        self.first.wrapping_add(self.buckets.len() as u32)
     }
 
     fn fade(&mut self) {
@@ -315,6 +320,16 @@ mod tests {
         assert_eq!(curve.hits, [0; STEPS]);
         assert!(curve.buckets.len() <= BUCKETS_MAX);
         assert!(curve.last.len() as u64 <= BUCKETS_MAX as u64 * sample.step());
+    }
+
+    #[test]
+    fn numbers_of_buckets_come_round() {
+        let sample = Sample::new(256, 7);
+        let mut curve = Curve { first: u32::MAX - 100, ..Curve::NEW };
+        (0..100).flat_map(|_| 0..8).for_each(|n| curve.read(&sample, name(n), !0));
+        assert!(curve.begun() < u32::MAX / 2, "they have come round");
+        let found: u64 = curve.hits[..20].iter().sum();
+        assert!(found > 0 && curve.hits[20..].iter().sum::<u64>() == 0, "{curve:?}");
     }
 
     /// Of four VMs one reads round and round over 0.6 of the cache, one over a tenth, one reads
