@@ -45,8 +45,8 @@
 //! A VM's share of the frames is its weight's share of all weights. Its *part* is what
 //! it has when all are wanted: frames are [divided](curve::divide) by what each VM would
 //! find in how many. So it has fewer than its share where these are of no use to it, as
-//! to a stream that is read once, and more where it reads a set round and round. What it
-//! finds in its share nobody takes from it. For what is prefetched, and for reads under
+//! to a stream that is read once, and more where it reads a set round and round. Nobody
+//! takes what makes it as fast as its share would. For what is prefetched, and for reads under
 //! way, it has frames beside that, up to its share. Frames of use to nobody stay where
 //! they are.
 //!
