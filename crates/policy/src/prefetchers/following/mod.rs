@@ -25,6 +25,11 @@
 //! never longer than what the stream has read by its pattern, so that a short
 //! file costs no more than it is long, nor than `lead`. A stream whose reader
 //! leaves proposals behind begins again.
+//!
+//! **Along** (ours): a read that goes to a busy head takes along what its reader
+//! will want next. Where a process goes on after most of the places at which it
+//! begins to read, what it reads there on average goes along with the first read
+//! ([`record::Runs`]), as a drive would read ahead if it had the time.
 
 pub(super) mod plan;
 pub(super) mod rate;
@@ -256,19 +261,21 @@ impl Prefetcher for StreamFollower {
     fn along(&mut self, now: Instant, most: Sectors) -> Option<Proposal> {
         self.roll(now);
         let at = self.read?;
-        let patience = self.table.vms[at.vm.index()].as_ref()?.patience;
         let (set, way) = self.table.get_mut(at)?;
-        let threshold = set.threshold;
+        let (threshold, further) = (set.threshold, set.runs.further(set.threshold));
         let followed = set.stream(way);
         let stream = &followed.stream;
-        let proven = stream.streak_reads >= PROVEN_READS && stream.streak >= patience;
-        let goes_on = proven && stream.share() > threshold && stream.pattern() == Pattern::Up;
-        if !goes_on || followed.plan.ahead() > 0 {
+        if followed.plan.ahead() > 0 || stream.pattern() != Pattern::Up {
             return None;
         }
         // No more than it has read by its pattern: a short file costs no more than it is long.
-        let quota = followed.plan.quota;
-        followed.plan.quota = stream.streak.min(most.get());
+        // Patience has no say: what goes along costs its transfer, and saves a way of the head.
+        let is_proven = stream.streak_reads >= PROVEN_READS && stream.share() > threshold;
+        let sectors = if is_proven { stream.streak } else { further }.min(most.get());
+        if sectors == 0 {
+            return None;
+        }
+        let quota = std::mem::replace(&mut followed.plan.quota, sectors);
         let proposal = self.turn(at, most.get());
         if let Some(followed) = self.table.stream(at) {
             followed.plan.quota = quota;

@@ -2,7 +2,7 @@
 //! process or by region of its disk.
 
 use super::plan::{Outcome, Plan};
-use super::record::Record;
+use super::record::{Record, Runs};
 use super::stream::{REACH, Relation, Run, Stream};
 use crate::request::{ProcessTag, VmId};
 
@@ -60,6 +60,8 @@ pub(super) struct FollowedStream {
     pub active: bool,
     /// It is in the queue of those with something to propose.
     pub queued: bool,
+    /// Its last read began a run.
+    pub has_just_begun: bool,
 }
 
 /// What tells that a read cannot belong to a stream, and whose place a new one
@@ -89,6 +91,8 @@ pub(super) struct Set {
     pub record: Record,
     /// Linear share above which its streams are armed.
     pub threshold: f64,
+    /// How far its readers go on where they have begun to read.
+    pub runs: Runs,
 }
 
 /// A VM's streams.
@@ -223,6 +227,7 @@ impl Set {
             reads: [None; 2],
             record: Record::default(),
             threshold,
+            runs: Runs::default(),
         }
     }
 
@@ -235,6 +240,11 @@ impl Set {
     pub fn read(&mut self, way: usize, read: Run, missed: u64) -> bool {
         let followed = &mut self.streams[way];
         let linear = followed.stream.read(read, missed);
+        match linear {
+            true => self.runs.go_on(followed.has_just_begun, read.len()),
+            false => self.runs.begin(),
+        }
+        followed.has_just_begun = !linear;
         self.hints[way] = Hint::new(followed, self.hints[way].touched);
         linear
     }
@@ -275,6 +285,7 @@ impl Set {
             }
             _ => None,
         };
+        self.runs.begin();
         let stream = Stream::new(read, stride_from);
         let plan = Plan::new(&stream);
         let new = FollowedStream {
@@ -286,6 +297,7 @@ impl Set {
             window: 0,
             active: false,
             queued: false,
+            has_just_begun: true,
         };
         let hint = Hint::new(&new, 0); // the caller says when
         if self.streams.len() < ways {

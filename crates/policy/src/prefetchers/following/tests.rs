@@ -507,3 +507,26 @@ fn what_a_reader_wants_next_goes_along() {
         assert_eq!(along(&mut scene, 1 << 11), None, "a random reader");
     }
 }
+
+/// A process that reads short files from their beginnings: once that is known, what is left of one
+/// goes along with its first read, however much else was prefetched in vain.
+#[test]
+fn the_rest_of_a_short_file_goes_along_with_its_first_read() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    short_files(&mut scene, 40);
+    scene.proposals();
+    assert!(scene.streams().iter().all(|stream| !stream.armed), "patience has grown");
+    let mut went_along = Vec::new();
+    for n in 0..12 {
+        let start = 2_000_000 + n * 10_000;
+        for page in 0..3 {
+            scene.miss(5, start + page * 8, 8);
+            let along = scene.prefetcher.along(scene.now, Sectors::new(1 << 11));
+            went_along.extend(along.map(|p| (n, p.extent.start().get() - start, p.extent.len())));
+        }
+    }
+    // Before, the third read shows that the file goes on; from the ninth file on, the first.
+    let first = |n: u64| went_along.iter().find(|along| along.0 == n).copied();
+    assert_eq!(first(4), Some((4, 24, Sectors::new(16))));
+    assert_eq!(first(9), Some((9, 8, Sectors::new(16))));
+}
