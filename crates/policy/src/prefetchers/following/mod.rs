@@ -74,7 +74,7 @@ pub(super) const LEAD: ParamSpec = ParamSpec {
     key: "lead",
     kind: Kind::Size,
     default: "4MiB",
-    help: "furthest ahead of a reader (ours); 0: as far as its pace says, without patience after waste and losses",
+    help: "furthest ahead of a reader (ours); 0: as far as its pace says, without what is not the paper's",
 };
 pub(super) const LITERAL: ParamSpec = ParamSpec {
     key: "literal",
@@ -260,7 +260,7 @@ impl Prefetcher for StreamFollower {
 
     fn along(&mut self, now: Instant, most: Sectors) -> Option<Proposal> {
         self.roll(now);
-        let at = self.read?;
+        let at = self.read.filter(|_| !self.rate.is_literal())?;
         let (set, way) = self.table.get_mut(at)?;
         let (threshold, further) = (set.threshold, set.runs.further(set.threshold));
         let followed = set.stream(way);

@@ -30,8 +30,8 @@
 //! - **The device.** In the continuous form, too, no more than T·BW_A is proposed
 //!   in T = 500 ms.
 //!
-//! With `lead=0` the first two are off, and nothing bounds how far ahead a stream
-//! is kept but its pace. `literal=true` says the same, and refuses what else is
+//! With `lead=0` the first two are off, nothing goes along with a read, and nothing
+//! bounds how far ahead a stream is kept but its pace. `literal=true` says the same, and refuses what else is
 //! not the paper's: the continuous form and `threshold=auto`.
 
 use super::interval;
@@ -110,6 +110,11 @@ impl Rate {
         self.interval.is_none()
     }
 
+    /// Nothing that is not the paper's but where a stream goes on (`lead=0`).
+    pub fn is_literal(&self) -> bool {
+        self.lead == u64::MAX
+    }
+
     fn span(&self) -> Nanos {
         self.interval.unwrap_or(INTERVAL)
     }
@@ -167,7 +172,7 @@ impl Rate {
             set.threshold = (set.threshold + goal) / 2.0;
         }
         if let Some(Some(vm)) = table.vms.get_mut(at.vm.index())
-            && self.lead < u64::MAX
+            && !self.is_literal()
         {
             vm.patience = match vm.record.judge(now, outcome) {
                 None => vm.patience,
@@ -275,7 +280,7 @@ impl Rate {
 
     /// Did more than `feedback` of what the VM was proposed leave the cache unread?
     fn has_lost(&self, table: &Table, at: Ref) -> bool {
-        if self.lead == u64::MAX {
+        if self.is_literal() {
             return false;
         }
         let vm = table.vms.get(at.vm.index()).and_then(|vm| vm.as_ref());
@@ -284,7 +289,7 @@ impl Rate {
 
     /// How far ahead each VM's streams may be kept.
     fn judge_losses(&self, table: &mut Table) {
-        if self.lead == u64::MAX {
+        if self.is_literal() {
             return;
         }
         for vm in table.vms.iter_mut().flatten() {

@@ -506,6 +506,9 @@ fn what_a_reader_wants_next_goes_along() {
         scene.miss(9, n * 4 * READ, READ);
         assert_eq!(along(&mut scene, 1 << 11), None, "a random reader");
     }
+    let mut literal = Scene::new("vio:literal=true");
+    (0..9).for_each(|n| literal.miss(8, n * READ, READ));
+    assert_eq!(along(&mut literal, 1 << 11), None, "the paper has no such thing");
 }
 
 /// A process that reads short files from their beginnings: once that is known, what is left of one
