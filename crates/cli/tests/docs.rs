@@ -165,3 +165,35 @@ fn the_readme_has_the_arenas_scoreboard() {
     assert!(readme.len() > 10, "{readme:?}");
     assert_eq!(readme, arena, "README.md and docs/arena.md");
 }
+
+/// All source files below a folder.
+fn sources(folder: &std::path::Path, texts: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of sources").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, texts);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            texts.push(std::fs::read_to_string(&path).expect("readable"));
+        }
+    }
+}
+
+#[test]
+fn the_way_of_one_read_is_in_the_code() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("readable");
+    let way = text.split("## The way of one read").nth(1).expect("the section");
+    let way = way.split("\n## ").next().expect("its end");
+    let names = way.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::"));
+    let mut texts = Vec::new();
+    for of in ["policy", "device", "workload", "sim", "hostd"] {
+        sources(&root().join("crates").join(of).join("src"), &mut texts);
+    }
+    let mut found = 0;
+    for (owner, function) in names {
+        let is_there =
+            |text: &String| text.contains(owner) && text.contains(&format!("fn {function}("));
+        assert!(texts.iter().any(is_there), "ARCHITECTURE.md: {owner}::{function} is not there");
+        found += 1;
+    }
+    assert!(found > 30, "{found} names");
+}

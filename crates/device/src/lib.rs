@@ -14,6 +14,9 @@
 //! - [`fit`]: the linear device that fits a measured one;
 //! - [`published`]: a solid-state drive against what its maker says of it.
 //!
+//! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
+//! [`profile`]. A new kind of device implements [`DeviceModel`].
+//!
 //! What is absent: no clock, no file, no thread, no randomness (what varies in
 //! `cloud` is a fixed sequence). Times are whole nanoseconds; floating point only
 //! builds tables and reports.

@@ -15,6 +15,11 @@
 //!  control thread ────┘                │   ◀──── Port::done ◀── Throttle ◀── completion   │
 //!                                      └──────────────────────────────────────────────────┘
 //! ```
+//!
+//! **To add a front end**: a [`Port`](port::Port) in [`frontends`], which submits jobs and is told
+//! when they are done; the reactor knows no front end. **A metric**: what the reactor counts goes
+//! into [`Status`](reactor::Status), from where [`metrics`] writes it, and `ctl` and the web page
+//! show it.
 
 pub mod config;
 pub mod control;

@@ -49,6 +49,10 @@
 //! assert_eq!(done.len(), 2);
 //! ```
 //!
+//! **To add a policy**: a file in [`schedulers`] and its line in `schedulers/mod.rs`; nothing else
+//! names it. A prefetcher: [`prefetchers`]; a policy for virtual CPUs: [`vcpu`]. CONTRIBUTING.md has
+//! the steps.
+//!
 //! What is absent here, and stays absent: clocks, threads, I/O, logging,
 //! callbacks into an engine, knowledge of which engine drives, dependencies
 //! beyond `std`.

@@ -1,4 +1,7 @@
 //! Where requests come from: traces and generators, behind one small trait.
+//!
+//! **To add a trace format**: a parser in [`traces`], its entry in `traces/format.rs`, and a fixture
+//! in `tests/fixtures`. A generator: a file in [`generators`] and its line in `generators/mod.rs`.
 #![forbid(unsafe_code)]
 
 pub mod generators;
