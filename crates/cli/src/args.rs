@@ -223,10 +223,10 @@ pub struct DiskArgs {
 /// How results leave.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
-pub struct OutArgs {
+pub struct OutArgs<F: ValueEnum + Send + Sync + 'static = Format> {
     /// Output format
     #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
+    pub format: F,
     /// Also write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -235,15 +235,19 @@ pub struct OutArgs {
     pub jobs: Option<std::num::NonZeroUsize>,
 }
 
+// No doc comment: it would stand in the place of the commands' own help.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Output format
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
+    pub format: Format,
+}
+
 /// List and describe scheduling policies
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
     /// List available entries
-    List {
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Describe one policy and its parameters, as Markdown
     Show {
         /// Name of the entry
@@ -259,11 +263,7 @@ pub enum PolicyCommand {
 #[derive(Subcommand, Debug)]
 pub enum PrefetcherCommand {
     /// List available entries
-    List {
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Describe one prefetcher and its parameters, as Markdown
     Show {
         /// Name of the entry
@@ -279,11 +279,7 @@ pub enum PrefetcherCommand {
 #[derive(Subcommand, Debug)]
 pub enum VcpuCommand {
     /// List available entries
-    List {
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Describe one vCPU policy and its parameters, as Markdown
     Show {
         /// Name of the entry
@@ -299,11 +295,7 @@ pub enum VcpuCommand {
 #[derive(Subcommand, Debug)]
 pub enum WorkloadCommand {
     /// List available entries
-    List {
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Describe one generator and its parameters; `vm` describes those of the guest
     Show {
         /// Name of the entry

@@ -1,10 +1,12 @@
 //! From measurements to the report's figures.
 
-use crate::runs::Outcome;
 use seekway_report::plot::{Axis, Histogram, Lines, Panels, Scatter, SeekBins, Series};
 use seekway_report::svg::Svg;
 use seekway_sim::metrics::{SeekDistances, Times, ms};
 use seekway_sim::{RunResult, VmResult};
+
+/// A run that is drawn, by its name.
+pub type Shown<'a> = (&'a str, &'a RunResult);
 
 /// Points of a distribution's line.
 const CDF_POINTS: usize = 200;
@@ -21,7 +23,6 @@ pub fn places(result: &RunResult) -> Svg {
         vm.scatter.points.iter().map(point).collect()
     };
     Scatter {
-        title: String::new(),
         x: Axis::time("arrival", "s"),
         y: Axis::linear("LBA", "sectors"),
         series: result.vms.iter().map(|vm| Series::new(&vm.name, points(vm))).collect(),
@@ -31,13 +32,12 @@ pub fn places(result: &RunResult) -> Svg {
 }
 
 /// Seek distances of each run, one panel a run.
-pub fn seeks(outcomes: &[&Outcome]) -> Svg {
-    let panel = |o: &&Outcome| (o.label.clone(), bins(&o.result.seeks_per_command));
+pub fn seeks(runs: &[Shown<'_>]) -> Svg {
+    let panel = |(name, run): &Shown<'_>| (name.to_string(), bins(&run.seeks_per_command));
     Histogram {
-        title: String::new(),
         label: "seek distance".into(),
         unit: "sectors".into(),
-        series: outcomes.iter().map(panel).collect(),
+        series: runs.iter().map(panel).collect(),
     }
     .render()
 }
@@ -55,20 +55,20 @@ fn bins(seeks: &SeekDistances) -> SeekBins {
 }
 
 /// Response times of each run as cumulative distributions.
-pub fn responses(outcomes: &[&Outcome]) -> Svg {
-    let series = |o: &&Outcome| Series::new(&o.label, distribution(&o.result.response));
-    cdf(outcomes.iter().map(series).collect())
+pub fn responses(runs: &[Shown<'_>]) -> Svg {
+    let series = |(name, run): &Shown<'_>| Series::new(*name, distribution(&run.response));
+    cdf(runs.iter().map(series).collect())
 }
 
 /// Response times of one VM in each run.
-pub fn responses_of_vm(outcomes: &[&Outcome], vm: usize) -> Svg {
-    let series = |o: &&Outcome| Series::new(&o.label, distribution(&o.result.vms[vm].response));
-    cdf(outcomes.iter().map(series).collect())
+pub fn responses_of_vm(runs: &[Shown<'_>], vm: usize) -> Svg {
+    let series = |(name, run): &Shown<'_>| Series::new(*name, distribution(&run.vms[vm].response));
+    cdf(runs.iter().map(series).collect())
 }
 
 fn cdf(series: Vec<Series>) -> Svg {
     let x = Axis::log("response time", "ms");
-    Lines { title: String::new(), x, y: Axis::nines("requests within it"), series }.render()
+    Lines { x, y: Axis::nines("requests within it"), series }.render()
 }
 
 fn distribution(times: &Times) -> Vec<(f64, f64)> {
@@ -105,17 +105,17 @@ pub fn bandwidth(result: &RunResult) -> Svg {
 }
 
 /// Total bandwidth of each run over time.
-pub fn total_bandwidth(outcomes: &[&Outcome]) -> Svg {
-    let series = |o: &&Outcome| {
-        let vms: Vec<&VmResult> = o.result.vms.iter().collect();
-        Series::new(&o.label, rates(&vms, &o.result))
+pub fn total_bandwidth(runs: &[Shown<'_>]) -> Svg {
+    let series = |(name, run): &Shown<'_>| {
+        let vms: Vec<&VmResult> = run.vms.iter().collect();
+        Series::new(*name, rates(&vms, run))
     };
-    lines_over_time(outcomes.iter().map(series).collect())
+    lines_over_time(runs.iter().map(series).collect())
 }
 
 fn lines_over_time(series: Vec<Series>) -> Svg {
     let (x, y) = (Axis::time("time", "s"), Axis::linear("bandwidth", "MiB/s").from_zero());
-    Lines { title: String::new(), x, y, series }.render()
+    Lines { x, y, series }.render()
 }
 
 /// MiB/s of some VMs together, in bins that divide the run into TIME_POINTS parts at most.

@@ -44,16 +44,8 @@ const SLICE_MAX: Nanos = Nanos::from_secs(10);
 /// A host whose processors are shared by the VMs' vCPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedHost {
-    pub cpus: u16,
-    /// Time slice of a vCPU while another one waits.
-    pub slice: Nanos,
-    /// Slices are longer or shorter by up to this.
-    pub jitter: Nanos,
-    /// So many in a thousand slices end early.
-    pub cut_permille: u16,
-    /// Time of a switch from one vCPU to another.
-    pub context_switch: Nanos,
-    pub completes: Completes,
+    /// As the simulator has them; what the command line does not say is as KVM on Linux has it.
+    pub processors: Processors,
     /// As it was given.
     text: String,
 }
@@ -73,33 +65,19 @@ impl SharedHost {
             true => params.duration_within(key, Nanos::ZERO, slice).with_context(shown),
             false => Ok(params.duration(key).min(slice)),
         };
-        Ok(SharedHost {
-            cpus: params.count("cpus") as u16,
-            slice,
-            jitter: below_slice("jitter")?,
-            cut_permille: params.count("cut") as u16,
-            context_switch: below_slice("switch")?,
-            completes: match params.choice("completes") {
-                "submitter" => Completes::Submitter,
-                "fixed" => Completes::Fixed,
-                "any" => Completes::Any,
-                _ => Completes::Steered,
-            },
-            text: text.split(',').map(str::trim).collect::<Vec<_>>().join(","),
-        })
-    }
-}
-
-impl SharedHost {
-    /// As the simulator has it; what the command line does not say is as KVM on Linux has it.
-    pub fn processors(&self) -> Processors {
-        let mut processors = Processors::new(self.cpus);
-        processors.host.slice = self.slice;
-        processors.host.jitter = self.jitter;
-        processors.host.cut_permille = self.cut_permille;
-        processors.host.context_switch = self.context_switch;
-        processors.guest.completes = self.completes;
-        processors
+        let mut processors = Processors::new(params.count("cpus") as u16);
+        processors.host.slice = slice;
+        processors.host.jitter = below_slice("jitter")?;
+        processors.host.cut_permille = params.count("cut") as u16;
+        processors.host.context_switch = below_slice("switch")?;
+        processors.guest.completes = match params.choice("completes") {
+            "submitter" => Completes::Submitter,
+            "fixed" => Completes::Fixed,
+            "any" => Completes::Any,
+            _ => Completes::Steered,
+        };
+        let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
+        Ok(SharedHost { processors, text })
     }
 }
 
@@ -170,15 +148,16 @@ mod tests {
 
     #[test]
     fn a_host_is_plain_values_with_defaults() {
-        let host = SharedHost::parse("cpus=4, slice=3ms,cut=20,completes=steered").unwrap();
-        assert_eq!((host.cpus, host.slice, host.cut_permille), (4, Nanos::from_millis(3), 20));
+        let given = SharedHost::parse("cpus=4, slice=3ms,cut=20,completes=steered").unwrap();
+        let Processors { count, host, guest, .. } = &given.processors;
+        assert_eq!((*count, host.slice, host.cut_permille), (4, Nanos::from_millis(3), 20));
         assert_eq!(
             (host.jitter, host.context_switch),
             (Nanos::from_micros(300), Nanos::from_micros(5))
         );
-        assert_eq!(host.completes, Completes::Steered);
-        assert_eq!(host.to_string(), "cpus=4,slice=3ms,cut=20,completes=steered");
-        let short = SharedHost::parse("cpus=1,slice=100us").unwrap();
+        assert_eq!(guest.completes, Completes::Steered);
+        assert_eq!(given.to_string(), "cpus=4,slice=3ms,cut=20,completes=steered");
+        let short = SharedHost::parse("cpus=1,slice=100us").unwrap().processors.host;
         assert_eq!(short.jitter, short.slice, "a default is no longer than the slice");
     }
 

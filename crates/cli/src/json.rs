@@ -7,7 +7,7 @@ mod private;
 mod stack;
 mod vcpus;
 
-pub use host::{Host, Usage, VmCache};
+pub use host::{Host, Process, Usage, VmCache};
 pub use machine::{Machine, MachineVm};
 pub use private::{PrivateRun, PrivateVm};
 pub use stack::{CacheChoice, Stack};

@@ -24,6 +24,7 @@ pub mod programs;
 pub mod progress;
 mod promises;
 mod runs;
+pub mod signals;
 mod stacks;
 
 pub use args::{Format, NoisyArgs};

@@ -62,7 +62,7 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     let args = comparison(arguments)?;
     let made = compare::made(&args, &running(&args, watch))?;
     let mut html = Vec::new();
-    compare::report(&made, "Seekway: one load, several policies").write_html(&mut html)?;
+    compare::report(&made, compare::TITLE).write_html(&mut html)?;
     Ok(Compared {
         json: serde_json::to_string(&made.compared)?,
         csv: compare::csv(&made)?,

@@ -2,6 +2,7 @@
 
 use crate::args::Format;
 use anyhow::{Context, Result};
+use seekway_report::html::{Report, Section};
 use seekway_report::table::Table;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -32,6 +33,12 @@ pub fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
 }
 
+/// A sentence's beginning.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+}
+
 /// The command as somebody would type it again.
 pub fn command_line() -> String {
     let quoted = |arg: String| {
@@ -43,6 +50,29 @@ pub fn command_line() -> String {
     };
     let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
     std::iter::once("seekway".to_string()).chain(args).collect::<Vec<_>>().join(" ")
+}
+
+/// A page: `about` says what it is of, between the command line and the version.
+pub fn report(
+    title: impl Into<String>,
+    subtitle: impl Into<String>,
+    about: impl IntoIterator<Item = (&'static str, String)>,
+    sections: Vec<Section>,
+) -> Report {
+    let command = [("Command", command_line())];
+    let version = [("Version", env!("CARGO_PKG_VERSION").to_string())];
+    let meta = command.into_iter().chain(about).chain(version);
+    let meta = meta.map(|(name, value)| (name.to_string(), value)).collect();
+    Report { title: title.into(), subtitle: subtitle.into(), meta, sections }
+}
+
+/// Writes the page if somebody wants it, and says so.
+pub fn write_report(path: Option<&Path>, report: impl FnOnce() -> Report) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let report = report();
+    write_file(path, |out| report.write_html(out))?;
+    eprintln!("report: {}", path.display());
+    Ok(())
 }
 
 /// Print tables as text, Markdown or CSV, and `json` as JSON.

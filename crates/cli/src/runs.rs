@@ -1,7 +1,8 @@
 //! Many runs of the simulator on the cores there are.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, NOBODY};
 use crate::load::Load;
+use crate::progress;
 use crate::stacks::{ChosenCache, LimitsChoice, StackNames, StackSpec};
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
@@ -46,6 +47,14 @@ impl Plan {
     /// All of a load through a stack.
     pub fn new(stack: StackSpec, seed: u64) -> Plan {
         Plan { stack, seed, only: None, private: None }
+    }
+
+    /// All of a load through each stack with each seed, the stacks outermost.
+    pub fn all(stacks: &[StackSpec], seeds: &[u64]) -> Vec<Plan> {
+        let of_stack = |stack: &StackSpec| {
+            seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)).collect::<Vec<_>>()
+        };
+        stacks.iter().flat_map(of_stack).collect()
     }
 }
 
@@ -120,7 +129,41 @@ fn recording<'a>(
     noted.collect()
 }
 
+impl<'a> Stage<'a> {
+    /// Runs of a load through these stacks on a disk, to its end, without journals.
+    pub fn new(
+        load: &'a Load,
+        (profile, config): &'a (Profile, Config),
+        stacks: &[StackSpec],
+    ) -> Stage<'a> {
+        Stage {
+            load,
+            profile,
+            config: *config,
+            until: load.until(None),
+            journal: false,
+            names: StackNames::of(stacks),
+            caller: &NOBODY,
+        }
+    }
+}
+
 impl Stage<'_> {
+    /// Runs each stack with each seed, the stacks outermost, with a bar on the terminal.
+    pub fn run_stacks(
+        &self,
+        stacks: &[StackSpec],
+        seeds: &[u64],
+        jobs: usize,
+        what: &str,
+    ) -> Result<Vec<Outcome>> {
+        let plans = Plan::all(stacks, seeds);
+        let bar = progress::requests(self.load.requests().map(|n| n * plans.len() as u64), what);
+        let outcomes = self.run_all(&plans, jobs, &bar)?;
+        bar.finish_and_clear();
+        Ok(outcomes)
+    }
+
     /// Make all runs. `bar` counts completed requests.
     pub fn run_all(&self, plans: &[Plan], jobs: usize, bar: &ProgressBar) -> Result<Vec<Outcome>> {
         parallel(plans, jobs, |plan| self.run_one(plan, bar))
@@ -217,7 +260,7 @@ impl Stage<'_> {
         let StackSpec { host, vcpu, .. } = &plan.stack;
         let Some(host) = host.as_ref() else { return Ok(None) };
         let mut plans: Vec<_> = self.load.guests().collect();
-        let mut processors = host.processors();
+        let mut processors = host.processors.clone();
         match (plan.only, plan.private) {
             (None, _) => {}
             (Some(_), None) => return Ok(None),

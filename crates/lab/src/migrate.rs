@@ -6,13 +6,12 @@ mod shown;
 
 use crate::args::LabArgs;
 use crate::procs::agent;
-use crate::show::finish;
+use crate::show::{finish, with_steps};
 use anyhow::{Context, Result, bail};
 use judge::Ran;
-use seekway_cli::{Verdict, progress};
+use seekway_cli::Verdict;
+use seekway_cli::signals::{self, SIGINT, SIGTERM};
 use seekway_live::experiment::{Host, MigrateOptions, MigrateRun, run_migrate};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub const NAME: &str = "migrate-live";
@@ -39,13 +38,8 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
     if args.policy.is_some() {
         bail!("{NAME}: no --policy: it is about vCPUs (--vcpu SPEC)");
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The tracer's place in the kernel has to be given back; who asks twice cannot wait.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .context("handle signals")?;
-    }
+    // The tracer's place in the kernel has to be given back; who asks twice cannot wait.
+    let interrupted = signals::first_noted(&[SIGINT, SIGTERM])?;
     let policy = args.vcpu.as_ref().map(|spec| format!("--policy '{spec}'"));
     let options = MigrateOptions {
         agent: agent()?,
@@ -59,10 +53,7 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         seed: args.seed,
         interrupted,
     };
-    let bar = progress::steps(NAME);
-    let figures = run_migrate(&options, &mut |step| bar.set_message(step.to_string()));
-    let figures = figures.context("--live")?;
-    bar.finish_and_clear();
+    let figures = with_steps(NAME, |step| run_migrate(&options, step)).context("--live")?;
     let rows: Vec<Ran> = figures.iter().map(Ran::new).collect();
     let tables = [shown::results(&rows, &options), shown::hosts(&rows)];
     finish(args, shown::page(&rows, &figures, &tables), &tables, &rows)?;

@@ -5,11 +5,12 @@ mod judge;
 mod shown;
 
 use crate::args::LabArgs;
-use crate::show::finish;
+use crate::show::{finish, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result, anyhow, bail};
 use judge::{Ran, Simulated};
-use seekway_cli::{Verdict, progress};
+use seekway_cli::Verdict;
+use seekway_cli::signals::{self, SIGINT, SIGTERM};
 use seekway_client::{Load, Span};
 use seekway_live::experiment::{
     NOISY_BASE as BASE, NoisyDisk, NoisyOptions, NoisyScene, NoisyServer, run_noisy,
@@ -18,8 +19,6 @@ use seekway_sim::RunResult;
 use seekway_sim::experiments::{Scenario, arena, glob};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub const NAME: &str = "noisy";
@@ -57,19 +56,13 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         bail!("--rounds {rounds}: from 1 to 100");
     }
     let program = args.daemon()?;
-    let bar = progress::steps(NAME);
-    bar.set_message("the simulator");
+    let simulate = |scene| simulated(scene, span, args.seed);
     let simulated =
-        scenes.iter().map(|scene| simulated(scene, span, args.seed)).collect::<Result<Vec<_>>>()?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Servers are ended and images removed on the way out.
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("handle signals")?;
-    }
+        with_steps("the simulator", |_| scenes.iter().map(simulate).collect::<Result<Vec<_>>>())?;
+    // Servers are ended and images removed on the way out.
+    let interrupted = signals::noted(&[SIGINT, SIGTERM])?;
     let options = NoisyOptions { program, scenes, rounds, span, interrupted };
-    let made = run_noisy(&options, &mut |step| bar.set_message(step.to_string()));
-    let made = made.context("--live")?;
-    bar.finish_and_clear();
+    let made = with_steps(NAME, |step| run_noisy(&options, step)).context("--live")?;
     let of_scene = |(figures, sim)| Ran::all(figures, sim);
     let rows: Vec<Ran> = made.iter().zip(&simulated).flat_map(of_scene).collect();
     let table = shown::table(&rows, &options);

@@ -1,15 +1,15 @@
 //! pregather-read: three guests in which sysbench reads.
 
 use crate::args::LabArgs;
-use crate::show::{Page, bars, finish, series};
+use crate::show::{Page, bars, finish, series, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result};
-use seekway_cli::{Verdict, progress};
+use seekway_cli::Verdict;
 use seekway_live::experiment::{self, LiveResults, Options, PolicyFigures};
 use seekway_policy::units::Lba;
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_sim::RunResult;
 use seekway_sim::experiments::Scenario;
 use serde::Serialize;
@@ -30,12 +30,8 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         accelerator: args.accelerator(),
         seed: args.seed,
     };
-    let bar = progress::steps(NAME);
-    let results = experiment::run(&options, &mut |step| bar.set_message(step.to_string()));
-    let results = results.context("--live")?;
-    bar.set_message("the simulator");
-    let pairs = simulated(&results, args.seed)?;
-    bar.finish_and_clear();
+    let results = with_steps(NAME, |step| experiment::run(&options, step)).context("--live")?;
+    let pairs = with_steps("the simulator", |_| simulated(&results, args.seed))?;
     let tables = [totals(&pairs, &results), each_vm(&pairs)];
     let json: Vec<Ran> = pairs.iter().map(Ran::new).collect();
     finish(args, page(&pairs, &tables), &tables, &json)?;
@@ -60,89 +56,57 @@ fn simulated<'a>(results: &'a LiveResults, seed: u64) -> Result<Vec<Pair<'a>>> {
     results.runs.iter().map(pair).collect()
 }
 
-/// A figure of each policy over that of [`BASE`], which is the first.
-fn over(pairs: &[Pair<'_>], at: usize, figure: impl Fn(&Pair<'_>) -> f64) -> f64 {
-    figure(&pairs[at]) / figure(&pairs[0])
+/// A figure of a policy over that of [`BASE`], which is the first.
+fn over<'p>(pairs: &[Pair<'p>], pair: &Pair<'p>, figure: fn(&Pair<'p>) -> f64) -> f64 {
+    figure(pair) / figure(&pairs[0])
 }
 
 fn totals(pairs: &[Pair<'_>], results: &LiveResults) -> Table {
-    let columns = vec![
-        Column::text("policy"),
-        Column::number("real guests", "MiB/s"),
-        Column::number("over cfq", "×"),
-        Column::number("simulator", "MiB/s"),
-        Column::number("over cfq", "×"),
-        Column::number("a command, real", "KiB"),
-        Column::number("simulator", "KiB"),
-        Column::number("seeks at 0, real", "%"),
-        Column::number("simulator", "%"),
-        Column::number("withheld", "%"),
-        Column::number("waits", ""),
-        Column::number("paid", "%"),
-        Column::number("late", ""),
-        Column::number("host CPU", "%"),
-    ];
-    let mut table = Table::new(format!("{NAME} on three real guests"), columns);
-    for (at, pair @ Pair { live, sim }) in pairs.iter().enumerate() {
-        let sim_kib = sim.bytes() as f64 / 1024.0 / sim.stats.commands.max(1) as f64;
-        let held: f64 = live.held_ms.values().sum();
-        let figures = [
-            pair.live.mib_s(),
-            over(pairs, at, |p| p.live.mib_s()),
-            sim.mib_s(),
-            over(pairs, at, |p| p.sim.mib_s()),
-            live.kib_per_command(),
-            sim_kib,
-            100.0 * live.zero_seeks,
-            100.0 * sim.seeks_per_command.zero_share(),
-            held / live.seconds / 10.0,
-            live.waits_tried as f64,
-            100.0 * live.waits_paid as f64 / live.waits_tried.max(1) as f64,
-            live.late as f64,
-            100.0 * live.host_busy,
-        ];
-        let cells = std::iter::once(Cell::Text(live.policy.clone()));
-        table.push(cells.chain(figures.map(Cell::Number)));
-    }
-    table.notes.push(format!(
-        "sysbench in QEMU guests on `seekway serve --emulate {}`, windows of {} s in which all \
-         six applications read; the simulator with the same disk, places and files. late: \
-         commands whose real completion came after the emulated disk's. Where the host's \
-         processors are nearly all busy, the guests' emulation is measured and not the disk.",
-        results.device,
-        results.window.as_secs()
-    ));
-    table
+    let sim_kib = |sim: &RunResult| sim.bytes() as f64 / 1024.0 / sim.stats.commands.max(1) as f64;
+    let held = |live: &PolicyFigures| live.held_ms.values().sum::<f64>() / live.seconds / 10.0;
+    let paid = |live: &PolicyFigures| live.waits_paid as f64 / live.waits_tried.max(1) as f64;
+    Table::of(format!("{NAME} on three real guests"), pairs)
+        .text("policy", |pair| &pair.live.policy)
+        .number("real guests", "MiB/s", |pair| pair.live.mib_s())
+        .number("over cfq", "×", |pair| over(pairs, pair, |p| p.live.mib_s()))
+        .number("simulator", "MiB/s", |pair| pair.sim.mib_s())
+        .number("over cfq", "×", |pair| over(pairs, pair, |p| p.sim.mib_s()))
+        .number("a command, real", "KiB", |pair| pair.live.kib_per_command())
+        .number("simulator", "KiB", |pair| sim_kib(&pair.sim))
+        .number("seeks at 0, real", "%", |pair| 100.0 * pair.live.zero_seeks)
+        .number("simulator", "%", |pair| 100.0 * pair.sim.seeks_per_command.zero_share())
+        .number("withheld", "%", |pair| held(pair.live))
+        .number("waits", "", |pair| pair.live.waits_tried as f64)
+        .number("paid", "%", |pair| 100.0 * paid(pair.live))
+        .number("late", "", |pair| pair.live.late as f64)
+        .number("host CPU", "%", |pair| 100.0 * pair.live.host_busy)
+        .note(format!(
+            "sysbench in QEMU guests on `seekway serve --emulate {}`, windows of {} s in which all \
+             six applications read; the simulator with the same disk, places and files. late: \
+             commands whose real completion came after the emulated disk's. Where the host's \
+             processors are nearly all busy, the guests' emulation is measured and not the disk.",
+            results.device,
+            results.window.as_secs()
+        ))
+        .done()
 }
 
 fn each_vm(pairs: &[Pair<'_>]) -> Table {
-    let columns = vec![
-        Column::text("VM"),
-        Column::text("policy"),
-        Column::number("real", "MiB/s"),
-        Column::number("simulator", "MiB/s"),
-        Column::number("real", "IOPS"),
-        Column::number("simulator", "IOPS"),
-        Column::text("applications, real (MiB/s)"),
-    ];
-    let mut table = Table::new("Each VM", columns);
-    for at in 0..pairs.first().map_or(0, |p| p.live.vms.len()) {
-        for Pair { live, sim } in pairs {
-            let (vm, sim) = (&live.vms[at], &sim.vms[at]);
-            let app = |a: &experiment::AppFigures| format!("{} {:.2}", a.mode.name(), a.mib_s);
-            let apps: Vec<String> = vm.apps.iter().map(app).collect();
-            table.push([
-                Cell::Text(vm.name.clone()),
-                Cell::Text(live.policy.clone()),
-                Cell::Number(vm.mib_s),
-                Cell::Number(sim.mib_s()),
-                Cell::Number(vm.iops),
-                Cell::Number(sim.iops()),
-                Cell::Text(apps.join(", ")),
-            ]);
-        }
-    }
-    table
+    let vms = 0..pairs.first().map_or(0, |p| p.live.vms.len());
+    let of_vm = |at: usize| pairs.iter().map(move |p| (p, &p.live.vms[at], &p.sim.vms[at]));
+    let rows: Vec<_> = vms.flat_map(of_vm).collect();
+    let app = |a: &experiment::AppFigures| format!("{} {:.2}", a.mode.name(), a.mib_s);
+    Table::of("Each VM", &rows)
+        .text("VM", |(_, vm, _)| &vm.name)
+        .text("policy", |(pair, ..)| &pair.live.policy)
+        .number("real", "MiB/s", |(_, vm, _)| vm.mib_s)
+        .number("simulator", "MiB/s", |(.., sim)| sim.mib_s())
+        .number("real", "IOPS", |(_, vm, _)| vm.iops)
+        .number("simulator", "IOPS", |(.., sim)| sim.iops())
+        .text("applications, real (MiB/s)", |(_, vm, _)| {
+            vm.apps.iter().map(app).collect::<Vec<_>>().join(", ")
+        })
+        .done()
 }
 
 fn page(pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
@@ -150,8 +114,8 @@ fn page(pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
         [_, pregather, ..] => format!(
             "{} reads {:.2} times as much as {BASE} on real guests, {:.2} times in the simulator.",
             pregather.live.policy,
-            over(pairs, 1, |p| p.live.mib_s()),
-            over(pairs, 1, |p| p.sim.mib_s())
+            over(pairs, pregather, |p| p.live.mib_s()),
+            over(pairs, pregather, |p| p.sim.mib_s())
         ),
         _ => String::new(),
     };
@@ -163,11 +127,7 @@ fn page(pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
                 .into(),
         blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
     };
-    Page {
-        title: "Seekway: pregather-read on real guests".into(),
-        subtitle,
-        sections: vec![section],
-    }
+    Page { subtitle, ..Page::new("Seekway: pregather-read on real guests", vec![section]) }
 }
 
 fn each_bar(pairs: &[Pair<'_>]) -> Block {

@@ -2,16 +2,16 @@
 //! prefetchers.
 
 use crate::args::LabArgs;
-use crate::show::{Page, bars, both, finish, series};
+use crate::show::{Page, bars, finish, series, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result};
-use seekway_cli::{Verdict, programs, progress};
+use seekway_cli::{Verdict, programs};
 use seekway_live::experiment::{
     PROCS_SETTLE as SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs,
 };
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_sim::RunResult;
 use seekway_sim::experiments::{HostSetup, Scenario};
 use serde::Serialize;
@@ -53,12 +53,6 @@ const LATE_MAX: f64 = 0.01;
 /// Or when the host had no processor left: who takes less of it wins.
 const HOST_FULL: f64 = 0.95;
 
-/// One row, measured and simulated.
-struct Pair<'a> {
-    live: &'a ProcsFigures,
-    sim: RunResult,
-}
-
 /// Runs the experiment.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     let counts = if args.quick { &COUNTS[1..2] } else { &COUNTS[..] };
@@ -80,16 +74,11 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         window: if args.quick { QUICK } else { WINDOW },
         accelerator: args.accelerator(),
     };
-    let bar = progress::steps(NAME);
-    let made = run_procs(&options, &mut |step| bar.set_message(step.to_string()));
-    let made = made.context("--live")?;
-    bar.set_message("the simulator");
-    let pairs: Vec<Pair<'_>> = made
-        .iter()
-        .map(|live| Ok(Pair { live, sim: simulated(&live.run, options.window, args.seed)? }))
-        .collect::<Result<_>>()?;
-    bar.finish_and_clear();
-    let mut rows: Vec<Ran> = pairs.iter().map(Ran::new).collect();
+    let made = with_steps(NAME, |step| run_procs(&options, step)).context("--live")?;
+    let row =
+        |live: &ProcsFigures| Ok(Ran::new(live, &simulated(&live.run, options.window, args.seed)?));
+    let mut rows: Vec<Ran> =
+        with_steps("the simulator", |_| made.iter().map(row).collect::<Result<_>>())?;
     judge(&mut rows);
     let table = table(&rows, options.window);
     let page = page(&rows, &table);
@@ -151,9 +140,8 @@ struct Figures {
 }
 
 impl Ran {
-    fn new(pair: &Pair<'_>) -> Ran {
-        let (live, run) = (pair.live, &pair.live.run);
-        let vm = &pair.sim.vms[0];
+    fn new(live: &ProcsFigures, sim: &RunResult) -> Ran {
+        let (run, vm) = (&live.run, &sim.vms[0]);
         let usage = vm.host.as_ref().map(|host| host.usage).unwrap_or_default();
         Ran {
             processes: run.processes,
@@ -230,60 +218,43 @@ fn judge(rows: &mut [Ran]) {
 }
 
 /// Over the first way with as many processes.
-fn over(rows: &[Ran], at: usize, figures: fn(&Ran) -> &Figures) -> f64 {
-    let base = rows.iter().find(|r| r.processes == rows[at].processes).expect("itself at least");
-    figures(&rows[at]).mib_s / figures(base).mib_s
+fn over(rows: &[Ran], row: &Ran, figures: fn(&Ran) -> &Figures) -> f64 {
+    let base = rows.iter().find(|r| r.processes == row.processes).expect("itself at least");
+    figures(row).mib_s / figures(base).mib_s
 }
 
 fn table(rows: &[Ran], window: Duration) -> Table {
-    let mut columns = vec![Column::number("processes", ""), Column::text("prefetcher")];
-    columns.extend(both(&[
-        ("bandwidth", "MiB/s"),
-        ("over none", "×"),
-        ("accuracy", "%"),
-        ("cost", "%"),
-    ]));
-    for (name, unit) in [("tags", ""), ("guest CPU", "%"), ("host CPU", "%"), ("late", "")] {
-        columns.push(Column::number(name, unit));
-    }
-    columns.extend([Column::text("verdict"), Column::text("why")]);
-    let mut table = Table::new(format!("{NAME} on a real guest"), columns);
-    for (at, r) in rows.iter().enumerate() {
-        let figures = [
-            r.live.mib_s,
-            r.simulated.mib_s,
-            over(rows, at, |r| &r.live),
-            over(rows, at, |r| &r.simulated),
-            100.0 * r.live.accuracy,
-            100.0 * r.simulated.accuracy,
-            100.0 * r.live.cost,
-            100.0 * r.simulated.cost,
-        ];
-        let row = [Cell::Count(r.processes.into()), Cell::Text(r.way())];
-        let end = [
-            Cell::Count(r.tags as u64),
-            Cell::Number(100.0 * r.guest_busy),
-            Cell::Number(100.0 * r.host_busy),
-            Cell::Count(r.late_commands),
-            Cell::Text(r.verdict.into()),
-            Cell::Text(r.why.clone()),
-        ];
-        table.push(row.into_iter().chain(figures.map(Cell::Number)).chain(end));
-    }
-    table.notes.push(format!(
-        "fio reads 64 KiB at a time through the page cache of a guest with two processors for \
-         {} s; `seekway serve --emulate {DEVICE}:k=1 --cache 512MiB --policy noop`; tags by \
-         `seekway-guest tag`. Near 100 % it is the guest's, or the host's, processors that are \
-         measured. late: commands whose real completion came after the emulated drive's. A row is \
-         void when more than {} % of its commands are late or the host's processors are over \
-         {} % busy, or what it is set beside is. Bandwidth is measured after {} s, here and in \
-         the simulator; the real accuracy and cost are of those seconds too.",
-        window.as_secs(),
-        100.0 * LATE_MAX,
-        100.0 * HOST_FULL,
-        SETTLE.as_secs()
-    ));
-    table
+    Table::of(format!("{NAME} on a real guest"), rows)
+        .number("processes", "", |r| r.processes)
+        .text("prefetcher", Ran::way)
+        .number("bandwidth, real", "MiB/s", |r| r.live.mib_s)
+        .number("simulator", "MiB/s", |r| r.simulated.mib_s)
+        .number("over none, real", "×", |r| over(rows, r, |r| &r.live))
+        .number("simulator", "×", |r| over(rows, r, |r| &r.simulated))
+        .number("accuracy, real", "%", |r| 100.0 * r.live.accuracy)
+        .number("simulator", "%", |r| 100.0 * r.simulated.accuracy)
+        .number("cost, real", "%", |r| 100.0 * r.live.cost)
+        .number("simulator", "%", |r| 100.0 * r.simulated.cost)
+        .number("tags", "", |r| r.tags)
+        .number("guest CPU", "%", |r| 100.0 * r.guest_busy)
+        .number("host CPU", "%", |r| 100.0 * r.host_busy)
+        .number("late", "", |r| r.late_commands)
+        .text("verdict", |r| r.verdict)
+        .text("why", |r| &r.why)
+        .note(format!(
+            "fio reads 64 KiB at a time through the page cache of a guest with two processors for \
+             {} s; `seekway serve --emulate {DEVICE}:k=1 --cache 512MiB --policy noop`; tags by \
+             `seekway-guest tag`. Near 100 % it is the guest's, or the host's, processors that are \
+             measured. late: commands whose real completion came after the emulated drive's. A row \
+             is void when more than {} % of its commands are late or the host's processors are over \
+             {} % busy, or what it is set beside is. Bandwidth is measured after {} s, here and in \
+             the simulator; the real accuracy and cost are of those seconds too.",
+            window.as_secs(),
+            100.0 * LATE_MAX,
+            100.0 * HOST_FULL,
+            SETTLE.as_secs()
+        ))
+        .done()
 }
 
 fn page(rows: &[Ran], table: &Table) -> Page {
@@ -305,11 +276,7 @@ fn page(rows: &[Ran], table: &Table) -> Page {
         intro: "Sequential processes in one guest, by who reads ahead of them.".into(),
         blocks: vec![figure, Block::Table(table.clone())],
     };
-    Page {
-        title: format!("Seekway: {NAME} on a real guest"),
-        subtitle: String::new(),
-        sections: vec![section],
-    }
+    Page::new(format!("Seekway: {NAME} on a real guest"), vec![section])
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! each of which runs its load with `seekway workload run`.
 
 use crate::args::LabArgs;
-use crate::show::{Page, bars, both, finish, series};
+use crate::show::{Page, bars, finish, series, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result, anyhow};
-use seekway_cli::{Verdict, progress};
+use seekway_cli::Verdict;
 use seekway_live::experiment::{
     LoadFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
 };
@@ -13,7 +13,7 @@ use seekway_policy::fairness;
 use seekway_policy::units::Sectors;
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_sim::experiments::{Options, REGISTRY, Scenario};
 use seekway_sim::rank::{Better, ranks, same_order};
 use seekway_sim::{RunResult, VmResult};
@@ -69,12 +69,9 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
         accelerator: args.accelerator(),
         seed: args.seed,
     };
-    let bar = progress::steps(live.experiment);
-    let made = run_scene(&scene, &options, &mut |step| bar.set_message(step.to_string()));
+    let made = with_steps(live.experiment, |step| run_scene(&scene, &options, step));
     let made = made.context("--live")?;
-    bar.set_message("the simulator");
-    let pairs = simulated(&scenario, &made, window, args.seed)?;
-    bar.finish_and_clear();
+    let pairs = with_steps("the simulator", |_| simulated(&scenario, &made, window, args.seed))?;
     let demands: Vec<f64> =
         made.iter().filter(|f| f.run.only.is_some()).map(|f| f.loads[0].mib_s).collect();
     let json: Vec<Ran> = pairs.iter().map(|p| Ran::new(p, &demands)).collect();
@@ -213,49 +210,40 @@ impl Ran {
 }
 
 fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) -> Table {
-    let mut columns = vec![Column::text("policy")];
-    columns.extend(both(&[
-        ("bandwidth", "MiB/s"),
-        ("response", "ms"),
-        ("deviation", "ms"),
-        ("service", "ms"),
-        ("φ", ""),
-        ("Jain", ""),
-    ]));
-    columns.extend([Column::number("late", ""), Column::number("host CPU", "%")]);
+    type Figure = fn(&Figures) -> Option<f64>;
+    const FIGURES: [(&str, &str, Figure); 6] = [
+        ("bandwidth", "MiB/s", |f| Some(f.mib_s)),
+        ("response", "ms", |f| Some(f.response_ms)),
+        ("deviation", "ms", |f| Some(f.response_stdev_ms)),
+        ("service", "ms", |f| f.service_ms),
+        ("φ", "", |f| f.phi),
+        ("Jain", "", |f| f.jain),
+    ];
     let guests = if scenario.vms.len() == 1 { "a real guest" } else { "real guests" };
-    let mut table = Table::new(format!("{} on {guests}", live.experiment), columns);
-    let number = |value: Option<f64>| value.map_or(Cell::Absent, Cell::Number);
-    for r in ran {
-        let mut row = vec![Cell::Text(r.policy.clone())];
-        let figures: [fn(&Figures) -> Option<f64>; 6] = [
-            |f| Some(f.mib_s),
-            |f| Some(f.response_ms),
-            |f| Some(f.response_stdev_ms),
-            |f| f.service_ms,
-            |f| f.phi,
-            |f| f.jain,
-        ];
-        for figure in figures {
-            row.extend([number(figure(&r.live)), number(figure(&r.simulated))]);
-        }
-        row.extend([Cell::Count(r.late_commands), Cell::Number(100.0 * r.host_busy)]);
-        table.push(row);
-    }
-    table.notes.push(format!(
-        "Each guest ran its load by `seekway workload run` on a disk of `seekway serve --emulate \
-         {}`, all over the same {} s; the simulator the same loads on the same disk. late: \
-         commands whose real completion came after the emulated disk's.",
-        scenario.device,
-        window.as_secs()
-    ));
-    table.notes.push(order(ran));
-    if live.experiment == "cats-direct" && !ran.iter().all(|r| r.tagged) {
-        table.notes.push(
-            "The guests' kernel did not take process tags: CFQ saw one issuer, not fifty.".into(),
-        );
-    }
-    table
+    let untagged = live.experiment == "cats-direct" && !ran.iter().all(|r| r.tagged);
+    Table::of(format!("{} on {guests}", live.experiment), ran)
+        .text("policy", |r| &r.policy)
+        .each(FIGURES, |table, (name, unit, figure)| {
+            table.number(format!("{name}, real"), unit, |r| figure(&r.live)).number(
+                "simulator",
+                unit,
+                |r| figure(&r.simulated),
+            )
+        })
+        .number("late", "", |r| r.late_commands)
+        .number("host CPU", "%", |r| 100.0 * r.host_busy)
+        .note(format!(
+            "Each guest ran its load by `seekway workload run` on a disk of `seekway serve \
+             --emulate {}`, all over the same {} s; the simulator the same loads on the same disk. \
+             late: commands whose real completion came after the emulated disk's.",
+            scenario.device,
+            window.as_secs()
+        ))
+        .note(order(ran))
+        .notes(untagged.then_some(
+            "The guests' kernel did not take process tags: CFQ saw one issuer, not fifty.",
+        ))
+        .done()
 }
 
 /// How both order the policies by mean response.
@@ -277,37 +265,22 @@ fn order(ran: &[Ran]) -> String {
 }
 
 fn each_vm(pairs: &[Pair<'_>]) -> Table {
-    let columns = vec![
-        Column::text("VM"),
-        Column::text("policy"),
-        Column::number("real", "MiB/s"),
-        Column::number("simulator", "MiB/s"),
-        Column::number("real", "IOPS"),
-        Column::number("simulator", "IOPS"),
-        Column::number("response, real", "ms"),
-        Column::number("simulator", "ms"),
-        Column::number("p99, real", "ms"),
-        Column::number("simulator", "ms"),
-    ];
-    let mut table = Table::new("Each VM", columns);
-    for at in 0..pairs.first().map_or(0, |p| p.live.loads.len()) {
-        for pair in pairs {
-            let (live, sim) = (&pair.live.loads[at], &pair.sim.vms[at]);
-            let figures = [
-                live.mib_s,
-                sim.mib_s(),
-                live.iops,
-                sim.iops(),
-                live.response_ms.mean,
-                sim.response.mean() / 1e6,
-                live.response_ms.p99,
-                sim.response.value_at_quantile(0.99) as f64 / 1e6,
-            ];
-            let names = [live.vm.clone(), pair.policy.to_string()].map(Cell::Text);
-            table.push(names.into_iter().chain(figures.map(Cell::Number)));
-        }
-    }
-    table
+    let vms = 0..pairs.first().map_or(0, |p| p.live.loads.len());
+    let of_vm = |at: usize| pairs.iter().map(move |p| (p, &p.live.loads[at], &p.sim.vms[at]));
+    let rows: Vec<_> = vms.flat_map(of_vm).collect();
+    let sim_p99 = |sim: &VmResult| sim.response.value_at_quantile(0.99) as f64 / 1e6;
+    Table::of("Each VM", &rows)
+        .text("VM", |(_, live, _)| &live.vm)
+        .text("policy", |(pair, ..)| pair.policy)
+        .number("real", "MiB/s", |(_, live, _)| live.mib_s)
+        .number("simulator", "MiB/s", |(.., sim)| sim.mib_s())
+        .number("real", "IOPS", |(_, live, _)| live.iops)
+        .number("simulator", "IOPS", |(.., sim)| sim.iops())
+        .number("response, real", "ms", |(_, live, _)| live.response_ms.mean)
+        .number("simulator", "ms", |(.., sim)| sim.response.mean() / 1e6)
+        .number("p99, real", "ms", |(_, live, _)| live.response_ms.p99)
+        .number("simulator", "ms", |(.., sim)| sim_p99(sim))
+        .done()
 }
 
 fn page(live: &LiveScene, pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
@@ -317,11 +290,7 @@ fn page(live: &LiveScene, pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Pag
         intro: experiment.map(|e| e.summary.to_string()).unwrap_or_default(),
         blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
     };
-    Page {
-        title: format!("Seekway: {} on real guests", live.experiment),
-        subtitle: String::new(),
-        sections: vec![section],
-    }
+    Page::new(format!("Seekway: {} on real guests", live.experiment), vec![section])
 }
 
 /// Bandwidth of each VM where there are several, else response.

@@ -1,5 +1,6 @@
 //! A figure over several measurements.
 
+use seekway_report::plot::Bar;
 use serde::Serialize;
 
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -22,6 +23,12 @@ impl Spread {
             (values[middle - 1] + values[middle]) / 2.0
         };
         Some(Spread { median, least, largest })
+    }
+}
+
+impl From<Spread> for Bar {
+    fn from(spread: Spread) -> Bar {
+        Bar { value: spread.median, range: Some((spread.least, spread.largest)) }
     }
 }
 

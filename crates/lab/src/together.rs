@@ -6,10 +6,11 @@ mod shown;
 
 use crate::args::LabArgs;
 use crate::procs::agent;
-use crate::show::finish;
+use crate::show::{finish, with_steps};
 use anyhow::{Context, Result, bail};
 use judge::{Ran, SceneRan};
-use seekway_cli::{Format, Verdict, output, progress};
+use seekway_cli::signals::{self, SIGINT, SIGTERM};
+use seekway_cli::{Format, Verdict, output};
 use seekway_live::experiment::{TogetherLoad, TogetherOptions, TogetherSide, run_together};
 use seekway_sim::experiments::glob;
 use std::sync::Arc;
@@ -53,24 +54,18 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
     if args.policy.is_some() {
         bail!("{NAME}: no --policy: it has {} off and {} on", POLICIES[0], POLICIES[1]);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Daemons are ended and images removed on the way out; who asks twice cannot wait.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .context("handle signals")?;
-    }
+    // Daemons are ended and images removed on the way out; who asks twice cannot wait.
+    let interrupted = signals::first_noted(&[SIGINT, SIGTERM])?;
     let scenes = scenes(args)?;
-    let bar = progress::steps(NAME);
     let mut ran = Vec::new();
     for scene in scenes {
         let options = options(args, &scene, &interrupted)?;
-        let name = scene.name;
-        let mut step = |step: &str| bar.set_message(format!("{name}: {step}"));
-        let figures = run_together(&options, &mut step).context("--live")?;
+        let figures = with_steps(scene.name, |step| {
+            run_together(&options, &mut |what| step(&format!("{}: {what}", scene.name)))
+        });
+        let figures = figures.context("--live")?;
         ran.push(SceneRan::new(scene.name, &options, &figures));
     }
-    bar.finish_and_clear();
     let ran = Ran::new(ran);
     let tables: Vec<_> = ran.scenes.iter().flat_map(shown::tables).collect();
     finish(args, shown::page(&ran), &tables, &ran)?;

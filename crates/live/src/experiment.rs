@@ -8,18 +8,20 @@
 //! a window in which all of them run.
 
 mod figures;
+mod inside;
 mod look;
 mod migrate;
 mod noisy;
 mod procs;
 mod scene;
 mod together;
+mod wait;
 
 pub use figures::{AppFigures, PolicyFigures, VmFigures};
+pub use inside::{AgentReport, VcpuReport};
 pub use migrate::{
-    AgentReport, Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions,
-    MigrateRun, MigrateWindow, Response, SLICE, Stripe, VCPUS, VcpuReport, WindowSchedule,
-    run_migrate,
+    Counts, GuestSchedule, Host, MigrateFigures, MigrateGuest, MigrateOptions, MigrateRun,
+    MigrateWindow, Response, SLICE, Stripe, VCPUS, WindowSchedule, run_migrate,
 };
 pub use noisy::{
     BASE as NOISY_BASE, NoisyDisk, NoisyFigures, NoisyOptions, NoisyRound, NoisyScene, NoisyServer,
@@ -39,10 +41,10 @@ use crate::error::{At, LiveError, Result};
 use crate::filesystem::{self, FileSet};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
-use seekway_hostd::control::HostReport;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use wait::until_all_work;
 
 /// The disk that is emulated. Without scaling: its times are absolute, and a
 /// real completion that comes late is counted.
@@ -56,6 +58,8 @@ const SET_BYTES: u64 = 1 << 30;
 const MEMORY_MB: u32 = 384;
 /// From the first reads of all guests to the beginning of the window.
 const SETTLE: Duration = Duration::from_secs(3);
+/// Reads after which a guest is at work.
+const AT_WORK: u64 = 50;
 /// For a command in a guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -222,7 +226,7 @@ impl Stage {
         for (guest, (_, modes)) in guests.iter_mut().zip(VMS) {
             guest.check(&start_applications(modes, options.seed), PATIENCE)?;
         }
-        self.wait_all_read(&idle)?;
+        until_all_work(&self.daemon, &VMS.map(|(name, _)| name), &idle, AT_WORK)?;
         std::thread::sleep(SETTLE);
         let cpu = figures::HostCpu::now();
         let (before, started) = (self.daemon.status()?, Instant::now());
@@ -235,27 +239,6 @@ impl Stage {
             vm.apps = stop_applications(guest, modes, options.window)?;
         }
         Ok(run)
-    }
-
-    /// Wait until every guest's applications read.
-    fn wait_all_read(&self, idle: &HostReport) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let now = self.daemon.status()?;
-            let read = |name: &str| {
-                let count = |report| figures::reads(report, name).map(|r| r.requests);
-                Ok::<bool, LiveError>(count(&now)? >= count(idle)? + 50)
-            };
-            let waiting: Result<Vec<bool>> = VMS.iter().map(|(name, _)| read(name)).collect();
-            if waiting?.into_iter().all(|reads| reads) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let what = "some guest's sysbench does not read: see the daemon's status";
-                return Err(LiveError::Measured(what.into()));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
     }
 
     /// End the daemon; the text of its journal.

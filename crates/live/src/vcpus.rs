@@ -32,6 +32,18 @@ pub fn threads(guest: &Guest) -> Result<Vec<i32>> {
     Ok(found.into_iter().map(|(_, tid)| tid).collect())
 }
 
+/// Spread `guest`'s vCPUs evenly over the processors. Their threads.
+///
+/// # Errors
+/// As [`threads`] and [`pin`].
+pub fn place(guest: &Guest, processors: &[usize]) -> Result<Vec<i32>> {
+    let threads = threads(guest)?;
+    for (&tid, &processor) in threads.iter().zip(processors.iter().cycle()) {
+        pin(tid, processor)?;
+    }
+    Ok(threads)
+}
+
 /// The vCPU of a thread that QEMU has named, with `debug-threads=on`: `CPU 3/TCG`.
 fn vcpu(name: &str) -> Option<usize> {
     name.strip_prefix("CPU ")?.split('/').next()?.parse().ok()

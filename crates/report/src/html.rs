@@ -57,6 +57,20 @@ pub enum Block {
     Warning(String),
 }
 
+impl Section {
+    /// A part without an introduction.
+    pub fn new(heading: impl Into<String>, blocks: Vec<Block>) -> Section {
+        Section { heading: heading.into(), intro: String::new(), blocks }
+    }
+}
+
+impl Block {
+    /// A figure with its caption.
+    pub fn figure(svg: Svg, caption: impl Into<String>) -> Block {
+        Block::Figure { svg, caption: caption.into() }
+    }
+}
+
 impl Report {
     /// Writes the page and flushes.
     ///

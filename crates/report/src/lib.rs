@@ -13,23 +13,22 @@
 //! The same input gives the same bytes.
 //!
 //! ```
-//! use seekway_report::{Axis, Block, Cell, Column, Lines, Report, Section, Series, Table, TextOptions};
+//! use seekway_report::{Axis, Block, Lines, Report, Section, Series, Table, TextOptions};
 //!
-//! let mut table = Table::new("Bandwidth", vec![Column::text("policy"), Column::number("rate", "MiB/s")]);
-//! table.push(["cfq".into(), Cell::Number(29.3)]);
+//! let rates = [("cfq", 29.3)];
+//! let table = Table::of("Bandwidth", &rates)
+//!     .text("policy", |row| row.0)
+//!     .number("rate", "MiB/s", |row| row.1)
+//!     .done();
 //! print!("{}", table.to_text(TextOptions::default()));
 //!
 //! let figure = Lines {
-//!     title: "Bandwidth".into(),
 //!     x: Axis::time("Time", "s"),
 //!     y: Axis::linear("Bandwidth", "MiB/s").from_zero(),
 //!     series: vec![Series::new("cfq", vec![(0.0, 28.0), (1.0, 30.6)])],
 //! };
-//! let blocks = vec![
-//!     Block::Table(table),
-//!     Block::Figure { svg: figure.render(), caption: "One run.".into() },
-//! ];
-//! let section = Section { heading: "Result".into(), intro: String::new(), blocks };
+//! let blocks = vec![Block::Table(table), Block::figure(figure.render(), "One run.")];
+//! let section = Section::new("Result", blocks);
 //! let report = Report { title: "A run".into(), sections: vec![section], ..Report::default() };
 //! report.write_html(std::io::sink())?;
 //! # Ok::<(), std::io::Error>(())

@@ -22,7 +22,7 @@ mod stripes;
 pub use bars::{Bar, BarSeries, Bars};
 pub use heat::{HeatMap, Outline};
 pub use histogram::{Histogram, SeekBins};
-pub use lines::{Lines, cdf};
+pub use lines::Lines;
 pub use sample::PointSample;
 pub use scale::Axis;
 pub use scatter::{Panels, Scatter};

@@ -25,19 +25,13 @@ const RAMP_LIGHT: [&str; RAMP] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Svg {
     body: String,
-    label: String,
     width: u32,
     height: u32,
 }
 
 impl Svg {
-    pub(crate) fn new(body: String, label: &str, width: f64, height: f64) -> Svg {
-        Svg {
-            body,
-            label: label.to_owned(),
-            width: width.ceil() as u32,
-            height: height.ceil() as u32,
-        }
+    pub(crate) fn new(body: String, width: f64, height: f64) -> Svg {
+        Svg { body, width: width.ceil() as u32, height: height.ceil() as u32 }
     }
 
     /// A file of its own, with its style and background.
@@ -55,9 +49,8 @@ impl Svg {
 
     fn opening(&self) -> String {
         let Svg { width, height, .. } = self;
-        let label = Escaped(&self.label);
         format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" class="fig" role="img" aria-label="{label}" viewBox="0 0 {width} {height}" width="{width}" height="{height}">"#
+            r#"<svg xmlns="http://www.w3.org/2000/svg" class="fig" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}">"#
         )
     }
 }
@@ -67,7 +60,7 @@ pub(crate) fn style() -> String {
     let mut css = String::from(
         "svg.fig{font:12px Arial,'Liberation Sans',Helvetica,sans-serif;\
          max-width:100%;height:auto}\
-         .fig .hd{font-weight:600}.fig .ti{font-weight:600;font-size:14px}\
+         .fig .hd{font-weight:600}\
          .fig .m{text-anchor:middle}.fig .e{text-anchor:end}\
          .fig .g,.fig .ax{fill:none;stroke-width:1;shape-rendering:crispEdges}\
          .fig .ln{fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}\

@@ -1,9 +1,11 @@
 //! A table of results, rendered as terminal text, CSV, Markdown and (by [`crate::html`]) HTML.
 
+mod rows;
 mod text;
 
 use std::io;
 
+pub use rows::Rows;
 pub use text::TextOptions;
 
 use crate::number::{self, ABSENT};
@@ -252,6 +254,12 @@ impl From<String> for Cell {
     }
 }
 
+impl From<&String> for Cell {
+    fn from(text: &String) -> Cell {
+        Cell::Text(text.clone())
+    }
+}
+
 impl From<f64> for Cell {
     fn from(value: f64) -> Cell {
         Cell::Number(value)
@@ -261,6 +269,18 @@ impl From<f64> for Cell {
 impl From<u64> for Cell {
     fn from(value: u64) -> Cell {
         Cell::Count(value)
+    }
+}
+
+impl From<u32> for Cell {
+    fn from(value: u32) -> Cell {
+        Cell::Count(value.into())
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(value: usize) -> Cell {
+        Cell::Count(value as u64)
     }
 }
 

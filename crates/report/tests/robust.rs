@@ -1,6 +1,5 @@
 //! Whatever the data, every figure is well-formed XML of a bounded size, and says what it left out.
 
-use seekway_report::plot::cdf;
 use seekway_report::*;
 
 const NAMES: [&str; 4] = [
@@ -58,7 +57,7 @@ fn check(svg: &Svg) {
         let spoilt = document
             .descendants()
             .flat_map(|node| node.attributes())
-            .any(|attribute| attribute.name() != "aria-label" && attribute.value().contains(word));
+            .any(|attribute| attribute.value().contains(word));
         assert!(!spoilt, "{word} in an attribute:\n{text}");
     }
 }
@@ -70,20 +69,13 @@ fn scatter_and_lines_take_anything() {
             NAMES.iter().map(|name| Series::new(*name, points.clone())).collect();
         let axes = axes();
         for (x, y) in axes.iter().zip(axes.iter().cycle().skip(1)).chain(axes.iter().zip(&axes)) {
-            let title = NAMES[1].to_owned();
             for panels in [Panels::Auto, Panels::Together, Panels::Apart] {
                 check(
-                    &Scatter {
-                        title: title.clone(),
-                        x: x.clone(),
-                        y: y.clone(),
-                        series: series.clone(),
-                        panels,
-                    }
-                    .render(),
+                    &Scatter { x: x.clone(), y: y.clone(), series: series.clone(), panels }
+                        .render(),
                 );
             }
-            check(&Lines { title, x: x.clone(), y: y.clone(), series: series.clone() }.render());
+            check(&Lines { x: x.clone(), y: y.clone(), series: series.clone() }.render());
         }
     }
 }
@@ -96,18 +88,9 @@ fn a_million_points_stay_small() {
     let series: Vec<Series> = NAMES.iter().map(|name| Series::new(*name, points.clone())).collect();
     let (x, y) = (Axis::time("x", "s"), Axis::linear("y", ""));
     for panels in [Panels::Together, Panels::Apart] {
-        check(
-            &Scatter {
-                title: String::new(),
-                x: x.clone(),
-                y: y.clone(),
-                series: series.clone(),
-                panels,
-            }
-            .render(),
-        );
+        check(&Scatter { x: x.clone(), y: y.clone(), series: series.clone(), panels }.render());
     }
-    check(&Lines { title: String::new(), x, y, series }.render());
+    check(&Lines { x, y, series }.render());
 }
 
 #[test]
@@ -119,26 +102,18 @@ fn bars_take_anything() {
             vec![BarSeries { name: NAMES[2].into(), bars, reference: true }, BarSeries::default()];
         let groups = (0..points.len()).map(|i| NAMES[i % 4].to_owned()).collect();
         for axis in axes() {
-            check(
-                &Bars {
-                    title: String::new(),
-                    axis,
-                    groups: Vec::clone(&groups),
-                    series: series.clone(),
-                }
-                .render(),
-            );
+            check(&Bars { axis, groups: Vec::clone(&groups), series: series.clone() }.render());
         }
     }
-    check(
-        &Bars { title: "t".into(), axis: Axis::linear("", ""), groups: vec![], series: vec![] }
-            .render(),
-    );
+    check(&Bars { axis: Axis::linear("", ""), groups: vec![], series: vec![] }.render());
 }
 
 #[test]
 fn histograms_take_anything() {
-    let all: SeekBins = [0, 1, -1, i64::MAX, i64::MIN, 12_345].into_iter().collect();
+    let mut all = SeekBins::default();
+    for distance in [0, 1, -1, i64::MAX, i64::MIN, 12_345] {
+        all.record_n(distance, 1);
+    }
     let mut full = SeekBins::default();
     full.record_n(0, u64::MAX);
     full.record_n(7, u64::MAX);
@@ -152,10 +127,7 @@ fn histograms_take_anything() {
     ] {
         let series =
             sets.into_iter().enumerate().map(|(i, bins)| (NAMES[i % 4].to_owned(), bins)).collect();
-        check(
-            &Histogram { title: "h".into(), label: "<l>".into(), unit: "&".into(), series }
-                .render(),
-        );
+        check(&Histogram { label: "<l>".into(), unit: "&".into(), series }.render());
     }
 }
 
@@ -168,7 +140,6 @@ fn heat_maps_take_anything() {
             .map(|p| Outline { x: *p, y: (p.1, p.0), label: NAMES[1].into() })
             .collect();
         let map = HeatMap {
-            title: NAMES[2].into(),
             x: Axis::linear("x", "s"),
             y: Axis::log("y", ""),
             x_range: *points.first().unwrap_or(&(0.0, 1.0)),
@@ -191,7 +162,6 @@ fn heat_maps_take_anything() {
 #[test]
 fn what_is_left_out_is_counted() {
     let lines = |points| Lines {
-        title: "t".into(),
         x: Axis::log("x", ""),
         y: Axis::linear("y", ""),
         series: vec![Series::new("a", points)],
@@ -208,25 +178,12 @@ fn the_same_data_give_the_same_bytes() {
     let points: Vec<(f64, f64)> =
         (0..30_000).map(|i| (f64::from(i), f64::from(i * 31 % 977))).collect();
     let scatter = Scatter {
-        title: "t".into(),
         x: Axis::time("t", "s"),
         y: Axis::linear("y", ""),
         series: vec![Series::new("a", points)],
         panels: Panels::Auto,
     };
     assert_eq!(scatter.render(), scatter.render());
-}
-
-#[test]
-fn cdf_keeps_its_ends_and_rises() {
-    let samples: Vec<f64> = (0..100_000).map(|i| f64::from(i * 7919 % 100_003)).collect();
-    let points = cdf(samples.clone(), 200);
-    assert!(points.len() <= 200);
-    assert_eq!(points.last().map(|p| p.1), Some(1.0));
-    assert_eq!(points.first().map(|p| p.0), samples.iter().copied().reduce(f64::min));
-    assert!(points.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 < w[1].1));
-    assert!(cdf([f64::NAN], 10).is_empty());
-    assert_eq!(cdf([2.0, 1.0], 10), [(1.0, 0.5), (2.0, 1.0)]);
 }
 
 #[test]
@@ -238,7 +195,6 @@ fn a_reference_that_is_the_same_for_all_groups_is_a_line() {
             ..BarSeries::default()
         };
         let bars = Bars {
-            title: String::new(),
             axis: Axis::linear("progress", ""),
             groups: vec!["a".into(), "b".into()],
             series: vec![series([0.5, 2.0], false), series(reference, true)],

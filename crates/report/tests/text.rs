@@ -206,7 +206,6 @@ fn markdown() {
 
 fn report() -> Report {
     let figure = Lines {
-        title: "Bandwidth".into(),
         x: Axis::time("Time", "s"),
         y: Axis::linear("Bandwidth", "MiB/s").from_zero(),
         series: vec![Series::new("</svg><script>alert(2)</script>", vec![(0.0, 1.0), (1.0, 3.0)])],

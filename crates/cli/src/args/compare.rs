@@ -1,9 +1,8 @@
 //! `compare`: one load, several stacks.
 
-use super::{DiskArgs, Format, LoadArgs, PrefetchArgs, SharingArgs};
+use super::{DiskArgs, Format, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
 use crate::complete;
 use clap::{Args, ValueEnum};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// When each VM runs once more, alone.
@@ -108,25 +107,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub until: Option<String>,
     #[command(flatten)]
-    pub out: CompareOutArgs,
+    pub out: OutArgs<CompareFormat>,
     /// Write each run's journal to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
-}
-
-/// How a comparison leaves.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Output")]
-pub struct CompareOutArgs {
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: CompareFormat,
-    /// Also write an HTML report: one file that needs no network
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    /// Number of runs at the same time [default: number of cores]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
 }
 
 /// How `compare` prints its result.

@@ -1,6 +1,6 @@
 //! Arguments of `seekway device`.
 
-use super::Format;
+use super::{Format, ListArgs};
 use crate::complete;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -9,11 +9,7 @@ use std::path::PathBuf;
 #[derive(Subcommand, Debug)]
 pub enum DeviceCommand {
     /// List available profiles
-    List {
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     /// Print a profile as TOML, with the source of every figure
     Show {
         /// Name of the profile

@@ -1,6 +1,6 @@
 //! `experiment`: the papers' experiments.
 
-use super::{Format, OutArgs, PrefetchArgs};
+use super::{ListArgs, OutArgs, PrefetchArgs};
 use crate::complete;
 use clap::{Args, Subcommand};
 use std::ffi::{OsStr, OsString};
@@ -10,11 +10,7 @@ use std::path::PathBuf;
 #[derive(Subcommand, Debug)]
 pub enum ExperimentCommand {
     /// List the experiments
-    List {
-        /// How the result is printed
-        #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-        format: Format,
-    },
+    List(ListArgs),
     Run(Box<ExperimentArgs>),
 }
 

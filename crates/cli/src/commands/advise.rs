@@ -78,16 +78,8 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         false,
         &compare::Running::shown(jobs),
     )?;
-    let (profile, config) = load::disk(&args.disk)?;
-    let stage = Stage {
-        load: &load,
-        profile: &profile,
-        config,
-        until: None,
-        journal: false,
-        names: made.compared.names,
-        caller: &caller::NOBODY,
-    };
+    let disk = load::disk(&args.disk)?;
+    let stage = Stage::new(&load, &disk, &contest.stacks);
     let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
     let carried = match overload {
         Some(_) => Carried::No,
@@ -108,10 +100,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         overload: overload.map(|found| (words::overload(&found), found)),
         made,
     };
-    if let Some(path) = &args.out.report {
-        let report = advised.report();
-        output::write_file(path, |out| report.write_html(out))?;
-    }
+    output::write_report(args.out.report.as_deref(), || advised.report())?;
     advised.print(args.out.format)?;
     Ok(Verdict::Done)
 }

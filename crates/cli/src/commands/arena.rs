@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
-use seekway_report::table::{Cell as TableCell, Column, Table};
+use seekway_report::table::Table;
 use seekway_sim::experiments::arena::{
     self, Alone, Figures, Scene, SceneResult, Score, Unit, figures,
 };
@@ -74,11 +74,7 @@ pub fn run(args: &ArenaArgs) -> Result<Verdict> {
     if args.quick {
         eprintln!("warning: a tenth of each scene's time: this shows that it runs, not a result");
     }
-    if let Some(path) = &args.out.report {
-        let report = page::report(&board, args.quick);
-        output::write_file(path, |out| report.write_html(out))?;
-        eprintln!("report: {}", path.display());
-    }
+    output::write_report(args.out.report.as_deref(), || page::report(&board, args.quick))?;
     print(&board, args)?;
     Ok(Verdict::Done)
 }
@@ -160,24 +156,14 @@ fn list(args: &ArenaArgs) -> Result<Verdict> {
             measured_s: seconds(scene.scenario.until) - seconds(Some(scene.scenario.settle)),
         })
         .collect();
-    let columns = vec![
-        Column::text("scene"),
-        Column::text("what happens"),
-        Column::text("device"),
-        Column::number("VMs", ""),
-        Column::number("settles", "s"),
-        Column::number("measured", "s"),
-    ];
-    let mut table = Table::new("", columns);
-    for row in &rows {
-        let texts = [row.scene, row.about, row.device].map(|text| TableCell::Text(text.into()));
-        let numbers = [
-            TableCell::Count(row.vms as u64),
-            TableCell::Number(row.settle_s),
-            TableCell::Number(row.measured_s),
-        ];
-        table.push(texts.into_iter().chain(numbers));
-    }
+    let table = Table::of("", &rows)
+        .text("scene", |row| row.scene)
+        .text("what happens", |row| row.about)
+        .text("device", |row| row.device)
+        .number("VMs", "", |row| row.vms)
+        .number("settles", "s", |row| row.settle_s)
+        .number("measured", "s", |row| row.measured_s)
+        .done();
     output::print_as(args.out.format, &[table], &rows)?;
     Ok(Verdict::Done)
 }

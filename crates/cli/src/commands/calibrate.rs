@@ -72,10 +72,9 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
         output::write_file(path, |out| out.write_all(text.as_bytes()))?;
     }
     let table = table(&found, &measured);
-    if let Some(path) = &args.report {
-        let report = page::report(&found, &measured, &options, table.clone(), &warnings);
-        output::write_file(path, |out| report.write_html(out))?;
-    }
+    output::write_report(args.report.as_deref(), || {
+        page::report(&found, &measured, &options, table.clone(), &warnings)
+    })?;
     let json = CalibrateReport {
         requests: found.requests,
         fitted: found.fitted,

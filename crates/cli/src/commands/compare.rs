@@ -15,12 +15,13 @@ pub use warnings::warnings;
 use crate::Verdict;
 use crate::args::{Alone, CompareArgs, CompareFormat, DiskArgs, FairTo, Format, LimitsArg};
 use crate::caller::{self, Caller};
+use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
 use crate::load::{self, Load};
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
-use crate::{caching, figures, host, output, progress};
+use crate::{caching, host, output, progress};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
@@ -39,6 +40,8 @@ use std::io::Write;
 use std::path::Path;
 use tables::label;
 
+/// Of a comparison's page.
+pub const TITLE: &str = "Seekway: one load, several policies";
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
@@ -88,14 +91,8 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
     if let Some(dir) = &args.journal {
         write_journals(dir, made.compared.names, &made.outcomes)?;
     }
-    if let Some(path) = &args.out.report {
-        let report = report(&made, "Seekway: one load, several policies");
-        output::write_file(path, |out| report.write_html(out))?;
-    }
     print(&made, args.out.format)?;
-    if let Some(path) = &args.out.report {
-        eprintln!("report: {}", path.display());
-    }
+    output::write_report(args.out.report.as_deref(), || report(&made, TITLE))?;
     Ok(Verdict::Done)
 }
 
@@ -145,30 +142,17 @@ pub fn requests(
     number: usize,
 ) -> Result<(Vec<String>, Vec<Recorded>)> {
     let Asked { load, contest, seeds, until } = Asked::new(args, running.caller)?;
-    let (profile, config) = load::disk(&args.disk)?;
-    let plans = plans(&contest.stacks, &seeds);
+    let disk = load::disk(&args.disk)?;
+    let plans = Plan::all(&contest.stacks, &seeds);
     let Some(plan) = plans.get(number) else {
         bail!("run {number}: the comparison has {} runs, counted from 0", plans.len());
     };
-    let stage = Stage {
-        load: &load,
-        profile: &profile,
-        config,
-        until: load.until(until),
-        journal: false,
-        names: StackNames::of(&contest.stacks),
-        caller: running.caller,
-    };
+    let (until, caller) = (load.until(until), running.caller);
+    let stage = Stage { until, caller, ..Stage::new(&load, &disk, &contest.stacks) };
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(load.requests(), "running"));
     let recorded = stage.recorded(plan, &bar)?;
     bar.finish_and_clear();
     Ok((load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
-}
-
-/// A run for each stack and seed, the stacks outermost.
-fn plans(stacks: &[StackSpec], seeds: &[u64]) -> Vec<Plan> {
-    let plan = |stack: &StackSpec, &seed: &u64| Plan::new(stack.clone(), seed);
-    stacks.iter().flat_map(|stack| seeds.iter().map(move |seed| plan(stack, seed))).collect()
 }
 
 /// The policies that `--policies` names, checked.
@@ -225,16 +209,15 @@ pub fn compare(
     journal: bool,
     running: &Running<'_>,
 ) -> Result<Comparison> {
-    let (profile, config) = load::disk(disk)?;
-    let names = StackNames::of(&contest.stacks);
-    let until_end = load.until(until);
-    let caller = running.caller;
-    let stage = Stage { load, profile: &profile, config, until: until_end, journal, names, caller };
+    let modelled = load::disk(disk)?;
+    let (until_end, caller) = (load.until(until), running.caller);
+    let stage = Stage::new(load, &modelled, &contest.stacks);
+    let stage = Stage { until: until_end, journal, caller, ..stage };
     let private = match contest.fair_to {
         FairTo::Alone => None,
         FairTo::Private => Some(private::check(&stage, contest.alone)?),
     };
-    let plans = plans(&contest.stacks, seeds);
+    let plans = Plan::all(&contest.stacks, seeds);
     let total = load.requests().map(|n| n * plans.len() as u64);
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "comparing"));
     total.inspect(|&total| bar.set_length(total));
@@ -259,8 +242,8 @@ pub fn compare(
     let explain = known && !load.open_loop && contest.stacks.iter().any(beyond_disk);
     let compared = CompareReport {
         device: disk.device.clone(),
-        names,
-        same: names.same(&contest.stacks),
+        names: stage.names,
+        same: stage.names.same(&contest.stacks),
         demand_note: explain.then_some(alone::NOTE),
         runs,
         no_fairness: unknown,
@@ -384,63 +367,50 @@ pub fn report(made: &Comparison, title: &str) -> Report {
     let compared = &made.compared;
     let seed = compared.runs.first().map_or(0, |r| r.seed);
     // Figures show the runs of the first seed: one line for each stack.
-    let shown: Vec<&Outcome> = made.outcomes.iter().filter(|o| o.plan.seed == seed).collect();
-    let mut result = Section { heading: "Result".into(), ..Section::default() };
-    result.blocks.extend(made.warnings.iter().cloned().map(Block::Warning));
-    result.blocks.extend(tables(compared).into_iter().map(Block::Table));
-    result.blocks.extend(prefetching::by_process(compared).map(Block::Table));
-    let mut sections = vec![result];
+    let shown = made.outcomes.iter().filter(|o| o.plan.seed == seed);
+    let shown: Vec<Shown<'_>> = shown.map(|o| (o.label.as_str(), &o.result)).collect();
+    let mut result: Vec<Block> = made.warnings.iter().cloned().map(Block::Warning).collect();
+    result.extend(tables(compared).into_iter().map(Block::Table));
+    result.extend(prefetching::by_process(compared).map(Block::Table));
+    let mut sections = vec![Section::new("Result", result)];
     sections.extend(private::section(compared, seed));
     sections.extend(pictures(&shown));
-    Report {
-        title: title.into(),
-        subtitle: sentence(compared),
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Disk".into(), compared.device.clone()),
-            ("Seed".into(), seed.to_string()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
+    let about = [("Disk", compared.device.clone()), ("Seed", seed.to_string())];
+    output::report(title, sentence(compared), about, sections)
 }
 
-fn pictures(shown: &[&Outcome]) -> Vec<Section> {
-    let figure = |svg, caption: String| Block::Figure { svg, caption };
-    let section =
-        |heading: &str, blocks| Section { heading: heading.into(), intro: String::new(), blocks };
-    let Some(first) = shown.first() else { return Vec::new() };
-    let vms = &first.result.vms;
+fn pictures(shown: &[Shown<'_>]) -> Vec<Section> {
+    let Some((first, result)) = shown.first() else { return Vec::new() };
+    let vms = &result.vms;
     let each = if vms.len() > 1 { &vms[..vms.len().min(VMS_SHOWN)] } else { &[] };
     let places = vec![
-        figure(
-            figures::places(&first.result),
-            format!("Where each VM's requests went as they arrived (under {}).", first.label),
+        Block::figure(
+            figures::places(result),
+            format!("Where each VM's requests went as they arrived (under {first})."),
         ),
-        figure(
+        Block::figure(
             figures::seeks(shown),
             "Seek distances from command to command. A tall middle is a head that stayed where it \
-             was."
-                .into(),
+             was.",
         ),
     ];
-    let mut responses = vec![figure(
+    let mut responses = vec![Block::figure(
         figures::responses(shown),
-        "Response times of all requests; the axis stretches the tail.".into(),
+        "Response times of all requests; the axis stretches the tail.",
     )];
     for (n, vm) in each.iter().enumerate() {
         let caption = format!("Response times of {}.", vm.name);
-        responses.push(figure(figures::responses_of_vm(shown, n), caption));
+        responses.push(Block::figure(figures::responses_of_vm(shown, n), caption));
     }
-    let mut bandwidth =
-        vec![figure(figures::total_bandwidth(shown), "Bandwidth of all VMs together.".into())];
-    for outcome in shown.iter().filter(|_| !each.is_empty()) {
-        let caption = format!("Bandwidth of each VM under {}.", outcome.label);
-        bandwidth.push(figure(figures::bandwidth(&outcome.result), caption));
+    let total = figures::total_bandwidth(shown);
+    let mut bandwidth = vec![Block::figure(total, "Bandwidth of all VMs together.")];
+    for (label, result) in shown.iter().filter(|_| !each.is_empty()) {
+        let caption = format!("Bandwidth of each VM under {label}.");
+        bandwidth.push(Block::figure(figures::bandwidth(result), caption));
     }
     vec![
-        section("Where the requests go", places),
-        section("Response times", responses),
-        section("Bandwidth over time", bandwidth),
+        Section::new("Where the requests go", places),
+        Section::new("Response times", responses),
+        Section::new("Bandwidth over time", bandwidth),
     ]
 }

@@ -9,11 +9,11 @@ use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::config::{self, CacheSize, DiskConfig};
 use seekway_hostd::control::{
-    Client, DeviceReport, DiskCacheReport, DiskReport, HostReport, LimitRequest, OpReport,
-    PendingReport, Request, SandboxReport,
+    Client, DeviceReport, DiskReport, HostReport, LimitRequest, PendingReport, Request,
+    SandboxReport, UsageReport,
 };
 use seekway_policy::params::{parse_duration, parse_size};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::{Cell, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -74,15 +74,13 @@ fn done(format: Format, answer: &Value) -> Result<()> {
     if format == Format::Table {
         return Ok(());
     }
-    let columns = ["key", "value"].map(Column::text);
-    let mut table = Table::new("", columns.into());
+    let mut rows: Vec<(&String, String)> = Vec::new();
     for (key, value) in answer.as_object().into_iter().flatten() {
         let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        for value in values {
-            let text = value.as_str().map_or(value.to_string(), str::to_string);
-            table.push([Cell::Text(key.clone()), Cell::Text(text)]);
-        }
+        let text = |value: &Value| value.as_str().map_or(value.to_string(), str::to_string);
+        rows.extend(values.iter().map(|value| (key, text(value))));
     }
+    let table = Table::of("", &rows).text("key", |row| row.0).text("value", |row| &row.1).done();
     output::print_as(format, &[table], answer)
 }
 
@@ -194,14 +192,12 @@ fn sandbox(report: &SandboxReport) -> String {
 /// Disks of the configuration that are not served, where there are some.
 fn failed(report: &HostReport) -> Option<Table> {
     report.failed.first()?;
-    let columns = vec![Column::text("disk"), Column::text("image"), Column::text("why")];
-    let mut table = Table::new("NOT SERVED", columns);
-    for failed in &report.failed {
-        let texts = [&failed.name, &failed.path, &failed.error];
-        table.push(texts.map(|text| Cell::Text(text.clone())));
-    }
-    table.notes.push("once it is mended: seekway ctl attach DISK".into());
-    Some(table)
+    let table = Table::of("NOT SERVED", &report.failed)
+        .text("disk", |failed| &failed.name)
+        .text("image", |failed| &failed.path)
+        .text("why", |failed| &failed.error)
+        .note("once it is mended: seekway ctl attach DISK");
+    Some(table.done())
 }
 
 /// How evenly devices were shared lately, where there are several disks to share
@@ -209,180 +205,110 @@ fn failed(report: &HostReport) -> Option<Table> {
 fn fairness(devices: &[DeviceReport]) -> Option<Table> {
     let shared: Vec<&DeviceReport> = devices.iter().filter(|d| d.disks.len() > 1).collect();
     let interval_s = shared.first()?.fairness.interval_s;
-    let columns = vec![
-        Column::text("device"),
-        Column::number("busy disks", ""),
-        Column::number("Jain", ""),
-        Column::number("max-min", ""),
-        Column::number("φ", "MiB/s"),
-    ];
-    let title = format!("Fairness over the last whole {interval_s} s");
-    let mut table = Table::new(title, columns);
-    for d in shared {
-        let f = &d.fairness;
-        let [jain, max_min, phi] = [f.jain, f.max_min_share, f.phi_mib_s]
-            .map(|value| value.map_or(Cell::Absent, Cell::Number));
-        table.push([
-            Cell::Text(d.name.clone()),
-            Cell::Count(f.busy_disks as u64),
-            jain,
-            max_min,
-            phi,
-        ]);
-    }
-    table.notes.push(
-        "busy: had a request outstanding for half of the time. Jain (1 is fair) of their device \
-         time by weight; max-min (1 is fair): what the worst disk got of its max-min share; φ of \
-         VMCD (0 is fair) of the busy disks' bandwidths."
-            .into(),
-    );
-    Some(table)
+    let table = Table::of(format!("Fairness over the last whole {interval_s} s"), shared)
+        .text("device", |d| &d.name)
+        .number("busy disks", "", |d| d.fairness.busy_disks)
+        .number("Jain", "", |d| d.fairness.jain)
+        .number("max-min", "", |d| d.fairness.max_min_share)
+        .number("φ", "MiB/s", |d| d.fairness.phi_mib_s)
+        .note(
+            "busy: had a request outstanding for half of the time. Jain (1 is fair) of their device \
+             time by weight; max-min (1 is fair): what the worst disk got of its max-min share; φ of \
+             VMCD (0 is fair) of the busy disks' bandwidths.",
+        );
+    Some(table.done())
 }
 
 /// Rate limits of disks and groups, where there are some or were.
 fn limits(report: &HostReport) -> Option<Table> {
-    let columns = vec![
-        Column::text("disk"),
-        Column::text("limits"),
-        Column::number("waiting", ""),
-        Column::number("waited", "s"),
-    ];
-    let mut table = Table::new("Limits", columns);
     let disks = report.devices.iter().flat_map(|d| &d.disks);
-    for disk in disks.filter(|d| d.limits != "none" || d.limited_ms > 0.0) {
-        table.push([
-            Cell::Text(disk.name.clone()),
-            Cell::Text(disk.limits.clone()),
-            Cell::Count(disk.limited),
-            Cell::Number(disk.limited_ms / 1e3),
-        ]);
-    }
+    let limited = disks.filter(|d| d.limits != "none" || d.limited_ms > 0.0);
     let groups = report.groups.iter().map(|(name, limits)| format!("group {name}: {limits}"));
-    table.notes.extend(groups);
-    if table.rows.is_empty() && table.notes.is_empty() {
-        return None;
-    }
-    let note = "waiting: requests that wait for limits now; waited: time in which some did.";
-    table.notes.push(note.into());
-    Some(table)
+    let table = Table::of("Limits", limited)
+        .text("disk", |disk| &disk.name)
+        .text("limits", |disk| &disk.limits)
+        .number("waiting", "", |disk| disk.limited)
+        .number("waited", "s", |disk| disk.limited_ms / 1e3)
+        .notes(groups)
+        .note("waiting: requests that wait for limits now; waited: time in which some did.")
+        .done();
+    (!table.rows.is_empty() || !report.groups.is_empty()).then_some(table)
 }
 
 /// What disks have of their devices' caches, where there are some.
 fn caches(devices: &[DeviceReport]) -> Option<Table> {
     let cached: Vec<_> = devices.iter().filter_map(|d| Some((d, d.cache.as_ref()?))).collect();
     cached.first()?;
-    let columns = vec![
-        Column::text("disk"),
-        Column::number("resident", "MiB"),
-        Column::number("read", "MiB"),
-        Column::number("hits", ""),
-        Column::number("late", ""),
-        Column::number("prefetched", "MiB"),
-        Column::number("used", "MiB"),
-        Column::number("wasted", "MiB"),
-        Column::number("dropped", "MiB"),
-        Column::number("promoted", ""),
-        Column::number("accuracy", ""),
-        Column::number("cost", ""),
-        Column::number("streams", ""),
-        Column::number("armed", ""),
-        Column::number("S max", ""),
-    ];
-    let mut table = Table::new("Caches", columns);
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let share = |part: u64, usage: &UsageReport| match usage.read_bytes {
+        0 => None,
+        whole => Some(Cell::Share(part as f64 / whole as f64)),
+    };
+    let disks = cached.iter().flat_map(|(device, _)| &device.disks);
+    let rows: Vec<_> =
+        disks.filter_map(|d| Some((d, d.cache.as_ref()?, &d.cache.as_ref()?.usage))).collect();
+    let mut table = Table::of("Caches", &rows)
+        .text("disk", |(disk, ..)| &disk.name)
+        .number("resident", "MiB", |(_, cache, _)| mebibytes(cache.resident_bytes))
+        .number("read", "MiB", |(.., usage)| mebibytes(usage.read_bytes))
+        .number("hits", "", |(.., usage)| share(usage.hit_bytes, usage))
+        .number("late", "", |(.., usage)| share(usage.late_bytes, usage))
+        .number("prefetched", "MiB", |(.., usage)| mebibytes(usage.prefetched_bytes))
+        .number("used", "MiB", |(.., usage)| mebibytes(usage.used_bytes))
+        .number("wasted", "MiB", |(.., usage)| mebibytes(usage.wasted_bytes))
+        .number("dropped", "MiB", |(.., usage)| mebibytes(usage.dropped_bytes))
+        .number("promoted", "", |(.., usage)| usage.promoted)
+        .number("accuracy", "", |(.., usage)| Cell::Share(usage.accuracy))
+        .number("cost", "", |(.., usage)| Cell::Share(usage.cost))
+        .number("streams", "", |(_, cache, _)| cache.streams)
+        .number("armed", "", |(_, cache, _)| cache.armed)
+        .number("S max", "", |(_, cache, _)| {
+            cache.processes.iter().filter_map(|p| p.scale_max).reduce(f64::max)
+        });
     for (device, cache) in cached {
-        for disk in &device.disks {
-            if let Some(cache) = &disk.cache {
-                table.push(cache_row(&disk.name, cache));
-            }
-        }
         let bandwidth =
             cache.bandwidth_bytes_per_s.map_or("not known".to_string(), |bytes_per_s| {
                 format!("{:.0} MiB/s", mebibytes(bytes_per_s))
             });
-        table.notes.push(format!(
-            "{}: {:.1} of {:.0} MiB{}, memory {:.1} MiB, prefetch {}, bandwidth {bandwidth}",
-            device.name,
-            mebibytes(cache.resident_bytes),
-            mebibytes(cache.capacity_bytes),
-            if cache.auto { " (auto)" } else { "" },
-            mebibytes(cache.memory_bytes),
-            cache.prefetcher
-        ));
-        table.notes.extend(known(&device.name, &cache.prefetcher_metrics));
+        table = table
+            .note(format!(
+                "{}: {:.1} of {:.0} MiB{}, memory {:.1} MiB, prefetch {}, bandwidth {bandwidth}",
+                device.name,
+                mebibytes(cache.resident_bytes),
+                mebibytes(cache.capacity_bytes),
+                if cache.auto { " (auto)" } else { "" },
+                mebibytes(cache.memory_bytes),
+                cache.prefetcher
+            ))
+            .notes(known(&device.name, &cache.prefetcher_metrics));
     }
-    table.notes.push(
+    let table = table.note(
         "hits: of the bytes read, found in the cache; late: found on their way there. accuracy: \
          prefetched and used, of all that was used; cost: prefetched and unused, of all that was \
-         used or prefetched. For each process: --format json."
-            .into(),
+         used or prefetched. For each process: --format json.",
     );
-    Some(table)
-}
-
-fn cache_row(name: &str, cache: &DiskCacheReport) -> Vec<Cell> {
-    let usage = &cache.usage;
-    let mebibytes = |bytes: u64| Cell::Number(bytes as f64 / f64::from(1 << 20));
-    let share = |part: u64| match usage.read_bytes {
-        0 => Cell::Absent,
-        whole => Cell::Share(part as f64 / whole as f64),
-    };
-    let scales = cache.processes.iter().filter_map(|p| p.scale_max);
-    vec![
-        Cell::Text(name.to_string()),
-        mebibytes(cache.resident_bytes),
-        mebibytes(usage.read_bytes),
-        share(usage.hit_bytes),
-        share(usage.late_bytes),
-        mebibytes(usage.prefetched_bytes),
-        mebibytes(usage.used_bytes),
-        mebibytes(usage.wasted_bytes),
-        mebibytes(usage.dropped_bytes),
-        Cell::Count(usage.promoted),
-        Cell::Share(usage.accuracy),
-        Cell::Share(usage.cost),
-        Cell::Count(cache.streams.into()),
-        Cell::Count(cache.armed.into()),
-        scales.reduce(f64::max).map_or(Cell::Absent, Cell::Number),
-    ]
+    Some(table.done())
 }
 
 fn devices(devices: &[DeviceReport]) -> Table {
-    let columns = vec![
-        Column::text("device"),
-        Column::text("policy"),
-        Column::number("depth", ""),
-        Column::number("in flight", ""),
-        Column::number("waiting", ""),
-        Column::number("requests", ""),
-        Column::number("commands", ""),
-        Column::number("forced", ""),
-        Column::number("held", "ms"),
-        Column::number("waits paid", ""),
-        Column::number("k", ""),
-        Column::number("late", ""),
-    ];
-    let mut table = Table::new("Devices", columns);
-    for d in devices {
-        let waits = d.waits_tried as f64;
-        let paid = (d.waits_tried > 0).then(|| d.waits_paid as f64 / waits);
-        table.push([
-            Cell::Text(d.name.clone()),
-            Cell::Text(d.policy.clone()),
-            Cell::Count(d.depth.into()),
-            Cell::Count(d.in_flight.into()),
-            Cell::Count(d.outstanding.saturating_sub(d.in_flight.into())),
-            Cell::Count(d.requests),
-            Cell::Count(d.commands),
-            Cell::Count(d.forced),
-            Cell::Number(d.held_ms.values().sum()),
-            paid.map_or(Cell::Absent, Cell::Share),
-            d.emulated.as_ref().map_or(Cell::Absent, |e| Cell::Number(e.k)),
-            d.emulated.as_ref().map_or(Cell::Absent, |e| Cell::Count(e.late)),
-        ]);
-    }
-    table.notes.extend(devices.iter().filter_map(|d| known(&d.name, &d.policy_metrics)));
-    table
+    let paid = |d: &DeviceReport| {
+        (d.waits_tried > 0).then(|| Cell::Share(d.waits_paid as f64 / d.waits_tried as f64))
+    };
+    Table::of("Devices", devices)
+        .text("device", |d| &d.name)
+        .text("policy", |d| &d.policy)
+        .number("depth", "", |d| d.depth)
+        .number("in flight", "", |d| d.in_flight)
+        .number("waiting", "", |d| d.outstanding.saturating_sub(d.in_flight.into()))
+        .number("requests", "", |d| d.requests)
+        .number("commands", "", |d| d.commands)
+        .number("forced", "", |d| d.forced)
+        .number("held", "ms", |d| d.held_ms.values().sum::<f64>())
+        .number("waits paid", "", paid)
+        .number("k", "", |d| d.emulated.as_ref().map(|e| e.k))
+        .number("late", "", |d| d.emulated.as_ref().map(|e| e.late))
+        .notes(devices.iter().filter_map(|d| known(&d.name, &d.policy_metrics)))
+        .done()
 }
 
 /// What the policy alone knows of something, as far as it says anything.
@@ -394,65 +320,42 @@ fn known(name: &str, metrics: &BTreeMap<String, f64>) -> Option<String> {
     (!known.is_empty()).then(|| format!("{name}: {}", known.join(", ")))
 }
 
-fn disks(devices: &[DeviceReport]) -> Table {
-    let columns = vec![
-        Column::text("disk"),
-        Column::text("device"),
-        Column::number("weight", ""),
-        Column::number("size", "GiB"),
-        Column::number("ports", ""),
-        Column::number("waiting", ""),
-        Column::number("reads", ""),
-        Column::number("read", "MiB"),
-        Column::number("mean", "ms"),
-        Column::number("p99", "ms"),
-        Column::number("writes", ""),
-        Column::number("written", "MiB"),
-        Column::number("mean", "ms"),
-        Column::number("p99", "ms"),
-        Column::number("held", "ms"),
-        Column::number("errors", ""),
-    ];
-    let mut table = Table::new("Disks", columns);
-    for device in devices {
-        for disk in &device.disks {
-            table.push(disk_row(device, disk));
-            table.notes.extend(known(&disk.name, &disk.policy_metrics));
-            if let Some(seconds) = disk.frozen_s {
-                let left =
-                    format!("frozen for {seconds:.0} s more; seekway ctl thaw {}", disk.name);
-                table.notes.push(format!("{}: {left}", disk.name));
-            }
-            if disk.elsewhere {
-                let where_to = "another daemon has its image: its guest migrates, or has migrated";
-                table.notes.push(format!("{}: {where_to}", disk.name));
-            }
-            let warnings = disk.warnings.iter();
-            table.notes.extend(warnings.map(|w| format!("warning: {}: {w}", disk.name)));
-        }
-    }
-    table
+fn disks<'d>(devices: &'d [DeviceReport]) -> Table {
+    let rows: Vec<(&DeviceReport, &DiskReport)> =
+        devices.iter().flat_map(|d| d.disks.iter().map(move |disk| (d, disk))).collect();
+    Table::of("Disks", &rows)
+        .text("disk", |(_, disk)| &disk.name)
+        .text("device", |(device, _)| &device.name)
+        .number("weight", "", |(_, disk)| disk.weight)
+        .number("size", "GiB", |(_, disk)| disk.capacity_bytes as f64 / f64::from(1 << 30))
+        .number("ports", "", |(_, disk)| disk.ports)
+        .number("waiting", "", |(_, disk)| disk.outstanding)
+        .each([("read", "reads", "read"), ("write", "writes", "written")], |table, names| {
+            let (op, requests, mebibytes) = names;
+            let of = |disk: &'d DiskReport| disk.ops.get(op);
+            table
+                .number(requests, "", |(_, disk)| Some(of(disk)?.requests))
+                .number(mebibytes, "MiB", |(_, d)| Some(of(d)?.bytes as f64 / f64::from(1 << 20)))
+                .number("mean", "ms", |(_, disk)| Some(of(disk)?.latency?.mean_ms))
+                .number("p99", "ms", |(_, disk)| Some(of(disk)?.latency?.p99_ms))
+        })
+        .number("held", "ms", |(_, disk)| disk.held_ms.values().sum::<f64>())
+        .number("errors", "", |(_, disk)| disk.ops.values().map(|op| op.errors).sum::<u64>())
+        .notes(rows.iter().flat_map(|(_, disk)| remarks(disk)))
+        .done()
 }
 
-fn disk_row(device: &DeviceReport, disk: &DiskReport) -> Vec<Cell> {
-    let mebibytes = |op: &OpReport| Cell::Number(op.bytes as f64 / f64::from(1 << 20));
-    let mut row = vec![
-        Cell::Text(disk.name.clone()),
-        Cell::Text(device.name.clone()),
-        Cell::Count(disk.weight.into()),
-        Cell::Number(disk.capacity_bytes as f64 / f64::from(1 << 30)),
-        Cell::Count(disk.ports.into()),
-        Cell::Count(disk.outstanding.into()),
-    ];
-    for name in ["read", "write"] {
-        let op = disk.ops.get(name);
-        let latency = op.and_then(|op| op.latency);
-        row.push(op.map_or(Cell::Absent, |op| Cell::Count(op.requests)));
-        row.push(op.map_or(Cell::Absent, mebibytes));
-        row.push(latency.map_or(Cell::Absent, |l| Cell::Number(l.mean_ms)));
-        row.push(latency.map_or(Cell::Absent, |l| Cell::Number(l.p99_ms)));
+/// What there is to say of a disk in lines of its own.
+fn remarks(disk: &DiskReport) -> Vec<String> {
+    let mut remarks: Vec<String> = known(&disk.name, &disk.policy_metrics).into_iter().collect();
+    if let Some(seconds) = disk.frozen_s {
+        let left = format!("frozen for {seconds:.0} s more; seekway ctl thaw {}", disk.name);
+        remarks.push(format!("{}: {left}", disk.name));
     }
-    row.push(Cell::Number(disk.held_ms.values().sum()));
-    row.push(Cell::Count(disk.ops.values().map(|op| op.errors).sum()));
-    row
+    if disk.elsewhere {
+        let where_to = "another daemon has its image: its guest migrates, or has migrated";
+        remarks.push(format!("{}: {where_to}", disk.name));
+    }
+    remarks.extend(disk.warnings.iter().map(|w| format!("warning: {}: {w}", disk.name)));
+    remarks
 }

@@ -1,11 +1,11 @@
 //! `seekway device`: profiles and how good they are.
 
-use crate::args::{DeviceCommand, Format, ProfileFormat, ValidateArgs};
+use crate::args::{DeviceCommand, Format, ListArgs, ProfileFormat, ValidateArgs};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
 use seekway_device::validate::{self, Pace, Validation};
 use seekway_device::{profile, published};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::{Cell, Table};
 use serde::Serialize;
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 
 pub fn run(command: &DeviceCommand) -> Result<Verdict> {
     match command {
-        DeviceCommand::List { format } => list(*format),
+        DeviceCommand::List(ListArgs { format }) => list(*format),
         DeviceCommand::Show { name, format } => show(name, *format),
         DeviceCommand::Validate(args) => validate(args),
     }
@@ -43,23 +43,13 @@ fn list(format: Format) -> Result<Verdict> {
             queue_depth: device.queue_depth(),
         });
     }
-    let columns = vec![
-        Column::text("profile"),
-        Column::number("size", "GiB"),
-        Column::number("revolution", "ms"),
-        Column::number("queue depth", ""),
-        Column::text("what it is"),
-    ];
-    let mut table = Table::new("", columns);
-    for l in &listed {
-        table.push([
-            Cell::Text(l.name.clone()),
-            Cell::Number(l.capacity_sectors as f64 / f64::from(1 << 21)),
-            l.rotation_ms.map_or(Cell::Absent, Cell::Number),
-            Cell::Count(l.queue_depth.into()),
-            Cell::Text(l.summary.clone()),
-        ]);
-    }
+    let table = Table::of("", &listed)
+        .text("profile", |l| &l.name)
+        .number("size", "GiB", |l| l.capacity_sectors as f64 / f64::from(1 << 21))
+        .number("revolution", "ms", |l| l.rotation_ms)
+        .number("queue depth", "", |l| l.queue_depth)
+        .text("what it is", |l| &l.summary)
+        .done();
     output::print_as(format, &[table], &listed)?;
     Ok(Verdict::Done)
 }
@@ -143,30 +133,19 @@ fn validate_published(args: &ValidateArgs) -> Result<Verdict> {
         holds: figures.iter().all(|f| f.holds),
         figures,
     };
-    let columns = vec![
-        Column::text("test"),
-        Column::number("published", ""),
-        Column::number("model", ""),
-        Column::text("unit"),
-        Column::number("error", "%"),
-        Column::text("within 15 %"),
-    ];
-    let mut table = Table::new("", columns);
-    for f in &json.figures {
-        let verdict = match (f.error, f.holds) {
-            (None, _) => "not published",
-            (Some(_), true) => "yes",
-            (Some(_), false) => "no",
-        };
-        table.push([
-            Cell::Text(f.test.clone()),
-            f.published.map_or(Cell::Absent, Cell::Number),
-            Cell::Number(f.model),
-            Cell::Text(f.unit.into()),
-            f.error.map_or(Cell::Absent, |e| Cell::Number(100.0 * e)),
-            Cell::Text(verdict.into()),
-        ]);
-    }
+    let verdict = |f: &PublishedFigure| match (f.error, f.holds) {
+        (None, _) => "not published",
+        (Some(_), true) => "yes",
+        (Some(_), false) => "no",
+    };
+    let table = Table::of("", &json.figures)
+        .text("test", |f| &f.test)
+        .number("published", "", |f| f.published)
+        .number("model", "", |f| f.model)
+        .text("unit", |f| f.unit)
+        .number("error", "%", |f| f.error.map(|error| 100.0 * error))
+        .text("within 15 %", verdict)
+        .done();
     output::print_as(args.format, &[table], &json)?;
     Ok(if json.holds { Verdict::Done } else { Verdict::NotAccepted })
 }
@@ -222,16 +201,11 @@ fn text_of(json: &ValidationReport<'_>, found: &Validation) -> String {
 }
 
 fn quantiles(found: &Validation) -> Table {
-    let columns = vec![
-        Column::number("quantile", ""),
-        Column::number("measured", "ms"),
-        Column::number("model", "ms"),
-    ];
-    let mut table = Table::new("", columns);
-    for &(q, measured, model) in &found.quantiles {
-        table.push([Cell::Share(q), Cell::Number(measured), Cell::Number(model)]);
-    }
-    table
+    Table::of("", &found.quantiles)
+        .number("quantile", "", |q| Cell::Share(q.0))
+        .number("measured", "ms", |q| q.1)
+        .number("model", "ms", |q| q.2)
+        .done()
 }
 
 #[cfg(test)]

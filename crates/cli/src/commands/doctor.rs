@@ -5,7 +5,7 @@ use crate::{Verdict, output};
 use anyhow::Result;
 use seekway_hostd::config::{self, Settings};
 use seekway_hostd::doctor::{self, DoctorReport, Facts, Finding, Level, Root};
-use seekway_report::table::{Cell, Column, Table, Tone};
+use seekway_report::table::{Cell, Table, Tone};
 
 pub fn run(args: &DoctorArgs) -> Result<Verdict> {
     let mut settings = args.config.as_deref().map(config::read).unwrap_or_default();
@@ -26,25 +26,13 @@ pub fn run(args: &DoctorArgs) -> Result<Verdict> {
 
 /// The findings. In text, fixes have lines of their own below; elsewhere they have a column.
 fn table(report: &DoctorReport, format: Format) -> Table {
-    let is_text = format == Format::Table;
-    let names = ["check", "about", "state", "found", "fix"];
-    let columns = names[..if is_text { 4 } else { 5 }].iter().map(|name| Column::text(*name));
-    let mut table = Table::new("", columns.collect());
-    for finding in &report.findings {
-        let text = |text: &Option<String>| text.clone().map_or(Cell::Absent, Cell::Text);
-        let Finding { check, about, level, found, fix } = finding;
-        let mut row = vec![
-            Cell::Text((*check).into()),
-            text(about),
-            state(*level),
-            Cell::Text(found.clone()),
-        ];
-        if !is_text {
-            row.push(text(fix));
-        }
-        table.push(row);
-    }
-    table
+    Table::of("", &report.findings)
+        .text("check", |finding| finding.check)
+        .text("about", |finding| finding.about.as_ref())
+        .text("state", |finding| state(finding.level))
+        .text("found", |finding| &finding.found)
+        .when(format != Format::Table, |table| table.text("fix", |f| f.fix.as_ref()))
+        .done()
 }
 
 /// `1 problem`, `2 problems`.

@@ -5,7 +5,7 @@ mod page;
 
 use super::arena;
 use super::live::{self, ListEntry};
-use crate::args::{ExperimentArgs, ExperimentCommand, Format, NoisyArgs, PrefetchArgs};
+use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs, PrefetchArgs};
 use crate::caching;
 use crate::caller::NOBODY;
 use crate::cpu_time;
@@ -19,7 +19,7 @@ use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
 use seekway_report::html::Block;
-use seekway_report::table::{Cell as TableCell, Column, Table};
+use seekway_report::table::Table;
 use seekway_sim::experiments::{
     self, Cell, Experiment, Extras, MeasuredDrive, Options, REGISTRY, Results, Row, scene_names,
 };
@@ -42,7 +42,7 @@ const ARENA: ListEntry = ListEntry {
 
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     match command {
-        ExperimentCommand::List { format } => list(*format),
+        ExperimentCommand::List(ListArgs { format }) => list(*format),
         ExperimentCommand::Run(args) => run_all(args),
     }
 }
@@ -55,11 +55,11 @@ fn list(format: Format) -> Result<Verdict> {
         assumes: e.assumes,
     });
     let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
-    let columns = ["experiment", "what it does", "where it comes from"].map(Column::text);
-    let mut table = Table::new("", columns.into());
-    for l in &listed {
-        table.push([l.name, l.summary, l.source].map(|t| TableCell::Text(t.into())));
-    }
+    let table = Table::of("", &listed)
+        .text("experiment", |l| l.name)
+        .text("what it does", |l| l.summary)
+        .text("where it comes from", |l| l.source)
+        .done();
     output::print_as(format, &[table], &listed)?;
     Ok(Verdict::Done)
 }
@@ -208,7 +208,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         }
         let machines = machines(&cells, &seeds, &results);
         if args.out.report.is_some() {
-            let mut section = section(experiment, &findings, &results, seeds[0]);
+            let mut section = section(experiment, &findings, &results);
             section.blocks.extend(machines::table(&machines).map(Block::Table));
             sections.push(section);
         }
@@ -222,11 +222,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
             machines,
         });
     }
-    if let Some(path) = &args.out.report {
-        let report = page(sections, &ran, args.quick);
-        output::write_file(path, |out| report.write_html(out))?;
-        eprintln!("report: {}", path.display());
-    }
+    output::write_report(args.out.report.as_deref(), || page(sections, &ran, args.quick))?;
     print(&ran, args.out.format)?;
     let accepted = ran.iter().all(|r| r.holds);
     Ok(if accepted { Verdict::Done } else { Verdict::NotAccepted })
@@ -340,36 +336,20 @@ fn print(ran: &[Ran], format: Format) -> Result<()> {
 }
 
 fn flat(ran: &[Ran]) -> Table {
-    let columns = vec![
-        Column::text("experiment"),
-        Column::text("row"),
-        Column::number("paper", ""),
-        Column::number("ours", ""),
-        Column::number("least", ""),
-        Column::number("largest", ""),
-        Column::text("unit"),
-        Column::text("verdict"),
-        Column::text("accepted"),
-        Column::text("why"),
-    ];
-    let mut table = Table::new("", columns);
-    for r in ran {
-        for row in &r.rows {
-            table.push([
-                TableCell::Text(r.experiment.into()),
-                TableCell::Text(row.name.clone()),
-                row.paper.map_or(TableCell::Absent, TableCell::Number),
-                row.ours.map_or(TableCell::Absent, TableCell::Number),
-                TableCell::Number(row.range.0),
-                TableCell::Number(row.range.1),
-                TableCell::Text(row.unit.into()),
-                TableCell::Text(row.verdict.into()),
-                TableCell::Text(row.accepted.to_string()),
-                TableCell::Text(row.why.clone()),
-            ]);
-        }
-    }
-    table
+    let rows: Vec<(&Ran, &RowJson)> =
+        ran.iter().flat_map(|r| r.rows.iter().map(move |row| (r, row))).collect();
+    Table::of("", &rows)
+        .text("experiment", |(r, _)| r.experiment)
+        .text("row", |(_, row)| &row.name)
+        .number("paper", "", |(_, row)| row.paper)
+        .number("ours", "", |(_, row)| row.ours)
+        .number("least", "", |(_, row)| row.range.0)
+        .number("largest", "", |(_, row)| row.range.1)
+        .text("unit", |(_, row)| row.unit)
+        .text("verdict", |(_, row)| row.verdict)
+        .text("accepted", |(_, row)| row.accepted.to_string())
+        .text("why", |(_, row)| &row.why)
+        .done()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use seekway_policy::units::{Instant, Lba, Nanos};
 use seekway_policy::vnavigator::{ModelParams, VNavigator};
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, HeatMap, Lines, Outline, Series};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_workload::traces::{Scan, TraceReader, scan};
 use serde::Serialize;
 
@@ -103,10 +103,7 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
             .map_err(|e| trace.error(e))?;
         watched.extend(vms.into_iter().map(|(_, vm)| vm));
     }
-    if let Some(path) = &args.report {
-        let report = report(&watched, &seen, end, params);
-        output::write_file(path, |out| report.write_html(out))?;
-    }
+    output::write_report(args.report.as_deref(), || report(&watched, &seen, end, params))?;
     print(&seen, args.format)?;
     Ok(Verdict::Done)
 }
@@ -261,41 +258,30 @@ fn print(seen: &[Snapshot], format: Format) -> Result<()> {
 }
 
 fn table(seen: &Snapshot) -> Table {
-    let columns = vec![
-        Column::text("VM"),
-        Column::number("threshold", ""),
-        Column::number("zones ≥ 1", ""),
-        Column::number("hot zone", ""),
-        Column::number("first LBA", ""),
-        Column::number("density", ""),
-        Column::number("next in", "ms"),
-    ];
-    let mut table = Table::new(format!("The model at {:.3} s", seen.at_s), columns);
+    let mut rows: Vec<(&VmSnapshot, Option<&Hot>)> = Vec::new();
+    let mut notes = Vec::new();
     for vm in &seen.vms {
         let mut densest: Vec<&Hot> = vm.hot.iter().collect();
         densest.sort_by(|a, b| b.density.total_cmp(&a.density));
-        let head = [
-            Cell::Text(vm.name.clone()),
-            vm.threshold.map_or(Cell::Absent, Cell::Number),
-            Cell::Count(vm.zones_at_least_1 as u64),
-        ];
         if densest.is_empty() {
-            table.push(head.clone().into_iter().chain([const { Cell::Absent }; 4]));
+            rows.push((vm, None));
         }
-        for hot in densest.iter().take(HOT_SHOWN) {
-            table.push(head.clone().into_iter().chain([
-                Cell::Count(hot.zone),
-                Cell::Count(hot.start_lba),
-                Cell::Number(hot.density),
-                Cell::Number(hot.interval_ms),
-            ]));
-        }
+        rows.extend(densest.iter().take(HOT_SHOWN).map(|hot| (vm, Some(*hot))));
         if densest.len() > HOT_SHOWN {
             let more = densest.len() - HOT_SHOWN;
-            table.notes.push(format!("{}: {more} more hot zones (--format json has all)", vm.name));
+            notes.push(format!("{}: {more} more hot zones (--format json has all)", vm.name));
         }
     }
-    table
+    Table::of(format!("The model at {:.3} s", seen.at_s), &rows)
+        .text("VM", |(vm, _)| &vm.name)
+        .number("threshold", "", |(vm, _)| vm.threshold)
+        .number("zones ≥ 1", "", |(vm, _)| vm.zones_at_least_1)
+        .number("hot zone", "", |(_, hot)| hot.map(|hot| hot.zone))
+        .number("first LBA", "", |(_, hot)| hot.map(|hot| hot.start_lba))
+        .number("density", "", |(_, hot)| hot.map(|hot| hot.density))
+        .number("next in", "ms", |(_, hot)| hot.map(|hot| hot.interval_ms))
+        .notes(notes)
+        .done()
 }
 
 fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelParams) -> Report {
@@ -303,7 +289,6 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
     let mut sections = Vec::new();
     for vm in watched.iter().take(MAPS_MAX) {
         let map = HeatMap {
-            title: String::new(),
             x: Axis::time("time", "s"),
             y: Axis::linear("LBA", "sectors"),
             x_range: (0.0, end_s),
@@ -315,37 +300,39 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
             outlines: vm.map.outlines.clone(),
         };
         let line = |title: &str, points: &[(f64, f64)]| Lines {
-            title: String::new(),
             x: Axis::time("time", "s"),
             y: Axis::linear(title, "").from_zero(),
             series: vec![Series::new(&vm.name, points.to_vec())],
         };
-        let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
+        let map = map.render();
+        let threshold = line("threshold", &vm.map.thresholds).render();
+        let hot = line("hot zones", &vm.map.hot).render();
         sections.push(Section {
-            heading: vm.name.clone(),
             intro: format!("{} requests.", vm.requests),
-            blocks: vec![
-                figure(map.render(), "Density of the zones over time; marks are hot zones, with the predicted interval as tooltip."),
-                figure(line("threshold", &vm.map.thresholds).render(), "The threshold δ: from this density on a zone is hot."),
-                figure(line("hot zones", &vm.map.hot).render(), "How many zones are hot."),
-            ],
+            ..Section::new(
+                &vm.name,
+                vec![
+                    Block::figure(
+                        map,
+                        "Density of the zones over time; marks are hot zones, with the predicted \
+                         interval as tooltip.",
+                    ),
+                    Block::figure(
+                        threshold,
+                        "The threshold δ: from this density on a zone is hot.",
+                    ),
+                    Block::figure(hot, "How many zones are hot."),
+                ],
+            )
         });
     }
     let tables = seen.iter().map(|s| Block::Table(table(s))).collect();
-    let intro = String::new();
-    sections.insert(0, Section { heading: "The model".into(), intro, blocks: tables });
-    Report {
-        title: "Seekway: what the zone model sees".into(),
-        subtitle: format!(
-            "Zones of {} sectors, windows of {}, λ = {}.",
-            params.zone, params.window, params.lambda
-        ),
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
+    sections.insert(0, Section::new("The model", tables));
+    let subtitle = format!(
+        "Zones of {} sectors, windows of {}, λ = {}.",
+        params.zone, params.window, params.lambda
+    );
+    output::report("Seekway: what the zone model sees", subtitle, [], sections)
 }
 
 #[cfg(test)]

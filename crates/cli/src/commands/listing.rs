@@ -1,6 +1,8 @@
 //! `seekway policy`, `prefetcher`, `vcpu` and `workload`: the registries, as lists and pages.
 
-use crate::args::{Format, PolicyCommand, PrefetcherCommand, VcpuCommand, WorkloadCommand};
+use crate::args::{
+    Format, ListArgs, PolicyCommand, PrefetcherCommand, VcpuCommand, WorkloadCommand,
+};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
 use seekway_policy::params::{Kind, ParamSpec};
@@ -8,7 +10,7 @@ use seekway_policy::prefetchers;
 use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::schedulers;
 use seekway_policy::vcpu;
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_workload::generators;
 use seekway_workload::guest;
 use seekway_workload::traces::Format as TraceFormat;
@@ -59,7 +61,7 @@ fn takes(kind: Kind) -> String {
 /// `seekway policy`.
 pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
     match command {
-        PolicyCommand::List { format } => list(&listed(schedulers::REGISTRY), *format),
+        PolicyCommand::List(ListArgs { format }) => list(&listed(schedulers::REGISTRY), *format),
         PolicyCommand::Show { name, format } => {
             let entry = schedulers::REGISTRY.find(name)?;
             show(schedulers::REGISTRY.kind(), entry, entry.source, *format)
@@ -70,7 +72,9 @@ pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
 /// `seekway prefetcher`.
 pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     match command {
-        PrefetcherCommand::List { format } => list(&listed(prefetchers::REGISTRY), *format),
+        PrefetcherCommand::List(ListArgs { format }) => {
+            list(&listed(prefetchers::REGISTRY), *format)
+        }
         PrefetcherCommand::Show { name, format } => {
             let entry = prefetchers::REGISTRY.find(name)?;
             show(prefetchers::REGISTRY.kind(), entry, entry.source, *format)
@@ -81,7 +85,7 @@ pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
 /// `seekway vcpu`.
 pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
     match command {
-        VcpuCommand::List { format } => list(&listed(vcpu::REGISTRY), *format),
+        VcpuCommand::List(ListArgs { format }) => list(&listed(vcpu::REGISTRY), *format),
         VcpuCommand::Show { name, format } => {
             let entry = vcpu::REGISTRY.find(name)?;
             show(vcpu::REGISTRY.kind(), entry, entry.source, *format)
@@ -117,7 +121,7 @@ fn show(
     source: &str,
     format: Format,
 ) -> Result<Verdict> {
-    let (name, summary) = (entry.name(), capital(entry.summary()));
+    let (name, summary) = (entry.name(), output::capital(entry.summary().trim_end_matches('.')));
     let mut page = format!("# {name}\n\n{summary}.\n\nSource: {source}.\n\n");
     page += &param_page(entry.params());
     let (summary, params) = (entry.summary(), params(entry.params()));
@@ -131,11 +135,12 @@ fn print_entry(page: &str, shown: &ShownEntry, format: Format) -> Result<Verdict
         output::print(page)?;
         return Ok(Verdict::Done);
     }
-    let columns = ["parameter", "takes", "default", "what it does"].map(Column::text);
-    let mut table = Table::new("", columns.into());
-    for Param { key, takes, default, help } in &shown.entry.params {
-        table.push([*key, takes.as_str(), *default, *help].map(|text| Cell::Text(text.into())));
-    }
+    let table = Table::of("", &shown.entry.params)
+        .text("parameter", |param| param.key)
+        .text("takes", |param| &param.takes)
+        .text("default", |param| param.default)
+        .text("what it does", |param| param.help)
+        .done();
     output::print_as(format, &[table], shown)?;
     Ok(Verdict::Done)
 }
@@ -143,7 +148,7 @@ fn print_entry(page: &str, shown: &ShownEntry, format: Format) -> Result<Verdict
 /// `seekway workload`.
 pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     match command {
-        WorkloadCommand::List { format } => {
+        WorkloadCommand::List(ListArgs { format }) => {
             let mut all = listed(generators::REGISTRY);
             all.extend(listed(TraceFormat::registry()));
             list(&all, *format)
@@ -158,7 +163,11 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
                 let (name, summary) = (generator.name, generator.summary);
                 (generators::REGISTRY.kind(), name, summary, generator.params)
             };
-            let mut page = format!("# {name}\n\n{}.\n\n{}", capital(summary), param_page(specs));
+            let mut page = format!(
+                "# {name}\n\n{}.\n\n{}",
+                output::capital(summary.trim_end_matches('.')),
+                param_page(specs)
+            );
             if name == "vm" {
                 page += "\nMore disks: `disk=NAME:SIZE`, followed by that disk's rate limits. `disk=NAME` \
                          behind an application puts its files there.\n";
@@ -171,11 +180,11 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
 }
 
 fn list(listed: &[ListEntry], format: Format) -> Result<Verdict> {
-    let columns = ["name", "kind", "what it is"].map(Column::text);
-    let mut table = Table::new("", columns.into());
-    for l in listed {
-        table.push([l.name, l.kind, l.summary].map(|t| Cell::Text(t.into())));
-    }
+    let table = Table::of("", listed)
+        .text("name", |l| l.name)
+        .text("kind", |l| l.kind)
+        .text("what it is", |l| l.summary)
+        .done();
     output::print_as(format, &[table], &listed)?;
     Ok(Verdict::Done)
 }
@@ -197,11 +206,6 @@ pub fn param_page(specs: &'static [ParamSpec]) -> String {
 /// Words as they stand in a cell of a Markdown table.
 fn in_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*")
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.trim_end_matches('.').chars();
-    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ mod stacks;
 use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
 use crate::caller;
 use crate::load::{self, Load};
-use crate::runs::{self, Plan, Stage};
-use crate::stacks::{StackNames, StackSpec};
-use crate::{Verdict, output, progress};
+use crate::runs::{self, Stage};
+use crate::stacks::StackSpec;
+use crate::{Verdict, output};
 use against::Against;
 use anyhow::{Context, Result, bail};
 use figures::{Figures, Side};
@@ -42,14 +42,8 @@ pub fn run(args: &PredictArgs) -> Result<Verdict> {
     for warning in made.warnings() {
         eprintln!("warning: {warning}");
     }
-    if let Some(path) = &args.out.report {
-        let report = show::page(&made);
-        output::write_file(path, |out| report.write_html(out))?;
-    }
     show::print(&made, args.out.format)?;
-    if let Some(path) = &args.out.report {
-        eprintln!("report: {}", path.display());
-    }
+    output::write_report(args.out.report.as_deref(), || show::page(&made))?;
     Ok(Verdict::Done)
 }
 
@@ -187,30 +181,13 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
 fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> Result<Side> {
     let seeds = load::seeds(args.seed, args.seeds)?;
     let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-    let disk = DiskArgs {
+    let disk = load::disk(&DiskArgs {
         device: on.to_string(),
         coalesce: args.coalesce.clone(),
         hard_limit: args.hard_limit.clone(),
-    };
-    let (profile, config) = load::disk(&disk)?;
-    let (run_until, journal) = (load.until(until), false);
-    let names = StackNames::of(stacks);
-    let stage = Stage {
-        load,
-        profile: &profile,
-        config,
-        until: run_until,
-        journal,
-        names,
-        caller: &caller::NOBODY,
-    };
-    let mut plans = Vec::new();
-    for stack in stacks {
-        plans.extend(seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)));
-    }
-    let bar = progress::requests(load.requests().map(|n| n * plans.len() as u64), on);
-    let outcomes = stage.run_all(&plans, runs::jobs(args.out.jobs), &bar)?;
-    bar.finish_and_clear();
+    })?;
+    let stage = Stage { until: load.until(until), ..Stage::new(load, &disk, stacks) };
+    let outcomes = stage.run_stacks(stacks, &seeds, runs::jobs(args.out.jobs), on)?;
     let warnings = super::compare::warnings(load, &outcomes, until);
     Ok(Side {
         what: on.to_string(),

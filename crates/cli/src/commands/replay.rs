@@ -4,7 +4,7 @@ use crate::args::{Format, ReplayArgs};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_policy::journal::{Build, Replay, ReplayError, ReplaySummary};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -107,20 +107,17 @@ fn report(args: &ReplayArgs, text: &str, json: &ReplayReport) -> Result<()> {
     if args.format == Format::Table {
         return output::print(text);
     }
-    let names = ["journal", "same", "inputs", "outputs", "line", "in the journal", "now"];
-    let mut table = Table::new("", names.map(Column::text).into());
     let same = if json.same { "yes" } else { "no" };
     let difference = json.difference.as_ref();
-    let text = |text: Option<String>| text.map_or(Cell::Absent, Cell::Text);
-    table.push([
-        Cell::Text(json.journal.clone()),
-        Cell::Text(same.into()),
-        Cell::Count(json.inputs),
-        Cell::Count(json.outputs),
-        difference.map_or(Cell::Absent, |d| Cell::Count(d.line as u64)),
-        text(difference.map(|d| d.journal.clone())),
-        text(difference.map(|d| d.replay.clone())),
-    ]);
+    let table = Table::of("", [json])
+        .text("journal", |json| &json.journal)
+        .text("same", |_| same)
+        .text("inputs", |json| json.inputs)
+        .text("outputs", |json| json.outputs)
+        .text("line", |_| difference.map(|d| d.line))
+        .text("in the journal", |_| difference.map(|d| &d.journal))
+        .text("now", |_| difference.map(|d| &d.replay))
+        .done();
     output::print_as(args.format, &[table], json)
 }
 

@@ -6,6 +6,7 @@ mod keys;
 mod model;
 
 use crate::args::TopArgs;
+use crate::signals::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow, bail};
 use draw::Look;
@@ -16,11 +17,9 @@ use ratatui::{DefaultTerminal, Terminal, backend::TestBackend};
 use seekway_hostd::config;
 use seekway_hostd::control::{Client, ClientError, HostReport, Request};
 use seekway_policy::params::parse_duration;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a signal may go unnoticed.
@@ -120,10 +119,7 @@ fn watch(
     interval: Duration,
     look: Look,
 ) -> Result<()> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone()).context("cannot handle signals")?;
-    }
+    let ended = signals::noted(&[SIGINT, SIGTERM, SIGHUP])?;
     let mut view = View::default();
     let mut answered = Instant::now();
     let mut due = Instant::now();

@@ -4,7 +4,7 @@ use crate::args::WorkloadRunArgs;
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
 use seekway_drive::{DriveOptions, Measurement, drive};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use seekway_workload::generators::parse_vm;
 use serde::Serialize;
 use std::time::Duration;
@@ -92,24 +92,20 @@ impl Ran {
 }
 
 fn table(ran: &Ran, args: &WorkloadRunArgs) -> Table {
-    let columns = vec![
-        Column::number("requests", ""),
-        Column::number("IOPS", ""),
-        Column::number("bandwidth", "MiB/s"),
-        Column::number("response", "ms"),
-        Column::number("deviation", "ms"),
-        Column::number("p50", "ms"),
-        Column::number("p99", "ms"),
-        Column::number("p99.9", "ms"),
-        Column::number("worst", "ms"),
-    ];
-    let mut table = Table::new(format!("{} on {}", args.vm, args.on.display()), columns);
     let r = &ran.response_ms;
-    let figures = [ran.iops, ran.mib_s, r.mean, r.stdev, r.p50, r.p99, r.p999, r.max];
-    table.push([Cell::Count(ran.requests)].into_iter().chain(figures.map(Cell::Number)));
     let ended = if ran.finished { "the load came to its end" } else { "the load went on" };
-    table.notes.push(format!("{:.1} s measured; {ended}.", ran.seconds));
-    table
+    Table::of(format!("{} on {}", args.vm, args.on.display()), [ran])
+        .number("requests", "", |ran| ran.requests)
+        .number("IOPS", "", |ran| ran.iops)
+        .number("bandwidth", "MiB/s", |ran| ran.mib_s)
+        .number("response", "ms", |_| r.mean)
+        .number("deviation", "ms", |_| r.stdev)
+        .number("p50", "ms", |_| r.p50)
+        .number("p99", "ms", |_| r.p99)
+        .number("p99.9", "ms", |_| r.p999)
+        .number("worst", "ms", |_| r.max)
+        .note(format!("{:.1} s measured; {ended}.", ran.seconds))
+        .done()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What the rounds of a scene come to, server by server, and which of them say nothing.
 
+use crate::spread::Spread;
 use seekway_live::experiment::{
     NOISY_BASE as BASE, NoisyFigures, NoisyRound, NoisyServer, NoisyWindow, VmSample,
 };
@@ -33,6 +34,12 @@ pub struct Simulated {
     pub quiet_p99_of_alone: f64,
     /// The flood's rate over that under noop.
     pub flood_of_base: f64,
+}
+
+impl Simulated {
+    pub fn quiet_of_alone(&self) -> f64 {
+        self.quiet_iops / self.quiet_alone_iops
+    }
 }
 
 /// A row, as JSON. The keys stay. Figures are medians over the rounds that are not void;
@@ -89,12 +96,8 @@ impl Ran {
         let good = |round: &&NoisyRound| is_void || void(round, at, base).is_none();
         let rounds: Vec<Figures> =
             figures.rounds.iter().filter(good).map(|r| Figures::new(r, at, base)).collect();
-        let over = |of: fn(&Figures) -> Option<f64>| {
-            let values: Vec<f64> = rounds.iter().filter_map(of).collect();
-            median(&values)
-        };
-        let iops: Vec<f64> = rounds.iter().filter_map(|f| f.iops).collect();
-        let least = iops.iter().copied().reduce(f64::min);
+        let spread = |of: fn(&Figures) -> Option<f64>| Spread::of(rounds.iter().filter_map(of));
+        let over = |of| spread(of).map(|spread| spread.median);
         let simulated = simulated.get(&server).cloned();
         let mut row = Ran {
             device: scene.disk.name.clone(),
@@ -104,7 +107,7 @@ impl Ran {
             quiet_alone_iops: over(|f| f.alone_iops),
             quiet_alone_p99_us: over(|f| f.alone_p99),
             quiet_iops: over(|f| f.iops),
-            quiet_iops_range: least.zip(iops.iter().copied().reduce(f64::max)),
+            quiet_iops_range: spread(|f| f.iops).map(|s| (s.least, s.largest)),
             quiet_of_alone: over(|f| Some(f.iops? / f.alone_iops?)),
             quiet_p99_us: over(|f| f.p99),
             quiet_p99_of_alone: over(|f| Some(f.p99? / f.alone_p99?)),
@@ -136,8 +139,7 @@ impl Ran {
         let verdict = |met| if met { "met" } else { "missed" };
         if let (Some(sim), Some(iops)) = (&self.simulated, self.quiet_iops) {
             let of_sim = iops / sim.quiet_iops;
-            let sim_kept = sim.quiet_iops / sim.quiet_alone_iops;
-            let kept = self.quiet_of_alone.map_or(f64::NAN, |kept| kept / sim_kept);
+            let kept = self.quiet_of_alone.map_or(f64::NAN, |kept| kept / sim.quiet_of_alone());
             let why = format!(
                 "quiet IOPS {of_sim:.2} of the simulator's (as parts of those alone: {kept:.2}); \
                  0.90 to 1.10 is asked"
@@ -240,17 +242,5 @@ impl Figures {
             late: own.and_then(late),
             host_busy: own.map(|window| window.host_busy),
         }
-    }
-}
-
-/// The middle one, or the mean of the two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
     }
 }

@@ -1,13 +1,13 @@
 //! Tables and the page.
 
 use super::NAME;
-use super::judge::{self, GuestRan, Ran, SceneRan};
-use crate::show::Page;
+use super::judge::{self, Ran, SceneRan};
+use crate::show::{Page, badge, bars, series};
 use crate::spread::Spread;
 use seekway_live::experiment::TogetherSide;
 use seekway_report::html::{Block, Section};
-use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
-use seekway_report::table::{Cell, Column, Table, Tone};
+use seekway_report::plot::Axis;
+use seekway_report::table::{Cell, Table};
 
 /// What was measured of one disk.
 pub(super) fn tables(ran: &SceneRan) -> [Table; 2] {
@@ -16,73 +16,43 @@ pub(super) fn tables(ran: &SceneRan) -> [Table; 2] {
 
 /// What each guest had, and the verdicts.
 fn guests(ran: &SceneRan) -> Table {
-    let mut columns = vec![Column::text("guest"), Column::text("throughput")];
-    for (name, unit) in [
-        ("alone", ""),
-        ("off", ""),
-        ("on", ""),
-        ("progress off", "×"),
-        ("progress on", "×"),
-        ("least", "×"),
-        ("largest", "×"),
-        ("on over off", "×"),
-        ("p99 alone", "ms"),
-        ("off", "ms"),
-        ("on", "ms"),
-        ("on over alone", "×"),
-        ("a process, off", "% CPU"),
-        ("on", "% CPU"),
-        ("compute lost", "%"),
-        ("agents", "% of a vCPU"),
-        ("cache had", "%"),
-        ("moves a slice", ""),
-    ] {
-        columns.push(Column::number(name, unit));
-    }
-    let figures = columns.len();
-    columns.extend([Column::text("verdict"), Column::text("why")]);
-    let mut table = Table::new(format!("{NAME}: real guests of one host, {}", ran.scene), columns);
-    for guest in &ran.guests {
-        table.push(row(guest));
-    }
+    let percent = |spread: Option<Spread>| spread.map(|s| 100.0 * s.median);
+    let median = |spread: Option<Spread>| spread.map(|s| s.median);
+    let mut table =
+        Table::of(format!("{NAME}: real guests of one host, {}", ran.scene), &ran.guests)
+            .text("guest", |guest| guest.guest)
+            .text("throughput", |guest| guest.unit)
+            .number("alone", "", |guest| guest.alone.median)
+            .number("off", "", |guest| guest.off.median)
+            .number("on", "", |guest| guest.on.median)
+            .number("progress off", "×", |guest| guest.progress_off.median)
+            .number("progress on", "×", |guest| guest.progress_on.median)
+            .number("least", "×", |guest| guest.progress_on.least)
+            .number("largest", "×", |guest| guest.progress_on.largest)
+            .number("on over off", "×", |guest| guest.ratio.median)
+            .number("p99 alone", "ms", |guest| median(guest.p99_alone_ms))
+            .number("off", "ms", |guest| median(guest.p99_off_ms))
+            .number("on", "ms", |guest| median(guest.p99_on_ms))
+            .number("on over alone", "×", |guest| median(guest.p99_over_private))
+            .number("a process, off", "% CPU", |guest| percent(guest.process_off))
+            .number("on", "% CPU", |guest| percent(guest.process_on))
+            .number("compute lost", "%", |guest| percent(Some(guest.compute_lost)))
+            .number("agents", "% of a vCPU", |guest| percent(Some(guest.agents_vcpus)))
+            .number("cache had", "%", |guest| percent(guest.hit))
+            .number("moves a slice", "", |guest| median(guest.moves_a_slice))
+            .text("verdict", |guest| badge(guest.verdict))
+            .text("why", |guest| &guest.why)
+            .notes(notes(ran))
+            .done();
     let mut total = vec![Cell::Text("geometric mean".into())];
     total.resize_with(5, || Cell::Absent);
     total.extend([ran.progress_off, ran.progress_on].map(Cell::Number));
     total.resize_with(9, || Cell::Absent);
     total.push(Cell::Number(ran.geometric_mean));
-    total.resize_with(figures, || Cell::Absent);
+    total.resize_with(table.columns.len() - 2, || Cell::Absent);
     total.extend([badge(ran.verdict), Cell::Text(ran.why.clone())]);
     table.push(total);
-    table.notes.extend(notes(ran));
     table
-}
-
-fn row(guest: &GuestRan) -> Vec<Cell> {
-    let median = |spread: Option<Spread>, factor: f64| {
-        spread.map_or(Cell::Absent, |s| Cell::Number(factor * s.median))
-    };
-    let mut cells = vec![Cell::Text(guest.guest.into()), Cell::Text(guest.unit.into())];
-    cells.extend([guest.alone, guest.off, guest.on].map(|s| Cell::Number(s.median)));
-    let progress = guest.progress_on;
-    let progress = [guest.progress_off.median, progress.median, progress.least, progress.largest];
-    cells.extend(progress.map(Cell::Number));
-    cells.push(Cell::Number(guest.ratio.median));
-    let p99s = [guest.p99_alone_ms, guest.p99_off_ms, guest.p99_on_ms, guest.p99_over_private];
-    cells.extend(p99s.map(|s| median(s, 1.0)));
-    cells.extend([guest.process_off, guest.process_on].map(|s| median(s, 100.0)));
-    cells.extend([guest.compute_lost, guest.agents_vcpus].map(|s| median(Some(s), 100.0)));
-    cells.extend([median(guest.hit, 100.0), median(guest.moves_a_slice, 1.0)]);
-    cells.extend([badge(guest.verdict), Cell::Text(guest.why.clone())]);
-    cells
-}
-
-fn badge(verdict: &str) -> Cell {
-    let tone = match verdict {
-        "met" => Tone::Good,
-        "missed" => Tone::Bad,
-        _ => Tone::Plain,
-    };
-    Cell::badge(verdict, tone)
 }
 
 fn notes(ran: &SceneRan) -> Vec<String> {
@@ -136,41 +106,30 @@ fn notes(ran: &SceneRan) -> Vec<String> {
 
 /// Who had the host's processors, and what all had together.
 fn host(ran: &SceneRan) -> Table {
-    let columns = vec![
-        Column::text("everything"),
-        Column::number("all I/O", "MiB/s"),
-        Column::number("commands", ""),
-        Column::number("late", "%"),
-        Column::number("vCPUs", "% CPU"),
-        Column::number("rest of QEMU", "% CPU"),
-        Column::number("daemons", "% CPU"),
-        Column::number("others", "% CPU"),
-        Column::number("host CPU", "%"),
-    ];
-    let mut table = Table::new(format!("The host, {}", ran.scene), columns);
-    for (name, side) in [("off", &ran.off), ("on", &ran.on), ("alone", &ran.alone)] {
-        let shares = [side.late, side.vcpus, side.qemu, side.daemons, side.others, side.busy]
-            .map(|s| Cell::Number(100.0 * s.median));
-        let first = [
-            Cell::Text(name.into()),
-            Cell::Number(side.mib_s.median),
-            Cell::Number(side.commands.median),
-        ];
-        table.push(first.into_iter().chain(shares));
-    }
-    table.notes.push(
-        "Of all processors. The compute tasks keep them busy in every window. rest of QEMU: \
-         timers, interrupts and completions of emulated guests, and daemons: both run when they \
-         have to, whosever turn it is, so that more I/O leaves less for vCPUs. alone: I/O and \
-         commands of all guests' windows together, the mean of the shares, and late of the worst."
-            .into(),
-    );
-    table
+    let sides = [("off", &ran.off), ("on", &ran.on), ("alone", &ran.alone)];
+    Table::of(format!("The host, {}", ran.scene), &sides)
+        .text("everything", |(name, _)| *name)
+        .number("all I/O", "MiB/s", |(_, side)| side.mib_s.median)
+        .number("commands", "", |(_, side)| side.commands.median)
+        .number("late", "%", |(_, side)| 100.0 * side.late.median)
+        .number("vCPUs", "% CPU", |(_, side)| 100.0 * side.vcpus.median)
+        .number("rest of QEMU", "% CPU", |(_, side)| 100.0 * side.qemu.median)
+        .number("daemons", "% CPU", |(_, side)| 100.0 * side.daemons.median)
+        .number("others", "% CPU", |(_, side)| 100.0 * side.others.median)
+        .number("host CPU", "%", |(_, side)| 100.0 * side.busy.median)
+        .note(
+            "Of all processors. The compute tasks keep them busy in every window. rest of QEMU: \
+             timers, interrupts and completions of emulated guests, and daemons: both run when \
+             they have to, whosever turn it is, so that more I/O leaves less for vCPUs. alone: I/O \
+             and commands of all guests' windows together, the mean of the shares, and late of the \
+             worst.",
+        )
+        .done()
 }
 
 pub(super) fn page(ran: &Ran) -> Page {
     let section = |scene: &SceneRan| {
-        let mut blocks = vec![bars(scene)];
+        let mut blocks = vec![progress(scene)];
         blocks.extend(tables(scene).map(Block::Table));
         Section {
             heading: scene.scene.into(),
@@ -185,35 +144,15 @@ pub(super) fn page(ran: &Ran) -> Page {
     }
 }
 
-fn bars(ran: &SceneRan) -> Block {
-    let series = |name: &str, of: fn(&GuestRan) -> Spread| BarSeries {
-        name: name.into(),
-        bars: ran
-            .guests
-            .iter()
-            .map(|guest| {
-                let Spread { median, least, largest } = of(guest);
-                Some(Bar { value: median, range: Some((least, largest)) })
-            })
-            .collect(),
-        reference: false,
-    };
-    let bars = Bars {
-        title: String::new(),
-        axis: Axis::linear("throughput over that on a private disk", "×"),
-        groups: ran.guests.iter().map(|g| g.guest.into()).collect(),
-        series: vec![
-            series("everything off", |g| g.progress_off),
-            series("everything on", |g| g.progress_on),
-            BarSeries {
-                name: "a private disk".into(),
-                bars: vec![Some(1.0.into()); ran.guests.len()],
-                reference: true,
-            },
-        ],
-    };
+fn progress(ran: &SceneRan) -> Block {
+    let guests = || ran.guests.iter();
+    let shown = vec![
+        series("everything off", guests().map(|g| g.progress_off), false),
+        series("everything on", guests().map(|g| g.progress_on), false),
+        series("a private disk", guests().map(|_| 1.0), true),
+    ];
+    let axis = Axis::linear("throughput over that on a private disk", "×");
     let caption = "Medians over the rounds of windows; whiskers: least and largest. 1 is what a \
-                   guest has alone, on a disk as many times slower as there are guests."
-        .into();
-    Block::Figure { svg: bars.render(), caption }
+                   guest has alone, on a disk as many times slower as there are guests.";
+    bars(axis, guests().map(|g| g.guest.into()).collect(), shown, caption)
 }

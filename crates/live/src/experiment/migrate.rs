@@ -11,9 +11,12 @@ mod bound;
 mod inside;
 
 pub use bound::{GuestSchedule, Stripe, WindowSchedule};
-pub use inside::{AgentReport, Counts, Response, VcpuReport};
+pub use inside::{Counts, Response};
 
+use super::AgentReport;
 use super::figures::reads;
+use super::inside::Computing;
+use super::wait::{sleep_until, until_all_work};
 use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
@@ -23,11 +26,10 @@ use crate::shipped::Shipped;
 use crate::turns::{Slices, Turns};
 use crate::vcpus;
 use bound::Threads;
-use inside::Inside;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -42,7 +44,8 @@ const JITTER: Duration = Duration::from_micros(300);
 /// From when the readers read to the window: compute tasks and turns begin, and the agent
 /// learns what slices there are.
 const SETTLE: Duration = Duration::from_millis(2500);
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Reads after which a guest is at work.
+const AT_WORK: u64 = 50;
 
 /// Who decides which vCPU runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,23 +88,6 @@ pub struct MigrateOptions {
     pub seed: u64,
     /// Once true, it ends with an error.
     pub interrupted: Arc<AtomicBool>,
-}
-
-impl MigrateOptions {
-    /// Sleep, and look now and then whether somebody wants it to end.
-    fn sleep(&self, time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        loop {
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(LiveError::Measured("interrupted".into()));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
-    }
 }
 
 /// What a row gave.
@@ -178,7 +164,7 @@ fn check_host() -> Result<Vec<usize>> {
 
 /// The daemon and the guests, which boot once for all rows.
 struct Stage {
-    guests: Vec<Inside>,
+    guests: Vec<Computing>,
     threads: Vec<Vec<i32>>,
     kernel_slice: Duration,
     processors: Vec<usize>,
@@ -196,7 +182,7 @@ impl Stage {
     ) -> Result<Stage> {
         let dir = tempfile::Builder::new().prefix("seekway-live-").tempdir();
         let dir = dir.at("create a directory in", &std::env::temp_dir())?;
-        let names: Vec<String> = (0..guests).map(|n| format!("vm{n}")).collect();
+        let names: Vec<String> = (0..guests).map(disk).collect();
         let mut args = vec!["--emulate".into(), options.device.clone()];
         args.extend(["--policy".into(), "noop".into()]);
         for (n, name) in (0..).zip(&names) {
@@ -217,8 +203,8 @@ impl Stage {
         let mut guests = Guest::boot_all(image, &specs)?;
         guests.iter_mut().try_for_each(|guest| agent.install(guest))?;
         let (threads, kernel_slice) = place(&guests, &processors)?;
-        let guests: Result<Vec<Inside>> =
-            guests.into_iter().map(|guest| Inside::new(guest, VCPUS)).collect();
+        let guests: Result<Vec<Computing>> =
+            guests.into_iter().map(|guest| Computing::new(guest, VCPUS)).collect();
         Ok(Stage { guests: guests?, threads, kernel_slice, processors, daemon, _dir: dir })
     }
 
@@ -265,12 +251,12 @@ impl Stage {
         recorder: &mut Recorder,
     ) -> Result<(MigrateWindow, Stripe)> {
         let (turns, settled) = self.begin(run, agent, seed)?;
-        options.sleep(settled.saturating_duration_since(Instant::now()))?;
+        sleep_until(settled, &options.interrupted)?;
         let sleeps_before = self.agent_sleeps(run.guests)?;
         let before = self.look(run.guests)?;
         let (reads_before, began) = (reads_counted(&self.daemon, run.guests)?, Instant::now());
         recorder.start()?;
-        options.sleep(options.window)?;
+        sleep_until(Instant::now() + options.window, &options.interrupted)?;
         let (reads_after, took) = (reads_counted(&self.daemon, run.guests)?, began.elapsed());
         let recording = recorder.stop()?;
         let after = self.look(run.guests)?;
@@ -305,11 +291,13 @@ impl Stage {
         if let Some(args) = agent {
             guests.iter_mut().try_for_each(|guest| guest.start_agent(args))?;
         }
-        let idle = reads_counted(&self.daemon, run.guests)?;
-        guests.iter_mut().try_for_each(|guest| guest.start_readers(run.readers, SETTLE))?;
-        wait_all_read(&self.daemon, &idle)?;
+        let idle = self.daemon.status()?;
+        let start = |guest: &mut Computing| inside::start_readers(guest, run.readers, SETTLE);
+        guests.iter_mut().try_for_each(start)?;
+        let names: Vec<String> = (0..run.guests).map(disk).collect();
+        until_all_work(&self.daemon, &names, &idle, AT_WORK)?;
         let settled = Instant::now() + SETTLE;
-        guests.iter_mut().try_for_each(Inside::go_on)?;
+        guests.iter_mut().try_for_each(Computing::go_on)?;
         let turns = match run.host {
             Host::Turns => Some(self.take_turns(run.guests, seed)?),
             Host::Kernel => None,
@@ -317,14 +305,14 @@ impl Stage {
         Ok((turns, settled))
     }
 
-    /// See [`Inside::agent_sleeps`].
+    /// See [`inside::agent_sleeps`].
     fn agent_sleeps(&mut self, guests: usize) -> Result<Vec<Option<(f64, u64)>>> {
-        self.guests[..guests].iter_mut().map(Inside::agent_sleeps).collect()
+        self.guests[..guests].iter_mut().map(inside::agent_sleeps).collect()
     }
 
     /// What the guests have counted.
     fn look(&mut self, guests: usize) -> Result<Vec<Counts>> {
-        self.guests[..guests].iter_mut().map(Inside::look).collect()
+        self.guests[..guests].iter_mut().map(inside::look).collect()
     }
 
     /// The readers end first, so that what they measure is as in the window.
@@ -335,11 +323,11 @@ impl Stage {
         agent: bool,
     ) -> Result<Vec<(Response, Option<AgentReport>)>> {
         let guests = &mut self.guests[..guests];
-        guests.iter_mut().try_for_each(Inside::interrupt_readers)?;
+        guests.iter_mut().try_for_each(inside::interrupt_readers)?;
         drop(turns);
-        guests.iter_mut().try_for_each(Inside::pause)?;
-        let end = |guest: &mut Inside| {
-            let response = guest.end_readers()?;
+        guests.iter_mut().try_for_each(Computing::pause)?;
+        let end = |guest: &mut Computing| {
+            let response = guest.end_fio(inside::response)?;
             Ok((response, if agent { Some(guest.end_agent()?) } else { None }))
         };
         guests.iter_mut().map(end).collect()
@@ -369,7 +357,10 @@ impl Stage {
         Ok(Threads {
             vcpus: self.threads[..guests].to_vec(),
             daemon: numbers(&daemon)?,
-            qemu: self.guests[..guests].iter().map(Inside::qemu).collect(),
+            qemu: self.guests[..guests]
+                .iter()
+                .map(|guest| guest.guest.pid().cast_signed())
+                .collect(),
         })
     }
 }
@@ -386,9 +377,8 @@ fn place(guests: &[Guest], processors: &[usize]) -> Result<(Vec<Vec<i32>>, Durat
     let mut kernel_slice = Duration::MAX;
     let mut all = Vec::new();
     for guest in guests {
-        let threads = vcpus::threads(guest)?;
-        for (&tid, &processor) in threads.iter().zip(processors.iter().cycle()) {
-            vcpus::pin(tid, processor)?;
+        let threads = vcpus::place(guest, processors)?;
+        for &tid in &threads {
             kernel_slice = kernel_slice.min(vcpus::set_slice(tid, SLICE)?);
         }
         all.push(threads);
@@ -405,23 +395,13 @@ fn numbers(dir: &Path) -> Result<Vec<i32>> {
     Ok(found)
 }
 
+/// The name of a guest and of its disk.
+fn disk(guest: usize) -> String {
+    format!("vm{guest}")
+}
+
 /// Reads of each guest's disk since the daemon's start.
 fn reads_counted(daemon: &Daemon, guests: usize) -> Result<Vec<u64>> {
     let report = daemon.status()?;
-    (0..guests).map(|n| Ok(reads(&report, &format!("vm{n}"))?.requests)).collect()
-}
-
-fn wait_all_read(daemon: &Daemon, idle: &[u64]) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let now = reads_counted(daemon, idle.len())?;
-        if now.iter().zip(idle).all(|(now, idle)| *now >= idle + 50) {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            let what = "some guest's fio does not read: see the daemon's status";
-            return Err(LiveError::Measured(what.into()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    (0..guests).map(|n| Ok(reads(&report, &disk(n))?.requests)).collect()
 }

@@ -22,6 +22,7 @@ pub use load::Load as TogetherLoad;
 use super::AgentReport;
 use super::figures::device;
 use super::procs::{emulated, tags_between, usage};
+use super::wait::{sleep_until, until_all_work};
 use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
@@ -36,7 +37,7 @@ use seekway_hostd::control::{HostReport, UsageReport};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -52,7 +53,6 @@ const JITTER: Duration = Duration::from_micros(300);
 const SETTLE: Duration = Duration::from_secs(3);
 /// Where images lie: a write to a real disk would end after the emulated one's.
 const MEMORY: &str = "/dev/shm";
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Guests that may be lost in a run.
 const LOST_MAX: usize = 4;
 /// I/Os after which an application is at work.
@@ -112,21 +112,6 @@ pub struct TogetherOptions {
     pub seed: u64,
     /// The run ends soon after this is set.
     pub interrupted: Arc<AtomicBool>,
-}
-
-impl TogetherOptions {
-    fn sleep_until(&self, until: Instant) -> Result<()> {
-        loop {
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Err(LiveError::Measured("interrupted".into()));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
-    }
 }
 
 /// What the run came to.
@@ -267,7 +252,8 @@ impl Stage {
         let specs: Vec<GuestSpec> = options.loads.iter().map(spec).collect();
         let mut guests = Guest::boot_all(image, &specs)?;
         guests.iter_mut().try_for_each(|guest| agent.install(guest))?;
-        let threads = place(&guests, processors)?;
+        let threads = guests.iter().map(|guest| vcpus::place(guest, processors));
+        let threads = threads.collect::<Result<_>>()?;
         let inside = |(guest, load): (Guest, &TogetherLoad)| Inside::new(guest, *load, VCPUS);
         let guests: Result<Vec<Inside>> =
             guests.into_iter().zip(&options.loads).map(inside).collect();
@@ -316,10 +302,10 @@ impl Stage {
     ) -> Result<TogetherWindow> {
         let turns = self.begin(side, who, round, options)?;
         let begun = Instant::now();
-        options.sleep_until(begun + SETTLE)?;
+        sleep_until(begun + SETTLE, &options.interrupted)?;
         let compute = self.progress()?;
         let (before, host) = (self.daemons[side].status()?, self.look()?);
-        options.sleep_until(Instant::now() + options.window)?;
+        sleep_until(Instant::now() + options.window, &options.interrupted)?;
         let host = host.until(&self.look()?);
         let after = self.daemons[side].status()?;
         let compute = compute.iter().zip(self.progress()?).map(|(then, now)| then.until(&now));
@@ -328,7 +314,7 @@ impl Stage {
         drop(turns);
         let slices = begun.elapsed().as_secs_f64() * f64::from(VCPUS)
             / (SLICE.as_secs_f64() * self.guests.len() as f64);
-        let ended = self.end(side, who, options)?;
+        let ended = self.end(who)?;
         let mut guests = Vec::new();
         for ((inside, compute), (load, agent)) in self.guests.iter().zip(compute).zip(ended) {
             let (before, after) = (only(&before, inside.name())?, only(&after, inside.name())?);
@@ -375,8 +361,9 @@ impl Stage {
         }
         let idle = self.daemons[side].status()?;
         self.working(who).try_for_each(|guest| guest.start_load(&work))?;
-        self.wait_all_work(side, who, &idle)?;
-        self.guests.iter_mut().try_for_each(Inside::go_on)?;
+        let names: Vec<&str> = self.working(who).map(|guest| guest.name()).collect();
+        until_all_work(&self.daemons[side], &names, &idle, AT_WORK)?;
+        self.guests.iter_mut().try_for_each(|guest| guest.computing.go_on())?;
         self.take_turns(seed)
     }
 
@@ -391,21 +378,12 @@ impl Stage {
         self.working(who).try_for_each(Inside::interrupt_load)
     }
 
-    fn end(
-        &mut self,
-        side: usize,
-        who: Who,
-        options: &TogetherOptions,
-    ) -> Result<Vec<(Option<TogetherLoadFigures>, Option<AgentReport>)>> {
-        let TogetherSide { tags, agent, .. } = &options.sides[side];
-        self.guests.iter_mut().try_for_each(Inside::pause)?;
+    fn end(&mut self, who: Who) -> Result<Vec<(Option<TogetherLoadFigures>, Option<AgentReport>)>> {
+        self.guests.iter_mut().try_for_each(|guest| guest.computing.pause())?;
         let end = |(at, guest): (usize, &mut Inside)| {
             let works = who.has(at) && guest.has_load();
             let load = works.then(|| guest.end_load()).transpose()?;
-            if tags.is_some() {
-                guest.end_tags()?;
-            }
-            Ok((load, agent.as_ref().map(|_| guest.end_agent()).transpose()?))
+            Ok((load, guest.end_agents()?))
         };
         self.guests.iter_mut().enumerate().map(end).collect()
     }
@@ -415,32 +393,8 @@ impl Stage {
     }
 
     fn look(&self) -> Result<Look> {
-        let qemus: Vec<u32> = self.guests.iter().map(Inside::pid).collect();
+        let qemus: Vec<u32> = self.guests.iter().map(|guest| guest.computing.guest.pid()).collect();
         Look::now(&qemus, &self.threads, &self.daemons.each_ref().map(Daemon::pid))
-    }
-
-    /// Wait until every application that runs has the disk read or write.
-    fn wait_all_work(&mut self, side: usize, who: Who, idle: &HostReport) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        let names: Vec<&str> = self.working(who).map(|guest| guest.name()).collect();
-        loop {
-            let now = self.daemons[side].status()?;
-            let mut waiting = Vec::new();
-            for name in &names {
-                if requests(&now, name)? < requests(idle, name)? + AT_WORK {
-                    waiting.push(*name);
-                }
-            }
-            if waiting.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let who = waiting.join(", ");
-                let what = format!("{who}: no I/O within {} s", PATIENCE.as_secs());
-                return Err(LiveError::Measured(what));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// On each processor the guests' vCPUs in turn. Who begins is another on each, as it is
@@ -478,19 +432,6 @@ fn serve(dir: &Path, side: usize, options: &TogetherOptions) -> Result<Daemon> {
     Ok(daemon)
 }
 
-/// Pin vCPU n of each guest to processor n; the vCPUs' threads.
-fn place(guests: &[Guest], processors: &[usize]) -> Result<Vec<Vec<i32>>> {
-    let mut all = Vec::new();
-    for guest in guests {
-        let threads = vcpus::threads(guest)?;
-        for (&tid, &processor) in threads.iter().zip(processors) {
-            vcpus::pin(tid, processor)?;
-        }
-        all.push(threads);
-    }
-    Ok(all)
-}
-
 /// The report of one disk alone.
 fn only(report: &HostReport, disk: &str) -> Result<HostReport> {
     let mut report = report.clone();
@@ -499,11 +440,4 @@ fn only(report: &HostReport, disk: &str) -> Result<HostReport> {
     }
     device(&report)?;
     Ok(report)
-}
-
-/// Reads and writes of a disk since its daemon's start.
-fn requests(report: &HostReport, disk: &str) -> Result<u64> {
-    let found = device(report)?.disks.iter().find(|d| d.name == disk);
-    let disk = found.ok_or_else(|| LiveError::Daemon(format!("status: no disk {disk}")))?;
-    Ok(disk.ops.values().map(|op| op.requests).sum())
 }

@@ -17,8 +17,6 @@ const GROUPS_MAX: usize = 60;
 /// A group for each thing measured, with one bar of each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// Printed above; may be empty.
-    pub title: String,
     /// The values' axis; zero is always included.
     pub axis: Axis,
     /// Names beside the groups, from the top down.
@@ -64,7 +62,7 @@ impl From<f64> for Bar {
 impl Bars {
     /// Draws them.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];
         if groups.len() < self.groups.len() {
             sheet.note(format!("The first {GROUPS_MAX} of {} are shown.", self.groups.len()));

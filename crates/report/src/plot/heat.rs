@@ -17,8 +17,6 @@ const OUTLINES_MAX: usize = 400;
 /// Values on a grid of equal cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatMap {
-    /// Printed above; may be empty.
-    pub title: String,
     /// To the right; its range is `x_range`.
     pub x: Axis,
     /// Upwards; its range is `y_range`.
@@ -59,7 +57,7 @@ struct Shades {
 impl HeatMap {
     /// Draws it.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let left_out = self.values.iter().filter(|v| v.is_infinite() || **v < 0.0).count();
         let (columns, rows, cells) = self.merged();
         let some = cells.iter().copied().filter(|v| *v > 0.0);

@@ -31,11 +31,6 @@ impl Default for SeekBins {
 }
 
 impl SeekBins {
-    /// Counts one distance.
-    pub fn record(&mut self, distance: i64) {
-        self.record_n(distance, 1);
-    }
-
     /// Counts a distance `n` times.
     pub fn record_n(&mut self, distance: i64, n: u64) {
         let slot = match bin(distance) {
@@ -49,12 +44,6 @@ impl SeekBins {
     /// How many were counted.
     pub fn total(&self) -> u64 {
         self.back.iter().chain(&self.ahead).fold(self.zero, |sum, n| sum.saturating_add(*n))
-    }
-
-    /// The part that was zero, or `None` if nothing was counted.
-    pub fn zero_share(&self) -> Option<f64> {
-        let total = self.total();
-        (total > 0).then(|| self.zero as f64 / total as f64)
     }
 
     fn furthest(&self) -> usize {
@@ -75,19 +64,9 @@ fn bin_start(bin: usize) -> u64 {
     (root + u128::from(root * root < square)) as u64
 }
 
-impl FromIterator<i64> for SeekBins {
-    fn from_iter<I: IntoIterator<Item = i64>>(distances: I) -> SeekBins {
-        let mut bins = SeekBins::default();
-        distances.into_iter().for_each(|distance| bins.record(distance));
-        bins
-    }
-}
-
 /// One panel for each policy, one below the other, with a common scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// Printed above; may be empty.
-    pub title: String,
     /// What is counted, such as "Seek distance".
     pub label: String,
     /// Its unit, such as "sectors".
@@ -121,7 +100,7 @@ impl Slots {
 impl Histogram {
     /// Draws it.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let mut shown: Vec<&(String, SeekBins)> =
             self.series.iter().filter(|s| s.1.total() > 0).collect();
         for (name, _) in self.series.iter().filter(|s| s.1.total() == 0) {
@@ -258,12 +237,5 @@ mod tests {
             assert_eq!(bin(bin_start(k) as i64), Some(k));
             assert_eq!(bin(bin_start(k) as i64 - 1), Some(k - 1));
         }
-    }
-
-    #[test]
-    fn zero_share_counts_all() {
-        let bins: SeekBins = [0, 0, 0, 8, -100_000].into_iter().collect();
-        assert_eq!(bins.zero_share(), Some(0.6));
-        assert_eq!(SeekBins::default().zero_share(), None);
     }
 }

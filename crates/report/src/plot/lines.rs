@@ -14,8 +14,6 @@ const HEIGHT: f64 = 280.0;
 /// A line for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// Printed above; may be empty.
-    pub title: String,
     /// To the right.
     pub x: Axis,
     /// Upwards.
@@ -24,33 +22,10 @@ pub struct Lines {
     pub series: Vec<Series>,
 }
 
-/// The cumulative distribution of these samples as at most `points_max` points (x, share ≤ x),
-/// the smallest and the largest among them. Samples that are not finite are left out.
-pub fn cdf(samples: impl IntoIterator<Item = f64>, points_max: usize) -> Vec<(f64, f64)> {
-    let mut sorted: Vec<f64> = samples.into_iter().filter(|v| v.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len();
-    let place = |i: usize| (sorted[i], (i + 1) as f64 / count as f64);
-    if count <= points_max.max(2) {
-        return (0..count).map(place).collect();
-    }
-    let half = points_max.max(4) / 2;
-    // Half of them evenly, half of them ever closer to the end, where p99.9 is.
-    let even = (0..half).map(|i| i * (count - 1) / (half - 1));
-    let tail = (0..half).map(|i| {
-        let part = (count as f64).powf(-(i as f64) / (half - 1) as f64);
-        ((count as f64 * (1.0 - part)) as usize).min(count - 1)
-    });
-    let mut chosen: Vec<usize> = even.chain(tail).collect();
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen.into_iter().map(place).collect()
-}
-
 impl Lines {
     /// Draws them.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let all = || self.series.iter().flat_map(|s| s.points.iter().copied());
         let left_out = all().filter(|p| !self.shows(*p) && !p.1.is_nan()).count();
         let shown = || all().filter(|p| self.shows(*p));

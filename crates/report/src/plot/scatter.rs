@@ -24,8 +24,6 @@ const PANELS_MAX: usize = 16;
 /// A cloud of points for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scatter {
-    /// Printed above; may be empty.
-    pub title: String,
     /// To the right.
     pub x: Axis,
     /// Upwards.
@@ -56,7 +54,7 @@ struct PlacedSeries<'a> {
 impl Scatter {
     /// Draws it.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let mut shown: Vec<&Series> =
             self.series.iter().filter(|s| s.points.iter().any(|p| self.shows(*p))).collect();
         let total: usize = self.series.iter().map(|s| s.points.len()).sum();

@@ -1,4 +1,4 @@
-//! The paper that a figure is drawn on, from the top down: title, legend, panels, notes.
+//! The paper that a figure is drawn on, from the top down: legend, panels, notes.
 //!
 //! The height follows from the content, so nothing has to be squeezed and the legend never lies
 //! over data.
@@ -15,7 +15,7 @@ pub(super) const WIDTH: f64 = 720.0;
 /// Room on the right for half of the last tick's label.
 pub(super) const RIGHT: f64 = 24.0;
 const LINE: f64 = 18.0;
-/// Where titles, legends and notes begin.
+/// Where legends and notes begin.
 pub(super) const EDGE: f64 = 2.0;
 
 /// A figure in the making.
@@ -23,7 +23,6 @@ pub(super) struct Sheet {
     pub body: String,
     /// The next free pixel row.
     pub top: f64,
-    label: String,
     notes: Vec<String>,
 }
 
@@ -57,16 +56,8 @@ impl Area<'_> {
 }
 
 impl Sheet {
-    pub fn new(title: &str) -> Sheet {
-        let mut sheet =
-            Sheet { body: String::new(), top: 6.0, label: title.to_owned(), notes: Vec::new() };
-        if !title.is_empty() {
-            // 14 px bold is about 1.25 times as wide as what `shortened` assumes.
-            let shown = shortened(title, (WIDTH - 16.0) / 1.25);
-            sheet.text_with_tip("ti", EDGE, sheet.top + 13.0, &shown, title);
-            sheet.top += 24.0;
-        }
-        sheet
+    pub fn new() -> Sheet {
+        Sheet { body: String::new(), top: 6.0, notes: Vec::new() }
     }
 
     /// A row of names, wrapped; nothing for a single name that has no need of it.
@@ -217,7 +208,7 @@ impl Sheet {
                 self.top += LINE - 2.0;
             }
         }
-        Svg::new(self.body, &self.label, WIDTH, self.top + 6.0)
+        Svg::new(self.body, WIDTH, self.top + 6.0)
     }
 }
 

@@ -18,8 +18,6 @@ const STRETCHES_MAX: usize = 2000;
 /// Rows on one axis of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stripes {
-    /// Printed above; may be empty.
-    pub title: String,
     /// Time.
     pub axis: Axis,
     /// What the stretches and the marks are, for the legend.
@@ -41,7 +39,7 @@ pub struct Row {
 impl Stripes {
     /// Draws them.
     pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new(&self.title);
+        let mut sheet = Sheet::new();
         let rows = &self.rows[..self.rows.len().min(ROWS_MAX)];
         let ends = rows.iter().flat_map(|row| row.stretches.iter().chain(&row.marks));
         let ends = ends.flat_map(|&(from, to)| [from, to]).filter(|at| at.is_finite());
@@ -87,7 +85,7 @@ mod tests {
 
     fn stripes(rows: Vec<Row>) -> Stripes {
         let names = ["runs", "reader"].map(String::from);
-        Stripes { title: "vCPUs".into(), axis: Axis::time("time", "ms"), names, rows }
+        Stripes { axis: Axis::time("time", "ms"), names, rows }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use super::overload::{Disk, Overload, Service};
 use super::{Carried, Loser};
 use crate::args::Goal;
 use crate::json::CompareReport;
+use crate::output;
 use clap::ValueEnum;
 use seekway_report::number::{count, significant};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::{Cell, Table};
 
 /// A disk that is busy less than this has time for all requests, had they come evenly.
 const BURSTS_BELOW: f64 = 0.8;
@@ -178,7 +179,7 @@ fn beside_others(ranking: &[Judged], goal: Goal) -> String {
     }
     if let Some(next) = rivals.get(equal.len() + 1) {
         let (figure, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
-        let name = capital(figure_name(goal));
+        let name = output::capital(figure_name(goal));
         text += &format!("{name}: {figure}, next {} with {value}. ", next.label);
     }
     let passed_over: Vec<&Judged> = last.iter().filter(is_equal).collect();
@@ -189,11 +190,6 @@ fn beside_others(ranking: &[Judged], goal: Goal) -> String {
         );
     }
     text
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn who_loses(losers: &[Loser], kind: &str) -> String {
@@ -210,44 +206,27 @@ fn who_loses(losers: &[Loser], kind: &str) -> String {
 
 /// Every stack with its figures, in the order of the ranking.
 pub fn ranked(ranking: &[Judged], goal: Goal, compared: &CompareReport, several: bool) -> Table {
-    let mut columns = vec![Column::text(compared.names.heading())];
-    columns.extend([Column::number("mean", "ms"), Column::number("p99", "ms")]);
-    if several {
-        columns.push(Column::text("worst VM"));
-        columns.push(Column::number("its p99", "ms"));
-    }
-    columns.extend([
-        Column::number("over alone", ""),
-        Column::number("bandwidth", "MiB/s"),
-        Column::number("worst speed", ""),
-        Column::number("regret", ""),
-    ]);
     let any_forced = ranking.iter().any(|j| j.forced > 0);
-    columns.extend(any_forced.then(|| Column::number("forced", "")));
-    let (kind, device) = (capital(kind(ranking).1), &compared.device);
+    let (kind, device) = (output::capital(kind(ranking).1), &compared.device);
     let title = format!("{kind} on {device} for {}, best first", goal_name(goal));
-    let mut table = Table::new(title, columns);
-    for j in ranking {
-        let mut row = vec![Cell::Text(j.label.clone()), Cell::Number(j.mean_ms)];
-        row.push(Cell::Number(j.p99_ms));
-        if several {
-            row.extend([Cell::Text(j.worst_vm.clone()), Cell::Number(j.worst_vm_p99_ms)]);
-        }
-        row.extend([
-            Cell::Ratio(j.worst_vm_p99_over_alone),
-            Cell::Number(j.mib_s),
-            Cell::Share(j.worst_vm_speed),
-            Cell::Number(j.regret),
-        ]);
-        row.extend(any_forced.then_some(Cell::Count(j.forced)));
-        table.push(row);
-    }
-    table.notes.push(note(several).into());
-    table.notes.extend(any_forced.then(|| {
-        "forced: requests that waited past the hard limit; policies with any come last.".into()
-    }));
-    table.notes.push(compared.same.clone());
-    table
+    Table::of(title, ranking)
+        .text(compared.names.heading(), |j| &j.label)
+        .number("mean", "ms", |j| j.mean_ms)
+        .number("p99", "ms", |j| j.p99_ms)
+        .when(several, |table| {
+            table.text("worst VM", |j| &j.worst_vm).number("its p99", "ms", |j| j.worst_vm_p99_ms)
+        })
+        .number("over alone", "", |j| Cell::Ratio(j.worst_vm_p99_over_alone))
+        .number("bandwidth", "MiB/s", |j| j.mib_s)
+        .number("worst speed", "", |j| Cell::Share(j.worst_vm_speed))
+        .number("regret", "", |j| j.regret)
+        .when(any_forced, |table| table.number("forced", "", |j| j.forced))
+        .note(note(several))
+        .notes(any_forced.then_some(
+            "forced: requests that waited past the hard limit; policies with any come last.",
+        ))
+        .note(&compared.same)
+        .done()
 }
 
 fn note(several: bool) -> &'static str {
@@ -267,25 +246,15 @@ fn note(several: bool) -> &'static str {
 
 /// The modelled disks with the whole load.
 pub fn disks(overload: &Overload) -> Table {
-    let columns = vec![
-        Column::text("disk"),
-        Column::text("carries the load"),
-        Column::number("worst p99", "ms"),
-        Column::text("under"),
-    ];
-    let mut table = Table::new("Other modelled disks with the whole load", columns);
-    for disk in &overload.disks {
-        let verdict = match (&disk.service, disk.carries) {
-            (None, _) => "too small",
-            (Some(_), true) => "yes",
-            (Some(_), false) => "no",
-        };
-        let mut row = vec![Cell::Text(disk.disk.clone()), Cell::Text(verdict.into())];
-        row.extend(match &disk.service {
-            Some(s) => [Cell::Number(s.p99_ms), Cell::Text(s.label.clone())],
-            None => [Cell::Absent, Cell::Absent],
-        });
-        table.push(row);
-    }
-    table
+    let verdict = |disk: &Disk| match (&disk.service, disk.carries) {
+        (None, _) => "too small",
+        (Some(_), true) => "yes",
+        (Some(_), false) => "no",
+    };
+    Table::of("Other modelled disks with the whole load", &overload.disks)
+        .text("disk", |disk| &disk.disk)
+        .text("carries the load", verdict)
+        .number("worst p99", "ms", |disk| disk.service.as_ref().map(|s| s.p99_ms))
+        .text("under", |disk| disk.service.as_ref().map(|s| &s.label))
+        .done()
 }

@@ -3,9 +3,8 @@
 use super::Played;
 use crate::args::ArenaArgs;
 use crate::load::{self, Load};
-use crate::progress;
-use crate::runs::{Outcome, Plan, Stage};
-use crate::stacks::{StackNames, StackSpec};
+use crate::runs::{Outcome, Stage};
+use crate::stacks::StackSpec;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
@@ -16,8 +15,7 @@ use seekway_sim::experiments::arena::{Alone, Figures, Judging, SceneResult, Unit
 /// The load of the command line.
 pub struct Own {
     load: Load,
-    profile: Profile,
-    config: Config,
+    disk: (Profile, Config),
     until: Option<Nanos>,
     device: String,
 }
@@ -29,36 +27,22 @@ impl Own {
         if args.load.traces.is_empty() && args.load.vms.is_empty() {
             return Ok(None);
         }
-        let (profile, config) = load::disk(&args.disk)?;
+        let disk = load::disk(&args.disk)?;
         let (load, device) = (Load::new(&args.load)?, args.disk.device.clone());
-        Ok(Some(Own { load, profile, config, until, device }))
+        Ok(Some(Own { load, disk, until, device }))
     }
 
     /// Runs it under every policy with every seed.
     pub fn play(&self, policies: &[String], seeds: &[u64], jobs: usize) -> Result<Played> {
         let stacks: Vec<StackSpec> = policies.iter().map(|p| StackSpec::new(p)).collect();
-        let stage = Stage {
-            load: &self.load,
-            profile: &self.profile,
-            config: self.config,
-            until: self.load.until(self.until),
-            journal: false,
-            names: StackNames::of(&stacks),
-            caller: &crate::caller::NOBODY,
-        };
+        let until = self.load.until(self.until);
+        let stage = Stage { until, ..Stage::new(&self.load, &self.disk, &stacks) };
         let hidden = ProgressBar::hidden();
         let noop = [StackSpec::new("noop")];
         let alone = stage.run_each_alone(&noop, seeds[0], jobs, &hidden)?;
         let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
         let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
-        let plans: Vec<Plan> = stacks
-            .iter()
-            .flat_map(|stack| seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)))
-            .collect();
-        let runs = self.load.requests().map(|n| n * plans.len() as u64);
-        let bar = progress::requests(runs, "your load");
-        let outcomes = stage.run_all(&plans, jobs, &bar)?;
-        bar.finish_and_clear();
+        let outcomes = stage.run_stacks(&stacks, seeds, jobs, "your load")?;
         let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
         // A load of one's own has no quiet VM, and comes and goes.
         let limits = &self.load.limits;

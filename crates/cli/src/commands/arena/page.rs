@@ -6,30 +6,21 @@ use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, BarSeries, Bars, Panels, Scatter, Series};
 use seekway_sim::experiments::arena::{Measure, Score};
 
-/// Writes the page of a board.
+/// The page of a board.
 pub fn report(board: &Board, quick: bool) -> Report {
     let mut sections = vec![overview(board)];
     for device in &board.devices {
         let scenes = board.scenes.iter().enumerate();
         let on_it = scenes.filter(|(_, played)| played.result.device == *device);
         let blocks = on_it.map(|(n, _)| Block::Table(tables::scene(board, n))).collect();
-        sections.push(Section { heading: device.clone(), intro: String::new(), blocks });
+        sections.push(Section::new(device, blocks));
     }
     let mut subtitle = sentence(board);
     if quick {
         subtitle += " A quick run with a tenth of the time: not a result.";
     }
     let seeds: Vec<String> = board.seeds.iter().map(u64::to_string).collect();
-    Report {
-        title: "Seekway: the arena".into(),
-        subtitle,
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Seeds".into(), seeds.join(", ")),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
+    output::report("Seekway: the arena", subtitle, [("Seeds", seeds.join(", "))], sections)
 }
 
 /// The result in a sentence.
@@ -45,14 +36,13 @@ fn sentence(board: &Board) -> String {
 }
 
 fn overview(board: &Board) -> Section {
-    let figure = |svg, caption: &str| Block::Figure { svg, caption: caption.into() };
     let mut blocks = vec![
-        figure(
+        Block::figure(
             bars(board),
             "What each policy reaches of the best of all policies, mean over the scenes: 1 is as \
              good as the best everywhere. Long bars all round are what to look for.",
         ),
-        figure(
+        Block::figure(
             bubbles(board),
             "The same as points: throughput to the right, short p99 upwards. Nobody is better in \
              both than a policy in the upper right corner.",
@@ -61,7 +51,7 @@ fn overview(board: &Board) -> Section {
     ];
     blocks.extend(tables::by_device(board).map(Block::Table));
     blocks.push(Block::Table(tables::regrets(board)));
-    Section { heading: "Scoreboard".into(), intro: String::new(), blocks }
+    Section::new("Scoreboard", blocks)
 }
 
 /// What a policy reaches of the best, on average.
@@ -81,7 +71,6 @@ fn bars(board: &Board) -> seekway_report::svg::Svg {
         reference: false,
     };
     let bars = Bars {
-        title: String::new(),
         axis: Axis::linear("part of the best", ""),
         groups: board.scores.iter().map(|score| score.policy.clone()).collect(),
         series: measures.map(series).into(),
@@ -95,7 +84,6 @@ fn bubbles(board: &Board) -> seekway_report::svg::Svg {
         Series::new(score.policy.clone(), at.into_iter().collect())
     };
     let scatter = Scatter {
-        title: String::new(),
         x: Axis::linear("throughput, part of the best", ""),
         y: Axis::linear("p99, part of the best", ""),
         series: board.scores.iter().map(point).collect(),

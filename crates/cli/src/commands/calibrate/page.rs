@@ -37,54 +37,42 @@ pub fn report(
         ),
         Form::Averaged => String::new(),
     };
+    let hits = match found.spike {
+        Some(s) => format!(
+            "Service of reads. Hits are {:.1} % of them, below the trough at {:.3} ms; their spike \
+             is at {:.3} ms.",
+            100.0 * s.share,
+            s.trough_ms,
+            s.ms
+        ),
+        None => "Service of reads. There is no trough that would tell hits from the rest.".into(),
+    };
     let figures = vec![
-        Block::Figure {
-            svg: distances,
-            caption: format!(
+        Block::figure(
+            distances,
+            format!(
                 "Service over the distance from the predecessor's end{cloud}; the moving average \
                  over 1001 requests; and the least squares through {through}, {} (d/D) ms with \
                  D = {} sectors.{averaged}",
                 found.line, found.largest
             ),
-        },
-        Block::Figure {
-            svg: histogram(found, measured),
-            caption: match found.spike {
-                Some(s) => format!(
-                    "Service of reads. Hits are {:.1} % of them, below the trough at {:.3} ms; \
-                     their spike is at {:.3} ms.",
-                    100.0 * s.share,
-                    s.trough_ms,
-                    s.ms
-                ),
-                None => "Service of reads. There is no trough that would tell hits from the rest."
-                    .into(),
-            },
-        },
-        Block::Figure {
-            svg: distributions(found),
-            caption: format!(
+        ),
+        Block::figure(histogram(found, measured), hits),
+        Block::figure(
+            distributions(found),
+            format!(
                 "Quantiles of the measured services and of the same requests on the fitted \
                  device; their RMS distance, the demerit figure, is {:.3} ms.",
                 found.demerit_ms()
             ),
-        },
+        ),
     ];
-    Report {
-        title: "Seekway: calibration".into(),
-        subtitle: match found.is_flat() {
-            true => format!("The distance explains nothing of {}.", measured.source),
-            false => format!("{} (d/D) ms fits {}.", found.line, measured.source),
-        },
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections: vec![
-            Section { heading: "Result".into(), intro: String::new(), blocks },
-            Section { heading: "Fit".into(), intro: String::new(), blocks: figures },
-        ],
-    }
+    let subtitle = match found.is_flat() {
+        true => format!("The distance explains nothing of {}.", measured.source),
+        false => format!("{} (d/D) ms fits {}.", found.line, measured.source),
+    };
+    let sections = vec![Section::new("Result", blocks), Section::new("Fit", figures)];
+    output::report("Seekway: calibration", subtitle, [], sections)
 }
 
 /// The cloud with curve and line, and what the caption says of the cloud.
@@ -115,7 +103,6 @@ fn distances(
         (d / 1e6, found.line.at_ms(d / found.largest as f64))
     };
     let scatter = Scatter {
-        title: String::new(),
         x: Axis::linear("distance", "million sectors").from_zero(),
         y: Axis::linear("service", "ms").from_zero(),
         series: vec![
@@ -147,7 +134,7 @@ fn histogram(found: &Fit, measured: &MeasuredRequests) -> seekway_report::Svg {
         series.extend([upright("spike", s.ms), upright("trough", s.trough_ms)]);
     }
     let (x, y) = (Axis::log("service", "ms"), Axis::linear("requests", "").from_zero());
-    Lines { title: String::new(), x, y, series }.render()
+    Lines { x, y, series }.render()
 }
 
 fn distributions(found: &Fit) -> seekway_report::Svg {
@@ -156,7 +143,6 @@ fn distributions(found: &Fit) -> seekway_report::Svg {
         quantiles.iter().map(|q| (pick(q), q.0)).collect::<Vec<_>>()
     };
     Lines {
-        title: String::new(),
         x: Axis::linear("service", "ms").from_zero(),
         y: Axis::share("requests up to this"),
         series: vec![

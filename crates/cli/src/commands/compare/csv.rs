@@ -1,99 +1,90 @@
 //! A comparison as CSV.
 
 use super::prefetching;
-use super::tables::{has_private, number};
+use super::tables::has_private;
 use crate::caching::NO_PREFETCH;
-use crate::json::{CompareReport, Response, Stack, Usage};
-use seekway_report::table::{Cell, Column, Table};
+use crate::json::{CompareReport, PrivateRun, PrivateVm, Response, Run, Usage, Vm};
+use seekway_report::table::Table;
+
+/// A run, or a VM of it.
+struct Line<'a> {
+    run: &'a Run,
+    vm: Option<&'a Vm>,
+}
+
+impl<'a> Line<'a> {
+    /// A figure that both have.
+    fn of<T>(&self, run: fn(&'a Run) -> T, vm: fn(&'a Vm) -> T) -> T {
+        self.vm.map_or_else(|| run(self.run), vm)
+    }
+
+    /// A figure of the whole run.
+    fn whole<T>(&self, figure: fn(&'a Run) -> T) -> Option<T> {
+        self.vm.is_none().then(|| figure(self.run))
+    }
+
+    fn response(&self) -> &'a Response {
+        self.of(|run| &run.response_ms, |vm| &vm.response_ms)
+    }
+
+    fn usage(&self) -> Option<&'a Usage> {
+        self.of(|run| Some(&run.host.as_ref()?.usage), |vm| Some(&vm.cache.as_ref()?.usage))
+    }
+
+    fn private_vm(&self) -> Option<&'a PrivateVm> {
+        self.vm?.private.as_ref()
+    }
+
+    fn private_run(&self) -> Option<&'a PrivateRun> {
+        self.whole(|run| run.private.as_ref()).flatten()
+    }
+}
 
 /// One line for each run and VM.
 pub fn flat(compared: &CompareReport) -> Table {
-    let text = ["policy", "vm"].map(Column::text);
-    let numbers = [
-        "seed",
-        "requests",
-        "iops",
-        "mib_s",
-        "mean_ms",
-        "p50_ms",
-        "p99_ms",
-        "p999_ms",
-        "max_ms",
-        "service_mean_ms",
-        "zero_seek_share",
-        "waits_tried",
-        "waits_paid",
-        "phi",
-        "jain",
-        "max_min_share",
-        "ended_s",
-    ];
-    let mut columns: Vec<Column> = text.into();
-    columns.extend(numbers.map(|n| Column::number(n, "")));
-    let ended = columns.len() - 1;
-    columns.push(Column::text("prefetch"));
-    columns.extend(prefetching::flat_columns(compared));
-    let chosen = columns.len();
-    columns.push(Column::number("cache_mib", ""));
-    columns.extend(["limits", "shared_cpus", "vcpu"].map(Column::text));
-    let private = has_private(compared);
-    if private {
-        let names = ["progress", "p99_over_private", "least_progress", "mean_progress"];
-        columns.extend(names.map(|name| Column::number(name, "")));
-        columns.push(Column::text("least_progress_vm"));
-    }
-    let mut table = Table::new("", columns);
+    let mut lines: Vec<Line<'_>> = Vec::new();
     for run in &compared.runs {
-        let figures = |requests: u64, iops, mib_s, r: &Response| {
-            [Cell::Count(run.seed), Cell::Count(requests)]
-                .into_iter()
-                .chain([iops, mib_s, r.mean, r.p50, r.p99, r.p999, r.max].map(Cell::Number))
-                .collect::<Vec<_>>()
-        };
-        let row_of =
-            |name: &str| vec![Cell::Text(run.stack.policy.clone()), Cell::Text(name.to_string())];
-        let end = |mut row: Vec<Cell>, ended_s: Option<f64>, usage: Option<&Usage>| {
-            row.resize(ended, Cell::Absent);
-            row.push(number(ended_s));
-            let prefetch = run.stack.cache.prefetch.clone();
-            row.push(Cell::Text(prefetch.unwrap_or_else(|| NO_PREFETCH.into())));
-            row.extend(usage.map(prefetching::flat).unwrap_or_default());
-            row.resize(chosen, Cell::Absent);
-            row.extend(stack(&run.stack));
-            row
-        };
-        let mut row = row_of("all");
-        row.extend(figures(run.requests, run.iops, run.mib_s, &run.response_ms));
-        row.extend([Cell::Number(run.service_ms.mean), Cell::Number(run.zero_seek_share)]);
-        row.extend([Cell::Count(run.waits.tried), Cell::Count(run.waits.paid)]);
-        row.extend([run.phi, run.jain, run.max_min_share].map(number));
-        let mut row = end(row, None, run.host.as_ref().map(|host| &host.usage));
-        if let Some(p) = &run.private {
-            row.extend([Cell::Absent, Cell::Absent]);
-            row.extend([p.least_progress, p.mean_progress].map(number));
-            row.push(p.least_progress_vm.clone().map_or(Cell::Absent, Cell::Text));
-        }
-        table.push(row);
-        for vm in &run.vms {
-            let mut row = row_of(&vm.name);
-            row.extend(figures(vm.requests, vm.iops, vm.mib_s, &vm.response_ms));
-            let mut row = end(row, vm.ended_s, vm.cache.as_ref().map(|cache| &cache.usage));
-            if let Some(p) = &vm.private {
-                row.extend([p.progress, p.p99_over_private].map(number));
-                row.extend([Cell::Absent, Cell::Absent, Cell::Absent]);
-            }
-            table.push(row);
-        }
+        lines.push(Line { run, vm: None });
+        lines.extend(run.vms.iter().map(|vm| Line { run, vm: Some(vm) }));
     }
-    table
-}
-
-/// What a run chose besides its policy and prefetcher, what it did not choose too.
-fn stack(stack: &Stack) -> [Cell; 4] {
-    [
-        Cell::Number(stack.cache.cache_mib.unwrap_or(0.0)),
-        Cell::Text(stack.limits.into()),
-        Cell::Text(stack.shared_cpus.clone().unwrap_or_else(|| "none".into())),
-        Cell::Text(stack.vcpu.clone()),
-    ]
+    let has_cache = compared.runs.iter().any(|run| run.host.is_some());
+    Table::of("", &lines)
+        .text("policy", |line| &line.run.stack.policy)
+        .text("vm", |line| line.of(|_| "all", |vm| &vm.name))
+        .number("seed", "", |line| line.run.seed)
+        .number("requests", "", |line| line.of(|run| run.requests, |vm| vm.requests))
+        .number("iops", "", |line| line.of(|run| run.iops, |vm| vm.iops))
+        .number("mib_s", "", |line| line.of(|run| run.mib_s, |vm| vm.mib_s))
+        .number("mean_ms", "", |line| line.response().mean)
+        .number("p50_ms", "", |line| line.response().p50)
+        .number("p99_ms", "", |line| line.response().p99)
+        .number("p999_ms", "", |line| line.response().p999)
+        .number("max_ms", "", |line| line.response().max)
+        .number("service_mean_ms", "", |line| line.whole(|run| run.service_ms.mean))
+        .number("zero_seek_share", "", |line| line.whole(|run| run.zero_seek_share))
+        .number("waits_tried", "", |line| line.whole(|run| run.waits.tried))
+        .number("waits_paid", "", |line| line.whole(|run| run.waits.paid))
+        .number("phi", "", |line| line.whole(|run| run.phi))
+        .number("jain", "", |line| line.whole(|run| run.jain))
+        .number("max_min_share", "", |line| line.whole(|run| run.max_min_share))
+        .number("ended_s", "", |line| line.of(|_| None, |vm| vm.ended_s))
+        .text("prefetch", |line| line.run.stack.cache.prefetch.as_deref().unwrap_or(NO_PREFETCH))
+        .each(prefetching::FIGURES.into_iter().filter(|_| has_cache), |table, figure| {
+            let (_, _, name, figure) = figure;
+            table.number(name, "", |line| line.usage().map(figure))
+        })
+        // What a run chose besides its policy and prefetcher, what it did not choose too.
+        .number("cache_mib", "", |line| line.run.stack.cache.cache_mib.unwrap_or(0.0))
+        .text("limits", |line| line.run.stack.limits)
+        .text("shared_cpus", |line| line.run.stack.shared_cpus.as_deref().unwrap_or("none"))
+        .text("vcpu", |line| &line.run.stack.vcpu)
+        .when(has_private(compared), |table| {
+            table
+                .number("progress", "", |line| line.private_vm()?.progress)
+                .number("p99_over_private", "", |line| line.private_vm()?.p99_over_private)
+                .number("least_progress", "", |line| line.private_run()?.least_progress)
+                .number("mean_progress", "", |line| line.private_run()?.mean_progress)
+                .text("least_progress_vm", |line| line.private_run()?.least_progress_vm.as_ref())
+        })
+        .done()
 }

@@ -6,7 +6,7 @@ use super::alone::{DIFFERENT_MAX, first_alike};
 use super::tables::label;
 use crate::args::Alone;
 use crate::host::NO_AGENT;
-use crate::json::{CompareReport, Demands, PrivateRun, PrivateVm, Run};
+use crate::json::{CompareReport, Demands, PrivateRun, PrivateVm, Run, Vm};
 use crate::load::Load;
 use crate::runs::{Outcome, Plan, PrivateDisk, Stage};
 use crate::stacks::{ChosenCache, StackSpec};
@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use seekway_device::slowed::SLOW_MAX;
 use seekway_policy::units::Instant;
 use seekway_report::html::{Block, Section};
-use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
+use seekway_report::plot::{Axis, BarSeries, Bars};
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{ms, per_second};
 use seekway_sim::progress::{geometric_mean, progress, reaches};
@@ -217,28 +217,23 @@ pub fn section(compared: &CompareReport, seed: u64) -> Option<Section> {
     let runs: Vec<&Run> =
         compared.runs.iter().filter(|run| run.seed == seed && run.private.is_some()).collect();
     let vms = &runs.first()?.vms;
+    let progress = |vm: &Vm| Some(vm.private.as_ref()?.progress?.into());
     let series = |run: &&Run| BarSeries {
         name: label(&compared.runs, run),
-        bars: run
-            .vms
-            .iter()
-            .map(|vm| Some(Bar { value: vm.private.as_ref()?.progress?, ..Bar::default() }))
-            .collect(),
+        bars: run.vms.iter().map(progress).collect(),
         reference: false,
     };
     let line = BarSeries {
         name: "a private disk".into(),
-        bars: vec![Some(Bar { value: 1.0, ..Bar::default() }); vms.len()],
+        bars: vec![Some(1.0.into()); vms.len()],
         reference: true,
     };
     let bars = Bars {
-        title: String::new(),
         axis: Axis::linear("progress", ""),
         groups: vms.iter().map(|vm| vm.name.clone()).collect(),
         series: runs.iter().map(series).chain([line]).collect(),
     };
     let caption = "What each VM has over what a disk of its own would give it, as many times \
                    slower as there are VMs. At 1 it loses nothing by sharing.";
-    let block = Block::Figure { svg: bars.render(), caption: caption.into() };
-    Some(Section { heading: "Progress".into(), intro: String::new(), blocks: vec![block] })
+    Some(Section::new("Progress", vec![Block::figure(bars.render(), caption)]))
 }

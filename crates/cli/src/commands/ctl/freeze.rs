@@ -1,16 +1,15 @@
 //! `seekway ctl freeze`: disks stand still while somebody takes a snapshot of their images.
 
 use crate::args::Format;
+use crate::signals::{self, SIGINT, SIGTERM};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::control::{Client, DiskReport, HostReport, Request};
 use seekway_policy::params::parse_duration;
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Freeze the disks, for `timeout` at the most. With a command: run it, and thaw them.
 ///
@@ -30,10 +29,7 @@ pub fn run(
         .context("the daemon's answer is of another version of seekway")?;
     let disks = names.iter().map(|name| find(&status, name)).collect::<Result<Vec<_>>>()?;
     // A signal that ended us now would leave disks frozen until their time is over.
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, ended.clone()).context("cannot handle signals")?;
-    }
+    let ended = signals::noted(&[SIGINT, SIGTERM])?;
     for (at, disk) in disks.iter().enumerate() {
         let request = Request::Freeze { disk: disk.name.clone(), timeout_s: time.as_secs_f64() };
         let frozen = client.ask(&request).map_err(|e| anyhow!(e)).and_then(|_| sync(disk));

@@ -4,7 +4,7 @@ use crate::promises;
 use seekway_hostd::control::{DeviceReport, DiskReport, HostReport};
 use seekway_policy::scheduler::Promise;
 use seekway_policy::stack::limit::DiskLimits;
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 
 /// A target counts as missed from this part of late requests on.
 const MISSED: f64 = 0.01;
@@ -13,8 +13,7 @@ const MET: f64 = 0.99;
 
 /// A row for each promise to a disk, if there are some.
 pub fn table(report: &HostReport) -> Option<Table> {
-    let columns = vec![Column::text("disk"), Column::text("promised"), Column::text("kept")];
-    let mut table = Table::new("Reservations and latency", columns);
+    let mut rows: Vec<(&str, String, String)> = Vec::new();
     for device in &report.devices {
         for disk in &device.disks {
             let Ok(limits) = DiskLimits::parse(&disk.limits) else { continue };
@@ -24,12 +23,15 @@ pub fn table(report: &HostReport) -> Option<Table> {
                     true => format!("no: policy {} does not keep it", device.policy),
                     false => kept(device, disk, promise),
                 };
-                let promised = pair(&disk.limits, key);
-                table.push([Cell::Text(disk.name.clone()), Cell::Text(promised), Cell::Text(kept)]);
+                rows.push((&disk.name, pair(&disk.limits, key), kept));
             }
         }
     }
-    (!table.rows.is_empty()).then_some(table)
+    let table = Table::of("Reservations and latency", &rows)
+        .text("disk", |row| row.0)
+        .text("promised", |row| &row.1)
+        .text("kept", |row| &row.2);
+    (!rows.is_empty()).then(|| table.done())
 }
 
 /// The pair of this key in the text of limits.

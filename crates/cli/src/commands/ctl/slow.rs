@@ -4,50 +4,36 @@ use crate::args::Format;
 use crate::output;
 use anyhow::{Context, Result};
 use seekway_hostd::control::{SlowReport, SlowRequestReport};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::Table;
 use serde_json::Value;
 
 /// Print them, oldest first.
 pub fn print(format: Format, over: &str, answer: &Value) -> Result<()> {
     let report: SlowReport = serde_json::from_value(answer.clone())
         .context("the daemon's answer is of another version of seekway")?;
-    let columns = vec![
-        Column::number("ago", "s"),
-        Column::text("disk"),
-        Column::text("operation"),
-        Column::number("offset", "KiB"),
-        Column::number("size", "KiB"),
-        Column::number("took", "ms"),
-        Column::number("limited", "ms"),
-        Column::number("queued", "ms"),
-        Column::number("device", "ms"),
-    ];
-    let mut table = Table::new(format!("Requests that took {over} or longer"), columns);
-    report.requests.iter().for_each(|request| table.push(row(request)));
-    table.notes.push(match report.requests.len() {
-        0 => "none lately".into(),
-        _ => "limited: held by rate limits; queued: in the policy's queue, until the device got \
+    let note = match report.requests.len() {
+        0 => "none lately",
+        _ => {
+            "limited: held by rate limits; queued: in the policy's queue, until the device got \
               the first of it; device: from then until it was done. The last hundred of each device \
               are kept."
-            .into(),
-    });
-    output::print_as(format, &[table], answer)
-}
-
-fn row(request: &SlowRequestReport) -> [Cell; 9] {
-    let operation = match request.ok {
+        }
+    };
+    let operation = |request: &SlowRequestReport| match request.ok {
         true => request.op.clone(),
         false => format!("{} (failed)", request.op),
     };
-    [
-        Cell::Number(request.ago_s),
-        Cell::Text(request.disk.clone()),
-        Cell::Text(operation),
-        Cell::Number(request.offset_bytes as f64 / 1024.0),
-        Cell::Number(request.len_bytes as f64 / 1024.0),
-        Cell::Number(request.response_ms),
-        Cell::Number(request.limited_ms),
-        Cell::Number(request.queued_ms),
-        Cell::Number(request.device_ms),
-    ]
+    let table = Table::of(format!("Requests that took {over} or longer"), &report.requests)
+        .number("ago", "s", |r| r.ago_s)
+        .text("disk", |r| &r.disk)
+        .text("operation", operation)
+        .number("offset", "KiB", |r| r.offset_bytes as f64 / 1024.0)
+        .number("size", "KiB", |r| r.len_bytes as f64 / 1024.0)
+        .number("took", "ms", |r| r.response_ms)
+        .number("limited", "ms", |r| r.limited_ms)
+        .number("queued", "ms", |r| r.queued_ms)
+        .number("device", "ms", |r| r.device_ms)
+        .note(note)
+        .done();
+    output::print_as(format, &[table], answer)
 }

@@ -1,16 +1,13 @@
 //! An experiment's findings as a table and as a page.
 
 use super::Ran;
-use crate::runs::{Outcome, Plan};
-use crate::stacks::StackSpec;
-use crate::{figures, output};
+use crate::figures::{self, Shown};
+use crate::output;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars, Lines, Series};
 use seekway_report::svg::Svg;
-use seekway_report::table::{Align, Cell as TableCell, Column, Table, Tone};
-use seekway_sim::RunResult;
+use seekway_report::table::{Cell, Table, Tone};
 use seekway_sim::experiments::{Experiment, Figure, Findings, Results, Row, Verdict as Judgement};
-use std::time::Duration;
 
 /// A figure as tables show it: three significant digits.
 fn shown(value: f64, unit: &str) -> String {
@@ -23,36 +20,20 @@ fn shown(value: f64, unit: &str) -> String {
 }
 
 pub(super) fn table(experiment: &Experiment, findings: &Findings) -> Table {
-    let columns = vec![
-        Column::text("row"),
-        Column { align: Align::Right, ..Column::text("paper") },
-        Column { align: Align::Right, ..Column::text("ours") },
-        Column::text("over the seeds"),
-        Column::text("verdict"),
-        Column::text("why"),
-    ];
-    let mut table = Table::new(format!("{}: {}", experiment.name, experiment.summary), columns);
-    for row in &findings.rows {
-        let (text, tone) = badge(row);
-        table.push([
-            TableCell::Text(row.name.clone()),
-            row.paper.map_or(TableCell::Absent, |p| TableCell::Text(shown(p, row.unit))),
-            TableCell::Text(shown(row.ours, row.unit)),
-            TableCell::Text(format!(
-                "{} to {}",
-                seekway_report::number::significant(row.range.0, 3),
-                seekway_report::number::significant(row.range.1, 3)
-            )),
-            TableCell::badge(text, tone),
-            TableCell::Text(row.why.clone()),
-        ]);
-    }
-    table.notes.push(format!("{}. Assumed: {}.", experiment.source, experiment.assumes));
-    table.notes.extend(findings.notes.iter().cloned());
-    table
+    let digits = |value| seekway_report::number::significant(value, 3);
+    Table::of(format!("{}: {}", experiment.name, experiment.summary), &findings.rows)
+        .text("row", |row| &row.name)
+        .number("paper", "", |row| row.paper.map(|paper| shown(paper, row.unit)))
+        .number("ours", "", |row| shown(row.ours, row.unit))
+        .text("over the seeds", |row| format!("{} to {}", digits(row.range.0), digits(row.range.1)))
+        .text("verdict", badge)
+        .text("why", |row| &row.why)
+        .note(format!("{}. Assumed: {}.", experiment.source, experiment.assumes))
+        .notes(&findings.notes)
+        .done()
 }
 
-fn badge(row: &Row) -> (String, Tone) {
+fn badge(row: &Row) -> Cell {
     let tone = match row.verdict {
         Judgement::Holds => Tone::Good,
         Judgement::InPart => Tone::Fair,
@@ -60,8 +41,8 @@ fn badge(row: &Row) -> (String, Tone) {
         Judgement::Measured => Tone::Plain,
     };
     match row.accepted {
-        false => (format!("{}, not accepted", row.verdict.name()), Tone::Bad),
-        true => (row.verdict.name().into(), tone),
+        false => Cell::badge(format!("{}, not accepted", row.verdict.name()), Tone::Bad),
+        true => Cell::badge(row.verdict.name(), tone),
     }
 }
 
@@ -82,24 +63,11 @@ pub(super) fn page(sections: Vec<Section>, ran: &[Ran], quick: bool) -> Report {
     if quick {
         subtitle += " A quick run with a tenth of the work: not a result.";
     }
-    Report {
-        title,
-        subtitle,
-        meta: vec![
-            ("Command".into(), output::command_line()),
-            ("Version".into(), env!("CARGO_PKG_VERSION").into()),
-        ],
-        sections,
-    }
+    output::report(title, subtitle, [], sections)
 }
 
-pub(super) fn section(
-    experiment: &Experiment,
-    findings: &Findings,
-    results: &Results,
-    seed: u64,
-) -> Section {
-    let mut blocks: Vec<Block> = findings.figures.iter().map(|f| draw(f, results, seed)).collect();
+pub(super) fn section(experiment: &Experiment, findings: &Findings, results: &Results) -> Section {
+    let mut blocks: Vec<Block> = findings.figures.iter().map(|f| draw(f, results)).collect();
     // The verdicts come first where a paper claims something, else the figures.
     let has_claims = findings.rows.iter().any(|row| row.paper.is_some());
     let place = if has_claims { 0 } else { blocks.len() };
@@ -108,31 +76,21 @@ pub(super) fn section(
 }
 
 /// The run of a cell with the first seed.
-fn first(results: &Results, key: &(String, String), seed: u64) -> Outcome {
-    let result: &RunResult = &results.of(&key.0, &key.1)[0];
-    Outcome {
-        plan: Plan::new(StackSpec::new(&key.1), seed),
-        label: key.1.clone(),
-        result: result.clone(),
-        wall: Duration::ZERO,
-        journal: String::new(),
-    }
+fn first<'a>(results: &'a Results, (scenario, policy): &'a (String, String)) -> Shown<'a> {
+    (policy, &results.of(scenario, policy)[0])
 }
 
-fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
+fn draw(figure: &Figure, results: &Results) -> Block {
     let (svg, caption): (Svg, &String) = match figure {
-        Figure::Places(key, caption) => {
-            (figures::places(&first(results, key, seed).result), caption)
-        }
+        Figure::Places(key, caption) => (figures::places(first(results, key).1), caption),
         Figure::Seeks(keys, caption) => {
-            let outcomes: Vec<Outcome> = keys.iter().map(|k| first(results, k, seed)).collect();
-            (figures::seeks(&outcomes.iter().collect::<Vec<_>>()), caption)
+            let runs: Vec<Shown<'_>> = keys.iter().map(|key| first(results, key)).collect();
+            (figures::seeks(&runs), caption)
         }
         Figure::Lines { x, log_x, y, series, caption } => {
             let axis = if *log_x { Axis::log } else { Axis::linear };
             let series = series.iter().map(|(name, points)| Series::new(name, points.clone()));
             let lines = Lines {
-                title: String::new(),
                 x: axis(x.0.clone(), x.1.clone()),
                 y: Axis::linear(y.0.clone(), y.1.clone()).from_zero(),
                 series: series.collect(),
@@ -149,7 +107,6 @@ fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
                 reference: s.paper,
             });
             let bars = Bars {
-                title: String::new(),
                 axis: Axis::linear(axis.0.clone(), axis.1.clone()),
                 groups: groups.clone(),
                 series: series.collect(),
@@ -157,7 +114,7 @@ fn draw(figure: &Figure, results: &Results, seed: u64) -> Block {
             (bars.render(), caption)
         }
     };
-    Block::Figure { svg, caption: caption.clone() }
+    Block::figure(svg, caption)
 }
 
 #[cfg(test)]

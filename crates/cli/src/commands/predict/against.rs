@@ -166,7 +166,6 @@ fn of_run(run: &Run) -> Result<Figures> {
     let p99 = || given.response_ms.as_ref().and_then(Time::p99);
     let mib_s = given.mib_s.or_else(|| given.sectors_per_ms.map(|s| s / SECTORS_PER_MS));
     let figures = Figures {
-        name: None,
         policy: run.policy.clone(),
         cache: run.cache()?,
         seed: run.seed,
@@ -176,7 +175,7 @@ fn of_run(run: &Run) -> Result<Figures> {
         response_p99_ms: given.response_p99_ms.or_else(p99),
         sectors_per_ms: mib_s.map(|m| m * SECTORS_PER_MS),
         mib_s,
-        window: None,
+        ..Figures::default()
     };
     let measures = super::figures::Measure::ALL.map(|m| figures.get(m));
     if measures.iter().all(Option::is_none) {
@@ -230,17 +229,14 @@ fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
     let span_ms = mean_ms * n + gaps_ms;
     let rate = (span_ms > 0.0).then(|| sectors / span_ms);
     Figures {
-        name: None,
         policy: ONE_AT_A_TIME.into(),
-        cache: None,
-        seed: None,
         service_ms: Some(mean_ms),
         service_from_dispatch_ms: Some(mean_ms),
         response_ms: Some(mean_ms),
         response_p99_ms: p99,
         sectors_per_ms: rate,
         mib_s: rate.map(|r| r / SECTORS_PER_MS),
-        window: None,
+        ..Figures::default()
     }
 }
 

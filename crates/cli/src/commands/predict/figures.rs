@@ -123,7 +123,6 @@ impl Figures {
         let some = |n: u64, value: f64| (n > 0).then_some(value);
         let (requests, commands) = (r.response.len(), r.service.len());
         Figures {
-            name: None,
             policy: outcome.plan.stack.policy.clone(),
             cache: Some(CacheChoice::new(&outcome.plan.stack)),
             seed: Some(outcome.plan.seed),
@@ -133,7 +132,7 @@ impl Figures {
             response_p99_ms: some(requests, ms(r.response.value_at_quantile(0.99))),
             sectors_per_ms: some(requests, r.mib_s() * SECTORS_PER_MS),
             mib_s: some(requests, r.mib_s()),
-            window: None,
+            ..Figures::default()
         }
     }
 

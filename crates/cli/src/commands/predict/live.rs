@@ -6,7 +6,7 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
-use crate::{load, progress};
+use crate::{load, progress, signals};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::control::{
     Client, DeviceReport, DeviceResponses, HostReport, Request, ResponsesReport,
@@ -120,14 +120,8 @@ struct Stop(Arc<AtomicBool>);
 impl Stop {
     /// The first signal ends in good order, a second one at once.
     fn watch() -> Result<Stop> {
-        let seen = Arc::new(AtomicBool::new(false));
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
-            signal_hook::flag::register_conditional_default(signal, seen.clone())
-                .and_then(|_| signal_hook::flag::register(signal, seen.clone()))
-                .context("cannot handle signals")?;
-        }
-        Ok(Stop(seen))
+        use signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        signals::first_noted(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map(Stop)
     }
 
     fn sleep(&self, time: Duration) -> Result<()> {
@@ -247,10 +241,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     let mib_s = bytes as f64 / f64::from(1 << 20) / window_s * k;
     let some = |value: f64| (requests > 0).then_some(value);
     Ok(Figures {
-        name: None,
         policy: policy.into(),
-        cache: None,
-        seed: None,
         service_ms: per_command(service),
         service_from_dispatch_ms: per_command(from_dispatch),
         response_ms: response_ns.map(|ns| ns / 1e6 / k),
@@ -266,6 +257,7 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
             late_share: late as f64 / commands.max(1) as f64,
             overslept_ms: overslept / commands.max(1) as f64,
         }),
+        ..Figures::default()
     })
 }
 

@@ -1,7 +1,7 @@
 //! A prediction as tables, JSON and a page.
 
 use super::Prediction;
-use super::figures::{Figures, Measure, RankedStack, Side, ranked};
+use super::figures::{Figures, Measure, RankedStack, SECTORS_PER_MS, Side, Window, ranked};
 use super::judge::{Agreement, agreement, common};
 use crate::args::Format;
 use crate::caching::NO_PREFETCH;
@@ -9,7 +9,7 @@ use crate::output;
 use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
-use seekway_report::table::{Cell, Column, Table, Tone};
+use seekway_report::table::{Cell, Table, Tone};
 use serde::Serialize;
 
 /// `predict --format json`. Its `runs` read back with `--against`.
@@ -74,13 +74,9 @@ fn tables(made: &Prediction) -> Vec<Table> {
     tables
 }
 
-fn number(value: Option<f64>) -> Cell {
-    value.map_or(Cell::Absent, Cell::Number)
-}
-
 /// A rank, where there are several to rank.
-fn place(rank: Option<usize>, of: usize) -> Cell {
-    rank.filter(|_| of > 1).map_or(Cell::Absent, |r| Cell::Count(r as u64))
+fn place(rank: Option<usize>, of: usize) -> Option<usize> {
+    rank.filter(|_| of > 1)
 }
 
 /// The measures that a table has room for: those that say something.
@@ -92,37 +88,34 @@ fn shown(side: &Side) -> Vec<Measure> {
 /// Policies with each measure and the policy's place by it.
 fn alone(made: &Prediction) -> Table {
     let side = &made.predicted;
-    let measures = shown(side);
-    let mut columns = vec![Column::text(made.heading)];
-    for measure in &measures {
-        let (name, unit) = measure.name();
-        columns.extend([Column::number(name, unit), Column::number("rank", "")]);
-    }
-    columns.push(Column::number("bandwidth", "MiB/s"));
     let live = side.runs.iter().any(|r| r.window.is_some());
-    if live {
-        columns.extend([Column::number("k", ""), Column::number("late", "")]);
-    }
-    let mut table = Table::new(format!("Predicted on {}", side.name()), columns);
     let policies = side.stacks();
-    let places: Vec<_> = measures.iter().map(|m| side.ranks(&policies, *m)).collect();
-    for (n, policy) in policies.iter().enumerate() {
-        let mut row = vec![Cell::Text(policy.clone())];
-        for (measure, places) in measures.iter().zip(&places) {
-            row.extend([number(side.mean(policy, *measure)), place(places[n], places.len())]);
-        }
-        let mib_s = side.mean(policy, Measure::Throughput);
-        row.push(number(mib_s.map(|s| s / super::figures::SECTORS_PER_MS)));
-        if live {
-            row.push(number(side.of_windows(policy, |w| w.k)));
-            row.push(side.of_windows(policy, |w| w.late_share).map_or(Cell::Absent, Cell::Share));
-        }
-        table.push(row);
-    }
-    table.notes.push(legend(side));
-    table.notes.extend(side.notes.iter().cloned());
-    table.notes.extend(made.same.clone());
-    table
+    let rows: Vec<(usize, &String)> = policies.iter().enumerate().collect();
+    Table::of(format!("Predicted on {}", side.name()), &rows)
+        .text(made.heading, |(_, policy)| *policy)
+        .each(shown(side), |table, measure| {
+            let (name, unit) = measure.name();
+            let places = side.ranks(&policies, measure);
+            table.number(name, unit, |(_, policy)| side.mean(policy, measure)).number(
+                "rank",
+                "",
+                |(n, _)| place(places[*n], places.len()),
+            )
+        })
+        .number("bandwidth", "MiB/s", |(_, policy)| {
+            Some(side.mean(policy, Measure::Throughput)? / SECTORS_PER_MS)
+        })
+        .when(live, |table| {
+            table.number("k", "", |(_, policy)| side.of_windows(policy, |w| w.k)).number(
+                "late",
+                "",
+                |(_, policy)| side.of_windows(policy, |w| w.late_share).map(Cell::Share),
+            )
+        })
+        .note(legend(side))
+        .notes(&side.notes)
+        .notes(&made.same)
+        .done()
 }
 
 /// What the columns are.
@@ -148,31 +141,22 @@ fn legend(side: &Side) -> String {
 fn beside(made: &Prediction, against: &Side, agreement: &Agreement) -> Table {
     let predicted = &made.predicted;
     let (name, unit) = agreement.of.name();
-    let columns = vec![
-        Column::text(made.heading),
-        Column::number("predicted", unit),
-        Column::number("rank", ""),
-        Column::number("against", unit),
-        Column::number("rank", ""),
-        Column::number("error", ""),
-    ];
-    let title = format!("{} on {}, against {}", capital(name), predicted.name(), against.name());
-    let mut table = Table::new(title, columns);
+    let title =
+        format!("{} on {}, against {}", output::capital(name), predicted.name(), against.name());
     let policies = common(predicted, against);
     let ours = predicted.ranks(&policies, agreement.of);
     let theirs = against.ranks(&policies, agreement.of);
-    for (n, policy) in policies.iter().enumerate() {
-        let error = agreement.errors.get(policy).copied().flatten();
-        table.push([
-            Cell::Text(policy.clone()),
-            number(predicted.mean(policy, agreement.of)),
-            place(ours[n], ours.len()),
-            number(against.mean(policy, agreement.of)),
-            place(theirs[n], theirs.len()),
-            error.map_or(Cell::Absent, Cell::Change),
-        ]);
-    }
-    table
+    let rows: Vec<(usize, &String)> = policies.iter().enumerate().collect();
+    Table::of(title, &rows)
+        .text(made.heading, |(_, policy)| *policy)
+        .number("predicted", unit, |(_, policy)| predicted.mean(policy, agreement.of))
+        .number("rank", "", |(n, _)| place(ours[*n], ours.len()))
+        .number("against", unit, |(_, policy)| against.mean(policy, agreement.of))
+        .number("rank", "", |(n, _)| place(theirs[*n], theirs.len()))
+        .number("error", "", |(_, policy)| {
+            agreement.errors.get(*policy).copied().flatten().map(Cell::Change)
+        })
+        .done()
 }
 
 /// What stands below the last table of both sides.
@@ -190,47 +174,30 @@ fn remarks(predicted: &Side, against: &Side) -> Vec<String> {
 
 /// Measure by measure, does the prediction rank right, and how far is it off?
 fn agreements(judged: &[Agreement]) -> Table {
-    let columns = vec![
-        Column::text("measure"),
-        Column::text("same order"),
-        Column::text("seeds"),
-        Column::number("Kendall's τ", ""),
-        Column::number("mean error", ""),
-        Column::number("largest", ""),
-        Column::text("in another order"),
-    ];
-    let mut table = Table::new("Agreement", columns);
-    for a in judged {
-        let share = |value: Option<f64>| value.map_or(Cell::Absent, Cell::Share);
-        table.push([
-            Cell::Text(a.of.name().0.into()),
-            verdict(a.same_order),
-            a.seeds_same_order.map_or(Cell::Absent, |n| Cell::Text(format!("{n} of {}", a.seeds))),
-            number(a.tau),
-            share(a.error_mean),
-            share(a.error_max),
-            Cell::Text(swapped(a)),
-        ]);
-    }
-    if judged.iter().any(|a| a.same_order.is_none()) {
-        table.notes.push("A single policy has no rank, and so no agreement of ranks.".into());
-    }
-    table.notes.push(
-        "same order: are all pairs of policies ordered alike, by the means; seeds: in how many \
-         of them alone. Kendall's τ: 1 when all pairs are, -1 when none is. Errors: their size, \
-         relative to what the prediction is held against. In another order: the pairs, as \
-         predicted, and by how much they really differ."
-            .into(),
-    );
-    table
+    let single = judged.iter().any(|a| a.same_order.is_none());
+    Table::of("Agreement", judged)
+        .text("measure", |a| a.of.name().0)
+        .text("same order", |a| verdict(a.same_order))
+        .text("seeds", |a| a.seeds_same_order.map(|n| format!("{n} of {}", a.seeds)))
+        .number("Kendall's τ", "", |a| a.tau)
+        .number("mean error", "", |a| a.error_mean.map(Cell::Share))
+        .number("largest", "", |a| a.error_max.map(Cell::Share))
+        .text("in another order", swapped)
+        .notes(
+            single.then_some("A single policy has no rank, and so no agreement of ranks."),
+        )
+        .note(
+            "same order: are all pairs of policies ordered alike, by the means; seeds: in how many \
+             of them alone. Kendall's τ: 1 when all pairs are, -1 when none is. Errors: their size, \
+             relative to what the prediction is held against. In another order: the pairs, as \
+             predicted, and by how much they really differ.",
+        )
+        .done()
 }
 
-fn verdict(same: Option<bool>) -> Cell {
-    match same {
-        None => Cell::Absent,
-        Some(true) => Cell::Badge { text: "yes".into(), tone: Tone::Good },
-        Some(false) => Cell::Badge { text: "no".into(), tone: Tone::Bad },
-    }
+fn verdict(same: Option<bool>) -> Option<Cell> {
+    let badge = |same| if same { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+    same.map(badge).map(|(text, tone)| Cell::badge(text, tone))
 }
 
 /// At most this many pairs are named.
@@ -250,39 +217,30 @@ fn swapped(a: &Agreement) -> String {
 
 /// One line for each run of each side.
 fn flat(made: &Prediction) -> Table {
-    let mut columns = ["side", "disk", "policy"].map(Column::text).to_vec();
-    columns.push(Column::number("seed", ""));
-    columns.extend(Measure::ALL.map(|m| Column::number(m.key(), "")));
-    columns
-        .extend(["mib_s", "round", "k", "window_s", "late_share"].map(|n| Column::number(n, "")));
-    columns.extend([Column::number("cache_mib", ""), Column::text("prefetch")]);
-    let mut table = Table::new("", columns);
     let sides = [("predicted", Some(&made.predicted)), ("against", made.against.as_ref())];
-    for (name, side) in sides.into_iter().filter_map(|(name, side)| Some((name, side?))) {
-        for run in &side.runs {
-            let mut row = [name, &side.what, &run.policy].map(|t| Cell::Text(t.into())).to_vec();
-            row.push(run.seed.map_or(Cell::Absent, Cell::Count));
-            row.extend(Measure::ALL.map(|m| number(run.get(m))));
-            let window = run.window.as_ref();
-            row.extend([
-                number(run.mib_s),
-                window.map_or(Cell::Absent, |w| Cell::Count(w.round)),
-                number(window.map(|w| w.k)),
-                number(window.map(|w| w.window_s)),
-                number(window.map(|w| w.late_share)),
-            ]);
-            row.extend(cache(run));
-            table.push(row);
-        }
-    }
-    table
-}
-
-/// The host cache of a run; absent if nobody says whether it had one.
-fn cache(run: &Figures) -> [Cell; 2] {
-    let Some(cache) = &run.cache else { return [Cell::Absent, Cell::Absent] };
-    let prefetch = cache.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
-    [Cell::Number(cache.cache_mib.unwrap_or(0.0)), Cell::Text(prefetch)]
+    let sides = sides.into_iter().filter_map(|(name, side)| Some((name, side?)));
+    let rows: Vec<(&str, &Side, &Figures)> =
+        sides.flat_map(|(name, side)| side.runs.iter().map(move |run| (name, side, run))).collect();
+    let window = |figure: fn(&Window) -> f64| {
+        move |row: &(&str, &Side, &Figures)| row.2.window.as_ref().map(figure)
+    };
+    Table::of("", &rows)
+        .text("side", |(name, ..)| *name)
+        .text("disk", |(_, side, _)| &side.what)
+        .text("policy", |(.., run)| &run.policy)
+        .number("seed", "", |(.., run)| run.seed)
+        .each(Measure::ALL, |table, m| table.number(m.key(), "", |(.., run)| run.get(m)))
+        .number("mib_s", "", |(.., run)| run.mib_s)
+        .number("round", "", |(.., run)| run.window.as_ref().map(|w| w.round))
+        .number("k", "", window(|w| w.k))
+        .number("window_s", "", window(|w| w.window_s))
+        .number("late_share", "", window(|w| w.late_share))
+        // Absent if nobody says whether the run had a host cache.
+        .number("cache_mib", "", |(.., run)| Some(run.cache.as_ref()?.cache_mib.unwrap_or(0.0)))
+        .text("prefetch", |(.., run)| {
+            Some(run.cache.as_ref()?.prefetch.as_deref().unwrap_or(NO_PREFETCH))
+        })
+        .done()
 }
 
 /// The result in a sentence.
@@ -319,26 +277,13 @@ fn sentence(made: &Prediction) -> String {
 
 /// The page: the tables, and bars for each measure.
 pub fn page(made: &Prediction) -> Report {
-    let mut result = Section { heading: "Result".into(), ..Section::default() };
-    result.blocks.extend(made.warnings().into_iter().map(Block::Warning));
-    result.blocks.extend(tables(made).into_iter().map(Block::Table));
-    let figures: Vec<Block> = shown(&made.predicted).into_iter().map(|m| bars(made, m)).collect();
-    let mut meta = vec![
-        ("Command".into(), output::command_line()),
-        ("Disk".into(), made.predicted.what.clone()),
-    ];
-    if let Some(against) = &made.against {
-        meta.push(("Against".into(), against.what.clone()));
-    }
-    meta.push(("Version".into(), env!("CARGO_PKG_VERSION").into()));
-    let measures =
-        Section { heading: "Each measure".into(), intro: String::new(), blocks: figures };
-    Report {
-        title: "Seekway: prediction".into(),
-        subtitle: sentence(made),
-        meta,
-        sections: vec![result, measures],
-    }
+    let mut result: Vec<Block> = made.warnings().into_iter().map(Block::Warning).collect();
+    result.extend(tables(made).into_iter().map(Block::Table));
+    let figures = shown(&made.predicted).into_iter().map(|m| bars(made, m)).collect();
+    let disk = [("Disk", made.predicted.what.clone())];
+    let against = made.against.iter().map(|side| ("Against", side.what.clone()));
+    let sections = vec![Section::new("Result", result), Section::new("Each measure", figures)];
+    output::report("Seekway: prediction", sentence(made), disk.into_iter().chain(against), sections)
 }
 
 fn bars(made: &Prediction, measure: Measure) -> Block {
@@ -357,26 +302,17 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
     let mut sides = vec![series(&made.predicted, false)];
     sides.extend(made.against.iter().map(|side| series(side, true)));
     let (name, unit) = measure.name();
-    let bars = Bars {
-        title: String::new(),
-        axis: Axis::linear(name, unit),
-        groups: policies,
-        series: sides,
-    };
+    let bars = Bars { axis: Axis::linear(name, unit), groups: policies, series: sides };
     let end = match measure.better() {
         seekway_sim::rank::Better::Less => "shorter",
         seekway_sim::rank::Better::More => "longer",
     };
-    let mut caption = format!("{} of each {}; {end} is better.", capital(name), made.heading);
+    let mut caption =
+        format!("{} of each {}; {end} is better.", output::capital(name), made.heading);
     if made.predicted.runs_each() > 1 {
         caption += " Whiskers: least and most of the runs.";
     }
-    Block::Figure { svg: bars.render(), caption }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
+    Block::figure(bars.render(), caption)
 }
 
 #[cfg(test)]

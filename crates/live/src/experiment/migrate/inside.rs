@@ -1,22 +1,10 @@
-//! What happens inside of a guest: its compute tasks, its readers, the agent, and what the
-//! guest counts of them.
+//! What happens inside of a guest: its readers, and what the guest counts of them, of its compute
+//! tasks and of the agent.
 
 use crate::error::{LiveError, Result};
-use crate::experiment::look;
-use crate::guest::Guest;
-use serde::{Deserialize, Serialize};
+use crate::experiment::inside::Computing;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A guest with a compute task on each vCPU, which stand still at first.
-pub(super) struct Inside {
-    guest: Guest,
-    /// The compute tasks' process ids, as words.
-    compute: String,
-}
 
 /// What a guest has counted, or counts in a window.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -32,40 +20,6 @@ pub struct Counts {
     pub agent_cpu: f64,
 }
 
-/// What the agent says of itself: a part of `seekway-guest status --format json`.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct AgentReport {
-    /// How it sees preemption.
-    pub preemption: String,
-    /// How it sees who waits for I/O.
-    pub loads: String,
-    /// How its monitors are scheduled.
-    pub rank: String,
-    /// It found nothing that is shared.
-    pub inert: bool,
-    /// Moves that it has made.
-    pub moves: u64,
-    /// Moves for which it had no worker.
-    pub moves_dropped: u64,
-    /// What its policy alone knows.
-    pub metrics: BTreeMap<String, f64>,
-    /// Time since it began.
-    #[serde(default)]
-    pub running_s: f64,
-    /// Why its threads woke.
-    #[serde(default)]
-    pub vcpus: Vec<VcpuReport>,
-}
-
-/// What the agent says of one vCPU.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct VcpuReport {
-    /// Slices that it has seen.
-    pub slices: u64,
-    /// Wake-ups by cause.
-    pub wakeups: BTreeMap<String, u64>,
-}
-
 /// Times of reads, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Response {
@@ -75,117 +29,40 @@ pub struct Response {
     pub p99_ms: f64,
 }
 
-impl Inside {
-    pub(super) fn new(mut guest: Guest, vcpus: u32) -> Result<Inside> {
-        // sha256sum never comes to the end of zeros, and the kernel counts what it has read.
-        let start = format!(
-            "echo none >/sys/block/vda/queue/scheduler; \
-             for n in $(seq 0 {}); do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & \
-             echo $!; kill -STOP $!; done",
-            vcpus - 1
-        );
-        let said = guest.check(&start, PATIENCE)?;
-        let compute = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        Ok(Inside { guest, compute })
-    }
+/// Start fio, which reads until it is told to end, and measures once this time is over.
+/// Returns at once.
+pub(super) fn start_readers(guest: &mut Computing, readers: u32, settle: Duration) -> Result<()> {
+    guest.start_fio(&format!(
+        "fio --name=reader --filename=/dev/vda --direct=1 --ioengine=psync --rw=randread --bs=4k \
+         --numjobs={readers} --time_based --ramp_time={}ms --runtime=3600 --group_reporting \
+         --output-format=json --output=/tmp/fio.json",
+        settle.as_millis()
+    ))
+}
 
-    /// QEMU's first thread.
-    pub(super) fn qemu(&self) -> i32 {
-        self.guest.pid().cast_signed()
-    }
+/// fio is to end.
+pub(super) fn interrupt_readers(guest: &mut Computing) -> Result<()> {
+    // Its processes end one after the other: one may have gone before it is told.
+    guest.run("killall -INT fio 2>/dev/null; true").map(drop)
+}
 
-    fn run(&mut self, command: &str) -> Result<String> {
-        self.guest.check(command, PATIENCE)
+/// How often the agent's threads have gone to sleep so far, each to be woken once, and
+/// when that was counted (seconds of the guest's time). None where no agent runs.
+pub(super) fn agent_sleeps(guest: &mut Computing) -> Result<Option<(f64, u64)>> {
+    let said = guest.run(
+        "for p in $(pidof seekway-guest); do cat /proc/uptime; \
+         cat /proc/$p/task/*/status | grep ^voluntary_ctxt_switches; done",
+    )?;
+    if said.trim().is_empty() {
+        return Ok(None);
     }
+    let wrong = || LiveError::Measured(format!("{}: switches {said}", guest.guest.name()));
+    sleeps(&said).map(Some).ok_or_else(wrong)
+}
 
-    /// The compute tasks stand still.
-    pub(super) fn pause(&mut self) -> Result<()> {
-        self.run(&format!("kill -STOP {}", self.compute)).map(drop)
-    }
-
-    /// The compute tasks go on.
-    pub(super) fn go_on(&mut self) -> Result<()> {
-        self.run(&format!("kill -CONT {}", self.compute)).map(drop)
-    }
-
-    /// Returns when it is at work.
-    pub(super) fn start_agent(&mut self, args: &str) -> Result<()> {
-        self.run(&format!(
-            "(exec seekway-guest migrate {args} >/tmp/agent.log 2>&1) & pid=$!; echo $pid >/tmp/agent; \
-             until seekway-guest status >/dev/null 2>&1; do \
-             kill -0 $pid || {{ cat /tmp/agent.log; exit 1; }}; sleep 0.05; done"
-        ))
-        .map(drop)
-    }
-
-    /// Returns when it has put all masks back, with what it has done.
-    pub(super) fn end_agent(&mut self) -> Result<AgentReport> {
-        let said = self.run(
-            "seekway-guest status --format json; pid=$(cat /tmp/agent); \
-             kill $pid || { cat /tmp/agent.log; exit 1; }; \
-             while kill -0 $pid 2>/dev/null; do sleep 0.05; done",
-        )?;
-        let wrong = |e| LiveError::Measured(format!("{}: status: {e}: {said}", self.guest.name()));
-        serde_json::from_str(&said).map_err(wrong)
-    }
-
-    /// Start fio, which reads until it is told to end, and measures once this time is over.
-    /// Returns at once.
-    pub(super) fn start_readers(&mut self, readers: u32, settle: Duration) -> Result<()> {
-        self.run(&format!(
-            "rm -f /tmp/fio.json; (exec fio --name=reader --filename=/dev/vda --direct=1 \
-             --ioengine=psync --rw=randread --bs=4k --numjobs={readers} --time_based \
-             --ramp_time={}ms --runtime=3600 --group_reporting --output-format=json \
-             --output=/tmp/fio.json >/tmp/fio.log 2>&1) &",
-            settle.as_millis()
-        ))
-        .map(drop)
-    }
-
-    /// fio is to end.
-    pub(super) fn interrupt_readers(&mut self) -> Result<()> {
-        // Its processes end one after the other: one may have gone before it is told.
-        self.run("killall -INT fio 2>/dev/null; true").map(drop)
-    }
-
-    /// What fio has measured, once it has ended.
-    pub(super) fn end_readers(&mut self) -> Result<Response> {
-        let said = self.run(
-            "while pidof fio >/dev/null; do sleep 0.05; done; \
-             cat /tmp/fio.json || cat /tmp/fio.log",
-        )?;
-        let wrong = || LiveError::Measured(format!("{}: fio said {said}", self.guest.name()));
-        response(&said).ok_or_else(wrong)
-    }
-
-    /// How often the agent's threads have gone to sleep so far, each to be woken once, and
-    /// when that was counted (seconds of the guest's time). None where no agent runs.
-    pub(super) fn agent_sleeps(&mut self) -> Result<Option<(f64, u64)>> {
-        let said = self.run(
-            "for p in $(pidof seekway-guest); do cat /proc/uptime; \
-             cat /proc/$p/task/*/status | grep ^voluntary_ctxt_switches; done",
-        )?;
-        if said.trim().is_empty() {
-            return Ok(None);
-        }
-        let wrong = || LiveError::Measured(format!("{}: switches {said}", self.guest.name()));
-        sleeps(&said).map(Some).ok_or_else(wrong)
-    }
-
-    /// All counters as of one moment.
-    pub(super) fn look(&mut self) -> Result<Counts> {
-        let command = format!(
-            "cd /proc; set --; for p in {}; do set -- $@ $p/io; done; \
-             for p in $(pidof fio) $(pidof seekway-guest); do set -- $@ $p/stat; done; \
-             cat uptime $@ uptime",
-            self.compute
-        );
-        look::shortest(|| {
-            let said = self.run(&command)?;
-            let wrong = || LiveError::Measured(format!("{}: counts {said}", self.guest.name()));
-            parse(&said).ok_or_else(wrong)
-        })
-    }
+/// All counters as of one moment.
+pub(super) fn look(guest: &mut Computing) -> Result<Counts> {
+    guest.look("$(pidof fio) $(pidof seekway-guest)", parse)
 }
 
 impl Counts {
@@ -243,10 +120,8 @@ fn sleeps(said: &str) -> Option<(f64, u64)> {
     Some((at, switches.sum::<Option<u64>>()?))
 }
 
-/// From fio's JSON, which may have a message before it.
-fn response(said: &str) -> Option<Response> {
-    let json: Value =
-        serde_json::from_str(&said[said.find("\n{").map_or(0, |at| at + 1)..]).ok()?;
+/// From fio's JSON.
+pub(super) fn response(json: &Value) -> Option<Response> {
     let times = json.pointer("/jobs/0/read/clat_ns")?;
     let mean_ms = times.get("mean")?.as_f64()? / 1e6;
     let p99_ms = times.get("percentile")?.get("99.000000")?.as_f64()? / 1e6;
@@ -256,6 +131,7 @@ fn response(said: &str) -> Option<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::inside::fio_json;
 
     #[test]
     fn counters_are_read() {
@@ -288,8 +164,9 @@ mod tests {
     fn responses_are_read_from_what_fio_says() {
         let said = "fio: terminating on signal 2\n{\"jobs\": [{\"read\": {\"clat_ns\": \
             {\"mean\": 2000000.0, \"percentile\": {\"99.000000\": 36000000}}}}]}";
-        assert_eq!(response(said), Some(Response { mean_ms: 2.0, p99_ms: 36.0 }));
-        assert_eq!(response("{\"jobs\": []}"), None);
-        assert_eq!(response(""), None);
+        let read = |said| response(&fio_json(said)?);
+        assert_eq!(read(said), Some(Response { mean_ms: 2.0, p99_ms: 36.0 }));
+        assert_eq!(read("{\"jobs\": []}"), None);
+        assert_eq!(read(""), None);
     }
 }

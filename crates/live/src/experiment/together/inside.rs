@@ -3,25 +3,19 @@
 use super::host;
 use super::load::{Load, Work};
 use crate::error::{LiveError, Result};
-use crate::experiment::{AgentReport, look};
+use crate::experiment::AgentReport;
+use crate::experiment::inside::{Computing, MIGRATE};
 use crate::guest::Guest;
 use serde::Serialize;
 use serde_json::Value;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-/// For an agent to start: a guest that takes longer is lost.
-const START: Duration = Duration::from_secs(60);
-/// The agents, as `seekway-guest` names them.
+/// `seekway-guest tag`.
 const TAG: &str = "tag";
-const MIGRATE: &str = "migrate";
 
-/// A guest with a compute task on each vCPU, which stand still at first.
+/// A guest with its application.
 pub(super) struct Inside {
-    guest: Guest,
+    pub computing: Computing,
     load: Load,
-    /// The compute tasks' process ids, as words.
-    compute: String,
     /// The agents that run.
     agents: Vec<&'static str>,
 }
@@ -83,27 +77,14 @@ impl Progress {
 }
 
 impl Inside {
-    pub(super) fn new(mut guest: Guest, load: Load, vcpus: u32) -> Result<Inside> {
-        guest.check(load.prepare(), PATIENCE)?;
-        // sha256sum never comes to the end of zeros, and the kernel counts what it has read.
-        let start = format!(
-            "for d in /sys/block/vd*; do echo none >$d/queue/scheduler; done; \
-             for n in $(seq 0 {}); do taskset -c $n sha256sum /dev/zero >/dev/null 2>&1 & \
-             echo $!; kill -STOP $!; done",
-            vcpus - 1
-        );
-        let said = guest.check(&start, PATIENCE)?;
-        let compute = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        Ok(Inside { guest, load, compute, agents: Vec::new() })
+    pub(super) fn new(guest: Guest, load: Load, vcpus: u32) -> Result<Inside> {
+        let mut computing = Computing::new(guest, vcpus)?;
+        computing.run(load.prepare())?;
+        Ok(Inside { computing, load, agents: Vec::new() })
     }
 
     pub(super) fn name(&self) -> &'static str {
         self.load.name()
-    }
-
-    /// QEMU's.
-    pub(super) fn pid(&self) -> u32 {
-        self.guest.pid()
     }
 
     /// Its application does I/O.
@@ -111,108 +92,66 @@ impl Inside {
         self.load.processes() > 0
     }
 
-    fn run(&mut self, command: &str) -> Result<String> {
-        self.guest.check(command, PATIENCE)
-    }
-
-    /// The compute tasks stand still.
-    pub(super) fn pause(&mut self) -> Result<()> {
-        self.run(&format!("kill -STOP {}", self.compute)).map(drop)
-    }
-
-    /// The compute tasks go on.
-    pub(super) fn go_on(&mut self) -> Result<()> {
-        self.run(&format!("kill -CONT {}", self.compute)).map(drop)
-    }
-
     /// The guest's page cache is emptied; inodes stay.
     pub(super) fn forget_cached(&mut self) -> Result<()> {
-        self.run("sync; echo 1 >/proc/sys/vm/drop_caches").map(drop)
+        self.computing.run("sync; echo 1 >/proc/sys/vm/drop_caches").map(drop)
     }
 
     /// Returns when it gives tags.
     pub(super) fn start_tags(&mut self, args: &str) -> Result<()> {
-        self.start(TAG, &format!("--verbose {args}"), "grep -q ' tags as ' /tmp/tag.log")
+        self.agents.push(TAG);
+        let args = format!("--verbose {args}");
+        self.computing.start(TAG, &args, "grep -q ' tags as ' /tmp/tag.log")
     }
 
     /// Returns when it is at work.
     pub(super) fn start_agent(&mut self, args: &str) -> Result<()> {
-        self.start(MIGRATE, args, "seekway-guest status >/dev/null 2>&1")
+        self.agents.push(MIGRATE);
+        self.computing.start_agent(args)
     }
 
-    fn start(&mut self, agent: &'static str, args: &str, at_work: &str) -> Result<()> {
-        self.agents.push(agent);
-        let command = format!(
-            "rm -f /tmp/{agent}.log; (exec seekway-guest {agent} {args} >/tmp/{agent}.log 2>&1) & \
-             pid=$!; echo $pid >/tmp/{agent}.pid; \
-             until {at_work}; do \
-             kill -0 $pid || {{ cat /tmp/{agent}.log; exit 1; }}; sleep 0.05; done"
-        );
-        self.guest.check(&command, START).map(drop)
-    }
-
-    /// Returns when all priorities are as they were.
-    pub(super) fn end_tags(&mut self) -> Result<()> {
-        self.end(TAG)
-    }
-
-    /// Returns when it has put all masks back, with what it has done.
-    pub(super) fn end_agent(&mut self) -> Result<AgentReport> {
-        let said = self.run("seekway-guest status --format json")?;
-        self.end(MIGRATE)?;
-        let wrong = |e| LiveError::Measured(format!("{}: status: {e}: {said}", self.name()));
-        serde_json::from_str(&said).map_err(wrong)
-    }
-
-    fn end(&mut self, agent: &str) -> Result<()> {
-        self.agents.retain(|running| *running != agent);
-        self.run(&format!(
-            "pid=$(cat /tmp/{agent}.pid); kill $pid || {{ cat /tmp/{agent}.log; exit 1; }}; \
-             while kill -0 $pid 2>/dev/null; do sleep 0.05; done"
-        ))
-        .map(drop)
+    /// Ends the agents that run. Returns when priorities and masks are as they were, with what
+    /// the agent that moves tasks has done.
+    pub(super) fn end_agents(&mut self) -> Result<Option<AgentReport>> {
+        let mut report = None;
+        for agent in std::mem::take(&mut self.agents) {
+            match agent {
+                MIGRATE => report = Some(self.computing.end_agent()?),
+                agent => self.computing.end(agent)?,
+            }
+        }
+        Ok(report)
     }
 
     /// The application starts and goes on until it is told to end. Returns at once.
     pub(super) fn start_load(&mut self, work: &Work) -> Result<()> {
-        let Some(fio) = self.load.fio(work) else { return Ok(()) };
-        self.run(&format!("rm -f /tmp/fio.json; (exec {fio} >/tmp/fio.log 2>&1) &")).map(drop)
+        self.load.fio(work).map_or(Ok(()), |fio| self.computing.start_fio(&fio))
     }
 
     /// The application is to end.
     pub(super) fn interrupt_load(&mut self) -> Result<()> {
         // One process more looks after the others.
         let alive = self.load.processes() + 1;
-        self.run(&format!(
-            "[ $(pidof fio | wc -w) -ge {alive} ] || {{ echo ended before its time; \
+        self.computing
+            .run(&format!(
+                "[ $(pidof fio | wc -w) -ge {alive} ] || {{ echo ended before its time; \
              cat /tmp/fio.log; exit 1; }}; killall -INT fio 2>/dev/null; true"
-        ))
-        .map(drop)
+            ))
+            .map(drop)
     }
 
     /// What the application has measured, once it has ended.
     pub(super) fn end_load(&mut self) -> Result<LoadFigures> {
-        let said = self.run(
-            "while pidof fio >/dev/null; do sleep 0.05; done; \
-             cat /tmp/fio.json || cat /tmp/fio.log",
-        )?;
-        let wrong = || LiveError::Measured(format!("{}: fio said {said}", self.name()));
-        figures(&said).ok_or_else(wrong)
+        self.computing.end_fio(figures)
     }
 
     /// What the compute tasks and the agents have done, as of one moment.
     pub(super) fn progress(&mut self) -> Result<Progress> {
-        let command = format!(
-            "cd /proc; set --; for p in {}; do set -- $@ $p/io; done; \
-             for a in {}; do set -- $@ $(cat /tmp/$a.pid)/stat; done; cat uptime $@ uptime",
-            self.compute,
-            self.agents.join(" ")
-        );
-        look::shortest(|| {
-            let said = self.run(&command)?;
-            let wrong = || LiveError::Measured(format!("{}: counts {said}", self.name()));
-            counted(&said, &self.agents).map(|seen| (seen, seen.look_s)).ok_or_else(wrong)
-        })
+        let pid = |agent: &&str| format!("$(cat /tmp/{agent}.pid)");
+        let pids: Vec<String> = self.agents.iter().map(pid).collect();
+        let agents = &self.agents;
+        let counts = |said: &str| counted(said, agents).map(|seen| (seen, seen.look_s));
+        self.computing.look(&pids.join(" "), counts)
     }
 }
 
@@ -239,10 +178,8 @@ fn counted(said: &str, agents: &[&str]) -> Option<Progress> {
     agents.next().is_none().then_some(progress)
 }
 
-/// From fio's JSON, which may have a message before it.
-fn figures(said: &str) -> Option<LoadFigures> {
-    let json = &said[said.find("\n{").map_or(0, |at| at + 1)..];
-    let json: Value = serde_json::from_str(json).ok()?;
+/// From fio's JSON.
+fn figures(json: &Value) -> Option<LoadFigures> {
     let job = json.pointer("/jobs/0")?;
     let mixed = job.get("mixed")?;
     let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_f64);
@@ -260,6 +197,7 @@ fn figures(said: &str) -> Option<LoadFigures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::inside::fio_json;
 
     #[test]
     fn tasks_and_agents_are_counted() {
@@ -289,11 +227,12 @@ mod tests {
         let said = "fio: terminating on signal 2\n{\"jobs\": [{\"usr_cpu\": 1.5, \"sys_cpu\": 2.5, \
             \"mixed\": {\"iops\": 10.0, \"bw_bytes\": 1048576, \"clat_ns\": {\"mean\": 2000000.0, \
             \"percentile\": {\"99.000000\": 36000000}}}}]}";
-        let figures = figures(said).expect("fio's JSON");
+        let read = |said| super::figures(&fio_json(said)?);
+        let figures = read(said).expect("fio's JSON");
         assert_eq!((figures.iops, figures.mib_s), (10.0, 1.0));
         assert_eq!((figures.mean_ms, figures.p99_ms, figures.busy), (2.0, 36.0, 0.04));
         for wrong in ["", "{\"jobs\": []}", &said.replace("10.0", "0.0")] {
-            assert_eq!(super::figures(wrong), None, "{wrong}");
+            assert_eq!(read(wrong), None, "{wrong}");
         }
     }
 }
