@@ -33,6 +33,8 @@ const LOAD: Load = Load { block_bytes: 4096, depth: 4, sequential: false, write:
 const SPAN: Span = Span { warm_up: Duration::ZERO, counted: Duration::from_millis(1) };
 /// Also what a client of NBD reads at once.
 const IMAGE_BYTES: u64 = 8 << 20;
+/// Most memory that a VMM of the disk `db` may hand over.
+const GUEST_BYTES_MAX: usize = 64 << 20;
 /// No attempt takes more descriptors than that.
 const DESCRIPTORS_MAX: usize = 64;
 
@@ -61,7 +63,8 @@ impl World {
             write_image(&folder.path(name), IMAGE_BYTES).expect("an image");
         }
         let (web, db) = (folder.arg("web.img"), folder.arg("db.img"));
-        let (web, db, listen) = (format!("web={web}"), format!("db={db}"), folder.arg("run"));
+        let (web, listen) = (format!("web={web}"), folder.arg("run"));
+        let db = format!("db={db},guest_memory={}", GUEST_BYTES_MAX);
         let args = ["serve", "--disk", &web, "--disk", &db, "--listen", &listen];
         let mut command = command(&[&args, more].concat());
         command.stderr(log);
@@ -173,6 +176,22 @@ fn as_nbd(run: &Path) -> Result<(), String> {
         .map_err(text)?
         .map(drop)
         .map_err(|e| format!("error {e} of NBD"))
+}
+
+/// What only the daemon touches of it would be charged to the daemon.
+#[test]
+fn a_vmm_hands_over_no_more_memory_than_its_disk_allows() {
+    let mut world = World::start(&[]);
+    let with_memory = |bytes| {
+        let mut vmm = Client::connect(&world.socket("db.vhost"), bytes)?;
+        vmm.run(LOAD, SPAN, Wait::Event, || ()).map(drop)
+    };
+    with_memory(2 * GUEST_BYTES_MAX).expect_err("it is more");
+    wait_until("it is said", || world.log().contains("guest_memory="));
+    with_memory(GUEST_BYTES_MAX / 2).expect("it is less");
+    world.check();
+    world.wait_until_quiet();
+    world.end();
 }
 
 #[test]

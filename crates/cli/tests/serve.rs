@@ -88,10 +88,11 @@ fn a_configuration_is_checked_and_described() {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
     assert!(!folder.path("run").exists(), "a check leaves nothing behind");
-    let limited = format!("db={},iops=5,group=t1", folder.arg("web.img"));
+    let limited = format!("db={},guest_memory=1GiB,iops=5,group=t1", folder.arg("web.img"));
     let group = ["--group", "t1:bandwidth=300MiB", "--disk", &limited];
     let told = seekway(&[&["serve", "--check-config"], &group[..]].concat()).ok();
-    for part in ["limits iops=5,group=t1", "group t1: limits bandwidth=300MiB"] {
+    let memory = "at most 1073741824 bytes of its guest's memory";
+    for part in [memory, "limits iops=5,group=t1", "group t1: limits bandwidth=300MiB"] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
     let bad = folder.file("bad.toml", &format!("{text}[[disk]]\nname = \"x\"\npth = \"y\"\n"));

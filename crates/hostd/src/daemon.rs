@@ -230,7 +230,7 @@ pub fn prepare_process() {
             let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
-    vhost_user::measure_limits();
+    vhost_user::measure_limits(MemorySource::here().host_bytes());
     if let Err(e) = vhost_user::start_gates() {
         say(&format!("descriptors of VMMs are received by the daemon itself: {e}"));
     }

@@ -17,7 +17,7 @@
 //! ```text
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
 //!  status                                     the thread that asks where images hold data
-//!  jobs, turns, ports, disks                  tables of what is there
+//!  jobs, turns, ports, syncs, disks           tables of what is there
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
 //!  commands   from the stack's decisions to I/O and back
@@ -48,6 +48,7 @@ mod slow;
 mod status;
 #[cfg(test)]
 mod swarm;
+mod syncs;
 #[cfg(test)]
 mod taking;
 mod turns;

@@ -129,6 +129,11 @@ impl World {
         path_of(self, name)
     }
 
+    /// Its process.
+    pub fn daemon(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Does somebody who manages the daemon have an answer, once the load has ended?
     pub fn control_answers(&self) -> bool {
         let ask = || {

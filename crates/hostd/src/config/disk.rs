@@ -4,7 +4,7 @@
 use super::limits;
 use super::sockets::SocketConfig;
 use crate::images::BlockSize;
-use seekway_policy::params::parse_size;
+use seekway_policy::params::{parse_bytes, parse_size};
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use seekway_policy::units::Lba;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -49,6 +49,9 @@ pub struct DiskConfig {
     /// Logical block size for guests; the smallest that the image can do if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
+    /// Most bytes of its guest's memory that its VMM may have mapped; the host's memory if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_memory: Option<u64>,
     /// A path on the device that its data lie on, where the image's file system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl DiskConfig {
             accept_lost_writes: false,
             incoming: false,
             block_size: None,
+            guest_memory: None,
             on: None,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
@@ -107,7 +111,7 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,block_size=512|4096,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
+    /// accept-lost-writes,incoming,block_size=512|4096,guest_memory=SIZE,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
     /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
@@ -154,6 +158,12 @@ impl DiskConfig {
             "incoming" => self.incoming = switch(key, value)?,
             "on" => self.on = Some(text("/images/web.qcow2")?.into()),
             "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
+            "guest_memory" | "guest-memory" => {
+                let given = text("8GiB")?;
+                let bytes = parse_bytes(given).filter(|&bytes| bytes > 0);
+                let wrong = || format!("{key}={given}: expected a size such as 8GiB");
+                self.guest_memory = Some(bytes.ok_or_else(wrong)?);
+            }
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
@@ -173,7 +183,7 @@ impl DiskConfig {
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             block_size, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
+                             block_size, guest_memory, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));

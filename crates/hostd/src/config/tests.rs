@@ -73,6 +73,7 @@ on = "db.qcow2"
                         accept_lost_writes: false,
                         incoming: false,
                         block_size: None,
+                        guest_memory: None,
                         on: None,
                         sockets: SocketConfig {
                             owner: None,
@@ -102,6 +103,7 @@ on = "db.qcow2"
                         block_size: Some(
                             B4096,
                         ),
+                        guest_memory: None,
                         on: Some(
                             "/etc/seekway/db.qcow2",
                         ),
@@ -238,7 +240,7 @@ path = "other.img"
         expect![[r#"
             /etc/seekway/serve.toml:2: disk web: allow goes by clients' certificates: give their authority, --tls-client-ca FILE, or client_ca under [tls] in the file
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may
@@ -332,7 +334,7 @@ fn flags_win_and_disks_add() {
 
 #[test]
 fn disks_by_flag() {
-    let text = "db=/x/a,,b.img,weight=4,ro,lba=2048,buffered,cache=off";
+    let text = "db=/x/a,,b.img,weight=4,ro,lba=2048,buffered,cache=off,guest_memory=8GiB";
     let disk = DiskConfig::parse(text).unwrap();
     let expected = DiskConfig {
         weight: NonZeroU32::new(4).unwrap(),
@@ -340,6 +342,7 @@ fn disks_by_flag() {
         lba: Some(2048),
         buffered: true,
         cache: false,
+        guest_memory: Some(8 << 30),
         ..DiskConfig::new("db", "/x/a,b.img")
     };
     assert_eq!(disk, expected);
@@ -356,6 +359,7 @@ fn disks_by_flag() {
         ("a=x,weight=4294967296", "from 1"),
         ("a=x,lba=1.5", "sectors"),
         ("a=x,ro=maybe", "true or false"),
+        ("a=x,guest_memory=0", "a size such as 8GiB"),
         ("a=x,", "it has weight, ro"),
         ("a=x,colour=red", "it has weight, ro"),
     ] {

@@ -176,6 +176,7 @@ pub(super) fn vhost(
         config_changed: disk.config_changed.clone(),
         image_use: disk.clone(),
         queues: vhost_user::QUEUES_MAX,
+        guest_memory: disk.config.guest_memory,
     };
     vhost_user::start_rings();
     spawn(&format!("vhost-{}", disk.config.name), move || {

@@ -149,6 +149,7 @@ impl Host {
         log::start();
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
         let memory = MemorySource::here();
+        memory.guests_that_count(&config.disks).iter().for_each(|text| log::say(text));
         let losses = Losses::start(config.listen.as_deref());
         let losses = losses.map_err(|e| HostError::System("thread", e))?;
         let host = Arc::new_cyclic(|me| Host {

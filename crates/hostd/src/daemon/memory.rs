@@ -1,6 +1,7 @@
 //! What the system says of its memory: how much is available to this process, and when tasks
 //! wait for some. The host's, and that of the control groups (v1 or v2) that the process is in.
 
+use crate::config::DiskConfig;
 use crate::sandbox::{Access, Places};
 use seekway_policy::cache::sizing::Reading;
 use std::fs::{self, File, OpenOptions};
@@ -91,6 +92,36 @@ impl MemorySource {
             reading.available = reading.available.min(available);
         }
         Some(reading)
+    }
+
+    /// The host's memory.
+    pub fn host_bytes(&self) -> Option<u64> {
+        kib_field(&read(&self.meminfo).ok()?, "MemTotal:")
+    }
+
+    /// What an administrator should know who limits the daemon's memory, and not that of guests
+    /// which counts there: pages of these disks' guests that the daemon touches first.
+    pub fn guests_that_count(&self, disks: &[DiskConfig]) -> Option<String> {
+        let total = self.reading(0)?.total;
+        if disks.is_empty() || total >= self.host_bytes()? {
+            return None;
+        }
+        let open: Vec<&str> = disks
+            .iter()
+            .filter(|disk| disk.guest_memory.is_none())
+            .map(|disk| disk.name.as_str())
+            .collect();
+        let sum = disks.iter().filter_map(|disk| disk.guest_memory).fold(0, u64::saturating_add);
+        let limit = format!("the daemon's control group may have {} MiB", total >> 20);
+        match (open.is_empty(), sum > total) {
+            (false, _) => Some(format!(
+                "{limit}, and memory of guests counts there that only the daemon has touched: give \
+                 each disk guest_memory= (without it: {})",
+                open.join(", ")
+            )),
+            (true, true) => Some(format!("{limit}, and guest_memory= of the disks is more")),
+            (true, false) => None,
+        }
     }
 
     /// Time (µs) that tasks have waited for memory since the host was started; of the host and of
@@ -230,6 +261,27 @@ mod tests {
         assert_eq!(source.reading(0), Some(tight));
         let own = dir.path().join("groups/vms.slice/seekway.service/memory.pressure");
         assert_eq!((&source.pressures[1], source.stalled_us()), (&own, 75));
+    }
+
+    #[test]
+    fn who_limits_the_daemon_is_told_of_guests_memory() {
+        let (_dir, source) = world(&[
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "0::/seekway.service\n"),
+            ("groups/cgroup.controllers", "memory\n"),
+            ("groups/seekway.service/memory.max", "4294967296\n"),
+            ("groups/seekway.service/memory.current", "0\n"),
+        ]);
+        assert_eq!(source.host_bytes(), Some(16_384_000_000));
+        let disk = |name, guest_memory| DiskConfig { guest_memory, ..DiskConfig::new(name, "x") };
+        let told = |disks: &[DiskConfig]| source.guests_that_count(disks).unwrap_or_default();
+        let (web, db) = (disk("web", None), disk("db", Some(3 << 30)));
+        assert!(told(&[web, db.clone()]).ends_with("(without it: web)"));
+        assert_eq!(told(&[db.clone(), disk("log", Some(1 << 30))]), "");
+        assert!(told(&[db, disk("log", Some((1 << 30) + 1))]).contains("4096 MiB"));
+        assert_eq!(told(&[]), "");
+        let (_dir, host) = world(&[("proc/meminfo", MEMINFO)]);
+        assert_eq!(host.guests_that_count(&[disk("web", None)]), None, "no limit");
     }
 
     /// A container's own group is the root of what it sees.

@@ -76,6 +76,8 @@ pub struct DiskHandle {
     pub image_use: Arc<dyn ImageUse>,
     /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
+    /// Most bytes of its guest's memory that are mapped [the host's memory].
+    pub guest_memory: Option<u64>,
 }
 
 /// Serve one VMM on this thread until it hangs up. What it has in flight then is

@@ -166,6 +166,7 @@ impl Core {
             remap_after: REMAP_AFTER,
             mapping: false,
             status_thread: Default::default(),
+            syncs: Default::default(),
             fault,
             outstanding: 0,
             pieces: 0,

@@ -4,7 +4,7 @@
 //! that each request gets its own answer.
 
 use super::core::Core;
-use super::io::{Bounce, IOVECS_MAX, Kind, PUNCH, Unsent, ZERO, is_aligned, kind_of};
+use super::io::{Bounce, IOVECS_MAX, Io, Kind, PUNCH, Unsent, ZERO, is_aligned, kind_of};
 use super::jobs::{bytes_of, slice_buffers};
 use super::slow::SlowRequest;
 use crate::images::fault::Injected;
@@ -316,12 +316,22 @@ impl Core {
             None => {}
         }
         io.in_memory = disk.image.is_in_memory();
+        if io.may_tell_of_lost_writes(&disk.image) {
+            disk.syncs.begin(index);
+        }
         // SAFETY: the I/O stays in its slot, the jobs' ports keep the buffers.
         unsafe { self.ring.start(index, io, short) };
     }
 
     /// An I/O has ended with `result`, bytes or a negative errno.
     pub(super) fn io_done(&mut self, index: u32, result: i32) {
+        let disk = self.ios[index].disk;
+        self.go_on(index, result);
+        self.release_syncs(disk);
+    }
+
+    /// Do what follows this result.
+    fn go_on(&mut self, index: u32, result: i32) {
         let io = &mut self.ios[index];
         let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
         let syncs = io.may_tell_of_lost_writes(&disk.image);
@@ -359,7 +369,20 @@ impl Core {
                 io.kind = Kind::Sync;
                 self.submit_io(index);
             }
+            _ if syncs && disk.syncs.hold(index) => {}
             _ => self.io_ended(index),
+        }
+    }
+
+    /// End the syncs that went well and waited for others, as these have ended.
+    fn release_syncs(&mut self, id: DiskId) {
+        while let Some(disk) = self.disks.get_mut(id) {
+            let lost = disk.image.lost_writes();
+            let Some(index) = disk.syncs.release(lost.is_some()) else { return };
+            match lost {
+                Some(errno) => self.io_failed(index, Errno(errno)),
+                None => self.io_ended(index),
+            }
         }
     }
 
@@ -398,7 +421,10 @@ impl Core {
 
     /// An I/O is over; the command is when its last one is.
     fn io_ended(&mut self, index: u32) {
-        let command = self.ios[index].command;
+        let Io { command, disk, .. } = self.ios[index];
+        if let Some(disk) = self.disks.get_mut(disk) {
+            disk.syncs.end(index);
+        }
         self.ios.remove(index);
         if self.commands.end_io(command.id) {
             self.command_done(&command);
@@ -410,7 +436,11 @@ impl Core {
         while let Some((index, why)) = self.unsent.pop_front() {
             match why {
                 Unsent::Fault(errno) => self.io_done(index, -errno),
-                Unsent::Refused(errno) => self.io_failed(index, Errno(errno)),
+                Unsent::Refused(errno) => {
+                    let disk = self.ios[index].disk;
+                    self.io_failed(index, Errno(errno));
+                    self.release_syncs(disk);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use super::jobs::JobSlot;
 use super::message::{DiskStatus, OpStatus};
 use super::op_kind::OpKind;
 use super::status::StatusThread;
+use super::syncs::Syncs;
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::port::DiskId;
@@ -52,6 +53,8 @@ pub struct DiskState {
     pub mapping: bool,
     /// Says where the image holds data.
     pub status_thread: StatusThread,
+    /// Its syncs under way.
+    pub syncs: Syncs,
     /// Failures to inject.
     pub fault: Option<Fault>,
     /// Guests' jobs under way.

@@ -82,7 +82,7 @@ fn reactor() -> Reactor {
     reactor_on(Box::new(Still))
 }
 
-fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
+pub(super) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
     let (handle, mailbox) = Handle::new().unwrap();
     let setup = Setup {
         name: "test".into(),

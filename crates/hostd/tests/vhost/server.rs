@@ -63,6 +63,7 @@ impl Served {
             config_changed: config_changed.clone(),
             image_use: Arc::new(Kept),
             queues: shape.queues,
+            guest_memory: None,
         };
         let listener = UnixListener::bind(&socket).unwrap();
         start_rings();

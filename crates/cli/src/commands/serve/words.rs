@@ -25,6 +25,9 @@ pub fn describe(config: &Config) -> String {
         if let Some(size) = disk.block_size {
             let _ = write!(text, ", blocks of {size} bytes");
         }
+        if let Some(bytes) = disk.guest_memory {
+            let _ = write!(text, ", at most {bytes} bytes of its guest's memory");
+        }
         if !disk.allow.is_empty() {
             let _ = write!(text, ", over TCP only for {}", disk.allow.join(", "));
         }

@@ -5,9 +5,15 @@
 //! Limits that are counted where they arise: regions of memory
 //! ([`super::memory::REGIONS_MAX`]), virtqueues ([`super::QUEUES_MAX`]), and memory that was
 //! exchanged while requests used it ([`super::session::RETIRED_MAX`]).
+//!
+//! Guests' memory is counted in bytes of files. A page that the daemon touches first is charged to
+//! the daemon's control group, and nobody can tell beforehand which these are: a VMM can punch a hole
+//! where there was a page. So all counts that a VMM has the daemon map, touched or not.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -33,6 +39,8 @@ pub const TOTAL_QUARTERS: usize = 3;
 const PROCESS_MAX: [usize; 2] = [65_536, 65_530];
 
 static PROCESS: OnceLock<[usize; 2]> = OnceLock::new();
+/// The host's memory.
+static HOST_BYTES: OnceLock<u64> = OnceLock::new();
 /// What all accounts hold beyond their reserved part. Accounts change while it is locked.
 static TOTAL: Mutex<[usize; 2]> = Mutex::new([0; 2]);
 
@@ -46,6 +54,11 @@ pub enum Exceeded {
         .resource.name(), .resource.setting()
     )]
     Total { resource: Resource, max: usize },
+    #[error(
+        "{bytes} bytes of memory would be mapped for its VMM, and {max} are the most: raise \
+         guest_memory= of the disk"
+    )]
+    Memory { bytes: u64, max: u64 },
 }
 
 impl Resource {
@@ -64,8 +77,10 @@ impl Resource {
     }
 }
 
-/// Look up what the process may have: before threads confine themselves.
-pub fn measure() {
+/// Look up what the process may have: before threads confine themselves. `host_bytes` is the host's
+/// memory: the most that a VMM has mapped where nobody sets another limit.
+pub fn measure(host_bytes: Option<u64>) {
+    host_bytes.map(|bytes| HOST_BYTES.get_or_init(|| bytes));
     PROCESS.get_or_init(|| {
         let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
         // SAFETY: the struct is plain, and filled by the call.
@@ -88,7 +103,15 @@ fn total_max(resource: Resource) -> usize {
 #[derive(Default)]
 pub struct Account {
     held: [AtomicUsize; 2],
+    /// Most bytes of guest memory, if somebody has set it.
+    memory_max: Option<u64>,
+    memory: Mutex<Vec<FilePart>>,
 }
+
+/// A file by its device and number, as long as it is mapped.
+pub type FileId = (u64, u64);
+/// Some bytes of a file.
+type FilePart = (FileId, Range<u64>);
 
 /// Something that a VMM holds.
 pub struct Hold {
@@ -97,7 +120,45 @@ pub struct Hold {
     count: usize,
 }
 
+/// A part of a file with guest memory that is mapped for a VMM.
+pub struct MemoryHold {
+    account: Arc<Account>,
+    part: FilePart,
+}
+
 impl Account {
+    /// With the most guest memory in bytes that is mapped at a time [the host's memory].
+    pub fn new(memory_max: Option<u64>) -> Account {
+        Account { memory_max, ..Account::default() }
+    }
+
+    /// Hold guest memory. Bytes of a file count once, however often they are mapped. Memory
+    /// `in_huge_pages` was set aside by the host's administrator, is charged to no group, and counts
+    /// only where the disk has a limit of its own.
+    ///
+    /// # Errors
+    /// [`Exceeded`], and nothing is held.
+    pub fn hold_memory(
+        self: &Arc<Account>,
+        file: FileId,
+        range: Range<u64>,
+        in_huge_pages: bool,
+    ) -> Result<Option<MemoryHold>, Exceeded> {
+        if in_huge_pages && self.memory_max.is_none() {
+            return Ok(None);
+        }
+        let max = self.memory_max.or(HOST_BYTES.get().copied()).unwrap_or(u64::MAX);
+        let part = (file, range);
+        let mut parts = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.push(part.clone());
+        let bytes = bytes_of(&parts);
+        if bytes > max {
+            parts.pop();
+            return Err(Exceeded::Memory { bytes, max });
+        }
+        Ok(Some(MemoryHold { account: self.clone(), part }))
+    }
+
     /// Hold `count` more.
     ///
     /// # Errors
@@ -136,6 +197,31 @@ impl Drop for Hold {
     }
 }
 
+impl Drop for MemoryHold {
+    fn drop(&mut self) {
+        let mut parts = self.account.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = parts.iter().position(|part| *part == self.part) {
+            parts.swap_remove(at);
+        }
+    }
+}
+
+/// Bytes of the files that lie in one part at least.
+fn bytes_of(parts: &[FilePart]) -> u64 {
+    let mut files = BTreeMap::<FileId, Vec<&Range<u64>>>::new();
+    for (file, range) in parts {
+        files.entry(*file).or_default().push(range);
+    }
+    files.into_values().fold(0, |sum: u64, mut ranges| {
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (bytes, _) = ranges.iter().fold((0, 0), |(bytes, end): (u64, u64), range| {
+            let new = range.end.saturating_sub(range.start.max(end));
+            (bytes.saturating_add(new), end.max(range.end))
+        });
+        sum.saturating_add(bytes)
+    })
+}
+
 /// What counts for the total.
 fn beyond(held: usize) -> usize {
     held.saturating_sub(PEER_RESERVED)
@@ -157,6 +243,35 @@ mod tests {
         drop((most, last));
         assert_eq!(account.held(Resource::Mappings), 0);
         assert!(account.hold(Resource::Mappings, max).is_ok());
+    }
+
+    const FILE: FileId = (1, 7);
+    const OTHER: FileId = (1, 8);
+
+    #[test]
+    fn a_vmm_has_so_much_memory_mapped_and_a_file_counts_once() {
+        let account = Arc::new(Account::new(Some(100)));
+        let hold = |file, range| account.hold_memory(file, range, false);
+        let low = hold(FILE, 0..60).unwrap();
+        let same = hold(FILE, 20..60).unwrap();
+        let other = hold(OTHER, 0..20).unwrap();
+        let refused = hold(FILE, 50..81).err();
+        assert_eq!(refused, Some(Exceeded::Memory { bytes: 101, max: 100 }));
+        let high = hold(FILE, 50..80).unwrap();
+        drop(low);
+        assert_eq!(bytes_of(&account.memory.lock().unwrap()), 80, "20 to 80, and another file");
+        assert!(hold(OTHER, 20..41).is_err());
+        drop((same, other, high));
+        assert!(hold(OTHER, 0..100).is_ok());
+        assert!(account.memory.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn huge_pages_count_where_the_disk_has_a_limit() {
+        let account = Arc::new(Account::new(Some(100)));
+        assert!(account.hold_memory(FILE, 0..101, true).is_err());
+        let hold = Arc::<Account>::default().hold_memory(FILE, 0..u64::MAX, true);
+        assert!(hold.unwrap().is_none());
     }
 
     #[test]

@@ -15,10 +15,18 @@ const PAGE_BYTES: u64 = 4096;
 /// Bytes of guest memory that are marked in one step.
 pub const WORD_BYTES: u64 = 64 * PAGE_BYTES;
 
+/// Longest log: for guests of 16 TiB. Its pages are charged to whoever touches them first, and that
+/// may be the daemon.
+pub const BYTES_MAX: u64 = 512 << 20;
+
 /// A log cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the log of a migration: {0}")]
-pub struct LogError(#[from] MapError);
+pub enum LogError {
+    #[error("the log of a migration: {0}")]
+    Map(#[from] MapError),
+    #[error("the log of a migration has {0} bytes, and {max} are the most", max = BYTES_MAX)]
+    Long(u64),
+}
 
 /// A log in memory of the VMM's.
 pub struct DirtyLog(Mapping);
@@ -27,13 +35,17 @@ impl DirtyLog {
     /// Map the `bytes` of a log that begin at `offset` of a file, on its VMM's account.
     ///
     /// # Errors
-    /// A file that is too short, or that could keep a reactor waiting; what the system says.
+    /// A log that is too long; a file that is too short, or that could keep a reactor waiting; what
+    /// the system says.
     pub fn map(
         file: File,
         offset: u64,
         bytes: u64,
         account: &Arc<Account>,
     ) -> Result<DirtyLog, LogError> {
+        if bytes > BYTES_MAX {
+            return Err(LogError::Long(bytes));
+        }
         Ok(DirtyLog(Mapping::new(file, offset, bytes, account)?))
     }
 
@@ -156,7 +168,15 @@ mod tests {
         for (offset, bytes) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
             let file = file.try_clone().unwrap();
             let refused = DirtyLog::map(file, offset, bytes, &Arc::default()).err().unwrap();
-            assert!(matches!(refused.0, MapError::Short { .. }), "{refused}");
+            assert!(matches!(refused, LogError::Map(MapError::Short { .. })), "{refused}");
         }
+    }
+
+    /// Memory files are sparse: this one has no page.
+    #[test]
+    fn a_log_that_is_too_long_is_refused() {
+        let map = |bytes| DirtyLog::map(memory_file(bytes), 0, bytes, &Arc::default());
+        assert!(map(BYTES_MAX).is_ok());
+        assert!(matches!(map(BYTES_MAX + 1), Err(LogError::Long(_))));
     }
 }

@@ -5,13 +5,14 @@
 //! a program or over a network, and the reactor, with all of a device's guests, would wait for it in
 //! the middle of an access. The file's descriptor is not kept.
 
-use super::account::{Account, Exceeded, Hold, Resource};
+use super::account::{Account, Exceeded, Hold, MemoryHold, Resource};
 use crate::sandbox;
 use crate::shortage::told;
 use crate::sigbus::Watch;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Of linux/magic.h.
@@ -60,6 +61,7 @@ struct Pages {
     start: *mut u8,
     bytes: usize,
     hold: Option<Hold>,
+    memory: Option<MemoryHold>,
 }
 
 // SAFETY: the pages are mapped for the process; nothing here reads or writes them.
@@ -100,11 +102,29 @@ impl Mapping {
             return Err(io::Error::last_os_error().into());
         }
         let start = start.cast::<u8>();
-        let pages = Pages { start, bytes: whole, hold };
+        let pages = Pages { start, bytes: whole, hold, memory: None };
         sandbox::leave_out(start, whole);
         // SAFETY: mapped in whole pages, and unmapped after the watch is dropped.
         let watch = unsafe { Watch::new(start, len, page_bytes as usize) };
         Ok(Mapping { watch, pages, len })
+    }
+
+    /// Map memory of a guest, which counts for the disk's limit of that.
+    ///
+    /// # Errors
+    /// [`MapError`]
+    pub fn of_guest(
+        file: File,
+        offset: u64,
+        bytes: u64,
+        account: &Arc<Account>,
+    ) -> Result<Mapping, MapError> {
+        let (about, page_bytes) = (file.metadata()?, page_bytes(&file)?);
+        let mut mapping = Mapping::new(file, offset, bytes, account)?;
+        let range = offset..offset + mapping.pages.bytes as u64;
+        let is_huge = page_bytes > system_page_bytes();
+        mapping.pages.memory = account.hold_memory((about.dev(), about.ino()), range, is_huge)?;
+        Ok(mapping)
     }
 
     /// Has its VMM, or the system, taken some of it away?
@@ -127,7 +147,7 @@ impl Drop for Pages {
         // SAFETY: mapped here, and used by nobody any more.
         if unsafe { libc::munmap(self.start.cast(), self.bytes) } != 0 {
             // It is held still: the kernel had to split a mapping and could not.
-            std::mem::forget(self.hold.take());
+            std::mem::forget((self.hold.take(), self.memory.take()));
         }
     }
 }

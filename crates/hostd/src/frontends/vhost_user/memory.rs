@@ -155,7 +155,7 @@ impl Memory {
         if self.regions.len() >= REGIONS_MAX {
             return Err(MemoryError::Regions { guest });
         }
-        let mapping = Mapping::new(file, region.mmap_offset, len, account)
+        let mapping = Mapping::of_guest(file, region.mmap_offset, len, account)
             .map_err(|error| MemoryError::Map { guest, error })?;
         // SAFETY: mapped so; who has the region has the mapping too.
         let mapped =
@@ -227,7 +227,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::account::Resource;
+    use super::super::account::{Exceeded, Resource};
     use super::super::mapping::memory_file as file;
     use super::*;
     use crate::sandbox;
@@ -268,6 +268,32 @@ mod tests {
         assert!(matches!(error, MemoryError::Map { error: MapError::Short { .. }, .. }), "{error}");
         let error = with(&Memory::default(), &region(0, MIB, 0, 4096), file(MIB)).err().unwrap();
         assert!(matches!(error, MemoryError::Map { error: MapError::Short { .. }, .. }), "{error}");
+    }
+
+    /// What is mapped twice, and what was exchanged and is mapped still, counts once.
+    #[test]
+    fn a_vmm_has_no_more_memory_mapped_than_its_disk_allows() {
+        let account = Arc::new(Account::new(Some(2 * MIB)));
+        let (one, two) = (file(2 * MIB), file(MIB));
+        let with = |memory: &Memory, guest, bytes, offset, file: &File| {
+            let file = file.try_clone().unwrap();
+            memory.with(&region(guest, bytes, guest, offset), file, &account)
+        };
+        let memory = with(&Memory::default(), 0, MIB, 0, &one).unwrap();
+        let again = with(&memory, 8 * MIB, MIB, 0, &one).unwrap();
+        let both = with(&again, MIB, MIB, 0, &two).unwrap();
+        drop(again);
+        let error = with(&both, 2 * MIB, 1, MIB, &one).err().unwrap();
+        let limit = Exceeded::Memory { bytes: 2 * MIB + 4096, max: 2 * MIB };
+        let MemoryError::Map { error: MapError::Limit(error), .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(error, limit);
+        // Earlier memory that requests use is mapped still.
+        let retired = both.retire();
+        assert!(with(&memory, MIB, MIB, MIB, &one).is_err());
+        drop(retired);
+        assert!(with(&memory, MIB, MIB, MIB, &one).is_ok());
     }
 
     #[test]

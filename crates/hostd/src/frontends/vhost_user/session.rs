@@ -122,7 +122,7 @@ impl Session {
     /// A connection that has not said anything.
     pub fn new(disk: DiskHandle) -> Session {
         let offered = config::features(&(disk.limits)(), disk.queues);
-        let disk_queues = disk.queues;
+        let (disk_queues, guest_memory) = (disk.queues, disk.guest_memory);
         let queues = (0..disk.queues).map(|_| Queue::default()).collect();
         Session {
             disk,
@@ -131,7 +131,7 @@ impl Session {
             write_cache: WriteCache::Untouched,
             // Until the driver has said that it can flush.
             write_through: Arc::new(AtomicBool::new(true)),
-            account: Arc::default(),
+            account: Arc::new(Account::new(guest_memory)),
             memory: Memory::default(),
             retired: Vec::new(),
             notes: Notes::new(disk_queues),

@@ -71,6 +71,11 @@ impl Content {
         self.cached.clear();
     }
 
+    /// Is something that reads find on no device?
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Whoever accepts a loss, as the image is refused until then, has mended the image.
     pub fn mend(&mut self) {
         if std::mem::take(&mut self.is_lost) {

@@ -58,6 +58,8 @@ struct Transfer {
     len: usize,
     buffers: Vec<iovec>,
     hangs: bool,
+    /// It is done, with this result, and the reactor has not been told.
+    result: Option<i32>,
 }
 
 /// What waits for something to happen.
@@ -128,7 +130,14 @@ impl Kernel {
         }
         let at = self.random.one_of(&moving);
         let transfer = self.transfers.swap_remove(at);
-        let result = self.carry_out(&transfer);
+        let result = transfer.result.unwrap_or_else(|| self.carry_out(&transfer));
+        // A thread of the kernel's that has the error of a sync may be slower than another whose
+        // sync went well because of that.
+        let is_lost = result < 0 && self.files[transfer.file].content.is_lost();
+        if is_lost && transfer.result.is_none() && self.random.once_in(2) {
+            self.transfers.push(Transfer { result: Some(result), ..transfer });
+            return true;
+        }
         self.done.push_back(Cqe { source: Source::Io(transfer.index), result, more: false });
         true
     }
@@ -163,6 +172,9 @@ impl Kernel {
         while !self.transfers.is_empty() {
             let at = self.random.index(self.transfers.len());
             let mut transfer = self.transfers.swap_remove(at);
+            if transfer.result.is_some() {
+                continue;
+            }
             let sectors = (transfer.len / SECTOR_BYTES) as u64;
             transfer.len = self.random.below(sectors + 1) as usize * SECTOR_BYTES;
             if transfer.len > 0 || matches!(transfer.kind, Kind::Sync) && self.random.once_in(2) {
@@ -356,7 +368,16 @@ impl Backend for Ring {
         };
         let (kind, offset) = (io.kind, io.offset as usize);
         let hangs = kernel.random.once_in(kernel.faults.hangs);
-        kernel.transfers.push(Transfer { index, file, kind, offset, len, buffers, hangs });
+        kernel.transfers.push(Transfer {
+            index,
+            file,
+            kind,
+            offset,
+            len,
+            buffers,
+            hangs,
+            result: None,
+        });
     }
 
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {

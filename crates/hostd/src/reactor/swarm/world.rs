@@ -231,6 +231,7 @@ impl World {
             config_changed: Arc::new(ConfigListeners::default()),
             image_use: Arc::new(Kept),
             queues: self.guests[number].queues(),
+            guest_memory: None,
         };
         self.guests[number].connect(served, random)
     }

@@ -41,6 +41,7 @@ fn running(handle: Handle) -> (Session, SyncSender<Closed>) {
         config_changed: Arc::default(),
         image_use: Arc::new(Kept),
         queues: 1,
+        guest_memory: None,
     };
     let mut session = Session::new(disk);
     let (close, closed) = mpsc::sync_channel(1);
@@ -108,6 +109,23 @@ fn memory_that_requests_use_is_exchanged_a_few_times_and_then_waited_for() {
     close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
 }
 
+#[test]
+fn more_memory_than_the_disk_allows_is_refused() {
+    let (handle, _mailbox) = Handle::new().unwrap();
+    let (session, close) = running(handle);
+    close.send(Closed { base: 0, _port: Box::new(()) }).unwrap();
+    let disk = DiskHandle { guest_memory: Some(2 << 20), ..session.disk.clone() };
+    let mut session = Session::new(disk);
+    let region = |guest| VhostUserMemoryRegion::new(guest, 1 << 20, USER + guest, 0);
+    let mut set = |regions: &[VhostUserMemoryRegion]| {
+        let files = regions.iter().map(|_| memory_file(1 << 20)).collect();
+        session.set_mem_table(regions, files, None)
+    };
+    let refused = set(&[region(0), region(1 << 20), region(2 << 20)]).err().unwrap();
+    assert!(refused.to_string().contains("guest_memory="), "{refused}");
+    set(&[region(0), region(1 << 20)]).unwrap();
+}
+
 /// What ports leave is done by the connection's thread.
 #[test]
 fn calls_and_broken_queues_that_ports_leave_reach_the_vmm() {
@@ -172,6 +190,11 @@ fn the_table_of_limits_is_that_of_the_code() {
     let all = "descriptors, and mappings, of all VMMs together";
     says(all, &format!("{TOTAL_QUARTERS} quarters of"));
     says("regions of memory", &number(super::super::memory::REGIONS_MAX));
+    says(
+        "memory of a guest that a VMM has mapped",
+        "`guest_memory=` of the disk, or the host's memory",
+    );
+    says("the log of a migration", &format!("{} MiB", super::super::dirty_log::BYTES_MAX >> 20));
     says("earlier memory that requests still use", &number(RETIRED_MAX));
     says("virtqueues", &number(super::super::QUEUES_MAX.into()));
     let lines = crate::log::PEER_LINES_MAX;

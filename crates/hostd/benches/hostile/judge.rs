@@ -1,0 +1,62 @@
+//! Did the reader keep what it is to keep beside a load, and if it did not, did it lose that to the
+//! daemon or to a processor that others had?
+
+/// The reader keeps at least this part of its reads a second.
+pub const SHARE_MIN: f64 = 0.5;
+/// Its p99 is at most so many times that of alone.
+pub const P99_RATIO_MAX: f64 = 3.0;
+
+/// What the reader got.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub reads: f64,
+    pub seconds: f64,
+    pub p99_us: f64,
+    /// How long the reader, and the daemon's threads that serve it, could have run and had no
+    /// processor. 0 where the kernel does not say.
+    pub waited_s: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Met,
+    Missed,
+    /// It was missed, and would have been met if nobody had waited for a processor: that says
+    /// nothing of the daemon.
+    Void,
+}
+
+impl Sample {
+    pub fn reads_per_s(&self) -> f64 {
+        self.reads / self.seconds
+    }
+
+    /// The part of the reads a second, and how many times the p99, that this has of `alone`.
+    pub fn beside(&self, alone: &Sample) -> (f64, f64) {
+        (self.reads_per_s() / alone.reads_per_s(), self.p99_us / alone.p99_us)
+    }
+
+    /// Time that passed for want of a processor, beyond what the same reads take alone.
+    fn lost_s(&self, alone: &Sample) -> f64 {
+        let usual_s = alone.waited_s / alone.reads * self.reads;
+        (self.waited_s - usual_s).clamp(0.0, self.seconds)
+    }
+}
+
+/// A read is the work of one thread after another, so what each waits is time of reads. Without it the same reads would have taken less time; and the slowest hundredth of them would have met
+/// the threshold if all waiting together is longer than what they took beyond it.
+pub fn judge(alone: &Sample, beside: &Sample) -> Verdict {
+    let (share, p99_ratio) = beside.beside(alone);
+    let lost_s = beside.lost_s(alone);
+    let needed_s = beside.reads / (SHARE_MIN * alone.reads_per_s());
+    let beyond_us = beside.p99_us - P99_RATIO_MAX * alone.p99_us;
+    let slow_s = beyond_us / 1e6 * beside.reads / 100.0;
+    let is_met = [share >= SHARE_MIN, p99_ratio <= P99_RATIO_MAX];
+    let is_explained =
+        [beside.reads > 0.0 && beside.seconds - lost_s <= needed_s, lost_s >= slow_s];
+    match (is_met, [is_met[0] || is_explained[0], is_met[1] || is_explained[1]]) {
+        ([true, true], _) => Verdict::Met,
+        (_, [true, true]) => Verdict::Void,
+        _ => Verdict::Missed,
+    }
+}

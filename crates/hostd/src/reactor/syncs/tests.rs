@@ -1,0 +1,217 @@
+use super::super::io::{Io, Kind};
+use super::super::ring::{Backend, Cqe, Source};
+use super::super::taking::reactor_on;
+use super::super::{Disk, Reactor};
+use super::*;
+use crate::images::{Image, OpenOptions};
+use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
+use io_uring::squeue;
+use seekway_policy::request::Op;
+use seekway_policy::units::Instant;
+use std::any::Any;
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+
+fn with(under_way: &[u32]) -> Syncs {
+    let mut syncs = Syncs::default();
+    under_way.iter().for_each(|&io| syncs.begin(io));
+    syncs
+}
+
+#[test]
+fn one_alone_is_not_held() {
+    let mut syncs = with(&[4]);
+    assert!(!syncs.hold(4));
+    assert_eq!(syncs.release(false), None);
+}
+
+#[test]
+fn one_that_went_well_waits_for_those_under_way_and_for_none_that_comes_later() {
+    let mut syncs = with(&[4, 5, 6]);
+    assert!(syncs.hold(5));
+    syncs.begin(7);
+    // Its rest: it is under way as before.
+    syncs.begin(4);
+    syncs.end(6);
+    assert_eq!(syncs.release(false), None);
+    assert!(syncs.hold(4), "7 is under way");
+    assert_eq!(syncs.release(false), Some(5));
+    assert_eq!(syncs.release(false), None);
+    assert!(!syncs.hold(7));
+    assert_eq!([syncs.release(false), syncs.release(false)], [Some(4), None]);
+}
+
+#[test]
+fn none_is_held_when_one_has_failed() {
+    let mut syncs = with(&[4, 5, 6]);
+    assert!(syncs.hold(4) && syncs.hold(5));
+    assert_eq!([(); 3].map(|()| syncs.release(true)), [Some(4), Some(5), None]);
+}
+
+/// A kernel whose I/O ends when the test says so.
+#[derive(Clone, Default)]
+struct Kernel {
+    under_way: Rc<RefCell<Vec<(u32, Kind)>>>,
+    done: Rc<RefCell<Vec<Cqe>>>,
+}
+
+impl Kernel {
+    /// The first I/O of this kind ends.
+    #[track_caller]
+    fn end(&self, kind: Kind, result: i32) {
+        let mut under_way = self.under_way.borrow_mut();
+        let at = under_way.iter().position(|(_, other)| *other == kind).expect("it is under way");
+        let source = Source::Io(under_way.remove(at).0);
+        self.done.borrow_mut().push(Cqe { source, result, more: false });
+    }
+}
+
+impl Backend for Kernel {
+    fn now(&mut self) -> Instant {
+        Instant::ZERO
+    }
+    fn register_file(&mut self, _: u16, _: Option<RawFd>) -> std::io::Result<()> {
+        Ok(())
+    }
+    unsafe fn start(&mut self, index: u32, io: &mut Io, _: Option<u32>) {
+        self.under_way.borrow_mut().push((index, io.kind));
+    }
+    unsafe fn push(&mut self, _: Source, _: squeue::Entry) {}
+    fn completions(&mut self, out: &mut Vec<Cqe>) {
+        out.append(&mut self.done.borrow_mut());
+    }
+    fn peek(&mut self) -> bool {
+        false
+    }
+    fn submit_and_wait(&mut self, _: Option<u64>) {}
+}
+
+type Answers = Arc<Mutex<Vec<(u64, Result<(), Errno>)>>>;
+
+struct Guest {
+    disk: DiskId,
+    answers: Answers,
+}
+
+impl Port for Guest {
+    fn disk(&self) -> DiskId {
+        self.disk
+    }
+    fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
+    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
+    fn take(&mut self, _: &mut Budget, _: &mut dyn PortContext) -> bool {
+        false
+    }
+    fn done(&mut self, token: u64, result: Result<(), Errno>, _: &mut dyn PortContext) {
+        self.answers.lock().unwrap().push((token, result));
+    }
+    fn flush(&mut self, _: &mut dyn PortContext) {}
+    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
+    fn closing(&mut self, _: &mut dyn PortContext) {}
+    fn closed(self: Box<Self>) {}
+}
+
+const FLUSH: u64 = 1;
+const WRITE: u64 = 2;
+const DURABLE: Kind = Kind::Write { durable: true };
+static DATA: [u8; 512] = [1; 512];
+
+/// A disk with a flush and a durable write under way.
+struct World {
+    kernel: Kernel,
+    reactor: Reactor,
+    answers: Answers,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new(is_direct: bool) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
+        let image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(is_direct);
+        let kernel = Kernel::default();
+        let mut reactor = reactor_on(Box::new(kernel.clone()));
+        let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();
+        let answers = Answers::default();
+        let (reply, port) = sync_channel(1);
+        reactor.open_port(Box::new(Guest { disk, answers: answers.clone() }), &reply);
+        let port = port.recv().unwrap();
+        let flush = Job {
+            disk,
+            port,
+            token: FLUSH,
+            op: Op::Flush,
+            offset: 0,
+            len: 0,
+            priority: 0,
+            fua: false,
+            unmap: false,
+        };
+        let write = Job { token: WRITE, op: Op::Write, len: 512, fua: true, ..flush };
+        let data = libc::iovec { iov_base: DATA.as_ptr().cast_mut().cast(), iov_len: DATA.len() };
+        reactor.core.submit(&flush, &[]).unwrap();
+        reactor.core.submit(&write, &[data]).unwrap();
+        let mut world = World { kernel, reactor, answers, _folder: folder };
+        assert_eq!(world.turn(), []);
+        assert_eq!(world.kernel.under_way.borrow().len(), 2, "together");
+        world
+    }
+
+    /// What is answered by then.
+    fn turn(&mut self) -> Vec<(u64, Result<(), Errno>)> {
+        for _ in 0..2 {
+            self.reactor.begin_turn();
+            self.reactor.end_turn();
+        }
+        std::mem::take(&mut self.answers.lock().unwrap())
+    }
+}
+
+/// The durable write has the error of what the flush should have brought to the device.
+#[test]
+fn a_flush_that_went_well_fails_with_a_durable_write_that_ends_later() {
+    let mut world = World::new(false);
+    world.kernel.end(Kind::Sync, 0);
+    assert_eq!(world.turn(), [], "nobody is told yet");
+    world.kernel.end(DURABLE, -libc::EIO);
+    let mut answers = world.turn();
+    answers.sort_unstable_by_key(|answer| answer.0);
+    assert_eq!(answers, [(FLUSH, Err(Errno(libc::EIO))), (WRITE, Err(Errno(libc::EIO)))]);
+}
+
+#[test]
+fn a_durable_write_that_went_well_fails_with_a_flush_that_ends_later() {
+    let mut world = World::new(false);
+    world.kernel.end(DURABLE, 512);
+    assert_eq!(world.turn(), []);
+    world.kernel.end(Kind::Sync, -libc::EIO);
+    assert!(world.turn().iter().all(|(_, result)| *result == Err(Errno(libc::EIO))));
+}
+
+#[test]
+fn both_are_told_that_all_went_well() {
+    let mut world = World::new(false);
+    world.kernel.end(DURABLE, 256);
+    assert_eq!(world.turn(), []);
+    world.kernel.end(Kind::Sync, 0);
+    assert_eq!(world.turn(), [], "the rest of the write is under way");
+    world.kernel.end(DURABLE, 256);
+    let mut answers = world.turn();
+    answers.sort_unstable_by_key(|answer| answer.0);
+    assert_eq!(answers, [(FLUSH, Ok(())), (WRITE, Ok(()))]);
+}
+
+/// Past the page cache an error of a write is of this write alone.
+#[test]
+fn a_flush_of_a_direct_image_waits_for_no_write() {
+    let mut world = World::new(true);
+    world.kernel.end(Kind::Sync, 0);
+    assert_eq!(world.turn(), [(FLUSH, Ok(()))]);
+    world.kernel.end(DURABLE, 512);
+    assert_eq!(world.turn(), [(WRITE, Ok(()))]);
+}
