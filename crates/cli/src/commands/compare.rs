@@ -91,8 +91,8 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
     if let Some(dir) = &args.journal {
         write_journals(dir, made.compared.names, &made.outcomes)?;
     }
-    print(&made, args.out.format)?;
     output::write_report(args.out.report.as_deref(), || report(&made, TITLE))?;
+    print(&made, args.out.format)?;
     Ok(Verdict::Done)
 }
 

@@ -42,8 +42,8 @@ pub fn run(args: &PredictArgs) -> Result<Verdict> {
     for warning in made.warnings() {
         eprintln!("warning: {warning}");
     }
-    show::print(&made, args.out.format)?;
     output::write_report(args.out.report.as_deref(), || show::page(&made))?;
+    show::print(&made, args.out.format)?;
     Ok(Verdict::Done)
 }
 
