@@ -43,8 +43,12 @@ impl Sample {
     }
 }
 
-/// A read is the work of one thread after another, so what each waits is time of reads. Without it the same reads would have taken less time; and the slowest hundredth of them would have met
-/// the threshold if all waiting together is longer than what they took beyond it.
+/// A row is void if waiting explains all that was missed. A read is the work of one thread after
+/// another, so what each of them waits is time of the reads.
+///
+/// - The reads: without the waiting, the same number would have taken no longer than it may.
+/// - The p99: all waiting together is at least as long as what the slowest hundredth of the reads
+///   took beyond three times the p99 of alone.
 pub fn judge(alone: &Sample, beside: &Sample) -> Verdict {
     let (share, p99_ratio) = beside.beside(alone);
     let lost_s = beside.lost_s(alone);

@@ -39,7 +39,7 @@ pub(super) mod table;
 
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::prefetcher::{Access, Prefetcher, Proposal};
-use crate::request::{Extent, VmId};
+use crate::request::{Extent, ProcessTag, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use plan::Outcome;
 use rate::Rate;
@@ -99,10 +99,14 @@ pub(super) struct StreamFollower {
 
 impl StreamFollower {
     pub(super) fn build(params: &Params, key: Key) -> Result<Box<dyn Prefetcher>, ParamError> {
+        Ok(Box::new(StreamFollower::new(params, key)?))
+    }
+
+    fn new(params: &Params, key: Key) -> Result<StreamFollower, ParamError> {
         let rate = Rate::new(params)?;
         let table = Table::new(key, rate.threshold_first());
         let (active, queue) = (Vec::new(), VecDeque::new());
-        Ok(Box::new(StreamFollower { table, rate, active, queue, read: None, last: None }))
+        Ok(StreamFollower { table, rate, active, queue, read: None, last: None })
     }
 
     /// Begin a new interval when one is over.
@@ -193,24 +197,33 @@ impl StreamFollower {
     /// A stream's turn to propose, at most `most` sectors; its next comes after
     /// everybody else's.
     fn turn(&mut self, at: Ref, most: u64) -> Option<Proposal> {
-        let vm = self.table.vms[at.vm.index()].as_mut()?;
-        let (capacity, lead) = (vm.capacity, vm.lead);
+        self.table.stream(at)?.queued = false;
+        let (tag, run) = self.go_ahead(at, most)?;
         let followed = self.table.stream(at)?;
-        followed.queued = false;
-        if followed.plan.quota == 0 {
-            return None;
-        }
-        let most = most.min(lead.saturating_sub(followed.plan.ahead()));
-        if most == 0 {
-            return None; // far enough: its reader has to come after
-        }
-        let run = followed.plan.next(most, capacity)?;
-        let tag = followed.reader.tag;
-        followed.stream.now.proposed += run.len();
         if followed.plan.quota > 0 {
             followed.queued = true;
             self.queue.push_back(at);
         }
+        self.proposal(at, tag, run)
+    }
+
+    /// The next run of a stream's quota, at most `most` sectors.
+    fn go_ahead(&mut self, at: Ref, most: u64) -> Option<(Option<ProcessTag>, Run)> {
+        let vm = self.table.vms[at.vm.index()].as_ref()?;
+        let (capacity, lead) = (vm.capacity, vm.lead);
+        let followed = self.table.stream(at)?;
+        // A stream that is far enough ahead waits for its reader.
+        let most = most.min(lead.saturating_sub(followed.plan.ahead()));
+        if followed.plan.quota == 0 || most == 0 {
+            return None;
+        }
+        let run = followed.plan.next(most, capacity)?;
+        followed.stream.now.proposed += run.len();
+        Some((followed.reader.tag, run))
+    }
+
+    /// A run as a proposal, unless the last one was the same.
+    fn proposal(&mut self, at: Ref, tag: Option<ProcessTag>, run: Run) -> Option<Proposal> {
         if self.last.replace((at.vm, run)) == Some((at.vm, run)) {
             return None;
         }
@@ -276,11 +289,11 @@ impl Prefetcher for StreamFollower {
             return None;
         }
         let quota = std::mem::replace(&mut followed.plan.quota, sectors);
-        let proposal = self.turn(at, most.get());
-        if let Some(followed) = self.table.stream(at) {
-            followed.plan.quota = quota;
-        }
-        proposal
+        let gone = self.go_ahead(at, sectors);
+        // Its place in the turns, and what it may propose then, stay as they are.
+        self.table.stream(at)?.plan.quota = quota;
+        let (tag, run) = gone?;
+        self.proposal(at, tag, run)
     }
 
     fn evicted(&mut self, _now: Instant, vm: VmId, extent: Extent, used: bool) {

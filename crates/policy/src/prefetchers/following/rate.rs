@@ -31,8 +31,8 @@
 //!   in T = 500 ms.
 //!
 //! With `lead=0` the first two are off, nothing goes along with a read, and nothing
-//! bounds how far ahead a stream is kept but its pace. `literal=true` says the same, and refuses what else is
-//! not the paper's: the continuous form and `threshold=auto`.
+//! bounds how far ahead a stream is kept but its pace. `literal=true` says the same,
+//! and refuses what else is not the paper's: the continuous form and `threshold=auto`.
 
 use super::interval;
 use super::plan::{Outcome, Plan};
@@ -110,7 +110,7 @@ impl Rate {
         self.interval.is_none()
     }
 
-    /// Nothing that is not the paper's but where a stream goes on (`lead=0`).
+    /// Only the paper's rules say how much is prefetched (`lead=0`).
     pub fn is_literal(&self) -> bool {
         self.lead == u64::MAX
     }

@@ -1,9 +1,8 @@
 //! The rules, one by one, on hand-computed sequences of reads.
 
-use crate::prefetcher::{Access, Prefetcher, Stream};
+use super::*;
+use crate::prefetcher::Stream;
 use crate::prefetchers;
-use crate::request::{Extent, ProcessTag, VmId};
-use crate::units::{Instant, Lba, Nanos, Sectors};
 
 const DISK: u64 = 1 << 21;
 /// A guest's request: 128 KiB.
@@ -532,4 +531,25 @@ fn the_rest_of_a_short_file_goes_along_with_its_first_read() {
     let first = |n: u64| went_along.iter().find(|along| along.0 == n).copied();
     assert_eq!(first(4), Some((4, 24, Sectors::new(16))));
     assert_eq!(first(9), Some((9, 8, Sectors::new(16))));
+}
+
+/// While demand keeps a head busy nothing asks for proposals. What goes along then leaves a stream's
+/// place in the turns as it is: it does not take another each time.
+#[test]
+fn what_goes_along_takes_no_more_places_in_the_turns() {
+    static PARAMS: &[ParamSpec] = &[INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL];
+    let params = Params::with(PARAMS, "vio", &[("interval", "continuous")]).unwrap();
+    let mut follower = StreamFollower::new(&params, Key::Process).unwrap();
+    let vm = VmId::new(0);
+    follower.attach(Instant::ZERO, vm, Sectors::new(DISK));
+    let mut went_along = 0;
+    for n in 0..1_000 {
+        let extent = Extent::new(Lba::new(n * 8), Sectors::new(8)).unwrap();
+        let missed = extent.len();
+        let access = Access { vm, tag: ProcessTag::new(8), extent, missed, late: Sectors::ZERO };
+        follower.accessed(Instant::ZERO, &access);
+        went_along += u32::from(follower.along(Instant::ZERO, Sectors::new(8)).is_some());
+    }
+    assert!(went_along > 100, "{went_along}");
+    assert_eq!(follower.queue.len(), 1);
 }
