@@ -23,7 +23,7 @@ pub fn noted(signals: &[c_int]) -> Result<Arc<AtomicBool>> {
 /// Becomes true when the first of these signals comes. The next one has its default effect.
 ///
 /// # Errors
-/// As [`noted`].
+/// Where the system refuses to note signals.
 pub fn first_noted(signals: &[c_int]) -> Result<Arc<AtomicBool>> {
     let came = Arc::new(AtomicBool::new(false));
     for &signal in signals {

@@ -19,7 +19,7 @@ pub struct Usage {
     load_s: f64,
 }
 
-/// Between two moments.
+/// Who had the processors, and who waited for one, between two moments.
 pub struct Shares {
     /// Seconds for which the reader, and who serves it, waited for a processor.
     pub waited_s: f64,

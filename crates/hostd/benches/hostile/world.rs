@@ -129,7 +129,7 @@ impl World {
         path_of(self, name)
     }
 
-    /// Its process.
+    /// The process id of the daemon.
     pub fn daemon(&self) -> u32 {
         self.child.id()
     }

@@ -94,7 +94,7 @@ impl MemorySource {
         Some(reading)
     }
 
-    /// The host's memory.
+    /// Bytes of the host's memory; `None` where the system does not say it.
     pub fn host_bytes(&self) -> Option<u64> {
         kib_field(&read(&self.meminfo).ok()?, "MemTotal:")
     }

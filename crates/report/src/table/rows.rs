@@ -89,7 +89,7 @@ impl<'a, T> Rows<'a, T> {
         self.notes([note])
     }
 
-    /// The table.
+    /// The table, with all columns.
     pub fn done(self) -> Table {
         self.table
     }

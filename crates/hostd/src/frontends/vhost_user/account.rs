@@ -39,7 +39,7 @@ pub const TOTAL_QUARTERS: usize = 3;
 const PROCESS_MAX: [usize; 2] = [65_536, 65_530];
 
 static PROCESS: OnceLock<[usize; 2]> = OnceLock::new();
-/// The host's memory.
+/// Bytes of the host's memory; not set where the system does not say it.
 static HOST_BYTES: OnceLock<u64> = OnceLock::new();
 /// What all accounts hold beyond their reserved part. Accounts change while it is locked.
 static TOTAL: Mutex<[usize; 2]> = Mutex::new([0; 2]);

@@ -120,7 +120,7 @@ fn sleeps(said: &str) -> Option<(f64, u64)> {
     Some((at, switches.sum::<Option<u64>>()?))
 }
 
-/// From fio's JSON.
+/// The reads' times in fio's JSON; `None` where it has none.
 pub(super) fn response(json: &Value) -> Option<Response> {
     let times = json.pointer("/jobs/0/read/clat_ns")?;
     let mean_ms = times.get("mean")?.as_f64()? / 1e6;

@@ -178,7 +178,7 @@ fn counted(said: &str, agents: &[&str]) -> Option<Progress> {
     agents.next().is_none().then_some(progress)
 }
 
-/// From fio's JSON.
+/// What a load measured, from fio's JSON; `None` where it measured nothing.
 fn figures(json: &Value) -> Option<LoadFigures> {
     let job = json.pointer("/jobs/0")?;
     let mixed = job.get("mixed")?;

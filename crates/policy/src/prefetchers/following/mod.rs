@@ -74,7 +74,7 @@ pub(super) const LEAD: ParamSpec = ParamSpec {
     key: "lead",
     kind: Kind::Size,
     default: "4MiB",
-    help: "furthest ahead of a reader (ours); 0: as far as its pace says, without what is not the paper's",
+    help: "furthest ahead of a reader (ours); 0: as far as its pace says, by the paper's rules alone",
 };
 pub(super) const LITERAL: ParamSpec = ParamSpec {
     key: "literal",
