@@ -77,18 +77,16 @@ fn guests_live_on_the_daemon() {
 #[test]
 fn tags_name_processes() {
     let agent = tags::agent();
-    for kernel in [Kernel::Current, Kernel::Released, Kernel::Backport] {
-        tags::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
-    }
+    apart::for_each(&[Kernel::Current, Kernel::Released, Kernel::Backport], |kernel| {
+        tags::in_guest(kernel, &agent)
+    });
 }
 
 /// The kernels of Debian 12 and of its backports.
 #[test]
 fn bpf_sees_who_waits() {
     let agent = tags::agent();
-    for kernel in [Kernel::Current, Kernel::Backport] {
-        bpf::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
-    }
+    apart::for_each(&[Kernel::Current, Kernel::Backport], |kernel| bpf::in_guest(kernel, &agent));
 }
 
 /// The kernels of Debian 12 and of its backports.
@@ -99,9 +97,9 @@ fn tasks_are_moved_and_left_as_they_were() {
     }
     let agent = tags::agent();
     let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
-    for kernel in [Kernel::Current, Kernel::Backport] {
-        migrate::in_guest(kernel, &agent).unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
-    }
+    apart::for_each(&[Kernel::Current, Kernel::Backport], |kernel| {
+        migrate::in_guest(kernel, &agent)
+    });
 }
 
 /// The kernels of Debian 12 and of its backports.
@@ -115,17 +113,16 @@ fn ticks_show_who_was_away() {
     }
     let agent = tags::agent();
     let _held = HOLDING.lock().unwrap_or_else(PoisonError::into_inner);
-    for kernel in [Kernel::Current, Kernel::Backport] {
-        let looked = match ticks::in_guest(kernel, &agent) {
+    apart::for_each(&[Kernel::Current, Kernel::Backport], |kernel| {
+        match ticks::in_guest(kernel, &agent) {
             // Under TCG a vCPU that stood still can lose its timer, and then its kernel stands still.
             Err(e @ LiveError::Timeout { .. }) => {
                 eprintln!("{kernel:?}: {e}; once more");
                 ticks::in_guest(kernel, &agent)
             }
             looked => looked,
-        };
-        looked.unwrap_or_else(|e| panic!("{kernel:?}: {e}"));
-    }
+        }
+    });
 }
 
 #[test]
