@@ -70,6 +70,7 @@ fn demand_goes_first_under_every_policy() {
 fn an_eighth_of_the_places_is_the_backgrounds() {
     for (depth, most) in [(1, 1), (2, 1), (8, 1), (16, 2), (256, 32)] {
         let mut d = dispatcher("noop", false, depth);
+        (0..40).for_each(|_| d.background_is_late());
         for n in 0..40 {
             d.arrive_background(at(0), read(0, 10_000 * n, 8));
         }
@@ -81,9 +82,35 @@ fn an_eighth_of_the_places_is_the_backgrounds() {
     }
 }
 
+/// Four on flash, one more each time that a guest waits for one, one fewer after 64 that nobody
+/// waited for. On a disk with a head all of its places from the start.
+#[test]
+fn more_go_at_once_the_later_they_come() {
+    let most = |rotational: bool, late: usize, in_time: u64| {
+        let mut d = dispatcher("noop", rotational, 128);
+        (0..late).for_each(|_| d.background_is_late());
+        for n in 0..in_time {
+            d.arrive_background(at(0), read(0, 10_000 * n, 8));
+            let [(id, true, _)] = commands(&mut d, at(0))[..] else { panic!("one goes") };
+            finish(&mut d, at(0), id);
+        }
+        for n in 0..40 {
+            d.arrive_background(at(0), read(1, 10_000 * n, 8));
+        }
+        commands(&mut d, at(0)).len()
+    };
+    let cases =
+        [(0, 0, 4), (1, 0, 5), (5, 0, 9), (100, 0, 16), (5, 63, 9), (5, 64, 8), (5, 640, 4)];
+    for (late, in_time, at_once) in cases {
+        assert_eq!(most(false, late, in_time), at_once, "{late} late, {in_time} in time");
+    }
+    assert_eq!(most(true, 0, 0), 1, "what does not lie at the head goes one at a time");
+}
+
 #[test]
 fn vms_take_turns_and_neighbours_coalesce() {
     let mut d = dispatcher("noop", false, 64);
+    d.background_is_late();
     for start in [100, 108, 116, 900] {
         d.arrive_background(at(0), read(0, start, 8));
     }

@@ -6,6 +6,10 @@
 //! idle class waits for a grace period: Linux block/cfq-iosched.c 2.6.13+,
 //! `CFQ_IDLE_GRACE`). What waits is taken back when demand wants the device
 //! ([`Dispatcher::is_crowded`]) or the very blocks ([`Dispatcher::withdraw`]).
+//!
+//! How many go at once follows how late they come, as in feedback-directed prefetching
+//! (Srinath and others, HPCA 2007): few while readers find all of them done, since demand
+//! waits behind each, and more when guests wait for them.
 
 use super::commands::{fits, grow};
 use super::slots::State;
@@ -22,6 +26,11 @@ const OUTSTANDING_SOLID: usize = 64;
 /// The same on a device with one: what fits between two demands.
 const OUTSTANDING_ROTATIONAL: usize = 8;
 
+/// So many may be on a device without a head while nobody waits for one: 512 KiB of prefetches.
+const FEW: usize = 4;
+/// After so many that nobody had to wait for, one fewer may go at once.
+const IN_TIME: usize = 64;
+
 /// The queues of the background class, one for each VM, served by turns.
 #[derive(Default)]
 pub(super) struct Background {
@@ -31,6 +40,10 @@ pub(super) struct Background {
     queued: usize,
     /// Requests on the device.
     in_flight: usize,
+    /// So many more than [`FEW`] may be there.
+    more: usize,
+    /// Requests done since a guest last waited for one, or since `more` last changed.
+    in_time: usize,
 }
 
 impl Background {
@@ -69,6 +82,10 @@ impl Background {
     /// A command of `requests` requests is done.
     pub(super) fn completed(&mut self, requests: usize) {
         self.in_flight -= requests;
+        self.in_time += requests;
+        if self.in_time >= IN_TIME {
+            (self.more, self.in_time) = (self.more.saturating_sub(1), 0);
+        }
     }
 }
 
@@ -109,7 +126,7 @@ impl Dispatcher {
     pub fn background_room(&self) -> usize {
         let most = match self.profile.rotational() {
             true => OUTSTANDING_ROTATIONAL,
-            false => OUTSTANDING_SOLID.max(self.background_in_flight_max()),
+            false => OUTSTANDING_SOLID.max(self.background_most()),
         };
         match self.is_crowded() {
             true => 0,
@@ -123,11 +140,27 @@ impl Dispatcher {
         self.queued > self.config.depth as usize
     }
 
-    /// Background requests on the device at once: enough of a prefetch's length to
+    /// A guest waits for a background read: they come too late, and one more may go at once.
+    pub fn background_is_late(&mut self) {
+        let more_max = self.background_most().saturating_sub(FEW);
+        let background = &mut self.background;
+        (background.more, background.in_time) = ((background.more + 1).min(more_max), 0);
+    }
+
+    /// Background requests on the device at once, at most: enough of a prefetch's length to
     /// use its bandwidth, and few enough that demand that comes meanwhile does not
     /// wait for long behind them.
-    fn background_in_flight_max(&self) -> usize {
+    fn background_most(&self) -> usize {
         (self.config.depth as usize / 8).max(1)
+    }
+
+    /// How many of them may be there now.
+    fn background_in_flight_max(&self) -> usize {
+        let most = self.background_most();
+        match self.profile.rotational() {
+            true => most,
+            false => most.min(FEW + self.background.more),
+        }
     }
 
     /// The policy has nothing: a background command, when one may go.

@@ -65,6 +65,9 @@ impl Stack {
     /// A guest waits for a fetch: what of it still waits in the background
     /// becomes demand.
     pub(super) fn promote(&mut self, now: Instant, id: FetchId) {
+        if self.cache.as_ref().is_some_and(|cache| cache.contents.fetch(id).prefetch) {
+            self.dispatcher.background_is_late();
+        }
         if self.make_demand(now, id)
             && let Some(cache) = &mut self.cache
         {
