@@ -8,12 +8,11 @@
 //! the rest bit by bit ([`vm::Owed`]): its place in the sweep is not its VM's doing.
 //!
 //! *Sweep.* Of all VMs that are not spent, the request goes next that lies next above the head,
-//! and if there is none the lowest (C-SCAN), of another VM than the last if there is one. Each VM
-//! offers one request, the next of its own sweep, so that one that was spent goes on where it was
-//! stopped. One that has waited too long goes before its VM's others.
+//! and if there is none the lowest (C-SCAN), of another VM than the last if there is one. One that
+//! has waited too long goes before its VM's others.
 //!
 //! *Slices.* A VM with several requests keeps the head for `slice` and sends them in the order of
-//! its own sweep: the way from VM to VM is paid once for all of them (CFQ's slices; Argon's
+//! the sweep: the way from VM to VM is paid once for all of them (CFQ's slices; Argon's
 //! quanta: Wachs et al., FAST 2007). It is spent then until the others have caught up. A single
 //! request of another VM ends the slice after `short_turn`, and so does a target of latency.
 //!
@@ -124,6 +123,8 @@ pub struct Head {
     spent: KeyedHeap<u128>,
     /// A request of each VM that has some and is not spent.
     sweep: LbaQueue,
+    /// Where the head is, or will be.
+    at: Lba,
     flying: Slots<Flight>,
     clock: Clock,
     run: Run,
@@ -160,6 +161,7 @@ impl Head {
             targets: Targets::default(),
             spent: KeyedHeap::default(),
             sweep: LbaQueue::new(),
+            at: Lba::ZERO,
             flying: Slots::new(),
             clock: Clock::new(),
             run: Run::default(),
@@ -191,7 +193,7 @@ impl Head {
     /// Keep a VM's place in the sweep true.
     fn place(&mut self, vm: usize) {
         let Some(known) = self.vms[vm].as_mut() else { return };
-        let next = if known.spent { None } else { known.next(&self.queued) };
+        let next = if known.spent { None } else { known.next(&self.queued, self.at) };
         let next = next.and_then(|id| self.queued.get(id)).copied();
         if known.placed != next {
             if let Some(before) = std::mem::replace(&mut known.placed, next) {
@@ -261,6 +263,7 @@ impl Head {
         let vm = request.vm.index();
         let known = self.vms[vm].as_mut().expect("a queued request has a VM");
         let (start, end) = (request.extent.start(), request.extent.end());
+        self.at = end;
         let run = known.take(now, &mut self.links, &request);
         if known.stream_end != start {
             known.stream_had = Nanos::ZERO;
@@ -371,7 +374,7 @@ impl Scheduler for Head {
             self.single = None;
         }
         known.insert(&mut self.links, &request);
-        let goes_first = known.goes_before_placed(&request);
+        let goes_first = known.goes_before_placed(&request, self.at);
         self.tags.set_active(vm, true);
         if goes_first {
             self.place(vm);
@@ -431,6 +434,7 @@ impl Scheduler for Head {
         if self.queued.is_empty() {
             return Decision::Idle;
         }
+        self.at = device.head;
         if let Some(id) = self.continuation() {
             return self.dispatch(now, device, id);
         }

@@ -49,7 +49,10 @@ impl Head {
             self.dwell = None;
             let known = self.vms[vm].as_mut()?;
             known.stream_had = Nanos::ZERO;
-            known.skip();
+            // If the stream's next request is the oldest, it passes nobody.
+            if known.heads().any(|id| Some(id) != following) {
+                known.skip(end);
+            }
             self.place(vm);
             return None;
         }
@@ -106,7 +109,7 @@ impl Head {
             self.release_one(vm);
         }
         let overdue = self.overdue(now, vm);
-        overdue.or_else(|| self.vms[vm].as_mut()?.next(&self.queued))
+        overdue.or_else(|| self.vms[vm].as_mut()?.next(&self.queued, self.at))
     }
 
     /// Is the VM's next request expected, and until when is it worth waiting for?

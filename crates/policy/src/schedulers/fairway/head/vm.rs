@@ -1,5 +1,5 @@
-//! What the part for a disk with a head keeps of one VM: its requests by place and by age, where
-//! its sweep stands, and the streams that it reads.
+//! What the part for a disk with a head keeps of one VM: its requests by place and by age, and
+//! the streams that it reads.
 
 use super::FEW;
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
@@ -25,21 +25,8 @@ struct Stream {
 struct Class {
     sorted: LbaQueue,
     fifo: ExpiryQueue,
-    /// Where its sweep stands: at zero once nothing lay ahead.
-    position: Lba,
     /// Mean time from arrival to dispatch.
     wait: Mean,
-}
-
-impl Class {
-    /// The next of its sweep: ascending from where that stands, then from the lowest.
-    fn next(&mut self) -> Option<RequestId> {
-        let ahead = self.sorted.at_or_after(self.position);
-        if ahead.is_none() {
-            self.position = Lba::ZERO;
-        }
-        ahead.or_else(|| self.sorted.first()).map(|(_, id)| id)
-    }
 }
 
 #[derive(Default)]
@@ -52,8 +39,8 @@ pub struct Vm {
     /// they have it now.
     credit: i64,
     is_turn_of_writes: bool,
-    /// The class of the last request that went.
-    last_class: usize,
+    /// What begins here has had its turn: it comes last.
+    skipped: Option<Lba>,
     streams: [Stream; STREAMS],
     served: u64,
     /// Its request in the common sweep.
@@ -157,9 +144,8 @@ impl Vm {
     /// gap.
     pub fn take(&mut self, now: Instant, links: &mut Links, request: &Request) -> u32 {
         self.withdraw(links, request);
-        self.last_class = class_of(request);
-        let class = &mut self.classes[self.last_class];
-        class.position = request.extent.end();
+        self.skipped = None;
+        let class = &mut self.classes[class_of(request)];
         class.wait.learn(now.since(request.arrived));
         self.served += 1;
         let (start, end) = (request.extent.start(), request.extent.end());
@@ -206,21 +192,32 @@ impl Vm {
 
     /// Does this request, which has just come, come before the one that stands in the common
     /// sweep?
-    pub fn goes_before_placed(&self, request: &Request) -> bool {
-        let position = self.classes[class_of(request)].position;
+    pub fn goes_before_placed(&self, request: &Request, head: Lba) -> bool {
+        let from = self.from(head);
         let place = |request: &Request| {
             let start = request.extent.start();
-            (start < position, start)
+            (start < from, start)
         };
         self.placed.as_ref().is_none_or(|placed| {
             class_of(request) != class_of(placed) || place(request) < place(placed)
         })
     }
 
-    /// The next of its own sweep.
-    pub fn next(&mut self, queued: &Pool) -> Option<RequestId> {
+    /// The next that the head meets on its way up, of those whose turn it is.
+    pub fn next(&mut self, queued: &Pool, head: Lba) -> Option<RequestId> {
         let class = self.class(queued);
-        self.classes[class].next()
+        let sorted = &self.classes[class].sorted;
+        let above = sorted.at_or_after(self.from(head));
+        if above.is_none() {
+            self.skipped = None; // There is nothing that could go before it.
+        }
+        above.or_else(|| sorted.first()).map(|(_, id)| id)
+    }
+
+    /// Where the head's way up begins.
+    fn from(&self, head: Lba) -> Lba {
+        let is_skipped = self.skipped == Some(head);
+        if is_skipped { Lba::new(head.get().saturating_add(1)) } else { head }
     }
 
     /// The oldest request of those whose turn it is, how many there are, and how long they wait
@@ -236,10 +233,9 @@ impl Vm {
         self.classes.iter().filter_map(|class| class.fifo.head())
     }
 
-    /// The sweep passes over what begins at its position.
-    pub fn skip(&mut self) {
-        let position = &mut self.classes[self.last_class].position;
-        *position = Lba::new(position.get().saturating_add(1));
+    /// What begins at `end` has had its turn.
+    pub fn skip(&mut self, end: Lba) {
+        self.skipped = Some(end);
     }
 
     /// The request that begins at `end`.
@@ -280,7 +276,7 @@ mod tests {
         (0..reads).for_each(|_| arrive(&mut vm, &mut queued, &mut links, Op::Read));
         (0..writes).for_each(|_| arrive(&mut vm, &mut queued, &mut links, Op::Write));
         for _ in 0..commands {
-            let id = vm.next(&queued).expect("something is queued");
+            let id = vm.next(&queued, Lba::ZERO).expect("something is queued");
             let request = queued.take(id);
             vm.take(Instant::from_nanos(1 << 40), &mut links, &request);
             vm.had(&request, Nanos::from_millis(8));
