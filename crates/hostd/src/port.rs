@@ -146,8 +146,8 @@ pub trait PortContext {
     /// What the entry points to stays valid until its (last) CQE.
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
 
-    /// The same, handed to the kernel at once. Returns how long that took: what can be done without
-    /// waiting is done meanwhile.
+    /// The same, handed to the kernel at once. Returns the processor time that this took: what can
+    /// be done without waiting is done meanwhile.
     ///
     /// # Safety
     /// As for [`PortContext::push`].

@@ -1,6 +1,9 @@
 //! What it takes to wake a disk's peers. Signalling an eventfd, and sending to a socket, runs the
 //! callbacks of all who wait for it, and a peer can have thousands. Reactors measure what the calls of
 //! a disk take; while they take long, other threads make them.
+//!
+//! What counts is the processor time of the thread that calls. By the clock an innocent peer's call
+//! takes long too where processors are busy: who is woken has the processor at once.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +18,15 @@ pub struct Toll {
     rests_until: AtomicU64,
     /// How long the last of those took beyond [`QUICK`].
     last: AtomicU64,
+    /// Until then calls are measured by processor time, which costs a system call.
+    suspect_until: AtomicU64,
+}
+
+/// When a call began.
+pub struct Began {
+    at: Instant,
+    /// The thread's processor time then, if the peer is suspect.
+    busy: Option<Duration>,
 }
 
 /// A call that takes no longer costs nothing.
@@ -28,7 +40,27 @@ const QUICK: Duration = Duration::from_micros(200);
 /// After one that does, no other thread calls for so many times as long.
 pub const RESTS: u32 = 9;
 
+/// For so long after a call that took long by the clock.
+const SUSPECT: Duration = Duration::from_secs(10);
+
 impl Toll {
+    /// A call begins now.
+    pub fn begin(&self, at: Instant) -> Began {
+        let is_suspect = self.suspect_until.load(Ordering::Relaxed) > since_start(at);
+        Began { at, busy: is_suspect.then(busy) }
+    }
+
+    /// The call is over: it is charged. The first one in [`SUSPECT`] that takes long is free.
+    pub fn end(&self, began: &Began, now: Instant) {
+        let took = now.saturating_duration_since(began.at);
+        if took > FREE {
+            self.suspect_until.store(since_start(now) + nanos(SUSPECT), Ordering::Relaxed);
+            if let Some(before) = began.busy {
+                self.charge(now, busy().saturating_sub(before).min(took), 1);
+            }
+        }
+    }
+
     /// Each of so many calls took this long, up to now.
     pub fn charge(&self, now: Instant, took: Duration, calls: u32) {
         if took > FREE {
@@ -71,6 +103,14 @@ impl Toll {
     }
 }
 
+/// The processor time that this thread has had.
+pub fn busy() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to `time` only; Linux has had this clock since 2.6.12.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 fn nanos(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
@@ -109,6 +149,36 @@ mod tests {
         toll.called(after(540), ms(40) + QUICK);
         assert_eq!(toll.rest(after(899)), Some(ms(1)));
         assert_eq!(toll.rest(after(900)), None);
+    }
+
+    /// By the clock each of these calls takes 30 ms; this thread has next to nothing of it.
+    #[test]
+    fn a_call_during_which_others_had_the_processor_costs_nothing() {
+        let (toll, start) = (Toll::default(), start());
+        for n in 0..100 {
+            let at = start + n * Duration::from_millis(40);
+            toll.end(&toll.begin(at), at + Duration::from_millis(30));
+            assert!(!toll.is_high(at + Duration::from_millis(30)), "call {n}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_slow_call_is_free() {
+        let (toll, start) = (Toll::default(), start());
+        // What a call takes of the processor from now on.
+        let call = |at: Instant| {
+            let began = toll.begin(at);
+            let until = busy() + Duration::from_millis(3);
+            while busy() < until {
+                std::hint::spin_loop();
+            }
+            toll.end(&began, at + Duration::from_millis(3));
+        };
+        call(start);
+        assert!(!toll.is_owed(|| start));
+        let second = start + Duration::from_secs(9);
+        call(second);
+        assert!(toll.is_high(second + Duration::from_millis(3)));
     }
 
     #[test]

@@ -134,22 +134,8 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
     if args.names == [arena::NAME] {
         return arena::run_as_experiment(args);
     }
-    if args.names.iter().any(|name| name == arena::NAME) {
-        bail!("{}: runs by itself, not with other experiments", arena::NAME);
-    }
     let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
-    let is_noisy = args.names == [live::NOISY.name];
-    let has_scenes = is_noisy || args.names == [TOGETHER];
-    if args.scenes.is_some() && !has_scenes {
-        bail!(
-            "--scenes: for {}, {} and {TOGETHER} only, each by itself",
-            arena::NAME,
-            live::NOISY.name
-        );
-    }
-    if args.noisy != NoisyArgs::default() && !is_noisy {
-        bail!("--servers, --seconds, --rounds, --work-dir: for {} only", live::NOISY.name);
-    }
+    fit_together(args)?;
     if let Some(only) = only_live
         && !args.live
     {
@@ -175,6 +161,32 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         let names: Vec<&str> = simulated.chain(only_live.map(|only| only.name)).collect();
         return live::start(args, &names);
     }
+    let options = options(args, &chosen)?;
+    simulate(args, &chosen, &options, &seeds, under.as_ref())
+}
+
+/// Names and options that do not go together are refused.
+fn fit_together(args: &ExperimentArgs) -> Result<()> {
+    if args.names.iter().any(|name| name == arena::NAME) {
+        bail!("{}: runs by itself, not with other experiments", arena::NAME);
+    }
+    let is_noisy = args.names == [live::NOISY.name];
+    let has_scenes = is_noisy || args.names == [TOGETHER];
+    if args.scenes.is_some() && !has_scenes {
+        bail!(
+            "--scenes: for {}, {} and {TOGETHER} only, each by itself",
+            arena::NAME,
+            live::NOISY.name
+        );
+    }
+    if args.noisy != NoisyArgs::default() && !is_noisy {
+        bail!("--servers, --seconds, --rounds, --work-dir: for {} only", live::NOISY.name);
+    }
+    Ok(())
+}
+
+/// How the chosen experiments run in the simulator.
+fn options(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Options> {
     let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
     let shrink = if args.quick { QUICK } else { 1 };
     let cpu_clock = cpu_time::of_this_thread().map(|_| clock as fn() -> Nanos);
@@ -193,20 +205,31 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
             REGISTRY.iter().filter(|e| has_vcpus(e, &options)).map(|e| e.name).collect();
         bail!("--vcpu: no vCPUs in what is to be run; they are in {}", known.join(", "));
     }
+    Ok(options)
+}
+
+/// Run one experiment after the other, print each as it comes, and then the page.
+fn simulate(
+    args: &ExperimentArgs,
+    chosen: &[&'static Experiment],
+    options: &Options,
+    seeds: &[u64],
+    under: Option<&ChosenCache>,
+) -> Result<Verdict> {
     let extras = Extras { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
     let mut sections = Vec::new();
     let mut ran = Vec::new();
-    for experiment in chosen {
-        let cells = experiments::cells(experiment, &options, extras);
+    for &experiment in chosen {
+        let cells = experiments::cells(experiment, options, extras);
         let jobs = runs::jobs(args.out.jobs);
-        let results = run_cells(experiment, &cells, &seeds, under.as_ref(), jobs)?;
-        let findings = experiments::judge(experiment, &options, extras, &results);
+        let results = run_cells(experiment, &cells, seeds, under, jobs)?;
+        let findings = experiments::judge(experiment, options, extras, &results);
         if !matches!(args.out.format, Format::Json | Format::Csv) {
             // As they come: a long series is read while it runs.
             output::print_as(args.out.format, &[table(experiment, &findings)], "")?;
             output::print("\n")?;
         }
-        let machines = machines(&cells, &seeds, &results);
+        let machines = machines(&cells, seeds, &results);
         if args.out.report.is_some() {
             let mut section = section(experiment, &findings, &results);
             section.blocks.extend(machines::table(&machines).map(Block::Table));
@@ -214,7 +237,7 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
         }
         ran.push(Ran {
             experiment: experiment.name,
-            seeds: seeds.clone(),
+            seeds: seeds.to_vec(),
             holds: findings.rows.iter().all(|r| r.accepted),
             rows: findings.rows.iter().map(RowJson::new).collect(),
             notes: findings.notes,

@@ -4,6 +4,7 @@
 use super::io::Io;
 use crate::port::PortId;
 use crate::sandbox;
+use crate::toll::busy;
 use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -120,7 +121,7 @@ pub trait Backend {
     /// What it points to lives until its last CQE.
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
 
-    /// Push an SQE and hand it to the kernel. Returns how long that took.
+    /// Push an SQE and hand it to the kernel. Returns the processor time that this took.
     ///
     /// # Safety
     /// As for [`Backend::push`].
@@ -251,11 +252,11 @@ impl Backend for Ring {
     unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
         // What was pushed before is not measured.
         let _ = self.ring.submit();
-        let began = std::time::Instant::now();
+        let before = busy();
         // SAFETY: the caller's promise.
         unsafe { self.push(source, entry) };
         let _ = self.ring.submit();
-        began.elapsed()
+        busy().saturating_sub(before)
     }
 
     fn completions(&mut self, out: &mut Vec<Cqe>) {

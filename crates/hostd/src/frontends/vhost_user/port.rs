@@ -179,13 +179,13 @@ impl VringPort {
     /// Call the guest whether it wants that or not, which VIRTIO allows.
     fn call(&mut self) {
         let Wiring { call: Some(call), peer, notes, queue, .. } = &mut self.wiring else { return };
-        let began = Instant::now();
-        if peer.toll.is_high(began) && notes.has_reader() {
+        let now = Instant::now();
+        if peer.toll.is_high(now) && notes.has_reader() {
             return notes.leave(*queue, CALL);
         }
+        let began = peer.toll.begin(now);
         call.ring();
-        let ended = Instant::now();
-        peer.toll.charge(ended, ended - began, 1);
+        peer.toll.end(&began, Instant::now());
     }
 }
 

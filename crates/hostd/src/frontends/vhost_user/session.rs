@@ -17,7 +17,7 @@ use super::vring::{Serial, Setup, Vring};
 use crate::port::PortId;
 use crate::reactor::{self, Message};
 use crate::shortage::told;
-use crate::toll::RESTS;
+use crate::toll::{RESTS, busy};
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -329,6 +329,10 @@ impl Session {
                 return Some(rest);
             }
             let (calls, is_broken) = (self.notes.take(index, CALL), self.notes.take(index, BROKEN));
+            if !calls && !is_broken {
+                continue;
+            }
+            let before = busy();
             if calls && queue.own_bell.is_none() {
                 // Without a ring its next call may come from its port.
                 queue.own_bell = bell(&queue.call).ok().flatten();
@@ -340,11 +344,9 @@ impl Session {
             if is_broken && let Some(err) = &queue.err {
                 let _ = err.ring_once();
             }
-            if calls || is_broken {
-                let ended = Instant::now();
-                self.disk.config_changed.toll.charge(ended, ended - now, 1);
-                self.rests_until = Some(ended + RESTS * (ended - now));
-            }
+            let (ended, took) = (Instant::now(), busy().saturating_sub(before));
+            self.disk.config_changed.toll.charge(ended, took, 1);
+            self.rests_until = Some(ended + RESTS * took);
         }
         None
     }
