@@ -218,6 +218,22 @@ pub fn is_lost(buffers: &[libc::iovec]) -> bool {
         })
 }
 
+/// The kernel did not find all of these buffers (EFAULT): is it because memory of theirs was taken
+/// away? Touches each page, so not for the data path.
+///
+/// # Safety
+/// The buffers are mapped, as [`Watch::new`] asks it.
+pub unsafe fn are_missing(buffers: &[libc::iovec]) -> bool {
+    for buffer in buffers {
+        let (at, page_bytes) = (buffer.iov_base.cast::<u8>(), 4096);
+        for offset in (0..buffer.iov_len).step_by(page_bytes).chain(buffer.iov_len.checked_sub(1)) {
+            // SAFETY: inside of the buffer.
+            unsafe { at.add(offset).read_volatile() };
+        }
+    }
+    is_lost(buffers)
+}
+
 /// Put a chunk before the others in the list. Only with [`FREE`] held.
 fn add_chunk() -> &'static Chunk {
     let next = AtomicPtr::new(FIRST.load(SeqCst));

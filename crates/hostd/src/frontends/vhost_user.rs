@@ -19,7 +19,7 @@
 //! (`mapping`), and what a VMM makes the daemon hold is counted (`account`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
 //! file can lack pages too.
 
-mod account;
+pub(crate) mod account;
 mod config;
 mod dirty_log;
 mod doorbell;

@@ -107,6 +107,7 @@ fn all(seeds: impl Iterator<Item = u64>) {
                 ran += 1;
                 all.requests += done.requests;
                 all.kills += done.kills;
+                all.cuts += done.cuts;
                 all.moves += done.moves;
                 all.power_fails += done.power_fails;
                 continue;
@@ -122,13 +123,13 @@ fn all(seeds: impl Iterator<Item = u64>) {
             list.join(",")
         );
     }
-    let Done { requests, kills, moves, power_fails, .. } = all;
+    let Done { requests, kills, cuts, moves, power_fails, .. } = all;
     eprintln!(
         "{ran} seeds: {requests} requests, {kills} kills, {moves} moves of guests, \
-         {power_fails} power failures"
+         {cuts} that lost memory, {power_fails} power failures"
     );
     // A simulation in which nothing happens finds nothing.
-    assert!(ran < 100 || moves > ran / 20);
+    assert!(ran < 100 || moves > ran / 20 && cuts > ran / 10);
     assert!(ran < 100 || requests > 50 * ran && kills > ran / 2 && power_fails > ran / 10);
 }
 

@@ -167,6 +167,8 @@ impl Account {
         let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
         let (held, total) = (&self.held[resource as usize], &mut total[resource as usize]);
         let (before, max) = (held.load(Relaxed), PEER_MAX[resource as usize]);
+        #[cfg(test)]
+        let max = if shortage::is_here() { before } else { max };
         let after = before + count;
         if after > max {
             return Err(Exceeded::Peer { resource, max });
@@ -225,6 +227,34 @@ fn bytes_of(parts: &[FilePart]) -> u64 {
 /// What counts for the total.
 fn beyond(held: usize) -> usize {
     held.saturating_sub(PEER_RESERVED)
+}
+
+/// A VMM of a simulated host has used up what it may hold.
+#[cfg(test)]
+pub mod shortage {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Holds that are still granted to VMMs of this thread; `None` for all.
+        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Refuse all holds of this thread but the next few; `None` for none.
+    pub fn comes_after(holds: Option<u64>) {
+        LEFT.set(holds);
+    }
+
+    /// Has something been refused?
+    pub fn has_come() -> bool {
+        LEFT.get() == Some(0)
+    }
+
+    /// Is this hold refused?
+    pub(super) fn is_here() -> bool {
+        let left = LEFT.get();
+        LEFT.set(left.map(|left| left.saturating_sub(1)));
+        left == Some(0)
+    }
 }
 
 #[cfg(test)]

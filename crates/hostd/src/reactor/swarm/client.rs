@@ -176,6 +176,7 @@ impl Client {
         disk.end(&request.write(id), id, notes.tick(), ok, request.fua);
         match request.command {
             wire::CMD_FLUSH if ok => disk.truth.flushed(request.begun),
+            wire::CMD_FLUSH => disk.flush_failed(request.begun),
             wire::CMD_READ if ok => disk.check(request.first, &data, request.begun)?,
             _ => {}
         }

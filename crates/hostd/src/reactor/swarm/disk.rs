@@ -48,6 +48,10 @@ pub struct Disk {
     /// The same of flushes and durable writes.
     pub syncs_may_fail: bool,
     pub buffered: bool,
+    /// When its image was opened.
+    pub opened: u64,
+    /// Somebody was told that a flush failed that was asked for since then.
+    pub has_failed_flush: bool,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
     pub limits: Arc<Mutex<Option<Limits>>>,
@@ -67,6 +71,12 @@ impl Disk {
     /// May a request fail, one that ends with a sync or another?
     pub fn may_fail(&self, syncs: bool) -> bool {
         self.may_fail || syncs && self.syncs_may_fail
+    }
+
+    /// A flush that was asked for at `begun` has failed: nobody opens the image any more who does
+    /// not accept that.
+    pub fn flush_failed(&mut self, begun: u64) {
+        self.has_failed_flush |= begun > self.opened;
     }
 
     pub fn begin(&mut self, write: &Write, id: u64, now: u64) {

@@ -5,6 +5,7 @@ use super::disk::{Disk, Notes, Write};
 use super::migration::{Migration, memfd};
 use super::random::Random;
 use crate::death;
+use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::inflight::Inflight;
 use crate::frontends::vhost_user::{DiskHandle, Session};
 use crate::images::ImageUse;
@@ -35,6 +36,7 @@ const REQUEST_ROOM: u64 = 0x6000;
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
 const REQUESTS: u64 = 0x3000;
+const PAGE_BYTES: u64 = 4096;
 /// Where the VMM has the guest's memory.
 const USER: u64 = 0x7f00_0000_0000;
 
@@ -96,6 +98,8 @@ pub struct Guest {
     migration: Option<Migration>,
     /// It has come from another daemon and not been served here.
     has_moved: bool,
+    /// Some of what its VMM has shown was taken away, and the guest has ended.
+    is_cut: bool,
 }
 
 fn eventfd() -> EventFd {
@@ -160,6 +164,7 @@ impl Guest {
             session: None,
             migration: None,
             has_moved: false,
+            is_cut: false,
         }
     }
 
@@ -168,11 +173,18 @@ impl Guest {
     }
 
     pub fn is_connected(&self) -> bool {
-        self.session.is_some()
+        self.session.is_some() && !self.is_cut
     }
 
-    /// Requests that have no answer.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Requests that have no answer, if there is a guest to hear one.
     pub fn outstanding(&self) -> usize {
+        if self.is_cut {
+            return 0;
+        }
         self.queues.iter().flat_map(|q| &q.requests).flatten().count()
     }
 
@@ -182,10 +194,27 @@ impl Guest {
         let mut session = Session::new(disk);
         // The daemon was killed while a migration began.
         self.migration = self.migration.take().filter(Migration::has_begun);
-        self.introduce(&mut session, random.once_in(2)).map_err(|e| format!("connecting: {e}"))?;
-        self.session = Some(session);
-        self.has_moved &= death::has_come();
+        let introduced = self.introduce(&mut session, random.once_in(2));
+        self.keep(session, "connecting", introduced)?;
+        self.has_moved &= death::has_come() || self.session.is_none();
         Ok(())
+    }
+
+    /// Keep a connection on which all went well, or which ended because its VMM holds too much.
+    fn keep<T>(
+        &mut self,
+        session: Session,
+        what: &str,
+        done: vhost::vhost_user::Result<T>,
+    ) -> Result<(), String> {
+        match done {
+            Err(_) if shortage::has_come() => Ok(()),
+            Err(e) => Err(format!("{what}: {e}")),
+            Ok(_) => {
+                self.session = Some(session);
+                Ok(())
+            }
+        }
     }
 
     fn introduce(
@@ -263,6 +292,9 @@ impl Guest {
     /// The guest goes on with its move to another VMM, or begins one. True when it has moved:
     /// the other VMM has to connect.
     pub fn migrate(&mut self, random: &mut Random) -> Result<bool, String> {
+        if self.is_cut {
+            return Ok(false);
+        }
         let Some(mut session) = self.session.take() else { return Ok(false) };
         let moved = match (self.migration.take(), random.below(4)) {
             (None, _) => self.begin_migration(&mut session),
@@ -275,8 +307,7 @@ impl Guest {
                 Ok(())
             }
         };
-        self.session = Some(session);
-        moved.map(|()| false).map_err(|e| format!("moving: {e}"))
+        self.keep(session, "moving", moved).map(|()| false)
     }
 
     fn begin_migration(&mut self, session: &mut Session) -> vhost::vhost_user::Result<()> {
@@ -284,7 +315,7 @@ impl Guest {
         let began = self.update_logging(session);
         let memory = self.get(0, self.memory.size());
         match &mut self.migration {
-            Some(migration) if !death::has_come() => migration.copy_all(memory),
+            Some(migration) if !death::has_come() && began.is_ok() => migration.copy_all(memory),
             _ => self.migration = None,
         }
         began
@@ -327,6 +358,27 @@ impl Guest {
         self.session = None;
     }
 
+    /// The VMM takes memory away that the daemon uses: the guest's, or its log.
+    pub fn cut_memory(&mut self, random: &mut Random) {
+        if self.is_cut {
+            return;
+        }
+        let log = self.migration.as_ref().map(|migration| migration.log().0);
+        let file = log.as_ref().filter(|_| random.once_in(2)).unwrap_or(&self.file);
+        let bytes = file.metadata().expect("memory").len();
+        file.set_len(random.below(bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES).expect("shorter");
+        self.is_cut = true;
+    }
+
+    /// The VMM has ended with its guest: what has no answer may have been done.
+    pub fn end(&mut self, disk: &mut Disk, notes: &mut Notes) {
+        self.disconnect();
+        for request in self.queues.iter_mut().flat_map(|q| &mut q.requests).filter_map(Option::take)
+        {
+            disk.end(&request.write(), request.id, notes.tick(), false, false);
+        }
+    }
+
     /// The VMM does something that it may do at any time.
     pub fn rearrange(&mut self, random: &mut Random) -> Result<(), String> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
@@ -345,8 +397,7 @@ impl Guest {
                     session.set_vring_kick(index as u8, file_of(&self.queues[index].kick))
                 }),
         };
-        self.session = Some(session);
-        done.map_err(|e| format!("rearranging queue {index}: {e}"))
+        self.keep(session, &format!("rearranging queue {index}"), done)
     }
 
     /// The guest switches the write cache.
@@ -394,6 +445,9 @@ impl Guest {
     /// The guest asks for something, if it has room.
     pub fn submit(&mut self, disk: &mut Disk, notes: &mut Notes, random: &mut Random) {
         let index = random.index(self.queues.len());
+        if self.is_cut {
+            return;
+        }
         let Some(slot) = self.queues[index].requests.iter().position(Option::is_none) else {
             return;
         };
@@ -496,7 +550,8 @@ impl Guest {
     /// Look at the queues that are called. True if something was there.
     pub fn hear(&mut self, disk: &mut Disk, notes: &mut Notes) -> Result<bool, String> {
         let mut heard = false;
-        for index in 0..self.queues.len() {
+        let queues = if self.is_cut { 0 } else { self.queues.len() };
+        for index in 0..queues {
             if self.queues[index].call.read().is_err() {
                 continue;
             }
@@ -559,6 +614,7 @@ impl Guest {
         disk.end(&request.write(), request.id, now, ok, durable);
         match request.kind {
             blk::VIRTIO_BLK_T_FLUSH if ok => disk.truth.flushed(request.begun),
+            blk::VIRTIO_BLK_T_FLUSH => disk.flush_failed(request.begun),
             blk::VIRTIO_BLK_T_IN if ok => {
                 let data: Vec<u8> = request
                     .pieces

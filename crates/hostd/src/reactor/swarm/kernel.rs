@@ -47,6 +47,8 @@ pub struct File {
     pub content: Content,
     /// It goes through the page cache.
     buffered: bool,
+    /// A sync of it has failed since it was opened.
+    pub has_failed_sync: bool,
 }
 
 /// I/O on an image that is under way.
@@ -57,6 +59,8 @@ struct Transfer {
     offset: usize,
     len: usize,
     buffers: Vec<iovec>,
+    /// What is written, as it was when the I/O began; less where it was taken away.
+    data: Vec<u8>,
     hangs: bool,
     /// It is done, with this result, and the reactor has not been told.
     result: Option<i32>,
@@ -118,7 +122,7 @@ impl Kernel {
     /// A file of zeroes that is known by its inode.
     pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool) {
         let content = Content::new(bytes);
-        self.files.push(File { inode, content, buffered });
+        self.files.push(File { inode, content, buffered, has_failed_sync: false });
     }
 
     /// Some I/O ends, if one is under way.
@@ -208,6 +212,7 @@ impl Kernel {
             Kind::Sync | Kind::Write { durable: true } | Kind::Zeroes { durable: true }
         );
         if random.once_in(faults.again) {
+            file.has_failed_sync |= is_durable;
             // Of a sync that is what an earlier write-back met.
             if is_durable && file.buffered {
                 file.content.lose_cached();
@@ -228,10 +233,15 @@ impl Kernel {
             done = done.min(len);
         }
         match kind {
-            Kind::Read => copy_out(&file.content.bytes()[offset..offset + done], &transfer.buffers),
+            Kind::Read => {
+                let bytes = &file.content.bytes()[offset..offset + done];
+                if copy_out(bytes, &transfer.buffers) < done {
+                    return -libc::EFAULT;
+                }
+            }
+            Kind::Write { .. } if transfer.data.len() < len => return -libc::EFAULT,
             Kind::Write { durable } => {
-                let bytes = gather(&transfer.buffers, done);
-                file.content.write(offset, &bytes, durable && !fails);
+                file.content.write(offset, &transfer.data[..done], durable && !fails);
             }
             Kind::Zeroes { durable } => {
                 file.content.write(offset, &vec![0; done], durable && !fails);
@@ -248,6 +258,7 @@ impl Kernel {
                 done as i32
             };
         }
+        file.has_failed_sync |= is_durable;
         if is_durable && file.buffered {
             file.content.lose_cached();
         }
@@ -304,25 +315,45 @@ impl Wait {
     }
 }
 
+/// The bytes of an I/O's buffers, as far as they are there: memory that was taken away ends them.
 fn gather(buffers: &[iovec], len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    for buffer in buffers {
-        let take = buffer.iov_len.min(len - bytes.len());
-        // SAFETY: an I/O's buffers live until its completion.
-        bytes.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(buffer.iov_base.cast_const().cast(), take)
-        });
-    }
+    let mut bytes = vec![0u8; len];
+    let to = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+    // SAFETY: an I/O's buffers live until its completion; what is missing is not touched.
+    let there = unsafe { move_bytes(libc::process_vm_readv, &[to], buffers) };
+    bytes.truncate(there);
     bytes
 }
 
-fn copy_out(mut bytes: &[u8], buffers: &[iovec]) {
-    for buffer in buffers {
-        let (now, rest) = bytes.split_at(buffer.iov_len.min(bytes.len()));
-        // SAFETY: an I/O's buffers live until its completion.
-        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), buffer.iov_base.cast(), now.len()) };
-        bytes = rest;
-    }
+/// Put bytes into an I/O's buffers. Returns how many there was memory for.
+fn copy_out(bytes: &[u8], buffers: &[iovec]) -> usize {
+    let from = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: as above, and nothing is written to `bytes`.
+    unsafe { move_bytes(libc::process_vm_writev, &[from], buffers) }
+}
+
+type Mover = unsafe extern "C" fn(
+    libc::pid_t,
+    *const iovec,
+    libc::c_ulong,
+    *const iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> libc::ssize_t;
+
+/// Have the kernel move bytes between a place of ours and an I/O's buffers: it stops at memory that
+/// was taken away, where an access of this process would have SIGBUS.
+///
+/// # Safety
+/// The buffers are of this process.
+unsafe fn move_bytes(mover: Mover, ours: &[iovec], buffers: &[iovec]) -> usize {
+    let counts = (ours.len() as libc::c_ulong, buffers.len() as libc::c_ulong);
+    let moved = unsafe {
+        mover(libc::getpid(), ours.as_ptr(), counts.0, buffers.as_ptr(), counts.1, 0)
+    };
+    let error = io::Error::last_os_error();
+    assert!(moved >= 0 || error.raw_os_error() == Some(libc::EFAULT), "moving bytes: {error}");
+    moved.max(0) as usize
 }
 
 fn inode(fd: RawFd) -> u64 {
@@ -367,6 +398,8 @@ impl Backend for Ring {
             Kind::Sync => 0,
         };
         let (kind, offset) = (io.kind, io.offset as usize);
+        let is_write = matches!(kind, Kind::Write { .. });
+        let data = if is_write { gather(&buffers, len) } else { Vec::new() };
         let hangs = kernel.random.once_in(kernel.faults.hangs);
         kernel.transfers.push(Transfer {
             index,
@@ -375,6 +408,7 @@ impl Backend for Ring {
             offset,
             len,
             buffers,
+            data,
             hangs,
             result: None,
         });

@@ -17,6 +17,9 @@ pub struct Plan {
     /// How often the daemon is killed, and the power fails: once in so many steps.
     pub kills: u64,
     pub power_fails: u64,
+    /// The same of VMMs that take memory away, and of VMMs that have used up what they may hold.
+    pub cuts: u64,
+    pub shortages: u64,
     pub faults: Faults,
 }
 
@@ -35,7 +38,10 @@ impl Plan {
             no_holes: sometimes(&[0, 1]) == 1,
             hangs: sometimes(&[0, 0, 30]),
         };
+        let mut apart = random.apart();
         Plan {
+            cuts: apart.one_of(&[0, 0, 50]),
+            shortages: apart.one_of(&[0, 0, 20]),
             policy: random.one_of(&policies),
             prefetcher: random.once_in(2).then_some(prefetcher),
             throttle: random.once_in(10),

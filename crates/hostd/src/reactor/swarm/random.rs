@@ -15,6 +15,11 @@ impl Random {
         Random((z ^ (z >> 31)) | 1)
     }
 
+    /// Other numbers, with this state: they change none of these.
+    pub fn apart(&self) -> Random {
+        Random::new(self.0, 0)
+    }
+
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;

@@ -10,7 +10,8 @@ use super::random::Random;
 use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{Image, ImageError, Kept, OpenOptions};
+use crate::frontends::vhost_user::account::shortage;
+use crate::images::{Image, ImageError, Kept, LostImage, Marker, OpenOptions};
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
@@ -59,6 +60,8 @@ pub struct World {
     /// Clients, and which disk they use.
     clients: Vec<(usize, Client)>,
     notes: Notes,
+    /// Who marks images of which a sync has failed, and what is to be marked.
+    losses: (Marker, Receiver<LostImage>),
     /// Answers to settings that are to come.
     answers: Vec<(&'static str, Answer)>,
     pub done: Done,
@@ -76,6 +79,8 @@ fn answer<T: 'static>(of: Receiver<T>) -> Answer {
 pub struct Done {
     pub requests: u64,
     pub kills: u64,
+    /// Guests whose memory was taken away.
+    pub cuts: u64,
     /// Guests that have moved to another VMM.
     pub moves: u64,
     pub power_fails: u64,
@@ -111,6 +116,7 @@ impl World {
         for number in 0..1 + random.index(3) {
             let path = folder.join(format!("{number}.img"));
             let bytes = SECTORS * SECTOR_BYTES;
+            let _ = std::fs::remove_file(&path); // an earlier seed's, perhaps with its mark
             let file = std::fs::File::create(&path).map_err(|e| e.to_string())?;
             file.set_len(bytes as u64).map_err(|e| e.to_string())?;
             let inode = file.metadata().map_err(|e| e.to_string())?.ino();
@@ -123,12 +129,15 @@ impl World {
                 may_fail,
                 syncs_may_fail,
                 buffered,
+                opened: 0,
+                has_failed_flush: false,
                 number: None,
                 limits: Arc::default(),
                 memory: Arc::default(),
             });
         }
         let guests = disks.iter().map(|_| Guest::new(&mut random)).collect();
+        let (marker, lost, _) = Marker::new();
         let mut world = World {
             plan,
             seed,
@@ -138,6 +147,7 @@ impl World {
             guests,
             clients: Vec::new(),
             notes: Notes::default(),
+            losses: (marker, lost),
             answers: Vec::new(),
             done: Done::default(),
         };
@@ -201,10 +211,9 @@ impl World {
     /// Attach a disk, and connect its guest.
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
-        self.kernel.borrow_mut().files[number].content.mend();
+        let mut image = self.open(number)?.as_on_disk(!self.disks[number].buffered);
+        image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         let disk = &mut self.disks[number];
-        let image = open(&disk.path).map_err(|e| e.to_string())?;
-        let image = image.as_on_disk(!disk.buffered);
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
         served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
@@ -218,10 +227,35 @@ impl World {
         self.connect(number, random)
     }
 
+    /// Open a disk's image. Where writes are lost somebody accepts that, and mends the image.
+    fn open(&mut self, number: usize) -> Result<Image, String> {
+        // As the daemon's thread does, which may be faster than everything else.
+        for image in self.losses.1.try_iter() {
+            image.mark().map_err(|e| format!("marking an image in {:?}: {e}", image.identity))?;
+        }
+        let (disk, kernel) = (&mut self.disks[number], &mut *self.kernel.borrow_mut());
+        let file = &mut kernel.files[number];
+        let has_failed_sync = std::mem::take(&mut file.has_failed_sync);
+        let has_failed_flush = std::mem::take(&mut disk.has_failed_flush);
+        file.content.mend();
+        disk.opened = self.notes.tick();
+        match open(&disk.path, false) {
+            Ok(_) if has_failed_flush => Err("that a flush had failed was forgotten".into()),
+            Err(ImageError::LostWrites { .. }) if has_failed_sync => {
+                open(&disk.path, true).map_err(|e| e.to_string())
+            }
+            opened => opened.map_err(|e| e.to_string()),
+        }
+    }
+
     fn connect(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let (Some(handle), Some(disk)) = (self.handle(), self.disks[number].number) else {
             return Ok(());
         };
+        if self.guests[number].is_cut() {
+            self.guests[number].end(&mut self.disks[number], &mut self.notes);
+            self.guests[number] = Guest::new(random);
+        }
         let limits = self.disks[number].limits.clone();
         let served = DiskHandle {
             name: format!("disk {number}"),
@@ -261,6 +295,21 @@ impl World {
         if random.once_in(plan.kills) {
             death::comes_in(Some(random.below(120)));
         }
+        let mut apart = random.apart();
+        if apart.once_in(plan.cuts) {
+            let number = apart.index(self.guests.len());
+            self.guests[number].cut_memory(&mut apart);
+            self.done.cuts += 1;
+        }
+        if apart.once_in(plan.shortages) {
+            shortage::comes_after(Some(apart.below(12)));
+        }
+        let done = self.happen(random);
+        shortage::comes_after(None);
+        done
+    }
+
+    fn happen(&mut self, random: &mut Random) -> Result<(), String> {
         match random.below(100) {
             0..28 => {
                 let number = random.index(self.guests.len());
@@ -292,7 +341,10 @@ impl World {
             }
             95..97 => {
                 let number = random.index(self.guests.len());
-                self.guests[number].rearrange(random)?;
+                match self.guests[number].is_connected() {
+                    true => self.guests[number].rearrange(random)?,
+                    false => self.connect(number, random)?,
+                }
             }
             97 => {
                 let number = random.index(self.guests.len());
@@ -526,10 +578,11 @@ impl Drop for World {
 }
 
 /// Open an image. A child of another test has its lock too from its fork until its exec.
-fn open(path: &Path) -> Result<Image, ImageError> {
+fn open(path: &Path, accept_lost_writes: bool) -> Result<Image, ImageError> {
     let began = std::time::Instant::now();
+    let options = OpenOptions { accept_lost_writes, ..OpenOptions::writing() };
     loop {
-        match Image::open(path, &OpenOptions::writing()) {
+        match Image::open(path, &options) {
             Err(ImageError::Locked { .. }) if began.elapsed() < FORK_PATIENCE => {
                 std::thread::yield_now();
             }
