@@ -61,13 +61,14 @@ reproducible: ## `make release` in two folders gives the same bytes: two release
 	@scripts/install-deps packages
 	@scripts/reproducible
 
-demo: build lab ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
+demo: build ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
 	@mkdir -p $(OUT)
 	@$(SEEKWAY) $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true
 	@echo
 	@echo "The same on three real QEMU guests (a minute and a half):"
 	@scripts/install-deps guests
+	@$(CARGO) build --quiet --release --package seekway-lab
 	@$(SEEKWAY) experiment run pregather-read --live --report $(OUT)/demo-live.html
 	@echo
 	@echo "Everything at once in four real QEMU guests, a short round on a 7200 rpm disk (it needs root):"
