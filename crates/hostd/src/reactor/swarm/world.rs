@@ -301,12 +301,9 @@ impl World {
             self.guests[number].cut_memory(&mut apart);
             self.done.cuts += 1;
         }
-        if apart.once_in(plan.shortages) {
-            shortage::comes_after(Some(apart.below(12)));
-        }
-        let done = self.happen(random);
-        shortage::comes_after(None);
-        done
+        let is_short = apart.once_in(plan.shortages);
+        shortage::comes_after(is_short.then(|| apart.below(12)));
+        self.happen(random)
     }
 
     fn happen(&mut self, random: &mut Random) -> Result<(), String> {
@@ -492,6 +489,7 @@ impl World {
     /// The daemon was killed and starts again.
     pub fn restart(&mut self, random: &mut Random) -> Result<(), String> {
         self.done.kills += 1;
+        shortage::comes_after(None);
         self.bury();
         death::comes_in(None);
         self.attend();
@@ -521,6 +519,7 @@ impl World {
     /// its users were told.
     pub fn finish(&mut self, random: &mut Random) -> Result<(), String> {
         death::comes_in(None);
+        shortage::comes_after(None);
         self.kernel.borrow_mut().heal();
         for number in 0..self.guests.len() {
             if !self.guests[number].is_connected() {
@@ -571,6 +570,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         death::comes_in(None);
+        shortage::comes_after(None);
         self.kernel.borrow_mut().kill();
         self.process.take();
         message::while_waiting(None);
